@@ -1,0 +1,114 @@
+// Package checkpoint decides, for one stream, what may be published, marked,
+// parked, swept and confirmed. It is pure: no I/O, no clock, no goroutine, no
+// randomness. The pipeline's driver goroutine feeds it what happened (log,
+// outcomes, answers, time) and carries out what Take returns; nobody else
+// calls it. docs/design.md states the rules, and the simulation in this
+// package checks them.
+//
+// Core is not safe for concurrent use.
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Config bounds a Core. Every field is required.
+type Config struct {
+	Tables []*outbox.Table
+
+	// MaxRows and MaxBytes bound the rows in memory: queued, sent, acked and
+	// unmarked, and kept. At the bound the log is not read.
+	MaxRows  int
+	MaxBytes int
+	// PageRows is the most rows of one sweep page.
+	PageRows int
+	// SmallRound is the size of a sweep round, in rows, after which a hand-back
+	// may begin.
+	SmallRound int
+	// MaxKeys is how many keys of a table may be parked before the table is.
+	MaxKeys int
+	// BackoffMin and BackoffMax bound the wait before a parked scope's next
+	// try; it doubles from one to the other.
+	BackoffMin, BackoffMax time.Duration
+	// WALBudget is how many bytes of WAL the slot may retain; 0: no limit.
+	WALBudget uint64
+	// WatchEvery is how often rows that the stream missed are looked for.
+	WatchEvery time.Duration
+}
+
+// Connected describes a replication connection on which this process leads.
+type Connected struct {
+	// Parks as read from our table after leading.
+	Parks []outbox.Park
+	// Failed are the FAILED rows of tables with on_failed: block (Table, ID,
+	// Cluster, Topic and Key suffice).
+	Failed []*outbox.Row
+	// Streaming says that the slot is sound and START_REPLICATION (at 0/0) will
+	// follow or has followed. Otherwise the stream is parked for Cause and
+	// Reason; once that park is durable (see SlotMayBeMade) publication and
+	// slot are made, and Connect is called again with Streaming set.
+	Streaming bool
+	Cause     outbox.Cause
+	Reason    string
+	// Insert is the WAL insert position read after leading and, with
+	// Streaming, before START_REPLICATION: rows up to it are checked first.
+	Insert outbox.LSN
+	// Snapshot taken after this connection's start.
+	Snapshot outbox.Snapshot
+}
+
+// Ready is what is to be done now. Requests (Check, Sweep, Watch, Rewatch,
+// Parks) are outstanding until answered; a request that failed for a passing
+// reason is repeated by whoever carries it out, unchanged but for a fresh
+// snapshot, until it is answered or the connection ends.
+type Ready struct {
+	// Commands to the sink, in order.
+	Commands []outbox.Command
+	// Marks to write back. Marks of different rows may be reordered.
+	Marks []outbox.Mark
+	// Check: rows to look at. Answer: Checked.
+	Check []*outbox.Row
+	// Sweep: a page to read, for sweeping or for a hand-back. Answer: Swept or
+	// SweepRefused.
+	Sweep *outbox.SweepRequest
+	// Watch: candidates to look for. Answer: Watched.
+	Watch *outbox.WatchRequest
+	// Rewatch: which of these are still PENDING? Answer: Rewatched.
+	Rewatch []*outbox.Row
+	// Parks to write. Answer: ParksWritten.
+	Parks *outbox.ParkChange
+	// Notes for logs and metrics.
+	Notes []Note
+}
+
+// Note is something that a person or a metric wants to know.
+type Note struct {
+	Kind NoteKind
+	Park outbox.Park
+	Mode Mode
+	N    int
+}
+
+// NoteKind is what a Note is about.
+type NoteKind uint8
+
+// The kinds of notes.
+const (
+	NoteParked   NoteKind = iota + 1 // Park
+	NoteUnparked                     // Park
+	NoteMode                         // Mode
+	NoteMissed                       // N rows found by the watcher, Park.Cause says why
+)
+
+// Mode is the stream's state as people see it.
+type Mode string
+
+// The modes.
+const (
+	ModeStandby Mode = "standby" // another process leads
+	ModeStream  Mode = "stream"  // nothing is parked at stream scope
+	ModeHold    Mode = "hold"    // a broker is unusable and memory is full
+	ModeSweep   Mode = "sweep"   // the stream is parked
+)

@@ -1,0 +1,177 @@
+package outbox
+
+import "time"
+
+// This file holds what the stages of a stream say to one another.
+
+// Class is what became of rows handed to the sink.
+type Class uint8
+
+// The classes of outcomes.
+const (
+	// Delivered: acknowledged by Kafka with acks=all.
+	Delivered Class = iota + 1
+	// Refused: the record failed alone, for a reason of its own. The sink has
+	// blocked the row's key (NULL key: nothing) and gives back its later rows.
+	Refused
+	// Withdrawn: given back; nothing of it is or will be in the log. Scope says
+	// why: the scope that is blocked, or that was asked to be withdrawn.
+	Withdrawn
+)
+
+// Outcome is the sink's final word on rows. Each published row gets exactly
+// one. Per key, outcomes come in the order of publishing, and Delivered rows
+// form a prefix: after a Refused or Withdrawn row of a key come only Withdrawn
+// ones until the scope is released.
+type Outcome struct {
+	Rows  []*Row
+	Class Class
+	Scope Scope // of Refused: the row's KeyScope; of Withdrawn: why
+	Err   error // of Refused, and of Withdrawn by a topic's error
+}
+
+// Command is one instruction to a sink: exactly one field is set. A sink
+// carries commands out in order, so a Release comes before the rows behind it.
+type Command struct {
+	Publish []*Row
+	// Release unblocks a scope that the sink blocked on an error.
+	Release *Scope
+	// Withdraw gives back, as Withdrawn, every row of the scope that was never
+	// sent. It blocks nothing.
+	Withdraw *Scope
+}
+
+// ClusterState is the sink's word on a whole Kafka cluster.
+type ClusterState struct {
+	Cluster string
+	Usable  bool
+	Err     error // why not
+}
+
+// MarkKind is what is to be written back.
+type MarkKind uint8
+
+// The kinds of marks.
+const (
+	MarkSent    MarkKind = iota + 1 // PENDING → SENT (or DELETE)
+	MarkAttempt                     // one attempt charged; FAILED when the budget is used up
+)
+
+// Mark asks for one row's state to be written back.
+type Mark struct {
+	Row    *Row
+	Kind   MarkKind
+	Reason string // of MarkAttempt: the error's text
+}
+
+// MarkState is what the database says after a mark.
+type MarkState uint8
+
+// The states after a mark.
+const (
+	MarkedSent      MarkState = iota + 1 // written and committed
+	MarkedRetry                          // attempt recorded, still PENDING
+	MarkedFailed                         // attempt recorded, FAILED
+	MarkedSettled                        // terminal already, or gone
+	MarkedInvisible                      // not visible yet: ask again
+	MarkedRefused                        // the database refuses the statement for this table
+)
+
+// Marked is the answer to a Mark. Each mark gets exactly one.
+type Marked struct {
+	Row      *Row
+	Kind     MarkKind
+	State    MarkState
+	Attempts int   // of MarkedRetry and MarkedFailed: the stored count
+	Err      error // of MarkedRefused
+}
+
+// CheckState is what the database says of a row that may already be settled.
+type CheckState uint8
+
+// The states of a checked row.
+const (
+	CheckPending   CheckState = iota + 1 // PENDING: publish
+	CheckSettled                         // terminal or gone
+	CheckInvisible                       // not visible yet: ask again
+	CheckFailed                          // terminal, and it is FAILED
+)
+
+// Checked is the answer for one row that was to be looked at.
+type Checked struct {
+	Row   *Row
+	State CheckState
+}
+
+// SweepRequest asks for one page of due PENDING rows, each table's in table
+// order, all tables read from one fresh snapshot. The lists of the request are
+// taken before that snapshot is.
+type SweepRequest struct {
+	Parts []SweepPart
+	// Limit is the most rows wanted over all parts.
+	Limit int
+}
+
+// SweepPart is one table's share of a SweepRequest.
+type SweepPart struct {
+	Table *Table
+	// Include: rows of any of these scopes are wanted: one wide scope (stream,
+	// cluster, table or topic), or any number of key and row scopes.
+	Include []Scope
+	// Exclude: rows of these scopes are not wanted though included.
+	Exclude []Scope
+	// ExcludeIDs are in flight.
+	ExcludeIDs []string
+}
+
+// Page answers a SweepRequest.
+type Page struct {
+	Rows []*Row
+	// More says that the limit cut the page.
+	More bool
+	// Snapshot that the page was read in, and Insert, the WAL insert position
+	// read after that snapshot was taken.
+	Snapshot Snapshot
+	Insert   LSN
+}
+
+// WatchRequest asks for PENDING rows, due and past their grace, that the
+// stream may have missed. In flight and parked ones are left out.
+type WatchRequest struct {
+	Parts []SweepPart // Include is empty: every scope
+	Limit int
+}
+
+// Candidates answers a WatchRequest.
+type Candidates struct {
+	Rows []*Row
+	// Insert is the WAL insert position read with or after the rows. The edge
+	// makes sure that WAL is written behind it, so that the stream gets there.
+	Insert LSN
+	// NextDue is when the next scheduled row becomes due, or zero.
+	NextDue time.Time
+}
+
+// ParkChange is written in one transaction guarded by the leader epoch.
+type ParkChange struct {
+	Put    []Park
+	Delete []Scope
+}
+
+// ParkResult is what became of a ParkChange.
+type ParkResult uint8
+
+// The results of a ParkChange. An unknown one (the connection broke during
+// COMMIT) is written again as a whole. Losing the epoch is no result: it ends
+// the leadership.
+const (
+	ParksCommitted ParkResult = iota + 1
+	ParksUnknown
+)
+
+// Transaction is what the log says of one commit.
+type Transaction struct {
+	XID    uint32
+	Commit LSN // position of the commit record
+	End    LSN // position behind it: what is confirmed
+}

@@ -1,0 +1,315 @@
+// Package outbox is the vocabulary that every other package speaks: rows,
+// positions, scopes, parks, outcomes and the mapping of a table's columns to a
+// Kafka record. It holds data and pure functions on it and never does I/O,
+// reads a clock or starts a goroutine. It imports the standard library only.
+package outbox
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// LSN is a position in PostgreSQL's write-ahead log, in bytes.
+// https://www.postgresql.org/docs/current/datatype-pg-lsn.html
+type LSN uint64
+
+// String prints the position as PostgreSQL does, for example 16/B374D848.
+func (l LSN) String() string { return fmt.Sprintf("%X/%X", uint32(l>>32), uint32(l)) }
+
+// ParseLSN reads what String and PostgreSQL print.
+func ParseLSN(s string) (LSN, error) {
+	var hi, lo uint32
+	if _, err := fmt.Sscanf(s, "%X/%X", &hi, &lo); err != nil {
+		return 0, fmt.Errorf("%q is not a WAL position like 16/B374D848: %w", s, err)
+	}
+	return LSN(hi)<<32 | LSN(lo), nil
+}
+
+// Row is one outbox row on its way to Kafka.
+//
+// Everything above the line is written once by whoever read the row (decoder
+// or sweeper) and is read-only from then on, so any goroutine may read it. The
+// byte slices and strings point into memory shared with other rows of the same
+// batch and are never reused while a row points there.
+type Row struct {
+	Table *Table
+	// ID is the text of the identity columns, joined by NUL (which PostgreSQL
+	// text cannot hold). Unique within the table.
+	ID      string
+	Cluster string // name of the Kafka cluster, resolved to a configured one
+	Topic   string
+	Key     []byte // nil: a record without a key
+	Value   []byte // nil: a tombstone
+	Headers []Header
+	// Partition is the record's explicit partition, or -1 for the partitioner.
+	Partition int32
+	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
+	Timestamp int64
+	// CreatedAt is the row's own creation time in microseconds since 1970, or 0
+	// where the table has none. For measuring only; it decides nothing.
+	CreatedAt int64
+	// AvailableAt is the time, in microseconds since 1970, before which the row
+	// must not be published, or 0.
+	AvailableAt int64
+	// Pending says that the row was read in its initial state. A row inserted
+	// in another state is none of our business.
+	Pending bool
+	// Err says why the row cannot become a record (topic NULL, headers not an
+	// object, …). Such a row is never published; it fails as a row of its own.
+	Err error
+	// XID and Commit are the transaction's id and the position of its commit
+	// record; both 0 for a row read by the sweeper.
+	XID    uint32
+	Commit LSN
+
+	// ---- below: owned by package checkpoint ----
+
+	// Handle is the row's place in the ledger.
+	Handle uint32
+}
+
+// Size is the memory a row holds, in bytes, as it counts against the bounds.
+func (r *Row) Size() int {
+	n := rowOverhead + len(r.ID) + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += headerOverhead + len(r.Headers[i].Name) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
+const (
+	rowOverhead    = 256 // the Row itself and its ledger entry
+	headerOverhead = 48
+)
+
+// Header is one record header. A nil Value is Kafka's null.
+type Header struct {
+	Name  string
+	Value []byte
+}
+
+// Table is one outbox table of a stream: its name, its mapping, and what the
+// configuration says about it. One Table value exists per configured table for
+// the life of the process; rows and scopes refer to it by pointer or by name.
+type Table struct {
+	Schema, Name string
+	Mapping      Mapping
+}
+
+// String is the qualified name as configured, schema.name.
+func (t *Table) String() string { return t.Schema + "." + t.Name }
+
+// Stateful says whether the table keeps a state that a sweep can select by.
+func (t *Table) Stateful() bool { return t.Mapping.Published != PublishedNone }
+
+// JoinID makes a Row's ID of the text of its identity columns.
+func JoinID(columns ...string) string { return strings.Join(columns, "\x00") }
+
+// SplitID is the reverse of JoinID.
+func SplitID(id string) []string { return strings.Split(id, "\x00") }
+
+// ScopeKind orders scopes from the widest to the narrowest.
+type ScopeKind uint8
+
+// The scopes at which work can be parked, widest first.
+const (
+	ScopeStream ScopeKind = iota + 1
+	ScopeCluster
+	ScopeTable
+	ScopeTopic
+	ScopeKey
+	ScopeRow // a row with a NULL key stands for itself
+)
+
+var scopeNames = [...]string{"", "stream", "cluster", "table", "topic", "key", "row"}
+
+func (k ScopeKind) String() string { return scopeNames[k] }
+
+// ParseScopeKind reads what String prints.
+func ParseScopeKind(s string) (ScopeKind, error) {
+	for k, name := range scopeNames {
+		if k > 0 && name == s {
+			return ScopeKind(k), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a scope (stream, cluster, table, topic, key or row)", s)
+}
+
+// Scope names a set of rows of one stream. It is comparable; fields that a
+// kind does not use are empty:
+//
+//	stream: none; cluster: Cluster; table: Table; topic: Cluster, Topic;
+//	key: Table, Topic, Key; row: Table, ID.
+type Scope struct {
+	Kind    ScopeKind
+	Cluster string
+	Table   string // schema.name
+	Topic   string
+	Key     string // the record key's bytes
+	ID      string
+}
+
+// KeyScope is the narrowest scope of a row: its key, or the row itself where
+// the key is NULL.
+func KeyScope(r *Row) Scope {
+	if r.Key == nil {
+		return Scope{Kind: ScopeRow, Table: r.Table.String(), ID: r.ID}
+	}
+	return Scope{Kind: ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}
+}
+
+// TopicScope is the scope of all rows that go to one topic of one cluster.
+func TopicScope(cluster, topic string) Scope {
+	return Scope{Kind: ScopeTopic, Cluster: cluster, Topic: topic}
+}
+
+// ClusterScope is the scope of all rows that go to one Kafka cluster.
+func ClusterScope(cluster string) Scope { return Scope{Kind: ScopeCluster, Cluster: cluster} }
+
+// TableScope is the scope of all rows of one table.
+func TableScope(t *Table) Scope { return Scope{Kind: ScopeTable, Table: t.String()} }
+
+// StreamScope is the scope of all rows of the stream.
+func StreamScope() Scope { return Scope{Kind: ScopeStream} }
+
+// Covers says whether the row belongs to the scope.
+func (s Scope) Covers(r *Row) bool {
+	switch s.Kind {
+	case ScopeStream:
+		return true
+	case ScopeCluster:
+		return s.Cluster == r.Cluster
+	case ScopeTable:
+		return s.Table == r.Table.String()
+	case ScopeTopic:
+		return s.Topic == r.Topic && s.Cluster == r.Cluster
+	case ScopeKey:
+		return r.Key != nil && s.Topic == r.Topic && s.Key == string(r.Key) && s.Table == r.Table.String()
+	case ScopeRow:
+		return r.Key == nil && s.ID == r.ID && s.Table == r.Table.String()
+	}
+	return false
+}
+
+func (s Scope) String() string {
+	switch s.Kind {
+	case ScopeCluster:
+		return "cluster " + s.Cluster
+	case ScopeTable:
+		return "table " + s.Table
+	case ScopeTopic:
+		return "topic " + s.Topic + " on cluster " + s.Cluster
+	case ScopeKey:
+		return fmt.Sprintf("key %q of topic %s in table %s", s.Key, s.Topic, s.Table)
+	case ScopeRow:
+		return fmt.Sprintf("row %q of table %s", strings.Join(SplitID(s.ID), ", "), s.Table)
+	}
+	return s.Kind.String()
+}
+
+// Park is the durable statement that rows of a scope are left to the sweeper.
+type Park struct {
+	Scope  Scope
+	Cause  Cause
+	Reason string    // for people
+	Since  time.Time // when it was parked
+	Next   time.Time // next try; zero: now
+	// RowID is the FAILED row that keeps the key parked (CauseBlocked only).
+	RowID string
+}
+
+// Cause is why a scope was parked, as counted in metrics.
+type Cause string
+
+// The causes of parks.
+const (
+	CauseRowError    Cause = "row_error"   // a row of the key was refused by itself
+	CauseBlocked     Cause = "blocked"     // a FAILED row keeps its key, on_failed: block
+	CauseTopic       Cause = "topic"       // topic missing or not authorised
+	CauseMapping     Cause = "mapping"     // the table's columns do not fit its mapping
+	CauseWriteBack   Cause = "write_back"  // the database refuses our UPDATEs or our sweep
+	CauseKeys        Cause = "keys"        // too many of the table's keys are parked
+	CauseCluster     Cause = "cluster"     // the Kafka cluster is unusable and others wait behind it
+	CauseSlot        Cause = "slot"        // slot new, lost or unsound
+	CauseWALBudget   Cause = "wal_budget"  // the slot retains more WAL than allowed
+	CauseUnreadable  Cause = "unreadable"  // WAL that cannot be read
+	CausePublication Cause = "publication" // the publication changed or lacks the table
+	CauseScheduled   Cause = "scheduled"   // a row whose time has come
+	CauseMissed      Cause = "missed"      // a PENDING row that the stream does not carry
+)
+
+// Snapshot is a PostgreSQL snapshot, as pg_current_snapshot() shows it.
+// https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT
+type Snapshot struct {
+	Xmin, Xmax uint64
+	InProgress []uint64 // ascending, Xmin ≤ x < Xmax
+}
+
+// Widen gives the 64-bit id of a 32-bit transaction id as seen near the
+// snapshot: the one within 2³¹ of Xmax.
+func (s *Snapshot) Widen(xid uint32) uint64 {
+	wide := s.Xmax&^0xFFFFFFFF | uint64(xid)
+	switch {
+	case wide > s.Xmax && wide-s.Xmax > 1<<31 && wide >= 1<<32:
+		return wide - 1<<32
+	case wide < s.Xmax && s.Xmax-wide > 1<<31:
+		return wide + 1<<32
+	}
+	return wide
+}
+
+// Ended says whether the transaction is visible in the snapshot or had ended
+// without a trace (rolled back) when it was taken.
+func (s *Snapshot) Ended(wide uint64) bool {
+	if wide < s.Xmin {
+		return true
+	}
+	if wide >= s.Xmax {
+		return false
+	}
+	for _, x := range s.InProgress {
+		if x == wide {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseSnapshot reads pg_current_snapshot()::text, xmin:xmax:x1,x2,….
+func ParseSnapshot(text string) (Snapshot, error) {
+	parts := strings.SplitN(text, ":", 3)
+	var s Snapshot
+	bad := func() (Snapshot, error) {
+		return Snapshot{}, fmt.Errorf("%q is not a snapshot like 10:20:10,14", text)
+	}
+	if len(parts) != 3 || !parseUint(parts[0], &s.Xmin) || !parseUint(parts[1], &s.Xmax) {
+		return bad()
+	}
+	if parts[2] == "" {
+		return s, nil
+	}
+	for _, f := range strings.Split(parts[2], ",") {
+		var x uint64
+		if !parseUint(f, &x) {
+			return bad()
+		}
+		s.InProgress = append(s.InProgress, x)
+	}
+	return s, nil
+}
+
+func parseUint(s string, to *uint64) bool {
+	if s == "" {
+		return false
+	}
+	var n uint64
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' || n > (1<<63)/10 {
+			return false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	*to = n
+	return true
+}
