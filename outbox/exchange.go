@@ -27,6 +27,10 @@ type Outcome struct {
 	Rows  []*Row
 	Class Class
 	Scope Scope // of Refused: the row's KeyScope; of Withdrawn: why
+	// Blocked says that with this outcome the sink began to block Scope: the
+	// first outcome of a topic's error, and every Refused of a row with a key.
+	// Exactly one Release is owed for it.
+	Blocked bool
 	Err   error // of Refused, and of Withdrawn by a topic's error
 }
 
@@ -108,8 +112,11 @@ type Checked struct {
 // taken before that snapshot is.
 type SweepRequest struct {
 	Parts []SweepPart
-	// Limit is the most rows wanted over all parts.
+	// Limit is the most rows wanted over all parts, the first parts first.
 	Limit int
+	// Nudge asks the edge to write WAL behind Page.Insert after reading it
+	// (pg_logical_emit_message), so that the log gets there on an idle server.
+	Nudge bool
 }
 
 // SweepPart is one table's share of a SweepRequest.
