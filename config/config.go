@@ -1,0 +1,236 @@
+// Package config turns one strict YAML file into plain typed structs, checked
+// as a whole, profiles resolved. It reads the file, the environment variables
+// and the files that it names, and nothing else: it never connects anywhere,
+// never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
+// structs to whoever needs them.
+package config
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Config is a whole configuration file, checked and resolved. The comments on
+// its fields are also the descriptions in the JSON Schema.
+type Config struct {
+	// Kafka names the Kafka clusters that records go to.
+	Kafka Kafka `yaml:"kafka" required:"true"`
+	// Streams are the databases to stream from. Each is isolated from the
+	// others: one stream's failure leaves the others running.
+	Streams []*Stream `yaml:"streams" required:"true"`
+	// HTTP serves metrics and health.
+	HTTP HTTP `yaml:"http"`
+
+	// File is the path the configuration was read from.
+	File string `yaml:"-"`
+}
+
+// Kafka names the Kafka clusters.
+type Kafka struct {
+	// Default is the cluster of every row that names none. May be left out
+	// where there is one cluster only.
+	Default string `yaml:"default"`
+	// Clusters by name.
+	Clusters map[string]*Cluster `yaml:"clusters" required:"true"`
+}
+
+// Cluster is one Kafka cluster and how to talk to it.
+type Cluster struct {
+	Name string `yaml:"-"`
+
+	// Brokers are the bootstrap addresses, host:port.
+	Brokers []string `yaml:"brokers" required:"true"`
+	// ClientID is the name that the brokers see in their logs and quotas.
+	ClientID string `yaml:"client_id" default:"outbox-cdc"`
+	// TLS encrypts the connections; an empty map uses the system's
+	// certificates. Left out: no TLS.
+	TLS *TLS `yaml:"tls"`
+	// SASL logs in to the brokers. Left out: no login.
+	SASL *SASL `yaml:"sasl"`
+	// Compression of record batches.
+	Compression string `yaml:"compression" default:"none" enum:"none,gzip,snappy,lz4,zstd"`
+	// MaxRequestBytes bounds one record batch, before compression. The topic's
+	// and the broker's own limits bound it too, where they are lower.
+	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MiB" min:"1KiB" max:"1GiB"`
+	// RequestTimeout is how long the broker may take to acknowledge a request.
+	RequestTimeout time.Duration `yaml:"request_timeout" default:"10s" min:"100ms" max:"10m"`
+	// DialTimeout is how long connecting to a broker may take, TLS and login included.
+	DialTimeout time.Duration `yaml:"dial_timeout" default:"5s" min:"100ms" max:"10m"`
+	// TransactionalIDPrefix begins the transactional.id that fences a leader's
+	// predecessors: PREFIX-STREAM-CLUSTER. It must differ between installations
+	// that share a Kafka cluster and have streams of the same name.
+	TransactionalIDPrefix string `yaml:"transactional_id_prefix" default:"outbox-cdc"`
+}
+
+// TLS is how connections to a Kafka cluster are encrypted.
+type TLS struct {
+	// CAFile has the certificates (PEM) that sign the brokers'. Left out: the
+	// system's. Relative to the configuration file's folder.
+	CAFile Path `yaml:"ca_file"`
+	// CertFile has this client's certificate (PEM), for mutual TLS.
+	CertFile Path `yaml:"cert_file"`
+	// KeyFile has the private key (PEM) of CertFile.
+	KeyFile Path `yaml:"key_file"`
+	// ServerName is the name to expect in the brokers' certificates, where it
+	// is not the host that is dialled.
+	ServerName string `yaml:"server_name"`
+	// InsecureSkipVerify accepts any certificate: anyone in between can read
+	// and change every record. For tests only.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify" default:"false"`
+}
+
+// The SASL mechanisms.
+const (
+	SASLPlain       = "PLAIN"
+	SASLScramSHA256 = "SCRAM-SHA-256"
+	SASLScramSHA512 = "SCRAM-SHA-512"
+	SASLOAuthBearer = "OAUTHBEARER"
+	SASLAWSMSKIAM   = "AWS_MSK_IAM"
+)
+
+// SASL is how this process logs in to a Kafka cluster.
+type SASL struct {
+	// Mechanism of the login.
+	Mechanism string `yaml:"mechanism" required:"true" enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER,AWS_MSK_IAM"`
+	// Username for PLAIN and SCRAM.
+	Username string `yaml:"username"`
+	// Password for PLAIN and SCRAM.
+	Password Secret `yaml:"password"`
+	// TokenURL is the address that issues tokens (OAuth 2.0 client
+	// credentials), for OAUTHBEARER.
+	TokenURL string `yaml:"token_url"`
+	// ClientID for OAUTHBEARER.
+	ClientID string `yaml:"client_id"`
+	// ClientSecret for OAUTHBEARER.
+	ClientSecret Secret `yaml:"client_secret"`
+	// Scopes to ask for, for OAUTHBEARER.
+	Scopes []string `yaml:"scopes"`
+	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment,
+	// as the AWS tools find them.
+	Region string `yaml:"region"`
+}
+
+// Stream is one database, its slot and its outbox tables.
+type Stream struct {
+	// Name of the stream in logs and metrics, and in the parks and the leader
+	// epoch kept in the database. Renaming it forgets those.
+	Name string `yaml:"name" required:"true"`
+	// Postgres is the database.
+	Postgres Postgres `yaml:"postgres" required:"true"`
+	// Slot is the logical replication slot: a-z, 0-9 and _, at most 63.
+	// Left out: outbox_cdc_NAME, with _ for each - of the stream's name.
+	Slot string `yaml:"slot"`
+	// Publication of the tables. Left out: the same name as the slot's.
+	Publication string `yaml:"publication"`
+	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
+	FailoverSlot bool `yaml:"failover_slot" default:"false"`
+	// Tables are the outbox tables of this database.
+	Tables []*Table `yaml:"tables" required:"true"`
+
+	// WALBudget is how much WAL the slot may hold back on the primary's disk.
+	// Above it the slot moves on and the sweeper publishes what it passed over.
+	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
+	// Memory bounds the rows held in memory.
+	Memory Memory `yaml:"memory"`
+	// Backoff is the wait before a failed row, topic or table is tried again.
+	Backoff Backoff `yaml:"backoff"`
+	// WatchInterval is how often PENDING rows that the stream missed are looked for.
+	WatchInterval time.Duration `yaml:"watch_interval" default:"10s" min:"100ms" max:"1h"`
+	// Sweep is how rows are read from the table.
+	Sweep Sweep `yaml:"sweep"`
+	// Mark is how states are written back.
+	Mark Mark `yaml:"mark"`
+	// MaxParkedKeys is how many keys of one table may wait for a retry before
+	// the whole table is left to the sweeper.
+	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
+	// HeartbeatInterval is how often a message is written to the WAL of an idle
+	// database, so that its slot moves on.
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`
+	// DrainTimeout is how long a stop may wait for what was already sent to be
+	// acknowledged and marked. What is not by then is published again later.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"1h"`
+}
+
+// Postgres is how to reach one database.
+type Postgres struct {
+	// DSN of the role that reads and marks the rows, as a URL or as key=value
+	// pairs. A pooler may stand in between.
+	DSN Secret `yaml:"dsn" required:"true"`
+	// ReplicationDSN of the role that streams (LOGIN REPLICATION), where it is
+	// another one. It must reach the server itself, not a pooler in
+	// transaction mode. Left out: dsn.
+	ReplicationDSN Secret `yaml:"replication_dsn"`
+	// WALSenderTimeout is how long the server waits for a silent leader before
+	// it lets a standby take over.
+	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout" default:"4s" min:"1s" max:"1h"`
+}
+
+// Memory bounds the rows of a stream in memory: read and queued, sent, and
+// acknowledged but not yet marked. At the bound reading waits.
+type Memory struct {
+	// Rows in memory at most.
+	Rows int `yaml:"rows" default:"50000" min:"100" max:"10000000"`
+	// Bytes of rows in memory at most. One row larger than this still passes, alone.
+	Bytes Bytes `yaml:"bytes" default:"32MiB" min:"1MiB"`
+}
+
+// Backoff is the wait between tries: Min, then twice as long each time, up to Max.
+type Backoff struct {
+	// Min is the first wait.
+	Min time.Duration `yaml:"min" default:"1s" min:"10ms" max:"1h"`
+	// Max is the longest wait.
+	Max time.Duration `yaml:"max" default:"1m" min:"10ms" max:"24h"`
+}
+
+// Sweep is how rows are read from the table.
+type Sweep struct {
+	// PageRows is how many rows one statement reads at most.
+	PageRows int `yaml:"page_rows" default:"1000" min:"10" max:"100000"`
+}
+
+// Mark is how states are written back.
+type Mark struct {
+	// Connections of the pool that writes states and sweeps.
+	Connections int `yaml:"connections" default:"3" min:"1" max:"100"`
+	// BatchRows is how many rows one UPDATE marks at most.
+	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
+}
+
+// HTTP serves /metrics, /healthz and /readyz.
+type HTTP struct {
+	// Listen is the address to serve on, host:port; off serves nothing.
+	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
+}
+
+// Table is one outbox table: its name, a profile or none, and any fields of
+// the mapping, each of which replaces the profile's.
+type Table struct {
+	// Table is the table's name, schema.name.
+	Table string `yaml:"table" required:"true"`
+	// Profile is a ready-made mapping to start from.
+	Profile string `yaml:"profile"`
+
+	MappingSpec `yaml:",inline"`
+
+	// Outbox is the table with its mapping resolved, made by Load. There is one
+	// per table for the life of the process.
+	Outbox *outbox.Table `yaml:"-"`
+}
+
+// OutboxTables are the resolved tables of the stream.
+func (s *Stream) OutboxTables() []*outbox.Table {
+	tables := make([]*outbox.Table, len(s.Tables))
+	for i, t := range s.Tables {
+		tables[i] = t.Outbox
+	}
+	return tables
+}
+
+// ReplicationSecret is the DSN of the role that streams.
+func (p *Postgres) ReplicationSecret() Secret {
+	if p.ReplicationDSN.Empty() {
+		return p.DSN
+	}
+	return p.ReplicationDSN
+}

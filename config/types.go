@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// redacted is what is printed in place of a secret.
+const redacted = "[secret]"
+
+// Secret is a string that is never printed: every way of formatting or
+// marshalling it gives a placeholder. Reveal is the one way out.
+type Secret struct{ value string }
+
+// NewSecret hides a value.
+func NewSecret(value string) Secret { return Secret{value} }
+
+// Reveal returns the value. What it is passed to must not print it either.
+func (s Secret) Reveal() string { return s.value }
+
+// Empty says that there is no value.
+func (s Secret) Empty() bool { return s.value == "" }
+
+// String gives the placeholder, or nothing where there is no value.
+func (s Secret) String() string {
+	if s.Empty() {
+		return ""
+	}
+	return redacted
+}
+
+// Format prints the placeholder for every verb, %x and %#v included.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+
+// MarshalText gives the placeholder to JSON, YAML and loggers.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Bytes is a size. It is written with a unit: 512B, 64KiB, 8MiB, 1GiB (1024)
+// or kB, MB, GB (1000).
+type Bytes int64
+
+var units = []struct {
+	name string
+	size int64
+}{
+	{"TiB", 1 << 40},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"kB", 1e3},
+	{"B", 1},
+}
+
+// ParseBytes reads a size such as 64MiB.
+func ParseBytes(text string) (Bytes, error) {
+	for _, u := range units {
+		digits, ok := strings.CutSuffix(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+		if err != nil || n < 0 || math.IsNaN(n) || n*float64(u.size) >= math.MaxInt64 {
+			break
+		}
+		return Bytes(n * float64(u.size)), nil
+	}
+	return 0, fmt.Errorf("%q is not a size: write a number and a unit, for example 64MiB", text)
+}
+
+// String prints the size in the largest binary unit that divides it.
+func (b Bytes) String() string {
+	for _, u := range units[:4] {
+		if b != 0 && int64(b)%u.size == 0 {
+			return strconv.FormatInt(int64(b)/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
+// MarshalText prints the size for JSON and YAML.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// Path is the path of a file, made absolute by Load: a relative one is taken
+// from the configuration file's folder.
+type Path string
