@@ -1,0 +1,300 @@
+// Package localpg starts private PostgreSQL servers for the demo and the tests:
+// an own data folder, an own port on 127.0.0.1, logical decoding switched on,
+// no durability. It uses a server that is installed on the machine or fetches
+// one, works as root (the server then runs under another uid), and leaves
+// neither process nor folder behind, even when the process that started it is
+// killed. It never touches a server or a folder that it did not make, and knows
+// nothing of outboxes.
+package localpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say which server is wanted. The zero value is a good one.
+type Options struct {
+	// Version is a major version such as "17", installed or else fetched; a
+	// whole one such as "17.10.0", always fetched; or empty for the newest
+	// installed, and the newest one known where none is.
+	Version string
+	// Settings are lines of postgresql.conf that come after the package's own
+	// (wal_level=logical, fsync=off, small buffers), so they win. Values are
+	// quoted here.
+	Settings map[string]string
+	// Dir is the folder to keep the server in. It is made where it is missing,
+	// a data folder found there is used again, and Close leaves it. Empty: a
+	// private folder that Close removes.
+	Dir string
+	// TemplateDir keeps data folders fresh from initdb for the next process,
+	// which then starts in a tenth of the time: for tests. Empty: nothing is kept.
+	TemplateDir string
+	// CopyOf starts the server on a copy of another one's data folder. That
+	// one must be stopped. Replication slots are not copied.
+	CopyOf *Server
+	// Standby starts the server as a hot standby: it follows what the setting
+	// primary_conninfo names.
+	Standby bool
+}
+
+// Server is one PostgreSQL server. Its methods may be called by any goroutine.
+type Server struct {
+	install  installation
+	dir      string // holds data, log and the socket
+	port     int
+	password string
+	keepDir  bool
+
+	mu sync.Mutex // guards running
+	// running is nil while the server is stopped.
+	running *process
+	closed  bool
+}
+
+// Mode is how a server is asked to stop.
+// https://www.postgresql.org/docs/current/server-shutdown.html
+type Mode string
+
+// The modes of stopping.
+const (
+	Smart     Mode = "smart"     // waits for every client to leave
+	Fast      Mode = "fast"      // ends sessions, writes a checkpoint, waits for walsender clients
+	Immediate Mode = "immediate" // no checkpoint: recovery runs at the next start
+)
+
+// superuser is the name of the bootstrap role.
+const superuser = "postgres"
+
+// startTimeout bounds one start where the context has no deadline of its own.
+const startTimeout = 60 * time.Second
+
+// Start makes and starts a server and returns when it accepts connections.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	inst, err := findInstallation(ctx, o.Version)
+	if err != nil {
+		return nil, fmt.Errorf("localpg: finding PostgreSQL: %w", err)
+	}
+	s, err := prepare(ctx, inst, o)
+	if err != nil {
+		return nil, fmt.Errorf("localpg: making a PostgreSQL %s data folder: %w", inst.version, err)
+	}
+	if err := s.Resume(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// DSN is a connection string for a database as superuser, over TCP.
+func (s *Server) DSN(database string) string {
+	return s.DSNAs(database, superuser, s.password)
+}
+
+// DSNAs is DSN for another role.
+func (s *Server) DSNAs(database, role, password string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(role, password),
+		Host: s.Addr(), Path: "/" + database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Addr is where the server listens, host:port. It stays the same for the
+// server's life.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Port is the TCP port on 127.0.0.1.
+func (s *Server) Port() int { return s.port }
+
+// SocketDir is the folder of the Unix socket, where every local role is trusted.
+func (s *Server) SocketDir() string { return s.dir }
+
+// Version is what the server says of itself, such as 15.18.
+func (s *Server) Version() string { return s.install.version }
+
+// DataDir is the server's data folder.
+func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }
+
+// Binary is the path of one of the server's programs, such as pg_recvlogical.
+// A fetched server has only initdb, pg_ctl and postgres.
+func (s *Server) Binary(name string) (string, error) {
+	return exec.LookPath(filepath.Join(s.install.bin, name))
+}
+
+// Log is all that the server has logged.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(s.logPath())
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	return string(b)
+}
+
+// SetHBA replaces pg_hba.conf; it is in force when a Signal(syscall.SIGHUP) was
+// handled or after the next start.
+// https://www.postgresql.org/docs/current/auth-pg-hba-conf.html
+func (s *Server) SetHBA(rules string) error {
+	// The file exists and belongs to the server's uid already.
+	return os.WriteFile(filepath.Join(s.DataDir(), "pg_hba.conf"), []byte(rules), 0o600)
+}
+
+// HBA is the file that a server starts with: whoever reaches the socket in our
+// own folder is trusted, everybody else gives a password.
+const HBA = "local all,replication all trust\n" +
+	"host all,replication all 127.0.0.1/32 scram-sha-256\n"
+
+// Resume starts a stopped or killed server on the same port and data.
+func (s *Server) Resume(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("localpg: the server is closed")
+	}
+	if s.running != nil && !s.running.ended() {
+		return errors.New("localpg: the server is running already")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return s.startRetrying(ctx)
+}
+
+// startRetrying starts the server again where what stood in the way passes: a
+// killed server's children that still hold its shared memory, or somebody on
+// its port.
+func (s *Server) startRetrying(ctx context.Context) error {
+	for {
+		before := len(s.Log())
+		err := s.startOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		said := s.Log()
+		said = said[min(before, len(said)):]
+		passing := strings.Contains(said, "shared memory block") ||
+			strings.Contains(said, "could not bind") || strings.Contains(said, "lock file")
+		if !passing || !sleep(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("localpg: starting PostgreSQL %s in %s: %w; it logged:\n%s", s.Version(), s.dir, err, tail(said))
+		}
+	}
+}
+
+func (s *Server) startOnce(ctx context.Context) error {
+	p, err := s.spawn()
+	if err != nil {
+		return err
+	}
+	for !s.ready(p.pid()) {
+		select {
+		case <-p.done:
+			return fmt.Errorf("the server ended: %v", p.err)
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			p.kill()
+			return ctx.Err()
+		}
+	}
+	s.running = p
+	return nil
+}
+
+// ready reads what the server tells pg_ctl: the eighth line of postmaster.pid.
+// The first is its pid; a killed server's file still says ready.
+// https://github.com/postgres/postgres/blob/master/src/include/utils/pidfile.h
+func (s *Server) ready(pid int) bool {
+	b, err := os.ReadFile(filepath.Join(s.DataDir(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(b), "\n")
+	if len(lines) < 8 || strings.TrimSpace(lines[0]) != strconv.Itoa(pid) {
+		return false
+	}
+	status := strings.TrimSpace(lines[7])
+	return status == "ready" || status == "standby"
+}
+
+// Stop ends the server and keeps its data: Resume starts it again. It waits as
+// long as the mode and the context allow.
+func (s *Server) Stop(ctx context.Context, mode Mode) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return nil
+	}
+	if err := s.running.signal(stopSignals[mode]); err != nil {
+		return fmt.Errorf("localpg: stopping PostgreSQL: %w", err)
+	}
+	select {
+	case <-s.running.done:
+		s.running = nil
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("localpg: waiting for a %s stop of PostgreSQL: %w", mode, ctx.Err())
+	}
+}
+
+// Restart stops and resumes.
+func (s *Server) Restart(ctx context.Context, mode Mode) error {
+	if err := s.Stop(ctx, mode); err != nil {
+		return err
+	}
+	return s.Resume(ctx)
+}
+
+// Kill ends the server's main process with SIGKILL; the others notice by
+// themselves. The data stays.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running != nil {
+		s.running.kill()
+		s.running = nil
+	}
+}
+
+// Close ends the server without further ado and removes its folder. Closing
+// twice is harmless.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.running != nil {
+		s.running.end()
+		s.running = nil
+	}
+	var err error
+	if !s.keepDir {
+		err = os.RemoveAll(s.dir)
+	}
+	return errors.Join(err, theRoom.leave())
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
+
+// sleep waits, and says whether the context still stands.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tail is the end of a log, short enough for an error.
+func tail(s string) string {
+	const most = 2000
+	return s[max(0, len(s)-most):]
+}

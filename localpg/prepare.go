@@ -1,0 +1,277 @@
+package localpg
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+// defaults are the settings of every server. Nothing here is meant to last, so
+// durability is off; a test about durability turns it on.
+var defaults = map[string]string{
+	"wal_level":                 "logical",
+	"fsync":                     "off",
+	"full_page_writes":          "off",
+	"listen_addresses":          "127.0.0.1",
+	"shared_buffers":            "32MB",
+	"max_connections":           "100",
+	"max_wal_senders":           "20",
+	"max_replication_slots":     "20",
+	"max_prepared_transactions": "20",
+	"jit":                       "off",
+	"log_line_prefix":           "%m [%p] %q%u@%d ",
+}
+
+// prepare makes a server's folder, ready to start.
+func prepare(ctx context.Context, inst installation, o Options) (*Server, error) {
+	root, err := theRoom.enter()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
+	if err := s.furnish(ctx, root, o); err != nil {
+		_ = s.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) furnish(ctx context.Context, root string, o Options) (err error) {
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp(root, "pg"); err != nil {
+			return err
+		}
+	}
+	if s.port, err = freePort(); err != nil {
+		return err
+	}
+	if err := ownedDir(s.dir); err != nil {
+		return err
+	}
+	if err := s.fillData(ctx, root, o); err != nil {
+		return err
+	}
+	return s.configure(o)
+}
+
+// fillData puts a data folder in place: found there, copied from another
+// server, or copied from the template. The password of a folder found or
+// copied is the one in the file beside it.
+func (s *Server) fillData(ctx context.Context, root string, o Options) error {
+	secret := filepath.Join(s.dir, "password")
+	_, err := os.Stat(filepath.Join(s.DataDir(), "PG_VERSION"))
+	switch {
+	case err == nil:
+		b, err := os.ReadFile(secret)
+		s.password = string(b)
+		return err
+	case o.CopyOf != nil:
+		s.password = o.CopyOf.password
+		err = copyTree(o.CopyOf.DataDir(), s.DataDir())
+	default:
+		var t template
+		if t, err = theRoom.template(ctx, root, s.install, o.TemplateDir); err == nil {
+			if s.password, err = t.password(); err == nil {
+				err = copyTree(t.data(), s.DataDir())
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(secret, []byte(s.password), 0o600); err != nil {
+		return err
+	}
+	return s.forget()
+}
+
+// forget removes from a copied folder what belongs to the server it came from.
+func (s *Server) forget() error {
+	if err := os.RemoveAll(filepath.Join(s.DataDir(), "postmaster.pid")); err != nil {
+		return err
+	}
+	slots := filepath.Join(s.DataDir(), "pg_replslot")
+	entries, err := os.ReadDir(slots)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(slots, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure writes the settings behind postgresql.conf, where ALTER SYSTEM
+// still wins over them.
+func (s *Server) configure(o Options) error {
+	merged := map[string]string{"unix_socket_directories": s.dir, "port": fmt.Sprint(s.port)}
+	for k, v := range defaults {
+		merged[k] = v
+	}
+	for k, v := range o.Settings {
+		merged[k] = v
+	}
+	var lines []string
+	for k, v := range merged {
+		lines = append(lines, fmt.Sprintf("%s = '%s'\n", k, strings.ReplaceAll(v, "'", "''")))
+	}
+	sort.Strings(lines)
+	conf := filepath.Join(s.DataDir(), "postgresql.conf")
+	if err := os.WriteFile(conf, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		return err
+	}
+	if err := s.SetHBA(HBA); err != nil {
+		return err
+	}
+	if o.Standby {
+		if err := os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return handOver(s.dir)
+}
+
+// template is a folder with a data folder fresh from initdb and its password.
+type template struct {
+	dir string
+}
+
+func (t template) data() string { return filepath.Join(t.dir, "data") }
+
+func (t template) password() (string, error) {
+	b, err := os.ReadFile(filepath.Join(t.dir, "password"))
+	return string(b), err
+}
+
+// keptTemplate gives the template kept in a folder, made there on first use.
+// It is made beside and renamed whole: other processes do the same.
+func keptTemplate(ctx context.Context, keep string, inst installation) (template, error) {
+	name := fmt.Sprintf("template-%s-%x-%d", inst.version, crc32.ChecksumIEEE([]byte(inst.bin)), serverUID())
+	kept := template{dir: filepath.Join(keep, name)}
+	if _, err := kept.password(); err == nil {
+		return kept, nil
+	}
+	if err := os.MkdirAll(keep, 0o711); err != nil { //nolint:gosec // the server's uid must get in
+		return template{}, err
+	}
+	made, err := initTemplate(ctx, keep, inst)
+	if err != nil {
+		return template{}, err
+	}
+	defer os.RemoveAll(made.dir)
+	if err := os.Rename(made.dir, kept.dir); err != nil {
+		if _, other := kept.password(); other != nil {
+			return template{}, err
+		}
+	}
+	return kept, nil
+}
+
+// initTemplate runs initdb in a new folder below parent.
+func initTemplate(ctx context.Context, parent string, inst installation) (template, error) {
+	dir, err := os.MkdirTemp(parent, "initdb-")
+	if err != nil {
+		return template{}, err
+	}
+	t := template{dir: dir}
+	if err := t.fill(ctx, inst); err != nil {
+		return template{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	return t, nil
+}
+
+func (t template) fill(ctx context.Context, inst installation) error {
+	pwfile := filepath.Join(t.dir, "password")
+	if err := os.WriteFile(pwfile, []byte(rand.Text()), 0o600); err != nil {
+		return err
+	}
+	if err := handOver(t.dir); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(inst.bin, "initdb"),
+		"-D", t.data(), "-U", superuser, "--pwfile="+pwfile, "-A", "scram-sha-256",
+		"-E", "UTF8", "--locale=C", "--no-sync")
+	cmd.Dir, cmd.Env = t.dir, serverEnv()
+	asServerUser(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb of %s: %w: %s", inst.bin, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// serverEnv is our environment without what would bend a server or its tools.
+func serverEnv() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "PG") && !strings.HasPrefix(kv, "LC_") && !strings.HasPrefix(kv, "LANG") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "LC_ALL=C")
+}
+
+// copyTree copies folders, files and symbolic links.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		switch {
+		case e.IsDir():
+			return os.MkdirAll(target, 0o700)
+		case e.Type()&fs.ModeSymlink != 0:
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, target)
+		case e.Type().IsRegular():
+			return copyFile(path, target)
+		}
+		return nil // sockets
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := out.ReadFrom(in); err != nil {
+		_ = out.Close()
+		return err
+	}
+	return out.Close()
+}
+
+// freePort asks the kernel for a port that nobody listens on.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("asking for a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
