@@ -1,0 +1,6 @@
+-- What the server is, and where it stands. The snapshot is taken before the
+-- position is read.
+SELECT current_setting('server_version_num'), current_setting('wal_level'), pg_is_in_recovery()::text,
+    pg_current_snapshot()::text, current_database(),
+    CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
+    current_user

@@ -1,0 +1,107 @@
+// Package sql holds the statements that outbox-cdc sends to PostgreSQL, one per
+// file, so that they can be read and tried as they are. It holds text only and
+// never talks to a database.
+//
+// A statement's parameters are $1, $2, …. On pooled connections they are bound
+// by the driver. A replication connection knows no parameters: Bind puts them
+// in as literals.
+package sql
+
+import (
+	_ "embed" // the statements
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Schema creates the schema outbox_cdc; every statement of it may be repeated.
+//
+//go:embed schema.sql
+var Schema string
+
+// The statements on outbox_cdc.park and outbox_cdc.leader.
+var (
+	//go:embed park_write.sql
+	ParkWrite string
+	//go:embed park_load.sql
+	ParkLoad string
+	//go:embed leader_raise.sql
+	LeaderRaise string
+	//go:embed leader_identify.sql
+	LeaderIdentify string
+	//go:embed slot_noted.sql
+	SlotNoted string
+)
+
+// The statements that look at the server, the slot and the publication.
+var (
+	//go:embed inspect_server.sql
+	InspectServer string
+	//go:embed inspect_slot.sql
+	InspectSlot string
+	//go:embed inspect_publication.sql
+	InspectPublication string
+	//go:embed inspect_table.sql
+	InspectTable string
+	//go:embed retained.sql
+	Retained string
+	//go:embed slot_blockers.sql
+	SlotBlockers string
+	//go:embed lock_holder.sql
+	LockHolder string
+	//go:embed lock_held.sql
+	LockHeld string
+)
+
+// Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
+// int64 and bool as they are. It is for statements of this package and for
+// connections that know no parameters; it does not read SQL, so a statement
+// must have no $ elsewhere. A string with a NUL, which PostgreSQL cannot hold,
+// and an unknown parameter are errors.
+func Bind(statement string, args ...any) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(statement, "$")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		n, err := strconv.Atoi(rest[:digits])
+		if err != nil || n < 1 || n > len(args) {
+			return "", fmt.Errorf("parameter $%s of a statement with %d arguments", rest[:digits], len(args))
+		}
+		text, err := literal(args[n-1])
+		if err != nil {
+			return "", fmt.Errorf("parameter $%d: %w", n, err)
+		}
+		out.WriteString(text)
+		statement = rest[digits:]
+	}
+}
+
+func literal(arg any) (string, error) {
+	switch v := arg.(type) {
+	case string:
+		return Quote(v)
+	case int64:
+		return "(" + strconv.FormatInt(v, 10) + ")", nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	}
+	return "", fmt.Errorf("a %T cannot be a literal", arg)
+}
+
+// Quote makes a string literal that means the same whatever the setting of
+// standard_conforming_strings.
+// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS-ESCAPE
+func Quote(s string) (string, error) {
+	if strings.ContainsRune(s, 0) {
+		return "", fmt.Errorf("%q holds a NUL byte, which PostgreSQL text cannot", s)
+	}
+	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	if strings.Contains(s, `\`) {
+		quoted = "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted, nil
+}

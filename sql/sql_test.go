@@ -1,0 +1,39 @@
+package sql
+
+import "testing"
+
+func TestBindQuotes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		statement string
+		args      []any
+		want      string
+	}{
+		{"SELECT $1, $2::bigint", []any{"it's", int64(-3)}, "SELECT 'it''s', (-3)::bigint"},
+		{"SELECT $1", []any{`a\'b`}, `SELECT E'a\\''b'`},
+		{"SELECT $2, $1, $2", []any{"$2", true}, "SELECT true, '$2', true"},
+	} {
+		got, err := Bind(c.statement, c.args...)
+		if err != nil || got != c.want {
+			t.Errorf("Bind(%q, %q) = %q, %v; want %q", c.statement, c.args, got, err, c.want)
+		}
+	}
+}
+
+func TestBindRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		statement string
+		args      []any
+	}{
+		{"SELECT $1", nil},
+		{"SELECT $0", []any{"a"}},
+		{"SELECT $x", []any{"a"}},
+		{"SELECT $1", []any{"a\x00b"}},
+		{"SELECT $1", []any{1.5}},
+	} {
+		if got, err := Bind(c.statement, c.args...); err == nil {
+			t.Errorf("Bind(%q, %q) = %q, want an error", c.statement, c.args, got)
+		}
+	}
+}
