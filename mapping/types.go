@@ -1,0 +1,258 @@
+package mapping
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+)
+
+// The types that are known by their OID, which are the same in every
+// PostgreSQL (src/include/catalog/pg_type.dat).
+const (
+	oidBool        = 16
+	oidBytea       = 17
+	oidName        = 19
+	oidInt8        = 20
+	oidInt2        = 21
+	oidInt4        = 23
+	oidText        = 25
+	oidJSON        = 114
+	oidBpchar      = 1042
+	oidVarchar     = 1043
+	oidTimestamp   = 1114
+	oidTimestamptz = 1184
+	oidUUID        = 2950
+	oidJSONB       = 3802
+)
+
+// typeNames of those, and of some that are only ever copied as text.
+var typeNames = map[uint32]string{
+	oidBool: "boolean", oidBytea: "bytea", oidName: "name", oidInt8: "bigint", oidInt2: "smallint",
+	oidInt4: "integer", oidText: "text", oidJSON: "json", oidBpchar: "character", oidVarchar: "character varying",
+	oidTimestamp: "timestamp", oidTimestamptz: "timestamptz", oidUUID: "uuid", oidJSONB: "jsonb",
+	18: `"char"`, 26: "oid", 142: "xml", 700: "real", 701: "double precision", 1082: "date", 1083: "time",
+	1186: "interval", 1266: "timetz", 1700: "numeric",
+}
+
+// BuiltinOID is the OID of a type of pg_catalog by its name there, for domains
+// over it; 0 for types that need no knowledge of theirs.
+func BuiltinOID(name string) uint32 { return builtinOIDs[name] }
+
+var builtinOIDs = map[string]uint32{
+	"bool": oidBool, "bytea": oidBytea, "name": oidName, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4,
+	"text": oidText, "json": oidJSON, "bpchar": oidBpchar, "varchar": oidVarchar, "timestamp": oidTimestamp,
+	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB,
+}
+
+// kind is how a type's values are read.
+type kind uint8
+
+const (
+	kindOther kind = iota // only the text form can be read
+	kindEnum
+	kindText
+	kindPadded // character(n), whose trailing blanks mean nothing
+	kindBytea
+	kindUUID
+	kindInt2
+	kindInt4
+	kindInt8
+	kindBool
+	kindJSON
+	kindJSONB
+	kindTimestamp
+	kindTimestamptz
+)
+
+func kindOf(c Column) kind {
+	if c.Enum {
+		return kindEnum
+	}
+	return kindsByOID[c.OID]
+}
+
+var kindsByOID = map[uint32]kind{
+	oidBool: kindBool, oidBytea: kindBytea, oidName: kindText, oidInt8: kindInt8, oidInt2: kindInt2, oidInt4: kindInt4,
+	oidText: kindText, oidJSON: kindJSON, oidBpchar: kindPadded, oidVarchar: kindText, oidTimestamp: kindTimestamp,
+	oidTimestamptz: kindTimestamptz, oidUUID: kindUUID, oidJSONB: kindJSONB,
+}
+
+// binaryLen is the length of a kind's binary form, 0 where it varies.
+var binaryLen = [...]int{
+	kindUUID: 16, kindInt2: 2, kindInt4: 4, kindInt8: 8, kindBool: 1,
+	kindTimestamp: 8, kindTimestamptz: 8,
+}
+
+// checkBinary says what is wrong with a binary value.
+func (f *field) checkBinary(data []byte) fault {
+	switch {
+	case f.kind == kindOther:
+		return "is in binary form, which is not understood for its type"
+	case binaryLen[f.kind] != 0 && binaryLen[f.kind] != len(data):
+		return fault("has " + strconv.Itoa(len(data)) + " bytes in binary form, not " + strconv.Itoa(binaryLen[f.kind]))
+	case f.kind == kindJSONB && (len(data) == 0 || data[0] != 1):
+		return "is jsonb of a version other than 1"
+	case f.kind == kindBool && data[0] > 1:
+		return "is not a boolean"
+	}
+	return ""
+}
+
+// text is the value as PostgreSQL prints it, nil for NULL. It may be the
+// value's own memory or the arena's scratch.
+func (f *field) text(v Value, a *Arena) ([]byte, fault) {
+	switch v.Format {
+	case Text:
+		return notNil(v.Data), ""
+	case Null:
+		return nil, ""
+	case Binary:
+		if fault := f.checkBinary(v.Data); fault != "" {
+			return nil, fault
+		}
+		return f.print(v.Data, a), ""
+	}
+	return nil, faultOfFormat(v.Format)
+}
+
+// print turns a checked binary value into text.
+func (f *field) print(data []byte, a *Arena) []byte {
+	out := a.converted[:0]
+	switch f.kind {
+	case kindBytea:
+		out = hex.AppendEncode(append(out, `\x`...), data)
+	case kindUUID:
+		out = appendUUID(out, data)
+	case kindInt2, kindInt4, kindInt8:
+		out = strconv.AppendInt(out, binaryInt(data), 10)
+	case kindBool:
+		out = append(out, "ft"[data[0]])
+	case kindTimestamp, kindTimestamptz:
+		out = appendTimestamp(out, binaryInt(data), f.kind == kindTimestamptz)
+	case kindJSONB:
+		return notNil(data[1:])
+	default: // text, enum, json: the same in both forms
+		return notNil(data)
+	}
+	a.converted = out
+	return out
+}
+
+// word is text for names and states, without the blanks that pad character(n).
+func (f *field) word(v Value, a *Arena) ([]byte, fault) {
+	text, fault := f.text(v, a)
+	if f.kind == kindPadded && text != nil {
+		text = bytes.TrimRight(text, " ")
+	}
+	return text, fault
+}
+
+// content is what goes into a record: a bytea's bytes, else what PostgreSQL
+// prints; nil for NULL. It is the arena's.
+func (f *field) content(v Value, a *Arena) ([]byte, fault) {
+	if f.kind != kindBytea || v.Format != Text {
+		if f.kind == kindBytea && v.Format == Binary {
+			return a.copy(v.Data), ""
+		}
+		text, fault := f.text(v, a)
+		return a.copyOrNil(text), fault
+	}
+	if len(v.Data) < 2 || v.Data[0] != '\\' || v.Data[1] != 'x' {
+		return nil, `is not bytea in hex form (\x…): the session needs bytea_output = hex`
+	}
+	digits := v.Data[2:]
+	if len(digits)%2 != 0 {
+		return nil, "is bytea with an odd number of hex digits"
+	}
+	out := a.bytes(len(digits) / 2)
+	if !decodeHex(out, digits) {
+		return nil, "is bytea with something that is not a hex digit"
+	}
+	return out, ""
+}
+
+// uuid is the 16 bytes of a uuid, nil for NULL. It is the arena's.
+func (f *field) uuid(v Value, a *Arena) ([]byte, fault) {
+	if f.kind == kindUUID && v.Format == Binary {
+		if fault := f.checkBinary(v.Data); fault != "" {
+			return nil, fault
+		}
+		return a.copy(v.Data), ""
+	}
+	text, fault := f.word(v, a)
+	if text == nil || fault != "" {
+		return nil, fault
+	}
+	out := a.bytes(16)
+	if !parseUUID(out, text) {
+		return nil, "is not a uuid like 123e4567-e89b-12d3-a456-426614174000"
+	}
+	return out, ""
+}
+
+// integer is the value of an integer column.
+func (f *field) integer(v Value) (n int64, null bool, fault fault) {
+	switch v.Format {
+	case Null:
+		return 0, true, ""
+	case Binary:
+		if fault := f.checkBinary(v.Data); fault != "" {
+			return 0, false, fault
+		}
+		return binaryInt(v.Data), false, ""
+	case Text:
+		n, err := strconv.ParseInt(asString(v.Data), 10, 64)
+		if err != nil {
+			return 0, false, "is not an integer"
+		}
+		return n, false, ""
+	}
+	return 0, false, faultOfFormat(v.Format)
+}
+
+// instant is the value of a timestamp column, in microseconds since 1970.
+func (f *field) instant(v Value) (micros int64, null bool, fault fault) {
+	switch v.Format {
+	case Null:
+		return 0, true, ""
+	case Binary:
+		if fault := f.checkBinary(v.Data); fault != "" {
+			return 0, false, fault
+		}
+		return fromBinary(v.Data), false, ""
+	case Text:
+		at, ok := parseTimestamp(v.Data)
+		if !ok {
+			return 0, false, "is not a timestamp in ISO form: the session needs DateStyle = ISO"
+		}
+		return at, false, ""
+	}
+	return 0, false, faultOfFormat(v.Format)
+}
+
+// binaryInt reads an int2, int4 or int8.
+func binaryInt(data []byte) int64 {
+	switch len(data) {
+	case 2:
+		return int64(int16(binary.BigEndian.Uint16(data)))
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(data)))
+	}
+	return int64(binary.BigEndian.Uint64(data))
+}
+
+// notNil tells an empty value from NULL.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func faultOfFormat(format byte) fault {
+	if format == Unchanged {
+		return "was not sent (an unchanged TOASTed value)"
+	}
+	return fault("came in the unknown format " + strconv.QuoteRune(rune(format)))
+}
