@@ -54,6 +54,7 @@ type Server struct {
 	port     int
 	password string
 	keepDir  bool
+	tied     string // where the pid file goes: on the leash, wherever dir is
 
 	mu sync.Mutex // guards running
 	// running is nil while the server is stopped.

@@ -51,6 +51,9 @@ func (s *Server) furnish(ctx context.Context, root string, o Options) (err error
 		if s.dir, err = os.MkdirTemp(root, "pg"); err != nil {
 			return err
 		}
+		s.tied = s.dir
+	} else if s.tied, err = os.MkdirTemp(root, "kept"); err != nil {
+		return err
 	}
 	if s.port, err = freePort(); err != nil {
 		return err

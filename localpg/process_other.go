@@ -25,7 +25,6 @@ func (p *process) ended() bool             { return true }
 func (p *process) signal(os.Signal) error  { return errUnsupported }
 func (p *process) kill()                   {}
 func (p *process) end()                    {}
-func detach(*exec.Cmd)                     {}
 func asServerUser(*exec.Cmd)               {}
 func ownedDir(string) error                { return errUnsupported }
 func handOver(string) error                { return errUnsupported }

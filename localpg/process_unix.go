@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 )
 
 var stopSignals = map[Mode]syscall.Signal{
@@ -37,12 +39,12 @@ func (s *Server) spawn() (*process, error) {
 	cmd := exec.Command(filepath.Join(s.install.bin, "postgres"), "-D", s.DataDir())
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, serverEnv(), log, log
 	asServerUser(cmd)
-	detach(cmd)
+	leash.Detach(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("running %s: %w", cmd.Path, err)
 	}
-	p := &process{cmd: cmd, pidFile: filepath.Join(s.dir, "pid"), done: make(chan struct{})}
-	if err := os.WriteFile(p.pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	if p.pidFile, err = leash.Tie(s.tied, p.pid(), "QUIT"); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, err
@@ -95,13 +97,6 @@ func (s *Server) Signal(sig os.Signal) error {
 		return os.ErrProcessDone
 	}
 	return s.running.signal(sig)
-}
-
-func detach(cmd *exec.Cmd) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setpgid = true
 }
 
 // serverUser is the uid that servers run under when we are root, since

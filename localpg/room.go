@@ -2,24 +2,18 @@ package localpg
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 )
 
 // room is the process's own folder with everything in it: templates and
-// servers. It exists while a server does. A watcher process keeps guard: when
-// we die, however, it ends our servers and removes the folder.
+// servers. It exists while a server does, and is on a leash.
 type room struct {
 	mu        sync.Mutex
 	servers   int
-	dir       string
+	folder    *leash.Folder
 	templates map[string]template // by bin folder
-	guard     *exec.Cmd
-	lifeline  io.Closer // the watcher reads the other end; it closes when we die
 }
 
 var theRoom room
@@ -29,12 +23,14 @@ func (r *room) enter() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.servers == 0 {
-		if err := r.open(); err != nil {
+		folder, err := leash.Open("outbox-cdc-pg-")
+		if err != nil {
 			return "", err
 		}
+		r.folder, r.templates = folder, map[string]template{}
 	}
 	r.servers++
-	return r.dir, nil
+	return r.folder.Dir, nil
 }
 
 // leave counts a server out; the last one closes the room.
@@ -45,49 +41,8 @@ func (r *room) leave() error {
 	if r.servers > 0 {
 		return nil
 	}
-	err := os.RemoveAll(r.dir)
-	if closeErr := r.lifeline.Close(); closeErr != nil {
-		err = errors.Join(err, closeErr)
-	}
-	_ = r.guard.Wait() // it has nothing left to say
-	return err
+	return r.folder.Close()
 }
-
-// open makes the folder, which only its owner may read but the server's uid
-// may pass through, and posts the watcher.
-func (r *room) open() (err error) {
-	if r.dir, err = os.MkdirTemp("", "outbox-cdc-pg-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(r.dir, 0o711); err != nil { //nolint:gosec // passing through is needed
-		return err
-	}
-	r.templates = map[string]template{}
-	r.guard = exec.Command("/bin/sh", "-c", watchScript, "sh", r.dir)
-	detach(r.guard)
-	if r.lifeline, err = r.guard.StdinPipe(); err != nil {
-		return err
-	}
-	if err := r.guard.Start(); err != nil {
-		return fmt.Errorf("starting the watcher over private servers: %w", err)
-	}
-	return nil
-}
-
-// watchScript waits for our end of the pipe to close. Then it ends every
-// server whose pid file is still there and removes the folder, which is gone
-// already after an orderly end.
-const watchScript = `
-cat >/dev/null
-cd / && [ -d "$1" ] || exit 0
-for f in "$1"/*/pid; do
-  [ -f "$f" ] || continue
-  p=$(cat "$f"); kill -QUIT "$p"; kill -CONT "$p"
-  n=0; while kill -0 "$p" && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done
-  kill -KILL "$p"
-done 2>/dev/null
-rm -rf "$1"
-`
 
 // template gives the data folder that servers of an installation start from,
 // made on first use, in the room or in the folder that keeps it.

@@ -1,0 +1,17 @@
+//go:build unix
+
+package leash
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// Detach puts a command into a process group of its own, so that Ctrl-C in a
+// terminal reaches the owner only.
+func Detach(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+}
