@@ -88,7 +88,11 @@ type Note struct {
 	Kind NoteKind
 	Park outbox.Park
 	Mode Mode
-	N    int
+	Row  *outbox.Row
+	// Reason is the error's text of NoteFailed and NoteStalled.
+	Reason string
+	Cause  outbox.Cause
+	N      int
 }
 
 // NoteKind is what a Note is about.
@@ -99,7 +103,9 @@ const (
 	NoteParked   NoteKind = iota + 1 // Park
 	NoteUnparked                     // Park
 	NoteMode                         // Mode
-	NoteMissed                       // N rows found by the watcher, Park.Cause says why
+	NoteMissed                       // N rows found by the watcher; Cause says why
+	NoteFailed                       // Row used up its budget; Reason is its last error
+	NoteStalled                      // Row of a table without state was refused: the stream waits for it
 )
 
 // Mode is the stream's state as people see it.

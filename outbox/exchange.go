@@ -31,7 +31,7 @@ type Outcome struct {
 	// first outcome of a topic's error, and every Refused of a row with a key.
 	// Exactly one Release is owed for it.
 	Blocked bool
-	Err   error // of Refused, and of Withdrawn by a topic's error
+	Err     error // of Refused, and of Withdrawn by a topic's error
 }
 
 // Command is one instruction to a sink: exactly one field is set. A sink
@@ -114,6 +114,8 @@ type SweepRequest struct {
 	Parts []SweepPart
 	// Limit is the most rows wanted over all parts, the first parts first.
 	Limit int
+	// MaxBytes cuts the page (More) when the rows' sizes add up to it.
+	MaxBytes int
 	// Nudge asks the edge to write WAL behind Page.Insert after reading it
 	// (pg_logical_emit_message), so that the log gets there on an idle server.
 	Nudge bool

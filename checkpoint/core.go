@@ -1,0 +1,418 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Waits of the core's own, short against anything a person sets.
+const (
+	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
+	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
+	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
+	ledgerFactor  = 8                      // unsettled transactions and holds, per row of MaxRows
+	maxKeysASweep = 500                    // parked keys in one sweep or hand-back
+)
+
+// Core is one stream's decisions. Inputs are methods; what they lead to is
+// collected until Take.
+type Core struct {
+	cfg Config
+	off rules
+	now time.Time
+	// clock counts requests and failures, so that an answer can be told from
+	// what happened since its request.
+	clock     uint64
+	tables    map[string]*outbox.Table
+	stateless bool // the tables keep no state: nothing can be parked
+
+	connected, streaming, draining bool
+	ledger                         ledger
+	// started are the transactions in progress in the snapshot taken after the
+	// connection's start; discards those of which rows were discarded since, with
+	// the clock's value. Each is dropped when a later snapshot shows it ended.
+	started  []uint64
+	discards map[uint32]uint64
+
+	// entries[1:] are the rows in memory; free ones are linked by next. Those in
+	// flight (state inSink and later) form a list from head.
+	entries     []entry
+	free        uint32
+	head        uint32
+	rows, bytes int
+	inFlight    int
+	arrivals    uint64
+	// known are rows in flight that the log may bring (again): those of an
+	// earlier connection and those that the sweeper read.
+	known   map[rowID]uint32
+	carried int // entries of known from an earlier connection
+
+	parks   map[outbox.Scope]*park
+	order   []*park // in the order of parking, so that runs repeat
+	kinds   [outbox.ScopeRow + 1]int
+	keys    map[string]int // parked keys per table
+	waiting int            // holds that wait for a park to be durable
+	writing *writing
+
+	gate     *gate
+	hb       *handback
+	checking bool
+	sweep    *sweep
+	watch    watch
+	remark   []remark
+	remarks  map[string]int  // refused marks per table
+	broken   map[string]bool // tables that the log cannot be read for
+	down     map[string]error
+	retained uint64
+	stalls   []*stall
+
+	mode  Mode
+	ready Ready
+}
+
+type rowID struct {
+	table *outbox.Table
+	id    string
+}
+
+// New returns a Core that has no connection yet.
+func New(cfg Config) *Core {
+	c := &Core{
+		cfg:      cfg,
+		tables:   map[string]*outbox.Table{},
+		discards: map[uint32]uint64{},
+		entries:  make([]entry, 1),
+		known:    map[rowID]uint32{},
+		parks:    map[outbox.Scope]*park{},
+		keys:     map[string]int{},
+		remarks:  map[string]int{},
+		broken:   map[string]bool{},
+		down:     map[string]error{},
+		mode:     ModeStandby,
+	}
+	for _, t := range cfg.Tables {
+		c.tables[t.String()] = t
+		c.stateless = c.stateless || !t.Stateful()
+	}
+	return c
+}
+
+// Tick tells the time. Every other input happens at the last time told.
+func (c *Core) Tick(now time.Time) {
+	if now.After(c.now) {
+		c.now = now
+	}
+}
+
+// Connect begins a replication connection (or makes one streaming, see
+// Connected). Rows still in flight from an earlier connection stay in flight.
+func (c *Core) Connect(conn Connected) {
+	c.connected, c.streaming = true, conn.Streaming
+	c.ledger.reset()
+	c.started = slices.Clone(conn.Snapshot.InProgress)
+	if !c.off.voidDiscarded {
+		clear(c.discards)
+	}
+	c.carry()
+	c.readParks(conn.Parks)
+	for _, r := range conn.Failed {
+		c.block(r)
+	}
+	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
+	switch {
+	case c.stateless:
+	case !conn.Streaming:
+		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
+	case !c.off.checkAtStart:
+		c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}
+	}
+}
+
+// carry takes the rows in flight over to a new connection's ledger, which does
+// not hold them until the log brings them again.
+func (c *Core) carry() {
+	c.carried = 0
+	for h := c.head; h != 0; h = c.entries[h].next {
+		e := &c.entries[h]
+		e.tx, e.carried = noTx, true
+		c.known[rowID{e.row.Table, e.row.ID}] = h
+		c.carried++
+	}
+}
+
+// readParks takes over what our table holds. What memory knows besides is
+// written again.
+func (c *Core) readParks(parks []outbox.Park) {
+	held := map[outbox.Scope]bool{}
+	for _, read := range parks {
+		held[read.Scope] = true
+		if read.Scope.Table != "" && c.tables[read.Scope.Table] == nil {
+			continue // a table of an earlier configuration: its park stays in our table
+		}
+		if c.parks[read.Scope] == nil {
+			p := c.park(read.Scope, read.Cause, read.Reason, read.Next)
+			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
+		}
+	}
+	for _, p := range c.order {
+		// While a change is outstanding what was read may be old.
+		p.durable = held[p.Scope] && c.writing == nil
+		if !p.durable {
+			p.written = 0
+			p.version = max(p.version, 1)
+		}
+	}
+}
+
+// block parks the key of a FAILED row for the operator.
+func (c *Core) block(r *outbox.Row) {
+	if p := c.parks[outbox.KeyScope(r)]; p != nil && p.Cause == outbox.CauseBlocked {
+		return
+	}
+	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
+	p.RowID = r.ID
+}
+
+// Disconnect ends the connection: the log's ledger, checks, kept rows, rounds
+// and hand-backs of it are void. Outstanding Check, Sweep, Watch and Rewatch
+// requests are void too: their answers must not be delivered any more. Parks
+// stays outstanding.
+func (c *Core) Disconnect() {
+	c.connected, c.streaming = false, false
+	if c.off.voidHandBack && c.hb != nil {
+		c.ledger.reset()
+		return
+	}
+	c.abandonHandback()
+	c.dropGate()
+	c.dropStalls()
+	for _, p := range c.order {
+		p.waiting, p.ready = nil, false
+	}
+	c.waiting = 0
+	c.sweep, c.checking = nil, false
+	if !c.off.watchAbandoned {
+		c.watch = watch{}
+	}
+	for h := c.head; h != 0; h = c.entries[h].next {
+		c.entries[h].tx = noTx
+	}
+	c.ledger.reset()
+	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
+}
+
+// SlotMayBeMade says that the stream's park is durable, so that a slot, whose
+// making confirms a position, may be made.
+func (c *Core) SlotMayBeMade() bool {
+	p := c.parks[outbox.StreamScope()]
+	return c.stateless || c.off.slotAfterPark || p != nil && p.durable
+}
+
+// ParkStream parks the whole stream (unreadable WAL, publication changed).
+func (c *Core) ParkStream(cause outbox.Cause, reason string) {
+	if !c.stateless {
+		c.park(outbox.StreamScope(), cause, reason, time.Time{})
+	}
+}
+
+// Retained tells how many bytes of WAL the slot retains. At three quarters of
+// the budget the stream is parked, so that the budget itself is not reached.
+func (c *Core) Retained(bytes uint64) {
+	c.retained = bytes
+	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.stateless || !c.streaming {
+		return
+	}
+	if p := c.parks[outbox.StreamScope()]; p != nil && p.covers {
+		return
+	}
+	p := c.park(outbox.StreamScope(), outbox.CauseWALBudget, "the slot retains nearly as much WAL as its budget allows", time.Time{})
+	p.covers = true
+	c.withdraw(p)
+}
+
+// withdraw takes back what was never sent of a parked scope.
+func (c *Core) withdraw(p *park) {
+	c.awaitAnswers(p)
+	scope := p.Scope
+	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &scope})
+}
+
+// Cluster takes the sink's word on a cluster.
+func (c *Core) Cluster(s outbox.ClusterState) {
+	if s.Usable {
+		delete(c.down, s.Cluster)
+		return
+	}
+	c.down[s.Cluster] = s.Err
+}
+
+func (c *Core) unusable(cluster string) bool {
+	_, down := c.down[cluster]
+	return down
+}
+
+// parkClusters lets the rows of usable clusters pass those of an unusable one,
+// once its rows use up the memory that the others wait for.
+func (c *Core) parkClusters() {
+	stream := c.parks[outbox.StreamScope()]
+	if len(c.down) == 0 || c.stateless || len(c.clusters()) < 2 || !c.full() && stream == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.down)) {
+		if c.parks[outbox.ClusterScope(name)] == nil {
+			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
+			c.withdraw(p)
+		}
+	}
+}
+
+// clusters are the Kafka clusters that rows of the stream can go to.
+func (c *Core) clusters() map[string]bool {
+	all := map[string]bool{}
+	for _, t := range c.cfg.Tables {
+		if m := t.Mapping.Cluster; m.Column == "" {
+			all[m.Default] = true
+		} else {
+			for _, name := range m.Known {
+				all[name] = true
+			}
+		}
+	}
+	return all
+}
+
+// Drain begins a clean stop: nothing new is read, swept, watched or checked;
+// what was never sent is withdrawn; what was sent is awaited and marked. Tables
+// without state have no mark that would keep a row from being sent again, so
+// of theirs everything read is sent.
+func (c *Core) Drain() {
+	c.draining = true
+	if c.hb != nil && c.hb.step != hbRemoving {
+		c.abandonHandback()
+	}
+	if c.stateless {
+		return
+	}
+	c.dropGate()
+	all := outbox.StreamScope()
+	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &all})
+}
+
+// Drained says that nothing is in flight any more.
+func (c *Core) Drained() bool {
+	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && c.writing == nil)
+}
+
+// Take returns what is to be done and forgets it.
+func (c *Core) Take() Ready {
+	c.markAgain()
+	if c.connected && !c.draining {
+		c.parkClusters()
+		c.retryStalls()
+		c.progressHandback()
+		c.drainGate()
+		c.checkBlocked()
+		c.startHandback()
+		c.progressHandback()
+		c.requestSweep()
+		c.progressWatch()
+	}
+	if c.connected {
+		c.writeParks()
+	}
+	c.noteMode()
+	r := c.ready
+	c.ready = Ready{}
+	return r
+}
+
+// Reading says whether the log may be read further.
+func (c *Core) Reading() bool {
+	if !c.connected || !c.streaming || c.draining || c.ledger.len()+c.waiting > ledgerFactor*c.cfg.MaxRows {
+		return false
+	}
+	if p := c.parks[outbox.StreamScope()]; p != nil {
+		if p.phase == sweeping {
+			return true // rows are discarded: they need no memory
+		}
+		return c.ledger.inTx && !c.full() // a hand-back: up to the transaction's end
+	}
+	return !c.full()
+}
+
+// full says that the bound of rows or bytes in memory is reached.
+func (c *Core) full() bool {
+	return !c.off.boundedMemory && (c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes)
+}
+
+// Confirm is the position that may be confirmed on this connection; it never
+// goes back within one. Zero: none yet.
+func (c *Core) Confirm() outbox.LSN { return c.ledger.confirmed }
+
+// Rows in memory, how many of them are in flight, and their bytes.
+func (c *Core) Memory() (rows, inFlight, bytes int) { return c.rows, c.inFlight, c.bytes }
+
+// Mode is the stream's state as people see it.
+func (c *Core) Mode() Mode {
+	switch {
+	case !c.connected:
+		return ModeStandby
+	case c.parks[outbox.StreamScope()] != nil:
+		return ModeSweep
+	case len(c.down) > 0 || len(c.stalls) > 0:
+		return ModeHold
+	}
+	return ModeStream
+}
+
+func (c *Core) noteMode() {
+	if m := c.Mode(); m != c.mode {
+		c.mode = m
+		c.note(Note{Kind: NoteMode, Mode: m})
+	}
+}
+
+func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }
+
+// Parks lists what is parked, in the order of parking.
+func (c *Core) Parks() []outbox.Park {
+	parks := make([]outbox.Park, 0, len(c.order))
+	for _, p := range c.order {
+		parks = append(parks, p.Park)
+	}
+	return parks
+}
+
+// NextTick is when Tick should be called at the latest even if nothing
+// happens, or zero.
+func (c *Core) NextTick() time.Time {
+	var next time.Time
+	at := func(t time.Time) {
+		if t.After(c.now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	at(c.watch.at)
+	at(c.watch.due)
+	for _, p := range c.order {
+		at(p.Next)
+		at(p.nextSweep)
+	}
+	for _, m := range c.remark {
+		at(m.at)
+	}
+	for _, s := range c.stalls {
+		at(s.next)
+	}
+	if c.gate != nil {
+		at(c.gate.retry)
+	}
+	if c.hb != nil {
+		at(c.hb.retry)
+		at(c.hb.deadline)
+	}
+	return next
+}

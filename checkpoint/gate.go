@@ -1,0 +1,170 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// gate keeps the log's rows of some scopes in memory, in order: while a
+// hand-back is under way, and until the log has reached check, up to which each
+// row is looked at before it is published. There is one gate at a time.
+type gate struct {
+	// scope is the wide scope kept, or keys are the narrow ones.
+	scope outbox.Scope
+	keys  map[outbox.Scope]bool
+	// keeping: the hand-back has not removed its parks yet; nothing comes out.
+	keeping bool
+	check   outbox.LSN
+	queue   []uint32
+	// asked are being looked at; stuck wait, with their keys, for rows that are
+	// not visible yet.
+	asked     []uint32
+	stuck     []uint32
+	stuckKeys map[outbox.Scope]bool
+	retry     time.Time
+}
+
+func (g *gate) covers(r *outbox.Row) bool {
+	if g.keys != nil {
+		return g.keys[outbox.KeyScope(r)]
+	}
+	return g.scope.Covers(r)
+}
+
+// drainGate lets rows out in order: those up to check only after a look.
+func (c *Core) drainGate() {
+	g := c.gate
+	if g == nil || g.keeping || g.asked != nil || c.checking {
+		return
+	}
+	if len(g.stuck) > 0 && !g.retry.After(c.now) {
+		g.queue = append(g.stuck, g.queue...)
+		g.stuck, g.stuckKeys = nil, nil
+	}
+	g.queue = g.queue[c.letOut(g):]
+	if g.asked != nil {
+		c.checking = true
+		return
+	}
+	if len(g.queue) == 0 && len(g.stuck) == 0 && c.ledger.received >= g.check {
+		c.gate = nil
+	}
+}
+
+// letOut goes through the queue until a batch to look at is full, or until
+// rows follow that must come after the batch. It returns how many it dealt with.
+func (c *Core) letOut(g *gate) int {
+	for i, h := range g.queue {
+		r := c.entries[h].row
+		p := c.parkedBy(r)
+		switch {
+		case p != nil && !c.off.failureWithdraws:
+			c.leave(h, p)
+		case g.stuckKeys[outbox.KeyScope(r)]:
+			g.stuck = append(g.stuck, h)
+		case r.Commit <= g.check && !c.off.checkKept:
+			if len(g.asked) == c.cfg.PageRows {
+				return i
+			}
+			g.asked = append(g.asked, h)
+			c.ready.Check = append(c.ready.Check, r)
+		case g.asked != nil:
+			return i
+		default:
+			c.publish(h)
+		}
+	}
+	return len(g.queue)
+}
+
+// checkBlocked looks at the FAILED rows that keep their keys parked.
+func (c *Core) checkBlocked() {
+	if c.checking {
+		return
+	}
+	for _, p := range c.order {
+		if p.Cause != outbox.CauseBlocked || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
+			continue
+		}
+		p.Next = c.now.Add(c.cfg.WatchEvery)
+		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic}
+		if p.Scope.Kind == outbox.ScopeKey {
+			r.Key = []byte(p.Scope.Key)
+		}
+		c.ready.Check = append(c.ready.Check, r)
+		c.checking = true
+	}
+}
+
+// Checked answers Check, every row of it, read in one snapshot.
+func (c *Core) Checked(answers []outbox.Checked) {
+	c.checking = false
+	g := c.gate
+	if g != nil {
+		g.asked = nil
+	}
+	for _, a := range answers {
+		if a.Row.Handle == 0 {
+			c.checkedBlocked(a)
+			continue
+		}
+		if c.entries[a.Row.Handle].row == a.Row && g != nil { // else dropped meanwhile
+			c.checked(g, a)
+		}
+	}
+}
+
+func (c *Core) checked(g *gate, a outbox.Checked) {
+	h := a.Row.Handle
+	key := outbox.KeyScope(a.Row)
+	p := c.parkedBy(a.Row)
+	switch {
+	case a.State == outbox.CheckSettled, a.State == outbox.CheckFailed,
+		a.State == outbox.CheckInvisible && c.off.invisibleWaits:
+		c.settle(h)
+	case p != nil && !c.off.failureWithdraws:
+		c.leave(h, p)
+	case a.State == outbox.CheckInvisible, g.stuckKeys[key]:
+		if g.stuckKeys == nil {
+			g.stuckKeys = map[outbox.Scope]bool{}
+			g.retry = c.now.Add(invisibleWait)
+		}
+		g.stuckKeys[key] = true
+		g.stuck = append(g.stuck, h)
+	default:
+		c.publish(h)
+	}
+}
+
+func (c *Core) checkedBlocked(a outbox.Checked) {
+	p := c.parks[outbox.KeyScope(a.Row)]
+	if p == nil || p.Cause != outbox.CauseBlocked || a.State == outbox.CheckFailed {
+		return
+	}
+	p.Cause, p.RowID, p.Next = outbox.CauseRowError, "", time.Time{}
+	p.version++
+}
+
+// dropGate forgets the kept rows with their holds: the connection is over.
+func (c *Core) dropGate() {
+	if c.gate == nil {
+		return
+	}
+	for _, h := range slices.Concat(c.gate.queue, c.gate.asked, c.gate.stuck) {
+		c.drop(h)
+	}
+	c.gate = nil
+}
+
+// discardKept leaves kept rows to the sweeper: those of parks that are sweeping.
+func (c *Core) discardKept() {
+	c.gate.queue = slices.DeleteFunc(c.gate.queue, func(h uint32) bool {
+		p := c.parkedBy(c.entries[h].row)
+		if p != nil {
+			c.leave(h, p)
+		}
+		return p != nil
+	})
+}

@@ -1,0 +1,212 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// handback gives parked scopes back to the stream: keep their rows from now
+// on, wait until nothing of them is in flight, read what is PENDING in a
+// snapshot S, publish and mark that, remove the parks, go on with what was
+// kept, each row up to B looked at first. It ends with its connection.
+type handback struct {
+	parks []*park // one wide one, or any number of narrow ones
+	step  hbStep
+	// outstanding rows: at first those of the scope in flight, then those of S.
+	outstanding int
+	// xids are the discarded transactions that must be visible in S or ended;
+	// those in progress at the connection's start are the Core's.
+	xids     []uint32
+	complete bool       // everything that S had to show was there
+	insert   outbox.LSN // B
+	retry    time.Time
+	deadline time.Time
+}
+
+type hbStep uint8
+
+const (
+	hbQuiet    hbStep = iota // until nothing of the scope is in flight
+	hbReading                // the statement is outstanding
+	hbRows                   // its rows are outstanding
+	hbRemoving               // the removal of the parks is outstanding
+)
+
+// startHandback begins a hand-back of the widest scope that is ready. One runs
+// at a time, and none while a gate is open.
+func (c *Core) startHandback() {
+	if c.hb != nil || c.gate != nil || c.sweep != nil || !c.streaming {
+		return
+	}
+	parks := c.handbackCandidates()
+	if len(parks) == 0 {
+		return
+	}
+	h := &handback{parks: parks, deadline: c.now.Add(handbackLimit)}
+	g := &gate{keeping: true, scope: parks[0].Scope}
+	if g.scope.Kind >= outbox.ScopeKey {
+		g.keys = map[outbox.Scope]bool{}
+	}
+	for _, p := range parks {
+		p.phase, p.ready = keeping, false
+		if g.keys != nil {
+			g.keys[p.Scope] = true
+		}
+	}
+	for xid := range c.discards {
+		h.xids = append(h.xids, xid)
+	}
+	for e := c.head; e != 0; e = c.entries[e].next {
+		if g.covers(c.entries[e].row) {
+			c.entries[e].hb = h
+			h.outstanding++
+		}
+	}
+	c.hb, c.gate = h, g
+}
+
+func (c *Core) handbackCandidates() []*park {
+	var wide *park
+	var narrow []*park
+	for _, p := range c.order {
+		if p.phase == absorbed {
+			return nil
+		}
+		if !p.ready || !p.durable || c.blocksSweep(p) && !c.off.backoffHolds || !c.causeOver(p) || c.covered(p) {
+			continue
+		}
+		if p.Scope.Kind >= outbox.ScopeKey {
+			narrow = append(narrow, p)
+		} else if wide == nil || p.Scope.Kind < wide.Scope.Kind {
+			wide = p
+		}
+	}
+	if wide != nil {
+		return []*park{wide}
+	}
+	return narrow[:min(len(narrow), maxKeysASweep)]
+}
+
+// covered says that a wider park contains the scope: that one goes first.
+func (c *Core) covered(p *park) bool {
+	return slices.ContainsFunc(c.order, func(o *park) bool {
+		return o.Scope.Kind < p.Scope.Kind && c.widerThan(o.Scope, p.Scope)
+	})
+}
+
+// causeOver says that what parked the scope no longer holds.
+func (c *Core) causeOver(p *park) bool {
+	switch p.Scope.Kind {
+	case outbox.ScopeStream:
+		for name := range c.down {
+			if c.parks[outbox.ClusterScope(name)] == nil {
+				return false
+			}
+		}
+		return c.cfg.WALBudget == 0 || c.retained < c.cfg.WALBudget/2
+	case outbox.ScopeTable:
+		return !c.broken[p.Scope.Table] && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2
+	}
+	return true
+}
+
+func (c *Core) progressHandback() {
+	h := c.hb
+	if h == nil || h.step == hbRemoving {
+		return
+	}
+	wholeStream := h.parks[0].Scope.Kind == outbox.ScopeStream
+	if h.deadline.Before(c.now) || c.full() && (!wholeStream || c.ledger.inTx) {
+		c.abandonHandback()
+		return
+	}
+	quiet := h.outstanding == 0 && !(wholeStream && c.ledger.inTx)
+	switch {
+	case h.step == hbQuiet && (quiet || c.off.handBackQuiet) && !h.retry.After(c.now) && c.sweep == nil:
+		h.step = hbReading
+		c.ask(h.parks, h)
+	case h.step == hbRows && h.outstanding == 0 || h.step == hbRows && c.off.handBackMarks:
+		c.handbackRowsDone(h)
+	}
+}
+
+func (c *Core) handbackRowsDone(h *handback) {
+	if h.complete {
+		h.step = hbRemoving
+		return
+	}
+	h.step = hbQuiet
+	h.retry = c.now.Add(invisibleWait)
+}
+
+// handbackPage takes what the hand-back's statement found.
+func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
+	h := s.hb
+	if c.hb != h {
+		return
+	}
+	h.insert = page.Insert
+	h.complete = !page.More && (len(c.started) == 0 || c.off.repeatInProgress)
+	for _, xid := range h.xids {
+		if !page.Snapshot.Ended(page.Snapshot.Widen(xid)) && !c.off.repeatDiscarded {
+			h.complete = false
+		}
+	}
+	h.step = hbRows
+	for _, r := range page.Rows {
+		if c.hb == h && c.mayPublish(r, s) {
+			c.publishSwept(r, h)
+		}
+	}
+}
+
+// openGate: the parks are gone from our table. What was kept goes on, up to B
+// after a look.
+func (c *Core) openGate() {
+	for _, p := range c.hb.parks {
+		c.unpark(p)
+	}
+	c.gate.keeping = false
+	c.gate.check = c.hb.insert
+	c.hb = nil
+}
+
+// abandonHandback leaves what was kept to the sweeper again.
+func (c *Core) abandonHandback() {
+	h := c.hb
+	if h == nil {
+		return
+	}
+	c.hb = nil
+	for _, p := range h.parks {
+		c.backToSweeping(p, h)
+	}
+	c.discardKept()
+	c.gate = nil
+}
+
+// leaveHandback takes one park out of the hand-back: it failed again.
+func (c *Core) leaveHandback(p *park) {
+	h := c.hb
+	if h == nil || !slices.Contains(h.parks, p) {
+		return
+	}
+	if h.step == hbRemoving || len(h.parks) == 1 {
+		c.abandonHandback()
+		return
+	}
+	h.parks = slices.DeleteFunc(slices.Clone(h.parks), func(o *park) bool { return o == p })
+	delete(c.gate.keys, p.Scope)
+	c.backToSweeping(p, h)
+	c.discardKept()
+}
+
+func (c *Core) backToSweeping(p *park, h *handback) {
+	p.phase, p.ready = sweeping, false
+	p.nextSweep = c.now.Add(sweepPause)
+	if h.step == hbRemoving {
+		p.written = 0 // our table may not have it any more
+	}
+}

@@ -1,0 +1,240 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Outcome takes the sink's word on rows.
+func (c *Core) Outcome(o outbox.Outcome) {
+	switch o.Class {
+	case outbox.Delivered:
+		for _, r := range o.Rows {
+			c.delivered(r.Handle)
+		}
+	case outbox.Refused:
+		for _, r := range o.Rows {
+			c.refused(r.Handle, o.Err)
+		}
+		c.release(o)
+	case outbox.Withdrawn:
+		c.withdrawn(o)
+	}
+}
+
+// release unblocks what the sink blocked. It comes after the scope was parked
+// (nothing of the log is published any more) and before the sweeper's rows.
+func (c *Core) release(o outbox.Outcome) {
+	if o.Blocked && !c.stateless {
+		scope := o.Scope
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
+	}
+}
+
+func (c *Core) delivered(h uint32) {
+	e := &c.entries[h]
+	c.answered(e)
+	if !e.row.Table.Stateful() {
+		c.settle(h)
+		return
+	}
+	e.state = acked
+	if c.off.confirmAfterMark {
+		c.ledger.release(e.tx, 1)
+		e.tx = noTx
+	}
+	if !c.off.markAfterAck {
+		c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})
+	}
+}
+
+func (c *Core) refused(h uint32, err error) {
+	c.answered(&c.entries[h])
+	c.fail(h, err, true)
+}
+
+// fail charges a row one attempt and parks its key: the row and the key's later
+// ones are the sweeper's from here on.
+func (c *Core) fail(h uint32, err error, sent bool) {
+	e := &c.entries[h]
+	if c.stateless {
+		c.stall(outbox.KeyScope(e.row), h, err)
+		return
+	}
+	e.reason = err.Error()
+	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
+	if sent {
+		c.awaitAnswers(p)
+	}
+	c.fly(h, attempt)
+	c.cover(e.tx, p)
+	e.tx = noTx
+	c.known[rowID{e.row.Table, e.row.ID}] = h
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason})
+}
+
+// withdrawn leaves rows that the sink gave back to the sweeper.
+func (c *Core) withdrawn(o outbox.Outcome) {
+	if c.stateless {
+		for _, r := range o.Rows {
+			c.stall(o.Scope, r.Handle, o.Err)
+		}
+		return
+	}
+	if o.Scope.Kind == outbox.ScopeTopic && o.Err != nil {
+		c.parkTopic(o)
+	}
+	c.release(o)
+	for _, r := range o.Rows {
+		c.answered(&c.entries[r.Handle])
+	}
+	for _, r := range o.Rows {
+		c.giveBack(r.Handle)
+	}
+}
+
+func (c *Core) giveBack(h uint32) {
+	e := &c.entries[h]
+	r := e.row
+	p := c.parkedBy(r)
+	switch {
+	case c.draining: // never sent: the log brings it again
+		c.drop(h)
+		return
+	case c.off.failureWithdraws:
+		c.publish(h)
+		return
+	case p == nil:
+		p = c.park(outbox.KeyScope(r), outbox.CauseMissed, "the row was given back unsent", time.Time{})
+		c.awaitAnswers(p)
+	}
+	if c.off.chargeRefusedOnly {
+		c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"})
+		c.fly(h, attempt)
+		return
+	}
+	c.leave(h, p)
+}
+
+// parkTopic parks a topic that the sink blocked, or renews its backoff.
+func (c *Core) parkTopic(o outbox.Outcome) {
+	p := c.parks[o.Scope]
+	if p != nil && !o.Blocked {
+		return
+	}
+	tries := 1
+	if p != nil {
+		tries = p.tries + 1
+	}
+	p = c.park(o.Scope, outbox.CauseTopic, o.Err.Error(), c.backoff(tries))
+	p.tries = tries
+	c.awaitAnswers(p)
+}
+
+// Marked takes answers to Marks.
+func (c *Core) Marked(answers []outbox.Marked) {
+	for _, a := range answers {
+		c.marked(a)
+	}
+}
+
+func (c *Core) marked(a outbox.Marked) {
+	h := a.Row.Handle
+	if h == 0 || int(h) >= len(c.entries) || c.entries[h].row != a.Row {
+		return // answered before: only with a rule switched off
+	}
+	p := c.parks[outbox.KeyScope(a.Row)]
+	switch a.State {
+	case outbox.MarkedInvisible:
+		c.remarkLater(a, c.now.Add(invisibleWait))
+		return
+	case outbox.MarkedRefused:
+		c.writeBackRefused(a)
+		return
+	case outbox.MarkedRetry:
+		if p != nil {
+			c.nextTry(p, a)
+		}
+	case outbox.MarkedFailed:
+		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
+		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
+			p.Cause, p.RowID, p.Next = outbox.CauseBlocked, a.Row.ID, c.now.Add(c.cfg.WatchEvery)
+			p.version++
+			break
+		}
+		c.troubleOver(p)
+	default:
+		c.troubleOver(p)
+	}
+	c.settle(h)
+}
+
+// nextTry sets the key's backoff by the attempts that the database counted.
+func (c *Core) nextTry(p *park, a outbox.Marked) {
+	p.tries++
+	if a.Attempts > 0 {
+		p.tries = a.Attempts
+	}
+	p.Next = c.backoff(p.tries)
+	p.version++
+}
+
+// troubleOver: the key's failed row is out of the way, the rest may follow.
+func (c *Core) troubleOver(p *park) {
+	if p == nil || p.Cause == outbox.CauseBlocked {
+		return
+	}
+	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}
+	c.absorb(p)
+}
+
+// remark is a mark to be repeated.
+type remark struct {
+	mark    outbox.Mark
+	at      time.Time
+	refused bool
+}
+
+func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
+	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: c.entries[a.Row.Handle].reason}
+	c.remark = append(c.remark, remark{mark: m, at: at})
+}
+
+// writeBackRefused parks the table whose rows cannot be marked. The row stays in
+// flight, acked and unmarked, and is marked again when the table's backoff is
+// over; until then the table is not swept, since what a sweep publishes could
+// not be marked either.
+func (c *Core) writeBackRefused(a outbox.Marked) {
+	s := outbox.TableScope(a.Row.Table)
+	p := c.parks[s]
+	if p == nil || p.Cause != outbox.CauseWriteBack || !p.Next.After(c.now) {
+		tries := 1
+		if p != nil && p.Cause == outbox.CauseWriteBack {
+			tries = p.tries + 1
+		}
+		p = c.park(s, outbox.CauseWriteBack, a.Err.Error(), c.backoff(tries))
+		p.tries = tries
+	}
+	c.remarkLater(a, p.Next)
+	c.remark[len(c.remark)-1].refused = true
+	c.remarks[s.Table]++
+}
+
+func (c *Core) markAgain() {
+	if len(c.remark) == 0 {
+		return
+	}
+	var later []remark
+	for _, m := range c.remark {
+		switch {
+		case m.at.After(c.now):
+			later = append(later, m)
+			continue
+		case m.refused:
+			c.remarks[m.mark.Row.Table.String()]--
+		}
+		c.ready.Marks = append(c.ready.Marks, m.mark)
+	}
+	c.remark = later
+}

@@ -1,0 +1,365 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// phase is where a park stands.
+type phase uint8
+
+const (
+	// sweeping: the log's rows of the scope are discarded; the sweeper is their
+	// only publisher.
+	sweeping phase = iota
+	// keeping: a hand-back is under way; the log's rows are kept.
+	keeping
+	// absorbed: the park is being removed because a wider durable one covers it;
+	// the log's rows are discarded under that one.
+	absorbed
+)
+
+// park is one parked scope.
+type park struct {
+	outbox.Park
+	phase phase
+	// durable: our table holds a row for the scope, whatever happens now. Never
+	// true while a removal is outstanding or of unknown outcome.
+	durable bool
+	// version counts changes; written is the one our table holds.
+	version, written int
+	// waiting are holds of discarded rows, released when the park is durable.
+	waiting []hold
+	// awaiting counts rows of the scope that the sink still had when it began to
+	// give them back: until they are answered the scope is not swept, or a later
+	// row would pass them.
+	awaiting int
+	tries    int
+	// stamp is when the scope last failed, in requests.
+	stamp uint64
+	// ready: the last sweep of the scope was small and every transaction it had
+	// to see had ended.
+	ready     bool
+	lastSweep uint64 // request number, for taking turns
+	nextSweep time.Time
+	// covers: rows in flight do not hold the confirmed position either.
+	covers bool
+}
+
+type hold struct {
+	seq int64
+	n   int
+}
+
+func (p *park) dirty() bool { return p.version != p.written }
+
+// wait holds n rows of a transaction until the park is durable.
+func (p *park) wait(seq int64) {
+	if last := len(p.waiting) - 1; last >= 0 && p.waiting[last].seq == seq {
+		p.waiting[last].n++
+		return
+	}
+	p.waiting = append(p.waiting, hold{seq, 1})
+}
+
+// park parks a scope, or renews its park after another failure.
+func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time.Time) *park {
+	c.clock++
+	p := c.parks[s]
+	if p == nil {
+		p = &park{Park: outbox.Park{Scope: s, Since: c.now}}
+		c.parks[s] = p
+		c.order = append(c.order, p)
+		c.kinds[s.Kind]++
+	} else if p.phase == keeping {
+		c.leaveHandback(p)
+	}
+	p.phase = sweeping
+	p.Cause, p.Reason, p.Next = cause, reason, next
+	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
+	p.version++
+	c.note(Note{Kind: NoteParked, Park: p.Park})
+	if p.version == 1 && s.Kind >= outbox.ScopeKey {
+		c.keys[s.Table]++
+		c.parkCrowded(c.tables[s.Table])
+	}
+	return p
+}
+
+// parkCrowded parks a table of which too many keys are parked.
+func (c *Core) parkCrowded(t *outbox.Table) {
+	if c.keys[t.String()] > c.cfg.MaxKeys && c.parks[outbox.TableScope(t)] == nil {
+		c.park(outbox.TableScope(t), outbox.CauseKeys, "too many of its keys are parked", time.Time{})
+	}
+}
+
+// unpark forgets a park that our table no longer holds.
+func (c *Core) unpark(p *park) {
+	delete(c.parks, p.Scope)
+	c.order = slices.DeleteFunc(c.order, func(o *park) bool { return o == p })
+	c.kinds[p.Scope.Kind]--
+	if p.Scope.Kind >= outbox.ScopeKey {
+		c.keys[p.Scope.Table]--
+	}
+	c.note(Note{Kind: NoteUnparked, Park: p.Park})
+}
+
+// covering calls yield for each park of the row, widest first, until it
+// returns false.
+func (c *Core) covering(r *outbox.Row, yield func(*park) bool) {
+	if len(c.parks) == 0 {
+		return
+	}
+	for kind := outbox.ScopeStream; kind <= outbox.ScopeRow; kind++ {
+		if c.kinds[kind] == 0 {
+			continue
+		}
+		s, ok := scopeOf(r, kind)
+		if !ok {
+			continue
+		}
+		if p := c.parks[s]; p != nil && !yield(p) {
+			return
+		}
+	}
+}
+
+func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
+	switch kind {
+	case outbox.ScopeStream:
+		return outbox.StreamScope(), true
+	case outbox.ScopeCluster:
+		return outbox.ClusterScope(r.Cluster), true
+	case outbox.ScopeTable:
+		return outbox.TableScope(r.Table), true
+	case outbox.ScopeTopic:
+		return outbox.TopicScope(r.Cluster, r.Topic), true
+	case outbox.ScopeKey, outbox.ScopeRow:
+		s := outbox.KeyScope(r)
+		return s, s.Kind == kind
+	}
+	return outbox.Scope{}, false
+}
+
+// parkedBy is the park under which the log's row is discarded, or nil. A
+// durable one is preferred: under it the row is settled at once.
+func (c *Core) parkedBy(r *outbox.Row) *park {
+	var found *park
+	c.covering(r, func(p *park) bool {
+		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
+			found = p
+		}
+		return found == nil || !found.durable
+	})
+	return found
+}
+
+// blocksSweep says that rows of the park must not be published now.
+func (c *Core) blocksSweep(p *park) bool {
+	switch {
+	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked:
+		return true
+	case p.Next.After(c.now):
+		return !c.off.keyBackoff || p.Scope.Kind < outbox.ScopeKey
+	case p.Scope.Kind == outbox.ScopeTable:
+		return c.remarks[p.Scope.Table] > 0
+	case p.Scope.Kind == outbox.ScopeCluster:
+		return c.unusable(p.Scope.Cluster)
+	case p.Scope.Kind == outbox.ScopeTopic:
+		return c.unusable(p.Scope.Cluster)
+	}
+	return false
+}
+
+// awaitAnswers makes the park wait for the rows of its scope that the sink has.
+func (c *Core) awaitAnswers(p *park) {
+	for h := c.head; h != 0; h = c.entries[h].next {
+		e := &c.entries[h]
+		if e.state == inSink && e.awaits == nil && p.Scope.Covers(e.row) {
+			e.awaits = p
+			p.awaiting++
+		}
+	}
+}
+
+// discard leaves a row of the log to the sweeper. seq is the hold that the row
+// has on its transaction.
+func (c *Core) discard(r *outbox.Row, seq int64, p *park) {
+	c.discardXID(r.XID)
+	c.cover(seq, p)
+}
+
+func (c *Core) discardXID(xid uint32) {
+	if xid != 0 {
+		c.discards[xid] = c.clock
+	}
+}
+
+// cover settles a hold under a park: at once if the park is durable, otherwise
+// when it becomes so.
+func (c *Core) cover(seq int64, p *park) {
+	switch {
+	case seq == noTx:
+	case p.durable || c.off.parkDurable:
+		c.ledger.release(seq, 1)
+	default:
+		p.wait(seq)
+		c.waiting++
+	}
+}
+
+// writing is the outstanding change of our table.
+type writing struct {
+	puts     []put
+	removals []*park
+	hb       *handback // whose removals are among them, or nil
+}
+
+type put struct {
+	p       *park
+	version int
+}
+
+// writeParks asks for the changes of our table, one transaction at a time. New
+// parks go into the same transaction as removals: a park that replaces another
+// is durable when the other goes.
+func (c *Core) writeParks() {
+	if c.writing != nil {
+		return
+	}
+	w := &writing{}
+	change := &outbox.ParkChange{}
+	removing := c.hb != nil && c.hb.step == hbRemoving
+	if removing {
+		w.hb = c.hb
+		w.removals = append(w.removals, c.hb.parks...)
+	}
+	for _, p := range c.order {
+		if p.phase == absorbed {
+			w.removals = append(w.removals, p)
+		}
+	}
+	for _, p := range c.order {
+		if p.dirty() && !slices.Contains(w.removals, p) && !(c.off.narrowing && removing) {
+			w.puts = append(w.puts, put{p, p.version})
+			change.Put = append(change.Put, p.Park)
+		}
+	}
+	for _, p := range w.removals {
+		change.Delete = append(change.Delete, p.Scope)
+		p.durable = false
+	}
+	if len(change.Put)+len(change.Delete) > 0 {
+		c.writing = w
+		c.ready.Parks = change
+	}
+}
+
+// ParksWritten answers Parks.
+func (c *Core) ParksWritten(r outbox.ParkResult) {
+	w := c.writing
+	c.writing = nil
+	if w == nil {
+		return
+	}
+	if r == outbox.ParksUnknown {
+		c.parksUnknown(w)
+		return
+	}
+	for _, put := range w.puts {
+		put.p.written = put.version
+		c.nowDurable(put.p)
+	}
+	finished := w.hb != nil && w.hb == c.hb
+	for _, p := range w.removals {
+		switch {
+		case p.phase == absorbed, finished && slices.Contains(c.hb.parks, p):
+			c.unpark(p)
+		default: // failed again meanwhile: our table must have it again
+			p.written = 0
+		}
+	}
+	if finished {
+		c.openGate()
+	}
+}
+
+// parksUnknown: the change may have been made or not. Removed parks are not
+// durable, and nothing of their scopes is confirmed while they are kept; the
+// same change is asked for again.
+func (c *Core) parksUnknown(w *writing) {
+	for _, p := range w.removals {
+		p.written = 0
+		if c.off.rewriteUnknown {
+			p.written, p.durable = p.version, true
+			if c.hb != nil {
+				c.abandonHandback()
+			}
+		}
+	}
+}
+
+// nowDurable settles what waited for the park.
+func (c *Core) nowDurable(p *park) {
+	if c.parks[p.Scope] != p {
+		return
+	}
+	p.durable = true
+	c.releaseWaiting(p)
+	if p.covers {
+		c.coverInFlight()
+	}
+}
+
+func (c *Core) releaseWaiting(p *park) {
+	for _, h := range p.waiting {
+		c.ledger.release(h.seq, h.n)
+		c.waiting -= h.n
+	}
+	p.waiting = nil
+}
+
+// coverInFlight settles the log's rows in flight under the stream's durable
+// park: they stay in flight and are marked, but hold the position no longer.
+func (c *Core) coverInFlight() {
+	for h := c.head; h != 0; h = c.entries[h].next {
+		e := &c.entries[h]
+		c.ledger.release(e.tx, 1)
+		e.tx = noTx
+	}
+}
+
+// absorb removes the park of a key whose trouble is over while a wider durable
+// park covers it: the wider one's hand-back does the rest.
+func (c *Core) absorb(p *park) {
+	wider := false
+	for _, o := range c.order {
+		if o.Scope.Kind < p.Scope.Kind && o.phase == sweeping && o.durable && c.widerThan(o.Scope, p.Scope) {
+			wider = true
+		}
+	}
+	if wider && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
+		p.phase = absorbed
+	}
+}
+
+// widerThan says that scope a contains key or row scope b for certain.
+func (c *Core) widerThan(a, b outbox.Scope) bool {
+	switch a.Kind {
+	case outbox.ScopeStream:
+		return true
+	case outbox.ScopeTable:
+		return a.Table == b.Table
+	}
+	return false
+}
+
+func (c *Core) backoff(tries int) time.Time {
+	d := c.cfg.BackoffMin
+	for i := 1; i < tries && d < c.cfg.BackoffMax; i++ {
+		d *= 2
+	}
+	return c.now.Add(min(d, c.cfg.BackoffMax))
+}

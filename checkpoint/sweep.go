@@ -1,0 +1,238 @@
+package checkpoint
+
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// sweep is the outstanding page: what it was asked for, and when.
+type sweep struct {
+	parks []*park
+	clock uint64
+	hb    *handback // nil: an ordinary sweep
+}
+
+// requestSweep asks for the next page of the scopes whose turn it is. While a
+// hand-back is before its gate's opening, nothing is swept.
+func (c *Core) requestSweep() {
+	if c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
+		return
+	}
+	target := c.nextTarget()
+	if len(target) == 0 {
+		return
+	}
+	c.ask(target, nil)
+}
+
+// nextTarget is the wide park, or the narrow ones, that were swept longest ago.
+func (c *Core) nextTarget() []*park {
+	var best *park
+	var narrow []*park
+	for _, p := range c.order {
+		if !c.due(p) {
+			continue
+		}
+		if p.Scope.Kind >= outbox.ScopeKey {
+			narrow = append(narrow, p)
+		} else if best == nil || p.lastSweep < best.lastSweep {
+			best = p
+		}
+	}
+	slices.SortStableFunc(narrow, func(a, b *park) int { return int(int64(a.lastSweep) - int64(b.lastSweep)) })
+	narrow = narrow[:min(len(narrow), maxKeysASweep)]
+	if best == nil || len(narrow) > 0 && narrow[0].lastSweep < best.lastSweep {
+		return narrow
+	}
+	return []*park{best}
+}
+
+// due says that the park may be swept by itself now.
+func (c *Core) due(p *park) bool {
+	if p.nextSweep.After(c.now) || c.blocksSweep(p) {
+		return false
+	}
+	if p.Scope.Kind < outbox.ScopeKey {
+		return !c.crowded(p) && !c.coveredBySweep(p)
+	}
+	return !c.coveredBySweep(p)
+}
+
+// crowded says that a table's parked keys are so many that its sweep would only
+// find more: those that are due go first. It bounds the number of parks.
+func (c *Core) crowded(p *park) bool {
+	if p.Scope.Kind == outbox.ScopeTable {
+		return c.keys[p.Scope.Table] > 2*c.cfg.MaxKeys
+	}
+	for table := range c.keys {
+		if p.Scope.Kind == outbox.ScopeStream && c.keys[table] > 2*c.cfg.MaxKeys {
+			return true
+		}
+	}
+	return false
+}
+
+// coveredBySweep says that a wider park's sweep includes this one's rows, or
+// that a wider park forbids sweeping them.
+func (c *Core) coveredBySweep(p *park) bool {
+	for _, o := range c.order {
+		if o.Scope.Kind < p.Scope.Kind && c.widerThan(o.Scope, p.Scope) && (!c.crowded(o) || c.blocksSweep(o)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask requests a page of the parks' rows.
+func (c *Core) ask(parks []*park, hb *handback) {
+	c.clock++
+	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb}
+	for _, p := range parks {
+		p.lastSweep = c.clock
+	}
+	c.ready.Sweep = &outbox.SweepRequest{
+		Parts:    c.parts(parks),
+		Limit:    c.cfg.PageRows,
+		MaxBytes: c.cfg.MaxBytes,
+		Nudge:    hb != nil,
+	}
+}
+
+// parts spreads the parks over the tables, which take turns at being first.
+func (c *Core) parts(parks []*park) []outbox.SweepPart {
+	var parts []outbox.SweepPart
+	exclude := c.excluded(parks)
+	ids := c.idsInFlight()
+	for i := range c.cfg.Tables {
+		t := c.cfg.Tables[(i+int(c.clock))%len(c.cfg.Tables)]
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t]}
+		for _, p := range parks {
+			if p.Scope.Table == "" || p.Scope.Table == t.String() {
+				part.Include = append(part.Include, p.Scope)
+			}
+		}
+		if len(part.Include) > 0 && !slices.Contains(exclude, outbox.TableScope(t)) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// excluded are the scopes of which nothing may be published now. A hand-back
+// leaves out everything that stays parked.
+func (c *Core) excluded(wanted []*park) []outbox.Scope {
+	var scopes []outbox.Scope
+	for _, p := range c.order {
+		if !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping) {
+			scopes = append(scopes, p.Scope)
+		}
+	}
+	for name := range c.clusters() {
+		if c.unusable(name) && !slices.Contains(scopes, outbox.ClusterScope(name)) {
+			scopes = append(scopes, outbox.ClusterScope(name))
+		}
+	}
+	return scopes
+}
+
+func (c *Core) idsInFlight() map[*outbox.Table][]string {
+	ids := map[*outbox.Table][]string{}
+	if c.off.excludeInFlight {
+		return ids
+	}
+	for h := c.head; h != 0; h = c.entries[h].next {
+		r := c.entries[h].row
+		ids[r.Table] = append(ids[r.Table], r.ID)
+	}
+	return ids
+}
+
+// Swept answers Sweep.
+func (c *Core) Swept(page outbox.Page) {
+	s := c.sweep
+	c.sweep = nil
+	ended := c.observe(&page.Snapshot, s.clock)
+	if s.hb != nil {
+		c.handbackPage(s, &page)
+		return
+	}
+	for _, r := range page.Rows {
+		if c.mayPublish(r, s) {
+			c.publishSwept(r, nil)
+		}
+	}
+	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
+	for _, p := range s.parks {
+		if c.parks[p.Scope] != p || p.stamp > s.clock {
+			continue
+		}
+		p.ready = small && ended
+		if small {
+			p.nextSweep = c.now.Add(sweepPause)
+		}
+	}
+}
+
+// publishSwept publishes a row that the sweeper read.
+func (c *Core) publishSwept(r *outbox.Row, hb *handback) {
+	h := c.add(r, noTx)
+	c.known[rowID{r.Table, r.ID}] = h
+	if hb != nil {
+		c.entries[h].hb = hb
+		hb.outstanding++
+	}
+	c.publish(h)
+}
+
+// mayPublish says that the row of a page is still the sweeper's to publish: a
+// park covers it, none that covers it has failed since the request or waits,
+// and it is not in flight.
+func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
+	if h := c.known[rowID{r.Table, r.ID}]; h != 0 && !c.off.excludeInFlight {
+		return false
+	}
+	covered, ok := false, true
+	c.covering(r, func(p *park) bool {
+		covered = true
+		ours := slices.Contains(s.parks, p) && p.phase == keeping
+		if !ours && (c.blocksSweep(p) || p.stamp > s.clock && !c.off.failureWithdraws) {
+			ok = false
+		}
+		return ok
+	})
+	return covered && ok
+}
+
+// observe forgets transactions that the snapshot shows ended, and says whether
+// all have that were known when the request was made.
+func (c *Core) observe(snapshot *outbox.Snapshot, clock uint64) bool {
+	c.started = slices.DeleteFunc(c.started, snapshot.Ended)
+	ended := len(c.started) == 0 || c.off.repeatInProgress
+	for xid, at := range c.discards {
+		switch {
+		case snapshot.Ended(snapshot.Widen(xid)):
+			delete(c.discards, xid)
+		case at < clock && !c.off.repeatDiscarded:
+			ended = false
+		}
+	}
+	return ended
+}
+
+// SweepRefused answers Sweep: the database refuses the statement for a table
+// (missing column, missing privilege).
+func (c *Core) SweepRefused(t *outbox.Table, err error) {
+	s := c.sweep
+	c.sweep = nil
+	scope := outbox.TableScope(t)
+	tries := 1
+	if p := c.parks[scope]; p != nil {
+		tries = p.tries + 1
+	}
+	p := c.park(scope, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
+	p.tries = tries
+	if s.hb != nil {
+		c.abandonHandback()
+	}
+}

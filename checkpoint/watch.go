@@ -1,0 +1,156 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// watch is the round that looks for rows that the stream missed: read PENDING
+// candidates and L; wait until everything up to L is settled; read again which
+// are still PENDING; park their keys.
+type watch struct {
+	step watchStep
+	at   time.Time // of the next round
+	due  time.Time // when the next scheduled row becomes due, as far as known
+	rows []*outbox.Row
+	upTo outbox.LSN // L
+	more bool
+}
+
+type watchStep uint8
+
+const (
+	watchIdle watchStep = iota
+	watchReading
+	watchWaiting
+	watchReadingAgain
+)
+
+// expect notes when a scheduled row becomes due (microseconds since 1970).
+func (w *watch) expect(due int64) {
+	const never = 1 << 62
+	if due > never {
+		return
+	}
+	if t := time.UnixMicro(due); w.due.IsZero() || t.Before(w.due) {
+		w.due = t
+	}
+}
+
+func (c *Core) progressWatch() {
+	w := &c.watch
+	if c.stateless || !c.streaming {
+		return
+	}
+	switch w.step {
+	case watchIdle:
+		if c.parks[outbox.StreamScope()] == nil && (!w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)) {
+			c.requestWatch()
+		}
+	case watchWaiting:
+		if c.ledger.settledTo(w.upTo) || c.off.watchWaits {
+			c.rewatch()
+		}
+	}
+}
+
+func (c *Core) requestWatch() {
+	req := &outbox.WatchRequest{Limit: c.cfg.PageRows}
+	ids := c.idsInFlight()
+	if c.off.watchExcludes {
+		ids = nil
+	}
+	var parked []outbox.Scope
+	for _, p := range c.order {
+		if !c.off.watchNotParkedFirst {
+			parked = append(parked, p.Scope)
+		}
+	}
+	for _, t := range c.cfg.Tables {
+		if !slices.Contains(parked, outbox.TableScope(t)) {
+			req.Parts = append(req.Parts, outbox.SweepPart{Table: t, Exclude: parked, ExcludeIDs: ids[t]})
+		}
+	}
+	c.watch.at, c.watch.due = c.now.Add(c.cfg.WatchEvery), time.Time{}
+	if len(req.Parts) == 0 {
+		return
+	}
+	c.watch.step = watchReading
+	c.ready.Watch = req
+}
+
+// Watched answers Watch.
+func (c *Core) Watched(found outbox.Candidates) {
+	w := &c.watch
+	w.step, w.rows, w.upTo = watchIdle, found.Rows, found.Insert
+	if !found.NextDue.IsZero() {
+		w.expect(found.NextDue.UnixMicro())
+	}
+	if len(found.Rows) == 0 {
+		return
+	}
+	w.step = watchWaiting
+	w.more = len(found.Rows) >= c.cfg.PageRows
+}
+
+// rewatch asks which candidates that are not parked or in flight by now are
+// still PENDING. By I6 the stream cannot be carrying them.
+func (c *Core) rewatch() {
+	w := &c.watch
+	w.rows = c.notOurs(w.rows)
+	if len(w.rows) == 0 {
+		w.step = watchIdle
+		return
+	}
+	if c.off.watchSecondRead {
+		c.Rewatched(w.rows)
+		return
+	}
+	w.step = watchReadingAgain
+	c.ready.Rewatch = w.rows
+}
+
+// notOurs leaves out rows that are parked or in flight.
+func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
+	flying := map[rowID]bool{}
+	for h := c.head; h != 0 && !c.off.watchExcludes; h = c.entries[h].next {
+		flying[rowID{c.entries[h].row.Table, c.entries[h].row.ID}] = true
+	}
+	var rest []*outbox.Row
+	for _, r := range rows {
+		parked := false
+		if !c.off.watchNotParkedSecond {
+			c.covering(r, func(*park) bool { parked = true; return false })
+		}
+		if !parked && !flying[rowID{r.Table, r.ID}] {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// Rewatched answers Rewatch: those that are still PENDING. Their keys are
+// parked; sweep and hand-back do the rest.
+func (c *Core) Rewatched(pending []*outbox.Row) {
+	w := &c.watch
+	w.step, w.rows = watchIdle, nil
+	counts := map[outbox.Cause]int{}
+	for _, r := range c.notOurs(pending) {
+		cause, reason := outbox.CauseMissed, "a PENDING row that the stream does not carry"
+		if r.AvailableAt != 0 {
+			cause, reason = outbox.CauseScheduled, "a row whose time has come"
+		}
+		c.park(outbox.KeyScope(r), cause, reason, time.Time{})
+		counts[cause]++
+	}
+	for _, cause := range []outbox.Cause{outbox.CauseMissed, outbox.CauseScheduled} {
+		if counts[cause] > 0 {
+			c.note(Note{Kind: NoteMissed, Cause: cause, N: counts[cause]})
+		}
+	}
+	if w.more {
+		w.at, w.more = c.now, false
+	}
+}
