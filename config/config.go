@@ -15,10 +15,10 @@ import (
 // its fields are also the descriptions in the JSON Schema.
 type Config struct {
 	// Kafka names the Kafka clusters that records go to.
-	Kafka Kafka `yaml:"kafka" required:"true"`
+	Kafka Kafka `yaml:"kafka" required:"true" example:"{clusters: {main: {brokers: [\"localhost:9092\"]}}}"`
 	// Streams are the databases to stream from. Each is isolated from the
 	// others: one stream's failure leaves the others running.
-	Streams []*Stream `yaml:"streams" required:"true"`
+	Streams []*Stream `yaml:"streams" required:"true" example:"[{name: orders, postgres: {…}, tables: […]}]"`
 	// HTTP serves metrics and health.
 	HTTP HTTP `yaml:"http"`
 
@@ -32,7 +32,7 @@ type Kafka struct {
 	// where there is one cluster only.
 	Default string `yaml:"default"`
 	// Clusters by name.
-	Clusters map[string]*Cluster `yaml:"clusters" required:"true"`
+	Clusters map[string]*Cluster `yaml:"clusters" required:"true" example:"{main: {brokers: [\"localhost:9092\"]}}"`
 }
 
 // Cluster is one Kafka cluster and how to talk to it.
@@ -40,7 +40,7 @@ type Cluster struct {
 	Name string `yaml:"-"`
 
 	// Brokers are the bootstrap addresses, host:port.
-	Brokers []string `yaml:"brokers" required:"true"`
+	Brokers []string `yaml:"brokers" required:"true" example:"[\"kafka-1:9092\", \"kafka-2:9092\"]"`
 	// ClientID is the name that the brokers see in their logs and quotas.
 	ClientID string `yaml:"client_id" default:"outbox-cdc"`
 	// TLS encrypts the connections; an empty map uses the system's
@@ -115,9 +115,9 @@ type SASL struct {
 type Stream struct {
 	// Name of the stream in logs and metrics, and in the parks and the leader
 	// epoch kept in the database. Renaming it forgets those.
-	Name string `yaml:"name" required:"true"`
+	Name string `yaml:"name" required:"true" example:"orders"`
 	// Postgres is the database.
-	Postgres Postgres `yaml:"postgres" required:"true"`
+	Postgres Postgres `yaml:"postgres" required:"true" example:"{dsn: \"postgres://cdc@db:5432/orders\"}"`
 	// Slot is the logical replication slot: a-z, 0-9 and _, at most 63.
 	// Left out: outbox_cdc_NAME, with _ for each - of the stream's name.
 	Slot string `yaml:"slot"`
@@ -126,7 +126,7 @@ type Stream struct {
 	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
 	FailoverSlot bool `yaml:"failover_slot" default:"false"`
 	// Tables are the outbox tables of this database.
-	Tables []*Table `yaml:"tables" required:"true"`
+	Tables []*Table `yaml:"tables" required:"true" example:"[{table: public.outbox, profile: native}]"`
 
 	// WALBudget is how much WAL the slot may hold back on the primary's disk.
 	// Above it the slot moves on and the sweeper publishes what it passed over.
@@ -156,7 +156,7 @@ type Stream struct {
 type Postgres struct {
 	// DSN of the role that reads and marks the rows, as a URL or as key=value
 	// pairs. A pooler may stand in between.
-	DSN Secret `yaml:"dsn" required:"true"`
+	DSN Secret `yaml:"dsn" required:"true" example:"postgres://cdc@db:5432/orders?sslmode=verify-full"`
 	// ReplicationDSN of the role that streams (LOGIN REPLICATION), where it is
 	// another one. It must reach the server itself, not a pooler in
 	// transaction mode. Left out: dsn.
@@ -164,6 +164,12 @@ type Postgres struct {
 	// WALSenderTimeout is how long the server waits for a silent leader before
 	// it lets a standby take over.
 	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout" default:"4s" min:"1s" max:"1h"`
+
+	// Host, Port, Database and User of DSN, for logs.
+	Host     string `yaml:"-"`
+	Port     uint16 `yaml:"-"`
+	Database string `yaml:"-"`
+	User     string `yaml:"-"`
 }
 
 // Memory bounds the rows of a stream in memory: read and queued, sent, and
@@ -207,7 +213,7 @@ type HTTP struct {
 // the mapping, each of which replaces the profile's.
 type Table struct {
 	// Table is the table's name, schema.name.
-	Table string `yaml:"table" required:"true"`
+	Table string `yaml:"table" required:"true" example:"public.outbox"`
 	// Profile is a ready-made mapping to start from.
 	Profile string `yaml:"profile"`
 

@@ -1,0 +1,462 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// binder copies a YAML tree into structs, by their tags: yaml (the key),
+// default, required, enum, min and max. The YAML library's own decoder stops
+// at the first fault; this one goes on and reports them all, each with its
+// position, and remembers where each path stands for later checks.
+type binder struct {
+	file     string
+	around   surroundings
+	anchors  map[string]ast.Node
+	at       map[string]position // of each path that was given
+	problems Problems
+	// nullClears: a null takes away what a profile set (inside mappings);
+	// elsewhere it is a fault.
+	nullClears bool
+	// written maps what a reference was replaced by to the text with the
+	// reference, as both stand quoted in messages: a variable may hold a secret
+	// in a place where none was expected.
+	written map[string]string
+}
+
+type position struct{ line, column int }
+
+var (
+	typeSecret   = reflect.TypeFor[Secret]()
+	typeBytes    = reflect.TypeFor[Bytes]()
+	typeDuration = reflect.TypeFor[time.Duration]()
+	typePath     = reflect.TypeFor[Path]()
+	typeTemplate = reflect.TypeFor[Template]()
+	typeTable    = reflect.TypeFor[Table]()
+	typeTopic    = reflect.TypeFor[TopicSpec]()
+)
+
+// complain records a problem at the nearest position that is known.
+func (b *binder) complain(path, found, mend string) {
+	at := b.find(path)
+	for expanded, raw := range b.written {
+		found = strings.ReplaceAll(found, expanded, raw)
+	}
+	b.problems = append(b.problems, Problem{
+		File: b.file, Line: at.line, Column: at.column, Path: path, Found: found, Mend: mend,
+	})
+}
+
+// find is the position of a path, or of the nearest thing around it that
+// stands in the file (a field may come from a profile or a default).
+func (b *binder) find(path string) position {
+	for {
+		if at, ok := b.at[path]; ok {
+			return at
+		}
+		cut := max(strings.LastIndexByte(path, '.'), strings.LastIndexByte(path, '['))
+		if cut < 0 {
+			return b.at[""]
+		}
+		path = path[:cut]
+	}
+}
+
+// hasProblem says whether something at or under the path was complained about.
+func (b *binder) hasProblem(path string) bool {
+	for i := range b.problems {
+		rest, ok := strings.CutPrefix(b.problems[i].Path, path)
+		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
+}
+
+// bind copies a node into a value. tags are those of the field it belongs to.
+func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
+	n = b.plain(n)
+	if _, ok := b.at[path]; !ok {
+		b.at[path] = where(n)
+	}
+	if isNull(n) {
+		b.bindNull(to, path, tags)
+		return
+	}
+	if to.Kind() == reflect.Pointer {
+		b.bindPointer(to, n, path, tags)
+		return
+	}
+	switch to.Type() {
+	case typeSecret, typeBytes, typeDuration, typePath, typeTemplate:
+		b.bindScalar(to, n, path, tags)
+		return
+	}
+	switch to.Kind() {
+	case reflect.Struct:
+		b.bindStruct(to, n, path)
+	case reflect.Map:
+		b.bindMap(to, n, path)
+	case reflect.Slice:
+		b.bindList(to, n, path, tags)
+	default:
+		b.bindScalar(to, n, path, tags)
+	}
+}
+
+func (b *binder) bindNull(to reflect.Value, path string, tags reflect.StructTag) {
+	if !b.nullClears {
+		b.complain(path, "has no value", "write "+expected(to.Type(), tags)+", or leave the key out")
+		return
+	}
+	to.SetZero()
+	setDefault(to, tags)
+}
+
+func (b *binder) bindPointer(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
+	if to.IsNil() {
+		to.Set(reflect.New(to.Type().Elem()))
+		setDefault(to.Elem(), "")
+	}
+	b.bind(to.Elem(), n, path, tags)
+}
+
+func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
+	pairs, ok := b.pairs(n)
+	if !ok {
+		b.complain(path, "found "+kind(n), "write keys and values: "+strings.Join(keysOf(to.Type()), ", "))
+		return
+	}
+	switch to.Type() {
+	case typeTable:
+		defer b.inMapping()()
+		b.startFromProfile(to.Addr().Interface().(*Table), pairs, path)
+	case typeTopic:
+		to.SetZero() // one of its keys; a profile's other one must not stay
+	}
+	given := map[string]bool{}
+	for _, p := range pairs {
+		field, tags, ok := fieldByKey(to, p.key)
+		at := join(path, p.key)
+		if !ok {
+			b.at[at] = p.at
+			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
+			continue
+		}
+		if given[p.key] {
+			b.at[at] = p.at
+			b.complain(at, "the key stands here twice", "keep one of them")
+			continue
+		}
+		given[p.key] = true
+		b.at[at] = p.at
+		b.bind(field, p.value, at, tags)
+	}
+	b.requireFields(to, path, given)
+}
+
+// inMapping lets null take values away until the returned function is called.
+func (b *binder) inMapping() func() {
+	b.nullClears = true
+	return func() { b.nullClears = false }
+}
+
+func (b *binder) requireFields(to reflect.Value, path string, given map[string]bool) {
+	for f := range to.Type().Fields() {
+		key := f.Tag.Get("yaml")
+		if f.Tag.Get("required") != "true" {
+			continue
+		}
+		at := join(path, key)
+		value := to.FieldByIndex(f.Index)
+		switch {
+		case !given[key]:
+			b.complain(at, "is missing", "write "+key+": "+expected(f.Type, f.Tag))
+		case isEmpty(value) && !b.hasProblem(at):
+			b.complain(at, "is empty", "write "+expected(f.Type, f.Tag))
+		}
+	}
+}
+
+func isEmpty(v reflect.Value) bool {
+	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+		return v.Len() == 0
+	}
+	return v.Kind() != reflect.Struct && v.IsZero() || v.Type() == typeSecret && v.IsZero()
+}
+
+func (b *binder) bindMap(to reflect.Value, n ast.Node, path string) {
+	pairs, ok := b.pairs(n)
+	if !ok {
+		b.complain(path, "found "+kind(n), "write names, each with its keys and values")
+		return
+	}
+	if to.IsNil() {
+		to.Set(reflect.MakeMap(to.Type()))
+	}
+	for _, p := range pairs {
+		at := join(path, p.key)
+		b.at[at] = p.at
+		value := reflect.New(to.Type().Elem()).Elem()
+		b.bind(value, p.value, at, "")
+		to.SetMapIndex(reflect.ValueOf(p.key), value)
+	}
+}
+
+func (b *binder) bindList(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
+	items := []ast.Node{n} // a list of one may be written without brackets
+	if seq, ok := n.(*ast.SequenceNode); ok {
+		items = seq.Values
+	} else if to.Type().Elem().Kind() != reflect.String {
+		b.complain(path, "found "+kind(n), "write a list: a line beginning with - for each")
+		return
+	}
+	list := reflect.MakeSlice(to.Type(), len(items), len(items))
+	for i, item := range items {
+		at := path
+		if len(items) > 1 || n != item {
+			at = fmt.Sprintf("%s[%d]", path, i)
+		}
+		b.at[at] = where(b.plain(item))
+		b.bindItem(list.Index(i), item, at, tags)
+	}
+	to.Set(list)
+}
+
+func (b *binder) bindItem(to reflect.Value, item ast.Node, at string, tags reflect.StructTag) {
+	if isNull(b.plain(item)) {
+		b.complain(at, "has no value", "write "+expected(to.Type(), "")+", or remove the item")
+		return
+	}
+	if to.Kind() == reflect.Struct {
+		setDefault(to, "")
+	}
+	b.bind(to, item, at, tags)
+}
+
+// ---- scalars ----
+
+func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
+	raw, ok := scalarText(n)
+	if !ok {
+		b.complain(path, "found "+kind(n), "write "+expected(to.Type(), tags))
+		return
+	}
+	parts, err := splitReferences(raw)
+	if err != nil {
+		b.complain(path, err.Error(), "")
+		return
+	}
+	if to.Type() == typeTemplate {
+		t, err := b.around.template(parts)
+		if err != nil {
+			b.complain(path, err.Error(), "")
+		}
+		to.Set(reflect.ValueOf(Template{t}))
+		return
+	}
+	text, err := b.around.text(parts)
+	if err != nil {
+		b.complain(path, err.Error(), "")
+		return
+	}
+	if text != raw && to.Kind() == reflect.String {
+		b.written[strconv.Quote(text)] = strconv.Quote(raw)
+	}
+	if !b.setScalar(to, text) {
+		b.complain(path, shown(raw)+" is not "+article(to.Type()), "write "+expected(to.Type(), tags))
+		return
+	}
+	if found, mend := limits(to, tags); found != "" {
+		b.complain(path, shown(raw)+" "+found, mend)
+	}
+}
+
+// shown is the text as it stands in the file: of a reference the reference,
+// never what it refers to. Secrets are never shown, since any text is one.
+func shown(raw string) string { return strconv.Quote(raw) }
+
+func (b *binder) setScalar(to reflect.Value, text string) bool {
+	switch to.Type() {
+	case typeSecret:
+		to.Set(reflect.ValueOf(Secret{text}))
+		return true
+	case typePath:
+		if text != "" {
+			text = b.around.absolute(text)
+		}
+		to.SetString(text)
+		return true
+	}
+	return parseScalar(to, text)
+}
+
+// parseScalar reads a number, duration, size, boolean or string.
+func parseScalar(to reflect.Value, text string) bool {
+	switch to.Type() {
+	case typeDuration:
+		d, err := time.ParseDuration(text)
+		to.SetInt(int64(d))
+		return err == nil
+	case typeBytes:
+		n, err := ParseBytes(text)
+		to.SetInt(int64(n))
+		return err == nil
+	}
+	switch to.Kind() {
+	case reflect.String:
+		to.SetString(text)
+		return true
+	case reflect.Bool:
+		to.SetBool(text == "true")
+		return text == "true" || text == "false"
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		to.SetInt(int64(n))
+		return err == nil
+	}
+	panic("config: no parser for " + to.Type().String())
+}
+
+// limits checks enum, min and max.
+func limits(v reflect.Value, tags reflect.StructTag) (found, mend string) {
+	if enum := tags.Get("enum"); enum != "" {
+		words := strings.Split(enum, ",")
+		for _, w := range words {
+			if v.String() == w {
+				return "", ""
+			}
+		}
+		return "is not known", meant(v.String(), words)
+	}
+	if low := tags.Get("min"); low != "" && v.Int() < bound(v.Type(), low) {
+		return "is too small", "write at least " + low
+	}
+	if high := tags.Get("max"); high != "" && v.Int() > bound(v.Type(), high) {
+		return "is too large", "write at most " + high
+	}
+	return "", ""
+}
+
+func bound(t reflect.Type, text string) int64 {
+	v := reflect.New(t).Elem()
+	if !parseScalar(v, text) {
+		panic("config: bad bound " + text + " for " + t.String())
+	}
+	return v.Int()
+}
+
+// setDefault sets what the default tag says; structs are set field by field.
+func setDefault(v reflect.Value, tags reflect.StructTag) {
+	if text, ok := tags.Lookup("default"); ok {
+		if !parseScalar(v, text) {
+			panic("config: bad default " + text + " for " + v.Type().String())
+		}
+		return
+	}
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for f := range v.Type().Fields() {
+		if f.IsExported() && f.Tag.Get("yaml") != "-" {
+			setDefault(v.FieldByIndex(f.Index), f.Tag)
+		}
+	}
+}
+
+// ---- fields ----
+
+// fieldByKey finds a struct's field by its yaml key, looking into inlined structs.
+func fieldByKey(v reflect.Value, key string) (reflect.Value, reflect.StructTag, bool) {
+	for f := range v.Type().Fields() {
+		switch tag := f.Tag.Get("yaml"); tag {
+		case "", "-":
+		case ",inline":
+			if inner, tags, ok := fieldByKey(v.FieldByIndex(f.Index), key); ok {
+				return inner, tags, true
+			}
+		case key:
+			return v.FieldByIndex(f.Index), f.Tag, true
+		}
+	}
+	return reflect.Value{}, "", false
+}
+
+// keysOf are the yaml keys of a struct, in its order.
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for f := range t.Fields() {
+		switch tag := f.Tag.Get("yaml"); tag {
+		case "", "-":
+		case ",inline":
+			keys = append(keys, keysOf(f.Type)...)
+		default:
+			keys = append(keys, tag)
+		}
+	}
+	return keys
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// ---- words ----
+
+func article(t reflect.Type) string {
+	switch {
+	case t == typeDuration:
+		return "a duration"
+	case t == typeBytes:
+		return "a size"
+	case t.Kind() == reflect.Bool:
+		return "a boolean"
+	}
+	return "a whole number"
+}
+
+func expected(t reflect.Type, tags reflect.StructTag) string {
+	if enum := tags.Get("enum"); enum != "" {
+		return "one of " + strings.ReplaceAll(enum, ",", ", ")
+	}
+	if text := tags.Get("example"); text != "" {
+		return text
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t {
+	case typeDuration:
+		return "a number and a unit, for example " + example(tags, "30s")
+	case typeBytes:
+		return "a number and a unit, for example " + example(tags, "64MiB")
+	case typeSecret, typePath, typeTemplate:
+		return "a text"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "digits, for example " + example(tags, "10")
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "keys and values"
+	}
+	return "a text"
+}
+
+func example(tags reflect.StructTag, otherwise string) string {
+	if d := tags.Get("default"); d != "" {
+		return d
+	}
+	return otherwise
+}

@@ -1,0 +1,301 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The rules in this file need more than one value to be judged, or know what a
+// value is for. They run when the whole file has been read, and go on after a
+// fault; what was already complained about is left alone.
+
+var (
+	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	slotPattern = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+)
+
+func check(b *binder, cfg *Config) {
+	checkKafka(b, &cfg.Kafka)
+	checkHTTP(b, &cfg.HTTP)
+	seen := duplicates{b: b, first: map[string]string{}}
+	for i, s := range cfg.Streams {
+		if s == nil {
+			continue
+		}
+		checkStream(b, cfg, s, fmt.Sprintf("streams[%d]", i), &seen)
+	}
+}
+
+// duplicates finds what may be there once only.
+type duplicates struct {
+	b     *binder
+	first map[string]string // what → path of its first
+}
+
+func (d *duplicates) add(what, at, found, mend string) {
+	if earlier, ok := d.first[what]; ok {
+		line := d.b.find(earlier).line
+		d.b.complain(at, fmt.Sprintf("%s is already that of %s (line %d)", found, earlier, line), mend)
+		return
+	}
+	d.first[what] = at
+}
+
+// ---- Kafka and HTTP ----
+
+func checkKafka(b *binder, k *Kafka) {
+	names := clusterNames(k)
+	for _, name := range names {
+		c := k.Clusters[name]
+		at := join("kafka.clusters", name)
+		if c == nil {
+			continue
+		}
+		c.Name = name
+		checkName(b, at, name)
+		checkCluster(b, c, at)
+	}
+	switch {
+	case len(names) == 0:
+	case k.Default == "" && len(names) == 1:
+		k.Default = names[0]
+	case k.Default == "" && !b.hasProblem("kafka.default"):
+		b.complain("kafka.default", "is missing", "write which of "+strings.Join(names, ", ")+" is the default")
+	case k.Default != "":
+		checkClusterName(b, "kafka.default", k.Default, names)
+	}
+}
+
+func clusterNames(k *Kafka) []string {
+	var names []string
+	for name := range k.Clusters {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func checkClusterName(b *binder, at, name string, known []string) {
+	if !slices.Contains(known, name) {
+		b.complain(at, fmt.Sprintf("unknown cluster %q", name), meant(name, known))
+	}
+}
+
+func checkName(b *binder, at, name string) {
+	if !namePattern.MatchString(name) {
+		b.complain(at, fmt.Sprintf("%q is not a name", name), "write 1 to 63 letters, digits, dots, - or _, beginning with a letter or digit")
+	}
+}
+
+func checkCluster(b *binder, c *Cluster, at string) {
+	for i, broker := range c.Brokers {
+		path := fmt.Sprintf("%s.brokers[%d]", at, i)
+		if !b.hasProblem(path) && !isAddress(broker, false) {
+			b.complain(path, fmt.Sprintf("%q is not an address", broker), "write host:port, for example kafka-1:9092")
+		}
+	}
+	if c.TLS != nil {
+		checkTLS(b, c.TLS, at+".tls")
+	}
+	if c.SASL != nil {
+		checkSASL(b, c.SASL, at+".sasl")
+	}
+}
+
+func isAddress(text string, hostOptional bool) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" && !hostOptional {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 0 && n <= 65535 && (n > 0 || hostOptional)
+}
+
+func checkTLS(b *binder, t *TLS, at string) {
+	files := []struct {
+		key  string
+		path Path
+	}{{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}}
+	for _, f := range files {
+		if f.path == "" {
+			continue
+		}
+		if _, err := os.Stat(string(f.path)); err != nil {
+			b.complain(at+"."+f.key, fmt.Sprintf("%q: %s", f.path, reason(err)), "write the path of a PEM file, absolute or from the configuration file's folder")
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		b.complain(at, "one of cert_file and key_file alone", "write both for mutual TLS, or neither")
+	}
+}
+
+// saslKeys says which keys each mechanism needs and which it may have.
+var saslKeys = map[string]struct{ need, may []string }{
+	SASLPlain:       {need: []string{"username", "password"}},
+	SASLScramSHA256: {need: []string{"username", "password"}},
+	SASLScramSHA512: {need: []string{"username", "password"}},
+	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes"}},
+	SASLAWSMSKIAM:   {need: []string{"region"}},
+}
+
+func checkSASL(b *binder, s *SASL, at string) {
+	rule, ok := saslKeys[s.Mechanism]
+	if !ok {
+		return // complained about as a word
+	}
+	given := map[string]bool{
+		"username": s.Username != "", "password": !s.Password.Empty(), "token_url": s.TokenURL != "",
+		"client_id": s.ClientID != "", "client_secret": !s.ClientSecret.Empty(), "scopes": len(s.Scopes) > 0, "region": s.Region != "",
+	}
+	for _, key := range keysOf(typeSASL) {
+		path := at + "." + key
+		needed := slices.Contains(rule.need, key)
+		switch {
+		case key == "mechanism" || b.hasProblem(path):
+		case needed && !given[key]:
+			b.complain(path, "is missing", s.Mechanism+" needs "+strings.Join(rule.need, ", "))
+		case given[key] && !needed && !slices.Contains(rule.may, key):
+			b.complain(path, "is not used by "+s.Mechanism, "remove it, or choose the mechanism that needs it")
+		}
+	}
+	checkTokenURL(b, s, at+".token_url")
+}
+
+func checkTokenURL(b *binder, s *SASL, at string) {
+	u, err := url.Parse(s.TokenURL)
+	if s.TokenURL == "" || err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
+		return
+	}
+	b.complain(at, fmt.Sprintf("%q is not an address", s.TokenURL), "write it like https://login.example.com/oauth2/token")
+}
+
+func checkHTTP(b *binder, h *HTTP) {
+	if h.Listen != "off" && !b.hasProblem("http.listen") && !isAddress(h.Listen, true) {
+		b.complain("http.listen", fmt.Sprintf("%q is not an address", h.Listen), "write host:port, for example 127.0.0.1:9187, or off")
+	}
+}
+
+// ---- streams ----
+
+func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates) {
+	if s.Name != "" {
+		checkName(b, at+".name", s.Name)
+		seen.add("stream "+s.Name, at+".name", fmt.Sprintf("the name %q", s.Name), "give each stream its own")
+	}
+	server := checkPostgres(b, &s.Postgres, at+".postgres")
+	checkSlot(b, s, at, server, seen)
+	if s.Backoff.Max < s.Backoff.Min && !b.hasProblem(at+".backoff") {
+		b.complain(at+".backoff", fmt.Sprintf("max %s is less than min %s", s.Backoff.Max, s.Backoff.Min), "make max the longer one")
+	}
+	for i, t := range s.Tables {
+		if t == nil {
+			continue
+		}
+		path := fmt.Sprintf("%s.tables[%d]", at, i)
+		checkTable(b, cfg, t, path)
+		if t.Outbox != nil && server != "" {
+			seen.add("table "+server+"/"+s.Postgres.Database+" "+t.Outbox.String(), path+".table", "the table "+t.Outbox.String(),
+				"list each table once: two streams of one table would publish it twice")
+		}
+	}
+	checkStateless(b, s, at)
+}
+
+// checkSlot fills in and checks slot and publication. Slots are unique in the
+// whole server, not just in a database.
+func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
+	if s.Slot == "" && s.Name != "" {
+		s.Slot = "outbox_cdc_" + strings.ReplaceAll(strings.ToLower(s.Name), "-", "_")
+		if !slotPattern.MatchString(s.Slot) {
+			b.complain(at+".slot", "is missing, and none can be made of the stream's name", "write a slot name: 1 to 63 of a-z, 0-9 and _")
+			return
+		}
+	}
+	if s.Publication == "" {
+		s.Publication = s.Slot
+	}
+	if !slotPattern.MatchString(s.Slot) {
+		if s.Slot != "" {
+			b.complain(at+".slot", fmt.Sprintf("%q is not a slot name", s.Slot), "write 1 to 63 of a-z, 0-9 and _, for example outbox_cdc_orders")
+		}
+		return
+	}
+	if !isIdentifier(s.Publication) {
+		b.complain(at+".publication", fmt.Sprintf("%q is not a publication name", s.Publication), "write 1 to 63 characters, for example outbox_cdc_orders")
+	}
+	if server != "" {
+		seen.add("slot "+server+" "+s.Slot, at+".slot", "the slot "+s.Slot+" on "+server, "give each stream its own: a slot has one reader")
+	}
+}
+
+// checkPostgres parses the connection strings and returns the server, host:port.
+func checkPostgres(b *binder, p *Postgres, at string) string {
+	server := ""
+	if c := parseDSN(b, p.DSN, at+".dsn"); c != nil {
+		p.Host, p.Port, p.Database, p.User = c.Host, c.Port, c.Database, c.User
+		server = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	}
+	if p.ReplicationDSN.Empty() {
+		return server
+	}
+	c := parseDSN(b, p.ReplicationDSN, at+".replication_dsn")
+	if c == nil {
+		return server
+	}
+	if p.Database != "" && c.Database != p.Database {
+		b.complain(at+".replication_dsn", fmt.Sprintf("is for the database %q, dsn for %q", c.Database, p.Database), "name the same database in both")
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+}
+
+// parseDSN complains without the parser's own words, which could repeat a part
+// of the password (one with a / in it ends up as the port, for example).
+func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
+	if dsn.Empty() || b.hasProblem(at) {
+		return nil
+	}
+	c, err := pgconn.ParseConfig(dsn.Reveal())
+	if err != nil {
+		found := "is not a connection string"
+		for _, word := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "unable to read CA file", "target_session_attrs", "connect_timeout"} {
+			if strings.Contains(err.Error(), word) {
+				found = "its " + word + " cannot be used"
+			}
+		}
+		b.complain(at, found, "write it like postgres://user:password@host:5432/database?sslmode=verify-full, with special characters of the password percent-encoded (/ is %2F, @ is %40)")
+		return nil
+	}
+	if c.Database == "" {
+		b.complain(at, "names no database", "add it, as in postgres://user@host:5432/database")
+		return nil
+	}
+	return c
+}
+
+// checkStateless keeps tables without stored state apart: they can only wait,
+// and a stream that waits must not make others wait with it.
+func checkStateless(b *binder, s *Stream, at string) {
+	var stateless, stateful *Table
+	path := ""
+	for i, t := range s.Tables {
+		switch {
+		case t == nil || t.Outbox == nil:
+		case t.Outbox.Stateful():
+			stateful = t
+		default:
+			stateless, path = t, fmt.Sprintf("%s.tables[%d]", at, i)
+		}
+	}
+	if stateless != nil && stateful != nil {
+		b.complain(path, fmt.Sprintf("published: none beside %s, which keeps a status", stateful.Outbox),
+			"give tables without stored state a stream and a slot of their own")
+	}
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Problem is one fault of a configuration file: where it is, what was found
+// and what to write instead. It never contains a secret.
+type Problem struct {
+	File         string
+	Line, Column int    // from 1; 0 where the fault is the file itself
+	Path         string // for example streams[0].tables[1].topic
+	Found        string // what was found
+	Mend         string // what to write instead
+}
+
+// Error prints file:line:column: path: found: mend.
+func (p Problem) Error() string {
+	var s strings.Builder
+	s.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&s, ":%d:%d", p.Line, p.Column)
+	}
+	for _, part := range []string{p.Path, p.Found, p.Mend} {
+		if part != "" {
+			s.WriteString(": " + part)
+		}
+	}
+	return s.String()
+}
+
+// Problems are the faults of a configuration file, in the file's order.
+type Problems []Problem
+
+// Error prints one problem per line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i := range p {
+		lines[i] = p[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p Problems) inOrder() Problems {
+	sort.SliceStable(p, func(i, j int) bool {
+		if p[i].Line != p[j].Line {
+			return p[i].Line < p[j].Line
+		}
+		return p[i].Column < p[j].Column
+	})
+	return p
+}
+
+// nearest is the candidate that was probably meant, or empty.
+func nearest(text string, candidates []string) string {
+	best, bestDistance := "", max(2, len(text)/3)+1
+	for _, c := range candidates {
+		d := editDistance(strings.ToLower(text), strings.ToLower(c))
+		if d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	if bestDistance >= len(text) {
+		return ""
+	}
+	return best
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of
+// neighbours (Damerau's optimal string alignment).
+func editDistance(a, b string) int {
+	if len(a) > 100 || len(b) > 100 {
+		return 100
+	}
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// meant says what to write instead of an unknown word.
+func meant(text string, known []string) string {
+	if n := nearest(text, known); n != "" {
+		return "did you mean " + n + "?"
+	}
+	return "write one of " + strings.Join(known, ", ")
+}

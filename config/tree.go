@@ -1,0 +1,216 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// This file is all that knows the YAML library's tree.
+
+// parseTree reads the one document of a file.
+func parseTree(data []byte, file string) (ast.Node, *Problem) {
+	tree, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, syntaxProblem(err, file)
+	}
+	var body ast.Node
+	for _, doc := range tree.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if body != nil {
+			at := where(doc.Body)
+			return nil, &Problem{File: file, Line: at.line, Column: at.column, Found: "a second document begins here", Mend: "put everything into one, without ---"}
+		}
+		body = doc.Body
+	}
+	if body == nil {
+		return nil, &Problem{File: file, Line: 1, Column: 1, Found: "the file is empty", Mend: "write kafka: and streams:"}
+	}
+	return body, nil
+}
+
+// syntaxProblem takes message and position of a syntax error, and not the
+// excerpt that the library prints with it: the line could hold a password.
+func syntaxProblem(err error, file string) *Problem {
+	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Mend: "check the indentation, the quotes and the brackets around here"}
+	var syntax yaml.Error
+	if errors.As(err, &syntax) {
+		p.Found += ": " + firstLine(syntax.GetMessage())
+		if at := syntax.GetToken(); at != nil && at.Position != nil {
+			p.Line, p.Column = at.Position.Line, at.Position.Column
+		}
+	}
+	return p
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// collectAnchors finds what aliases refer to.
+func collectAnchors(root ast.Node) map[string]ast.Node {
+	found := anchorFinder{}
+	ast.Walk(found, root)
+	return found
+}
+
+type anchorFinder map[string]ast.Node
+
+// Visit is called by ast.Walk for each node.
+func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
+	if a, ok := n.(*ast.AnchorNode); ok {
+		f[a.Name.String()] = a.Value
+	}
+	return f
+}
+
+// plain follows anchors, aliases and tags to what they stand for.
+func (b *binder) plain(n ast.Node) ast.Node {
+	for range 100 { // an alias may stand for another; never for itself that often
+		switch node := n.(type) {
+		case *ast.AnchorNode:
+			n = node.Value
+		case *ast.AliasNode:
+			n = b.anchors[node.Value.String()]
+		case *ast.TagNode:
+			n = node.Value
+		default:
+			return n
+		}
+	}
+	return nil
+}
+
+type pair struct {
+	key   string
+	at    position
+	value ast.Node
+}
+
+// pairs are the keys and values of a mapping, merge keys (<<) applied: what
+// stands in the mapping itself goes before what is merged into it.
+func (b *binder) pairs(n ast.Node) ([]pair, bool) {
+	var values []*ast.MappingValueNode
+	switch node := n.(type) {
+	case *ast.MappingNode:
+		values = node.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{node}
+	default:
+		return nil, false
+	}
+	var own, merged []pair
+	for _, v := range values {
+		if v.Key.IsMergeKey() {
+			merged = append(merged, b.mergedPairs(v.Value)...)
+			continue
+		}
+		key, ok := scalarText(b.plain(v.Key))
+		if !ok {
+			key = v.Key.String()
+		}
+		own = append(own, pair{key: key, at: where(v.Key), value: v.Value})
+	}
+	return withMerged(own, merged), true
+}
+
+// mergedPairs are those of a merge key's value: an alias, or a list of them.
+// What is merged does not merge again, which bounds it.
+func (b *binder) mergedPairs(n ast.Node) []pair {
+	sources := []ast.Node{n}
+	if seq, ok := b.plain(n).(*ast.SequenceNode); ok {
+		sources = seq.Values
+	}
+	var all []pair
+	for _, s := range sources {
+		m, ok := b.plain(s).(*ast.MappingNode)
+		if !ok {
+			continue
+		}
+		for _, v := range m.Values {
+			if key, ok := scalarText(b.plain(v.Key)); ok && !v.Key.IsMergeKey() {
+				all = append(all, pair{key: key, at: where(v.Key), value: v.Value})
+			}
+		}
+	}
+	return all
+}
+
+func withMerged(own, merged []pair) []pair {
+	seen := map[string]bool{}
+	for _, p := range own {
+		seen[p.key] = true
+	}
+	for _, p := range merged {
+		if !seen[p.key] {
+			seen[p.key] = true
+			own = append(own, p)
+		}
+	}
+	return own
+}
+
+func isNull(n ast.Node) bool {
+	_, null := n.(*ast.NullNode)
+	return n == nil || null
+}
+
+// scalarText is a scalar exactly as written, so that a number that is meant as
+// text (a password 0123) stays what it is.
+func scalarText(n ast.Node) (string, bool) {
+	switch node := n.(type) {
+	case *ast.StringNode:
+		return node.Value, true
+	case *ast.LiteralNode:
+		return node.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return node.GetToken().Value, true
+	}
+	return "", false
+}
+
+func kind(n ast.Node) string {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "keys and values"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.StringNode, *ast.LiteralNode:
+		return "a text"
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "a number"
+	case *ast.BoolNode:
+		return "true or false"
+	}
+	return fmt.Sprintf("a %T", n)
+}
+
+// where is the position of a node's first character.
+func where(n ast.Node) position {
+	var t *token.Token
+	switch node := n.(type) {
+	case nil:
+		return position{1, 1}
+	case *ast.MappingNode:
+		if !node.IsFlowStyle && len(node.Values) > 0 {
+			return where(node.Values[0].Key)
+		}
+		t = node.GetToken()
+	case *ast.MappingValueNode:
+		return where(node.Key)
+	default:
+		t = n.GetToken()
+	}
+	if t == nil || t.Position == nil {
+		return position{1, 1}
+	}
+	return position{t.Position.Line, t.Position.Column}
+}
