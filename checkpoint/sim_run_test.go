@@ -1,0 +1,701 @@
+package checkpoint
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file draws a seed's plan and lists what can happen next.
+
+// eventKind is one kind of thing that happens.
+type eventKind uint8
+
+const (
+	// The application and the database, in every run.
+	evBegin eventKind = iota
+	evInsert
+	evCommit
+	evRollback
+	evVisible
+	evTraffic
+	evPersist
+	evClock
+	// Processes.
+	evBoot
+	evLead
+	evConnect
+	evMakeSlot
+	evReceive
+	evKeepalive
+	evStatus
+	evTick
+	evTake
+	evQuery
+	evAnswer
+	evParks
+	evParksAnswer
+	evCommand
+	evFence
+	evSend
+	evArrive
+	evSinkAnswer
+	evOutcome
+	evState
+	evMark
+	evMarked
+	evNotice
+	evResume
+	evStopped
+	evRetained
+	// Faults: from here on only before the world is healed.
+	evInvisible
+	evRequeue
+	evDelete
+	evCrash
+	evFailover
+	evSlotLost
+	evNoWrite
+	evBroken
+	evLapse
+	evTopicDown
+	evClusterDown
+	evDrop
+	evKill
+	evFreeze
+	evDrain
+	evParksUnknown
+	evMarkLost
+	evParkStream
+	evStray
+	numEvents
+)
+
+const (
+	firstProc  = evBoot
+	firstFault = evInvisible
+)
+
+// usual is how often a kind happens, against the others, before the seed's plan
+// changes it.
+var usual = [numEvents]int{
+	evBegin: 6, evInsert: 12, evCommit: 12, evRollback: 1, evVisible: 6, evTraffic: 1, evPersist: 2, evClock: 6,
+	evBoot: 8, evLead: 8, evConnect: 10, evMakeSlot: 6, evReceive: 20, evKeepalive: 3, evStatus: 5, evTick: 2, evTake: 20,
+	evQuery: 12, evAnswer: 12, evParks: 10, evParksAnswer: 10, evCommand: 20, evFence: 10, evSend: 12, evArrive: 12,
+	evSinkAnswer: 12, evOutcome: 15, evState: 10, evMark: 12, evMarked: 12, evNotice: 8, evResume: 3, evStopped: 8, evRetained: 1,
+	evInvisible: 4, evRequeue: 1, evDelete: 1, evCrash: 1, evFailover: 1, evSlotLost: 1, evNoWrite: 1, evBroken: 1, evLapse: 1,
+	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
+	evStray: 2,
+}
+
+type event struct {
+	kind eventKind
+	f    func()
+}
+
+var epochStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// drawPlan draws what a seed is about. Each seed has only some of the faults
+// and its own relation of speeds: rare schedules come from such extremes.
+func drawPlan(r *rand.Rand) plan {
+	p := plan{
+		steps:   60 + r.IntN(360),
+		keys:    1 + r.IntN(2),
+		nulls:   r.IntN(4) == 0,
+		overlap: r.IntN(3) == 0,
+		procs:   1 + r.IntN(2),
+	}
+	p.tables = drawTables(r)
+	p.clusters = []string{"main"}
+	if r.IntN(4) == 0 {
+		p.clusters = append(p.clusters, "other")
+	}
+	for _, t := range p.tables {
+		t.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: p.clusters}
+	}
+	p.cfg = Config{
+		Tables: p.tables, MaxRows: 3 + r.IntN(12), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(4), SmallRound: 1 + r.IntN(3),
+		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
+	}
+	if r.IntN(5) == 0 {
+		p.cfg.WALBudget = uint64(400 + r.IntN(2000))
+	}
+	faults := 1 + r.IntN(5) // of six
+	for k := range p.weights {
+		switch kind := eventKind(k); {
+		case kind >= firstFault && r.IntN(6) >= faults:
+			p.weights[k] = 0
+		case kind == evFailover || kind == evLapse || kind == evBroken:
+			p.weights[k] = usual[k] * r.IntN(2) * (1 + r.IntN(8))
+		case kind >= firstFault:
+			p.weights[k] = usual[k] * (1 + r.IntN(8))
+		default:
+			p.weights[k] = usual[k] * [...]int{1, 4, 4, 8}[r.IntN(4)] * 2
+		}
+	}
+	return p
+}
+
+func drawTables(r *rand.Rand) []*outbox.Table {
+	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
+	if r.IntN(3) == 0 {
+		tables = append(tables, &outbox.Table{Schema: "public", Name: "events"})
+	}
+	for _, t := range tables {
+		t.Mapping.Published = outbox.PublishedStatus
+		if r.IntN(6) == 0 {
+			t.Mapping.Published = outbox.PublishedDelete
+		}
+		t.Mapping.OnFailed = outbox.OnFailedSkip
+		if r.IntN(4) == 0 {
+			t.Mapping.OnFailed = outbox.OnFailedBlock
+		}
+		t.Mapping.Grace = time.Second
+		t.Mapping.Status.MaxAttempts = 1 + r.IntN(3)
+	}
+	return tables
+}
+
+func newWorld(c chooser, p plan) *world {
+	w := &world{
+		chooser: c, plan: p, now: epochStart, byID: map[string]*dbRow{}, insert: 1000, nextXID: 100, completed: 99,
+		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
+		cursors: map[string]*cursor{},
+		kafka:   kafka{down: map[string]bool{}, topicDown: map[string]bool{}, epochs: map[string]int{}},
+	}
+	if c.chance(30) { // near the wrap-around of 32-bit ids
+		w.nextXID, w.completed = 1<<32-5, 1<<32-6
+	}
+	for i := range p.procs {
+		w.procs = append(w.procs, &proc{w: w, name: string(rune('A' + i))})
+	}
+	if c.chance(70) { // made by init
+		w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
+	}
+	return w
+}
+
+// list gives everything that can happen next.
+func (w *world) list() []event {
+	w.events = w.events[:0]
+	w.listDatabase()
+	for _, p := range w.procs {
+		w.listProc(p)
+	}
+	if !w.healing {
+		w.listFaults()
+	}
+	return w.events
+}
+
+func (w *world) can(kind eventKind, f func()) {
+	if w.healing || w.plan.weights[kind] > 0 {
+		w.events = append(w.events, event{kind, f})
+	}
+}
+
+const maxRows = 24
+
+func (w *world) listDatabase() {
+	open := 0
+	for _, t := range w.txns {
+		switch t.state {
+		case txnOpen:
+			open++
+			w.listTxn(t)
+		case txnCommitted:
+			w.can(evVisible, func() { w.note("database: xid %d is visible now", t.xid); w.show(t) })
+		}
+	}
+	if !w.healing && open < 3 && len(w.rows) < maxRows {
+		w.can(evBegin, func() { w.begin() })
+	}
+	w.can(evTraffic, func() { w.ownXID(); w.write(40) })
+	if w.slot.exists {
+		w.can(evPersist, w.persist)
+	}
+	if !w.healing {
+		w.can(evClock, func() { w.advance(time.Duration(100+w.intn(1500)) * time.Millisecond) })
+	}
+}
+
+func (w *world) listTxn(t *txn) {
+	if !w.healing && len(t.rows) < 4 && len(w.rows) < maxRows {
+		w.can(evInsert, func() { w.insertSome(t) })
+	}
+	if len(t.rows) > 0 || w.healing {
+		w.can(evCommit, func() { w.commit(t, true) })
+		w.can(evRollback, func() { w.rollback(t) })
+	}
+	if !w.healing && len(t.rows) > 0 {
+		w.can(evInvisible, func() { w.commit(t, false) })
+	}
+}
+
+// insertSome inserts a row of a drawn kind, if its key is free.
+func (w *world) insertSome(t *txn) {
+	r := w.drawRow()
+	if !w.plan.overlap {
+		for _, o := range w.txns {
+			if o == t || !o.running() {
+				continue
+			}
+			for _, x := range o.rows {
+				if x.sameOrder(r) {
+					return // its writer waits for the other's commit
+				}
+			}
+		}
+	}
+	w.addRow(t, r)
+}
+
+func (w *world) drawRow() *dbRow {
+	r := &dbRow{table: w.plan.tables[w.intn(len(w.plan.tables))], cluster: "main", topic: "x"}
+	if w.chance(25) {
+		r.topic = "y"
+		if len(w.plan.clusters) > 1 {
+			r.cluster = "other"
+		}
+	}
+	r.key = string(rune('a' + w.intn(w.plan.keys)))
+	r.null = w.plan.nulls && w.chance(30)
+	switch {
+	case w.chance(12):
+		r.poison = 1 + w.intn(2)
+	case w.chance(4):
+		r.poison = -1
+	case w.chance(3):
+		r.bad = errNoRecord
+	case w.chance(4):
+		r.available = w.now.Add(time.Duration(w.intn(8000)) * time.Millisecond)
+	case w.chance(2):
+		r.foreign, r.status = true, statusSent
+	}
+	return r
+}
+
+func (w *world) advance(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, p := range w.procs {
+		p.told = false
+	}
+}
+
+// listProc gives what one process can do.
+func (w *world) listProc(p *proc) {
+	if !p.up {
+		w.can(evBoot, p.boot)
+		return
+	}
+	w.listOnTheWire(p)
+	if p.frozen {
+		w.can(evResume, func() { w.note("%v: goes on", p); p.frozen = false })
+		return
+	}
+	w.listConn(p)
+	if p.dirty {
+		w.can(evTake, p.take)
+	}
+	if !p.told {
+		w.can(evTick, func() { p.input(func() {}) })
+	}
+	w.listQueries(p)
+	w.listSink(p)
+	w.listAnswers(p)
+	if p.draining && p.core.Drained() && !p.dirty {
+		w.can(evStopped, p.stopped)
+	}
+}
+
+// listOnTheWire gives what goes on though the process may be stopped.
+func (w *world) listOnTheWire(p *proc) {
+	for _, l := range p.sink.lanes {
+		if b := l.wire; b != nil && !b.done && !w.kafka.down[l.cluster] {
+			w.can(evArrive, func() { p.sink.arrive(b) })
+		}
+	}
+	if p.write != nil && !p.write.ran && !p.write.lost {
+		w.can(evParks, func() { w.runParks(p.write) })
+	}
+}
+
+func (w *world) listConn(p *proc) {
+	c := p.conn
+	switch {
+	case c == nil:
+		if w.lock == nil && !p.draining {
+			w.can(evLead, p.lead)
+		}
+		return
+	case !c.alive:
+		w.can(evNotice, p.notice)
+		return
+	case !c.connected:
+		if !p.draining {
+			w.can(evConnect, p.connectStep)
+		}
+		return
+	case !c.streaming:
+		if p.core.SlotMayBeMade() && !p.draining {
+			w.can(evMakeSlot, func() { p.makeSlot() })
+		}
+		return
+	}
+	if p.core.Reading() && (c.cur != nil || c.next < len(w.wal)) {
+		w.can(evReceive, p.receive)
+	}
+	w.can(evKeepalive, p.keepalive)
+	w.can(evStatus, p.status)
+	if w.plan.cfg.WALBudget > 0 {
+		w.can(evRetained, func() { n := w.retained(); p.input(func() { p.core.Retained(n) }) })
+	}
+}
+
+// makeSlot makes the slot a step further. Then the connection becomes one that
+// streams: parks are read and the log's end is looked at once more.
+func (p *proc) makeSlot() {
+	w, c := p.w, p.conn
+	if w.slot.making == nil {
+		w.note("%v: makes the slot", p)
+		w.startMaking()
+		return
+	}
+	if !w.made() {
+		return
+	}
+	c.parks, c.insert = w.parkList(), w.insert
+	p.connect(true)
+}
+
+func (w *world) listQueries(p *proc) {
+	if q := p.check; q != nil {
+		listQuery(w, q, func() { q.answer = w.check(q.ask) }, func() {
+			p.check = nil
+			p.input(func() { p.core.Checked(q.answer) })
+		})
+	}
+	if q := p.sweep; q != nil {
+		listQuery(w, q, func() { q.answer, q.refuse = w.sweep(&q.ask); w.readInsert(&q.insert, &q.read) }, func() { p.swept(q) })
+	}
+	if q := p.watch; q != nil {
+		listQuery(w, q, func() { q.answer = w.watch(&q.ask); w.readInsert(&q.insert, &q.read) }, func() {
+			p.watch = nil
+			q.answer.Insert = w.inserted(q.insert, q.read)
+			w.write(8) // so that the log gets behind it
+			p.input(func() { p.core.Watched(q.answer) })
+		})
+	}
+	if q := p.rewatch; q != nil {
+		listQuery(w, q, func() { q.answer = w.rewatch(q.ask) }, func() {
+			p.rewatch = nil
+			p.input(func() { p.core.Rewatched(q.answer) })
+		})
+	}
+}
+
+func listQuery[Q, A any](w *world, q *query[Q, A], run, deliver func()) {
+	if !q.ran {
+		w.can(evQuery, func() { run(); q.ran = true })
+		return
+	}
+	w.can(evAnswer, deliver)
+}
+
+// readInsert reads the insert position right after the snapshot, or leaves it
+// for later.
+func (w *world) readInsert(at *outbox.LSN, read *bool) {
+	if !*read && w.chance(50) {
+		*at, *read = w.insert, true
+	}
+}
+
+func (w *world) inserted(at outbox.LSN, read bool) outbox.LSN {
+	if read {
+		return at
+	}
+	return w.insert
+}
+
+func (p *proc) swept(q *query[outbox.SweepRequest, outbox.Page]) {
+	w := p.w
+	p.sweep = nil
+	if q.refuse != nil {
+		w.note("%v: sweep of %v refused", p, q.refuse)
+		p.input(func() { p.core.SweepRefused(q.refuse, errMapping) })
+		return
+	}
+	q.answer.Insert = w.inserted(q.insert, q.read)
+	if q.ask.Nudge {
+		w.write(8)
+	}
+	w.note("%v: swept %v, more %v, snapshot %v, insert %v", p, outboxIDs(q.answer.Rows), q.answer.More, q.answer.Snapshot, q.answer.Insert)
+	p.input(func() { p.core.Swept(q.answer) })
+}
+
+func outboxIDs(rows []*outbox.Row) []string {
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+func (w *world) listSink(p *proc) {
+	s := p.sink
+	if len(s.cmds) > 0 {
+		w.can(evCommand, s.command)
+	}
+	for _, cl := range w.plan.clusters {
+		down := w.kafka.down[cl]
+		if s.epochs[cl] == 0 && !down && p.conn != nil {
+			w.can(evFence, func() { s.fence(cl) })
+		}
+		if s.told[cl] != down {
+			w.can(evState, func() {
+				s.told[cl] = down
+				st := outbox.ClusterState{Cluster: cl, Usable: !down}
+				if down {
+					st.Err = errCluster
+				}
+				w.note("%v: cluster %s usable: %v", p, cl, !down)
+				p.states = append(p.states, st)
+			})
+		}
+	}
+	for _, l := range s.lanes {
+		if l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
+			w.can(evSend, func() { s.send(l, 1+w.intn(3)) })
+		}
+		if b := l.wire; b != nil && b.done && !w.kafka.down[l.cluster] {
+			w.can(evSinkAnswer, func() { s.answer(b) })
+		}
+	}
+}
+
+func (w *world) listAnswers(p *proc) {
+	if len(p.outcomes) > 0 {
+		w.can(evOutcome, p.outcome)
+	}
+	if len(p.states) > 0 {
+		w.can(evState, func() {
+			s := p.states[0]
+			p.states = p.states[1:]
+			p.input(func() { p.core.Cluster(s) })
+		})
+	}
+	if list := p.markable(); len(list) > 0 {
+		w.can(evMark, func() { p.runMark(list[w.intn(len(list))], false) })
+	}
+	if len(p.answers) > 0 {
+		w.can(evMarked, func() {
+			n := 1 + w.intn(len(p.answers))
+			a := p.answers[:n:n]
+			p.answers = p.answers[n:]
+			w.note("%v: %d answers to marks", p, n)
+			p.input(func() { p.core.Marked(a) })
+		})
+	}
+	switch x := p.write; {
+	case x != nil && x.ran && !x.lost:
+		w.can(evParksAnswer, func() { p.parksAnswered(false) })
+	case x != nil && x.lost:
+		w.can(evParksAnswer, func() { p.parksAnswered(true) })
+	case x == nil && p.change != nil && p.epoch != 0:
+		w.can(evParks, p.tryParks)
+	}
+}
+
+func (p *proc) outcome() {
+	o := p.outcomes[0]
+	p.outcomes = p.outcomes[1:]
+	p.w.note("%v: outcome: %s %v, scope %v, blocked %v", p, classNames[o.Class], outboxIDs(o.Rows), o.Scope, o.Blocked)
+	p.input(func() { p.core.Outcome(o) })
+}
+
+// listFaults gives what should not happen.
+func (w *world) listFaults() {
+	w.listOperator()
+	w.can(evCrash, w.crash)
+	if n := len(w.undone); n > 0 {
+		w.can(evFailover, func() {
+			at := w.undone[n-1-w.intn(min(n, 12))].at
+			w.failover(at, w.slot.exists && w.chance(50))
+		})
+	}
+	if w.slot.exists && !w.slot.lost {
+		w.can(evSlotLost, w.loseSlot)
+	}
+	for _, t := range w.plan.tables {
+		w.can(evNoWrite, func() { w.noWrite[t] = !w.noWrite[t]; w.note("database: UPDATE of %v refused: %v", t, w.noWrite[t]) })
+		w.can(evBroken, func() { w.define(t, !w.broken[t]) })
+	}
+	w.can(evLapse, func() { w.lapse = !w.lapse; w.note("database: publication lacks the tables: %v", w.lapse) })
+	for _, topic := range []string{"x", "y"} {
+		w.can(evTopicDown, func() {
+			w.kafka.topicDown[topic] = !w.kafka.topicDown[topic]
+			w.note("kafka: topic %s refused: %v", topic, w.kafka.topicDown[topic])
+		})
+	}
+	for _, cl := range w.plan.clusters {
+		w.can(evClusterDown, func() {
+			w.kafka.down[cl] = !w.kafka.down[cl]
+			w.note("kafka: cluster %s down: %v", cl, w.kafka.down[cl])
+		})
+	}
+	if len(w.strays) > 0 {
+		w.can(evStray, w.runStray)
+	}
+	for _, p := range w.procs {
+		if p.up {
+			w.listProcFaults(p)
+		}
+	}
+}
+
+func (w *world) runStray() {
+	i := w.intn(len(w.strays))
+	s := w.strays[i]
+	w.strays = append(w.strays[:i], w.strays[i+1:]...)
+	w.note("late: %s", s.what)
+	s.f()
+}
+
+// loseSlot is max_slot_wal_keep_size, or an operator's drop.
+func (w *world) loseSlot() {
+	w.note("database: slot lost")
+	if w.lock != nil {
+		w.lock.dropped()
+	}
+	if w.chance(50) {
+		w.slot = slot{}
+	} else {
+		w.slot.lost = true
+	}
+}
+
+// define changes a table's definition so that it fits its mapping, or not.
+func (w *world) define(t *outbox.Table, broken bool) {
+	w.note("database: definition of %v broken: %v", t, broken)
+	w.ownXID()
+	was := w.broken[t]
+	w.undone = append(w.undone, undo{w.insert, func() { w.broken[t] = was }})
+	w.wal = append(w.wal, &walRec{at: w.write(16), ddl: t, broken: broken})
+	w.broken[t] = broken
+}
+
+// listOperator gives what people do to rows.
+func (w *world) listOperator() {
+	for _, r := range w.rows {
+		if !r.exists() || r.foreign {
+			continue
+		}
+		if r.status != statusPending {
+			w.can(evRequeue, func() {
+				w.note("operator: requeues %v, which was %v", r, r.status)
+				r.requeued = true
+				r.allowed++
+				w.set(r, statusPending, 0)
+			})
+		} else if w.chance(20) {
+			w.can(evDelete, func() { w.note("operator: deletes %v", r); w.remove(r) })
+		}
+	}
+}
+
+func (w *world) listProcFaults(p *proc) {
+	w.can(evKill, p.kill)
+	if !p.frozen {
+		w.can(evFreeze, func() { w.note("%v: stopped by a signal", p); p.frozen = true })
+		if !p.draining {
+			w.can(evDrain, func() {
+				w.note("%v: drains", p)
+				p.draining = true
+				p.input(p.core.Drain)
+			})
+		}
+		if p.conn != nil && p.conn.streaming && p.conn.alive {
+			w.can(evParkStream, func() { p.input(func() { p.core.ParkStream(outbox.CauseUnreadable, "unreadable") }) })
+		}
+		if len(p.marks) > 0 {
+			w.can(evMarkLost, func() { list := p.markable(); p.runMark(list[w.intn(len(list))], true) })
+		}
+	}
+	if p.conn != nil && p.conn.alive {
+		w.can(evDrop, p.conn.dropped)
+	}
+	if p.write != nil && !p.write.lost && !p.write.stale {
+		w.can(evParksUnknown, func() {
+			if !p.write.ran && w.chance(50) {
+				w.runParks(p.write)
+			}
+			p.write.lost = true
+			w.note("%v: the answer about parks gets lost, committed: %v", p, p.write.ran && !p.write.stale)
+		})
+	}
+}
+
+// heal ends all faults; what is open is brought to its end.
+func (w *world) heal() {
+	w.note("---- healed")
+	w.healing = true
+	w.noWrite, w.kafka.down, w.kafka.topicDown = map[*outbox.Table]bool{}, map[string]bool{}, map[string]bool{}
+	w.lapse = false
+	for _, t := range w.plan.tables {
+		if w.broken[t] {
+			w.define(t, false)
+		}
+	}
+	for len(w.strays) > 0 {
+		w.runStray()
+	}
+	for _, p := range w.procs {
+		p.frozen = false
+	}
+}
+
+// next does one thing.
+func (w *world) next() bool {
+	events := w.list()
+	w.pickBuf = w.pickBuf[:0]
+	for _, e := range events {
+		if w.healing {
+			w.pickBuf = append(w.pickBuf, usual[e.kind])
+		} else {
+			w.pickBuf = append(w.pickBuf, w.plan.weights[e.kind])
+		}
+	}
+	if len(events) == 0 {
+		return false
+	}
+	w.step++
+	events[w.pick(w.pickBuf)].f()
+	w.checkStep()
+	return w.bad == nil
+}
+
+// quietAfter is how many steps a healed world has to settle everything.
+const quietAfter = 6000
+
+// run is a whole run: faults, then the healed world until all is settled.
+func (w *world) run(steps int) *violation {
+	for i := 0; i < steps && w.next(); i++ {
+	}
+	if w.bad != nil {
+		return w.bad
+	}
+	w.heal()
+	for i := 0; w.bad == nil && !w.settled(); i++ {
+		if i == quietAfter {
+			w.unsettled()
+			break
+		}
+		if i%20 == 19 {
+			w.advance(500 * time.Millisecond)
+		}
+		w.next()
+	}
+	w.checkEnd()
+	return w.bad
+}

@@ -1,0 +1,323 @@
+package checkpoint
+
+import (
+	"errors"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file is Kafka and the sink of the simulation. The sink keeps the contract
+// of outbox.Command and outbox.Outcome and nothing more: one lane per partition,
+// one batch on the wire per lane, outcomes per key in the order of publishing.
+
+var (
+	errNoUpdate = errors.New("permission denied for UPDATE")
+	errRefused  = errors.New("record refused")
+	errTopic    = errors.New("topic not authorised")
+	errCluster  = errors.New("cluster unreachable")
+	errNoRecord = errors.New("headers are not an object")
+	errMapping  = errors.New("column payload does not exist")
+)
+
+// kafka is what all processes share.
+type kafka struct {
+	down      map[string]bool // cluster unreachable
+	topicDown map[string]bool // topic refuses every batch
+	epochs    map[string]int  // producer epoch by cluster: older ones are refused
+	log       []landing
+}
+
+// landing is one record in Kafka.
+type landing struct {
+	row  *dbRow
+	meta copyMeta
+	proc *proc
+	step int
+}
+
+// item is a row in the sink, from Publish to its outcome.
+type item struct {
+	row     *outbox.Row
+	group   outbox.Scope
+	sent    bool // was on the wire at least once
+	class   outbox.Class
+	scope   outbox.Scope
+	err     error
+	blocked bool // with this outcome Scope began to be blocked
+}
+
+type batch struct {
+	items  []*item
+	lane   *lane
+	done   bool // Kafka has answered
+	landed int  // this many of the first items are in the log
+	result error
+}
+
+type lane struct {
+	cluster, topic string
+	part           int
+	queue          []*item // not on the wire, without outcome
+	wire           *batch
+	order          []*item // whose outcomes are owed, in the order of publishing
+}
+
+type sink struct {
+	w       *world
+	p       *proc
+	cmds    []outbox.Command
+	lanes   []*lane
+	blocked map[outbox.Scope]bool
+	epochs  map[string]int // 0: not fenced yet, nothing may be sent
+	told    map[string]bool
+	strict  bool
+}
+
+func newSink(p *proc) *sink {
+	return &sink{w: p.w, p: p, blocked: map[outbox.Scope]bool{}, epochs: map[string]int{}, told: map[string]bool{}}
+}
+
+func (s *sink) lane(row *outbox.Row) *lane {
+	part := 0
+	if row.Key == nil {
+		part = int(s.w.meta(row).row.n) % 2
+	} else {
+		part = int(row.Key[0]) % 2
+	}
+	for _, l := range s.lanes {
+		if l.topic == row.Topic && l.cluster == row.Cluster && l.part == part {
+			return l
+		}
+	}
+	l := &lane{cluster: row.Cluster, topic: row.Topic, part: part}
+	s.lanes = append(s.lanes, l)
+	return l
+}
+
+// fence is InitProducerId and the empty transaction on one cluster.
+func (s *sink) fence(cluster string) {
+	s.w.kafka.epochs[cluster]++
+	s.epochs[cluster] = s.w.kafka.epochs[cluster]
+	s.w.note("%v: fences cluster %s with epoch %d", s.p, cluster, s.epochs[cluster])
+}
+
+func (s *sink) fenced(cluster string) bool { return s.epochs[cluster] != s.w.kafka.epochs[cluster] }
+
+// command carries out the oldest command.
+func (s *sink) command() {
+	c := s.cmds[0]
+	s.cmds = s.cmds[1:]
+	switch {
+	case c.Release != nil:
+		s.w.note("%v: sink: release %v", s.p, *c.Release)
+		if !s.blocked[*c.Release] {
+			s.w.fail("contract", nil, "release of %v, which the sink does not block", *c.Release)
+		}
+		delete(s.blocked, *c.Release)
+	case c.Withdraw != nil:
+		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
+		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Covers(it.row) })
+	default:
+		for _, row := range c.Publish {
+			s.publish(row)
+		}
+	}
+	s.emit()
+}
+
+func (s *sink) publish(row *outbox.Row) {
+	r := s.w.meta(row).row
+	s.w.note("%v: sink: publish %v", s.p, r)
+	if row.Err != nil {
+		s.w.fail("contract", r, "%v cannot become a record and is published", r)
+	}
+	if r.foreign {
+		s.w.fail("contract", r, "%v was not inserted PENDING and is published", r)
+	}
+	for _, p := range s.pending() {
+		if p.row.ID == row.ID {
+			s.w.fail("I4", r, "%v is published while it is in the sink", r)
+		}
+	}
+	it := &item{row: row, group: outbox.KeyScope(row)}
+	l := s.lane(row)
+	l.order = append(l.order, it)
+	if why, err := s.blocks(row); why != nil {
+		it.class, it.scope, it.err = outbox.Withdrawn, *why, err
+		return
+	}
+	l.queue = append(l.queue, it)
+}
+
+func (s *sink) pending() []*item {
+	var all []*item
+	for _, l := range s.lanes {
+		all = append(all, l.order...)
+	}
+	return all
+}
+
+func (s *sink) blocks(row *outbox.Row) (*outbox.Scope, error) {
+	if t := outbox.TopicScope(row.Cluster, row.Topic); s.blocked[t] {
+		return &t, errTopic
+	}
+	if k := outbox.KeyScope(row); s.blocked[k] && !s.w.offW.sinkBlocksKey {
+		return &k, nil
+	}
+	return nil, nil
+}
+
+// giveBack withdraws queued rows.
+func (s *sink) giveBack(why outbox.Scope, err error, which func(*item) bool) {
+	for _, l := range s.lanes {
+		kept := l.queue[:0]
+		for _, it := range l.queue {
+			if which(it) {
+				it.class, it.scope, it.err = outbox.Withdrawn, why, err
+			} else {
+				kept = append(kept, it)
+			}
+		}
+		l.queue = kept
+	}
+}
+
+// send puts the next batch of a lane on the wire.
+func (s *sink) send(l *lane, n int) {
+	n = min(n, len(l.queue))
+	b := &batch{lane: l, items: append([]*item(nil), l.queue[:n]...)}
+	l.queue = append([]*item(nil), l.queue[n:]...)
+	for _, it := range b.items {
+		it.sent = true
+		s.w.note("%v: sink: sends %v", s.p, s.w.meta(it.row).row)
+	}
+	l.wire = b
+}
+
+// arrive is Kafka's side of a batch.
+func (s *sink) arrive(b *batch) {
+	w := s.w
+	b.done = true
+	switch {
+	case s.fenced(b.lane.cluster) && !w.offW.fencing:
+		b.result = errFenced
+		return
+	case w.kafka.topicDown[b.lane.topic]:
+		b.result = errTopic
+		return
+	}
+	for _, it := range b.items {
+		r := w.meta(it.row).row
+		if r.poison != 0 {
+			if r.poison > 0 {
+				r.poison--
+			}
+			r.refusals++
+			w.note("kafka: refuses %v", r)
+			b.result = errRefused
+			return
+		}
+		b.landed++
+		w.land(s.p, it.row)
+	}
+}
+
+var errFenced = errors.New("INVALID_PRODUCER_EPOCH")
+
+// answer is the sink's side: Kafka's answer has come.
+func (s *sink) answer(b *batch) {
+	l := b.lane
+	l.wire = nil
+	for _, it := range b.items[:b.landed] {
+		it.class = outbox.Delivered
+	}
+	rest := b.items[b.landed:]
+	switch b.result {
+	case nil:
+	case errFenced:
+		s.p.discard("its sink was fenced")
+		return
+	case errRefused:
+		s.refuse(l, rest)
+	case errTopic:
+		s.topicError(l, rest)
+	}
+	s.emitLane(l)
+	s.emit()
+}
+
+func (s *sink) refuse(l *lane, rest []*item) {
+	it := rest[0]
+	it.class, it.scope, it.err = outbox.Refused, it.group, errRefused
+	l.queue = append(append([]*item(nil), rest[1:]...), l.queue...)
+	if it.row.Key == nil {
+		return
+	}
+	it.blocked = !s.blocked[it.group]
+	s.blocked[it.group] = true
+	if !s.w.offW.sinkBlocksKey {
+		s.giveBack(it.group, nil, func(o *item) bool { return o.group == it.group })
+	}
+}
+
+func (s *sink) topicError(l *lane, rest []*item) {
+	t := outbox.TopicScope(l.cluster, l.topic)
+	for i, it := range rest {
+		it.class, it.scope, it.err = outbox.Withdrawn, t, errTopic
+		it.blocked = i == 0 && !s.blocked[t]
+	}
+	s.blocked[t] = true
+	s.giveBack(t, errTopic, func(o *item) bool { return t.Covers(o.row) })
+}
+
+// emit gives the outcomes that are due: a row's comes after those of its key's
+// earlier rows.
+func (s *sink) emit() {
+	for _, l := range s.lanes {
+		s.emitLane(l)
+	}
+}
+
+func (s *sink) emitLane(l *lane) {
+	var waiting map[outbox.Scope]bool
+	kept := l.order[:0]
+	for _, it := range l.order {
+		if it.class != 0 && !waiting[it.group] {
+			s.outcome(it)
+			continue
+		}
+		if waiting == nil {
+			waiting = map[outbox.Scope]bool{}
+		}
+		waiting[it.group] = true
+		kept = append(kept, it)
+	}
+	l.order = kept
+}
+
+func (s *sink) outcome(it *item) {
+	p := s.p
+	if n := len(p.outcomes); n > 0 && !it.blocked {
+		last := &p.outcomes[n-1]
+		if last.Class == it.class && it.class != outbox.Refused && last.Scope == it.scope && last.Err == it.err {
+			last.Rows = append(last.Rows, it.row)
+			return
+		}
+	}
+	p.outcomes = append(p.outcomes, outbox.Outcome{
+		Rows: []*outbox.Row{it.row}, Class: it.class, Scope: it.scope, Blocked: it.blocked, Err: it.err,
+	})
+}
+
+// land appends a record to Kafka's log and checks what may be there.
+func (w *world) land(p *proc, row *outbox.Row) {
+	m := *w.meta(row)
+	r := m.row
+	w.kafka.log = append(w.kafka.log, landing{r, m, p, w.step})
+	w.note("kafka: %v is in the log, from %v", r, p)
+	r.copies++
+	if p != nil && (p.conn == nil || w.lock != p.conn) {
+		r.allowed++ // by one who does not lead any more and was not fenced yet
+	}
+	w.checkLanding(r, &w.kafka.log[len(w.kafka.log)-1])
+}

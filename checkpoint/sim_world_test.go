@@ -1,0 +1,817 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file is the database of the simulation: rows, transactions, snapshots,
+// the write-ahead log, the slot and our own schema. It behaves as PostgreSQL
+// does where the contract cares:
+//
+//   - A commit is in the log, and is streamed, before it is visible to others
+//     while it waits for a standby; a server crash makes it visible.
+//   - pg_current_snapshot's xmax is the last completed xid plus one, so a running
+//     transaction with a higher id is in progress without being listed.
+//   - The slot's confirmed position on disk is older than the one confirmed, and
+//     is what a crash leaves.
+//   - A failover goes back to an earlier position of the log. What was behind it
+//     never happened; positions and xids behind it are used again.
+
+// chooser makes every choice of a run.
+type chooser interface {
+	// pick chooses one of the weights' indices.
+	pick(weights []int) int
+	intn(n int) int
+	chance(percent int) bool
+}
+
+type randomChooser struct{ *rand.Rand }
+
+func (r randomChooser) pick(weights []int) int {
+	sum := 0
+	for _, x := range weights {
+		sum += x
+	}
+	n := r.IntN(sum)
+	for i, x := range weights {
+		if n -= x; n < 0 {
+			return i
+		}
+	}
+	return len(weights) - 1
+}
+
+func (r randomChooser) intn(n int) int          { return r.IntN(n) }
+func (r randomChooser) chance(percent int) bool { return r.IntN(100) < percent }
+
+// worldRules switches off what the world and the driver owe the contract, as
+// rules does for the Core.
+type worldRules struct {
+	startZero           bool // START_REPLICATION at 0/0, no position carried over
+	fencing             bool // a new leader fences the old one's batches
+	epochGuard          bool // writes to parks are guarded by the leader epoch
+	freshPage           bool // a page is read in a fresh snapshot
+	insertAfterSnapshot bool // B is read after S was taken
+	snapshotAfterXID    bool // an own xid is completed before the connection's snapshot
+	guardedMark         bool // a mark overwrites PENDING only
+	parksReadBack       bool // parks are read at start
+	failedReadBack      bool // keys with a FAILED row start parked (block)
+	epochContinuity     bool // a Core is thrown away when another led in between
+	sinkBlocksKey       bool // the sink blocks the key of a refused row
+	voidAnswers         bool // answers of an earlier connection are not delivered
+}
+
+type rowStatus uint8
+
+const (
+	statusPending rowStatus = iota
+	statusSent
+	statusFailed
+)
+
+func (s rowStatus) String() string { return [...]string{"PENDING", "SENT", "FAILED"}[s] }
+
+// dbRow is a row of an outbox table, with what the checks need to remember.
+type dbRow struct {
+	n         int // index in world.rows
+	id        string
+	table     *outbox.Table
+	cluster   string
+	topic     string
+	key       string
+	null      bool // NULL key
+	tx        *txn
+	order     int // order column, assigned at insertion
+	created   time.Time
+	available time.Time // zero: at once
+	foreign   bool      // inserted in a state that is not PENDING
+	bad       error     // the row cannot become a record
+	poison    int       // refusals to come; <0: for ever
+
+	status   rowStatus
+	deleted  bool
+	attempts int
+
+	requeued  bool // put back by the operator
+	wasFailed bool
+	missed    bool // the stream does not carry it
+	refusals  int  // by Kafka, or read with an error of its own
+	unknown   int  // attempts that may have been charged twice
+	copies    int  // in Kafka
+	allowed   int  // copies that an unknown outcome explains
+	first     *landing
+}
+
+func (r *dbRow) String() string {
+	key := "key " + r.key
+	if r.null {
+		key = "no key"
+	}
+	return fmt.Sprintf("row %s (%s, %s, %s)", r.id, r.table.Name, r.topic, key)
+}
+
+// group is the rows among which order is promised.
+func (r *dbRow) sameOrder(o *dbRow) bool {
+	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
+}
+
+func (r *dbRow) scheduled() bool { return !r.available.IsZero() }
+
+type txnState uint8
+
+const (
+	txnOpen txnState = iota
+	txnCommitted
+	txnAborted
+	txnLost // committed, and then undone by a failover
+)
+
+type txn struct {
+	xid         uint64
+	rows        []*dbRow
+	state       txnState
+	visible     bool
+	visibleStep int
+	seq         int // commit order over the whole run
+	start       outbox.LSN
+	commit, end outbox.LSN
+}
+
+// running says whether the transaction is in progress for snapshots.
+func (t *txn) running() bool {
+	return t.state == txnOpen || t.state == txnCommitted && !t.visible
+}
+
+// walRec is a record of the log that decoding sees: a commit, or a change of a
+// table's definition.
+type walRec struct {
+	at     outbox.LSN
+	tx     *txn
+	ddl    *outbox.Table
+	broken bool
+}
+
+type slot struct {
+	exists    bool
+	lost      bool
+	confirmed outbox.LSN
+	persisted outbox.LSN
+	making    *making
+}
+
+// making is a slot being made: it waits for the transactions running at its
+// start, and then once more.
+type making struct {
+	waits []*txn
+	again bool
+}
+
+type undo struct {
+	at outbox.LSN
+	f  func()
+}
+
+// plan is what a seed is about, drawn once.
+type plan struct {
+	steps    int
+	keys     int
+	nulls    bool
+	overlap  bool // writers of one key overlap, so order columns need not follow commits
+	procs    int
+	cfg      Config
+	tables   []*outbox.Table
+	clusters []string
+	weights  [numEvents]int
+}
+
+// world is one run.
+type world struct {
+	chooser
+	plan    plan
+	off     rules
+	offW    worldRules
+	trace   func(format string, args ...any)
+	step    int
+	healing bool
+	now     time.Time
+
+	rows      []*dbRow
+	byID      map[string]*dbRow
+	txns      []*txn // running ones and those not long ended
+	nextXID   uint64
+	completed uint64 // latest completed xid
+	commits   int
+	orders    int
+	wal       []*walRec
+	insert    outbox.LSN
+	undone    []undo
+	slot      slot
+	noWrite   map[*outbox.Table]bool // UPDATE refused
+	broken    map[*outbox.Table]bool // definition does not fit the mapping
+	lapse     bool                   // the publication lacks our tables
+
+	lock  *conn
+	epoch int
+	parks map[outbox.Scope]outbox.Park
+
+	kafka kafka
+	procs []*proc
+
+	strays  []stray
+	metas   []copyMeta
+	cursors map[string]*cursor
+
+	events  []event
+	pickBuf []int
+
+	bad *violation
+}
+
+// stray is an effect of a process that is gone, still on its way.
+type stray struct {
+	what string
+	f    func()
+}
+
+// violation is a broken invariant.
+type violation struct {
+	invariant string
+	text      string
+	row       *dbRow
+	step      int
+}
+
+func (v *violation) Error() string {
+	return fmt.Sprintf("%s broken at step %d: %s", v.invariant, v.step, v.text)
+}
+
+// fail records the first violation.
+func (w *world) fail(invariant string, row *dbRow, format string, args ...any) {
+	if w.bad != nil {
+		return
+	}
+	w.bad = &violation{invariant, fmt.Sprintf(format, args...), row, w.step}
+	w.note("!!! %s: %s", invariant, w.bad.text)
+}
+
+// note writes a line of the story.
+func (w *world) note(format string, args ...any) {
+	if w.trace != nil {
+		w.trace("%5d %6.2fs  "+format, append([]any{w.step, w.now.Sub(epochStart).Seconds()}, args...)...)
+	}
+}
+
+// write appends n bytes to the log and gives the position before them.
+func (w *world) write(n int) outbox.LSN {
+	at := w.insert
+	w.insert += outbox.LSN(n)
+	return at
+}
+
+// logged writes a change to the log so that a failover can undo it.
+func (w *world) logged(f func()) {
+	w.undone = append(w.undone, undo{w.write(16), f})
+}
+
+// ---- transactions
+
+func (w *world) begin() *txn {
+	t := &txn{start: w.insert}
+	w.txns = append(w.txns, t)
+	return t
+}
+
+// assign gives a transaction its xid, at its first write.
+func (w *world) assign(t *txn) {
+	if t.xid != 0 {
+		return
+	}
+	t.xid = w.nextXID
+	w.nextXID++
+	w.logged(func() { w.nextXID = t.xid })
+}
+
+func (w *world) complete(xid uint64) {
+	if xid > w.completed {
+		w.completed = xid
+	}
+}
+
+func (w *world) commit(t *txn, visible bool) {
+	if len(t.rows) == 0 {
+		w.rollback(t)
+		return
+	}
+	w.commits++
+	t.seq = w.commits
+	t.state = txnCommitted
+	t.commit = w.write(24)
+	t.end = w.insert
+	w.wal = append(w.wal, &walRec{at: t.commit, tx: t})
+	w.undone = append(w.undone, undo{t.commit, func() { t.state, t.visible = txnLost, false }})
+	for _, r := range t.rows {
+		r.missed = r.missed || w.lapse
+	}
+	if visible {
+		w.show(t)
+	}
+	w.note("database: xid %d commits at %v, visible %v: %v", t.xid, t.commit, visible, rowIDs(t.rows))
+}
+
+func (w *world) show(t *txn) {
+	t.visible, t.visibleStep = true, w.step
+	w.complete(t.xid)
+	w.forget(t)
+}
+
+func (w *world) rollback(t *txn) {
+	t.state = txnAborted
+	if t.xid != 0 {
+		w.complete(t.xid)
+		w.note("database: xid %d rolls back", t.xid)
+	}
+	w.forget(t)
+}
+
+func (w *world) forget(t *txn) {
+	for i, x := range w.txns {
+		if x == t {
+			w.txns = append(w.txns[:i], w.txns[i+1:]...)
+			return
+		}
+	}
+}
+
+// ownXID completes a transaction of our own that wrote something.
+func (w *world) ownXID() {
+	t := &txn{}
+	w.assign(t)
+	w.complete(t.xid)
+}
+
+// addRow inserts a row.
+func (w *world) addRow(t *txn, r *dbRow) {
+	w.assign(t)
+	w.orders++
+	r.n, r.tx, r.order, r.created, r.allowed = len(w.rows), t, w.orders, w.now, 1
+	r.id = strconv.Itoa(len(w.rows) + 1)
+	w.rows = append(w.rows, r)
+	w.byID[r.id] = r
+	t.rows = append(t.rows, r)
+	w.write(64)
+	w.note("database: xid %d inserts %v%s", t.xid, r, r.traits())
+}
+
+func (r *dbRow) traits() string {
+	s := ""
+	if r.poison != 0 {
+		s += fmt.Sprintf(", refused %d times", r.poison)
+	}
+	if r.bad != nil {
+		s += ", without a record"
+	}
+	if r.scheduled() {
+		s += ", scheduled"
+	}
+	if r.foreign {
+		s += ", not PENDING"
+	}
+	return s
+}
+
+// exists says whether the row is there for a fresh snapshot.
+func (r *dbRow) exists() bool {
+	return r.tx.state == txnCommitted && r.tx.visible && !r.deleted
+}
+
+// survives says whether the row was committed and is still there.
+func (r *dbRow) survives() bool { return r.tx.state == txnCommitted && !r.deleted }
+
+// set changes a row's state in a logged way.
+func (w *world) set(r *dbRow, status rowStatus, attempts int) {
+	s, a := r.status, r.attempts
+	w.logged(func() {
+		if r.status == statusSent && s == statusPending {
+			r.allowed++ // the failover forgot that it was sent
+		}
+		r.status, r.attempts = s, a
+	})
+	r.status, r.attempts = status, attempts
+	r.wasFailed = r.wasFailed || status == statusFailed
+}
+
+func (w *world) remove(r *dbRow) {
+	w.logged(func() { r.deleted = false; r.allowed++ })
+	r.deleted = true
+}
+
+// snapshot is pg_current_snapshot().
+func (w *world) snapshot() outbox.Snapshot {
+	s := outbox.Snapshot{Xmax: w.completed + 1}
+	for _, t := range w.txns {
+		if t.running() && t.xid != 0 && t.xid < s.Xmax {
+			s.InProgress = append(s.InProgress, t.xid)
+		}
+	}
+	sort.Slice(s.InProgress, func(i, j int) bool { return s.InProgress[i] < s.InProgress[j] })
+	s.Xmin = s.Xmax
+	if len(s.InProgress) > 0 {
+		s.Xmin = s.InProgress[0]
+	}
+	return s
+}
+
+// ---- faults of the server
+
+// crash ends every session. Waiting commits become visible, the slot is what
+// was on disk.
+func (w *world) crash() {
+	w.note("database: crashes")
+	w.endSessions()
+	w.slot.confirmed = w.slot.persisted
+}
+
+func (w *world) endSessions() {
+	for _, t := range append([]*txn(nil), w.txns...) {
+		switch t.state {
+		case txnOpen:
+			w.rollback(t)
+		case txnCommitted:
+			w.show(t)
+		}
+	}
+	w.slot.making = nil
+	for i := range w.strays {
+		if w.chance(50) {
+			w.strays[i].f()
+		}
+	}
+	w.strays = w.strays[:0]
+	if w.lock != nil {
+		w.lock.dropped()
+	}
+	for _, p := range w.procs {
+		p.sessionsEnded()
+	}
+}
+
+// failover goes back to position p: what is behind it never happened.
+func (w *world) failover(p outbox.LSN, withSlot bool) {
+	w.note("database: fails over to a standby that has the log up to %v, with the slot: %v", p, withSlot)
+	w.endSessions()
+	for i := len(w.undone) - 1; i >= 0 && w.undone[i].at >= p; i-- {
+		w.undone[i].f()
+		w.undone = w.undone[:i]
+	}
+	for len(w.wal) > 0 && w.wal[len(w.wal)-1].at >= p {
+		w.wal = w.wal[:len(w.wal)-1]
+	}
+	w.insert = p
+	w.completed = w.nextXID - 1
+	if !withSlot {
+		w.slot = slot{}
+	}
+	for _, r := range w.rows {
+		if r.tx.state == txnOpen {
+			r.tx.state = txnAborted
+		}
+	}
+	w.cursors = map[string]*cursor{}
+}
+
+// ---- the slot
+
+// confirm is a status update that reached the server.
+func (w *world) confirm(p outbox.LSN) {
+	if p <= w.slot.confirmed {
+		return
+	}
+	old := w.slot
+	w.undone = append(w.undone, undo{w.insert, func() { w.slot = old; w.slot.making = nil }})
+	w.slot.confirmed = p
+}
+
+func (w *world) persist() {
+	w.slot.persisted = w.slot.confirmed
+}
+
+func (w *world) retained() uint64 {
+	if !w.slot.exists || w.slot.lost {
+		return 0
+	}
+	return uint64(w.insert - min(w.insert, w.slot.confirmed))
+}
+
+// startMaking starts CREATE_REPLICATION_SLOT.
+func (w *world) startMaking() {
+	w.slot = slot{making: &making{waits: w.running()}}
+}
+
+// running gives the transactions that making a slot waits for. A waiting commit
+// is not among them: it is harder that way.
+func (w *world) running() []*txn {
+	var open []*txn
+	for _, t := range w.txns {
+		if t.state == txnOpen && t.xid != 0 {
+			open = append(open, t)
+		}
+	}
+	return open
+}
+
+// made goes on making the slot; true when it is made.
+func (w *world) made() bool {
+	m := w.slot.making
+	for _, t := range m.waits {
+		if t.state == txnOpen {
+			return false
+		}
+	}
+	if !m.again {
+		m.again, m.waits = true, w.running()
+		return false
+	}
+	w.write(8)
+	old := w.slot
+	old.making = nil
+	w.undone = append(w.undone, undo{w.insert, func() { w.slot = old }})
+	w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
+	w.note("database: slot made at %v", w.insert)
+	return true
+}
+
+// ---- our own schema
+
+// parkWrite is one try to write a ParkChange.
+type parkWrite struct {
+	change outbox.ParkChange
+	epoch  int
+	ran    bool
+	stale  bool // another leads: 0 rows
+	lost   bool // no answer will come
+}
+
+// run executes the write on the server.
+func (w *world) runParks(x *parkWrite) {
+	x.ran = true
+	if x.epoch != w.epoch && !w.offW.epochGuard {
+		x.stale = true
+		w.note("parks: write of epoch %d refused, the epoch is %d", x.epoch, w.epoch)
+		return
+	}
+	old := make(map[outbox.Scope]outbox.Park, len(w.parks))
+	for k, v := range w.parks {
+		old[k] = v
+	}
+	w.logged(func() { w.parks = old })
+	next := make(map[outbox.Scope]outbox.Park, len(w.parks)+1)
+	for k, v := range w.parks {
+		next[k] = v
+	}
+	for _, s := range x.change.Delete {
+		w.note("parks: %v removed", s)
+		delete(next, s)
+	}
+	for _, p := range x.change.Put {
+		w.note("parks: %v written (%s)", p.Scope, p.Cause)
+		next[p.Scope] = p
+	}
+	w.parks = next
+}
+
+func (w *world) parkList() []outbox.Park {
+	list := make([]outbox.Park, 0, len(w.parks))
+	for _, p := range w.parks {
+		list = append(list, p)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Scope.String() < list[j].Scope.String() })
+	return list
+}
+
+// ---- reading rows
+
+// copyMeta is where a row handed to a Core came from.
+type copyMeta struct {
+	row  *dbRow
+	page bool
+	step int // of the page's snapshot
+}
+
+// read makes the vocabulary's row of a row, as the decoder and the sweeper do.
+func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
+	w.metas = append(w.metas, copyMeta{row: r, page: !fromLog, step: w.step})
+	row := &outbox.Row{
+		Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic, Partition: -1,
+		Timestamp: int64(len(w.metas) - 1), Pending: !r.foreign, Err: r.bad,
+	}
+	if r.bad != nil {
+		r.refusals++
+	}
+	if !r.null {
+		row.Key = []byte(r.key)
+	}
+	if r.scheduled() {
+		row.AvailableAt = r.available.UnixMicro()
+	}
+	if fromLog {
+		row.XID, row.Commit = uint32(r.tx.xid), r.tx.commit
+	}
+	return row
+}
+
+func (w *world) meta(row *outbox.Row) *copyMeta { return &w.metas[row.Timestamp] }
+
+func rowIDs(rows []*dbRow) []string {
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i] = r.id
+	}
+	return ids
+}
+
+// cursor is a query kept open over pages, for the rule that there is none.
+type cursor struct {
+	rows []*dbRow
+	step int
+}
+
+// due says whether a sweep's part wants the row.
+func (w *world) wanted(part *outbox.SweepPart, r *dbRow, row *outbox.Row) bool {
+	if r.table != part.Table || !r.exists() || r.status != statusPending || r.foreign || r.available.After(w.now) {
+		return false
+	}
+	included := len(part.Include) == 0
+	for _, s := range part.Include {
+		included = included || s.Covers(row)
+	}
+	for _, s := range part.Exclude {
+		if s.Covers(row) {
+			return false
+		}
+	}
+	for _, id := range part.ExcludeIDs {
+		if id == r.id {
+			return false
+		}
+	}
+	return included
+}
+
+// probe is a row's vocabulary without a trace, to ask scopes about it.
+func (r *dbRow) probe() *outbox.Row {
+	row := &outbox.Row{Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic}
+	if !r.null {
+		row.Key = []byte(r.key)
+	}
+	return row
+}
+
+// ordered gives a table's rows in sweeping order. Rows are inserted in order.
+func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
+	var page outbox.Page
+	for i := range q.Parts {
+		part := &q.Parts[i]
+		if w.broken[part.Table] {
+			return outbox.Page{}, part.Table
+		}
+		for _, r := range w.source(part) {
+			if len(page.Rows) == q.Limit {
+				page.More = true
+				break
+			}
+			page.Rows = append(page.Rows, w.read(r, false))
+		}
+	}
+	page.Snapshot = w.snapshot()
+	return page, nil
+}
+
+// source gives the rows of a part, all of them. With the rule of the fresh page
+// off it goes on with the cursor of an earlier page.
+func (w *world) source(part *outbox.SweepPart) []*dbRow {
+	name := fmt.Sprint(part.Table, part.Include)
+	if c := w.cursors[name]; c != nil && len(c.rows) > 0 && w.offW.freshPage {
+		rows := c.rows
+		c.rows = nil
+		return rows
+	}
+	var rows []*dbRow
+	for _, r := range w.rows {
+		if w.wanted(part, r, r.probe()) {
+			rows = append(rows, r)
+		}
+	}
+	if w.offW.freshPage && len(rows) > 1 {
+		half := (len(rows) + 1) / 2
+		w.cursors[name] = &cursor{rows: rows[half:], step: w.step}
+		rows = rows[:half]
+	}
+	return rows
+}
+
+func (w *world) watch(q *outbox.WatchRequest) outbox.Candidates {
+	var found outbox.Candidates
+	for i := range q.Parts {
+		part := &q.Parts[i]
+		if w.broken[part.Table] {
+			continue
+		}
+		for _, r := range w.rows {
+			if r.table == part.Table && r.exists() && r.status == statusPending && !r.foreign && r.available.After(w.now) &&
+				(found.NextDue.IsZero() || r.available.Before(found.NextDue)) {
+				found.NextDue = r.available
+			}
+			if w.now.Sub(r.created) < part.Table.Mapping.Grace || len(found.Rows) == q.Limit || !w.wanted(part, r, r.probe()) {
+				continue
+			}
+			found.Rows = append(found.Rows, w.read(r, false))
+		}
+	}
+	return found
+}
+
+func (w *world) rewatch(rows []*outbox.Row) []*outbox.Row {
+	var pending []*outbox.Row
+	for _, row := range rows {
+		if r := w.byID[row.ID]; r.exists() && r.status == statusPending {
+			pending = append(pending, row)
+		}
+	}
+	return pending
+}
+
+// check looks at rows in one snapshot.
+func (w *world) check(rows []*outbox.Row) []outbox.Checked {
+	answers := make([]outbox.Checked, len(rows))
+	s := w.snapshot()
+	for i, row := range rows {
+		r := w.byID[row.ID]
+		answers[i] = outbox.Checked{Row: row, State: outbox.CheckSettled}
+		switch {
+		case r.exists() && r.status == statusPending && !r.foreign:
+			answers[i].State = outbox.CheckPending
+		case r.exists() && r.status == statusFailed:
+			answers[i].State = outbox.CheckFailed
+		case r.exists():
+		case row.XID != 0 && !s.Ended(s.Widen(row.XID)):
+			answers[i].State = outbox.CheckInvisible
+		}
+	}
+	return answers
+}
+
+// mark is one guarded UPDATE.
+func (w *world) mark(m outbox.Mark) outbox.Marked {
+	a := outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled}
+	r := w.byID[m.Row.ID]
+	s := w.snapshot()
+	switch {
+	case w.noWrite[r.table]:
+		a.State, a.Err = outbox.MarkedRefused, errNoUpdate
+	case !r.exists() && m.Row.XID != 0 && !s.Ended(s.Widen(m.Row.XID)):
+		a.State = outbox.MarkedInvisible
+	case !r.exists():
+	case r.status != statusPending && !w.offW.guardedMark:
+	case m.Kind == outbox.MarkSent:
+		w.markSent(r)
+		a.State = outbox.MarkedSent
+	default:
+		w.markAttempt(r, &a)
+	}
+	return a
+}
+
+func (w *world) markSent(r *dbRow) {
+	if r.copies == 0 {
+		w.fail("I2", r, "%v is marked SENT and is not in Kafka", r)
+	}
+	if r.status != statusPending {
+		w.fail("I5", r, "%v was %v and is marked SENT", r, r.status)
+	}
+	if r.table.Mapping.Published == outbox.PublishedDelete {
+		w.remove(r)
+	}
+	w.set(r, statusSent, r.attempts)
+}
+
+func (w *world) markAttempt(r *dbRow, a *outbox.Marked) {
+	if r.status != statusPending {
+		w.fail("I5", r, "%v was %v and is charged an attempt", r, r.status)
+	}
+	a.Attempts = r.attempts + 1
+	if a.Attempts > r.refusals+r.unknown {
+		w.fail("I7", r, "%v is charged attempt %d after %d refusals", r, a.Attempts, r.refusals)
+	}
+	a.State = outbox.MarkedRetry
+	status := statusPending
+	if a.Attempts >= r.table.Mapping.Status.MaxAttempts {
+		a.State, status = outbox.MarkedFailed, statusFailed
+	}
+	w.set(r, status, a.Attempts)
+}
