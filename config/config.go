@@ -70,7 +70,7 @@ type TLS struct {
 	CAFile Path `yaml:"ca_file"`
 	// CertFile has this client's certificate (PEM), for mutual TLS.
 	CertFile Path `yaml:"cert_file"`
-	// KeyFile has the private key (PEM) of CertFile.
+	// KeyFile has the private key (PEM) of cert_file.
 	KeyFile Path `yaml:"key_file"`
 	// ServerName is the name to expect in the brokers' certificates, where it
 	// is not the host that is dialled.
@@ -181,7 +181,7 @@ type Memory struct {
 	Bytes Bytes `yaml:"bytes" default:"32MiB" min:"1MiB"`
 }
 
-// Backoff is the wait between tries: Min, then twice as long each time, up to Max.
+// Backoff is the wait between tries: min, then twice as long each time, up to max.
 type Backoff struct {
 	// Min is the first wait.
 	Min time.Duration `yaml:"min" default:"1s" min:"10ms" max:"1h"`
