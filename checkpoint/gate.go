@@ -160,6 +160,9 @@ func (c *Core) dropGate() {
 
 // discardKept leaves kept rows to the sweeper: those of parks that are sweeping.
 func (c *Core) discardKept() {
+	if c.gate == nil {
+		return // draining
+	}
 	c.gate.queue = slices.DeleteFunc(c.gate.queue, func(h uint32) bool {
 		p := c.parkedBy(c.entries[h].row)
 		if p != nil {

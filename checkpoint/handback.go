@@ -168,8 +168,10 @@ func (c *Core) openGate() {
 	for _, p := range c.hb.parks {
 		c.unpark(p)
 	}
-	c.gate.keeping = false
-	c.gate.check = c.hb.insert
+	if c.gate != nil { // else draining
+		c.gate.keeping = false
+		c.gate.check = c.hb.insert
+	}
 	c.hb = nil
 }
 

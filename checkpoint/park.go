@@ -275,8 +275,9 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 	finished := w.hb != nil && w.hb == c.hb
 	for _, p := range w.removals {
 		switch {
-		case p.phase == absorbed, finished && slices.Contains(c.hb.parks, p):
+		case p.phase == absorbed:
 			c.unpark(p)
+		case finished && slices.Contains(c.hb.parks, p): // with the gate's opening
 		default: // failed again meanwhile: our table must have it again
 			p.written = 0
 		}
