@@ -1,0 +1,23 @@
+package harness
+
+import "os"
+
+// The environment variables that choose the surroundings.
+const (
+	// EnvKafka: "required" makes a missing Java or Maven a failure, "fake"
+	// uses kfake although they are there.
+	EnvKafka = "OUTBOX_TEST_KAFKA"
+	// EnvPostgres is the PostgreSQL version, such as 17 or 17.10.0.
+	EnvPostgres = "OUTBOX_TEST_POSTGRES"
+	// EnvKafkaVersion is the Apache Kafka version.
+	EnvKafkaVersion = "OUTBOX_TEST_KAFKA_VERSION"
+)
+
+func postgresVersion() string { return os.Getenv(EnvPostgres) }
+
+func kafkaVersion() string {
+	if v := os.Getenv(EnvKafkaVersion); v != "" {
+		return v
+	}
+	return "4.2.0"
+}

@@ -1,0 +1,128 @@
+// Package harness gives tests their surroundings: a real PostgreSQL, a real
+// Apache Kafka or a fake one, proxies to cut between them, a consumer that
+// reads what really lies in a topic, and the real binary. Servers are shared by
+// the tests of a package and end with its process. It holds no test and no
+// expectation about outbox-cdc itself.
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+)
+
+// Eventually polls until check returns nil, and fails the test with its last
+// error when the deadline has passed. Polling starts fast and slows down.
+func Eventually(t testing.TB, within time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	pause := 2 * time.Millisecond
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %v", within, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-t.Context().Done():
+			t.Fatalf("the test ended before: %v", err)
+		}
+		pause = min(2*pause, 100*time.Millisecond)
+	}
+}
+
+// theRoom is the process's folder for brokers and binaries, on a leash: it is
+// gone when the process is.
+var theRoom = sync.OnceValues(func() (*leash.Folder, error) { return leash.Open("outbox-cdc-test-") })
+
+// room is theRoom's path.
+func room(t testing.TB) string {
+	t.Helper()
+	f, err := theRoom()
+	if err != nil {
+		t.Fatalf("harness: making a folder: %v", err)
+	}
+	return f.Dir
+}
+
+// roomFor makes a new folder in the room.
+func roomFor(t testing.TB, what string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(room(t), what+"-")
+	if err != nil {
+		t.Fatalf("harness: making a folder: %v", err)
+	}
+	return dir
+}
+
+// cache is where fetched things are kept between runs.
+func cache() (string, error) { return localpg.CacheDir() }
+
+var binaries struct {
+	mu   sync.Mutex
+	path map[string]string // by tags
+}
+
+// Binary builds cmd/outbox-cdc with the given build tags, once per process, and
+// gives its path.
+func Binary(t testing.TB, tags ...string) string {
+	t.Helper()
+	binaries.mu.Lock()
+	defer binaries.mu.Unlock()
+	key := strings.Join(tags, ",")
+	if path := binaries.path[key]; path != "" {
+		return path
+	}
+	path := filepath.Join(roomFor(t, "bin"), "outbox-cdc")
+	args := []string{"build", "-o", path, "-tags", key, "./cmd/outbox-cdc"}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = moduleRoot(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("harness: go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	if binaries.path == nil {
+		binaries.path = map[string]string{}
+	}
+	binaries.path[key] = path
+	return path
+}
+
+// moduleRoot is the folder with go.mod above the test's.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			t.Fatal("harness: no go.mod above the working folder")
+		}
+		dir = up
+	}
+}
+
+// loud prints a line that stands out in the output of go test, once per text.
+var loud = func() func(string) {
+	var said sync.Map
+	return func(line string) {
+		if _, again := said.LoadOrStore(line, true); !again {
+			fmt.Fprintf(os.Stderr, "\n*** %s ***\n\n", line)
+		}
+	}
+}()

@@ -1,0 +1,354 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// KafkaOptions describe a Kafka cluster of a test's own.
+type KafkaOptions struct {
+	// Brokers is how many there are; 0 means 1. The first is also the only
+	// controller: without it the others cannot elect leaders.
+	Brokers int
+	// Settings are lines of server.properties for every broker; they win over
+	// the harness's own.
+	Settings map[string]string
+	// Listeners beside the plain one, reached by Node.Addr(name).
+	Listeners []Listener
+	// Proxied puts a Proxy in front of every broker, and Cluster.Addrs leads
+	// through it; Cluster.Direct goes around.
+	Proxied bool
+}
+
+// Listener is one more way to reach a broker. Its own settings are in
+// KafkaOptions.Settings, as listener.name.<lower-case name>.….
+type Listener struct {
+	Name     string // upper case
+	Protocol string // PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+}
+
+// The harness's listeners.
+const (
+	plainListener   = "PLAIN"
+	proxiedListener = "PROXIED"
+	controlListener = "CONTROL"
+)
+
+var sharedKafka struct {
+	once    sync.Once
+	cluster *Cluster
+	err     error
+}
+
+// Kafka gives the cluster that the package's tests share: one real broker, or
+// kfake, which a loud line says. Tests take topics of their own (see
+// Cluster.Topic) and leave the broker alone.
+func Kafka(t testing.TB) *Cluster {
+	t.Helper()
+	if !haveKafka(t) {
+		return Kfake(t)
+	}
+	sharedKafka.once.Do(func() {
+		sharedKafka.cluster, sharedKafka.err = startCluster(roomFor(t, "kafka"), KafkaOptions{})
+	})
+	if sharedKafka.err != nil {
+		t.Fatalf("harness: starting Apache Kafka: %v", sharedKafka.err)
+	}
+	return sharedKafka.cluster
+}
+
+// PrivateKafka starts a real cluster for one test. Without Java it skips the
+// test, which a loud line says.
+func PrivateKafka(t testing.TB, o KafkaOptions) *Cluster {
+	t.Helper()
+	if !haveKafka(t) {
+		t.Skip("needs a real Apache Kafka: Java 17 and Maven")
+	}
+	c, err := startCluster(roomFor(t, "kafka"), o)
+	if err != nil {
+		t.Fatalf("harness: starting Apache Kafka: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, n := range c.Nodes {
+				t.Logf("broker %d logged:\n%s", n.id, lastLines(n.log(), 20))
+			}
+		}
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		_ = os.RemoveAll(c.dir)
+	})
+	if o.Proxied {
+		c.proxy(t)
+	}
+	return c
+}
+
+// haveKafka says whether a real Apache Kafka can be had, and says aloud when
+// not. It fails the test where one is required.
+func haveKafka(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(EnvKafka) == "fake" {
+		loud("no real Apache Kafka: " + EnvKafka + "=fake, these tests run against kfake or are skipped")
+		return false
+	}
+	_, err := kafkaJars()
+	if err == nil {
+		return true
+	}
+	if os.Getenv(EnvKafka) == "required" {
+		t.Fatalf("harness: %s=required, but there is no Apache Kafka: %v", EnvKafka, err)
+	}
+	loud(fmt.Sprintf("no real Apache Kafka (%v): these tests run against kfake or are skipped", err))
+	return false
+}
+
+// Node is one broker.
+type Node struct {
+	id        int
+	dir       string
+	ports     map[string]int // by listener
+	advertise map[string]int // where it differs
+	props     string
+	jars      string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func startCluster(dir string, o KafkaOptions) (*Cluster, error) {
+	jars, err := kafkaJars()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Real: true, dir: dir}
+	for id := 1; id <= max(1, o.Brokers); id++ {
+		n, err := newNode(c, id, jars, o)
+		if err != nil {
+			return nil, err
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	for _, n := range c.Nodes {
+		if err := n.configure(c, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range c.Nodes {
+		if err := n.start(); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range c.Nodes {
+		c.Addrs = append(c.Addrs, n.Addr(plainListener))
+		if err := n.awaitReady(); err != nil {
+			return nil, err
+		}
+	}
+	c.Direct = c.Addrs
+	return c, nil
+}
+
+func newNode(c *Cluster, id int, jars string, o KafkaOptions) (*Node, error) {
+	n := &Node{id: id, jars: jars, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
+	names := []string{plainListener, controlListener}
+	if o.Proxied {
+		names = append(names, proxiedListener)
+	}
+	for _, l := range o.Listeners {
+		names = append(names, l.Name)
+	}
+	ports, err := freePorts(len(names) + 1)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		n.ports[name] = ports[i]
+	}
+	if o.Proxied {
+		n.advertise[proxiedListener] = ports[len(names)]
+	}
+	return n, os.MkdirAll(n.dir, 0o755)
+}
+
+// configure writes server.properties.
+func (n *Node) configure(c *Cluster, o KafkaOptions) error {
+	first := c.Nodes[0]
+	var listeners, advertised, protocols []string
+	for name, port := range n.ports {
+		protocol := "PLAINTEXT"
+		for _, l := range o.Listeners {
+			if l.Name == name {
+				protocol = l.Protocol
+			}
+		}
+		protocols = append(protocols, name+":"+protocol)
+		if name == controlListener {
+			if n == first {
+				listeners = append(listeners, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
+			}
+			continue
+		}
+		listeners = append(listeners, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
+		if p := n.advertise[name]; p != 0 {
+			port = p
+		}
+		advertised = append(advertised, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
+	}
+	roles := "broker"
+	if n == first {
+		roles = "broker,controller"
+	}
+	replicas := fmt.Sprint(len(c.Nodes))
+	props := map[string]string{
+		"process.roles": roles, "node.id": fmt.Sprint(n.id),
+		"controller.quorum.voters":                         fmt.Sprintf("%d@127.0.0.1:%d", first.id, first.ports[controlListener]),
+		"listeners":                                        strings.Join(listeners, ","),
+		"advertised.listeners":                             strings.Join(advertised, ","),
+		"listener.security.protocol.map":                   strings.Join(protocols, ","),
+		"controller.listener.names":                        controlListener,
+		"inter.broker.listener.name":                       plainListener,
+		"log.dirs":                                         filepath.Join(n.dir, "data"),
+		"auto.create.topics.enable":                        "false",
+		"default.replication.factor":                       replicas,
+		"offsets.topic.replication.factor":                 replicas,
+		"offsets.topic.num.partitions":                     "1",
+		"transaction.state.log.replication.factor":         replicas,
+		"transaction.state.log.min.isr":                    "1",
+		"transaction.state.log.num.partitions":             "2",
+		"share.coordinator.state.topic.replication.factor": replicas,
+		"share.coordinator.state.topic.min.isr":            "1",
+		"group.initial.rebalance.delay.ms":                 "0",
+		"log.segment.bytes":                                "134217728",
+		"controlled.shutdown.retry.backoff.ms":             "100",
+	}
+	for k, v := range o.Settings {
+		props[k] = v
+	}
+	var lines []string
+	for k, v := range props {
+		lines = append(lines, k+"="+v+"\n")
+	}
+	sort.Strings(lines)
+	n.props = filepath.Join(n.dir, "server.properties")
+	if err := os.WriteFile(n.props, []byte(strings.Join(lines, "")), 0o644); err != nil {
+		return err
+	}
+	return n.format()
+}
+
+// clusterID is every test cluster's; what tells them apart is their ports.
+const clusterID = "b3V0Ym94LWNkYy10ZXN0cw"
+
+func (n *Node) format() error {
+	out, err := n.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", n.props).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("formatting broker %d's storage: %w: %s", n.id, err, out)
+	}
+	return nil
+}
+
+// java prepares a class of Kafka's to be run. The flags are for a short life:
+// the first compiler only, the small collector.
+func (n *Node) java(class string, args ...string) *exec.Cmd {
+	all := append([]string{
+		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		"-Dlog4j2.configurationFile=file:" + filepath.Join(n.jars, "log4j2.properties"),
+		"-cp", filepath.Join(n.jars, "libs", "*"), class,
+	}, args...)
+	cmd := exec.Command("java", all...)
+	cmd.Dir = n.dir
+	return cmd
+}
+
+// Addr is where the broker listens, host:port.
+func (n *Node) Addr(listener string) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[listener]) }
+
+// ID is the broker's node id, from 1.
+func (n *Node) ID() int { return n.id }
+
+func (n *Node) log() string {
+	b, _ := os.ReadFile(filepath.Join(n.dir, "log")) // an empty log says enough
+	return string(b)
+}
+
+// Start starts a stopped or killed broker on the same ports and data, and
+// waits until it serves.
+func (n *Node) Start(t testing.TB) {
+	t.Helper()
+	if err := errors.Join(n.start(), n.awaitReady()); err != nil {
+		t.Fatalf("harness: %v", err)
+	}
+}
+
+// Stop asks the broker to shut down (SIGTERM) and waits until it has.
+func (n *Node) Stop() { n.end(syscall.SIGTERM) }
+
+// Kill ends the broker with SIGKILL.
+func (n *Node) Kill() { n.end(syscall.SIGKILL) }
+
+// Freeze stops the broker's process with SIGSTOP; Thaw lets it go on.
+func (n *Node) Freeze(t testing.TB) { n.mustSignal(t, syscall.SIGSTOP) }
+
+// Thaw ends Freeze.
+func (n *Node) Thaw(t testing.TB) { n.mustSignal(t, syscall.SIGCONT) }
+
+func (n *Node) mustSignal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		t.Fatalf("harness: broker %d does not run", n.id)
+	}
+	if err := n.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("harness: %v to broker %d: %v", sig, n.id, err)
+	}
+}
+
+func (n *Node) end(sig syscall.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return
+	}
+	_ = n.cmd.Process.Signal(sig) // fails only where it has ended
+	_ = n.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-n.done:
+	case <-time.After(40 * time.Second):
+		_ = n.cmd.Process.Kill()
+		<-n.done
+	}
+	n.cmd = nil
+}
+
+// awaitReady waits until the broker answers a metadata request that names it.
+func (n *Node) awaitReady() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	for {
+		err := serves(ctx, n.Addr(plainListener), n.id)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-n.done:
+			return fmt.Errorf("broker %d ended: %s", n.id, lastLines(n.log(), 20))
+		case <-ctx.Done():
+			return fmt.Errorf("broker %d does not serve: %w; it logged: %s", n.id, err, lastLines(n.log(), 20))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

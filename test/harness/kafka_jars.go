@@ -1,0 +1,120 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"text/template"
+)
+
+// kafkaJars gives a folder with libs/*.jar and log4j2.properties, fetched by
+// Maven once per machine.
+var kafkaJars = sync.OnceValues(func() (string, error) {
+	if err := javaIsThere(); err != nil {
+		return "", err
+	}
+	dir, err := cache()
+	if err != nil {
+		return "", err
+	}
+	home := filepath.Join(dir, "kafka-"+kafkaVersion())
+	unlock, err := lockFile(home + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(home); err == nil {
+		return home, nil
+	}
+	return home, fetchJars(home)
+})
+
+var javaVersion = regexp.MustCompile(`version "(\d+)`)
+
+// javaIsThere asks for Java 17 or later.
+func javaIsThere() error {
+	out, err := exec.Command("java", "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("java -version: %w", err)
+	}
+	m := javaVersion.FindSubmatch(out)
+	if m == nil {
+		return fmt.Errorf("java -version says %q", out)
+	}
+	if major, err := strconv.Atoi(string(m[1])); err != nil || major < 17 {
+		return fmt.Errorf("java is version %s, Apache Kafka 4 needs 17", m[1])
+	}
+	return nil
+}
+
+var pom = template.Must(template.New("pom").Parse(`<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>outbox-cdc.test</groupId><artifactId>kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{{.}}</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.1</version></dependency>
+  </dependencies>
+</project>
+`))
+
+// copyDependencies is the Maven goal, with its version.
+const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+// quiet is log4j's configuration: what goes wrong, on standard output.
+const quiet = `status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+`
+
+// fetchJars fills a folder beside and renames it whole.
+func fetchJars(home string) error {
+	mvn, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("fetching Apache Kafka: %w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(home), "fetching-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	var p bytes.Buffer
+	if err := pom.Execute(&p, kafkaVersion()); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(tmp, "pom.xml"), p.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(tmp, "log4j2.properties"), []byte(quiet), 0o644),
+	); err != nil {
+		return err
+	}
+	cmd := exec.Command(mvn, "-q", "-B", copyDependencies, "-DoutputDirectory=libs")
+	cmd.Dir = tmp
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetching Apache Kafka %s by Maven: %w: %s", kafkaVersion(), err, lastLines(string(out), 5))
+	}
+	return os.Rename(tmp, home)
+}
+
+// lockFile takes a lock between processes.
+func lockFile(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil
+}

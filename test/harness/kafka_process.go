@@ -1,0 +1,68 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+)
+
+// start runs the broker's process on the leash.
+func (n *Node) start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	log, err := os.OpenFile(filepath.Join(n.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := n.java("kafka.Kafka", n.props)
+	cmd.Stdout, cmd.Stderr = log, log
+	leash.Detach(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("running broker %d: %w", n.id, err)
+	}
+	tied, err := n.tie(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return err
+	}
+	n.cmd, n.done = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		_ = cmd.Wait() // how it ended is in its log
+		_ = os.RemoveAll(tied)
+		close(done)
+	}(n.done)
+	return nil
+}
+
+// tie puts the process on the leash: pid files stand directly below the room.
+func (n *Node) tie(pid int) (dir string, err error) {
+	f, err := theRoom()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(f.Dir, "tied-"); err != nil {
+		return "", err
+	}
+	_, err = leash.Tie(dir, pid, "KILL")
+	return dir, err
+}
+
+// freePorts asks the kernel for ports that nobody listens on, all at once so
+// that they differ.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("asking for a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,114 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+)
+
+// Proxy stands between a client and a server on 127.0.0.1, in this process.
+type Proxy struct {
+	t     testing.TB
+	proxy *toxiproxy.Proxy
+}
+
+// NewProxy starts a proxy in front of host:port, on a port of its own.
+func NewProxy(t testing.TB, upstream string) *Proxy {
+	t.Helper()
+	return proxyOn(t, "127.0.0.1:0", upstream)
+}
+
+func proxyOn(t testing.TB, listen, upstream string) *Proxy {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{t: t, proxy: toxiproxy.NewProxy(server, "proxy", listen, upstream)}
+	p.Allow()
+	t.Cleanup(p.proxy.Stop)
+	return p
+}
+
+// Addr is where the proxy listens, host:port. It stays the same.
+func (p *Proxy) Addr() string { return p.proxy.Listen }
+
+// Refuse closes all connections and takes no new ones.
+func (p *Proxy) Refuse() { p.proxy.Stop() }
+
+// Allow takes connections again.
+func (p *Proxy) Allow() {
+	p.t.Helper()
+	Eventually(p.t, 5*time.Second, func() error {
+		if err := p.proxy.Start(); err != nil {
+			return fmt.Errorf("starting a proxy on %s: %w", p.proxy.Listen, err)
+		}
+		return nil
+	})
+}
+
+// Cut closes all connections; new ones are welcome.
+func (p *Proxy) Cut() {
+	p.t.Helper()
+	p.Refuse()
+	p.Allow()
+}
+
+// Direction is the way data goes.
+type Direction string
+
+// The directions.
+const (
+	Requests Direction = "upstream"   // from the client to the server
+	Replies  Direction = "downstream" // from the server to the client
+)
+
+// Silence drops what goes in a direction and leaves the connections open: with
+// both it is a half-open connection, with Replies a lost acknowledgement.
+// Speak closes those connections.
+func (p *Proxy) Silence(directions ...Direction) {
+	p.t.Helper()
+	for _, d := range directions {
+		p.add("silence_"+string(d), d, `"timeout"`, `{"timeout":0}`)
+	}
+}
+
+// Speak ends Silence and Slow.
+func (p *Proxy) Speak() { p.proxy.Toxics.ResetToxics(context.Background()) }
+
+// Slow holds data back in a direction.
+func (p *Proxy) Slow(d Direction, by time.Duration) {
+	p.t.Helper()
+	p.add("slow_"+string(d), d, `"latency"`, fmt.Sprintf(`{"latency":%d}`, by.Milliseconds()))
+}
+
+// Bandwidth limits a direction, in KB/s.
+func (p *Proxy) Bandwidth(d Direction, rate int) {
+	p.t.Helper()
+	p.add("rate_"+string(d), d, `"bandwidth"`, fmt.Sprintf(`{"rate":%d}`, rate))
+}
+
+// CutAfter closes a connection when so many bytes have gone in a direction.
+func (p *Proxy) CutAfter(d Direction, bytes int) {
+	p.t.Helper()
+	p.add("cut_"+string(d), d, `"limit_data"`, fmt.Sprintf(`{"bytes":%d}`, bytes))
+}
+
+func (p *Proxy) add(name string, d Direction, kind, attributes string) {
+	p.t.Helper()
+	toxic := fmt.Sprintf(`{"name":%q,"stream":%q,"type":%s,"attributes":%s}`, name, string(d), kind, attributes)
+	if _, err := p.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		p.t.Fatalf("harness: a proxy's %s: %v", name, err)
+	}
+}
+
+// Proxied is the database seen through a proxy.
+func (db *DB) Proxied(t testing.TB) (*DB, *Proxy) {
+	t.Helper()
+	p := NewProxy(t, db.Server.Addr())
+	through := *db
+	through.DSN = strings.Replace(db.DSN, db.Server.Addr(), p.Addr(), 1)
+	return &through, p
+}
