@@ -1,0 +1,191 @@
+package decoder
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Batch is what frames meant, in their order. It is made to be used again:
+// decode into it, go through All, Reset. The zero Batch is empty.
+//
+// It has no bound of its own: whoever decodes into it looks at Rows and Bytes
+// after each frame.
+type Batch struct {
+	// Ignored counts what is of no concern to the stream.
+	Ignored Ignored
+
+	events []event
+	rows   []*outbox.Row
+	notes  []note
+	bytes  int
+}
+
+// Ignored counts changes that make no rows.
+type Ignored struct {
+	Inserts   int // of tables that are not the stream's
+	Updates   int // of any table: the publication is not insert-only
+	Deletes   int
+	Truncates int
+	Messages  int // of pg_logical_emit_message
+}
+
+// Kind is what an Event says.
+type Kind uint8
+
+// The kinds of events.
+const (
+	// Begin opens a transaction: Transaction has XID and Commit.
+	Begin Kind = iota + 1
+	// Rows are rows of the open transaction, in order.
+	Rows
+	// Commit ends the open transaction: Transaction is complete.
+	Commit
+	// TableBroken says that from here on no row of Table is mapped, because of
+	// Err (a *mapping.Error), until TableMapped.
+	TableBroken
+	// TableMapped says that rows of Table are mapped from here on. It also
+	// comes when a table is first described on a connection.
+	TableMapped
+	// Passed says that Count rows of Table, which is broken, were passed over.
+	Passed
+	// Unmapped says that a row of the relation Name was ignored (and further
+	// ones will be), which is none of the stream's tables or known partitions.
+	// If it is a partition of a table of the stream, the open transaction must
+	// not be confirmed: reconnect with SetPartitions.
+	Unmapped
+)
+
+var kindNames = [...]string{"", "begin", "rows", "commit", "table broken", "table mapped", "passed", "unmapped"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Event is one thing that frames meant. Fields that a kind does not use are
+// zero.
+type Event struct {
+	Kind        Kind
+	Transaction outbox.Transaction
+	Rows        []*outbox.Row // valid until the batch's Reset, the rows themselves for ever
+	Table       *outbox.Table
+	Err         error
+	Count       int
+	Name        string
+}
+
+// event is an Event in little memory, since small transactions make three per
+// row.
+type event struct {
+	kind     Kind
+	xid      uint32
+	commit   outbox.LSN
+	end      outbox.LSN
+	from, to int // of rows, or from: of notes
+}
+
+// note is what rare events hold.
+type note struct {
+	table *outbox.Table
+	err   error
+	name  string
+	count int
+}
+
+// All goes through the events in order.
+func (b *Batch) All() iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		for i := range b.events {
+			if !yield(b.at(&b.events[i])) {
+				return
+			}
+		}
+	}
+}
+
+func (b *Batch) at(e *event) Event {
+	switch e.kind {
+	case Begin, Commit:
+		return Event{Kind: e.kind, Transaction: outbox.Transaction{XID: e.xid, Commit: e.commit, End: e.end}}
+	case Rows:
+		return Event{Kind: Rows, Rows: b.rows[e.from:e.to:e.to]}
+	}
+	n := &b.notes[e.from]
+	return Event{Kind: e.kind, Table: n.table, Err: n.err, Name: n.name, Count: n.count}
+}
+
+// Empty says that there are no events.
+func (b *Batch) Empty() bool { return len(b.events) == 0 }
+
+// Rows is how many rows the batch holds.
+func (b *Batch) Rows() int { return len(b.rows) }
+
+// Bytes is the memory of its rows, as outbox.Row.Size counts it.
+func (b *Batch) Bytes() int { return b.bytes }
+
+// Reset empties the batch and keeps its memory. Rows stay valid.
+func (b *Batch) Reset() {
+	clear(b.rows) // or they would stay alive
+	clear(b.notes)
+	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
+	b.bytes = 0
+	b.Ignored = Ignored{}
+}
+
+func (b *Batch) begin(tx outbox.Transaction) {
+	b.events = append(b.events, event{kind: Begin, xid: tx.XID, commit: tx.Commit})
+}
+
+func (b *Batch) commit(tx outbox.Transaction) {
+	b.events = append(b.events, event{kind: Commit, xid: tx.XID, commit: tx.Commit, end: tx.End})
+}
+
+// row lengthens the run of rows that the batch ends with, or begins one.
+func (b *Batch) row(r *outbox.Row) {
+	b.rows = append(b.rows, r)
+	b.bytes += r.Size()
+	if n := len(b.events); n > 0 && b.events[n-1].kind == Rows {
+		b.events[n-1].to++
+		return
+	}
+	b.events = append(b.events, event{kind: Rows, from: len(b.rows) - 1, to: len(b.rows)})
+}
+
+func (b *Batch) passed(t *outbox.Table) {
+	if n := len(b.events); n > 0 && b.events[n-1].kind == Passed {
+		if last := &b.notes[b.events[n-1].from]; last.table == t {
+			last.count++
+			return
+		}
+	}
+	b.note(Passed, note{table: t, count: 1})
+}
+
+func (b *Batch) tableBroken(t *outbox.Table, err error) {
+	b.note(TableBroken, note{table: t, err: err})
+}
+func (b *Batch) tableMapped(t *outbox.Table) { b.note(TableMapped, note{table: t}) }
+func (b *Batch) unmapped(name string)        { b.note(Unmapped, note{name: name}) }
+
+func (b *Batch) note(kind Kind, n note) {
+	b.events = append(b.events, event{kind: kind, from: len(b.notes)})
+	b.notes = append(b.notes, n)
+}
+
+// String is one line for tests and logs; it holds no key, payload or header.
+func (e Event) String() string {
+	switch e.Kind {
+	case Begin:
+		return fmt.Sprintf("begin %d committing at %s", e.Transaction.XID, e.Transaction.Commit)
+	case Commit:
+		return fmt.Sprintf("commit %d up to %s", e.Transaction.XID, e.Transaction.End)
+	case Rows:
+		return fmt.Sprintf("%d rows", len(e.Rows))
+	case TableBroken:
+		return fmt.Sprintf("broken %s: %v", e.Table, e.Err)
+	case Passed:
+		return fmt.Sprintf("passed %d rows of %s", e.Count, e.Table)
+	case Unmapped:
+		return "unmapped " + e.Name
+	}
+	return e.Kind.String() + " " + e.Table.String()
+}

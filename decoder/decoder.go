@@ -1,0 +1,395 @@
+// Package decoder reads pgoutput, the messages of PostgreSQL's logical
+// replication, and appends to a Batch what they mean for the stream's outbox
+// tables: transactions, rows, tables whose columns do not fit their mapping.
+// The pipeline's driver calls it with each frame (the WALData of an XLogData
+// message) in the order received.
+//
+// It is pure: no I/O, no clock, no goroutine. It never skips what it does not
+// understand: that is an *Error, and nothing more is decoded until Reset. It
+// never panics on input and keeps nothing of a frame.
+//
+// The format: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+// of protocol versions 1 and 2, without streaming of transactions in progress.
+package decoder
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Limits on what one connection can make a Decoder remember.
+const (
+	maxRelations = 1 << 20
+	maxTypes     = 1 << 20
+)
+
+// Decoder is the state of one replication connection. It is not safe for
+// concurrent use.
+type Decoder struct {
+	tables map[name]*outbox.Table   // as configured
+	leaves map[string]*outbox.Table // partitions, by schema.name
+
+	arena  *mapping.Arena // outlives connections: rows point into it
+	values []mapping.Value
+
+	// What follows is the connection's.
+
+	relations map[uint32]*relation
+	byName    map[name]uint32
+	last      *relation // of the latest insert, which the next often shares
+	types     map[uint32]uint32
+	states    map[*outbox.Table]*tableState
+
+	inside bool // a transaction is open
+	tx     outbox.Transaction
+	err    *Error // why nothing more is decoded
+}
+
+// name is a table's qualified name.
+type name struct{ schema, table string }
+
+// relation is what the latest Relation message said of a table.
+type relation struct {
+	id      uint32
+	name    name
+	columns int
+	// state is of the outbox table that the relation is, or is a partition of;
+	// nil: it is not ours.
+	state *tableState
+	plan  *mapping.Plan // nil: not ours, or its columns do not fit
+	told  bool          // as Unmapped
+}
+
+// tableState is what is known of an outbox table on this connection.
+type tableState struct {
+	table *outbox.Table
+	// broken are the relations of the table whose columns do not fit. While
+	// there is one, no row of the table is mapped, also of other partitions.
+	broken map[uint32]error
+	told   toldOf
+	reason string // of toldBroken
+}
+
+type toldOf uint8
+
+const (
+	toldNothing toldOf = iota
+	toldMapped
+	toldBroken
+)
+
+// New returns a Decoder for the tables of a stream. Partitions that arrive
+// under their own name are told by SetPartitions.
+func New(tables []*outbox.Table) *Decoder {
+	d := &Decoder{tables: make(map[name]*outbox.Table, len(tables)), arena: new(mapping.Arena)}
+	for _, t := range tables {
+		d.tables[name{t.Schema, t.Name}] = t
+	}
+	d.Reset()
+	return d
+}
+
+// SetPartitions says which partitions (by schema.name) are of which table,
+// where the publication does not publish via the root. It concerns relations
+// that arrive from now on, so call it before the first frame of a connection.
+// A partition made later arrives as an Unmapped event: its rows are lost to
+// this connection, and the remedy is to reconnect before confirming further.
+func (d *Decoder) SetPartitions(leaves map[string]*outbox.Table) {
+	d.leaves = maps.Clone(leaves)
+}
+
+// Reset forgets the connection: the next frame is the first of a new one.
+func (d *Decoder) Reset() {
+	d.relations = make(map[uint32]*relation)
+	d.byName = make(map[name]uint32)
+	d.last = nil
+	d.types = make(map[uint32]uint32)
+	d.states = make(map[*outbox.Table]*tableState)
+	d.inside = false
+	d.tx = outbox.Transaction{}
+	d.err = nil
+}
+
+// Decode appends what the frame means to b. The frame's memory may be used
+// again afterwards. An error is an *Error: the frame was not understood, its
+// transaction gets no Commit event, and Decode gives the same error for every
+// further frame until Reset.
+func (d *Decoder) Decode(frame []byte, b *Batch) error {
+	if d.err != nil {
+		return d.err
+	}
+	if len(frame) == 0 {
+		return d.fail(0, problem{what: "the message is empty"})
+	}
+	c := cursor{rest: frame[1:]}
+	p := d.message(frame[0], &c, b)
+	if p.what == "" {
+		p = c.end()
+	}
+	if p.what != "" {
+		return d.fail(frame[0], p)
+	}
+	return nil
+}
+
+// Message types.
+const (
+	msgBegin    = 'B'
+	msgCommit   = 'C'
+	msgOrigin   = 'O'
+	msgRelation = 'R'
+	msgType     = 'Y'
+	msgInsert   = 'I'
+	msgUpdate   = 'U'
+	msgDelete   = 'D'
+	msgTruncate = 'T'
+	msgMessage  = 'M'
+)
+
+// message carries out one message. Each reader below appends no event before
+// it has read the message to its end.
+func (d *Decoder) message(kind byte, c *cursor, b *Batch) problem {
+	switch kind {
+	case msgInsert:
+		return d.insert(c, b)
+	case msgBegin:
+		return d.begin(c, b)
+	case msgCommit:
+		return d.commit(c, b)
+	case msgRelation:
+		return d.relation(c, b)
+	case msgType:
+		return d.typeName(c)
+	case msgOrigin:
+		c.uint64()
+		c.text()
+		return problem{}
+	case msgMessage:
+		return logicalMessage(c, b)
+	case msgUpdate:
+		return d.update(c, b)
+	case msgDelete:
+		return d.delete(c, b)
+	case msgTruncate:
+		return d.truncate(c, b)
+	}
+	return refused(kind)
+}
+
+// refused says what is not asked for, and so should not come.
+func refused(kind byte) problem {
+	switch kind {
+	case 'S', 'E', 'c', 'A':
+		return problem{
+			"streams a transaction in progress, which may still roll back",
+			"START_REPLICATION must not ask for streaming",
+		}
+	case 'b', 'P', 'K', 'r', 'p':
+		return problem{
+			"is of a prepared transaction, which may still roll back",
+			"the slot and START_REPLICATION must have two_phase off",
+		}
+	}
+	return problem{"is of an unknown type", "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
+}
+
+func (d *Decoder) begin(c *cursor, b *Batch) problem {
+	commit := c.uint64()
+	c.uint64() // the commit's time
+	xid := c.uint32()
+	if p := c.end(); p.what != "" {
+		return p
+	}
+	if d.inside {
+		return problem{what: "begins a transaction inside another"}
+	}
+	d.inside = true
+	d.tx = outbox.Transaction{XID: xid, Commit: outbox.LSN(commit)}
+	b.begin(d.tx)
+	return problem{}
+}
+
+func (d *Decoder) commit(c *cursor, b *Batch) problem {
+	flags := c.byte()
+	commit := outbox.LSN(c.uint64())
+	end := outbox.LSN(c.uint64())
+	c.uint64() // its time
+	if p := c.end(); p.what != "" {
+		return p
+	}
+	switch {
+	case !d.inside:
+		return problem{what: "commits outside of a transaction"}
+	case flags != 0:
+		return problem{what: fmt.Sprintf("has the unknown flags %#x", flags)}
+	case commit != d.tx.Commit:
+		return problem{what: fmt.Sprintf("commits at %s, but the transaction began as committing at %s", commit, d.tx.Commit)}
+	}
+	d.tx.End = end
+	b.commit(d.tx)
+	d.inside = false
+	d.tx = outbox.Transaction{}
+	return problem{}
+}
+
+// insert is the way of every row.
+func (d *Decoder) insert(c *cursor, b *Batch) problem {
+	r, p := d.changed(c)
+	if p.what != "" {
+		return p
+	}
+	if c.byte() != 'N' {
+		return problem{what: "has no new tuple"}
+	}
+	if p := d.tuple(c, r); p.what != "" {
+		return p
+	}
+	if p := c.end(); p.what != "" {
+		return p
+	}
+	switch {
+	case r.state == nil:
+		d.ignore(r, b)
+	case len(r.state.broken) > 0:
+		b.passed(r.state.table)
+	default:
+		row := r.plan.Row(d.values, d.arena)
+		row.XID, row.Commit = d.tx.XID, d.tx.Commit
+		b.row(row)
+	}
+	return problem{}
+}
+
+// ignore counts a row that is not ours. The first of a relation is told, since
+// it may be of a partition that nobody told us of. (A description alone says
+// nothing: with publish_via_partition_root a partition is described and its
+// rows come as the root's.)
+func (d *Decoder) ignore(r *relation, b *Batch) {
+	if !r.told {
+		r.told = true
+		b.unmapped(r.name.String())
+	}
+	b.Ignored.Inserts++
+}
+
+// changed reads the relation that a change is of.
+func (d *Decoder) changed(c *cursor) (*relation, problem) {
+	id := c.uint32()
+	if c.short {
+		return nil, problem{what: truncated}
+	}
+	if !d.inside {
+		return nil, problem{what: "is a change outside of a transaction"}
+	}
+	if d.last != nil && d.last.id == id {
+		return d.last, problem{}
+	}
+	r := d.relations[id]
+	if r == nil {
+		return nil, problem{what: fmt.Sprintf("is a change of relation %d, which was never described", id)}
+	}
+	d.last = r
+	return r, problem{}
+}
+
+// tuple reads a tuple of r and leaves the values that its plan wants.
+func (d *Decoder) tuple(c *cursor, r *relation) problem {
+	count := int(c.uint16())
+	if count != r.columns {
+		return problem{what: fmt.Sprintf("has %d columns, but relation %s has %d", count, r.name, r.columns)}
+	}
+	var wanted []int
+	if r.plan != nil {
+		wanted = r.plan.Wanted()
+	}
+	d.values = d.values[:0]
+	for i := range count {
+		v := mapping.Value{Format: c.byte()}
+		switch v.Format {
+		case mapping.Text, mapping.Binary:
+			v.Data = c.take(c.uint32())
+		case mapping.Null, mapping.Unchanged:
+		default:
+			return problem{what: fmt.Sprintf("has a column of unknown format %q", v.Format)}
+		}
+		if c.short {
+			return problem{what: truncated}
+		}
+		if len(d.values) < len(wanted) && wanted[len(d.values)] == i {
+			d.values = append(d.values, v)
+		}
+	}
+	return problem{}
+}
+
+// update is of no concern: the table's own application, or our marks where the
+// publication is not insert-only.
+func (d *Decoder) update(c *cursor, b *Batch) problem {
+	r, p := d.changed(c)
+	if p.what != "" {
+		return p
+	}
+	kind := c.byte()
+	if kind == 'K' || kind == 'O' {
+		if p := d.tuple(c, r); p.what != "" {
+			return p
+		}
+		kind = c.byte()
+	}
+	if kind != 'N' {
+		return problem{what: "has no new tuple"}
+	}
+	if p := d.tuple(c, r); p.what != "" {
+		return p
+	}
+	b.Ignored.Updates++
+	return problem{}
+}
+
+func (d *Decoder) delete(c *cursor, b *Batch) problem {
+	r, p := d.changed(c)
+	if p.what != "" {
+		return p
+	}
+	if kind := c.byte(); kind != 'K' && kind != 'O' {
+		return problem{what: "has no old tuple"}
+	}
+	if p := d.tuple(c, r); p.what != "" {
+		return p
+	}
+	b.Ignored.Deletes++
+	return problem{}
+}
+
+func (d *Decoder) truncate(c *cursor, b *Batch) problem {
+	count := c.uint32()
+	c.byte() // options
+	for range count {
+		c.uint32()
+		if c.short {
+			return problem{what: truncated}
+		}
+	}
+	if !d.inside {
+		return problem{what: "is a change outside of a transaction"}
+	}
+	b.Ignored.Truncates++
+	return problem{}
+}
+
+// logicalMessage is of pg_logical_emit_message, inside or outside of a
+// transaction.
+func logicalMessage(c *cursor, b *Batch) problem {
+	c.byte() // flags
+	c.uint64()
+	c.text()
+	c.take(c.uint32())
+	b.Ignored.Messages++
+	return problem{}
+}
+
+// String is the name as people write it.
+func (n name) String() string { return n.schema + "." + n.table }

@@ -1,0 +1,335 @@
+package decoder
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// lines prints events, rows by their ids.
+func lines(b *Batch) []string {
+	var out []string
+	for e := range b.All() {
+		if e.Kind != Rows {
+			out = append(out, e.String())
+			continue
+		}
+		ids := make([]string, 0, len(e.Rows))
+		for _, r := range e.Rows {
+			ids = append(ids, fmt.Sprintf("%s/%d", r.ID, r.XID))
+		}
+		out = append(out, "rows "+strings.Join(ids, " "))
+	}
+	return out
+}
+
+// decode feeds frames, which must be understood.
+func decode(t *testing.T, d *Decoder, frames ...[]byte) *Batch {
+	t.Helper()
+	b := new(Batch)
+	for i, f := range frames {
+		if err := d.Decode(f, b); err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+	}
+	return b
+}
+
+func expect(t *testing.T, b *Batch, want ...string) {
+	t.Helper()
+	if got := lines(b); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	ours := table("outbox")
+	d := New([]*outbox.Table{ours})
+	b := decode(
+		t, d,
+		beginMsg(7, 0x100), originMsg("o"), relationMsg(1, "public", "outbox", columns()...),
+		insertMsg(1, values("a")...), logicalMsg("p", "c"), insertMsg(1, values("b")...), commitMsg(0x100, 0x130),
+		beginMsg(8, 0x200), commitMsg(0x200, 0x230),
+		logicalMsg("p", "outside"),
+		beginMsg(9, 0x300), insertMsg(1, values("c")...), commitMsg(0x300, 0x330),
+	)
+	expect(
+		t, b,
+		"begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7 b/7", "commit 7 up to 0/130",
+		"begin 8 committing at 0/200", "commit 8 up to 0/230",
+		"begin 9 committing at 0/300", "rows c/9", "commit 9 up to 0/330",
+	)
+	if b.Rows() != 3 || b.Ignored != (Ignored{Messages: 2}) {
+		t.Errorf("%d rows, ignored %+v", b.Rows(), b.Ignored)
+	}
+	size := 0
+	for e := range b.All() {
+		for _, r := range e.Rows {
+			size += r.Size()
+		}
+	}
+	if size == 0 || b.Bytes() != size {
+		t.Errorf("%d bytes, want %d", b.Bytes(), size)
+	}
+}
+
+func TestRowIsComplete(t *testing.T) {
+	t.Parallel()
+	ours := table("outbox")
+	d := New([]*outbox.Table{ours})
+	frame := insertMsg(1, values("a")...)
+	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), frame)
+	clear(frame) // the connection's buffer is used again
+	var rows []*outbox.Row
+	for e := range b.All() {
+		rows = append(rows, e.Rows...)
+	}
+	b.Reset()
+	want := &outbox.Row{
+		Table: ours, ID: "a", Cluster: "main", Topic: "orders", Key: []byte("k"), Value: []byte("hi"),
+		Partition: -1, Pending: true, XID: 7, Commit: 0x100,
+	}
+	if len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
+		t.Errorf("got %+v, want %+v", rows, want)
+	}
+	if !b.Empty() || b.Rows() != 0 || b.Bytes() != 0 {
+		t.Error("Reset leaves something")
+	}
+}
+
+func TestRowThatCannotBecomeARecordIsARow(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	bad := values("a")
+	bad[3].Format, bad[3].Data = mapping.Unchanged, nil
+	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), insertMsg(1, bad...))
+	for e := range b.All() {
+		if e.Kind == Rows && (e.Rows[0].Err == nil || e.Rows[0].ID != "a") {
+			t.Errorf("%+v", e.Rows[0])
+		}
+	}
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+}
+
+func TestOtherChangesAreCounted(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	v := values("a")
+	b := decode(
+		t, d,
+		beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), relationMsg(2, "public", "other", col("x", oidText)),
+		updateMsg(1, 0, nil, v), updateMsg(1, 'K', v, v), updateMsg(1, 'O', v, v), deleteMsg(1, 'K', v...), deleteMsg(2, 'O', text("x")),
+		truncateMsg(1, 2), insertMsg(2, text("x")), insertMsg(1, v...), insertMsg(2, null()), commitMsg(0x100, 0x130),
+	)
+	if want := (Ignored{Inserts: 2, Updates: 3, Deletes: 2, Truncates: 1}); b.Ignored != want {
+		t.Errorf("ignored %+v, want %+v", b.Ignored, want)
+	}
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "unmapped public.other", "rows a/7", "commit 7 up to 0/130")
+}
+
+func TestBrokenTable(t *testing.T) {
+	t.Parallel()
+	ours, other := table("outbox"), table("second")
+	d := New([]*outbox.Table{ours, other})
+	without := columns()[:4]
+	broken := `broken public.outbox: table public.outbox: column "status" does not exist, but is mapped as the status: map an existing column; there are id, topic, key, payload`
+	b := decode(
+		t, d,
+		beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), relationMsg(2, "public", "second", columns()...), insertMsg(1, values("a")...),
+		relationMsg(1, "public", "outbox", without...), insertMsg(1, values("b")[:4]...), insertMsg(1, values("c")[:4]...),
+		relationMsg(1, "public", "outbox", without...), insertMsg(1, values("d")[:4]...),
+		insertMsg(2, values("e")...),
+		insertMsg(1, values("f")[:4]...),
+		relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("g")...),
+		relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("h")...),
+	)
+	expect(
+		t, b,
+		"begin 7 committing at 0/100", "table mapped public.outbox", "table mapped public.second", "rows a/7",
+		broken, "passed 3 rows of public.outbox", "rows e/7", "passed 1 rows of public.outbox",
+		"table mapped public.outbox", "rows g/7 h/7",
+	)
+	// A column that changes from missing to unusable is a change.
+	unusable := append(columns()[:4:4], col("status", oidJSONB))
+	b = decode(t, d, relationMsg(1, "public", "outbox", without...), relationMsg(1, "public", "outbox", unusable...))
+	expect(t, b, broken, `broken public.outbox: table public.outbox: column "status" (jsonb) cannot be the status: map a text, enum, integer or boolean column`)
+}
+
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	ours := table("outbox")
+	d := New([]*outbox.Table{ours})
+	d.SetPartitions(map[string]*outbox.Table{"parts.one": ours, "parts.two": ours})
+	without := columns()[:4]
+	b := decode(
+		t, d,
+		beginMsg(7, 0x100), relationMsg(1, "parts", "one", columns()...), relationMsg(2, "parts", "two", columns()...), relationMsg(3, "parts", "three", columns()...),
+		insertMsg(1, values("a")...), insertMsg(2, values("b")...), insertMsg(3, values("c")...), insertMsg(3, values("d")...),
+	)
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7 b/7", "unmapped parts.three")
+	// While one partition is broken, no row of the table is fed.
+	b = decode(t, d, relationMsg(2, "parts", "two", without...), insertMsg(1, values("e")...), insertMsg(2, values("f")[:4]...))
+	if got := lines(b); len(got) != 2 || got[1] != "passed 2 rows of public.outbox" {
+		t.Errorf("got %q", got)
+	}
+	b = decode(t, d, relationMsg(1, "parts", "one", columns()...))
+	expect(t, b)
+	b = decode(t, d, relationMsg(2, "parts", "two", columns()...), insertMsg(1, values("g")...))
+	expect(t, b, "table mapped public.outbox", "rows g/7")
+}
+
+// With publish_via_partition_root a partition is described, but its rows come
+// as the root's.
+func TestPartitionDescribedBesideItsRoot(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	b := decode(t, d, beginMsg(7, 0x100), relationMsg(2, "public", "leaf", columns()...), relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("a")...))
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+}
+
+func TestRelationsReplaceOneAnother(t *testing.T) {
+	t.Parallel()
+	without := columns()[:4]
+	tests := []struct {
+		name  string
+		frame []byte
+		want  []string
+	}{
+		{"dropped and created again", relationMsg(2, "public", "outbox", columns()...), []string{"table mapped public.outbox"}},
+		{"renamed away", relationMsg(1, "public", "old", without...), []string{"table mapped public.outbox"}},
+		{"another table", relationMsg(2, "public", "other", columns()...), nil},
+		{"mended", relationMsg(1, "public", "outbox", columns()...), []string{"table mapped public.outbox"}},
+		{"dropped and created no better", relationMsg(2, "public", "outbox", without...), nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := New([]*outbox.Table{table("outbox")})
+			decode(t, d, relationMsg(1, "public", "outbox", without...))
+			expect(t, decode(t, d, test.frame), test.want...)
+		})
+	}
+}
+
+func TestDomainsAreReadAsTheirBaseType(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	cols := columns()
+	cols[3].OID, cols[1].OID = 16500, 16501
+	b := decode(
+		t, d, beginMsg(7, 0x100), typeMsg(16500, "", "bytea"), typeMsg(16501, "public", "my_enum"),
+		relationMsg(1, "public", "outbox", cols...), insertMsg(1, values("a")...),
+	)
+	for e := range b.All() {
+		if e.Kind == Rows && string(e.Rows[0].Value) != "hi" {
+			t.Errorf("value %q", e.Rows[0].Value)
+		}
+	}
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	relation := relationMsg(1, "public", "outbox", columns()...)
+	insert := insertMsg(1, values("a")...)
+	begin := beginMsg(7, 0x100)
+	badColumn := insertMsg(1, values("a")...)
+	badColumn[8] = 'x'
+	flagged := commitMsg(0x100, 0x130)
+	flagged[1] = 1
+	with := func(b []byte, c ...byte) []byte { return append(b[:len(b):len(b)], c...) }
+	const in = ` in transaction 7, which commits at 0/100, `
+	tests := []struct {
+		name   string
+		frames [][]byte
+		want   string
+	}{
+		{"empty", [][]byte{{}}, `message '\x00' the message is empty`},
+		{"unknown type", [][]byte{{'Z'}}, `message 'Z' is of an unknown type: this version of outbox-cdc speaks pgoutput protocols 1 and 2`},
+		{"stream start", [][]byte{{'S', 0, 0, 0, 1, 1}}, `message 'S' streams a transaction in progress, which may still roll back: START_REPLICATION must not ask for streaming`},
+		{"stream stop", [][]byte{{'E'}}, `message 'E' streams a transaction`},
+		{"stream commit", [][]byte{{'c'}}, `message 'c' streams a transaction`},
+		{"stream abort", [][]byte{{'A'}}, `message 'A' streams a transaction`},
+		{"prepare", [][]byte{{'P'}}, `message 'P' is of a prepared transaction, which may still roll back: the slot and START_REPLICATION must have two_phase off`},
+		{"nested begin", [][]byte{begin, begin}, `message 'B'` + in + `begins a transaction inside another`},
+		{"commit outside", [][]byte{commitMsg(1, 2)}, `message 'C' commits outside of a transaction`},
+		{"commit of another", [][]byte{begin, commitMsg(0x101, 0x130)}, `message 'C'` + in + `commits at 0/101, but the transaction began as committing at 0/100`},
+		{"commit with flags", [][]byte{begin, flagged}, `message 'C'` + in + `has the unknown flags 0x1`},
+		{"insert outside", [][]byte{relation, insert}, `message 'I' is a change outside of a transaction`},
+		{"update outside", [][]byte{relation, updateMsg(1, 0, nil, values("a"))}, `message 'U' is a change outside of a transaction`},
+		{"delete outside", [][]byte{relation, deleteMsg(1, 'K', values("a")...)}, `message 'D' is a change outside of a transaction`},
+		{"truncate outside", [][]byte{truncateMsg(1)}, `message 'T' is a change outside of a transaction`},
+		{"unknown relation", [][]byte{begin, insert}, `message 'I'` + in + `is a change of relation 1, which was never described`},
+		{"column missing", [][]byte{begin, relation, insertMsg(1, values("a")[:4]...)}, `message 'I'` + in + `has 4 columns, but relation public.outbox has 5`},
+		{"unknown column format", [][]byte{begin, relation, badColumn}, `message 'I'` + in + `has a column of unknown format 'x'`},
+		{"insert of an old tuple", [][]byte{begin, relation, deleteMsg(1, 'K', values("a")...), with([]byte{'I', 0, 0, 0, 1}, 'K')}, `message 'I'` + in + `has no new tuple`},
+		{"update without new tuple", [][]byte{begin, relation, {'U', 0, 0, 0, 1, 'D'}}, `message 'U'` + in + `has no new tuple`},
+		{"delete without old tuple", [][]byte{begin, relation, {'D', 0, 0, 0, 1, 'N'}}, `message 'D'` + in + `has no old tuple`},
+		{"garbage after insert", [][]byte{begin, relation, with(insert, 0)}, `message 'I'` + in + `has more bytes than its type has`},
+		{"garbage after begin", [][]byte{with(begin, 0)}, `message 'B' has more bytes than its type has`},
+		{"garbage after relation", [][]byte{with(relation, 0)}, `message 'R' has more bytes than its type has`},
+		{"garbage after message", [][]byte{with(logicalMsg("p", "c"), 0)}, `message 'M' has more bytes than its type has`},
+		{"truncate of more than there are", [][]byte{begin, {'T', 0xff, 0xff, 0xff, 0xff, 0}}, `message 'T'` + in + `ends too early`},
+		{"relation of more columns than there are", [][]byte{with(relationMsg(1, "public", "outbox")[:len(relationMsg(1, "public", "outbox"))-2], 0xff, 0xff)}, `message 'R' ends too early`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := New([]*outbox.Table{table("outbox")})
+			last := len(test.frames) - 1
+			decode(t, d, test.frames[:last]...)
+			b := new(Batch)
+			err := d.Decode(test.frames[last], b)
+			var typed *Error
+			if !errors.As(err, &typed) || !strings.HasPrefix(err.Error(), "decoding pgoutput: "+test.want) {
+				t.Errorf("error %v\nwant  %s", err, test.want)
+			}
+			if !b.Empty() {
+				t.Errorf("events of a message that was not understood: %q", lines(b))
+			}
+			// Nothing may be taken for read after it.
+			if again := d.Decode(commitMsg(0x100, 0x130), b); again != err || !b.Empty() {
+				t.Errorf("after the error: %v, %q", again, lines(b))
+			}
+			d.Reset()
+			expect(t, decode(t, d, begin, relation, insert), "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+		})
+	}
+}
+
+// Every message that ends early is an error, wherever it ends.
+func TestTruncatedMessages(t *testing.T) {
+	t.Parallel()
+	setup := [][]byte{beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...)}
+	v := values("a")
+	for _, message := range [][]byte{
+		commitMsg(0x100, 0x130), originMsg("o"), relationMsg(2, "public", "x", columns()...), typeMsg(9, "s", "n"), insertMsg(1, v...),
+		updateMsg(1, 'K', v, v), deleteMsg(1, 'O', v...), truncateMsg(1, 2), logicalMsg("p", "content"),
+	} {
+		for n := range message {
+			d := New([]*outbox.Table{table("outbox")})
+			decode(t, d, setup...)
+			b := new(Batch)
+			if err := d.Decode(message[:n:n], b); err == nil || !b.Empty() {
+				t.Errorf("%q cut to %d bytes: %v, %q", message[0], n, err, lines(b))
+			}
+		}
+	}
+}
+
+func TestResetForgetsTheConnection(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...))
+	d.Reset()
+	b := decode(t, d, beginMsg(8, 0x200))
+	if err := d.Decode(insertMsg(1, values("a")...), b); err == nil {
+		t.Error("a relation outlived its connection")
+	}
+}

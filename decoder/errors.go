@@ -1,0 +1,41 @@
+package decoder
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Error is a message that breaks the protocol or is not understood. Nothing of
+// it, and nothing after it, may be taken for read: the connection must end
+// without a confirmation beyond the transactions before.
+type Error struct {
+	Message byte // its type, 0 for an empty message
+	// Transaction is the open one; zero outside.
+	Transaction outbox.Transaction
+	What        string
+	Mend        string // may be empty
+}
+
+func (e *Error) Error() string {
+	text := "decoding pgoutput: message " + fmt.Sprintf("%q", e.Message)
+	if e.Transaction.Commit != 0 {
+		text += fmt.Sprintf(" in transaction %d, which commits at %s,", e.Transaction.XID, e.Transaction.Commit)
+	}
+	text += " " + e.What
+	if e.Mend != "" {
+		text += ": " + e.Mend
+	}
+	return text
+}
+
+// problem is what is wrong with the message being read; without what: nothing.
+type problem struct{ what, mend string }
+
+func (d *Decoder) fail(message byte, p problem) error {
+	d.err = &Error{Message: message, What: p.what, Mend: p.mend}
+	if d.inside {
+		d.err.Transaction = d.tx
+	}
+	return d.err
+}

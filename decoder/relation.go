@@ -1,0 +1,152 @@
+package decoder
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// relation takes a table's description, which comes before its first change on
+// a connection and again after DDL, but also again unchanged. The mapping is
+// compiled anew each time, by the columns' names.
+func (d *Decoder) relation(c *cursor, b *Batch) problem {
+	r := &relation{id: c.uint32(), name: name{schema: schemaName(c.text()), table: c.text()}}
+	c.byte() // replica identity
+	columns := d.columns(c, &r.columns)
+	if p := c.end(); p.what != "" {
+		return p
+	}
+	if len(d.relations) >= maxRelations {
+		return problem{what: fmt.Sprintf("describes more than %d relations", maxRelations)}
+	}
+	table := d.tableOf(r.name)
+	known := d.relations[r.id]
+	d.replace(r, b)
+	if table == nil {
+		r.told = known != nil && known.told && known.name == r.name
+		return problem{}
+	}
+	r.state = d.stateOf(table)
+	var err error
+	if r.plan, err = mapping.Compile(table, columns); err != nil {
+		r.state.broken[r.id] = err
+	}
+	r.state.tell(err, b)
+	return problem{}
+}
+
+// schemaName: pg_catalog is sent as an empty name.
+func schemaName(sent string) string {
+	if sent == "" {
+		return "pg_catalog"
+	}
+	return sent
+}
+
+// columns reads the columns and counts them.
+func (d *Decoder) columns(c *cursor, count *int) []mapping.Column {
+	n := int(c.uint16())
+	// A column takes ten bytes, so that a false count reserves no memory.
+	columns := make([]mapping.Column, 0, min(n, len(c.rest)/10))
+	for range n {
+		c.byte() // flags
+		column := mapping.Column{Name: c.text(), OID: c.uint32()}
+		c.uint32() // type modifier
+		if c.short {
+			return nil
+		}
+		if base, ok := d.types[column.OID]; ok {
+			column.OID = base
+		}
+		columns = append(columns, column)
+	}
+	*count = n
+	return columns
+}
+
+func (d *Decoder) tableOf(n name) *outbox.Table {
+	if t := d.tables[n]; t != nil {
+		return t
+	}
+	return d.leaves[n.String()]
+}
+
+func (d *Decoder) stateOf(t *outbox.Table) *tableState {
+	s := d.states[t]
+	if s == nil {
+		s = &tableState{table: t, broken: make(map[uint32]error)}
+		d.states[t] = s
+	}
+	return s
+}
+
+// replace puts r in the place of what had its id, and of what had its name: a
+// table dropped and created again, or renamed, has a new id or a new name.
+func (d *Decoder) replace(r *relation, b *Batch) {
+	if old := d.relations[r.id]; old != nil {
+		d.forget(old, r, b)
+	}
+	if id, ok := d.byName[r.name]; ok && id != r.id {
+		d.forget(d.relations[id], r, b)
+	}
+	d.relations[r.id] = r
+	d.byName[r.name] = r.id
+	d.last = nil
+}
+
+// forget removes a relation that r takes the place of. If it was what kept its
+// table from being mapped, and r is not of that table, that is told here.
+func (d *Decoder) forget(old, r *relation, b *Batch) {
+	delete(d.relations, old.id)
+	if d.byName[old.name] == old.id {
+		delete(d.byName, old.name)
+	}
+	s := old.state
+	if s == nil || s.broken[old.id] == nil {
+		return
+	}
+	delete(s.broken, old.id)
+	if s.table != d.tableOf(r.name) {
+		s.tell(nil, b)
+	}
+}
+
+// tell says that the table is mapped or broken, where that is news. err is of
+// the relation just described.
+func (s *tableState) tell(err error, b *Batch) {
+	if len(s.broken) == 0 {
+		if s.told != toldMapped {
+			s.told = toldMapped
+			b.tableMapped(s.table)
+		}
+		return
+	}
+	if err == nil || s.told == toldBroken && s.reason == err.Error() {
+		return
+	}
+	s.told, s.reason = toldBroken, err.Error()
+	b.tableBroken(s.table, err)
+}
+
+// typeName takes the name of a type that is not built in; of a domain, the
+// name of its base type, which says how its values are read.
+func (d *Decoder) typeName(c *cursor) problem {
+	id, schema, typeName := c.uint32(), c.text(), c.text()
+	if p := c.end(); p.what != "" {
+		return p
+	}
+	base := uint32(0)
+	if schemaName(schema) == "pg_catalog" {
+		base = mapping.BuiltinOID(typeName)
+	}
+	if base == 0 {
+		delete(d.types, id)
+		return problem{}
+	}
+	if len(d.types) >= maxTypes {
+		return problem{what: fmt.Sprintf("names more than %d types", maxTypes)}
+	}
+	d.types[id] = base
+	return problem{}
+}
