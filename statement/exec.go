@@ -1,0 +1,78 @@
+package statement
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Step is one statement with its bound values in text form. Results come in
+// text form too.
+type Step struct {
+	SQL  string
+	Args [][]byte
+	// Each takes a row of the result, whose memory is valid during the call
+	// only; a NULL is nil. Its error ends the Run. It may be nil.
+	Each func(row [][]byte) error
+	// Prepare keeps the statement prepared on the connection; see Prepares.
+	Prepare bool
+}
+
+// Run sends the steps in one round trip and reads what comes back. Unless they
+// hold transaction commands, they are one transaction, which is committed when
+// Run returns without error. After an error that is not the server's the
+// outcome is unknown, see Unknown.
+func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
+	batch := &pgconn.Batch{}
+	for i := range steps {
+		if err := steps[i].queue(ctx, conn, batch); err != nil {
+			return err
+		}
+	}
+	reader := conn.PgConn().ExecBatch(ctx, batch)
+	err := read(reader, steps)
+	if closeErr := reader.Close(); closeErr != nil {
+		// What the server says comes before what our reading of it says.
+		return closeErr
+	}
+	return err
+}
+
+func (s *Step) queue(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch) error {
+	if !s.Prepare {
+		batch.ExecParams(s.SQL, s.Args, nil, nil, nil)
+		return nil
+	}
+	prepared, err := conn.Prepare(ctx, s.SQL, s.SQL)
+	if err != nil {
+		return err
+	}
+	batch.ExecPrepared(prepared.Name, s.Args, nil, nil)
+	return nil
+}
+
+// Prepares says whether a pool's connections may keep prepared statements.
+// Behind a pooler that passes transactions its configuration forbids it
+// (default_query_exec_mode=exec).
+func Prepares(cfg *pgx.ConnConfig) bool {
+	return cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+}
+
+func read(reader *pgconn.MultiResultReader, steps []Step) error {
+	for i := 0; reader.NextResult(); i++ {
+		result := reader.ResultReader()
+		for result.NextRow() {
+			if steps[i].Each == nil {
+				continue
+			}
+			if err := steps[i].Each(result.Values()); err != nil {
+				return err
+			}
+		}
+		if _, err := result.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

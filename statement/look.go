@@ -1,0 +1,105 @@
+package statement
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// State is what a look found of a row.
+type State byte
+
+// The states.
+const (
+	Absent  State = 'a'
+	Pending State = 'p'
+	Failed  State = 'f'
+	Settled State = 's' // terminal in another way
+)
+
+// Seen is one row as looked at.
+type Seen struct {
+	State    State
+	Attempts int64 // the stored count, 0 where none is kept
+}
+
+// Look is rows of one relation to be looked at, and what was seen: Seen is
+// parallel to the ids.
+type Look struct {
+	Relation *Relation
+	N        int
+	ID       func(i int) string
+	Seen     []Seen
+}
+
+// At looks at rows of any number of relations in one snapshot, which it
+// returns, and fills each Look's Seen.
+func At(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox.Snapshot, error) {
+	var snapshot outbox.Snapshot
+	s.ByIndex = true
+	steps := []Step{
+		{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
+		s.Step(func(row [][]byte) (err error) {
+			snapshot, err = outbox.ParseSnapshot(string(row[0]))
+			return err
+		}, "pg_current_snapshot()::text"),
+	}
+	for _, l := range looks {
+		step, err := l.step()
+		if err != nil {
+			return snapshot, err
+		}
+		steps = append(steps, step)
+	}
+	err := Run(ctx, conn, append(steps, Step{SQL: "COMMIT"})...)
+	return snapshot, err
+}
+
+func (l *Look) step() (Step, error) {
+	r := l.Relation
+	args, err := r.IDArrays(l.N, l.ID)
+	if err != nil {
+		return Step{}, err
+	}
+	l.Seen = make([]Seen, l.N)
+	sql := "SELECT u.n, " + Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL, " + r.state() + ", " + r.storedCount() +
+		" FROM " + r.list() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameID()
+	return Step{SQL: sql, Args: args, Each: l.read}, nil
+}
+
+func (l *Look) read(row [][]byte) error {
+	n, err := Ordinal(row[0], l.N)
+	if err != nil {
+		return err
+	}
+	if string(row[1]) != "t" {
+		l.Seen[n] = Seen{State: Absent}
+		return nil
+	}
+	attempts, err := strconv.ParseInt(string(row[3]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading the attempts of a row of table %s: %w", l.Relation.Table, err)
+	}
+	l.Seen[n] = Seen{State: State(row[2][0]), Attempts: attempts}
+	return nil
+}
+
+// Ordinal reads a place in a list of n, counted from 1 by SQL and from 0 here.
+func Ordinal(text []byte, n int) (int, error) {
+	i, err := strconv.Atoi(string(text))
+	if err != nil || i < 1 || i > n {
+		return 0, fmt.Errorf("the server answered with the ordinal %q of a list of %d", text, n)
+	}
+	return i - 1, nil
+}
+
+// Invisible says that a row which a look in the snapshot found absent may yet
+// appear: its transaction, known from the log, had not ended for the snapshot.
+// Commits that wait for a standby are decoded before they are visible.
+func Invisible(row *outbox.Row, s *outbox.Snapshot) bool {
+	return row.XID != 0 && !s.Ended(s.Widen(row.XID))
+}

@@ -1,0 +1,247 @@
+package statusupdater
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// round is one statement and what is needed around it.
+type round struct {
+	*process
+	conn   *pgx.Conn
+	target *target
+}
+
+func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
+	if r.key.kind == outbox.MarkAttempt {
+		return r.attempts(ctx, items)
+	}
+	left, err := r.sent(ctx, items)
+	if err != nil || len(left) == 0 {
+		return left, err
+	}
+	return r.look(ctx, left, r.judgeSent)
+}
+
+// sent marks the items and returns those that the statement did not find.
+func (r *round) sent(ctx context.Context, items []*item) ([]*item, error) {
+	args, err := r.ids(items)
+	if err != nil {
+		return items, err
+	}
+	sql := r.target.marking.Sent
+	if r.passOver() {
+		sql = r.target.marking.SentFree
+	}
+	w := written{items: items, state: make([]outbox.MarkState, len(items))}
+	err = r.exec(ctx, statement.Step{SQL: sql, Args: args, Each: w.sent}, &w)
+	if err != nil {
+		return items, err
+	}
+	return r.answerWritten(&w), nil
+}
+
+// attempts charges the items in two steps: the count is read, then raised only
+// if it is still the one that was read. So a repeated statement whose first
+// outcome is unknown cannot charge a row twice, and the count tells whether the
+// first try did.
+func (r *round) attempts(ctx context.Context, items []*item) ([]*item, error) {
+	left, err := r.look(ctx, items, r.judgeAttempt)
+	if err != nil || len(left) == 0 {
+		return left, err
+	}
+	args, err := r.attemptArgs(left)
+	if err != nil {
+		return left, err
+	}
+	sql := r.target.marking.Attempt
+	if r.passOver() {
+		sql = r.target.marking.AttemptFree
+	}
+	w := written{items: left, state: make([]outbox.MarkState, len(left)), count: make([]int, len(left))}
+	err = r.exec(ctx, statement.Step{SQL: sql, Args: args, Each: w.attempt}, &w)
+	if err != nil {
+		markUnsure(left, err)
+		return left, err
+	}
+	return r.answerWritten(&w), nil
+}
+
+func markUnsure(items []*item, err error) {
+	if !statement.Unknown(err) {
+		return
+	}
+	for _, it := range items {
+		it.unsure = true
+	}
+}
+
+func (r *round) attemptArgs(items []*item) ([][]byte, error) {
+	args, err := r.ids(items)
+	if err != nil {
+		return nil, err
+	}
+	var reasons, counts statement.Array
+	for _, it := range items {
+		reasons.Add(r.target.relation.Reason(it.mark.Reason))
+		counts.AddInt(it.expected)
+	}
+	args = append(args, reasons.Text())
+	if r.target.marking.Counted {
+		args = append(args, counts.Text())
+	}
+	return args, nil
+}
+
+func (r *round) ids(items []*item) ([][]byte, error) {
+	return r.target.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
+}
+
+// passOver says that rows which others have locked are passed over.
+func (r *round) passOver() bool { return r.key.free && r.target.relation.Lockable }
+
+func (r *round) settings() statement.Settings {
+	s := statement.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.cfg.StatementTimeout * 5 / 6, ByIndex: true}
+	if r.key.free {
+		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
+	}
+	return s
+}
+
+// exec runs a statement in a transaction of its own, which is committed when
+// it returns without error.
+func (r *round) exec(ctx context.Context, step statement.Step, w *written) error {
+	settings := r.settings().Step(nil)
+	settings.Prepare, step.Prepare = r.prepare, r.prepare
+	started := time.Now()
+	r.stats.statements.Add(1)
+	if err := statement.Run(ctx, r.conn, settings, step); err != nil {
+		return err
+	}
+	if r.cfg.OnBatch != nil {
+		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
+	}
+	return nil
+}
+
+// written collects what a statement says that it wrote. It counts only once
+// the statement is committed.
+type written struct {
+	items []*item
+	state []outbox.MarkState // 0: not written
+	count []int
+	rows  int
+}
+
+func (w *written) sent(row [][]byte) error {
+	n, err := statement.Ordinal(row[0], len(w.items))
+	if err != nil {
+		return err
+	}
+	w.state[n] = outbox.MarkedSent
+	w.rows++
+	return nil
+}
+
+func (w *written) attempt(row [][]byte) error {
+	n, err := statement.Ordinal(row[0], len(w.items))
+	if err != nil {
+		return err
+	}
+	count, err := statement.Count(row[1])
+	if err != nil {
+		return err
+	}
+	w.count[n] = int(count)
+	w.rows++
+	switch statement.State(row[2][0]) {
+	case statement.Pending:
+		w.state[n] = outbox.MarkedRetry
+	case statement.Failed:
+		w.state[n] = outbox.MarkedFailed
+	default: // a trigger of theirs had the last word
+		w.state[n] = outbox.MarkedSettled
+	}
+	return nil
+}
+
+// answerWritten answers what was written and returns the rest.
+func (r *round) answerWritten(w *written) []*item {
+	answers := make([]outbox.Marked, 0, w.rows)
+	var left []*item
+	for i, it := range w.items {
+		if w.state[i] == 0 {
+			left = append(left, it)
+			continue
+		}
+		a := answerTo(it, w.state[i])
+		if w.count != nil && a.State != outbox.MarkedSettled {
+			a.Attempts = w.count[i]
+		}
+		answers = append(answers, a)
+	}
+	r.answer(answers)
+	return left
+}
+
+// look reads the items' states, answers those that judge has an answer for,
+// and returns the rest.
+func (r *round) look(ctx context.Context, items []*item, judge func(*item, statement.Seen) outbox.MarkState) ([]*item, error) {
+	l := &statement.Look{Relation: r.target.relation, N: len(items), ID: func(i int) string { return items[i].mark.Row.ID }}
+	snapshot, err := statement.At(ctx, r.conn, r.settings(), l)
+	if err != nil {
+		return items, err
+	}
+	var answers []outbox.Marked
+	var left []*item
+	for i, it := range items {
+		state := outbox.MarkedInvisible
+		if l.Seen[i].State != statement.Absent || !statement.Invisible(it.mark.Row, &snapshot) {
+			state = judge(it, l.Seen[i])
+		}
+		if state == 0 {
+			left = append(left, it)
+			continue
+		}
+		a := answerTo(it, state)
+		if state == outbox.MarkedRetry || state == outbox.MarkedFailed {
+			a.Attempts = int(l.Seen[i].Attempts)
+		}
+		answers = append(answers, a)
+	}
+	r.answer(answers)
+	return left, nil
+}
+
+// judgeSent says what a row is that the statement did not find; 0: it is
+// pending and to be tried again.
+func (r *round) judgeSent(_ *item, seen statement.Seen) outbox.MarkState {
+	if seen.State == statement.Pending {
+		return 0
+	}
+	return outbox.MarkedSettled
+}
+
+// judgeAttempt is judgeSent for a row that is to be charged, before it is.
+func (r *round) judgeAttempt(it *item, seen statement.Seen) outbox.MarkState {
+	counted := r.target.marking.Counted
+	// An attempt whose outcome is unknown was written if the count rose. (If it
+	// was somebody else who raised it, the row was charged as well.)
+	landed := it.unsure && (!counted || seen.Attempts > it.expected)
+	switch {
+	case seen.State == statement.Failed && landed:
+		return outbox.MarkedFailed
+	case seen.State != statement.Pending:
+		return outbox.MarkedSettled
+	case landed && counted, r.target.marking.Attempt == "":
+		return outbox.MarkedRetry
+	case !it.unsure:
+		it.expected = seen.Attempts
+	}
+	return 0
+}

@@ -1,0 +1,185 @@
+// Package statusupdater writes outcomes back into the user's own tables: marks
+// in, answers out, in batched UPDATEs (or DELETEs) that change a row only while
+// it is pending. Each mark gets exactly one answer, and only after the commit
+// that it is about.
+//
+// It never decides what an outcome means, and never gives up: whatever passes
+// (a broken connection, a lock, a server that starts) is repeated until the
+// context ends; what the database refuses is answered as refused. The
+// pipeline's driver feeds it.
+package statusupdater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// Config of an Updater. Zero fields take their defaults.
+type Config struct {
+	// Pool gives the connections. Its role needs SELECT on the columns of id
+	// and state, and UPDATE on those of state (or DELETE).
+	Pool *pgxpool.Pool
+	// Connections is how many statements may run at a time. 2 to 4 pay. Default 3.
+	Connections int
+	// BatchRows is the most rows of one statement. More than 1000 do not pay.
+	// Default 1000.
+	BatchRows int
+	// Pace is the least time between two statements of one connection that are
+	// not full, so that a trickle of marks does not become a statement each.
+	// The first mark after a pause never waits. Default 5 ms.
+	Pace time.Duration
+	// LockTimeout is how long a statement waits for a row that somebody else
+	// has locked. Then the locked rows are set aside, tried again each
+	// LockedRetry, and hold nobody up. Defaults 2 s and 1 s.
+	LockTimeout, LockedRetry time.Duration
+	// StatementTimeout is after how long without an answer a connection is
+	// given up. Default 30 s.
+	StatementTimeout time.Duration
+	// BackoffMin and BackoffMax bound the wait before a statement is repeated
+	// after an error that passes. Defaults 50 ms and 5 s.
+	BackoffMin, BackoffMax time.Duration
+	// OnBatch, where set, is told of every statement that was committed. It
+	// must not block.
+	OnBatch func(Batch)
+	Log     zerolog.Logger
+}
+
+// Batch is one committed statement, for metrics.
+type Batch struct {
+	Table *outbox.Table
+	Kind  outbox.MarkKind
+	Rows  int // written
+	Took  time.Duration
+}
+
+// Stats counts what an Updater did since it was made.
+type Stats struct {
+	Waiting int64 // marks without an answer
+
+	Sent, Retried, Failed        int64 // answers by state
+	Settled, Invisible, Refused  int64
+	Statements, Repeated, Locked int64 // statements; those repeated after an error; rows set aside
+}
+
+// Updater is made by New and works while Run does.
+type Updater struct {
+	cfg     Config
+	answers *mailbox.Mailbox[outbox.Marked]
+	queue   *queue
+	prepare bool
+
+	mu sync.Mutex // guards tables
+	// tables as last read from the catalogue.
+	tables map[*outbox.Table]*target
+
+	stats struct {
+		waiting, sent, retried, failed, settled, invisible, refused atomic.Int64
+		statements, repeated, locked                                atomic.Int64
+	}
+}
+
+// target is a table with its statements.
+type target struct {
+	relation *statement.Relation
+	marking  statement.Marking
+}
+
+// New returns an Updater that puts its answers into the mailbox.
+func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) (*Updater, error) {
+	if cfg.Pool == nil {
+		return nil, errors.New("statusupdater: Config.Pool is required")
+	}
+	setDefault(&cfg.Connections, 3)
+	setDefault(&cfg.BatchRows, 1000)
+	setDefault(&cfg.Pace, 5*time.Millisecond)
+	setDefault(&cfg.LockTimeout, 2*time.Second)
+	setDefault(&cfg.LockedRetry, time.Second)
+	setDefault(&cfg.StatementTimeout, 30*time.Second)
+	setDefault(&cfg.BackoffMin, 50*time.Millisecond)
+	setDefault(&cfg.BackoffMax, 5*time.Second)
+	if cfg.Connections < 0 || cfg.BatchRows < 0 {
+		return nil, fmt.Errorf("statusupdater: %d connections and batches of %d rows: both must be positive", cfg.Connections, cfg.BatchRows)
+	}
+	return &Updater{
+		cfg:     cfg,
+		answers: answers,
+		queue:   newQueue(cfg.BatchRows),
+		prepare: statement.Prepares(cfg.Pool.Config().ConnConfig),
+		tables:  make(map[*outbox.Table]*target),
+	}, nil
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// Do takes marks to be written back. It never blocks: what is in flight is
+// bounded by whoever calls it.
+func (u *Updater) Do(marks ...outbox.Mark) {
+	u.stats.waiting.Add(int64(len(marks)))
+	u.queue.put(marks)
+}
+
+// Stats may be called by any goroutine.
+func (u *Updater) Stats() Stats {
+	s := &u.stats
+	return Stats{
+		Waiting: s.waiting.Load(),
+		Sent:    s.sent.Load(), Retried: s.retried.Load(), Failed: s.failed.Load(),
+		Settled: s.settled.Load(), Invisible: s.invisible.Load(), Refused: s.refused.Load(),
+		Statements: s.statements.Load(), Repeated: s.repeated.Load(), Locked: s.locked.Load(),
+	}
+}
+
+// Run writes marks back until the context ends, and returns its error. Marks
+// that have no answer by then may or may not have been written.
+func (u *Updater) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, u.queue.close)
+	defer stop()
+	for range u.cfg.Connections {
+		w := &worker{Updater: u}
+		group.Go(func() error { return w.run(ctx) })
+	}
+	return group.Wait()
+}
+
+// answer puts answers and counts them.
+func (u *Updater) answer(answers []outbox.Marked) {
+	if len(answers) == 0 {
+		return
+	}
+	s := &u.stats
+	for i := range answers {
+		switch answers[i].State {
+		case outbox.MarkedSent:
+			s.sent.Add(1)
+		case outbox.MarkedRetry:
+			s.retried.Add(1)
+		case outbox.MarkedFailed:
+			s.failed.Add(1)
+		case outbox.MarkedSettled:
+			s.settled.Add(1)
+		case outbox.MarkedInvisible:
+			s.invisible.Add(1)
+		case outbox.MarkedRefused:
+			s.refused.Add(1)
+		}
+	}
+	s.waiting.Add(-int64(len(answers)))
+	u.answers.Put(answers...)
+}

@@ -1,0 +1,245 @@
+package statusupdater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+const (
+	// maxRounds is how often rows that a look shows as pending are tried at
+	// once; after that they are set aside, as locked rows are.
+	maxRounds = 3
+	// maxBlamed is how many rows in a row must be refused one by one before the
+	// rest of their batch counts as refused too.
+	maxBlamed = 16
+	// freeLockTimeout is for what locks are left to wait for when locked rows
+	// are passed over.
+	freeLockTimeout = 200 * time.Millisecond
+)
+
+// worker runs one statement at a time.
+type worker struct{ *Updater }
+
+func (w *worker) run(ctx context.Context) error {
+	for {
+		b, ok := w.queue.take()
+		if !ok {
+			return ctx.Err()
+		}
+		started := time.Now()
+		p := process{worker: w, key: b.key, groups: [][]*item{b.items}, backoff: w.newBackoff()}
+		p.run(ctx)
+		if len(b.items) < w.cfg.BatchRows/2 {
+			pause(ctx, w.cfg.Pace-time.Since(started))
+		}
+		w.queue.done(b.key)
+	}
+}
+
+func (w *worker) newBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = w.cfg.BackoffMin, w.cfg.BackoffMax
+	return b
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// process is the work on one batch, until each of its marks is answered or set
+// aside. A batch is split into groups where part of it stands in the way.
+type process struct {
+	*worker
+	key      laneKey
+	groups   [][]*item // the last is next
+	rounds   int       // of the last group, without an error
+	reloaded bool      // the catalogue was read since the batch began
+	blamed   int       // rows refused one by one since the last success
+	backoff  *backoff.ExponentialBackOff
+}
+
+func (p *process) run(ctx context.Context) {
+	for len(p.groups) > 0 && ctx.Err() == nil {
+		items := p.groups[len(p.groups)-1]
+		p.groups = p.groups[:len(p.groups)-1]
+		left, err := p.round(ctx, items)
+		if err != nil {
+			p.fault(ctx, left, err)
+			continue
+		}
+		p.blamed = 0
+		p.again(left)
+	}
+}
+
+// again deals with rows that are pending though a statement passed them over.
+func (p *process) again(items []*item) {
+	if len(items) == 0 {
+		p.rounds = 0
+		return
+	}
+	if p.rounds++; p.rounds < maxRounds && !p.key.free {
+		p.groups = append(p.groups, items)
+		return
+	}
+	p.rounds = 0
+	p.setAside(items)
+}
+
+// setAside has the marks tried again later.
+func (p *process) setAside(items []*item) {
+	p.stats.locked.Add(int64(len(items)))
+	key := p.key
+	key.free = true
+	q := p.queue
+	time.AfterFunc(p.cfg.LockedRetry, func() { q.putBack(key, items) })
+}
+
+// fault deals with items whose statement failed.
+func (p *process) fault(ctx context.Context, items []*item, err error) {
+	if len(items) == 0 || ctx.Err() != nil {
+		return
+	}
+	switch f := statement.FaultOf(err); {
+	case f == statement.Locked && !p.key.free:
+		p.key.free = true
+		p.groups = append(p.groups, items)
+	case f == statement.Locked && len(items) > 1 && !p.lockable():
+		p.split(items)
+	case f == statement.Locked && !p.lockable():
+		p.setAside(items)
+	case f == statement.Locked || f == statement.Passing:
+		p.repeat(ctx, items, err)
+	case !p.reloaded:
+		p.reloaded = true
+		p.forget(p.key.table)
+		p.groups = append(p.groups, items)
+	case f == statement.RowRefused && len(items) > 1 && p.blamed < maxBlamed:
+		p.split(items)
+	default:
+		p.blamed++
+		p.refuse(items, err)
+	}
+}
+
+func (p *process) repeat(ctx context.Context, items []*item, err error) {
+	wait := p.backoff.NextBackOff()
+	p.stats.repeated.Add(1)
+	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("wait", wait).
+		Msg("writing back failed and will be repeated")
+	pause(ctx, wait)
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == "57014" && len(items) > 1 {
+		p.split(items) // it takes too long: smaller statements may not
+		return
+	}
+	p.groups = append(p.groups, items)
+}
+
+func (p *process) split(items []*item) {
+	half := len(items) / 2
+	p.groups = append(p.groups, items[half:], items[:half])
+}
+
+func (p *process) refuse(items []*item, err error) {
+	answers := make([]outbox.Marked, len(items))
+	for i, it := range items {
+		answers[i] = answerTo(it, outbox.MarkedRefused)
+		answers[i].Err = err
+	}
+	p.answer(answers)
+}
+
+func answerTo(it *item, state outbox.MarkState) outbox.Marked {
+	return outbox.Marked{Row: it.mark.Row, Kind: it.mark.Kind, State: state}
+}
+
+// lockable says whether locked rows can be told from others.
+func (p *process) lockable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tables[p.key.table]
+	return t == nil || t.relation.Lockable
+}
+
+// round writes the items once, answers what can be answered, and returns the
+// rest. With an error, nothing of the rest is known to be written.
+func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
+	defer cancel()
+	conn, err := p.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
+	}
+	defer conn.Release()
+	t, err := p.target(ctx, conn.Conn(), p.key.table)
+	if err != nil {
+		discard(conn, err)
+		return items, err
+	}
+	r := round{process: p, conn: conn.Conn(), target: t}
+	left, err := r.run(ctx, items)
+	if err != nil {
+		discard(conn, err)
+		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
+	}
+	return left, nil
+}
+
+// discard closes a connection whose error may be its own: a server that became
+// a standby, a pooler that lost a prepared statement, a half-open socket.
+func discard(conn *pgxpool.Conn, err error) {
+	if statement.FaultOf(err) != statement.Passing {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Conn().Close(ctx) // it is given up anyway
+}
+
+// target is the table's statements, made when first needed.
+func (u *Updater) target(ctx context.Context, conn *pgx.Conn, table *outbox.Table) (*target, error) {
+	u.mu.Lock()
+	t := u.tables[table]
+	u.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	relation, err := statement.Load(ctx, conn, table)
+	if err != nil {
+		return nil, err
+	}
+	marking, err := relation.Marking()
+	if err != nil {
+		return nil, err
+	}
+	t = &target{relation: relation, marking: marking}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.tables[table] = t
+	return t, nil
+}
+
+func (u *Updater) forget(table *outbox.Table) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.tables, table)
+}
