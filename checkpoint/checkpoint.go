@@ -55,8 +55,17 @@ type Connected struct {
 	// Insert is the WAL insert position read after leading and, with
 	// Streaming, before START_REPLICATION: rows up to it are checked first.
 	Insert outbox.LSN
+	// Uncovered are tables whose rows do not, or not rightly, come through the
+	// log on this connection: they are parked and swept.
+	Uncovered []Uncovered
 	// Snapshot taken after this connection's start.
 	Snapshot outbox.Snapshot
+}
+
+// Uncovered is a table that the publication does not cover, and why.
+type Uncovered struct {
+	Table  *outbox.Table
+	Reason string
 }
 
 // Ready is what is to be done now. Requests (Check, Sweep, Watch, Rewatch,

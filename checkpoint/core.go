@@ -65,6 +65,7 @@ type Core struct {
 	remark   []remark
 	remarks  map[string]int  // refused marks per table
 	broken   map[string]bool // tables that the log cannot be read for
+	lacking  map[string]bool // tables that the publication does not cover
 	down     map[string]error
 	retained uint64
 	stalls   []*stall
@@ -90,6 +91,7 @@ func New(cfg Config) *Core {
 		keys:     map[string]int{},
 		remarks:  map[string]int{},
 		broken:   map[string]bool{},
+		lacking:  map[string]bool{},
 		down:     map[string]error{},
 		mode:     ModeStandby,
 	}
@@ -121,6 +123,7 @@ func (c *Core) Connect(conn Connected) {
 	for _, r := range conn.Failed {
 		c.block(r)
 	}
+	c.parkUncovered(conn.Uncovered)
 	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
 	switch {
 	case c.stateless:
@@ -128,6 +131,20 @@ func (c *Core) Connect(conn Connected) {
 		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
 	case !c.off.checkAtStart:
 		c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}
+	}
+}
+
+// parkUncovered leaves tables to the sweeper for as long as the log does not
+// carry their rows.
+func (c *Core) parkUncovered(tables []Uncovered) {
+	clear(c.lacking)
+	clear(c.broken) // every connection describes its tables anew
+	if c.stateless {
+		return
+	}
+	for _, u := range tables {
+		c.lacking[u.Table.String()] = true
+		c.park(outbox.TableScope(u.Table), outbox.CausePublication, u.Reason, time.Time{})
 	}
 }
 

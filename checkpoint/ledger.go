@@ -78,8 +78,12 @@ func (l *ledger) settle() {
 	}
 }
 
-// keepalive confirms walEnd when nothing received is unsettled.
+// keepalive confirms walEnd when nothing received is unsettled. In the middle
+// of a transaction it says nothing: rows of it are still to come.
 func (l *ledger) keepalive(walEnd outbox.LSN) {
+	if l.inTx {
+		return
+	}
 	l.received = max(l.received, walEnd)
 	if l.len() == 0 {
 		l.confirmed = max(l.confirmed, walEnd)
