@@ -172,6 +172,25 @@ func (c *Core) Swept(page outbox.Page) {
 			p.nextSweep = c.now.Add(sweepPause)
 		}
 	}
+	if small {
+		c.absorbSwept(s)
+	}
+}
+
+// absorbSwept removes the parks of keys that the sweep found in order while a
+// wider park covers them. Without it a table parked for its many keys would wait
+// for keys that are not handed back before the table is.
+func (c *Core) absorbSwept(s *sweep) {
+	busy := map[outbox.Scope]bool{}
+	for h := c.head; h != 0; h = c.entries[h].next {
+		busy[outbox.KeyScope(c.entries[h].row)] = true
+	}
+	for _, p := range c.order {
+		swept := slices.ContainsFunc(s.parks, func(o *park) bool { return o == p || c.widerThan(o.Scope, p.Scope) })
+		if swept && p.Scope.Kind >= outbox.ScopeKey && p.stamp <= s.clock && !busy[p.Scope] && !c.blocksSweep(p) {
+			c.absorb(p)
+		}
+	}
 }
 
 // publishSwept publishes a row that the sweeper read.
