@@ -158,7 +158,10 @@ func census(t *testing.T, from uint64, n int) {
 				if bad, _ := simulate(s, switches{}, -1, nil); bad != nil {
 					mu.Lock()
 					kind := bad.invariant
-					if kind == "panic" || kind == "contract" || kind == "I11" {
+					if kind == "I11" {
+						kind += bad.text[max(0, len(bad.text)-40):]
+					}
+					if kind == "panic" || kind == "contract" {
 						kind += " " + bad.text[:min(60, len(bad.text))]
 					}
 					counts[kind] = append(counts[kind], s)
