@@ -1,0 +1,177 @@
+package replication
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Error says what went wrong with the replication connection, the slot or the
+// publication, and what mends it.
+type Error struct {
+	// Permanent says that waiting does not help: somebody has to act. Even
+	// then the same call may be repeated, at a slow pace.
+	Permanent bool
+	What      string // what was being done, to what
+	Mend      string // what to do; empty where only time helps
+	Err       error  // a sentinel of this package, the server's *pgconn.PgError, or the network's
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %v", e.What, e.Err)
+	if e.Mend != "" {
+		text += " (" + e.Mend + ")"
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// What an Error may be about; test with errors.Is.
+var (
+	// ErrClosed: the connection is gone, and leadership with it.
+	ErrClosed = errors.New("the replication connection is closed")
+	// ErrShutdown: the server is shutting down or the session was terminated
+	// (57P01 to 57P03; losing the slot looks the same). The connection is closed.
+	ErrShutdown = errors.New("the server ends the session")
+	// ErrSilent: nothing came from the server though an answer was asked for.
+	ErrSilent = errors.New("the server does not answer")
+	// ErrLockLost: the session no longer holds the leadership lock, as behind a
+	// transaction pooler.
+	ErrLockLost = errors.New("the leadership lock is not held by this session")
+	// ErrSlotActive: another connection streams from the slot (55006).
+	ErrSlotActive = errors.New("the slot is in use")
+	// ErrSlotGone: the slot does not exist (42704 at the start).
+	ErrSlotGone = errors.New("the slot does not exist")
+	// ErrSlotUnusable: the slot exists but cannot be read (55000 at the start).
+	// Inspect says why.
+	ErrSlotUnusable = errors.New("the slot cannot be used")
+	// ErrPublicationGone: the publication did not exist when a change was made
+	// (42704 while streaming). On versions 14 to 17 every later start ends in
+	// the same way until the slot is re-created.
+	ErrPublicationGone = errors.New("the publication did not exist at this point of the log")
+	// ErrUnreadable: the server cannot read its log any further (files missing,
+	// corrupted data, an error of the output plugin).
+	ErrUnreadable = errors.New("the log cannot be read")
+	// ErrProtocol: the other side does not speak the protocol.
+	ErrProtocol = errors.New("protocol violation")
+	// ErrFrameTooLarge: a message exceeds Config.MaxFrame.
+	ErrFrameTooLarge = errors.New("a message is larger than allowed")
+)
+
+// classified joins a sentinel with the server's error, so that both can be
+// asked for, and prints only the latter where there is one.
+type classified struct{ class, cause error }
+
+func (c *classified) Error() string   { return c.class.Error() + ": " + c.cause.Error() }
+func (c *classified) Unwrap() []error { return []error{c.class, c.cause} }
+
+func as(class, cause error) error {
+	if cause == nil {
+		return class
+	}
+	return &classified{class, cause}
+}
+
+// connectError judges a failed attempt to connect.
+func connectError(what, user string, err error) *Error {
+	e := &Error{What: what, Err: err}
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		e.Permanent, e.Mend = refusal(server, user)
+		if shuttingDown(server.Code) {
+			e.Err = as(ErrShutdown, err)
+		}
+		return e
+	}
+	e.Permanent, e.Mend = unreachable(err)
+	return e
+}
+
+// refusal says what a server's refusal of a connection means. Codes:
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) {
+	switch server.Code {
+	case "28P01":
+		return true, "correct the password of role " + user
+	case "28000":
+		return true, "allow the connection in pg_hba.conf, and the login of role " + user
+	case "3D000":
+		return true, "correct the database's name, or create it"
+	case "42501":
+		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", quoteName(user))
+	case "08P01", "0A000":
+		return true, "a connection pooler that knows no replication connections stands in between: connect to PostgreSQL itself, or through PgBouncer 1.23 or later"
+	case "53300":
+		return false, "raise max_wal_senders or max_connections, or end idle replication connections"
+	}
+	return false, ""
+}
+
+func unreachable(err error) (permanent bool, mend string) {
+	var verify *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	switch {
+	case errors.As(err, &verify), errors.As(err, &unknown), errors.As(err, &host):
+		return true, "correct sslrootcert or the server's certificate"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return true, "switch ssl on at the server, or set sslmode=disable"
+	}
+	return false, ""
+}
+
+func shuttingDown(code string) bool {
+	return code == "57P01" || code == "57P02" || code == "57P03" || code == "57P05"
+}
+
+// startError judges the refusal of START_REPLICATION.
+func startError(slot string, server *pgconn.PgError) *Error {
+	e := &Error{What: "start streaming from slot " + slot, Err: server}
+	switch {
+	case shuttingDown(server.Code):
+		e.Err = as(ErrShutdown, server)
+	case server.Code == "55006":
+		e.Err = as(ErrSlotActive, server)
+		e.Mend = "end the other consumer of the slot, or give this stream a slot of its own"
+	case server.Code == "42704":
+		e.Err = as(ErrSlotGone, server)
+	case server.Code == "55000":
+		e.Err = as(ErrSlotUnusable, server)
+	case server.Code == "42501":
+		e.Permanent, e.Mend = true, "ALTER ROLE … REPLICATION for the streaming role"
+	}
+	return e
+}
+
+// streamError judges an error in the middle of the stream.
+func streamError(slot string, server *pgconn.PgError) *Error {
+	e := &Error{What: "stream from slot " + slot, Err: server}
+	switch {
+	case shuttingDown(server.Code):
+		e.Err = as(ErrShutdown, server)
+	case server.Code == "42704":
+		e.Err = as(ErrPublicationGone, server)
+		e.Mend = "re-create the publication, then the slot"
+	case unreadable(server.Code):
+		e.Err = as(ErrUnreadable, server)
+	}
+	return e
+}
+
+// unreadable says whether a decoding error would come again on every retry:
+// not what resources, operators and connections cause.
+func unreadable(code string) bool {
+	if len(code) != 5 {
+		return false
+	}
+	switch code[:2] {
+	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "F0", "P0", "XX":
+		return true
+	}
+	return code == "58P01" || code == "58P02"
+}

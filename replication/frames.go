@@ -1,0 +1,88 @@
+package replication
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+)
+
+// frames cuts the bytes of a connection into the server's messages: a type, a
+// length, a body. It reads as much at a time as there is and hands out bodies
+// without copying them. A read that times out loses nothing.
+// https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-MESSAGE-CONCEPTS
+type frames struct {
+	conn net.Conn
+	buf  []byte
+	r, w int // 0 ≤ r ≤ w ≤ len(buf); buf[r:w] is received and not handed out
+	base int // the usual len(buf), bytes
+	max  int // the longest body accepted, bytes
+}
+
+const frameHeader = 5 // type byte and length, which counts itself
+
+func newFrames(conn net.Conn, base, max int) *frames {
+	return &frames{conn: conn, buf: make([]byte, base), base: base, max: max}
+}
+
+// next returns the next complete message that is here already; its body is
+// valid until fill.
+func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
+	if f.w-f.r < frameHeader {
+		return 0, nil, false, nil
+	}
+	length := int64(binary.BigEndian.Uint32(f.buf[f.r+1:]))
+	if length < 4 {
+		return 0, nil, false, fmt.Errorf("%w: a message says it is %d bytes long", ErrProtocol, length)
+	}
+	if length-4 > int64(f.max) {
+		return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
+	}
+	end := f.r + 1 + int(length)
+	if end > f.w {
+		return 0, nil, false, nil
+	}
+	kind, body = f.buf[f.r], f.buf[f.r+frameHeader:end:end]
+	f.r = end
+	return kind, body, true, nil
+}
+
+// complete says whether next would return a message (or an error).
+func (f *frames) complete() bool {
+	if f.w-f.r < frameHeader {
+		return false
+	}
+	length := int64(binary.BigEndian.Uint32(f.buf[f.r+1:]))
+	return length < 4 || length-4 > int64(f.max) || int64(f.w-f.r) > length
+}
+
+// fill reads once. Bodies handed out before are void.
+func (f *frames) fill() error {
+	f.makeRoom()
+	n, err := f.conn.Read(f.buf[f.w:])
+	f.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// makeRoom moves what is left to the front when little space is behind it. A
+// message longer than the buffer doubles it only as its bytes arrive, so a
+// length that was made up costs nothing.
+func (f *frames) makeRoom() {
+	left := f.w - f.r
+	switch {
+	case left == 0 && len(f.buf) > 4*f.base:
+		f.buf, f.r, f.w = make([]byte, f.base), 0, 0
+	case left == 0:
+		f.r, f.w = 0, 0
+	case left == len(f.buf):
+		grown := make([]byte, min(2*len(f.buf), f.max+frameHeader+f.base))
+		f.w = copy(grown, f.buf[f.r:f.w])
+		f.buf, f.r = grown, 0
+	case len(f.buf)-f.w < len(f.buf)/4 && f.r > 0:
+		f.w, f.r = copy(f.buf, f.buf[f.r:f.w]), 0
+	case f.w == len(f.buf):
+		f.w, f.r = copy(f.buf, f.buf[f.r:f.w]), 0
+	}
+}

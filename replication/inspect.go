@@ -1,0 +1,324 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// State is what the server says about itself, the slot and the publication, in
+// this order; Insert is read after Snapshot was taken.
+type State struct {
+	SystemID string // of the cluster, from initdb
+	Timeline uint32 // raised by every promotion
+	// Ended is where earlier timelines ended, by their number.
+	Ended map[uint32]outbox.LSN
+
+	Version    int // server_version_num, for example 150018
+	WALLevel   string
+	InRecovery bool // a standby
+	Database   string
+	User       string
+	Snapshot   outbox.Snapshot
+	Insert     outbox.LSN // WAL insert position
+	Schema     bool       // schema outbox_cdc is there
+
+	Slot        Slot
+	Publication Publication
+	Tables      []TableState // in the order of Config.Tables
+}
+
+// Slot is a row of pg_replication_slots.
+// https://www.postgresql.org/docs/current/view-pg-replication-slots.html
+type Slot struct {
+	Exists    bool
+	Plugin    string
+	Type      string // logical or physical
+	Database  string
+	Temporary bool
+	TwoPhase  bool
+	Failover  bool // 17 and later
+	Synced    bool // 17 and later: carried along from a primary
+	Active    bool
+	ActivePID string
+	WALStatus string // reserved, extended, unreserved, lost
+	// Invalidation is why the slot was invalidated (17 and later), or
+	// "conflict" (16), or empty.
+	Invalidation string
+	Confirmed    outbox.LSN // confirmed_flush_lsn
+	Restart      outbox.LSN // restart_lsn; 0 when lost
+}
+
+// Lost says that the server has invalidated the slot: it can only be dropped.
+func (s *Slot) Lost() bool { return s.Exists && (s.WALStatus == "lost" || s.Invalidation != "") }
+
+// Publication is a row of pg_publication.
+type Publication struct {
+	Exists                           bool
+	AllTables                        bool
+	Insert, Update, Delete, Truncate bool
+	ViaRoot                          bool
+	Ours                             bool // made by init, as its comment says
+	// Mark changes when the publication is re-created, altered, renamed or
+	// loses or gains a table. Compare with Damage.
+	Mark string
+}
+
+// TableState is one configured table, and how the publication covers it.
+type TableState struct {
+	Table       *outbox.Table
+	Exists      bool
+	Kind        string // pg_class.relkind
+	Unlogged    bool
+	PartitionOf string // the topmost parent, or empty
+	Published   bool   // by its own name
+	Leaves      int    // of its partitions, how many are published by their own names
+	Columns     []string
+	RowFilter   string
+}
+
+// madeByUs is the comment by which init knows its own publication again.
+const madeByUs = "made by outbox-cdc init"
+
+// Inspect looks at server, slot and publication. It changes nothing.
+func (c *Conn) Inspect(ctx context.Context) (State, error) {
+	if c.pg == nil {
+		return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
+	}
+	s, err := Inspect(ctx, c.pg, c.cfg)
+	if err == nil {
+		return s, nil
+	}
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &server) && shuttingDown(server.Code):
+		c.drop()
+		err = as(ErrShutdown, err)
+	case c.pg.IsClosed():
+		c.drop()
+		err = as(ErrClosed, err)
+	}
+	return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: err}
+}
+
+// Inspect looks at server, slot and publication over any connection; only a
+// replication connection (replication=database) tells SystemID, Timeline and
+// Ended.
+func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) {
+	in := inspection{ctx: ctx, pg: pg}
+	in.server()
+	if in.walsender() {
+		in.identify()
+	}
+	in.slot(cfg.Slot)
+	in.publication(cfg.Publication)
+	for _, t := range cfg.Tables {
+		in.table(t, cfg.Publication)
+	}
+	return in.state, in.err
+}
+
+// inspection fills a State question by question; after an error it asks no more.
+type inspection struct {
+	ctx   context.Context
+	pg    *pgconn.PgConn
+	state State
+	err   error
+}
+
+// rows runs a statement of package sql; less than the wanted columns is an error.
+func (in *inspection) rows(columns int, statement string, args ...any) [][]string {
+	if in.err != nil {
+		return nil
+	}
+	text, err := sql.Bind(statement, args...)
+	if err == nil {
+		var rows [][]string
+		if rows, err = run(in.ctx, in.pg, text); err == nil && (len(rows) == 0 || len(rows[0]) >= columns) {
+			return rows
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: fewer columns than asked for", ErrProtocol)
+	}
+	in.err = err
+	return nil
+}
+
+func (in *inspection) lsn(text string) outbox.LSN {
+	if text == "" || in.err != nil {
+		return 0
+	}
+	l, err := outbox.ParseLSN(text)
+	if err != nil {
+		in.err = err
+	}
+	return l
+}
+
+func (in *inspection) number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil && in.err == nil {
+		in.err = fmt.Errorf("%q is not a number", text)
+	}
+	return n
+}
+
+func (in *inspection) server() {
+	rows := in.rows(8, sql.InspectServer)
+	if in.err != nil {
+		return
+	}
+	if len(rows) != 1 {
+		in.err = fmt.Errorf("%w: %d rows about the server", ErrProtocol, len(rows))
+		return
+	}
+	r, s := rows[0], &in.state
+	s.Version, s.WALLevel, s.InRecovery = in.number(r[0]), r[1], r[2] == "true"
+	s.Database, s.Insert, s.User, s.Schema = r[4], in.lsn(r[5]), r[6], r[7] == "true"
+	if in.err == nil {
+		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
+	}
+}
+
+// walsender says whether the connection knows replication commands.
+func (in *inspection) walsender() bool {
+	rows := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
+	return len(rows) == 1 && rows[0][0] == "walsender"
+}
+
+// identify runs IDENTIFY_SYSTEM and reads the timeline's history.
+// https://www.postgresql.org/docs/current/protocol-replication.html
+func (in *inspection) identify() {
+	rows := in.rows(4, "IDENTIFY_SYSTEM")
+	if in.err != nil {
+		return
+	}
+	if len(rows) != 1 {
+		in.err = fmt.Errorf("%w: %d rows from IDENTIFY_SYSTEM", ErrProtocol, len(rows))
+		return
+	}
+	in.state.SystemID = rows[0][0]
+	in.state.Timeline = uint32(in.number(rows[0][1])) // #nosec G115 -- a TimeLineID
+	if in.state.Timeline > 1 {
+		in.history()
+	}
+}
+
+func (in *inspection) history() {
+	rows := in.rows(2, fmt.Sprintf("TIMELINE_HISTORY %d", in.state.Timeline))
+	if in.err != nil || len(rows) != 1 {
+		return
+	}
+	in.state.Ended, in.err = parseHistory(rows[0][1])
+}
+
+// parseHistory reads a timeline history file: lines of number, end, reason.
+func parseHistory(text string) (map[uint32]outbox.LSN, error) {
+	ended := map[uint32]outbox.LSN{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[0], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
+		}
+		if ended[uint32(n)], err = outbox.ParseLSN(fields[1]); err != nil {
+			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
+		}
+	}
+	return ended, nil
+}
+
+func (in *inspection) slot(name string) {
+	values := map[string]string{}
+	for _, r := range in.rows(2, sql.InspectSlot, name) {
+		values[r[0]] = r[1]
+	}
+	if len(values) == 0 {
+		return
+	}
+	in.state.Slot = Slot{
+		Exists: true, Plugin: values["plugin"], Type: values["slot_type"], Database: values["database"],
+		Temporary: values["temporary"] == "true", TwoPhase: values["two_phase"] == "true",
+		Failover: values["failover"] == "true", Synced: values["synced"] == "true",
+		Active: values["active"] == "true", ActivePID: values["active_pid"],
+		WALStatus: values["wal_status"], Invalidation: invalidation(values),
+		Confirmed: in.lsn(values["confirmed_flush_lsn"]), Restart: in.lsn(values["restart_lsn"]),
+	}
+}
+
+// invalidation reads what versions 17 (invalidation_reason) and 16
+// (conflicting) tell; before, wal_status alone tells.
+func invalidation(values map[string]string) string {
+	if reason := values["invalidation_reason"]; reason != "" {
+		return reason
+	}
+	if values["conflicting"] == "true" && values["wal_status"] != "lost" {
+		return "conflict"
+	}
+	return ""
+}
+
+func (in *inspection) publication(name string) {
+	rows := in.rows(10, sql.InspectPublication, name)
+	if len(rows) == 0 {
+		return
+	}
+	r := rows[0]
+	in.state.Publication = Publication{
+		Exists: true, AllTables: r[2] == "true", Insert: r[3] == "true", Update: r[4] == "true",
+		Delete: r[5] == "true", Truncate: r[6] == "true", ViaRoot: r[7] == "true",
+		Ours: strings.Contains(r[8], madeByUs), Mark: publicationMark(r[0], r[1], r[9]),
+	}
+}
+
+func (in *inspection) table(t *outbox.Table, publication string) {
+	state := TableState{Table: t}
+	if rows := in.rows(9, sql.InspectTable, t.Schema, t.Name, publication); len(rows) > 0 {
+		r := rows[0]
+		state.Exists, state.Kind, state.Unlogged = true, r[1], r[2] == "u"
+		state.PartitionOf, state.Published, state.Leaves = r[4], r[5] == "true", in.number(r[6])
+		if r[7] != "" {
+			state.Columns = strings.Split(r[7], "\n")
+		}
+		state.RowFilter = r[8]
+	}
+	in.state.Tables = append(in.state.Tables, state)
+}
+
+// mapped lists the columns that a table's mapping reads, sorted.
+func mapped(m *outbox.Mapping) []string {
+	names := map[string]bool{}
+	note := func(columns ...string) {
+		for _, c := range columns {
+			names[c] = true
+		}
+	}
+	note(m.ID...)
+	note(m.Topic.Columns...)
+	note(m.EventID.Columns...)
+	note(m.Order...)
+	note(m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	if m.Key != nil {
+		note(m.Key.Column)
+	}
+	for _, h := range m.Headers {
+		note(h.Column)
+	}
+	s := &m.Status
+	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version)
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}

@@ -1,0 +1,297 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Identity is what a stream remembers, in outbox_cdc.leader, of the slot that
+// it went on from. The zero value: nothing was ever streamed.
+type Identity struct {
+	Slot     string
+	SystemID string
+	Timeline uint32
+	// SlotPoint is the slot's confirmed position when the stream took it on.
+	SlotPoint outbox.LSN
+	// Stopped is the position confirmed last by a clean stop, or 0 while
+	// streaming. Nobody else moves the slot on.
+	Stopped outbox.LSN
+	// Publication is the publication's Mark.
+	Publication string
+}
+
+// Action is what has to be made.
+type Action uint8
+
+// The actions.
+const (
+	Keep   Action = iota // nothing to make
+	Make                 // it does not exist
+	Remake               // drop it and make it again
+)
+
+// Verdict is what a State means for a stream.
+type Verdict struct {
+	// Sound: START_REPLICATION goes on where the stream left off and misses
+	// nothing. Otherwise the stream is parked for Cause and Reason, swept, and
+	// Publication and Slot (in this order) are made.
+	Sound  bool
+	Cause  outbox.Cause
+	Reason string
+
+	Publication, Slot Action
+	// Add are the tables that the publication lacks and that can be added; the
+	// stream can go on without them, their rows left to the sweeper.
+	Add []*outbox.Table
+	// Tables are those whose rows do not, or not rightly, come through the
+	// publication, with the reason: to be parked for CausePublication.
+	Tables []TableVerdict
+	// Err is what only a person can mend; meanwhile the stream is swept.
+	Err *Error
+	// Warnings are worth telling: needless load, rows filtered away.
+	Warnings []string
+}
+
+// TableVerdict is why a table's rows do not come through the stream.
+type TableVerdict struct {
+	Table  *outbox.Table
+	Reason string
+	Mend   string
+}
+
+// Judge says what a State means, given what the stream remembers. It is pure.
+func Judge(s *State, cfg *Config, known Identity) Verdict {
+	v := Verdict{}
+	v.judgeServer(s)
+	v.judgeSlot(s, cfg, known)
+	v.judgePublication(s, cfg, known)
+	for i := range s.Tables {
+		v.judgeTable(s, &s.Tables[i], cfg)
+	}
+	v.Sound = v.Cause == ""
+	return v
+}
+
+// Identify is the Identity to remember once the slot is sound.
+func Identify(s *State, cfg *Config) Identity {
+	return Identity{
+		Slot: cfg.Slot, SystemID: s.SystemID, Timeline: s.Timeline,
+		SlotPoint: s.Slot.Confirmed, Publication: s.Publication.Mark,
+	}
+}
+
+// unsound keeps the first reason: the later ones follow from it.
+func (v *Verdict) unsound(cause outbox.Cause, reason string, args ...any) {
+	if v.Cause == "" {
+		v.Cause, v.Reason = cause, fmt.Sprintf(reason, args...)
+	}
+}
+
+func (v *Verdict) needsPerson(what, mend string, err error) {
+	if v.Err == nil {
+		v.Err = &Error{Permanent: true, What: what, Mend: mend, Err: err}
+	}
+}
+
+func (v *Verdict) judgeServer(s *State) {
+	if s.InRecovery {
+		v.unsound(outbox.CauseSlot, "the server is a standby")
+		v.needsPerson("stream from the server", "point the dsn to the primary, for example with target_session_attrs=read-write",
+			errors.New("the server is in recovery"))
+		v.Err.Permanent = false // a promotion may be under way
+		return
+	}
+	if s.WALLevel != "logical" {
+		v.unsound(outbox.CauseSlot, "wal_level is %s", s.WALLevel)
+		v.needsPerson("stream from the server", "ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
+			fmt.Errorf("wal_level is %s, not logical", s.WALLevel))
+	}
+}
+
+func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {
+	slot := &s.Slot
+	if !slot.Exists {
+		v.Slot = Make
+		v.unsound(outbox.CauseSlot, "slot %s does not exist", cfg.Slot)
+		return
+	}
+	if foreign := foreignSlot(s); foreign != "" {
+		v.unsound(outbox.CauseSlot, "slot %s is not ours: %s", cfg.Slot, foreign)
+		v.needsPerson("use slot "+cfg.Slot,
+			fmt.Sprintf("give the stream another slot name, or, if nobody needs that slot: SELECT pg_drop_replication_slot('%s')", cfg.Slot),
+			fmt.Errorf("the slot is not ours: %s", foreign))
+		return
+	}
+	if reason := unusable(s, known); reason != "" {
+		v.Slot = Remake
+		v.unsound(outbox.CauseSlot, "slot %s %s", cfg.Slot, reason)
+		return
+	}
+	if reason := unknownSlot(s, cfg, known); reason != "" {
+		v.unsound(outbox.CauseSlot, "slot %s %s", cfg.Slot, reason)
+	}
+}
+
+// foreignSlot says why a slot of our name cannot be one that init made.
+func foreignSlot(s *State) string {
+	slot := &s.Slot
+	switch {
+	case slot.Type != "logical":
+		return "it is a " + slot.Type + " slot"
+	case slot.Plugin != "pgoutput":
+		return "its output plugin is " + slot.Plugin + ", not pgoutput"
+	case slot.Database != s.Database:
+		return "it belongs to database " + slot.Database
+	case slot.Temporary && !slot.Synced:
+		return "it is temporary"
+	case slot.TwoPhase:
+		return "two_phase is on, which delivers prepared transactions before they are committed"
+	}
+	return ""
+}
+
+// unusable says why reading on from our slot is impossible or would skip rows.
+func unusable(s *State, known Identity) string {
+	slot := &s.Slot
+	switch {
+	case slot.Lost():
+		reason := slot.Invalidation
+		if reason == "" {
+			reason = "its WAL exceeded max_slot_wal_keep_size"
+		}
+		return "is lost: " + reason
+	case slot.Confirmed == 0:
+		return "was never completed"
+	case slot.Confirmed > s.Insert:
+		return fmt.Sprintf("stands at %v, beyond the end of the log at %v: it is older than the data around it", slot.Confirmed, s.Insert)
+	case known.SystemID != "" && s.SystemID != "" && known.SystemID != s.SystemID:
+		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, known.SystemID)
+	}
+	return foreignTimeline(s, known)
+}
+
+// foreignTimeline finds a slot whose confirmed position was reached on a part
+// of another timeline that this server never had: what stands there now would
+// be skipped. A slot that a failover carried along in good order stands at or
+// before the switch.
+func foreignTimeline(s *State, known Identity) string {
+	if known.Timeline == 0 || s.Timeline == 0 || known.Timeline == s.Timeline {
+		return ""
+	}
+	end, ancestor := s.Ended[known.Timeline]
+	switch {
+	case !ancestor:
+		return fmt.Sprintf("is on timeline %d, which does not descend from timeline %d", s.Timeline, known.Timeline)
+	case s.Slot.Confirmed > end:
+		return fmt.Sprintf("stands at %v, but timeline %d, on which it got there, was left at %v", s.Slot.Confirmed, known.Timeline, end)
+	}
+	return ""
+}
+
+// unknownSlot finds a slot that can be read, but of which the stream does not
+// know that nothing came before it.
+func unknownSlot(s *State, cfg *Config, known Identity) string {
+	switch {
+	case known.SystemID == "" || known.Slot != cfg.Slot:
+		return "is new to this stream: rows from before it are swept first"
+	case known.Stopped != 0 && s.Slot.Confirmed > known.Stopped:
+		return fmt.Sprintf("was moved on from %v to %v, or re-created, by somebody else", known.Stopped, s.Slot.Confirmed)
+	}
+	return ""
+}
+
+func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
+	p := &s.Publication
+	if !p.Exists {
+		v.Publication = Make
+		// Its slot would end in an error for ever on versions before 18.
+		if v.Slot == Keep && s.Slot.Exists {
+			v.Slot = Remake
+		}
+		v.unsound(outbox.CausePublication, "publication %s does not exist", cfg.Publication)
+		return
+	}
+	if !p.Insert {
+		v.unsound(outbox.CausePublication, "publication %s does not publish inserts", cfg.Publication)
+		v.needsPerson("use publication "+cfg.Publication, alterPublication(cfg, "SET (publish = 'insert')"),
+			errors.New("it does not publish inserts"))
+	}
+	if p.Update || p.Delete || p.Truncate {
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s publishes more than inserts, which doubles the work: %s",
+			cfg.Publication, alterPublication(cfg, "SET (publish = 'insert')")))
+	}
+	if known.Publication != "" && known.SystemID == s.SystemID {
+		if damage := Damage(known.Publication, p.Mark); damage != "" {
+			v.unsound(outbox.CausePublication, "publication %s %s while nobody watched", cfg.Publication, damage)
+			// A gap in which it did not exist ends the stream for ever on
+			// versions before 18.
+			if v.Slot == Keep {
+				v.Slot = Remake
+			}
+		}
+	}
+}
+
+func alterPublication(cfg *Config, what string) string {
+	return "ALTER PUBLICATION " + quoteName(cfg.Publication) + " " + what + ";"
+}
+
+func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
+	if t.Exists && t.Kind == "r" && !t.Unlogged && t.PartitionOf == "" && !t.Published && s.Publication.Exists ||
+		t.Exists && t.Kind == "p" && t.PartitionOf == "" && !t.Published && t.Leaves == 0 && s.Publication.Exists {
+		v.Add = append(v.Add, t.Table)
+	}
+	if reason, mend := uncovered(s, t, cfg); reason != "" {
+		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Mend: mend})
+	}
+	if t.RowFilter != "" {
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s; the sweeper publishes the others",
+			cfg.Publication, t.Table, t.RowFilter))
+	}
+}
+
+// uncovered says why a table's rows do not come through the publication under
+// its own name with all mapped columns.
+func uncovered(s *State, t *TableState, cfg *Config) (reason, mend string) {
+	name := t.Table.String()
+	switch {
+	case !t.Exists:
+		return "table " + name + " does not exist", "correct its name, or create it"
+	case t.Kind != "r" && t.Kind != "p":
+		return name + " is not a table", "name a table"
+	case t.Unlogged:
+		return "table " + name + " is unlogged: nothing of it is in the log", "ALTER TABLE " + quoteTable(t.Table) + " SET LOGGED;"
+	case !s.Publication.Exists:
+		return "publication " + cfg.Publication + " does not exist", "run outbox-cdc init"
+	case t.PartitionOf != "" && s.Publication.ViaRoot && !t.Published:
+		return "table " + name + " is a partition and published as " + t.PartitionOf, "configure " + t.PartitionOf + " instead"
+	case t.Kind == "p" && t.Leaves > 0 && !s.Publication.ViaRoot:
+		return "partitions of " + name + " are published by their own names", alterPublication(cfg, "SET (publish_via_partition_root = true)")
+	case !t.Published:
+		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+quoteTable(t.Table))
+	}
+	if lacking := lackingColumns(t); len(lacking) > 0 {
+		return fmt.Sprintf("publication %s lacks columns %s of table %s", cfg.Publication, strings.Join(lacking, ", "), name),
+			alterPublication(cfg, "SET TABLE …") + " without a column list"
+	}
+	return "", ""
+}
+
+// lackingColumns finds mapped columns that a column list leaves out. Before
+// version 15 there are none.
+func lackingColumns(t *TableState) []string {
+	if len(t.Columns) == 0 {
+		return nil
+	}
+	var lacking []string
+	for _, column := range mapped(&t.Table.Mapping) {
+		if !slices.Contains(t.Columns, column) {
+			lacking = append(lacking, column)
+		}
+	}
+	return lacking
+}

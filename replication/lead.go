@@ -1,0 +1,373 @@
+package replication
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Config describes a stream's replication connection.
+type Config struct {
+	// DSN is a connection string of libpq's kind. Parameters for pgx and its
+	// pool are ignored. Required.
+	DSN string
+	// Name is shown as application_name, for example "outbox-cdc/orders@host".
+	Name string
+	// Slot and Publication are the stream's. Required.
+	Slot, Publication string
+	// Tables are the stream's outbox tables.
+	Tables []*outbox.Table
+	// Failover makes the slot one that standbys carry along (version 17 and
+	// later; ignored before).
+	Failover bool
+	// Binary asks for column values in binary format where the server has one.
+	Binary bool
+
+	// SenderTimeout is how long the server waits for a sign of life before it
+	// ends the session, and leadership with it: how long a stopped or cut off
+	// leader delays its successor. Default 10 s. The owner of a Conn must call
+	// SendStatus (streaming) or Beat (otherwise) every quarter of it.
+	SenderTimeout time.Duration
+	// ConnectTimeout bounds one attempt to connect. Default 10 s.
+	ConnectTimeout time.Duration
+	// StandbyPoll is how often a standby asks for the lock, ± 25 %. Default 400 ms.
+	StandbyPoll time.Duration
+	// MaxFrame is the longest message accepted, in bytes; a row cannot be
+	// longer than that. Default 256 MiB.
+	MaxFrame int
+	// ReadBuffer is the usual size of the receive buffer, in bytes. Default 1 MiB.
+	ReadBuffer int
+
+	// Standby is told who leads when this process has to wait, and again
+	// whenever that changes. It is called by the goroutine of Lead. Optional.
+	Standby func(Holder)
+	// Dial makes the connections; default: TCP with keepalive. For tests.
+	Dial pgconn.DialFunc
+}
+
+// Holder is who holds a stream's leadership. Fields that the role may not see
+// are empty.
+type Holder struct {
+	PID     string // of its server process
+	Name    string // application_name
+	Address string
+	Since   string // start of its session
+}
+
+func (h Holder) String() string {
+	if h.PID == "" {
+		return "nobody any more"
+	}
+	return strings.TrimRight(fmt.Sprintf("process %s %s %s", h.PID, h.Name, h.Address), " ")
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.SenderTimeout, 10*time.Second)
+	setDefault(&c.ConnectTimeout, 10*time.Second)
+	setDefault(&c.StandbyPoll, 400*time.Millisecond)
+	setDefault(&c.MaxFrame, 256<<20)
+	setDefault(&c.ReadBuffer, 1<<20)
+	setDefault(&c.Name, "outbox-cdc/"+c.Slot)
+	if c.Dial == nil {
+		c.Dial = defaultDial
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Conn is a stream's replication connection while this process leads.
+//
+// It is in one of three states: commands (pg is set), streaming (frames is
+// set), closed (neither).
+type Conn struct {
+	cfg    Config
+	pg     *pgconn.PgConn
+	socket *gatherConn // below TLS, if any
+
+	hijacked *pgconn.HijackedConn
+	frames   *frames
+	status   []byte // scratch of SendStatus
+
+	// confirmed is the highest position sent since Start; it never goes back.
+	confirmed outbox.LSN
+	// waited is how long reads have waited since the last byte came.
+	waited   time.Duration
+	deadline time.Time // as set on the socket
+	woken    wakeup
+}
+
+// Lead connects and waits until this process holds the stream's leadership
+// lock: a session advisory lock on the replication connection itself, so that
+// lock and slot leave together. While another process holds it, Lead keeps
+// asking (STANDBY). It returns an *Error when the connection cannot be made or
+// is lost; call again.
+//
+// The lock is pg_advisory_lock(LockKey(slot)) in the stream's database.
+func Lead(ctx context.Context, cfg Config) (*Conn, error) {
+	cfg = cfg.withDefaults()
+	if err := checkSlotName(cfg.Slot); err != nil {
+		return nil, err
+	}
+	c, err := connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.acquire(ctx); err != nil {
+		c.Kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+// LockKey is the key of the advisory lock that stands for leadership over a
+// slot: the first eight bytes of SHA-256("outbox-cdc leader " + slot).
+func LockKey(slot string) int64 {
+	sum := sha256.Sum256([]byte("outbox-cdc leader " + slot))
+	return int64(binary.BigEndian.Uint64(sum[:8])) // #nosec G115 -- any bit pattern is a key
+}
+
+func connect(ctx context.Context, cfg Config) (*Conn, error) {
+	what := "connect for streaming from slot " + cfg.Slot
+	pc, err := parseDSN(cfg)
+	if err != nil {
+		return nil, &Error{Permanent: true, What: what, Mend: "correct the stream's dsn", Err: err}
+	}
+	d := &dialer{dial: cfg.Dial}
+	pc.DialFunc = d.dialGathering
+	attempt, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
+	defer cancel()
+	pg, err := pgconn.ConnectConfig(attempt, pc)
+	if err != nil {
+		return nil, connectError(what, pc.User, err)
+	}
+	c := &Conn{cfg: cfg, pg: pg, socket: d.last}
+	if _, err := c.query(attempt, "prepare the session", sessionSettings(cfg.SenderTimeout)); err != nil {
+		c.Kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+func parseDSN(cfg Config) (*pgconn.Config, error) {
+	pc, err := pgconn.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, err
+	}
+	for name := range pc.RuntimeParams {
+		if notForServer(name) {
+			delete(pc.RuntimeParams, name)
+		}
+	}
+	pc.RuntimeParams["replication"] = "database"
+	pc.RuntimeParams["application_name"] = cfg.Name
+	return pc, nil
+}
+
+// notForServer says whether a parameter of a DSN is meant for pgx or its pool.
+func notForServer(name string) bool {
+	switch name {
+	case "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity":
+		return true
+	}
+	return strings.HasPrefix(name, "pool_")
+}
+
+// sessionSettings are set by statements, not at the start of the session,
+// since poolers refuse start parameters that they do not know.
+//
+// idle_session_timeout ends the session of a leader that was stopped while it
+// was not streaming, as wal_sender_timeout does while it was. The keepalives
+// are the server's, for a cut off leader. search_path: nobody's functions.
+func sessionSettings(senderTimeout time.Duration) string {
+	ms := senderTimeout.Milliseconds()
+	return fmt.Sprintf(`SET wal_sender_timeout = %d;
+SET idle_session_timeout = %d;
+SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
+SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
+SET standard_conforming_strings = on; SET search_path = pg_catalog;
+SET client_encoding = 'UTF8'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
+SET bytea_output = 'hex'; SET extra_float_digits = 1`, ms, ms)
+}
+
+// acquire asks for the lock until it has it.
+func (c *Conn) acquire(ctx context.Context) error {
+	var last Holder
+	for told := false; ; {
+		got, err := c.tryLock(ctx)
+		if err != nil {
+			return err
+		}
+		if got {
+			return c.Beat(ctx)
+		}
+		holder, err := c.holder(ctx)
+		if err != nil {
+			return err
+		}
+		if c.cfg.Standby != nil && (!told || holder != last) {
+			c.cfg.Standby(holder)
+			told, last = true, holder
+		}
+		if err := pause(ctx, jittered(c.cfg.StandbyPoll)); err != nil {
+			return &Error{What: "wait as standby for slot " + c.cfg.Slot, Err: err}
+		}
+	}
+}
+
+func (c *Conn) tryLock(ctx context.Context) (bool, error) {
+	rows, err := c.query(ctx, "ask for leadership", fmt.Sprintf("SELECT pg_try_advisory_lock(%d)::text", LockKey(c.cfg.Slot)))
+	if err != nil {
+		return false, err
+	}
+	return len(rows) == 1 && rows[0][0] == "true", nil
+}
+
+func (c *Conn) holder(ctx context.Context) (Holder, error) {
+	rows, err := c.bound(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
+	if err != nil || len(rows) == 0 {
+		return Holder{}, err
+	}
+	r := rows[0]
+	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3]}, nil
+}
+
+// Beat shows the server that the leader is alive while it is not streaming,
+// and checks that this session still holds the lock. An Error of ErrLockLost
+// means that somebody else may lead: close the connection.
+func (c *Conn) Beat(ctx context.Context) error {
+	rows, err := c.bound(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
+	if err != nil {
+		return err
+	}
+	if len(rows) != 1 || rows[0][0] != "1" {
+		return &Error{
+			Permanent: true, What: "check leadership over slot " + c.cfg.Slot, Err: ErrLockLost,
+			Mend: "connect to PostgreSQL itself, not through a pooler in transaction mode",
+		}
+	}
+	return nil
+}
+
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.75 + rand.Float64()/2)) // #nosec G404 -- spreads standbys, no secret
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// PID is the server process of this connection.
+func (c *Conn) PID() uint32 {
+	switch {
+	case c.pg != nil:
+		return c.pg.PID()
+	case c.hijacked != nil:
+		return c.hijacked.PID
+	}
+	return 0
+}
+
+// Streaming says whether the connection streams; otherwise it takes commands.
+func (c *Conn) Streaming() bool { return c.frames != nil }
+
+// bound runs a statement of package sql with its parameters put in.
+func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
+	text, err := sql.Bind(statement, args...)
+	if err != nil {
+		return nil, &Error{Permanent: true, What: doing + " for slot " + c.cfg.Slot, Err: err}
+	}
+	return c.query(ctx, doing, text)
+}
+
+// query runs statements on the replication connection, which must not be
+// streaming, and returns the rows of the last one. Any error of the connection
+// closes it.
+func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string, error) {
+	what := doing + " for slot " + c.cfg.Slot
+	if c.pg == nil {
+		return nil, &Error{What: what, Err: ErrClosed}
+	}
+	rows, err := run(ctx, c.pg, statements)
+	if err == nil {
+		return rows, nil
+	}
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &server) && shuttingDown(server.Code):
+		err = as(ErrShutdown, err)
+		c.Kill()
+	case c.pg.IsClosed():
+		err = as(ErrClosed, err)
+		c.Kill()
+	}
+	return nil, &Error{What: what, Err: err}
+}
+
+// run executes statements by the simple protocol, the only one that a
+// replication connection knows, and returns the last one's rows; NULL reads as "".
+func run(ctx context.Context, pg *pgconn.PgConn, statements string) ([][]string, error) {
+	results, err := pg.Exec(ctx, statements).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(results) == 0 {
+		return nil, nil
+	}
+	var rows [][]string
+	for _, values := range results[len(results)-1].Rows {
+		row := make([]string, len(values))
+		for i, v := range values {
+			row[i] = string(v)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// Close ends the session and with it leadership. It sends what politeness
+// asks for, at most for a second; to confirm a last position and be sure that
+// it arrived, call Stop before.
+func (c *Conn) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if c.pg != nil {
+		_ = c.pg.Close(ctx) // the socket is closed in any case
+	}
+	if c.hijacked != nil {
+		_ = c.hijacked.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.hijacked.Conn.Write([]byte{'X', 0, 0, 0, 4}) // Terminate; likewise
+	}
+	c.Kill()
+	c.pg, c.hijacked, c.frames = nil, nil, nil
+}
+
+// Kill closes the socket at once. Any goroutine may call it; a blocked Receive
+// returns ErrClosed.
+func (c *Conn) Kill() { _ = c.socket.Conn.Close() }
+
+var _ net.Conn = (*gatherConn)(nil)

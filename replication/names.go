@@ -1,0 +1,32 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// quoteName quotes an identifier.
+func quoteName(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
+
+func quoteTable(t *outbox.Table) string { return quoteName(t.Schema, t.Name) }
+
+// checkSlotName applies PostgreSQL's own rule for slot names.
+// https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS
+func checkSlotName(slot string) error {
+	foreign := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
+	}
+	if slot == "" || len(slot) > 63 || strings.ContainsFunc(slot, foreign) {
+		return &Error{
+			Permanent: true, What: fmt.Sprintf("use slot %q", slot),
+			Err:  errors.New("not a slot name"),
+			Mend: "a slot name has 1 to 63 lower-case letters, digits and underscores",
+		}
+	}
+	return nil
+}

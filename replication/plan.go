@@ -1,0 +1,347 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Step is one thing that init or destroy does. Its SQL is one or more
+// statements that run in one transaction of their own.
+type Step struct {
+	Title string
+	SQL   string
+	// Done is a query for one boolean: true when there is nothing to do. Empty:
+	// the SQL may be repeated.
+	Done string
+	// Slot marks the making of the slot, which may have to wait.
+	Slot bool
+}
+
+// Setup is what init is asked to make.
+type Setup struct {
+	Config
+	Stream string // the stream's name
+	// StreamRole streams (REPLICATION), WriteRole reads and updates tables.
+	// They may be the same, or empty: then nothing is created or granted.
+	StreamRole, WriteRole string
+	// NoSlot leaves the slot out (sweeping only).
+	NoSlot bool
+}
+
+// InitPlan lists what is to be made, in order: roles, schema, grants,
+// publication, slot. State says what is there already; its zero value gives
+// the whole script. What exists and is not ours is never altered: that is an
+// Error with the statement that would do it. It is pure.
+func InitPlan(s *State, setup Setup) ([]Step, error) {
+	if err := checkSlotName(setup.Slot); err != nil && !setup.NoSlot {
+		return nil, err
+	}
+	plan := roleSteps(setup)
+	plan = append(plan, Step{
+		Title: "schema outbox_cdc, where outbox-cdc keeps who leads and what is parked", SQL: sql.Schema,
+		Done: "SELECT to_regclass('outbox_cdc.park') IS NOT NULL AND to_regclass('outbox_cdc.leader') IS NOT NULL",
+	})
+	plan = append(plan, grantSteps(s, setup)...)
+	if setup.NoSlot {
+		return plan, nil
+	}
+	steps, err := publicationSteps(s, &setup.Config)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := slotSteps(s, setup)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(plan, steps...), slot...), nil
+}
+
+func roleSteps(setup Setup) []Step {
+	var plan []Step
+	for _, role := range []struct{ name, attributes, does string }{
+		{setup.StreamRole, "LOGIN REPLICATION", "stream"},
+		{setup.WriteRole, "LOGIN", "read and update the outbox tables"},
+	} {
+		if role.name == "" || len(plan) > 0 && role.name == setup.StreamRole {
+			continue
+		}
+		quoted, err := sql.Quote(role.name)
+		if err != nil {
+			continue // no such role can exist; the grant will say so
+		}
+		plan = append(plan, Step{
+			Title: fmt.Sprintf("role %s, to %s (give it a password: ALTER ROLE %s PASSWORD '…')", role.name, role.does, quoteName(role.name)),
+			SQL:   "CREATE ROLE " + quoteName(role.name) + " " + role.attributes + ";",
+			Done:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
+		})
+	}
+	return plan
+}
+
+// grantSteps grants the least that works. The streaming role needs no
+// privilege on tables: the attribute REPLICATION lets it read every published
+// row and drop any idle slot, which is why it is better a role of its own.
+func grantSteps(s *State, setup Setup) []Step {
+	var plan []Step
+	grant := func(role, text string, args ...any) {
+		plan = append(plan, Step{Title: "privileges of role " + role, SQL: "GRANT " + fmt.Sprintf(text, args...) + " TO " + quoteName(role) + ";"})
+	}
+	for _, role := range slices.Compact([]string{setup.StreamRole, setup.WriteRole}) {
+		if role != "" && s.Database != "" {
+			grant(role, "CONNECT ON DATABASE %s", quoteName(s.Database))
+		}
+	}
+	if setup.WriteRole == "" {
+		return plan
+	}
+	grant(setup.WriteRole, "USAGE ON SCHEMA outbox_cdc")
+	grant(setup.WriteRole, "SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park")
+	for _, t := range setup.Tables {
+		name := quoteTable(t)
+		grant(setup.WriteRole, "USAGE ON SCHEMA %s", quoteName(t.Schema))
+		grant(setup.WriteRole, "SELECT ON %s", name) // the table order by cmin needs it as a whole
+		if columns := written(&t.Mapping); len(columns) > 0 {
+			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
+		}
+		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 {
+			grant(setup.WriteRole, "DELETE ON %s", name)
+		}
+	}
+	return plan
+}
+
+// written lists the columns that marks write, quoted.
+func written(m *outbox.Mapping) []string {
+	s := &m.Status
+	var columns []string
+	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version} {
+		if quoted := quoteName(c); c != "" && !slices.Contains(columns, quoted) {
+			columns = append(columns, quoted)
+		}
+	}
+	return columns
+}
+
+// publicationSteps makes the publication, or adds tables to one of ours.
+// Insert only: otherwise our own updates come back, and an UPDATE of a table
+// without replica identity fails in the application.
+func publicationSteps(s *State, cfg *Config) ([]Step, error) {
+	quoted, err := sql.Quote(cfg.Publication)
+	if err != nil || cfg.Publication == "" {
+		return nil, &Error{Permanent: true, What: "make the publication", Err: fmt.Errorf("%q is not a name", cfg.Publication), Mend: "correct the stream's publication"}
+	}
+	if s.Publication.Exists {
+		return addTableSteps(s, cfg, quoted)
+	}
+	var names []string
+	for _, t := range cfg.Tables {
+		names = append(names, quoteTable(t))
+	}
+	name := quoteName(cfg.Publication)
+	return []Step{{
+		Title: "publication " + cfg.Publication,
+		SQL: fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s\n    WITH (publish = 'insert', publish_via_partition_root = true);\nCOMMENT ON PUBLICATION %s IS '%s';",
+			name, strings.Join(names, ", "), name, madeByUs),
+		Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + quoted + ")",
+	}}, nil
+}
+
+func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, error) {
+	var plan []Step
+	v := Judge(s, cfg, Identity{})
+	for _, t := range v.Add {
+		alter := alterPublication(cfg, "ADD TABLE "+quoteTable(t))
+		if !s.Publication.Ours {
+			return nil, &Error{
+				Permanent: true, What: fmt.Sprintf("add table %s to publication %s", t, cfg.Publication),
+				Err: errors.New("outbox-cdc did not make this publication, so it does not alter it"), Mend: alter,
+			}
+		}
+		schema, _ := sql.Quote(t.Schema)
+		table, err := sql.Quote(t.Name)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, Step{
+			Title: fmt.Sprintf("table %s in publication %s", t, cfg.Publication), SQL: alter,
+			Done: fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s)",
+				quotedPublication, schema, table),
+		})
+	}
+	return plan, nil
+}
+
+// slotSteps makes the slot, after noting that nothing went through it yet.
+func slotSteps(s *State, setup Setup) ([]Step, error) {
+	if s.Slot.Exists && foreignSlot(s) == "" {
+		return nil, nil // in whatever state: run mends it, after parking the stream
+	}
+	if s.Slot.Exists {
+		v := Verdict{}
+		v.judgeSlot(s, &setup.Config, Identity{})
+		return nil, v.Err
+	}
+	noted, err := sql.Bind(withoutComments(sql.SlotNoted), setup.Stream, setup.Slot)
+	if err != nil {
+		return nil, err
+	}
+	done := "SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = '" + setup.Slot + "')"
+	return []Step{
+		{Title: "note that slot " + setup.Slot + " is new", SQL: noted + ";", Done: done},
+		{Title: "slot " + setup.Slot, SQL: createSlot(setup.Config, s.Version) + ";", Done: done, Slot: true},
+	}, nil
+}
+
+func withoutComments(statement string) string {
+	var lines []string
+	for line := range strings.Lines(statement) {
+		if !strings.HasPrefix(line, "--") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// DestroyPlan lists what undoes InitPlan: the slot, the publication if it is
+// ours, the stream's rows in schema outbox_cdc, and the schema itself when no
+// other stream is left in it. Roles and grants stay.
+func DestroyPlan(s *State, setup Setup) ([]Step, error) {
+	var plan []Step
+	if s.Slot.Exists && foreignSlot(s) == "" {
+		plan = append(plan, Step{Title: "slot " + setup.Slot, SQL: "SELECT pg_catalog.pg_drop_replication_slot('" + setup.Slot + "');"})
+	}
+	if s.Publication.Exists && s.Publication.Ours {
+		plan = append(plan, Step{Title: "publication " + setup.Publication, SQL: "DROP PUBLICATION " + quoteName(setup.Publication) + ";"})
+	}
+	if !s.Schema {
+		return plan, nil
+	}
+	stream, err := sql.Quote(setup.Stream)
+	if err != nil {
+		return nil, err
+	}
+	return append(plan,
+		Step{
+			Title: "what is kept about stream " + setup.Stream,
+			SQL:   fmt.Sprintf("DELETE FROM outbox_cdc.park WHERE stream = %s;\nDELETE FROM outbox_cdc.leader WHERE stream = %s;", stream, stream),
+		},
+		Step{
+			Title: "schema outbox_cdc, if no other stream is left in it", SQL: "DROP SCHEMA outbox_cdc CASCADE;",
+			Done: "SELECT EXISTS (SELECT FROM outbox_cdc.leader)",
+		}), nil
+}
+
+// Script prints steps as a script for people to read and run.
+func Script(plan []Step) string {
+	var out strings.Builder
+	for i, step := range plan {
+		if i == 0 || plan[i-1].Title != step.Title {
+			fmt.Fprintf(&out, "\n-- %s\n", step.Title)
+		}
+		out.WriteString(strings.TrimSpace(step.SQL) + "\n")
+	}
+	return strings.TrimPrefix(out.String(), "\n")
+}
+
+// Progress is told while a plan is carried out. Its fields may be nil.
+type Progress struct {
+	Skipped func(Step)           // it was done already
+	Done    func(Step)           // it was carried out
+	Blocked func(Step, *Blocked) // it waits for transactions to end
+}
+
+// Apply carries steps out in order and stops at the first error. It may be
+// repeated. The connection must not be in a transaction. The making of a slot
+// waits as long as the context allows.
+func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, progress Progress) error {
+	for _, step := range plan {
+		done, err := stepDone(ctx, pg, step)
+		if err != nil {
+			return &Error{What: "look whether to make " + step.Title, Err: err}
+		}
+		if done {
+			tell(progress.Skipped, step)
+			continue
+		}
+		if err := applyStep(ctx, pg, setup, step, progress); err != nil {
+			return err
+		}
+		tell(progress.Done, step)
+	}
+	return nil
+}
+
+func tell(listener func(Step), step Step) {
+	if listener != nil {
+		listener(step)
+	}
+}
+
+func stepDone(ctx context.Context, pg *pgconn.PgConn, step Step) (bool, error) {
+	if step.Done == "" {
+		return false, nil
+	}
+	rows, err := run(ctx, pg, step.Done)
+	return err == nil && len(rows) == 1 && rows[0][0] == "t", err
+}
+
+func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, progress Progress) error {
+	if !step.Slot {
+		if _, err := run(ctx, pg, step.SQL); err != nil {
+			return stepError(step, err)
+		}
+		return nil
+	}
+	for patience := firstPatience; ; patience = min(2*patience, lastPatience) {
+		_, err := MakeSlot(ctx, pg, setup.Config, Make, patience)
+		var blocked *Blocked
+		if !errors.As(err, &blocked) {
+			return err
+		}
+		if progress.Blocked != nil {
+			progress.Blocked(step, blocked)
+		}
+	}
+}
+
+// How long the making of a slot waits at first, and at most, before it reports
+// what it waits for and starts over.
+const (
+	firstPatience = 5 * time.Second
+	lastPatience  = 5 * time.Minute
+)
+
+func stepError(step Step, err error) *Error {
+	e := &Error{What: "make " + step.Title, Err: err}
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		e.Permanent = true
+		if server.Code == "42501" {
+			e.Mend = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
+		}
+	}
+	return e
+}
+
+// MakePublication makes the publication where it is missing, and adds tables
+// to it where it is ours. It needs the owner of the tables.
+func MakePublication(ctx context.Context, pg *pgconn.PgConn, cfg Config) error {
+	s, err := Inspect(ctx, pg, cfg)
+	if err != nil {
+		return &Error{What: "make publication " + cfg.Publication, Err: err}
+	}
+	plan, err := publicationSteps(&s, &cfg)
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, pg, Setup{Config: cfg}, plan, Progress{})
+}

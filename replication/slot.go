@@ -1,0 +1,160 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Blocked says that the making of a slot waited in vain for transactions to
+// end. Nothing is left of the attempt; try again.
+type Blocked struct {
+	Slot   string
+	Waited time.Duration
+	By     []Blocker // the oldest first; those that ended meanwhile are missing
+}
+
+func (b *Blocked) Error() string {
+	text := fmt.Sprintf("make slot %s: waited %v for open transactions to end", b.Slot, b.Waited)
+	for i, blocker := range b.By {
+		if i == 3 {
+			return text + fmt.Sprintf("; and %d more", len(b.By)-i)
+		}
+		text += "; " + blocker.String()
+	}
+	return text
+}
+
+// MakeSlot carries out a Verdict's action on the slot and returns the position
+// it starts at. See the function MakeSlot.
+func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Duration) (outbox.LSN, error) {
+	if c.pg == nil {
+		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
+	}
+	at, err := MakeSlot(ctx, c.pg, c.cfg, action, patience)
+	if c.pg.IsClosed() {
+		c.drop()
+		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: as(ErrClosed, err)}
+	}
+	return at, err
+}
+
+// MakeSlot makes the logical slot of a configuration (two_phase off; failover
+// on where asked for and known), after dropping it for Remake. An active slot
+// is never dropped: that is an Error of ErrSlotActive.
+//
+// A new slot waits for every transaction of the cluster that has written and
+// is still open, prepared ones and other databases' included. After patience
+// the attempt is given up with a *Blocked: repeat it, with growing patience,
+// since a leader that is stopped meanwhile keeps its lock that long. Ending the
+// context closes the connection; no slot is left then either.
+func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, patience time.Duration) (outbox.LSN, error) {
+	if action == Keep {
+		return 0, nil
+	}
+	if err := checkSlotName(cfg.Slot); err != nil {
+		return 0, err
+	}
+	if action == Remake {
+		if err := DropSlot(ctx, pg, cfg.Slot); err != nil {
+			return 0, err
+		}
+	}
+	version, err := serverVersion(ctx, pg)
+	if err != nil {
+		return 0, makeSlotError(cfg.Slot, err)
+	}
+	statement := fmt.Sprintf("SET statement_timeout = %d; %s", max(1, patience.Milliseconds()), createSlot(cfg, version))
+	rows, err := run(ctx, pg, statement)
+	if _, resetErr := run(ctx, pg, "SET statement_timeout = 0"); resetErr != nil && err == nil {
+		err = resetErr
+	}
+	if err != nil {
+		return 0, slotNotMade(ctx, pg, cfg.Slot, patience, err)
+	}
+	if len(rows) != 1 {
+		return 0, makeSlotError(cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))
+	}
+	return outbox.ParseLSN(rows[0][0])
+}
+
+// createSlot is the statement that makes the slot. Version 0: unknown.
+func createSlot(cfg Config, version int) string {
+	failover := ""
+	if cfg.Failover && version >= 170000 {
+		failover = ", true"
+	}
+	return fmt.Sprintf("SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput', false, false%s)", cfg.Slot, failover)
+}
+
+func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
+	rows, err := run(ctx, pg, "SELECT current_setting('server_version_num')")
+	if err != nil {
+		return 0, err
+	}
+	in := inspection{}
+	return in.number(rows[0][0]), in.err
+}
+
+func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || server.Code != "57014" {
+		return makeSlotError(slot, err)
+	}
+	blocked := &Blocked{Slot: slot, Waited: waited}
+	if rows, err := run(ctx, pg, sql.SlotBlockers); err == nil {
+		blocked.By = parseBlockers(rows)
+	}
+	return blocked
+}
+
+func makeSlotError(slot string, err error) *Error {
+	e := &Error{What: "make slot " + slot, Err: err}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return e
+	}
+	switch server.Code {
+	case "53400":
+		e.Permanent, e.Mend = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
+	case "42501":
+		e.Permanent, e.Mend = true, "ALTER ROLE … REPLICATION, or run outbox-cdc init as a role that has it"
+	case "42710":
+		e.Err = as(errSlotExists, err)
+	case "55000":
+		e.Permanent, e.Mend = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
+	default:
+		if shuttingDown(server.Code) {
+			e.Err = as(ErrShutdown, err)
+		}
+	}
+	return e
+}
+
+var errSlotExists = errors.New("the slot exists")
+
+// DropSlot drops the slot if it exists. An active one stays: an Error of
+// ErrSlotActive.
+func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
+	quoted, err := sql.Quote(slot)
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, pg, strings.ReplaceAll(
+		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, "$1", quoted))
+	var server *pgconn.PgError
+	switch {
+	case err == nil, errors.As(err, &server) && server.Code == "42704":
+		return nil
+	case server != nil && server.Code == "55006":
+		err = as(ErrSlotActive, err)
+	}
+	return &Error{What: "drop slot " + slot, Err: err}
+}

@@ -1,0 +1,373 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// pgEpoch is the origin of the protocol's times.
+var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Start makes the connection stream from the slot, from where the slot stands.
+// No position is ever carried over: after a failover positions are used again,
+// and one from the future is accepted and silently skips rows.
+//
+// After an error the connection takes commands again, unless the error is
+// ErrClosed or ErrShutdown: ErrSlotActive, ErrSlotGone and ErrSlotUnusable
+// leave leadership as it is.
+func (c *Conn) Start(ctx context.Context) error {
+	what := "start streaming from slot " + c.cfg.Slot
+	if c.pg == nil {
+		return &Error{What: what, Err: ErrClosed}
+	}
+	if err := c.hijack(ctx); err != nil {
+		c.Kill()
+		return &Error{What: what, Err: as(ErrClosed, err)}
+	}
+	deadline := time.Now().Add(c.cfg.ConnectTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := c.send(startCommand(c.cfg), deadline); err != nil {
+		return c.lost(what, err)
+	}
+	if err := c.awaitCopyBoth(what, deadline); err != nil {
+		return err
+	}
+	c.confirmed, c.waited = 0, 0
+	return nil
+}
+
+// hijack takes the connection over from pgconn, which reads in small steps and
+// watches a context per message.
+func (c *Conn) hijack(ctx context.Context) error {
+	if err := c.pg.SyncConn(ctx); err != nil {
+		return err
+	}
+	h, err := c.pg.Hijack()
+	if err != nil {
+		return err
+	}
+	c.pg, c.hijacked = nil, h
+	c.frames = newFrames(h.Conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
+	return nil
+}
+
+// startCommand is START_REPLICATION as a simple query. Protocol version 1:
+// whole transactions at their commit, prepared ones at COMMIT PREPARED.
+func startCommand(cfg Config) []byte {
+	options := "proto_version '1', publication_names '" + strings.ReplaceAll(quoteName(cfg.Publication), "'", "''") + "'"
+	if cfg.Binary {
+		options += ", binary 'true'"
+	}
+	text := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL 0/0 (%s)", quoteName(cfg.Slot), options)
+	message, err := (&pgproto3.Query{String: text}).Encode(nil)
+	if err != nil { // only for texts of a gigabyte
+		panic(err)
+	}
+	return message
+}
+
+func (c *Conn) awaitCopyBoth(what string, deadline time.Time) error {
+	for {
+		kind, body, err := c.frame(deadline)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return c.lost(what, as(ErrSilent, err))
+		case err != nil:
+			return c.lost(what, err)
+		}
+		switch kind {
+		case 'W':
+			return nil
+		case 'E':
+			return c.refused(body, startError)
+		case 'N', 'S', 'A':
+		default:
+			return c.lost(what, fmt.Errorf("%w: a message of type %q in answer to START_REPLICATION", ErrProtocol, kind))
+		}
+	}
+}
+
+// frame returns the next message, and os.ErrDeadlineExceeded when none is
+// complete at the deadline.
+func (c *Conn) frame(deadline time.Time) (byte, []byte, error) {
+	for {
+		kind, body, ok, err := c.frames.next()
+		if ok || err != nil {
+			return kind, body, err
+		}
+		if err := c.fill(deadline); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// fill reads once from the socket.
+func (c *Conn) fill(deadline time.Time) error {
+	if !deadline.Equal(c.deadline) {
+		if err := c.hijacked.Conn.SetReadDeadline(deadline); err != nil {
+			return err
+		}
+		c.deadline = deadline
+	}
+	// After the deadline is set, so that a Wake in between is not lost.
+	if c.woken.take() {
+		c.deadline = time.Time{}
+		return os.ErrDeadlineExceeded
+	}
+	before := time.Now()
+	if err := c.frames.fill(); err != nil {
+		c.waited += time.Since(before)
+		c.deadline = time.Time{} // a late Wake may have set another one
+		return err
+	}
+	c.waited = 0
+	return nil
+}
+
+// wakeup lets another goroutine end a Receive.
+type wakeup struct{ flag atomic.Bool }
+
+func (w *wakeup) take() bool { return w.flag.Load() && w.flag.Swap(false) }
+
+// Wake makes the Receive that is waiting, or else the next one that would
+// wait, return Idle at once. Any goroutine may call it while the connection
+// streams.
+func (c *Conn) Wake() {
+	c.woken.flag.Store(true)
+	_ = c.socket.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, which wakes as well
+}
+
+// Receive returns the next message, or one of kind Idle when the deadline
+// passes first. A message that is only partly here stays for the next call.
+//
+// Every error ends streaming. After ErrPublicationGone, ErrUnreadable and
+// other errors that the server reports, the connection may take commands again
+// (see Streaming and Beat), still leading; after ErrClosed, ErrShutdown,
+// ErrSilent, ErrProtocol and ErrFrameTooLarge it is closed.
+func (c *Conn) Receive(deadline time.Time) (Message, error) {
+	what := "stream from slot " + c.cfg.Slot
+	if c.frames == nil {
+		return Message{}, &Error{What: what, Err: ErrClosed}
+	}
+	for {
+		kind, body, err := c.frame(deadline)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return c.idle(what)
+		}
+		if err != nil {
+			return Message{}, c.lost(what, err)
+		}
+		message, err := c.message(kind, body)
+		if err != nil {
+			return Message{}, err
+		}
+		if message.Kind != Idle {
+			return message, nil
+		}
+	}
+}
+
+// message reads one protocol message; kind Idle: nothing to tell.
+func (c *Conn) message(kind byte, body []byte) (Message, error) {
+	what := "stream from slot " + c.cfg.Slot
+	var m Message
+	var err error
+	switch kind {
+	case 'd':
+		m, err = parseCopyData(body)
+	case 'N':
+		m, err = parseNotice(body)
+	case 'S', 'A': // a parameter's value, a notification
+	case 'E':
+		return m, c.refused(body, streamError)
+	case 'c':
+		err = as(ErrShutdown, errors.New("the server ended the stream"))
+	default:
+		err = fmt.Errorf("%w: a message of type %q inside the stream", ErrProtocol, kind)
+	}
+	if err != nil {
+		return m, c.lost(what, err)
+	}
+	return m, nil
+}
+
+// idle tells a passed deadline from a server that is gone: status messages ask
+// for an answer when nothing has come for a while.
+func (c *Conn) idle(what string) (Message, error) {
+	if c.waited > c.cfg.SenderTimeout {
+		return Message{}, c.lost(what, as(ErrSilent, fmt.Errorf("nothing received in %v of waiting", c.waited.Round(time.Millisecond))))
+	}
+	return Message{Kind: Idle}, nil
+}
+
+// Buffered says whether something more is here already. When it is false, what
+// was collected should be handed on before the next Receive waits.
+func (c *Conn) Buffered() bool {
+	return c.frames != nil && (c.frames.complete() || c.socket.r < c.socket.w)
+}
+
+// SetBehind tells that the stream is far behind the end of the log, where
+// reading in larger steps doubles the speed. It is noticed from the rate of
+// bytes as well; this call makes it so from the start.
+func (c *Conn) SetBehind(behind bool) { c.socket.pace.behind = behind }
+
+// SendStatus confirms a position: the server may forget what is below it, and
+// sees that we are alive. A lower one than before is sent as the highest so
+// far. Call it every quarter of SenderTimeout at least, whatever is in
+// trouble, and at once after a Keepalive with ReplyRequested.
+func (c *Conn) SendStatus(confirm outbox.LSN) error {
+	what := "confirm " + confirm.String() + " to slot " + c.cfg.Slot
+	if c.frames == nil {
+		return &Error{What: what, Err: ErrClosed}
+	}
+	c.confirmed = max(c.confirmed, confirm)
+	askForAnswer := c.waited > c.cfg.SenderTimeout/4
+	c.status = appendStatus(c.status[:0], c.confirmed, time.Since(pgEpoch).Microseconds(), askForAnswer)
+	if err := c.send(c.status, time.Now().Add(c.cfg.SenderTimeout)); err != nil {
+		return c.lost(what, err)
+	}
+	return nil
+}
+
+// Confirmed is the highest position sent since Start.
+func (c *Conn) Confirmed() outbox.LSN { return c.confirmed }
+
+func (c *Conn) send(message []byte, deadline time.Time) error {
+	if err := c.hijacked.Conn.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	_, err := c.hijacked.Conn.Write(message)
+	return err
+}
+
+// Stop ends streaming in good order and keeps leadership: every status sent
+// before has arrived when it returns nil, and the connection takes commands
+// again. What is received meanwhile is thrown away, unconfirmed. When the
+// context ends first, the connection is closed.
+// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-COPY
+func (c *Conn) Stop(ctx context.Context) error {
+	what := "stop streaming from slot " + c.cfg.Slot
+	if c.frames == nil {
+		return &Error{What: what, Err: ErrClosed}
+	}
+	deadline := time.Now().Add(c.cfg.SenderTimeout)
+	if d, ok := ctx.Deadline(); ok {
+		deadline = d
+	}
+	release := context.AfterFunc(ctx, c.Kill)
+	defer release()
+	c.socket.pace = pace{}
+	if err := c.send([]byte{'c', 0, 0, 0, 4}, deadline); err != nil {
+		return c.lost(what, err)
+	}
+	return c.awaitReady(what, deadline)
+}
+
+// awaitReady throws away what comes until the server waits for a command.
+func (c *Conn) awaitReady(what string, deadline time.Time) error {
+	for {
+		kind, body, err := c.frame(deadline)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if time.Now().Before(deadline) { // woken
+				continue
+			}
+			return c.lost(what, as(ErrSilent, err))
+		case err != nil:
+			return c.lost(what, err)
+		case kind == 'E' && fatal(body):
+			return c.refused(body, streamError)
+		case kind == 'Z':
+			return c.takeCommands(what)
+		}
+	}
+}
+
+// takeCommands gives the connection back to pgconn.
+func (c *Conn) takeCommands(what string) error {
+	if c.frames.r < c.frames.w {
+		return c.lost(what, fmt.Errorf("%w: more messages after ReadyForQuery", ErrProtocol))
+	}
+	_ = c.hijacked.Conn.SetDeadline(time.Time{}) // fails only on a closed socket
+	c.hijacked.TxStatus = 'I'
+	pg, err := pgconn.Construct(c.hijacked)
+	if err != nil {
+		return c.lost(what, err)
+	}
+	c.pg, c.hijacked, c.frames = pg, nil, nil
+	c.socket.pace, c.deadline = pace{}, time.Time{}
+	return nil
+}
+
+// refused turns an ErrorResponse into an Error. After an ERROR the server
+// waits for the next command, and so the connection takes commands again; a
+// FATAL or a shutdown closes it.
+func (c *Conn) refused(body []byte, judge func(slot string, server *pgconn.PgError) *Error) error {
+	server, err := parseError(body)
+	if err != nil {
+		return c.lost("stream from slot "+c.cfg.Slot, err)
+	}
+	e := judge(c.cfg.Slot, server)
+	if fatal(body) || shuttingDown(server.Code) {
+		c.drop()
+		if errors.Is(e, ErrShutdown) {
+			return e
+		}
+		e.Err = as(ErrClosed, e.Err)
+		return e
+	}
+	// An error here has closed the connection, which the caller will find; the
+	// server's own error says more.
+	_ = c.awaitReady(e.What, time.Now().Add(c.cfg.SenderTimeout))
+	return e
+}
+
+func parseError(body []byte) (*pgconn.PgError, error) {
+	var response pgproto3.ErrorResponse
+	if err := response.Decode(body); err != nil {
+		return nil, fmt.Errorf("%w: an error that cannot be read: %w", ErrProtocol, err)
+	}
+	return pgconn.ErrorResponseToPgError(&response), nil
+}
+
+func fatal(body []byte) bool {
+	server, err := parseError(body)
+	if err != nil {
+		return true
+	}
+	severity := server.SeverityUnlocalized
+	return severity != "ERROR"
+}
+
+// lost closes the connection and says why.
+func (c *Conn) lost(what string, err error) *Error {
+	c.drop()
+	var own *Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, ErrProtocol), errors.Is(err, ErrFrameTooLarge), errors.Is(err, ErrSilent), errors.Is(err, ErrShutdown):
+		return &Error{What: what, Err: as(ErrClosed, err)}
+	case errors.Is(err, net.ErrClosed):
+		return &Error{What: what, Err: ErrClosed}
+	}
+	return &Error{What: what, Err: as(ErrClosed, err)}
+}
+
+func (c *Conn) drop() {
+	c.Kill()
+	c.pg, c.hijacked, c.frames = nil, nil, nil
+}
