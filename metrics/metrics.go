@@ -1,0 +1,103 @@
+// Package metrics keeps a process's Prometheus metrics. A stream's driver tells
+// a Stream what happened, a batch at a time; labels are resolved when the
+// Stream is made, so that nothing is looked up per row. The package decides
+// nothing, logs nothing and starts no goroutine. docs/metrics.md lists what
+// there is.
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Registry is a process's metrics. It is its own, not the library's global one.
+type Registry struct {
+	prometheus *prometheus.Registry
+	families   families
+}
+
+// families are the metrics of streams, before their labels.
+type families struct {
+	decoded, published, marked, swept, failed, missed        *prometheus.CounterVec
+	rowsInMemory, inflightRows, inflightBytes                *prometheus.GaugeVec
+	lagBytes, lagSeconds, retained, budget                   *prometheus.GaugeVec
+	mode, leader, epoch, parks, pending, oldest, clusterGood *prometheus.GaugeVec
+	connections, errors                                      *prometheus.CounterVec
+}
+
+// New makes the registry of a process of the given version and commit.
+func New(version, commit string) *Registry {
+	r := &Registry{prometheus: prometheus.NewRegistry()}
+	r.prometheus.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	r.families = families{
+		decoded:   r.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
+		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
+		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
+		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
+		failed: r.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
+			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
+		missed: r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
+
+		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
+		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
+		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
+
+		lagBytes:   r.gauges("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
+		lagSeconds: r.gauges("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
+		retained:   r.gauges("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
+		budget:     r.gauges("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
+
+		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep.", "mode"),
+		leader:      r.gauges("leader", "1 while this process leads the stream."),
+		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
+		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
+		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count.", "table"),
+		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published, at the last count. 0: none.", "table"),
+		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
+
+		connections: r.counters("replication_connections_total", "Replication connections made."),
+		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and began anew."),
+	}
+	r.buildInfo(version, commit)
+	return r
+}
+
+const namespace = "outbox_cdc"
+
+func (r *Registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, append([]string{"stream"}, labels...))
+	r.prometheus.MustRegister(v)
+	return v
+}
+
+func (r *Registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, append([]string{"stream"}, labels...))
+	r.prometheus.MustRegister(v)
+	return v
+}
+
+func (r *Registry) buildInfo(version, commit string) {
+	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "Always 1; what is running is in the labels.",
+		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
+	}, func() float64 { return 1 }))
+}
+
+// Handler serves the metrics.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{Registry: r.prometheus, EnableOpenMetrics: true})
+}
+
+// Gatherer gives access to the metrics themselves.
+func (r *Registry) Gatherer() prometheus.Gatherer { return r.prometheus }
+
+// Registerer takes more collectors, for profiles that keep another poller's
+// metric names alive.
+func (r *Registry) Registerer() prometheus.Registerer { return r.prometheus }

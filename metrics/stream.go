@@ -1,0 +1,314 @@
+package metrics
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Stream is one stream's metrics, and what readiness is judged by. Its methods
+// may be called from any goroutine; the driver calls most of them.
+type Stream struct {
+	name     string
+	families *families
+	tables   map[*outbox.Table]*tableCounters // made once, then only read
+
+	published, marked, age *histogram
+
+	rowsInMemory, inflightRows, inflightBytes prometheus.Gauge
+	lagBytes, lagSeconds, retained            prometheus.Gauge
+	leaderGauge, epochGauge                   prometheus.Gauge
+	modes                                     map[string]prometheus.Gauge
+	connections, errors                       prometheus.Counter
+
+	heard   atomic.Int64 // nanoseconds since 1970 of the last wire activity; 0: never
+	leading atomic.Bool
+
+	mu   sync.Mutex
+	mode string
+}
+
+// tableCounters are a table's counters, its labels resolved.
+type tableCounters struct {
+	name                          string
+	decoded, published, marked    prometheus.Counter
+	row, budget, topic, writeBack prometheus.Counter
+}
+
+// Classes of failures, as labels.
+const (
+	ClassRow       = "row"
+	ClassBudget    = "budget"
+	ClassTopic     = "topic"
+	ClassWriteBack = "write_back"
+)
+
+var modes = []string{"standby", "stream", "hold", "sweep"}
+
+// Stream makes the metrics of a stream, all at 0. walBudget is in bytes. A
+// stream's name may be used once.
+func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64) *Stream {
+	f := &r.families
+	labels := prometheus.Labels{"stream": name}
+	s := &Stream{
+		name:          name,
+		families:      f,
+		tables:        map[*outbox.Table]*tableCounters{},
+		published:     newHistogram("publish_latency_seconds", "From sending a row's batch to Kafka to its acknowledgement, each row counted.", labels),
+		marked:        newHistogram("mark_latency_seconds", "From a row's acknowledgement to the commit of its mark, each row counted.", labels),
+		age:           newHistogram("created_to_published_seconds", "From a row's created_at, by the database's or application's clock, to its acknowledgement, by this process's clock.", labels),
+		rowsInMemory:  f.rowsInMemory.WithLabelValues(name),
+		inflightRows:  f.inflightRows.WithLabelValues(name),
+		inflightBytes: f.inflightBytes.WithLabelValues(name),
+		lagBytes:      f.lagBytes.WithLabelValues(name),
+		lagSeconds:    f.lagSeconds.WithLabelValues(name),
+		retained:      f.retained.WithLabelValues(name),
+		leaderGauge:   f.leader.WithLabelValues(name),
+		epochGauge:    f.epoch.WithLabelValues(name),
+		modes:         map[string]prometheus.Gauge{},
+		connections:   f.connections.WithLabelValues(name),
+		errors:        f.errors.WithLabelValues(name),
+	}
+	for _, t := range tables {
+		s.tables[t] = f.table(name, t.String())
+	}
+	for _, m := range modes {
+		s.modes[m] = f.mode.WithLabelValues(name, m)
+	}
+	f.budget.WithLabelValues(name).Set(float64(walBudget))
+	r.prometheus.MustRegister(s.published, s.marked, s.age, s.silence())
+	return s
+}
+
+func (f *families) table(stream, table string) *tableCounters {
+	return &tableCounters{
+		name:      table,
+		decoded:   f.decoded.WithLabelValues(stream, table),
+		published: f.published.WithLabelValues(stream, table),
+		marked:    f.marked.WithLabelValues(stream, table),
+		row:       f.failed.WithLabelValues(stream, table, ClassRow),
+		budget:    f.failed.WithLabelValues(stream, table, ClassBudget),
+		topic:     f.failed.WithLabelValues(stream, table, ClassTopic),
+		writeBack: f.failed.WithLabelValues(stream, table, ClassWriteBack),
+	}
+}
+
+// silence tells how long the replication connection has been quiet.
+func (s *Stream) silence() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "replication_silence_seconds",
+		Help:        "Since the last message on the replication connection. 0: never connected.",
+		ConstLabels: prometheus.Labels{"stream": s.name},
+	}, func() float64 {
+		if at := s.Status().Heard; !at.IsZero() {
+			return time.Since(at).Seconds()
+		}
+		return 0
+	})
+}
+
+// ---- rows, in batches ----
+
+// each calls add once per run of rows of one table.
+func (s *Stream) each(rows []*outbox.Row, add func(*tableCounters, int)) {
+	for i := 0; i < len(rows); {
+		table, first := rows[i].Table, i
+		for i < len(rows) && rows[i].Table == table {
+			i++
+		}
+		if c := s.tables[table]; c != nil {
+			add(c, i-first)
+		}
+	}
+}
+
+// Decoded counts pending rows from the log.
+func (s *Stream) Decoded(rows []*outbox.Row) {
+	s.each(rows, func(c *tableCounters, n int) { c.decoded.Add(float64(n)) })
+}
+
+// Swept counts rows that a sweep read, by the cause of their park.
+func (s *Stream) Swept(cause outbox.Cause, rows []*outbox.Row) {
+	s.each(rows, func(c *tableCounters, n int) {
+		s.families.swept.WithLabelValues(s.name, c.name, string(cause)).Add(float64(n))
+	})
+}
+
+// Missed counts rows that the watcher found.
+func (s *Stream) Missed(cause outbox.Cause, n int) {
+	s.families.missed.WithLabelValues(s.name, string(cause)).Add(float64(n))
+}
+
+// Outcome counts what became of rows at the sink.
+func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
+	switch {
+	case o.Class == outbox.Delivered:
+		s.each(o.Rows, func(c *tableCounters, n int) { c.published.Add(float64(n)) })
+		s.ages(o.Rows, now)
+	case o.Class == outbox.Refused:
+		s.each(o.Rows, func(c *tableCounters, n int) { c.row.Add(float64(n)) })
+	case o.Class == outbox.Withdrawn && o.Err != nil && o.Scope.Kind == outbox.ScopeTopic:
+		s.each(o.Rows, func(c *tableCounters, n int) { c.topic.Add(float64(n)) })
+	}
+}
+
+// ages counts how old rows were; those of one transaction share a time.
+func (s *Stream) ages(rows []*outbox.Row, now time.Time) {
+	micros := now.UnixMicro()
+	for i := 0; i < len(rows); {
+		created, first := rows[i].CreatedAt, i
+		for i < len(rows) && rows[i].CreatedAt == created {
+			i++
+		}
+		if created != 0 {
+			s.age.observe(float64(micros-created)/1e6, i-first)
+		}
+	}
+}
+
+// PublishLatency counts rows of a batch that Kafka acknowledged after d.
+func (s *Stream) PublishLatency(d time.Duration, rows int) { s.published.observe(d.Seconds(), rows) }
+
+// MarkLatency counts rows whose mark was committed d after their acknowledgement.
+func (s *Stream) MarkLatency(d time.Duration, rows int) { s.marked.observe(d.Seconds(), rows) }
+
+// Marked counts the answers to marks.
+func (s *Stream) Marked(answers []outbox.Marked) {
+	for i := range answers {
+		c := s.tables[answers[i].Row.Table]
+		if c == nil {
+			continue
+		}
+		switch answers[i].State {
+		case outbox.MarkedSent:
+			c.marked.Inc()
+		case outbox.MarkedFailed:
+			c.budget.Inc()
+		case outbox.MarkedRefused:
+			c.writeBack.Inc()
+		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible:
+		}
+	}
+}
+
+// ---- states ----
+
+// Memory tells how many rows are in memory, how many of them in flight, and
+// their bytes.
+func (s *Stream) Memory(rows, inFlight, bytes int) {
+	s.rowsInMemory.Set(float64(rows))
+	s.inflightRows.Set(float64(inFlight))
+	s.inflightBytes.Set(float64(bytes))
+}
+
+// Lag tells how far the confirmed position is behind the server's end, and for
+// how long something has been waiting.
+func (s *Stream) Lag(bytes uint64, waiting time.Duration) {
+	s.lagBytes.Set(float64(bytes))
+	s.lagSeconds.Set(waiting.Seconds())
+}
+
+// Retained tells how much WAL the slot holds back, in bytes.
+func (s *Stream) Retained(bytes uint64) { s.retained.Set(float64(bytes)) }
+
+// Pending tells how many rows of a table are to be published, and the age of
+// the oldest.
+func (s *Stream) Pending(t *outbox.Table, rows int64, oldest time.Duration) {
+	s.families.pending.WithLabelValues(s.name, t.String()).Set(float64(rows))
+	s.families.oldest.WithLabelValues(s.name, t.String()).Set(oldest.Seconds())
+}
+
+// Parks tells everything that is parked.
+func (s *Stream) Parks(parks []outbox.Park) {
+	s.families.parks.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	counts := map[[2]string]int{}
+	for i := range parks {
+		counts[[2]string{parks[i].Scope.Kind.String(), string(parks[i].Cause)}]++
+	}
+	for k, n := range counts {
+		s.families.parks.WithLabelValues(s.name, k[0], k[1]).Set(float64(n))
+	}
+}
+
+// Cluster tells whether a Kafka cluster can be used.
+func (s *Stream) Cluster(c outbox.ClusterState) {
+	s.families.clusterGood.WithLabelValues(s.name, c.Cluster).Set(number(c.Usable))
+}
+
+// Mode tells the stream's mode: standby, stream, hold or sweep.
+func (s *Stream) Mode(mode string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mode = mode
+	for m, g := range s.modes {
+		g.Set(number(m == mode))
+	}
+}
+
+// Leading says that this process leads the stream from now on.
+func (s *Stream) Leading(epoch int64) {
+	s.leading.Store(true)
+	s.leaderGauge.Set(1)
+	s.epochGauge.Set(float64(epoch))
+}
+
+// Standby says that another process leads and this one waits.
+func (s *Stream) Standby() {
+	s.rest()
+	s.Mode("standby")
+}
+
+// Stopped says that the stream does not work; it will begin anew.
+func (s *Stream) Stopped() {
+	s.rest()
+	s.Mode("")
+	s.errors.Inc()
+}
+
+// rest sets to 0 what only a leader has.
+func (s *Stream) rest() {
+	s.leading.Store(false)
+	s.heard.Store(0)
+	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained} {
+		g.Set(0)
+	}
+	s.Parks(nil)
+}
+
+// Connected counts a replication connection.
+func (s *Stream) Connected() { s.connections.Inc() }
+
+// Heard says that a message came on the replication connection.
+func (s *Stream) Heard(at time.Time) { s.heard.Store(at.UnixNano()) }
+
+// Status is what readiness is judged by.
+type Status struct {
+	// Mode is standby, stream, hold or sweep; empty: not working yet or any more.
+	Mode string
+	// Leader says whether this process leads.
+	Leader bool
+	// Heard is the time of the last message on the replication connection, or zero.
+	Heard time.Time
+}
+
+// Status returns the stream's state.
+func (s *Stream) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Mode: s.mode, Leader: s.leading.Load()}
+	if ns := s.heard.Load(); ns != 0 {
+		st.Heard = time.Unix(0, ns)
+	}
+	return st
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
