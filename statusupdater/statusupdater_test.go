@@ -1,0 +1,105 @@
+package statusupdater
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+func TestSentIsWrittenOnceAndNeverOverATerminalState(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(2500)
+	b.db.Exec(t, `UPDATE outbox SET last_error = 'earlier'`)
+	id := outbox.SplitID(rows[0].ID)[1]
+	b.db.Exec(t, `UPDATE outbox SET status = 'FAILED' WHERE event_id = $1`, id)
+	b.do(outbox.MarkSent, "", rows...)
+	for row, a := range b.await(len(rows)) {
+		want := outbox.MarkedSent
+		if row == rows[0] {
+			want = outbox.MarkedSettled
+		}
+		if a.State != want {
+			t.Fatalf("row %q: %+v", row.ID, a)
+		}
+	}
+	b.want("2499", `SELECT count(*)::text FROM outbox WHERE status = 'SENT' AND sent_at IS NOT NULL AND last_error IS NULL AND version = 1`)
+	b.want("FAILED 0", `SELECT status || ' ' || version FROM outbox WHERE event_id = $1`, id)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSettled, 0)
+}
+
+func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	row := b.im2be(1)[0]
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedRetry, 1)
+	b.want("PENDING 1 no  such\uFFFD topic", `SELECT status || ' ' || retries || ' ' || last_error FROM outbox`)
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedRetry, 2)
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedFailed, 3)
+	b.want("FAILED 3 3", `SELECT status || ' ' || retries || ' ' || version FROM outbox`)
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedSettled, 0)
+	b.expect(outbox.MarkSent, row, outbox.MarkedSettled, 0)
+}
+
+func TestAReasonIsCutToItsColumn(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	row := b.im2be(1)[0]
+	b.do(outbox.MarkAttempt, strings.Repeat("ü", 5000), row)
+	b.await(1)
+	b.want("100", `SELECT length(last_error)::text FROM outbox`)
+}
+
+func TestStateInTimestampsWithOddNames(t *testing.T) {
+	b := newBench(t, fixture.Stamps())
+	rows := b.insert(`INSERT INTO "Odd ""Schema"."out-box" ("the topic") SELECT 'x' FROM generate_series(1, 2) RETURNING "Id"::text`)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
+	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedFailed, 0)
+	b.want("1", `SELECT count(*)::text FROM "Odd ""Schema"."out-box" WHERE "sent at" BETWEEN timezone('utc', now()) - interval '1 min' AND timezone('utc', now()) AND "failed at" IS NULL`)
+	b.want("1", `SELECT count(*)::text FROM "Odd ""Schema"."out-box" WHERE "sent at" IS NULL AND "failed at" IS NOT NULL AND why <> ''`)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSettled, 0)
+}
+
+func TestPublishedRowsAreDeletedAndTheCountIsTheState(t *testing.T) {
+	b := newBench(t, fixture.Deleting())
+	rows := b.insert(`INSERT INTO queue (body) SELECT 'x' FROM generate_series(1, 2) RETURNING id::text`)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSettled, 0)
+	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedRetry, 1)
+	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedFailed, 2)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSettled, 0)
+	b.want("1", `SELECT count(*)::text FROM queue`)
+}
+
+func TestAnAbsentRowIsSettledOnlyWhenItsTransactionEnded(t *testing.T) {
+	b := newBench(t, fixture.Deleting())
+	conn := b.db.Conn(t)
+	var id, xid string
+	for _, sql := range []string{"BEGIN", "INSERT INTO queue (body) VALUES ('x')"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.QueryRow(t.Context(), `SELECT id::text, pg_current_xact_id()::text FROM queue`).Scan(&id, &xid); err != nil {
+		t.Fatal(err)
+	}
+	row := &outbox.Row{Table: b.table, ID: id, XID: uint32(parse(t, xid))}
+	b.expect(outbox.MarkSent, row, outbox.MarkedInvisible, 0)
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedInvisible, 0)
+	if _, err := conn.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(outbox.MarkSent, row, outbox.MarkedSent, 0)
+	b.expect(outbox.MarkSent, row, outbox.MarkedSettled, 0)
+}
+
+func parse(t *testing.T, s string) uint64 {
+	t.Helper()
+	snapshot, err := outbox.ParseSnapshot(s + ":" + s + ":")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot.Xmin
+}
+
+var _ = harness.Postgres
