@@ -115,7 +115,7 @@ func drawPlan(r *rand.Rand) plan {
 		t.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: p.clusters}
 	}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 3 + r.IntN(12), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(4), SmallRound: 1 + r.IntN(3),
+		Tables: p.tables, MaxRows: 4 + r.IntN(12), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(4), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	if r.IntN(5) == 0 {
@@ -236,29 +236,43 @@ func (w *world) listTxn(t *txn) {
 // insertSome inserts a row of a drawn kind, if its key is free.
 func (w *world) insertSome(t *txn) {
 	r := w.drawRow()
-	if !w.plan.overlap {
-		for _, o := range w.txns {
-			if o == t || !o.running() {
-				continue
-			}
-			for _, x := range o.rows {
-				if x.sameOrder(r) {
-					return // its writer waits for the other's commit
-				}
+	if w.free(t, r) {
+		w.addRow(t, r)
+	}
+}
+
+// free says whether the transaction may write the row. Where writers of a key
+// do not overlap it waits for the other's commit.
+func (w *world) free(t *txn, r *dbRow) bool {
+	if w.plan.overlap {
+		return true
+	}
+	for _, o := range w.txns {
+		if o == t || !o.running() {
+			continue
+		}
+		for _, x := range o.rows {
+			if x.sameOrder(r) {
+				return false
 			}
 		}
 	}
-	w.addRow(t, r)
+	return true
+}
+
+func (w *world) clusterOf(topic string) string {
+	if topic == "y" && len(w.plan.clusters) > 1 {
+		return "other"
+	}
+	return "main"
 }
 
 func (w *world) drawRow() *dbRow {
-	r := &dbRow{table: w.plan.tables[w.intn(len(w.plan.tables))], cluster: "main", topic: "x"}
+	r := &dbRow{table: w.plan.tables[w.intn(len(w.plan.tables))], topic: "x"}
 	if w.chance(25) {
 		r.topic = "y"
-		if len(w.plan.clusters) > 1 {
-			r.cluster = "other"
-		}
 	}
+	r.cluster = w.clusterOf(r.topic)
 	r.key = string(rune('a' + w.intn(w.plan.keys)))
 	r.null = w.plan.nulls && w.chance(30)
 	switch {
@@ -652,6 +666,22 @@ func (w *world) heal() {
 	}
 	for _, p := range w.procs {
 		p.frozen = false
+	}
+	w.goOn()
+}
+
+// goOn commits a last row of each kind, so that the log shows that tables are
+// whole again, and that what comes late comes before something.
+func (w *world) goOn() {
+	for _, table := range w.plan.tables {
+		for _, topic := range []string{"x", "y"} {
+			t := w.begin()
+			r := &dbRow{table: table, cluster: w.clusterOf(topic), topic: topic, key: "a"}
+			if w.free(t, r) {
+				w.addRow(t, r)
+			}
+			w.commit(t, true)
+		}
 	}
 }
 
