@@ -96,15 +96,16 @@ func (c *Core) covered(p *park) bool {
 	})
 }
 
-// causeOver says that what parked the scope no longer holds.
+// causeOver says that what parked the scope no longer holds, and that its rows
+// can be published.
 func (c *Core) causeOver(p *park) bool {
+	for name := range c.down {
+		if c.parks[outbox.ClusterScope(name)] == nil {
+			return false
+		}
+	}
 	switch p.Scope.Kind {
 	case outbox.ScopeStream:
-		for name := range c.down {
-			if c.parks[outbox.ClusterScope(name)] == nil {
-				return false
-			}
-		}
 		return c.cfg.WALBudget == 0 || c.retained < c.cfg.WALBudget/2
 	case outbox.ScopeTable:
 		return !c.broken[p.Scope.Table] && !c.lacking[p.Scope.Table] && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2

@@ -120,7 +120,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 }
 
 // excluded are the scopes of which nothing may be published now. A hand-back
-// leaves out everything that stays parked.
+// leaves out everything that stays parked, and nothing else: what it does not
+// see would be left to nobody.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.order {
@@ -129,7 +130,7 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 		}
 	}
 	for name := range c.clusters() {
-		if c.unusable(name) && !slices.Contains(scopes, outbox.ClusterScope(name)) {
+		if wanted[0].phase != keeping && c.unusable(name) && !slices.Contains(scopes, outbox.ClusterScope(name)) {
 			scopes = append(scopes, outbox.ClusterScope(name))
 		}
 	}
