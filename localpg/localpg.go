@@ -196,7 +196,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	for !s.ready(p.pid()) {
 		select {
 		case <-p.done:
-			return fmt.Errorf("the server ended: %v", p.err)
+			return fmt.Errorf("the server ended: %w", p.ending())
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			p.kill()

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -119,7 +120,7 @@ func (s *Server) forget() error {
 // configure writes the settings behind postgresql.conf, where ALTER SYSTEM
 // still wins over them.
 func (s *Server) configure(o Options) error {
-	merged := map[string]string{"unix_socket_directories": s.dir, "port": fmt.Sprint(s.port)}
+	merged := map[string]string{"unix_socket_directories": s.dir, "port": strconv.Itoa(s.port)}
 	for k, v := range defaults {
 		merged[k] = v
 	}
@@ -276,5 +277,9 @@ func freePort() (int, error) {
 		return 0, fmt.Errorf("asking for a free port: %w", err)
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(port)
 }

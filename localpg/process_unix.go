@@ -3,6 +3,7 @@
 package localpg
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -68,6 +69,14 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// ending says how an ended server ended.
+func (p *process) ending() error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
 }
 
 func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }

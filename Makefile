@@ -1,0 +1,96 @@
+# Everything a contributor runs. `make help` lists it.
+
+GOLANGCI_VERSION := v2.15.0
+GOFUMPT_VERSION  := v0.12.0
+VULN_VERSION     := v1.9.0
+
+TOOLS ?= $(CURDIR)/bin
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+GOFUMPT  := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+
+# The whole suite starts servers of its own; two packages at a time is what a
+# small machine can bear. One package's limit is generous for slow machines.
+TESTFLAGS ?= -p 2 -timeout 20m
+SEEDS     ?= 100000
+FUZZTIME  ?= 30s
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outage 5s')
+	@go run ./cmd/outbox-cdc demo $(ARGS)
+
+.PHONY: build
+build: ## bin/outbox-cdc
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/outbox-cdc ./cmd/outbox-cdc
+
+.PHONY: test
+test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
+	go test $(TESTFLAGS) ./...
+
+.PHONY: race
+race: ## the tests in their short form under the race detector
+	go test -race -short $(TESTFLAGS) ./...
+
+.PHONY: integration
+integration: ## the tests of the whole program against real servers
+	go test $(TESTFLAGS) -v ./test/integration/...
+
+.PHONY: sim
+sim: ## the simulation of the delivery core (SEEDS=100000, or SEED=n for one)
+ifdef SEED
+	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -v -sim.seed=$(SEED)
+else
+	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS)
+endif
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME=30s
+	@set -e; for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
+	    go test ./$$(dirname $$file) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## the micro benchmarks
+	go test -run '^$$' -bench . -benchmem $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+
+.PHONY: lint
+lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt
+	go vet ./...
+	$(GOLANGCI) run ./...
+	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "gofumpt -w is due for:" $$unformatted; exit 1; fi
+
+.PHONY: fmt
+fmt: $(GOFUMPT) ## format all Go files
+	$(GOFUMPT) -w $$(git ls-files '*.go')
+
+.PHONY: vuln
+vuln: ## known vulnerabilities of what is linked in (asks the Go vulnerability database)
+	go run golang.org/x/vuln/cmd/govulncheck@$(VULN_VERSION) ./...
+
+.PHONY: clean
+clean: ## remove bin
+	rm -rf bin
+
+# A tool that is on the machine in the right version is linked to; otherwise it
+# is built. Its version is in its name, so a new one is installed by itself.
+define install_tool
+	@mkdir -p $(TOOLS)
+	@have=$$(PATH="$$PATH:$$(go env GOPATH)/bin" command -v $(1) || true); \
+	  if [ -n "$$have" ] && "$$have" $(2) 2>/dev/null | grep -qF "$(patsubst v%,%,$(3))"; then ln -sf "$$have" $@; \
+	  else echo "installing $(1) $(3)"; GOBIN=$(TOOLS)/.new go install $(4)@$(3) && mv $(TOOLS)/.new/$(1) $@; fi
+endef
+
+$(GOLANGCI):
+	$(call install_tool,golangci-lint,version,$(GOLANGCI_VERSION),github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+
+$(GOFUMPT):
+	$(call install_tool,gofumpt,--version,$(GOFUMPT_VERSION),mvdan.cc/gofumpt)
