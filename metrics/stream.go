@@ -156,18 +156,16 @@ func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
 	}
 }
 
-// ages counts how old rows were; those of one transaction share a time.
+// ages counts how old rows were.
 func (s *Stream) ages(rows []*outbox.Row, now time.Time) {
 	micros := now.UnixMicro()
-	for i := 0; i < len(rows); {
-		created, first := rows[i].CreatedAt, i
-		for i < len(rows) && rows[i].CreatedAt == created {
-			i++
-		}
-		if created != 0 {
-			s.age.observe(float64(micros-created)/1e6, i-first)
+	var t tally
+	for _, r := range rows {
+		if r.CreatedAt != 0 {
+			t.add(float64(micros-r.CreatedAt) / 1e6)
 		}
 	}
+	s.age.merge(&t)
 }
 
 // PublishLatency counts rows of a batch that Kafka acknowledged after d.
