@@ -1,0 +1,167 @@
+package sink
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// identity is what brokers know a producer by.
+type identity struct {
+	pid   int64
+	epoch int16
+}
+
+// nobody is the identity before InitProducerID answered.
+var nobody = identity{-1, -1}
+
+// batch is a run of rows for one partition with the sequence that a broker
+// knows them by. While its outcome is unknown neither may change: a broker
+// compares identity, first sequence and count, never content.
+type batch struct {
+	lane *lane
+	rows []*outbox.Row
+	// bytes is the encoded size before compression, never too small.
+	bytes   int
+	headers int // of all rows
+
+	as  identity
+	seq int32
+	// maybe: some earlier try may have been appended. Set by what a try led to
+	// and cleared only by finding out (resolve).
+	maybe bool
+	// sealed: the partition was fenced after the last try, so no try of this
+	// batch can land any more; what is in the log is all there will be.
+	sealed bool
+	// unresolved: to be looked for in the log before it is sent again.
+	unresolved bool
+
+	tries   int
+	corrupt int // tries that were answered with CORRUPT_MESSAGE
+	// made is the timestamp of rows that have none of their own; it stays the
+	// same over all tries.
+	made time.Time
+	sent time.Time // the current try
+}
+
+const (
+	// batchOverhead is a record batch's header (61 bytes), rounded up.
+	batchOverhead = 64
+	// recordOverhead bounds a record's own bytes: five varint32, a varint64
+	// and the attributes.
+	recordOverhead = 5*5 + 10 + 1
+	// headerOverhead bounds the two lengths of a record header.
+	headerOverhead = 2 * 5
+)
+
+// recordSize bounds the encoded size of a row's record, in bytes.
+func recordSize(r *outbox.Row) int {
+	n := recordOverhead + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += headerOverhead + len(r.Headers[i].Name) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
+// advance is the sequence n records later; sequences wrap at 2³¹.
+func advance(seq int32, n int) int32 {
+	return int32((uint32(seq) + uint32(n)) & 0x7fffffff) //nolint:gosec // masked to 31 bits
+}
+
+// reply is what one try to produce a batch led to: err, or a broker's answer.
+type reply struct {
+	err error // no answer
+	// unsent says of err that nothing of the try can have reached a broker.
+	unsent bool
+
+	code   sarama.KError
+	offset int64 // of the first record; with an error ≥ 0 means appended
+	// guilty are indices of records that the broker named (KIP-467).
+	guilty  []int
+	message string
+	// endpoint of the current leader, or empty (KIP-951).
+	leader string
+}
+
+// verdict is what has to be done about a batch.
+type verdict uint8
+
+const (
+	verdictAck     verdict = iota + 1 // delivered
+	verdictRetry                      // send it again, unchanged
+	verdictSplit                      // nothing of it is in the log: find the guilty record
+	verdictResolve                    // find out what is in the log, under a new epoch
+	verdictRebind                     // nothing of it is in the log: send it under the current epoch
+	verdictTopic                      // the topic is at fault
+	verdictSlow                       // authorisation or configuration: retry slowly
+	verdictFatal                      // a broken invariant of our own
+)
+
+// corruptTries is how often CORRUPT_MESSAGE is taken for damage on the wire
+// before it is taken for a record's fault.
+const corruptTries = 3
+
+// judge notes what a try says about the batch's fate and decides what to do.
+// docs/design.md has the table. A rejection only speaks of its own try:
+// whatever an earlier one may have done stands in maybe.
+func (b *batch) judge(r reply, current identity) verdict {
+	if r.err != nil {
+		if encoding(r.err) {
+			return b.rejected()
+		}
+		b.maybe = b.maybe || !r.unsent
+		return verdictRetry
+	}
+	switch r.code {
+	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
+		return verdictAck
+	}
+	if r.offset >= 0 {
+		b.maybe = true // appended locally, fate unknown
+		return verdictRetry
+	}
+	return b.judgeCode(r.code, current)
+}
+
+func (b *batch) judgeCode(code sarama.KError, current identity) verdict {
+	switch code {
+	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrUnknown, sarama.ErrNetworkException:
+		b.maybe = true
+		return verdictRetry
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord:
+		return b.rejected()
+	case sarama.ErrInvalidMessage:
+		b.corrupt++
+		if b.corrupt < corruptTries {
+			return verdictRetry
+		}
+		return b.rejected()
+	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced:
+		return verdictResolve
+	case sarama.ErrInvalidProducerEpoch:
+		if !b.maybe && b.as != current {
+			return verdictRebind // our own fence refused it
+		}
+		return verdictResolve // asks for the ownership first
+	case sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation:
+		return verdictTopic
+	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
+		sarama.ErrUnsupportedCompressionType, sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks, sarama.ErrInvalidRequest:
+		return verdictSlow
+	case sarama.ErrInvalidTxnState:
+		return verdictFatal
+	}
+	// Unknown topic, no leader, not leader, too few replicas, storage error,
+	// and whatever brokers will invent: it passes, and no row is charged.
+	return verdictRetry
+}
+
+// rejected: a record is at fault. That counts only when no earlier try is open.
+func (b *batch) rejected() verdict {
+	if b.maybe {
+		return verdictResolve
+	}
+	return verdictSplit
+}

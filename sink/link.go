@@ -1,0 +1,341 @@
+package sink
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// openRequests is how many produce requests a link keeps under way. A broker
+// serves a connection's requests one by one, so more would only wait there
+// instead of here, where waiting batches gather into one request.
+const openRequests = 5
+
+// produceVersion is the newest produce request that sarama speaks (Kafka 3.7);
+// each broker's own limit lowers it. 8 names guilty records, 10 the new leader.
+const produceVersion = 10
+
+// link is one broker's connection for producing. Its goroutine is the only one
+// that calls the Broker; callbacks only put events.
+type link struct {
+	addr   string
+	net    *network
+	sink   *Sink
+	jobs   *mailbox.Mailbox[*batch]
+	events *mailbox.Mailbox[event]
+	room   chan struct{} // has a value when a request was answered
+	open   atomic.Int32  // requests under way
+
+	conn    *connection
+	refused error     // why the last connecting failed
+	until   time.Time // not connecting before
+	arena   arena
+}
+
+// connection is one life of a link's Broker.
+type connection struct {
+	broker *sarama.Broker
+	dead   atomic.Bool
+	// throttled until, in Unix nanoseconds: sarama would wait under its lock.
+	throttled atomic.Int64
+}
+
+func (s *Sink) newLink(addr string, n *network, events *mailbox.Mailbox[event]) *link {
+	return &link{addr: addr, net: n, sink: s, jobs: mailbox.New[*batch](), events: events, room: make(chan struct{}, 1)}
+}
+
+// run sends until ctx ends.
+func (l *link) run(ctx context.Context) error {
+	defer l.drop()
+	var todo, spare []*batch
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.jobs.Ready():
+		}
+		for {
+			if taken := l.jobs.Take(spare); taken != nil {
+				todo = append(todo, taken...)
+				spare = taken
+			}
+			if len(todo) == 0 {
+				break
+			}
+			if !l.wait(ctx) {
+				return nil
+			}
+			if taken := l.jobs.Take(spare); taken != nil { // came while waiting
+				todo = append(todo, taken...)
+				spare = taken
+			}
+			n := fill(todo, l.sink.cfg.RequestBytes)
+			l.send(ctx, todo[:n])
+			todo = append(todo[:0], todo[n:]...)
+		}
+	}
+}
+
+// wait waits for room for one more request. It returns false when ctx ended.
+func (l *link) wait(ctx context.Context) bool {
+	for l.open.Load() >= openRequests {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.room:
+		}
+	}
+	return true
+}
+
+// fill says how many batches fit one request; at least one.
+func fill(todo []*batch, most int) int {
+	total := 0
+	for i, b := range todo {
+		total += b.bytes
+		if i > 0 && total > most {
+			return i
+		}
+	}
+	return len(todo)
+}
+
+// send produces batches of different partitions in one request. Each gets
+// exactly one reply.
+func (l *link) send(ctx context.Context, batches []*batch) {
+	batches = append([]*batch(nil), batches...) // the caller's slice is reused
+	c, err := l.connect(ctx)
+	if err != nil {
+		l.reply(batches, reply{err: err, unsent: true})
+		return
+	}
+	if !sleepUntil(ctx, time.Unix(0, c.throttled.Load())) {
+		l.reply(batches, reply{err: ctx.Err(), unsent: true})
+		return
+	}
+	l.open.Add(1)
+	l.sink.count.requests.Add(1)
+	err = c.broker.AsyncProduce(l.request(batches), func(res *sarama.ProduceResponse, err error) {
+		l.answered(c, batches, res, err)
+	})
+	l.arena.clear()
+	if err == nil {
+		return
+	}
+	l.open.Add(-1)
+	if encoding(err) {
+		l.retryAlone(ctx, batches, err)
+		return
+	}
+	c.dead.Store(true)
+	l.reply(batches, reply{err: l.net.explain(l.addr, err)})
+}
+
+// retryAlone finds the batch that cannot be encoded.
+func (l *link) retryAlone(ctx context.Context, batches []*batch, err error) {
+	if len(batches) == 1 {
+		l.reply(batches, reply{err: err, unsent: true})
+		return
+	}
+	for i := range batches {
+		if !l.wait(ctx) {
+			l.reply(batches[i:], reply{err: ctx.Err(), unsent: true})
+			return
+		}
+		l.send(ctx, batches[i:i+1])
+	}
+}
+
+// answered runs on the Broker's goroutine and must not call it.
+func (l *link) answered(c *connection, batches []*batch, res *sarama.ProduceResponse, err error) {
+	if err != nil {
+		c.dead.Store(true)
+		l.reply(batches, reply{err: l.net.explain(l.addr, err)})
+	} else {
+		if res.ThrottleTime > 0 {
+			c.throttled.Store(time.Now().Add(res.ThrottleTime).UnixNano())
+		}
+		replies := make([]event, len(batches))
+		for i, b := range batches {
+			replies[i] = event{batch: b, reply: read(res, b)}
+		}
+		l.events.Put(replies...)
+	}
+	l.open.Add(-1)
+	select {
+	case l.room <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) reply(batches []*batch, r reply) {
+	for _, b := range batches {
+		l.events.Put(event{batch: b, reply: r})
+	}
+}
+
+// read is what the response says of a batch.
+func read(res *sarama.ProduceResponse, b *batch) reply {
+	block := res.GetBlock(b.lane.topic.name, b.lane.partition)
+	if block == nil {
+		return reply{err: sarama.ErrIncompleteResponse}
+	}
+	r := reply{code: block.Err, offset: block.Offset}
+	if block.ErrorMessage != nil {
+		r.message = *block.ErrorMessage
+	}
+	for _, e := range block.RecordErrors {
+		r.guilty = append(r.guilty, int(e.BatchIndex))
+		if e.BatchIndexErrorMessage != nil && r.message == "" {
+			r.message = *e.BatchIndexErrorMessage
+		}
+	}
+	if block.CurrentLeader != nil {
+		r.leader = endpoint(res, block.CurrentLeader.LeaderID)
+	}
+	return r
+}
+
+// connect returns a live connection. After a failure it does not try again for
+// a while, so that many batches do not mean many attempts.
+func (l *link) connect(ctx context.Context) (*connection, error) {
+	if l.conn != nil && !l.conn.dead.Load() {
+		return l.conn, nil
+	}
+	l.drop()
+	if time.Now().Before(l.until) {
+		return nil, l.refused
+	}
+	b, err := l.net.open(l.addr)
+	if err != nil {
+		l.refused, l.until = err, time.Now().Add(reconnectPause(err))
+		return nil, err
+	}
+	l.conn, l.refused = &connection{broker: b}, nil
+	return l.conn, ctx.Err()
+}
+
+// drop closes the connection; every request under way on it gets its callback.
+func (l *link) drop() {
+	if l.conn != nil {
+		_ = l.conn.broker.Close()
+		l.conn = nil
+	}
+}
+
+// request encodes nothing yet: AsyncProduce does, before it returns, and keeps
+// none of it, so the arena is free for the next request.
+func (l *link) request(batches []*batch) *sarama.ProduceRequest {
+	req := &sarama.ProduceRequest{
+		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
+		Timeout: int32(l.sink.cfg.RequestTimeout / time.Millisecond), //nolint:gosec // milliseconds of a timeout
+	}
+	l.arena.reset(batches)
+	for _, b := range batches {
+		req.AddBatch(b.lane.topic.name, b.lane.partition, l.arena.encode(b, l.sink.codec))
+	}
+	return req
+}
+
+// arena holds the structs that sarama wants for each record and header, so
+// that none is allocated per row.
+type arena struct {
+	records    []sarama.Record
+	recordRefs []*sarama.Record
+	headers    []sarama.RecordHeader
+	headerRefs []*sarama.RecordHeader
+}
+
+// reset makes room for the batches.
+func (a *arena) reset(batches []*batch) {
+	records, headers := 0, 0
+	for _, b := range batches {
+		records += len(b.rows)
+		headers += b.headers
+	}
+	if cap(a.records) < records {
+		a.records, a.recordRefs = make([]sarama.Record, 0, records), make([]*sarama.Record, 0, records)
+	}
+	if cap(a.headers) < headers {
+		a.headers, a.headerRefs = make([]sarama.RecordHeader, 0, headers), make([]*sarama.RecordHeader, 0, headers)
+	}
+	a.records, a.recordRefs = a.records[:0], a.recordRefs[:0]
+	a.headers, a.headerRefs = a.headers[:0], a.headerRefs[:0]
+}
+
+// clear lets go of the rows.
+func (a *arena) clear() {
+	clear(a.records)
+	clear(a.headers)
+}
+
+// encode makes a record batch of a batch, anew for each try: sarama caches
+// what it encoded in the RecordBatch.
+func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
+	made := b.made.UnixMilli()
+	first, last := stamp(b.rows[0], made), stamp(b.rows[0], made)
+	start := len(a.records)
+	for i, r := range b.rows {
+		at := stamp(r, made)
+		last = max(last, at)
+		a.records = append(a.records, sarama.Record{
+			OffsetDelta: int64(i), TimestampDelta: time.Duration(at-first) * time.Millisecond,
+			Key: r.Key, Value: r.Value, Headers: a.encodeHeaders(r),
+		})
+		a.recordRefs = append(a.recordRefs, &a.records[len(a.records)-1])
+	}
+	return &sarama.RecordBatch{
+		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
+		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(last),
+		ProducerID: b.as.pid, ProducerEpoch: b.as.epoch, FirstSequence: b.seq,
+		LastOffsetDelta: int32(len(b.rows) - 1), //nolint:gosec // bounded by BatchRows
+		Records:         a.recordRefs[start:],
+	}
+}
+
+func stamp(r *outbox.Row, made int64) int64 {
+	if r.Timestamp != 0 {
+		return r.Timestamp
+	}
+	return made
+}
+
+func (a *arena) encodeHeaders(r *outbox.Row) []*sarama.RecordHeader {
+	start := len(a.headers)
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		a.headers = append(a.headers, sarama.RecordHeader{Key: bytesOf(h.Name), Value: h.Value})
+		a.headerRefs = append(a.headerRefs, &a.headers[len(a.headers)-1])
+	}
+	return a.headerRefs[start:len(a.headerRefs):len(a.headerRefs)]
+}
+
+// bytesOf is a string's bytes without a copy; they are only read.
+func bytesOf(s string) []byte {
+	if s == "" {
+		return []byte{} // nil would be a null name, which brokers refuse
+	}
+	return unsafe.Slice(unsafe.StringData(s), len(s))
+}
+
+// sleepUntil waits; it returns false when ctx ended first.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	d := time.Until(t)
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

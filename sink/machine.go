@@ -1,0 +1,1007 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// machine decides everything that a sink does: which rows make a batch, what a
+// reply means, who is given back. It is pure: no I/O, no clock, no goroutine.
+// Inputs are methods, what they lead to is collected until take.
+//
+// Invariants:
+//   - a row is in exactly one of: topic.waiting, lane.queue, lane.flight, outcomes;
+//   - a batch that may be in the log is never changed, split or given back
+//     before its fate is known;
+//   - a lane's rows leave it in order.
+type machine struct {
+	cluster string
+	cfg     machineConfig
+	now     time.Time
+
+	id      identity
+	fencing bool // the identity belongs to a transactional id
+	topics  map[string]*topic
+	last    *topic  // of the last row: most rows go where the one before went
+	dirty   []*lane // to be looked at by pump
+	waiting map[*lane]struct{}
+	failing map[*lane]struct{} // lanes that have an err
+
+	// Metadata: at most one request is out.
+	asking    bool
+	askAt     time.Time // next request, or zero
+	askErrs   int       // failures in a row
+	askErr    error
+	askFailed time.Time // since when
+	answered  time.Time
+	ackedAt   time.Time
+
+	// Ownership: at most one job is out.
+	owning   bool
+	ownErr   error
+	ownSince time.Time
+	resolves []*batch // wanted
+	unfenced bool     // some lane may want fencing
+	ownAt    time.Time
+	keepAt   time.Time
+	verdict  usability
+
+	out work
+}
+
+// machineConfig bounds a machine; see Config.
+type machineConfig struct {
+	limits      limits
+	topicGrace  time.Duration
+	outageAfter time.Duration
+	refresh     time.Duration
+	keepAlive   time.Duration
+}
+
+type usability uint8
+
+const (
+	usabilityUnknown usability = iota
+	usable
+	unusable
+)
+
+// place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
+}
+
+// work is what is to be done now.
+type work struct {
+	send     []*batch
+	outcomes []outbox.Outcome
+	states   []outbox.ClusterState
+	ask      *asking
+	own      *ownership
+	notes    []note
+	err      error // stop
+}
+
+// asking is a request for metadata.
+type asking struct{ topics []string }
+
+// topicInfo is what metadata says of a topic.
+type topicInfo struct {
+	code     sarama.KError
+	uuid     sarama.Uuid
+	leaders  []string // address by partition, empty: none
+	maxBytes int      // max.message.bytes, or 0: not told
+}
+
+// ownership is a job for the owner of the transactional id.
+type ownership struct {
+	// fence these partitions against older producers.
+	fence []fenceTarget
+	// resolve these batches: seal their partitions against all their tries,
+	// then look for them in the log.
+	resolve []search
+	// keepAlive, if set, refreshes the id by an empty transaction there.
+	keepAlive *place
+}
+
+type fenceTarget struct {
+	place
+	leader string
+}
+
+type search struct {
+	fenceTarget
+	batch  *batch // only handed back, never looked into
+	as     identity
+	seq    int32
+	n      int
+	from   int64
+	sealed bool
+	look   bool // some try may have landed
+}
+
+// owned answers an ownership job.
+type owned struct {
+	id      identity
+	fenced  []place
+	tails   map[place]int64 // log ends after fencing, where known
+	refused map[place]sarama.KError
+	found   []searched
+}
+
+type searched struct {
+	batch  *batch
+	sealed bool
+	found  bool
+	offset int64
+	err    error // not found out
+}
+
+// note is a line for the log.
+type note struct {
+	text  string
+	topic string
+	err   error
+}
+
+func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
+	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*lane]struct{}{}, failing: map[*lane]struct{}{}}
+	for _, name := range topics {
+		m.topics[name] = newTopic(name)
+	}
+	return m
+}
+
+// take returns what is to be done and forgets it.
+func (m *machine) take() work {
+	w := m.out
+	m.out = work{}
+	return w
+}
+
+// ---- commands ----
+
+// command carries out one instruction.
+func (m *machine) command(c outbox.Command) {
+	switch {
+	case c.Publish != nil:
+		for _, r := range c.Publish {
+			m.accept(r)
+		}
+	case c.Release != nil:
+		m.release(*c.Release)
+	case c.Withdraw != nil:
+		m.withdraw(*c.Withdraw)
+	}
+}
+
+func (m *machine) accept(r *outbox.Row) {
+	t := m.last
+	if t == nil || t.name != r.Topic {
+		if t = m.topics[r.Topic]; t == nil {
+			t = newTopic(r.Topic)
+			m.topics[r.Topic] = t
+			m.want(0)
+		}
+		m.last = t
+	}
+	m.place(t, r)
+}
+
+// place puts a row where its topic's state wants it.
+func (m *machine) place(t *topic, r *outbox.Row) {
+	switch {
+	case t.state == topicBlocked && len(t.lanes) == 0:
+		m.giveBack([]*outbox.Row{r}, outbox.TopicScope(m.cluster, t.name), t.err)
+	case t.state == topicReady || t.state == topicBlocked:
+		if t.isBlocked(r) {
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
+			return
+		}
+		l := t.lane(r)
+		l.queue.push(r)
+		m.touch(l)
+	default:
+		if t.waiting.len() == 0 {
+			m.want(0)
+		}
+		t.waiting.push(r)
+	}
+}
+
+// touch has the lane looked at by pump.
+func (m *machine) touch(l *lane) {
+	if !l.dirty {
+		l.dirty = true
+		m.dirty = append(m.dirty, l)
+	}
+}
+
+func (m *machine) release(s outbox.Scope) {
+	switch s.Kind {
+	case outbox.ScopeKey:
+		if t := m.topics[s.Topic]; t != nil {
+			delete(t.blocked, key{s.Table, s.Key})
+		}
+	case outbox.ScopeTopic:
+		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked {
+			m.unblock(t)
+		}
+	}
+}
+
+// unblock lets a topic start anew with fresh metadata. Lanes whose flight is
+// still open stay until it is known.
+func (m *machine) unblock(t *topic) {
+	if t.gone && !t.flights() {
+		m.forget(t)
+	}
+	t.state, t.err, t.gone, t.missing = topicUnknown, nil, false, 0
+	for _, l := range t.lanes {
+		if l.state == laneWaiting {
+			l.at = m.now
+		}
+	}
+	m.want(0)
+}
+
+func (m *machine) withdraw(s outbox.Scope) {
+	var out []*outbox.Row
+	for _, t := range m.topics {
+		if s.Kind == outbox.ScopeTopic && s.Topic != t.name || s.Kind == outbox.ScopeKey && s.Topic != t.name {
+			continue
+		}
+		for _, l := range t.lanes {
+			l.recall()
+			gone := l.queue.extract(s.Covers)
+			l.pardon(gone)
+			out = append(out, gone...)
+			m.touch(l)
+		}
+		out = append(out, t.waiting.extract(s.Covers)...)
+	}
+	m.giveBack(out, s, nil)
+}
+
+func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope, err error) {
+	if len(rows) == 0 {
+		return
+	}
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s, Err: err})
+}
+
+// ---- sending ----
+
+// pump looks at every lane that something happened to.
+func (m *machine) pump() {
+	for i := 0; i < len(m.dirty); i++ { // grows while we go
+		l := m.dirty[i]
+		l.dirty = false
+		m.drive(l)
+	}
+	m.dirty = m.dirty[:0]
+}
+
+// drive does the next thing for a lane.
+func (m *machine) drive(l *lane) {
+	t := l.topic
+	switch t.state {
+	case topicBlocked:
+		m.returnQueue(l)
+		return
+	case topicDraining:
+		l.recall()
+		m.drained(t)
+		return
+	case topicUnknown: // released, and metadata awaited
+		return
+	}
+	if l.flight != nil || l.state == laneWaiting {
+		return
+	}
+	m.refuseFront(l)
+	if l.queue.len() == 0 || m.id == nobody {
+		return
+	}
+	if l.leader == "" {
+		m.wait(l, errLeaderless(l), backoffMax)
+		return
+	}
+	if !l.fenced {
+		return
+	}
+	if b := l.next(m.limits(t), m.id, m.now); b != nil {
+		t.batched(l.partition)
+		l.flight = b
+		m.launch(l)
+	}
+}
+
+func (m *machine) limits(t *topic) limits {
+	max := m.cfg.limits
+	if t.maxBytes > 0 {
+		max.bytes = min(max.bytes, t.maxBytes)
+	}
+	return max
+}
+
+// returnQueue gives a blocked topic's rows back, once nothing before them is open.
+func (m *machine) returnQueue(l *lane) {
+	t := l.topic
+	if l.flight != nil && t.gone && l.state == laneWaiting {
+		l.flight.maybe, l.flight.unresolved = false, false // its log is no more
+	}
+	if !l.recall() {
+		return
+	}
+	delete(m.waiting, l)
+	l.state = laneIdle
+	m.calm(l)
+	l.limit, l.guilty = 0, nil
+	m.giveBack(l.queue.takeAll(), outbox.TopicScope(m.cluster, t.name), t.err)
+}
+
+// refuseFront refuses guilty rows that came to the front.
+func (m *machine) refuseFront(l *lane) {
+	for len(l.guilty) > 0 && l.queue.len() > 0 {
+		r := l.queue.peek()[0]
+		err := l.guilty[r]
+		if err == nil {
+			return
+		}
+		delete(l.guilty, r)
+		l.queue.drop(1)
+		m.refuse(l, r, err)
+	}
+}
+
+// refuse charges a row with its own error and gives its key's later rows back.
+func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
+	t, scope := l.topic, outbox.KeyScope(r)
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Err: err})
+	if r.Key == nil {
+		return
+	}
+	t.block(r)
+	later := l.queue.extract(scope.Covers)
+	for _, other := range t.lanes {
+		if r.Partition >= 0 && other != l { // explicit partitions spread a key
+			later = append(later, other.queue.extract(scope.Covers)...)
+		}
+	}
+	later = append(later, t.waiting.extract(scope.Covers)...)
+	l.pardon(later)
+	m.giveBack(later, scope, nil)
+}
+
+// launch sends the flight to the lane's leader, or to the owner first.
+func (m *machine) launch(l *lane) {
+	delete(m.waiting, l)
+	b := l.flight
+	if b.unresolved {
+		l.state = laneResolving
+		m.resolves = append(m.resolves, b)
+		return
+	}
+	if l.leader == "" {
+		m.wait(l, errLeaderless(l), backoffMax)
+		return
+	}
+	l.state = laneFlying
+	b.tries++
+	b.sent = m.now
+	m.out.send = append(m.out.send, b)
+}
+
+// wait makes the lane try again after a backoff, with fresh metadata.
+func (m *machine) wait(l *lane, err error, most time.Duration) {
+	l.fail(m.now, err)
+	m.failing[l] = struct{}{}
+	l.state = laneWaiting
+	l.at = m.now.Add(backoff(l.failures, most))
+	m.waiting[l] = struct{}{}
+	m.want(0)
+}
+
+// calm forgets a lane's failures.
+func (m *machine) calm(l *lane) {
+	l.failures, l.since, l.err = 0, time.Time{}, nil
+	delete(m.failing, l)
+}
+
+func errLeaderless(l *lane) error {
+	return fmt.Errorf("partition %d of topic %s has no leader: are enough of its brokers up?", l.partition, l.topic.name)
+}
+
+// ---- replies ----
+
+// produced takes the reply to a try.
+func (m *machine) produced(b *batch, r reply) {
+	l := b.lane
+	if r.leader != "" {
+		l.leader = r.leader
+	}
+	switch b.judge(r, m.id) {
+	case verdictAck:
+		m.ack(b, r.offset)
+	case verdictRetry:
+		m.wait(l, r.cause(l), backoffMax)
+	case verdictSlow:
+		m.wait(l, r.cause(l), backoffSlow)
+	case verdictSplit:
+		m.split(b, r)
+	case verdictRebind:
+		l.bind(b, m.id)
+		m.launch(l)
+	case verdictResolve:
+		b.unresolved = true
+		m.note("looking in the log for a batch whose fate is unknown", l.topic.name, r.cause(l))
+		m.launch(l)
+	case verdictTopic:
+		m.wait(l, r.cause(l), backoffSlow)
+		m.blockTopic(l.topic, r.cause(l), false)
+	case verdictFatal:
+		m.out.err = fmt.Errorf("producing to %s: this is a bug: %w", l.topic.name, r.cause(l))
+	}
+	m.touch(l)
+}
+
+func (m *machine) ack(b *batch, offset int64) {
+	m.ackedAt = m.now
+	t := b.lane.topic
+	t.accepted = max(t.accepted, b.bytes)
+	b.lane.acked(b, offset)
+	m.calm(b.lane)
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered})
+}
+
+// split deals with a batch that was rejected for a record's fault, and of
+// which nothing is in the log: its rows go back to the front of the queue, and
+// either the guilty ones are known or smaller batches will find them.
+func (m *machine) split(b *batch, r reply) {
+	l, t := b.lane, b.lane.topic
+	l.land()
+	m.calm(l)
+	if r.code == sarama.ErrMessageSizeTooLarge || r.code == sarama.ErrMessageSetSizeTooLarge {
+		t.tooLarge(b)
+	}
+	l.queue.unshift(b.rows)
+	named := 0
+	for _, i := range r.guilty {
+		if i >= 0 && i < len(b.rows) {
+			l.blame(b.rows[i], r.cause(l))
+			named++
+		}
+	}
+	switch {
+	case named > 0:
+	case len(b.rows) == 1:
+		l.blame(b.rows[0], r.cause(l))
+	default:
+		l.halve(len(b.rows))
+	}
+}
+
+// cause is the reply's error in words.
+func (r reply) cause(l *lane) error {
+	if r.err != nil {
+		return r.err
+	}
+	if r.message != "" && r.message != r.code.Error() {
+		return fmt.Errorf("topic %s, partition %d: %w: %s", l.topic.name, l.partition, r.code, r.message)
+	}
+	return fmt.Errorf("topic %s, partition %d: %w", l.topic.name, l.partition, r.code)
+}
+
+// ---- topics ----
+
+// blockTopic gives back everything of the topic whose fate is known.
+func (m *machine) blockTopic(t *topic, err error, gone bool) {
+	if t.state == topicBlocked {
+		return
+	}
+	t.state, t.err, t.gone, t.fresh = topicBlocked, err, gone, nil
+	m.note("topic is blocked", t.name, err)
+	for _, l := range t.lanes {
+		m.touch(l)
+	}
+	m.giveBack(t.waiting.takeAll(), outbox.TopicScope(m.cluster, t.name), err)
+}
+
+// metadata takes the answer to ask.
+func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error) {
+	m.asking, m.answered = false, m.now
+	if err != nil {
+		m.askErrs++
+		m.askErr = err
+		if m.askFailed.IsZero() {
+			m.askFailed = m.now
+		}
+		m.want(backoff(m.askErrs, backoffMax))
+		return
+	}
+	m.askErr, m.askFailed = nil, time.Time{}
+	m.askAt = m.now.Add(m.cfg.refresh)
+	for _, name := range asked {
+		if info, ok := infos[name]; ok && m.topics[name] != nil {
+			m.learn(m.topics[name], info)
+		}
+	}
+	m.followUp()
+}
+
+// followUp asks again while something is not as it should be.
+func (m *machine) followUp() {
+	troubled := false
+	for _, t := range m.topics {
+		switch {
+		case t.state == topicUnknown && t.missing == 0 && t.waiting.len() > 0:
+			m.want(0)
+		case t.state == topicUnknown && t.waiting.len() > 0:
+			troubled = true
+		}
+		for _, l := range t.lanes {
+			troubled = troubled || l.err != nil || t.state == topicReady && l.leader == ""
+		}
+	}
+	if !troubled {
+		m.askErrs = 0
+		return
+	}
+	m.askErrs++
+	m.want(backoff(m.askErrs, backoffMax))
+}
+
+// want has metadata asked for after d, unless it is asked for sooner.
+func (m *machine) want(d time.Duration) {
+	at := m.now.Add(d)
+	if !m.answered.IsZero() && m.askErrs > 0 {
+		if earliest := m.answered.Add(backoff(m.askErrs, backoffMax)); at.Before(earliest) {
+			at = earliest
+		}
+	}
+	if m.askAt.IsZero() || at.Before(m.askAt) {
+		m.askAt = at
+	}
+}
+
+// learn takes what metadata says of a topic.
+func (m *machine) learn(t *topic, info topicInfo) {
+	switch info.code {
+	case sarama.ErrNoError, sarama.ErrReplicaNotAvailable:
+	case sarama.ErrUnknownTopicOrPartition:
+		m.absent(t)
+		return
+	case sarama.ErrTopicAuthorizationFailed:
+		m.unfit(t, fmt.Errorf("topic %s: not authorised: grant DESCRIBE and WRITE on it to our user: %w", t.name, info.code))
+		return
+	case sarama.ErrInvalidTopic:
+		m.unfit(t, fmt.Errorf("topic %q: not a legal topic name: %w", t.name, info.code))
+		return
+	default:
+		t.missing++ // being created, or a passing error
+		return
+	}
+	if len(info.leaders) == 0 {
+		t.missing++
+		return
+	}
+	t.missing = 0
+	if info.maxBytes > 0 {
+		t.maxBytes, t.told = info.maxBytes, true
+	}
+	switch t.state {
+	case topicUnknown, topicDraining:
+		m.adopt(t, info)
+	case topicReady:
+		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes) {
+			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated), false)
+			return
+		}
+		m.adopt(t, info)
+	case topicBlocked: // a flight may still be open
+		m.lead(t, info)
+	}
+}
+
+// absent counts answers without the topic; it takes more than one, and some
+// time, since a new topic becomes known to brokers one by one.
+func (m *machine) absent(t *topic) {
+	if t.missing == 0 {
+		t.since = m.now.UnixNano()
+	}
+	t.missing++
+	if t.missing < 2 || m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
+		if t.state == topicReady {
+			m.want(backoffMax)
+		}
+		return
+	}
+	m.unfit(t, fmt.Errorf("topic %s does not exist: create it (topics are never created by outbox-cdc): %w", t.name, sarama.ErrUnknownTopicOrPartition))
+}
+
+// unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
+func (m *machine) unfit(t *topic, err error) {
+	busy := t.waiting.len() > 0 || t.flights()
+	for _, l := range t.lanes {
+		busy = busy || l.queue.len() > 0
+	}
+	gone := errors.Is(err, sarama.ErrUnknownTopicOrPartition)
+	if t.state == topicBlocked && gone && !t.gone {
+		t.gone = true // what was open in it is settled thereby
+		for _, l := range t.lanes {
+			m.touch(l)
+		}
+	}
+	if busy {
+		m.blockTopic(t, err, gone)
+		return
+	}
+	if t.state == topicBlocked {
+		return
+	}
+	t.state = topicUnknown
+	m.forget(t)
+	if len(t.blocked) == 0 {
+		delete(m.topics, t.name)
+		m.last = nil
+	}
+}
+
+// adopt makes the topic's lanes fit the metadata.
+func (m *machine) adopt(t *topic, info topicInfo) {
+	renewed := t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes)
+	if len(t.lanes) > 0 && (renewed || len(info.leaders) != len(t.lanes)) {
+		t.state, t.fresh = topicDraining, &info
+		m.lead(t, info)
+		for _, l := range t.lanes {
+			l.recall()
+			l.guilty = nil
+			t.waiting.unshift(l.queue.takeAll())
+			m.touch(l)
+		}
+		m.drained(t)
+		return
+	}
+	m.build(t, info)
+}
+
+// drained finishes a change of partitions once no lane has a flight.
+func (m *machine) drained(t *topic) {
+	if t.state != topicDraining || t.fresh == nil {
+		return
+	}
+	for _, l := range t.lanes {
+		l.guilty = nil
+		t.waiting.unshift(l.queue.takeAll())
+	}
+	if t.flights() {
+		return
+	}
+	info := *t.fresh
+	t.fresh = nil
+	if t.uuid != info.uuid || len(info.leaders) < len(t.lanes) {
+		m.forget(t)
+	}
+	m.note(fmt.Sprintf("topic has %d partitions now", len(info.leaders)), t.name, nil)
+	m.build(t, info)
+}
+
+// forget drops a topic's lanes.
+func (m *machine) forget(t *topic) {
+	for _, l := range t.lanes {
+		delete(m.waiting, l)
+		delete(m.failing, l)
+	}
+	t.lanes = nil
+}
+
+// build adds the lanes that are missing and hands the waiting rows out.
+func (m *machine) build(t *topic, info topicInfo) {
+	t.uuid = info.uuid
+	for p := len(t.lanes); p < len(info.leaders); p++ {
+		t.lanes = append(t.lanes, &lane{topic: t, partition: int32(p), as: nobody, tail: -1}) //nolint:gosec // partitions are int32
+	}
+	m.lead(t, info)
+	t.state = topicReady
+	for _, r := range t.waiting.takeAll() {
+		m.place(t, r)
+	}
+	for _, l := range t.lanes {
+		m.touch(l)
+	}
+}
+
+// lead sets the leaders. A lane that waited for another leader goes on at once.
+func (m *machine) lead(t *topic, info topicInfo) {
+	for p, l := range t.lanes {
+		if p >= len(info.leaders) {
+			break
+		}
+		changed := l.leader != info.leaders[p]
+		l.leader = info.leaders[p]
+		m.unfenced = m.unfenced || !l.fenced
+		if changed && l.leader != "" && l.state == laneWaiting {
+			l.at = m.now
+		}
+		// Nothing left to send that could prove that it is well again.
+		if l.leader != "" && l.flight == nil && l.queue.len() == 0 && t.waiting.len() == 0 {
+			m.calm(l)
+		}
+	}
+}
+
+// ---- ownership ----
+
+// owned takes the answer to an ownership job.
+func (m *machine) owned(o owned) {
+	m.owning, m.ownErr, m.ownSince = false, nil, time.Time{}
+	if m.id != o.id {
+		m.id = o.id
+	}
+	for _, p := range o.fenced {
+		m.fenced(p, o.tails)
+	}
+	for p, code := range o.refused {
+		if t := m.topics[p.topic]; t != nil {
+			m.fenceRefused(t, code)
+		}
+	}
+	for _, s := range o.found {
+		m.searched(s)
+	}
+	for _, t := range m.topics {
+		for _, l := range t.lanes {
+			m.touch(l)
+		}
+	}
+}
+
+func (m *machine) fenced(p place, tails map[place]int64) {
+	t := m.topics[p.topic]
+	if t == nil || int(p.partition) >= len(t.lanes) {
+		return
+	}
+	l := t.lanes[p.partition]
+	l.fenced = true
+	if tail, ok := tails[p]; ok && l.tail < 0 {
+		l.tail = tail
+	}
+}
+
+func (m *machine) fenceRefused(t *topic, code sarama.KError) {
+	switch code {
+	case sarama.ErrTopicAuthorizationFailed:
+		m.unfit(t, fmt.Errorf("topic %s: not authorised: grant WRITE on it to our user: %w", t.name, code))
+	default:
+		m.unfenced, m.ownAt = true, m.now.Add(backoffMax)
+		m.want(backoffMax)
+	}
+}
+
+// searched takes what the log says of a batch.
+func (m *machine) searched(s searched) {
+	b, l := s.batch, s.batch.lane
+	b.sealed = b.sealed || s.sealed
+	switch {
+	case s.err != nil:
+		m.wait(l, s.err, backoffMax)
+	case s.found:
+		m.ack(b, s.offset)
+	default:
+		l.bind(b, m.id)
+		m.launch(l)
+	}
+	m.touch(l)
+}
+
+// nextJob collects what the owner has to do, one job at a time.
+func (m *machine) nextJob() *ownership {
+	var job ownership
+	if m.unfenced {
+		job.fence = m.toFence()
+		m.unfenced = false
+	}
+	for _, b := range m.resolves {
+		job.resolve = append(job.resolve, search{
+			fenceTarget: b.lane.target(), batch: b, as: b.as, seq: b.seq,
+			n: len(b.rows), from: b.lane.tail, sealed: b.sealed, look: b.maybe,
+		})
+	}
+	m.resolves = nil
+	if job.fence == nil && job.resolve == nil {
+		return nil
+	}
+	return &job
+}
+
+// toFence lists the partitions to be fenced. Without a transactional id there
+// is nothing to fence with.
+func (m *machine) toFence() []fenceTarget {
+	var targets []fenceTarget
+	for _, t := range m.topics {
+		for _, l := range t.lanes {
+			switch {
+			case l.fenced || l.leader == "" || t.state != topicReady:
+			case !m.fencing:
+				l.fenced = true
+				m.touch(l)
+			default:
+				targets = append(targets, l.target())
+			}
+		}
+	}
+	return targets
+}
+
+func (l *lane) target() fenceTarget {
+	return fenceTarget{place{l.topic.name, l.partition}, l.leader}
+}
+
+// quiet finds a partition for the empty transaction that keeps the id alive:
+// one without a batch of an older epoch under way, which the marker would refuse.
+func (m *machine) quiet() *place {
+	for _, t := range m.topics {
+		for _, l := range t.lanes {
+			if t.state == topicReady && l.fenced && l.leader != "" && (l.flight == nil || l.flight.as == m.id) {
+				return &place{t.name, l.partition}
+			}
+		}
+	}
+	return nil
+}
+
+// ownTrouble tells that the owner does not get on; it goes on trying.
+func (m *machine) ownTrouble(err error) {
+	m.ownErr = err
+	if m.ownSince.IsZero() {
+		m.ownSince = m.now
+	}
+}
+
+// started tells the first identity.
+func (m *machine) started(id identity, fencing bool) {
+	m.id, m.fencing = id, fencing
+	m.ownErr, m.ownSince = nil, time.Time{}
+	m.keepAt = m.now.Add(m.cfg.keepAlive)
+	for _, t := range m.topics {
+		for _, l := range t.lanes {
+			m.touch(l)
+		}
+	}
+}
+
+// ---- time ----
+
+// tick tells the time and does what is due; afterwards everything that can be
+// sent is sent.
+func (m *machine) tick(now time.Time) {
+	m.now = now
+	for l := range m.waiting {
+		if !l.at.After(now) {
+			m.wake(l)
+		}
+	}
+	m.pump()
+	m.askIfDue()
+	m.ownIfDue()
+	m.pump() // lanes that need no fence
+	m.judgeCluster()
+}
+
+// wake ends a lane's wait.
+func (m *machine) wake(l *lane) {
+	delete(m.waiting, l)
+	if l.flight == nil {
+		l.state = laneIdle
+		m.touch(l)
+		return
+	}
+	m.launch(l)
+}
+
+func (m *machine) askIfDue() {
+	if m.asking || m.askAt.IsZero() && !m.answered.IsZero() || m.askAt.After(m.now) {
+		return
+	}
+	a := &asking{topics: make([]string, 0, len(m.topics))}
+	for name, t := range m.topics {
+		if t.state != topicBlocked || t.flights() {
+			a.topics = append(a.topics, name)
+		}
+	}
+	m.asking, m.askAt, m.out.ask = true, time.Time{}, a
+}
+
+func (m *machine) ownIfDue() {
+	if m.owning || m.id == nobody || m.ownAt.After(m.now) {
+		return
+	}
+	m.ownAt = time.Time{}
+	job := m.nextJob()
+	if job == nil && m.fencing && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
+		m.keepAt = m.now.Add(m.cfg.keepAlive)
+		if p := m.quiet(); p != nil {
+			job = &ownership{keepAlive: p}
+		}
+	}
+	if job != nil {
+		m.owning, m.out.own = true, job
+	}
+}
+
+// next is when tick is due at the latest, or zero.
+func (m *machine) next() time.Time {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	for l := range m.waiting {
+		sooner(l.at)
+	}
+	if !m.asking {
+		sooner(m.askAt)
+	}
+	if m.id != nobody && !m.owning {
+		sooner(m.ownAt)
+		if m.fencing && m.cfg.keepAlive > 0 {
+			sooner(m.keepAt)
+		}
+	}
+	if m.verdict != unusable {
+		if since, err := m.trouble(); err != nil {
+			sooner(since.Add(m.cfg.outageAfter))
+		}
+	}
+	return at
+}
+
+// trouble is the oldest reason why the cluster cannot be used, and since when.
+func (m *machine) trouble() (since time.Time, err error) {
+	older := func(t time.Time, e error) {
+		if e != nil && !t.IsZero() && (err == nil || t.Before(since)) {
+			since, err = t, e
+		}
+	}
+	if !m.ackedAt.After(m.askFailed) {
+		older(m.askFailed, m.askErr)
+	}
+	older(m.ownSince, m.ownErr)
+	for l := range m.failing {
+		if l.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
+			older(l.since, l.err)
+		}
+	}
+	return since, err
+}
+
+// judgeCluster says so when the cluster's usability changed. Before the first
+// word any trouble counts at once.
+func (m *machine) judgeCluster() {
+	since, err := m.trouble()
+	switch {
+	case err == nil:
+		if m.verdict != usable && m.id != nobody && !m.answered.IsZero() {
+			m.say(usable, nil)
+		}
+	case m.verdict == usabilityUnknown, m.verdict == usable && m.now.Sub(since) >= m.cfg.outageAfter:
+		m.say(unusable, err)
+	}
+}
+
+func (m *machine) say(u usability, err error) {
+	m.verdict = u
+	m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Usable: u == usable, Err: err})
+}
+
+func (m *machine) note(text, topic string, err error) {
+	m.out.notes = append(m.out.notes, note{text, topic, err})
+}

@@ -1,0 +1,122 @@
+package sink
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// network makes connections that end with ctx, whatever sarama is doing with
+// them: closing the socket beneath it is what frees its locks.
+type network struct {
+	ctx   context.Context //nolint:containedctx // the life of one Run, also of what sarama dials
+	conf  sarama.Config
+	count *counters
+}
+
+// newNetwork returns a network whose answers may take as long as readTimeout.
+func newNetwork(ctx context.Context, conf *sarama.Config, count *counters, readTimeout time.Duration) *network {
+	n := &network{ctx: ctx, conf: *conf, count: count}
+	n.conf.Net.ReadTimeout = readTimeout
+	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
+	n.conf.Net.Proxy.Dialer = n
+	return n
+}
+
+// Dial is called by sarama.
+func (n *network) Dial(kind, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: n.conf.Net.DialTimeout, KeepAlive: 30 * time.Second}
+	conn, err := d.DialContext(n.ctx, kind, addr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(n.ctx, func() { _ = conn.Close() })
+	return &mortal{Conn: conn, stop: stop}, nil
+}
+
+// mortal is a connection that is closed when its network ends.
+type mortal struct {
+	net.Conn
+	stop func() bool
+}
+
+func (m *mortal) Close() error {
+	m.stop()
+	return m.Conn.Close()
+}
+
+// open connects and authenticates. A Broker is used for one connection only:
+// after an error it stays dead (docs/design.md), so it is closed and replaced.
+func (n *network) open(addr string) (*sarama.Broker, error) {
+	b := sarama.NewBroker(addr)
+	if err := b.Open(&n.conf); err != nil {
+		return nil, fmt.Errorf("broker %s: %w", addr, err)
+	}
+	if ok, err := b.Connected(); !ok {
+		_ = b.Close()
+		return nil, n.explain(addr, or(err, error(sarama.ErrNotConnected)))
+	}
+	n.count.connections.Add(1)
+	return b, nil
+}
+
+// explain says which broker failed, why, and what mends it.
+func (n *network) explain(addr string, err error) error {
+	hint := n.hint(err)
+	if hint == "" {
+		return fmt.Errorf("broker %s: %w", addr, err)
+	}
+	return fmt.Errorf("broker %s: %s: %w", addr, hint, err)
+}
+
+func (n *network) hint(err error) string {
+	var dns *net.DNSError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var record tls.RecordHeaderError
+	sasl := n.conf.Net.SASL
+	switch {
+	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
+		return fmt.Sprintf("it refused our credentials (%s, user %q): correct user name and password", sasl.Mechanism, sasl.User)
+	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
+		return fmt.Sprintf("it does not offer SASL mechanism %s: choose one that its listener has enabled", sasl.Mechanism)
+	case errors.Is(err, sarama.ErrIllegalSASLState):
+		return "it wants another SASL handshake: is this a listener with SASL?"
+	case errors.As(err, &dns):
+		return "its name cannot be resolved: correct brokers, or the brokers' advertised.listeners"
+	case errors.As(err, &unknown):
+		return "its certificate is signed by an authority that we do not trust: set tls.ca_file"
+	case errors.As(err, &host):
+		return "its certificate is for another name: set tls.server_name or correct the address"
+	case errors.As(err, &record):
+		return "it does not speak TLS on this port: use its TLS listener or leave tls out"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return n.hintEOF()
+	}
+	return ""
+}
+
+// hintEOF: a broker closes connections that speak another protocol than its
+// listener without a word.
+func (n *network) hintEOF() string {
+	var has []string
+	if n.conf.Net.TLS.Enable {
+		has = append(has, "TLS")
+	}
+	if n.conf.Net.SASL.Enable {
+		has = append(has, "SASL")
+	}
+	with := "neither TLS nor SASL"
+	if has != nil {
+		with = strings.Join(has, " and ")
+	}
+	return "it closed the connection (we use " + with + "; does its listener want something else?)"
+}

@@ -1,0 +1,561 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+)
+
+const (
+	// ownerTimeout bounds an answer of the transaction coordinator or to a fetch.
+	ownerTimeout = 5 * time.Second
+	// transactionTimeout is after how long a coordinator ends an empty
+	// transaction of ours by itself. It bumps the epoch then, so EndTxn must
+	// have got through long before.
+	transactionTimeout = time.Minute
+	// sealPatience is how long the end of a fence is waited for. A partition
+	// without leader holds it up; the others are fenced by our first batch on
+	// them anyway.
+	sealPatience = 15 * time.Second
+	// fetchBytes is how much is read from the log at once.
+	fetchBytes = 4 << 20
+)
+
+// errNoACL says that the transactional id may not be used.
+var errNoACL = errors.New("transactional id not authorised")
+
+// owner holds the producer identity: it obtains it, fences partitions against
+// older producers, and finds out what became of batches. One job at a time.
+type owner struct {
+	sink   *Sink
+	net    *network
+	scout  *scout // to find any broker
+	jobs   *mailbox.Mailbox[*ownership]
+	events *mailbox.Mailbox[event]
+
+	id      identity
+	fencing bool
+	coord   *sarama.Broker
+}
+
+// run obtains an identity and then does jobs until ctx ends or the identity
+// is lost for good.
+func (o *owner) run(ctx context.Context) error {
+	defer o.closeCoordinator()
+	defer o.scout.close()
+	o.id, o.fencing = nobody, o.sink.cfg.TransactionalID != ""
+	if err := o.insist(ctx, o.start); err != nil {
+		return o.end(err)
+	}
+	o.sink.fencing.Store(o.fencing)
+	o.events.Put(event{started: &started{o.id, o.fencing}})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.jobs.Ready():
+		}
+		for _, job := range o.jobs.Take(nil) {
+			if err := o.do(ctx, job); err != nil {
+				return o.end(err)
+			}
+		}
+	}
+}
+
+// end tells the loss of the identity; the end of ctx is no error.
+func (o *owner) end(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	o.events.Put(event{fatal: err})
+	return nil
+}
+
+// insist repeats a step until it succeeds, ctx ends or the identity is lost.
+func (o *owner) insist(ctx context.Context, step func() error) error {
+	for failures := 1; ; failures++ {
+		err := step()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Canceled
+		case errors.Is(err, ErrFenced):
+			return err
+		}
+		o.events.Put(event{trouble: err})
+		o.closeCoordinatorOn(err)
+		if !sleepUntil(ctx, time.Now().Add(backoff(failures, backoffMax))) {
+			return context.Canceled
+		}
+	}
+}
+
+// start obtains the first identity. Only here an older owner is superseded:
+// every later request names the identity that we hold, so that it fails if we
+// were superseded ourselves.
+func (o *owner) start() error {
+	if !o.fencing {
+		return o.initPlain()
+	}
+	err := o.init(nobody)
+	if !errors.Is(err, errNoACL) {
+		return err
+	}
+	o.fencing = false
+	o.sink.cfg.Log.Error().Str("cluster", o.sink.cfg.Cluster).Str("transactional_id", o.sink.cfg.TransactionalID).
+		Msg("NOT FENCED: our user lacks WRITE on the transactional id, so a stopped and continued process can publish duplicates; grant it and restart")
+	return o.initPlain()
+}
+
+// do carries one job out and answers it.
+func (o *owner) do(ctx context.Context, job *ownership) error {
+	if job.keepAlive != nil {
+		return o.keepAlive(ctx, *job.keepAlive)
+	}
+	res := owned{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	if err := o.seal(ctx, job, &res); err != nil {
+		return err
+	}
+	o.tails(job.fence, res.tails)
+	for _, s := range job.resolve {
+		res.found = append(res.found, o.search(ctx, s, res.refused))
+	}
+	res.id = o.id
+	o.sink.count.fencedPartitions.Add(uint64(len(res.fenced)))
+	o.sink.count.resolved.Add(uint64(len(res.found)))
+	o.events.Put(event{owned: &res})
+	return nil
+}
+
+// seal makes sure that no batch of an older epoch, another's or (for batches
+// to be resolved) our own, can land on the job's partitions any more, and ends
+// with a new epoch.
+func (o *owner) seal(ctx context.Context, job *ownership, res *owned) error {
+	unsealed := false
+	targets := make([]place, 0, len(job.fence)+len(job.resolve))
+	for _, f := range job.fence {
+		targets = append(targets, f.place)
+	}
+	for _, s := range job.resolve {
+		if !s.sealed {
+			unsealed = true
+			targets = append(targets, s.place)
+		}
+	}
+	if len(targets) == 0 {
+		return nil
+	}
+	if !o.fencing {
+		return o.sealPlain(ctx)
+	}
+	err := o.insist(ctx, func() error { return o.fence(ctx, targets, unsealed, res) })
+	for _, f := range job.fence {
+		if _, refused := res.refused[f.place]; !refused {
+			res.fenced = append(res.fenced, f.place)
+		}
+	}
+	return err
+}
+
+// sealPlain takes a new producer id. Nothing refuses the old one's batches, so
+// what may still be on its way gets the time to arrive.
+func (o *owner) sealPlain(ctx context.Context) error {
+	if !sleepUntil(ctx, time.Now().Add(o.sink.cfg.RequestTimeout/2)) {
+		return context.Canceled
+	}
+	return o.insist(ctx, o.initPlain)
+}
+
+// fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
+// raises the epoch in each partition, and the last Init is answered only when
+// all markers are written. The first Init is needed only against batches of
+// our own epoch.
+func (o *owner) fence(ctx context.Context, targets []place, own bool, res *owned) error {
+	if own {
+		if err := o.init(o.id); err != nil {
+			return err
+		}
+	}
+	added, err := o.add(targets, res)
+	if err != nil || !added {
+		return err
+	}
+	if err := o.abort(); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(sealPatience)
+	for failures := 1; ; failures++ {
+		err := o.init(o.id)
+		if !errors.Is(err, sarama.ErrConcurrentTransactions) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			o.sink.cfg.Log.Warn().Str("cluster", o.sink.cfg.Cluster).
+				Msg("a partition without leader holds up the fencing of older producers; going on without its answer")
+			return nil
+		}
+		if !sleepUntil(ctx, time.Now().Add(backoff(failures, 100*time.Millisecond))) {
+			return context.Canceled
+		}
+	}
+}
+
+// keepAlive refreshes the id by an empty transaction. If it fails the next one
+// will do; the end is insisted on, see transactionTimeout.
+func (o *owner) keepAlive(ctx context.Context, p place) error {
+	res := owned{id: o.id, refused: map[place]sarama.KError{}}
+	added := false
+	err := o.insist(ctx, func() (err error) {
+		added, err = o.add([]place{p}, &res)
+		return err
+	})
+	if err == nil && added {
+		err = o.insist(ctx, o.abort)
+	}
+	if err != nil {
+		return err
+	}
+	o.events.Put(event{owned: &owned{id: o.id}})
+	return nil
+}
+
+// ---- requests to the coordinator ----
+
+// init asks for an epoch of its own: above held, or above anybody's for nobody.
+func (o *owner) init(held identity) error {
+	c, err := o.coordinator()
+	if err != nil {
+		return err
+	}
+	id := o.sink.cfg.TransactionalID
+	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
+		Version: 4, TransactionalID: &id, TransactionTimeout: transactionTimeout,
+		ProducerID: held.pid, ProducerEpoch: held.epoch,
+	})
+	if err != nil {
+		return o.lost(c, err)
+	}
+	if err := o.classify("InitProducerId", res.Err); err != nil {
+		return err
+	}
+	o.id = identity{res.ProducerID, res.ProducerEpoch}
+	return nil
+}
+
+// initPlain asks for a new producer id without transactional id.
+func (o *owner) initPlain() error {
+	b, err := o.anyBroker()
+	if err != nil {
+		return err
+	}
+	res, err := b.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
+	if err != nil {
+		o.scout.close()
+		return o.net.explain(b.Addr(), err)
+	}
+	if res.Err != sarama.ErrNoError {
+		if res.Err == sarama.ErrClusterAuthorizationFailed {
+			return fmt.Errorf("InitProducerId: grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic, to our user: %w", res.Err)
+		}
+		return fmt.Errorf("InitProducerId: %w", res.Err)
+	}
+	o.id = identity{res.ProducerID, res.ProducerEpoch}
+	return nil
+}
+
+// add puts the partitions that may be added into a transaction, and says
+// whether there are any. The others stand in res.refused.
+func (o *owner) add(targets []place, res *owned) (bool, error) {
+	for {
+		topics := map[string][]int32{}
+		for _, p := range targets {
+			if _, refused := res.refused[p]; !refused {
+				topics[p.topic] = append(topics[p.topic], p.partition)
+			}
+		}
+		if len(topics) == 0 {
+			return false, nil
+		}
+		again, err := o.addOnce(topics, res)
+		if !again {
+			return err == nil, err
+		}
+	}
+}
+
+func (o *owner) addOnce(topics map[string][]int32, res *owned) (again bool, err error) {
+	c, err := o.coordinator()
+	if err != nil {
+		return false, err
+	}
+	r, err := c.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+		Version: 3, TransactionalID: o.sink.cfg.TransactionalID,
+		ProducerID: o.id.pid, ProducerEpoch: o.id.epoch, TopicPartitions: topics,
+	})
+	if err != nil {
+		return false, o.lost(c, err)
+	}
+	for topic, parts := range r.Errors {
+		for _, p := range parts {
+			switch p.Err {
+			case sarama.ErrNoError:
+			case sarama.ErrOperationNotAttempted: // another one was refused
+				again = true
+			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
+				res.refused[place{topic, p.Partition}] = p.Err
+				again = true
+			default:
+				if err := o.classify("AddPartitionsToTxn", p.Err); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	return again, nil
+}
+
+func (o *owner) abort() error {
+	c, err := o.coordinator()
+	if err != nil {
+		return err
+	}
+	res, err := c.EndTxn(&sarama.EndTxnRequest{
+		Version: 3, TransactionalID: o.sink.cfg.TransactionalID,
+		ProducerID: o.id.pid, ProducerEpoch: o.id.epoch, TransactionResult: false,
+	})
+	if err != nil {
+		return o.lost(c, err)
+	}
+	return o.classify("EndTxn", res.Err)
+}
+
+// classify makes an error of a coordinator's answer.
+func (o *owner) classify(what string, code sarama.KError) error {
+	switch code {
+	case sarama.ErrNoError:
+		return nil
+	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch:
+		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, o.sink.cfg.TransactionalID, o.sink.cfg.Cluster, ErrFenced, code)
+	case sarama.ErrTransactionalIDAuthorizationFailed:
+		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, o.sink.cfg.TransactionalID, errNoACL, code)
+	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
+		o.closeCoordinator() // it moved
+	}
+	return fmt.Errorf("%s for transactional id %s: %w", what, o.sink.cfg.TransactionalID, code)
+}
+
+// lost drops the coordinator's connection.
+func (o *owner) lost(c *sarama.Broker, err error) error {
+	o.closeCoordinator()
+	return o.net.explain(c.Addr(), err)
+}
+
+// coordinator connects to the broker that keeps our transactional id.
+func (o *owner) coordinator() (*sarama.Broker, error) {
+	if o.coord != nil {
+		return o.coord, nil
+	}
+	b, err := o.anyBroker()
+	if err != nil {
+		return nil, err
+	}
+	res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{
+		Version: 2, CoordinatorKey: o.sink.cfg.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction,
+	})
+	if err != nil {
+		o.scout.close()
+		return nil, o.net.explain(b.Addr(), err)
+	}
+	switch {
+	case res.Err == sarama.ErrTransactionalIDAuthorizationFailed:
+		return nil, fmt.Errorf("finding the transaction coordinator: %w (%w)", errNoACL, res.Err)
+	case res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
+		return nil, fmt.Errorf("finding the transaction coordinator: %w (if it lasts: transaction.state.log.replication.factor may be larger than the number of brokers)", res.Err)
+	case res.Err != sarama.ErrNoError:
+		return nil, fmt.Errorf("finding the transaction coordinator: %w", res.Err)
+	case res.Coordinator == nil:
+		return nil, fmt.Errorf("finding the transaction coordinator: %w", sarama.ErrConsumerCoordinatorNotAvailable)
+	}
+	o.coord, err = o.net.open(res.Coordinator.Addr())
+	return o.coord, err
+}
+
+func (o *owner) closeCoordinator() {
+	if o.coord != nil {
+		_ = o.coord.Close()
+		o.coord = nil
+	}
+}
+
+// closeCoordinatorOn drops the connection unless the coordinator merely asked
+// for patience.
+func (o *owner) closeCoordinatorOn(err error) {
+	if !errors.Is(err, sarama.ErrConcurrentTransactions) && !errors.Is(err, sarama.ErrOffsetsLoadInProgress) {
+		o.closeCoordinator()
+	}
+}
+
+// anyBroker connects to some broker.
+func (o *owner) anyBroker() (*sarama.Broker, error) {
+	if o.scout.conn != nil {
+		return o.scout.conn, nil
+	}
+	_, err := o.scout.ask(o.net.ctx, nil)
+	return o.scout.conn, err
+}
+
+// ---- the log ----
+
+// tails finds the log ends of newly fenced partitions, from which searches
+// start. What is not found out costs such a search more reading, nothing else.
+func (o *owner) tails(targets []fenceTarget, into map[place]int64) {
+	byLeader := map[string][]place{}
+	for _, t := range targets {
+		byLeader[t.leader] = append(byLeader[t.leader], t.place)
+	}
+	for leader, places := range byLeader {
+		if b, err := o.net.open(leader); err == nil {
+			_ = listOffsets(b, places, sarama.OffsetNewest, into)
+			_ = b.Close()
+		}
+	}
+}
+
+func listOffsets(b *sarama.Broker, places []place, at int64, into map[place]int64) error {
+	req := sarama.NewOffsetRequest(sarama.MaxVersion)
+	for _, p := range places {
+		req.AddBlock(p.topic, p.partition, at, 1)
+	}
+	res, err := b.GetAvailableOffsets(req)
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		if block := res.GetBlock(p.topic, p.partition); block != nil && block.Err == sarama.ErrNoError {
+			into[p] = block.Offset
+		} else if block != nil {
+			err = block.Err
+		}
+	}
+	return err
+}
+
+// search looks for a batch in the log. Its partition is sealed, so what is not
+// there below the high watermark will never be.
+func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.KError) searched {
+	out := searched{batch: s.batch, sealed: true}
+	if code, ok := refused[s.place]; ok {
+		out.sealed = s.sealed
+		out.err = fmt.Errorf("fencing partition %d of topic %s: %w", s.partition, s.topic, code)
+		return out
+	}
+	if !s.look {
+		return out
+	}
+	if s.leader == "" {
+		out.err = fmt.Errorf("partition %d of topic %s has no leader", s.partition, s.topic)
+		return out
+	}
+	b, err := o.net.open(s.leader)
+	if err != nil {
+		out.err = err
+		return out
+	}
+	defer func() { _ = b.Close() }()
+	out.offset, out.found, err = scan(ctx, b, s)
+	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+		o.sink.count.unusual.Add(1)
+		o.sink.cfg.Log.Error().Str("cluster", o.sink.cfg.Cluster).Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
+			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
+		return out
+	}
+	out.err = err
+	return out
+}
+
+// scan reads the log from where the batch must be, if it is there, up to the
+// high watermark as of the first answer.
+func scan(ctx context.Context, b *sarama.Broker, s search) (offset int64, found bool, err error) {
+	from, end := s.from, int64(-1)
+	for ctx.Err() == nil {
+		if from < 0 {
+			if from, err = earliest(b, s.place); err != nil {
+				return 0, false, err
+			}
+		}
+		block, err := fetch(b, s.place, from)
+		switch {
+		case err != nil:
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
+		case block.Err == sarama.ErrOffsetOutOfRange:
+			from = -1 // truncated or re-created
+			continue
+		case block.Err != sarama.ErrNoError:
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.Err)
+		}
+		if end < 0 {
+			end = block.HighWaterMarkOffset
+		}
+		next, offset, found := s.in(block, from)
+		if found || next >= end {
+			return offset, found, nil
+		}
+		if next == from {
+			return 0, false, fmt.Errorf("reading topic %s, partition %d: nothing at offset %d below the high watermark %d", s.topic, s.partition, from, end)
+		}
+		from = next
+	}
+	return 0, false, context.Canceled
+}
+
+// in looks for the batch in what was fetched and says where to go on.
+func (s search) in(block *sarama.FetchResponseBlock, from int64) (next, offset int64, found bool) {
+	next = from
+	for _, records := range block.RecordsSet {
+		rb := records.RecordBatch
+		if rb == nil || rb.PartialTrailingRecord {
+			continue
+		}
+		if !rb.Control && rb.ProducerID == s.as.pid && rb.ProducerEpoch == s.as.epoch &&
+			rb.FirstSequence == s.seq && int(rb.LastOffsetDelta)+1 == s.n {
+			return next, rb.FirstOffset, true
+		}
+		next = max(next, rb.LastOffset()+1)
+	}
+	return next, 0, false
+}
+
+func earliest(b *sarama.Broker, p place) (int64, error) {
+	into := map[place]int64{}
+	if err := listOffsets(b, []place{p}, sarama.OffsetOldest, into); err != nil {
+		return 0, fmt.Errorf("finding the start of topic %s, partition %d: %w", p.topic, p.partition, err)
+	}
+	return into[p], nil
+}
+
+func fetch(b *sarama.Broker, p place, from int64) (*sarama.FetchResponseBlock, error) {
+	req := &sarama.FetchRequest{
+		Version: 11, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
+		Isolation: sarama.ReadUncommitted, SessionEpoch: -1,
+	}
+	req.AddBlock(p.topic, p.partition, from, fetchBytes, -1)
+	res, err := b.Fetch(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.ErrorCode != 0 {
+		return nil, sarama.KError(res.ErrorCode)
+	}
+	block := res.GetBlock(p.topic, p.partition)
+	if block == nil {
+		return nil, sarama.ErrIncompleteResponse
+	}
+	return block, nil
+}

@@ -1,0 +1,43 @@
+package sink
+
+// murmur2 is the hash by which the Java client chooses a keyed record's
+// partition (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, seed
+// 0x9747b28c. Records must land where the relay that we replace put them.
+func murmur2(key []byte) uint32 {
+	const (
+		seed = 0x9747b28c
+		mult = 0x5bd1e995
+	)
+	h := uint32(seed) ^ uint32(len(key))
+	for len(key) >= 4 {
+		k := uint32(key[0]) | uint32(key[1])<<8 | uint32(key[2])<<16 | uint32(key[3])<<24
+		k *= mult
+		k ^= k >> 24
+		k *= mult
+		h = h*mult ^ k
+		key = key[4:]
+	}
+	switch len(key) {
+	case 3:
+		h ^= uint32(key[2]) << 16
+		fallthrough
+	case 2:
+		h ^= uint32(key[1]) << 8
+		fallthrough
+	case 1:
+		h = (h ^ uint32(key[0])) * mult
+	}
+	h ^= h >> 13
+	h *= mult
+	return h ^ h>>15
+}
+
+// partitionOf is the Java client's toPositive(murmur2(key)) % partitions.
+func partitionOf(key []byte, partitions int) int {
+	return int(murmur2(key)&0x7fffffff) % partitions
+}
+
+// stickyBytes is how much goes to one partition before records without a key
+// move on to another: batch.size of the Java client's uniform sticky
+// partitioner (KIP-794).
+const stickyBytes = 16 << 10

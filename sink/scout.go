@@ -1,0 +1,192 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// scoutTimeout bounds a metadata answer; brokers answer from memory.
+const scoutTimeout = 3 * time.Second
+
+// reconnectPause is how long a broker is left alone after connecting failed.
+func reconnectPause(err error) time.Duration {
+	if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
+		return 2 * time.Second // accounts get locked
+	}
+	return backoffMin
+}
+
+// scout asks for metadata on a connection of its own, where no produce request
+// is in front. sarama's Client is not used: it hides topic ids, holds all
+// callers up behind one slow dial, and calls every failure "out of brokers".
+type scout struct {
+	net       *network
+	cluster   string
+	bootstrap []string
+	known     []string // from the last answer
+	conn      *sarama.Broker
+}
+
+// ask returns what brokers say of the topics, from the first that answers.
+func (s *scout) ask(ctx context.Context, topics []string) (map[string]topicInfo, error) {
+	var failures []string
+	var cause error
+	for _, addr := range s.candidates() {
+		infos, err := s.askOne(addr, topics)
+		if err == nil {
+			return infos, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		failures = append(failures, err.Error())
+		cause = worse(cause, err)
+	}
+	return nil, &unreachableError{cluster: s.cluster, text: strings.Join(failures, "; "), cause: cause}
+}
+
+// unreachableError says of each broker why it cannot be used.
+type unreachableError struct {
+	cluster, text string
+	cause         error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", e.cluster, e.text)
+}
+func (e *unreachableError) Unwrap() error { return e.cause }
+
+// worse prefers the error that says more: refused credentials over a network
+// that may come back.
+func worse(a, b error) error {
+	if a == nil || errors.Is(b, sarama.ErrSASLAuthenticationFailed) {
+		return b
+	}
+	return a
+}
+
+// candidates are the broker in use, those last heard of, and the configured.
+func (s *scout) candidates() []string {
+	seen := map[string]bool{}
+	var out []string
+	add := func(addrs ...string) {
+		for _, a := range addrs {
+			if !seen[a] {
+				seen[a] = true
+				out = append(out, a)
+			}
+		}
+	}
+	if s.conn != nil {
+		add(s.conn.Addr())
+	}
+	add(s.known...)
+	add(s.bootstrap...)
+	return out
+}
+
+func (s *scout) askOne(addr string, topics []string) (map[string]topicInfo, error) {
+	reused := s.conn != nil && s.conn.Addr() == addr
+	if !reused {
+		s.close()
+		conn, err := s.net.open(addr)
+		if err != nil {
+			return nil, err
+		}
+		s.conn = conn
+	}
+	if len(topics) == 0 { // an empty list would mean all of the cluster's
+		return nil, nil
+	}
+	res, err := s.conn.GetMetadata(sarama.NewMetadataRequest(s.net.conf.Version, topics))
+	if err != nil {
+		s.close()
+		if reused { // brokers close idle connections
+			return s.askOne(addr, topics)
+		}
+		return nil, s.net.explain(addr, err)
+	}
+	infos := s.digest(res)
+	s.limits(infos)
+	return infos, nil
+}
+
+// digest makes addresses of broker ids.
+func (s *scout) digest(res *sarama.MetadataResponse) map[string]topicInfo {
+	addrs := make(map[int32]string, len(res.Brokers))
+	s.known = s.known[:0]
+	for _, b := range res.Brokers {
+		addrs[b.ID()] = b.Addr()
+		s.known = append(s.known, b.Addr())
+	}
+	infos := make(map[string]topicInfo, len(res.Topics))
+	for _, t := range res.Topics {
+		info := topicInfo{code: t.Err, uuid: t.Uuid, leaders: make([]string, len(t.Partitions))}
+		for _, p := range t.Partitions {
+			if int(p.ID) >= len(info.leaders) || p.ID < 0 {
+				info.leaders = nil // a gap: wait for a complete answer
+				break
+			}
+			info.leaders[p.ID] = addrs[p.Leader]
+		}
+		infos[t.Name] = info
+	}
+	return infos
+}
+
+// limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it
+// stays unknown and is learnt from refusals.
+func (s *scout) limits(infos map[string]topicInfo) {
+	req := &sarama.DescribeConfigsRequest{Version: 2}
+	for name, info := range infos {
+		if info.code == sarama.ErrNoError {
+			req.Resources = append(req.Resources, &sarama.ConfigResource{
+				Type: sarama.TopicResource, Name: name, ConfigNames: []string{"max.message.bytes"},
+			})
+		}
+	}
+	if len(req.Resources) == 0 {
+		return
+	}
+	res, err := s.conn.DescribeConfigs(req)
+	if err != nil {
+		s.close()
+		return
+	}
+	for _, r := range res.Resources {
+		info, ok := infos[r.Name]
+		if !ok || r.ErrorCode != 0 {
+			continue
+		}
+		for _, c := range r.Configs {
+			if n, err := strconv.Atoi(c.Value); err == nil && c.Name == "max.message.bytes" {
+				info.maxBytes = n
+				infos[r.Name] = info
+			}
+		}
+	}
+}
+
+func (s *scout) close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// endpoint finds the address of a leader that a produce answer names.
+func endpoint(res *sarama.ProduceResponse, id int32) string {
+	for _, e := range res.NodeEndpoints {
+		if e.NodeID == id {
+			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,270 @@
+package sink
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/aws/aws-msk-iam-sasl-signer-go/signer"
+	"github.com/rcrowley/go-metrics"
+	"github.com/xdg-go/scram"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// TLS says how connections are encrypted. All files are PEM.
+type TLS struct {
+	// CAFile holds the authorities to trust. Empty: the system's.
+	CAFile string
+	// CertFile and KeyFile are our own certificate for mutual TLS. Both or none.
+	CertFile, KeyFile string
+	// ServerName to verify instead of the broker's host name.
+	ServerName string
+	// Insecure accepts any certificate. For tests only.
+	Insecure bool
+}
+
+// The SASL mechanisms.
+const (
+	MechanismPlain       = "PLAIN"
+	MechanismScram256    = "SCRAM-SHA-256"
+	MechanismScram512    = "SCRAM-SHA-512"
+	MechanismOAuthBearer = "OAUTHBEARER"
+	MechanismMSKIAM      = "AWS_MSK_IAM"
+)
+
+// SASL says how we prove who we are.
+type SASL struct {
+	// Mechanism is one of the constants above.
+	Mechanism string
+	// Username and Password of PLAIN and SCRAM.
+	Username, Password string
+	// OAuth of OAUTHBEARER: client credentials (RFC 6749, section 4.4).
+	OAuth OAuth
+	// Region of AWS_MSK_IAM. Credentials come from the usual AWS places.
+	Region string
+}
+
+// OAuth is where tokens come from.
+type OAuth struct {
+	TokenURL, ClientID, ClientSecret string
+	Scopes                           []string
+	// Extensions are SASL extensions (KIP-342), such as logicalCluster.
+	Extensions map[string]string
+}
+
+// Sarama is the configuration of our connections, also for an admin client
+// that checks the cluster.
+func (c Config) Sarama() (*sarama.Config, error) {
+	c.defaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	conf := sarama.NewConfig()
+	conf.Version = sarama.MaxVersion // brokers' own versions are negotiated
+	conf.ClientID = c.ClientID
+	conf.MetricRegistry = silent{}
+	conf.Net.DialTimeout = c.DialTimeout
+	conf.Net.ReadTimeout = c.RequestTimeout + 2*time.Second
+	conf.Net.WriteTimeout = c.RequestTimeout
+	conf.Net.MaxOpenRequests = openRequests + 1
+	conf.Metadata.AllowAutoTopicCreation = false
+	if err := conf.Producer.Compression.UnmarshalText([]byte(c.Compression)); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: compression %q: use none, gzip, snappy, lz4 or zstd", c.Cluster, c.Compression)
+	}
+	if err := c.TLS.apply(conf); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
+	}
+	if err := c.SASL.apply(conf); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: sasl: %w", c.Cluster, err)
+	}
+	if err := conf.Validate(); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
+	}
+	return conf, nil
+}
+
+func (t *TLS) apply(conf *sarama.Config) error {
+	if t == nil {
+		return nil
+	}
+	conf.Net.TLS.Enable = true
+	conf.Net.TLS.Config = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         t.ServerName,
+		InsecureSkipVerify: t.Insecure, //nolint:gosec // asked for, and documented as for tests
+	}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return fmt.Errorf("reading ca_file: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("ca_file %s holds no PEM certificate", t.CAFile)
+		}
+		conf.Net.TLS.Config.RootCAs = pool
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return fmt.Errorf("cert_file and key_file go together: give both or none")
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return fmt.Errorf("reading cert_file and key_file: %w", err)
+		}
+		conf.Net.TLS.Config.Certificates = []tls.Certificate{cert}
+	}
+	return nil
+}
+
+func (s *SASL) apply(conf *sarama.Config) error {
+	if s == nil {
+		return nil
+	}
+	net := &conf.Net.SASL
+	net.Enable, net.Handshake, net.Version = true, true, sarama.SASLHandshakeV1
+	net.User, net.Password = s.Username, s.Password
+	switch s.Mechanism {
+	case MechanismPlain:
+		net.Mechanism = sarama.SASLTypePlaintext
+	case MechanismScram256:
+		net.Mechanism = sarama.SASLTypeSCRAMSHA256
+		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha256.New} }
+	case MechanismScram512:
+		net.Mechanism = sarama.SASLTypeSCRAMSHA512
+		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
+	case MechanismOAuthBearer:
+		net.Mechanism = sarama.SASLTypeOAuth
+		net.TokenProvider = s.OAuth.provider()
+	case MechanismMSKIAM:
+		net.Mechanism = sarama.SASLTypeOAuth
+		net.TokenProvider = mskProvider{s.Region}
+	default:
+		return fmt.Errorf("mechanism %q: use %s", s.Mechanism, strings.Join([]string{MechanismPlain, MechanismScram256, MechanismScram512, MechanismOAuthBearer, MechanismMSKIAM}, ", "))
+	}
+	return s.complete()
+}
+
+// complete checks that what the mechanism needs is there.
+func (s *SASL) complete() error {
+	missing := map[string]bool{}
+	switch s.Mechanism {
+	case MechanismOAuthBearer:
+		missing["token_url"] = s.OAuth.TokenURL == ""
+		missing["client_id"] = s.OAuth.ClientID == ""
+	case MechanismMSKIAM:
+		missing["region"] = s.Region == ""
+	default:
+		missing["username"] = s.Username == ""
+		missing["password"] = s.Password == ""
+	}
+	var names []string
+	for name, is := range missing {
+		if is {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	sort.Strings(names)
+	return fmt.Errorf("mechanism %s needs %s", s.Mechanism, strings.Join(names, " and "))
+}
+
+// scramClient is sarama's view of a SCRAM conversation (RFC 5802).
+type scramClient struct {
+	hash scram.HashGeneratorFcn
+	conv *scram.ClientConversation
+}
+
+func (c *scramClient) Begin(user, password, authzID string) error {
+	client, err := c.hash.NewClient(user, password, authzID)
+	if err != nil {
+		return fmt.Errorf("beginning SCRAM as %s: %w", user, err)
+	}
+	c.conv = client.NewConversation()
+	return nil
+}
+
+func (c *scramClient) Step(challenge string) (string, error) { return c.conv.Step(challenge) }
+func (c *scramClient) Done() bool                            { return c.conv.Done() }
+
+// tokenTimeout bounds a request for a token.
+const tokenTimeout = 10 * time.Second
+
+// oauthProvider takes tokens from a source that caches and renews them.
+type oauthProvider struct {
+	source     oauth2.TokenSource
+	extensions map[string]string
+}
+
+func (o OAuth) provider() *oauthProvider {
+	cc := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes}
+	return &oauthProvider{source: oauth2.ReuseTokenSource(nil, tokenFetcher{cc}), extensions: o.Extensions}
+}
+
+// tokenFetcher fetches a new token with a time limit on each request.
+type tokenFetcher struct{ clientcredentials.Config }
+
+func (f tokenFetcher) Token() (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
+	defer cancel()
+	return f.Config.Token(ctx)
+}
+
+func (p *oauthProvider) Token() (*sarama.AccessToken, error) {
+	t, err := p.source.Token()
+	if err != nil {
+		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
+	}
+	return &sarama.AccessToken{Token: t.AccessToken, Extensions: p.extensions}, nil
+}
+
+// mskProvider signs a request to connect with AWS credentials.
+type mskProvider struct{ region string }
+
+func (p mskProvider) Token() (*sarama.AccessToken, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
+	defer cancel()
+	token, _, err := signer.GenerateAuthToken(ctx, p.region)
+	if err != nil {
+		return nil, fmt.Errorf("signing an AWS MSK IAM token for region %s: %w", p.region, err)
+	}
+	return &sarama.AccessToken{Token: token}, nil
+}
+
+// silent is a registry that keeps no metrics: sarama's own cost time per batch
+// and a goroutine that never ends, and ours say more.
+type silent struct{}
+
+var _ metrics.Registry = silent{}
+
+func (silent) Each(func(string, any)) {}
+func (silent) Get(string) any         { return nil }
+func (silent) GetOrRegister(_ string, metric any) any {
+	switch metric.(type) {
+	case func() metrics.Meter, metrics.Meter:
+		return metrics.NilMeter{}
+	case func() metrics.Counter, metrics.Counter:
+		return metrics.NilCounter{}
+	case func() metrics.Histogram, metrics.Histogram:
+		return metrics.NilHistogram{}
+	case func() metrics.Gauge, metrics.Gauge:
+		return metrics.NilGauge{}
+	}
+	return metric
+}
+func (silent) Register(string, any) error        { return nil }
+func (silent) RunHealthchecks()                  {}
+func (silent) GetAll() map[string]map[string]any { return nil }
+func (silent) Unregister(string)                 {}
+func (silent) UnregisterAll()                    {}

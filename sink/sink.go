@@ -1,0 +1,208 @@
+// Package sink carries rows into one Kafka cluster and says of each what
+// became of it, exactly once (outbox.Outcome). Per key the delivered rows are
+// always a prefix of the published ones: each partition is a lane with one
+// idempotent batch under way, resent unchanged until its fate is known.
+//
+// It never decides what is published, never reads or writes the database,
+// never charges a row for anything but the row's own fault, and never bumps a
+// producer epoch by itself. The pipeline makes one Sink per stream and cluster.
+//
+// machine.go decides, and is pure; run.go carries out, with a link per broker,
+// a scout for metadata and an owner for the transactional id. docs/design.md
+// has the table of error codes and the facts behind it.
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// ErrFenced says that another process took the transactional id over: this one
+// leads no more and must not publish anything.
+var ErrFenced = errors.New("another producer took over our transactional id")
+
+// errRecreated says that a topic's name now stands for another topic.
+var errRecreated = errors.New("topic re-created")
+
+// Config describes one Kafka cluster and how to produce to it. Cluster and
+// Brokers are required; zero values elsewhere mean the default.
+type Config struct {
+	// Cluster is the name by which rows and scopes call this cluster.
+	Cluster string
+	// Brokers are host:port addresses to begin with.
+	Brokers []string
+	// ClientID is what brokers log of us. Default: outbox-cdc.
+	ClientID string
+	// TransactionalID fences older producers of the same name (KIP-98): it must
+	// be the same in every process that may lead the stream, and used by
+	// nothing else. Records are produced without transactions. Empty: no fencing.
+	TransactionalID string
+	// Topics that are known beforehand are fenced together at the start. Those
+	// that rows bring later are fenced then.
+	Topics []string
+
+	TLS  *TLS
+	SASL *SASL
+
+	// Compression is none, gzip, snappy, lz4 or zstd. Default: none.
+	Compression string
+	// BatchRows is the most rows of one batch. Default: 10,000.
+	BatchRows int
+	// BatchBytes is the most bytes of one batch before compression; the topic's
+	// max.message.bytes lowers it. Default: 1,000,000.
+	BatchBytes int
+	// RequestBytes is the most bytes of one produce request, which carries
+	// batches of several partitions. Default: 8 MiB; at most 100 MiB, a
+	// broker's own limit (socket.request.max.bytes).
+	RequestBytes int
+
+	// DialTimeout bounds the making of a connection. Default: 2s.
+	DialTimeout time.Duration
+	// RequestTimeout is how long a broker may wait for its replicas before it
+	// answers a produce request. Default: 10s.
+	RequestTimeout time.Duration
+	// MetadataRefresh is how often topics are looked at when nothing is wrong.
+	// Default: 1m.
+	MetadataRefresh time.Duration
+	// TopicGrace is how long a topic may be unknown to brokers before it counts
+	// as missing. Default: 3s.
+	TopicGrace time.Duration
+	// OutageAfter is how long tries may fail before the cluster counts as
+	// unusable. Default: 1s.
+	OutageAfter time.Duration
+	// KeepAlive is how often the transactional id is refreshed; brokers forget
+	// it after transactional.id.expiration.ms (7 days). Default: 12h.
+	KeepAlive time.Duration
+
+	// Observer, if set, hears of every acknowledged batch and every retry.
+	Observer Observer
+	// Log takes what people should know. The zero Logger is silent.
+	Log zerolog.Logger
+}
+
+// Observer hears what the sink does, on the sink's own goroutine: it must
+// return at once.
+type Observer interface {
+	// Produced: rows of one batch were acknowledged; bytes are before
+	// compression, took is from the last try's sending to its answer.
+	Produced(topic string, rows, bytes int, took time.Duration)
+	// Retried: a batch is sent again for this reason.
+	Retried(topic string, err error)
+}
+
+// Stats counts since the Sink was made. Retries counts tries after the first,
+// Resolved the batches that were looked for in the log.
+type Stats struct {
+	Records, Batches, Bytes   uint64
+	Requests, Retries         uint64
+	Refused, Withdrawn        uint64
+	Connections, Resolved     uint64
+	FencedPartitions, Unusual uint64
+}
+
+type counters struct {
+	records, batches, bytes   atomic.Uint64
+	requests, retries         atomic.Uint64
+	refused, withdrawn        atomic.Uint64
+	connections, resolved     atomic.Uint64
+	fencedPartitions, unusual atomic.Uint64
+}
+
+// Sink produces to one cluster. Make it with New, run it once with Run.
+type Sink struct {
+	cfg      Config
+	codec    sarama.CompressionCodec
+	conf     *sarama.Config
+	inbox    *mailbox.Mailbox[outbox.Command]
+	outcomes *mailbox.Mailbox[outbox.Outcome]
+	states   *mailbox.Mailbox[outbox.ClusterState]
+	count    counters
+	fencing  atomic.Bool
+}
+
+// New checks the configuration and returns a Sink that does nothing until Run.
+// Outcomes and states are put into the mailboxes given.
+func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.Mailbox[outbox.ClusterState]) (*Sink, error) {
+	cfg.defaults()
+	conf, err := cfg.Sarama()
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{
+		cfg: cfg, codec: conf.Producer.Compression, conf: conf,
+		inbox: mailbox.New[outbox.Command](), outcomes: outcomes, states: states,
+	}, nil
+}
+
+// Do gives commands, to be carried out in order. It never blocks.
+func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
+
+// Fencing says whether older producers are fenced: a transactional id is
+// configured, and its ACL allows us to use it. Known once the cluster was
+// reported usable.
+func (s *Sink) Fencing() bool { return s.fencing.Load() }
+
+// Stats returns the counters.
+func (s *Sink) Stats() Stats {
+	c := &s.count
+	return Stats{
+		Records: c.records.Load(), Batches: c.batches.Load(), Bytes: c.bytes.Load(),
+		Requests: c.requests.Load(), Retries: c.retries.Load(),
+		Refused: c.refused.Load(), Withdrawn: c.withdrawn.Load(),
+		Connections: c.connections.Load(), Resolved: c.resolved.Load(),
+		FencedPartitions: c.fencedPartitions.Load(), Unusual: c.unusual.Load(),
+	}
+}
+
+// or returns the value, or what stands in for zero.
+func or[T comparable](value, instead T) T {
+	var zero T
+	if value == zero {
+		return instead
+	}
+	return value
+}
+
+func (c *Config) defaults() {
+	c.ClientID = or(c.ClientID, "outbox-cdc")
+	c.Compression = or(c.Compression, "none")
+	c.BatchRows = or(c.BatchRows, 10_000)
+	c.BatchBytes = or(c.BatchBytes, 1_000_000)
+	c.RequestBytes = or(c.RequestBytes, 8<<20)
+	c.DialTimeout = or(c.DialTimeout, 2*time.Second)
+	c.RequestTimeout = or(c.RequestTimeout, 10*time.Second)
+	c.MetadataRefresh = or(c.MetadataRefresh, time.Minute)
+	c.TopicGrace = or(c.TopicGrace, 3*time.Second)
+	c.OutageAfter = or(c.OutageAfter, time.Second)
+	c.KeepAlive = or(c.KeepAlive, 12*time.Hour)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Cluster == "":
+		return errors.New("sink: Cluster is empty: name the Kafka cluster")
+	case len(c.Brokers) == 0:
+		return fmt.Errorf("kafka cluster %s: no brokers: give at least one host:port", c.Cluster)
+	case c.BatchRows < 0 || c.BatchBytes < 0 || c.RequestBytes < 0:
+		return fmt.Errorf("kafka cluster %s: batch and request limits must not be negative", c.Cluster)
+	case c.RequestBytes > int(sarama.MaxRequestSize):
+		return fmt.Errorf("kafka cluster %s: requests of %d bytes: brokers take at most %d", c.Cluster, c.RequestBytes, sarama.MaxRequestSize)
+	}
+	return nil
+}
+
+func (c *Config) machine() machineConfig {
+	return machineConfig{
+		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
+		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
+		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
+	}
+}

@@ -1,0 +1,145 @@
+package sink
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// topicState says whether a topic's rows can go to lanes.
+type topicState uint8
+
+const (
+	// topicUnknown: metadata is awaited; rows wait in the topic.
+	topicUnknown topicState = iota
+	// topicReady: rows go to lanes.
+	topicReady
+	// topicDraining: the partitions changed; rows wait in the topic until no
+	// lane has a flight, so that no key is in two lanes at once.
+	topicDraining
+	// topicBlocked: rows are given back until the topic is released.
+	topicBlocked
+)
+
+// topic is what the sink knows of one topic.
+type topic struct {
+	name  string
+	state topicState
+	err   error // of topicBlocked
+	// gone says of topicBlocked that the topic, and so its log, does not exist.
+	gone  bool
+	uuid  sarama.Uuid // zero before Kafka 2.8
+	fresh *topicInfo  // of topicDraining: what it becomes
+
+	lanes   []*lane
+	waiting queue
+	blocked map[key]struct{}
+
+	missing  int // answers in a row that did not know the topic
+	since    int64
+	maxBytes int  // of a record batch, or 0: unknown
+	told     bool // maxBytes is the broker's word, not our guess
+	accepted int  // largest batch acked, in bytes
+
+	sticky      int // partition for records without a key, or -1
+	stickyCount int // bytes given to it
+}
+
+// key is a key scope of one topic. Rows of different tables are not ordered
+// against one another.
+type key struct {
+	table string
+	key   string
+}
+
+func newTopic(name string) *topic { return &topic{name: name, sticky: -1} }
+
+// isBlocked says whether an earlier row of the same key was refused. It costs
+// nothing while nothing is blocked.
+func (t *topic) isBlocked(r *outbox.Row) bool {
+	if len(t.blocked) == 0 || r.Key == nil {
+		return false
+	}
+	_, ok := t.blocked[key{r.Table.String(), string(r.Key)}]
+	return ok
+}
+
+func (t *topic) block(r *outbox.Row) {
+	if t.blocked == nil {
+		t.blocked = map[key]struct{}{}
+	}
+	t.blocked[key{r.Table.String(), string(r.Key)}] = struct{}{}
+}
+
+// lane chooses the row's lane like the Java client's producer does. A row whose
+// own partition does not exist is to blame itself; the lane is then only the
+// place where it waits for its turn.
+func (t *topic) lane(r *outbox.Row) *lane {
+	n := len(t.lanes)
+	switch {
+	case r.Partition >= 0 && int(r.Partition) < n:
+		return t.lanes[r.Partition]
+	case r.Partition >= 0:
+		l := t.lanes[int(r.Partition)%n]
+		l.blame(r, fmt.Errorf("partition %d of topic %s does not exist (it has %d): correct the row's partition or add partitions", r.Partition, t.name, n))
+		return l
+	case r.Key != nil:
+		return t.lanes[partitionOf(r.Key, n)]
+	}
+	return t.lanes[t.stick(r, n)]
+}
+
+// stick spreads records without a key: one partition until a batch is made of
+// it or it got stickyBytes, then another with a leader.
+func (t *topic) stick(r *outbox.Row, n int) int {
+	if t.sticky < 0 || t.sticky >= n || t.stickyCount >= stickyBytes {
+		t.sticky, t.stickyCount = t.pick(n), 0
+	}
+	t.stickyCount += recordSize(r)
+	return t.sticky
+}
+
+func (t *topic) pick(n int) int {
+	start := rand.IntN(n) //nolint:gosec // spreads load, guards nothing
+	for i := range n {
+		if p := (start + i) % n; p != t.sticky && t.lanes[p].leader != "" {
+			return p
+		}
+	}
+	return start
+}
+
+// batched tells that a batch was made of a partition.
+func (t *topic) batched(partition int32) {
+	if t.sticky == int(partition) {
+		t.stickyCount = stickyBytes
+	}
+}
+
+// flights says whether any lane has one.
+func (t *topic) flights() bool {
+	for _, l := range t.lanes {
+		if l.flight != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// tooLarge learns from a refused batch of several rows where the broker does
+// not tell its limit: between what it accepted and what it refused.
+func (t *topic) tooLarge(b *batch) {
+	if t.told || len(b.rows) == 1 {
+		return
+	}
+	guess := b.bytes / 2
+	if t.accepted < b.bytes {
+		guess = max(guess, t.accepted)
+	}
+	if t.maxBytes == 0 || guess < t.maxBytes {
+		t.maxBytes = guess
+	}
+}
