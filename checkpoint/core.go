@@ -54,6 +54,7 @@ type Core struct {
 	order   []*park // in the order of parking, so that runs repeat
 	kinds   [outbox.ScopeRow + 1]int
 	keys    map[string]int // parked keys per table
+	blocked map[string]int // those of them that wait for the operator
 	waiting int            // holds that wait for a park to be durable
 	writing *writing
 
@@ -89,6 +90,7 @@ func New(cfg Config) *Core {
 		known:    map[rowID]uint32{},
 		parks:    map[outbox.Scope]*park{},
 		keys:     map[string]int{},
+		blocked:  map[string]int{},
 		remarks:  map[string]int{},
 		broken:   map[string]bool{},
 		lacking:  map[string]bool{},

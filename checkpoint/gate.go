@@ -143,7 +143,8 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	if p == nil || p.Cause != outbox.CauseBlocked || a.State == outbox.CheckFailed {
 		return
 	}
-	p.Cause, p.RowID, p.Next = outbox.CauseRowError, "", time.Time{}
+	c.setCause(p, outbox.CauseRowError)
+	p.RowID, p.Next = "", time.Time{}
 	p.version++
 }
 

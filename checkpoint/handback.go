@@ -91,9 +91,7 @@ func (c *Core) handbackCandidates() []*park {
 
 // covered says that a wider park contains the scope: that one goes first.
 func (c *Core) covered(p *park) bool {
-	return slices.ContainsFunc(c.order, func(o *park) bool {
-		return o.Scope.Kind < p.Scope.Kind && c.widerThan(o.Scope, p.Scope)
-	})
+	return len(c.wider(p)) > 0
 }
 
 // causeOver says that what parked the scope no longer holds, and that its rows

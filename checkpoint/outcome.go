@@ -159,7 +159,8 @@ func (c *Core) marked(a outbox.Marked) {
 	case outbox.MarkedFailed:
 		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			p.Cause, p.RowID, p.Next = outbox.CauseBlocked, a.Row.ID, c.now.Add(c.cfg.WatchEvery)
+			c.setCause(p, outbox.CauseBlocked)
+			p.RowID, p.Next = a.Row.ID, c.now.Add(c.cfg.WatchEvery)
 			p.version++
 			break
 		}

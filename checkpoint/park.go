@@ -77,7 +77,8 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 		c.leaveHandback(p)
 	}
 	p.phase = sweeping
-	p.Cause, p.Reason, p.Next = cause, reason, next
+	c.setCause(p, cause)
+	p.Reason, p.Next = reason, next
 	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
 	p.version++
 	c.note(Note{Kind: NoteParked, Park: p.Park})
@@ -95,6 +96,17 @@ func (c *Core) parkCrowded(t *outbox.Table) {
 	}
 }
 
+// setCause keeps count of the keys that wait for the operator.
+func (c *Core) setCause(p *park, cause outbox.Cause) {
+	if p.Cause == outbox.CauseBlocked {
+		c.blocked[p.Scope.Table]--
+	}
+	if cause == outbox.CauseBlocked {
+		c.blocked[p.Scope.Table]++
+	}
+	p.Cause = cause
+}
+
 // unpark forgets a park that our table no longer holds.
 func (c *Core) unpark(p *park) {
 	delete(c.parks, p.Scope)
@@ -104,6 +116,7 @@ func (c *Core) unpark(p *park) {
 		c.keys[p.Scope.Table]--
 	}
 	c.note(Note{Kind: NoteUnparked, Park: p.Park})
+	c.setCause(p, "")
 }
 
 // covering calls yield for each park of the row, widest first, until it
@@ -335,12 +348,7 @@ func (c *Core) coverInFlight() {
 // absorb removes the park of a key whose trouble is over while a wider durable
 // park covers it: the wider one's hand-back does the rest.
 func (c *Core) absorb(p *park) {
-	wider := false
-	for _, o := range c.order {
-		if o.Scope.Kind < p.Scope.Kind && o.phase == sweeping && o.durable && c.widerThan(o.Scope, p.Scope) {
-			wider = true
-		}
-	}
+	wider := slices.ContainsFunc(c.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
 	if wider && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
 		p.phase = absorbed
 	}
@@ -355,6 +363,21 @@ func (c *Core) widerThan(a, b outbox.Scope) bool {
 		return a.Table == b.Table
 	}
 	return false
+}
+
+// wider gives the parks that contain p's scope for certain.
+func (c *Core) wider(p *park) []*park {
+	var parks []*park
+	if o := c.parks[outbox.StreamScope()]; o != nil && o != p {
+		parks = append(parks, o)
+	}
+	if p.Scope.Kind < outbox.ScopeKey {
+		return parks
+	}
+	if o := c.parks[outbox.Scope{Kind: outbox.ScopeTable, Table: p.Scope.Table}]; o != nil {
+		parks = append(parks, o)
+	}
+	return parks
 }
 
 func (c *Core) backoff(tries int) time.Time {

@@ -63,21 +63,27 @@ func (c *Core) due(p *park) bool {
 // find more: those that are due go first. It bounds the number of parks.
 func (c *Core) crowded(p *park) bool {
 	if p.Scope.Kind == outbox.ScopeTable {
-		return c.keys[p.Scope.Table] > 2*c.cfg.MaxKeys
+		return c.crowdedTable(p.Scope.Table)
 	}
 	for table := range c.keys {
-		if p.Scope.Kind == outbox.ScopeStream && c.keys[table] > 2*c.cfg.MaxKeys {
+		if p.Scope.Kind == outbox.ScopeStream && c.crowdedTable(table) {
 			return true
 		}
 	}
 	return false
 }
 
+// crowdedTable does not count keys that wait for the operator: the others would
+// wait with them.
+func (c *Core) crowdedTable(table string) bool {
+	return c.keys[table]-c.blocked[table] > 2*c.cfg.MaxKeys
+}
+
 // coveredBySweep says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
 func (c *Core) coveredBySweep(p *park) bool {
-	for _, o := range c.order {
-		if o.Scope.Kind < p.Scope.Kind && c.widerThan(o.Scope, p.Scope) && (!c.crowded(o) || c.blocksSweep(o)) {
+	for _, o := range c.wider(p) {
+		if !c.crowded(o) || c.blocksSweep(o) {
 			return true
 		}
 	}
@@ -153,6 +159,9 @@ func (c *Core) idsInFlight() map[*outbox.Table][]string {
 func (c *Core) Swept(page outbox.Page) {
 	s := c.sweep
 	c.sweep = nil
+	if c.draining {
+		return // what the page brings was never sent
+	}
 	ended := c.observe(&page.Snapshot, s.clock)
 	if s.hb != nil {
 		c.handbackPage(s, &page)
@@ -255,4 +264,16 @@ func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	if s.hb != nil {
 		c.abandonHandback()
 	}
+}
+
+// Causes sorts rows that a sweep read by the cause of the park that covers them
+// most narrowly. For metrics.
+func (c *Core) Causes(rows []*outbox.Row) map[outbox.Cause][]*outbox.Row {
+	causes := map[outbox.Cause][]*outbox.Row{}
+	for _, r := range rows {
+		var cause outbox.Cause
+		c.covering(r, func(p *park) bool { cause = p.Cause; return true })
+		causes[cause] = append(causes[cause], r)
+	}
+	return causes
 }
