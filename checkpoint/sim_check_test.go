@@ -36,7 +36,7 @@ func (r *dbRow) before(o *dbRow) bool {
 
 // lateByNature is the list of documented exceptions for r published after o.
 func (w *world) lateByNature(r, o *dbRow) bool {
-	if r.requeued || r.scheduled() || r.missed || r.tx.state == txnLost {
+	if r.requeued || r.scheduled() || r.missed || r.undone || r.tx.state == txnLost {
 		return true
 	}
 	m := &o.first.meta
@@ -165,6 +165,9 @@ func (p *proc) idle() bool {
 
 // unsettled says what keeps a healed world from coming to rest.
 func (w *world) unsettled() {
+	for _, p := range w.procs {
+		p.describe()
+	}
 	for _, r := range w.rows {
 		if !w.rowSettled(r) {
 			w.fail("I1", r, "%v is %v and stays so", r, r.status)
@@ -201,3 +204,31 @@ func (w *world) checkEnd() {
 
 // checkMemory checks I9.
 func (w *world) checkMemory(p *proc) {}
+
+// describe puts a Core's state into the story.
+func (p *proc) describe() {
+	c := p.core
+	if c == nil || p.w.trace == nil {
+		return
+	}
+	p.w.note("%v: connected %v streaming %v rows %d in flight %d waiting %d ledger %d keys %v remarks %v broken %v down %v retained %d started %v discards %v writing %v checking %v sweep %v",
+		p, c.connected, c.streaming, c.rows, c.inFlight, c.waiting, c.ledger.len(), c.keys, c.remarks, c.broken, c.down, c.retained, c.started, c.discards, c.writing != nil, c.checking, c.sweep != nil)
+	for _, o := range c.order {
+		p.w.note("%v: park %v %s phase %d durable %v version %d/%d awaiting %d waiting %d ready %v next %v nextSweep %v",
+			p, o.Scope, o.Cause, o.phase, o.durable, o.written, o.version, o.awaiting, len(o.waiting), o.ready, o.Next.Sub(p.w.now), o.nextSweep.Sub(p.w.now))
+	}
+	for h := c.head; h != 0; h = c.entries[h].next {
+		e := &c.entries[h]
+		p.w.note("%v: row %s state %d", p, e.row.ID, e.state)
+	}
+	if c.hb != nil {
+		p.w.note("%v: hand-back %+v", p, *c.hb)
+	}
+	if c.gate != nil {
+		p.w.note("%v: gate %+v", p, *c.gate)
+	}
+	p.w.note("%v: sink cmds %d pending %d blocked %v, marks %d answers %d outcomes %d", p, len(p.sink.cmds), len(p.sink.pending()), p.sink.blocked, len(p.marks), len(p.answers), len(p.outcomes))
+	for _, it := range p.sink.pending() {
+		p.w.note("%v: sink row %s class %d sent %v", p, it.row.ID, it.class, it.sent)
+	}
+}

@@ -677,9 +677,10 @@ func (w *world) goOn() {
 		for _, topic := range []string{"x", "y"} {
 			t := w.begin()
 			r := &dbRow{table: table, cluster: w.clusterOf(topic), topic: topic, key: "a"}
-			if w.free(t, r) {
-				w.addRow(t, r)
+			if !w.free(t, r) {
+				r.key = "c"
 			}
+			w.addRow(t, r)
 			w.commit(t, true)
 		}
 	}

@@ -101,6 +101,7 @@ type dbRow struct {
 	requeued  bool // put back by the operator
 	wasFailed bool
 	missed    bool // the stream does not carry it
+	undone    bool // a failover took it back from being terminal or gone
 	refusals  int  // by Kafka, or read with an error of its own
 	unknown   int  // attempts that may have been charged twice
 	copies    int  // in Kafka
@@ -400,6 +401,7 @@ func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 		if r.status == statusSent && s == statusPending {
 			r.allowed++ // the failover forgot that it was sent
 		}
+		r.undone = true
 		r.status, r.attempts = s, a
 	})
 	r.status, r.attempts = status, attempts
@@ -407,7 +409,7 @@ func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 }
 
 func (w *world) remove(r *dbRow) {
-	w.logged(func() { r.deleted = false; r.allowed++ })
+	w.logged(func() { r.deleted, r.undone = false, true; r.allowed++ })
 	r.deleted = true
 }
 
