@@ -9,21 +9,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// Identity is what a stream remembers, in outbox_cdc.leader, of the slot that
-// it went on from. The zero value: nothing was ever streamed.
-type Identity struct {
-	Slot     string
-	SystemID string
-	Timeline uint32
-	// SlotPoint is the slot's confirmed position when the stream took it on.
-	SlotPoint outbox.LSN
-	// Stopped is the position confirmed last by a clean stop, or 0 while
-	// streaming. Nobody else moves the slot on.
-	Stopped outbox.LSN
-	// Publication is the publication's Mark.
-	Publication string
-}
-
 // Action is what has to be made.
 type Action uint8
 
@@ -64,7 +49,13 @@ type TableVerdict struct {
 }
 
 // Judge says what a State means, given what the stream remembers. It is pure.
-func Judge(s *State, cfg *Config, known Identity) Verdict {
+//
+// A slot that can be read but is new to the stream (init has just made it) is
+// unsound too: the stream is parked, so that what was there before is swept.
+// Once that park is durable and the Verdict's actions are carried out, judge
+// again with Identify of the new State for what is remembered: then only what
+// is wrong with the slot itself counts.
+func Judge(s *State, cfg *Config, known outbox.Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, known)
@@ -77,8 +68,8 @@ func Judge(s *State, cfg *Config, known Identity) Verdict {
 }
 
 // Identify is the Identity to remember once the slot is sound.
-func Identify(s *State, cfg *Config) Identity {
-	return Identity{
+func Identify(s *State, cfg *Config) outbox.Identity {
+	return outbox.Identity{
 		Slot: cfg.Slot, SystemID: s.SystemID, Timeline: s.Timeline,
 		SlotPoint: s.Slot.Confirmed, Publication: s.Publication.Mark,
 	}
@@ -112,7 +103,7 @@ func (v *Verdict) judgeServer(s *State) {
 	}
 }
 
-func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {
+func (v *Verdict) judgeSlot(s *State, cfg *Config, known outbox.Identity) {
 	slot := &s.Slot
 	if !slot.Exists {
 		v.Slot = Make
@@ -155,7 +146,7 @@ func foreignSlot(s *State) string {
 }
 
 // unusable says why reading on from our slot is impossible or would skip rows.
-func unusable(s *State, known Identity) string {
+func unusable(s *State, known outbox.Identity) string {
 	slot := &s.Slot
 	switch {
 	case slot.Lost():
@@ -178,7 +169,7 @@ func unusable(s *State, known Identity) string {
 // of another timeline that this server never had: what stands there now would
 // be skipped. A slot that a failover carried along in good order stands at or
 // before the switch.
-func foreignTimeline(s *State, known Identity) string {
+func foreignTimeline(s *State, known outbox.Identity) string {
 	if known.Timeline == 0 || s.Timeline == 0 || known.Timeline == s.Timeline {
 		return ""
 	}
@@ -194,7 +185,7 @@ func foreignTimeline(s *State, known Identity) string {
 
 // unknownSlot finds a slot that can be read, but of which the stream does not
 // know that nothing came before it.
-func unknownSlot(s *State, cfg *Config, known Identity) string {
+func unknownSlot(s *State, cfg *Config, known outbox.Identity) string {
 	switch {
 	case known.SystemID == "" || known.Slot != cfg.Slot:
 		return "is new to this stream: rows from before it are swept first"
@@ -204,7 +195,7 @@ func unknownSlot(s *State, cfg *Config, known Identity) string {
 	return ""
 }
 
-func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
+func (v *Verdict) judgePublication(s *State, cfg *Config, known outbox.Identity) {
 	p := &s.Publication
 	if !p.Exists {
 		v.Publication = Make

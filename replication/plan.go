@@ -157,7 +157,7 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 
 func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, error) {
 	var plan []Step
-	v := Judge(s, cfg, Identity{})
+	v := Judge(s, cfg, outbox.Identity{})
 	for _, t := range v.Add {
 		alter := alterPublication(cfg, "ADD TABLE "+quoteTable(t))
 		if !s.Publication.Ours {
@@ -187,7 +187,7 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 	}
 	if s.Slot.Exists {
 		v := Verdict{}
-		v.judgeSlot(s, &setup.Config, Identity{})
+		v.judgeSlot(s, &setup.Config, outbox.Identity{})
 		return nil, v.Err
 	}
 	noted, err := sql.Bind(withoutComments(sql.SlotNoted), setup.Stream, setup.Slot)

@@ -52,9 +52,9 @@ func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Durati
 //
 // A new slot waits for every transaction of the cluster that has written and
 // is still open, prepared ones and other databases' included. After patience
-// the attempt is given up with a *Blocked: repeat it, with growing patience,
-// since a leader that is stopped meanwhile keeps its lock that long. Ending the
-// context closes the connection; no slot is left then either.
+// the attempt is given up with a *Blocked: repeat it. Patience should exceed
+// the longest usual transaction threefold, since a new slot may wait three
+// times. Ending the context closes the connection; no slot is left then either.
 func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, patience time.Duration) (outbox.LSN, error) {
 	if action == Keep {
 		return 0, nil

@@ -27,8 +27,10 @@ var (
 	ParkLoad string
 	//go:embed leader_raise.sql
 	LeaderRaise string
-	//go:embed leader_identify.sql
-	LeaderIdentify string
+	//go:embed leader_remember.sql
+	LeaderRemember string
+	//go:embed leader_stopped.sql
+	LeaderStopped string
 	//go:embed slot_noted.sql
 	SlotNoted string
 )

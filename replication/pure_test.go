@@ -1,0 +1,401 @@
+package replication
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+func FuzzParseCopyData(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{'k'})
+	f.Add(append([]byte{'k'}, make([]byte, 17)...))
+	f.Add(append([]byte{'w'}, make([]byte, 23)...))
+	f.Add(append([]byte{'w'}, bytes.Repeat([]byte{7}, 40)...))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := parseCopyData(body)
+		if err != nil {
+			if !errors.Is(err, ErrProtocol) {
+				t.Fatalf("%v is no ErrProtocol", err)
+			}
+			return
+		}
+		switch m.Kind {
+		case Data:
+			want, err := pglogrepl.ParseXLogData(body[1:])
+			if err != nil || uint64(want.WALStart) != uint64(m.WALStart) || uint64(want.ServerWALEnd) != uint64(m.WALEnd) || !bytes.Equal(want.WALData, m.Data) {
+				t.Fatalf("%+v, pglogrepl says %+v, %v", m, want, err)
+			}
+		case Keepalive:
+			want, err := pglogrepl.ParsePrimaryKeepaliveMessage(body[1:])
+			if err != nil || uint64(want.ServerWALEnd) != uint64(m.WALEnd) || want.ReplyRequested != m.ReplyRequested {
+				t.Fatalf("%+v, pglogrepl says %+v, %v", m, want, err)
+			}
+		default:
+			t.Fatalf("kind %d", m.Kind)
+		}
+	})
+}
+
+// trickle serves bytes in pieces of the given sizes, with a timeout between
+// any two, then the end.
+type trickle struct {
+	net.Conn
+	data  []byte
+	sizes []byte
+	pause bool
+}
+
+func (c *trickle) Read(p []byte) (int, error) {
+	c.pause = !c.pause
+	if c.pause {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if len(c.data) == 0 {
+		return 0, net.ErrClosed
+	}
+	n := len(c.data)
+	if len(c.sizes) > 0 {
+		n, c.sizes = int(c.sizes[0])+1, c.sizes[1:]
+	}
+	n = copy(p, c.data[:min(n, len(c.data))])
+	c.data = c.data[n:]
+	return n, nil
+}
+
+// However the bytes are cut, and with a timeout at every cut, the same frames
+// come out; nothing panics, and no more memory is taken than bytes came.
+func FuzzFrames(f *testing.F) {
+	message := func(kind byte, body string) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
+	}
+	good := append(append(message('d', "hello"), message('Z', "")...), message('d', strings.Repeat("x", 300))...)
+	f.Add(good, []byte{0, 0, 3, 200})
+	f.Add([]byte{'d', 0, 0, 0, 3}, []byte{0})
+	f.Add([]byte{'d', 0xff, 0xff, 0xff, 0xff, 1, 2}, []byte{0})
+	f.Fuzz(func(t *testing.T, data, sizes []byte) {
+		const max = 1 << 10
+		whole := newFrames(nil, 64, max)
+		whole.buf, whole.w = append([]byte(nil), data...), len(data)
+		cut := newFrames(&trickle{data: append([]byte(nil), data...), sizes: sizes}, 16, max)
+		for {
+			kind, body, ok, err := whole.next()
+			gotKind, gotBody, gotErr := nextOf(t, cut)
+			switch {
+			case err != nil:
+				if gotErr == nil || gotErr.Error() != err.Error() {
+					t.Fatalf("cut: %v, whole: %v", gotErr, err)
+				}
+				return
+			case !ok:
+				if !errors.Is(gotErr, net.ErrClosed) {
+					t.Fatalf("cut: %c %q %v, whole: at its end", gotKind, gotBody, gotErr)
+				}
+				return
+			case gotErr != nil || gotKind != kind || !bytes.Equal(gotBody, body):
+				t.Fatalf("cut: %c %q %v, whole: %c %q", gotKind, gotBody, gotErr, kind, body)
+			}
+			if len(cut.buf) > 4*max {
+				t.Fatalf("buffer of %d bytes", len(cut.buf))
+			}
+		}
+	})
+}
+
+func nextOf(t *testing.T, f *frames) (byte, []byte, error) {
+	for {
+		complete := f.complete()
+		kind, body, ok, err := f.next()
+		if complete != (ok || err != nil) {
+			t.Fatalf("complete says %v, next %v %v", complete, ok, err)
+		}
+		if ok || err != nil {
+			return kind, body, err
+		}
+		if err := f.fill(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, nil, err
+		}
+	}
+}
+
+func TestStatusIsWhatPglogreplSends(t *testing.T) {
+	t.Parallel()
+	got := appendStatus(nil, 0x1234, 99, true)
+	want := []byte{'d', 0, 0, 0, 38, 'r'}
+	for range 3 {
+		want = append(want, 0, 0, 0, 0, 0, 0, 0x12, 0x34)
+	}
+	want = append(want, 0, 0, 0, 0, 0, 0, 0, 99, 1)
+	if !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
+
+func TestPaceGathersOnlyWhileBehind(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 0)
+	var p pace
+	// Near the tip: a small read every millisecond.
+	for range 100 {
+		if wait := p.before(at); wait != 0 {
+			t.Fatalf("a pause of %v near the tip", wait)
+		}
+		at = at.Add(time.Millisecond)
+		p.after(at, 400, false)
+	}
+	// Catching up: 20 KiB every 100 µs.
+	for range 200 {
+		at = at.Add(100 * time.Microsecond)
+		p.after(at, 20<<10, false)
+	}
+	if wait := p.before(at); wait != gatherPause {
+		t.Errorf("pause %v while catching up, want %v", wait, gatherPause)
+	}
+	if wait := p.before(at.Add(1500 * time.Microsecond)); wait != 500*time.Microsecond {
+		t.Errorf("pause %v after 1.5 ms of work", wait)
+	}
+	p.after(at, gatherEnough, false)
+	if wait := p.before(at); wait != 0 {
+		t.Errorf("pause %v after a long read", wait)
+	}
+	// Quiet again.
+	p.after(at.Add(time.Second), 100, false)
+	if wait := p.before(at.Add(time.Second)); wait != 0 {
+		t.Errorf("pause %v after a quiet second", wait)
+	}
+	p.behind = true
+	if wait := p.before(at.Add(time.Second)); wait != gatherPause {
+		t.Errorf("pause %v when told to be behind", wait)
+	}
+}
+
+func TestSlotNames(t *testing.T) {
+	t.Parallel()
+	for name, good := range map[string]bool{
+		"outbox_cdc_1": true, "a": true, "": false, "A": false, "a-b": false, "a b": false, "a'b": false,
+		strings.Repeat("a", 63): true, strings.Repeat("a", 64): false, "ä": false,
+	} {
+		if err := checkSlotName(name); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestStartCommandQuotes(t *testing.T) {
+	t.Parallel()
+	got := string(startCommand(Config{Slot: "ob", Publication: `it's "p"`, Binary: true})[5:])
+	want := `START_REPLICATION SLOT "ob" LOGICAL 0/0 (proto_version '1', publication_names '"it''s ""p"""', binary 'true')` + "\x00"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRefusedConnectionsSayWhatMends(t *testing.T) {
+	t.Parallel()
+	for code, c := range map[string]struct {
+		permanent bool
+		mend      string
+	}{
+		"28P01": {true, "password of role cdc"},
+		"28000": {true, "pg_hba.conf"},
+		"3D000": {true, "database"},
+		"42501": {true, `ALTER ROLE "cdc" REPLICATION`},
+		"08P01": {true, "PgBouncer"},
+		"53300": {false, "max_wal_senders"},
+		"57P03": {false, ""},
+		"XX000": {false, ""},
+	} {
+		e := connectError("connect", "cdc", &pgconn.PgError{Code: code})
+		if e.Permanent != c.permanent || !strings.Contains(e.Mend, c.mend) {
+			t.Errorf("%s: permanent %v, mend %q", code, e.Permanent, e.Mend)
+		}
+		if got, want := errors.Is(e, ErrShutdown), code == "57P03"; got != want {
+			t.Errorf("%s: shutdown %v", code, got)
+		}
+	}
+}
+
+func TestStreamErrorsAreTold(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]error{
+		"57P01": ErrShutdown, "57P03": ErrShutdown, "42704": ErrPublicationGone,
+		"XX001": ErrUnreadable, "58P01": ErrUnreadable, "22P02": ErrUnreadable,
+	} {
+		if err := streamError("ob", &pgconn.PgError{Code: code}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+	for _, code := range []string{"53200", "53100", "57014", "40001", "55000", "58030", ""} {
+		if err := streamError("ob", &pgconn.PgError{Code: code}); errors.Is(err, ErrUnreadable) || errors.Is(err, ErrShutdown) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ before, after, want string }{
+		{"", "", ""},
+		{"", "1 5 7=9", ""},
+		{"1 5 7=9", "1 5 7=9", ""},
+		{"1 5 7=9", "1 5 7=9 8=10", ""},
+		{"1 5 7=9", "", "was dropped"},
+		{"1 5 7=9", "2 6 8=9", "was dropped and re-created"},
+		{"1 5 7=9", "1 6 7=9", "was altered"},
+		{"1 5 7=9 8=10", "1 5 7=9 11=10", "lost a table, even if it has it again"},
+		{"1 5 7=9", "1 5", "lost a table, even if it has it again"},
+		{"1", "1 5", "was altered"},
+	} {
+		if got := Damage(c.before, c.after); got != c.want {
+			t.Errorf("Damage(%q, %q) = %q, want %q", c.before, c.after, got, c.want)
+		}
+	}
+}
+
+func TestParseHistory(t *testing.T) {
+	t.Parallel()
+	got, err := parseHistory("1\t0/1528C18\tno recovery target specified\n\n2\t1/FF\tx\n# 3\n")
+	if err != nil || len(got) != 2 || got[1] != 0x1528C18 || got[2] != 1<<32|0xFF {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"x\t0/1\tr", "1\tzz\tr", "99999999999\t0/1\tr"} {
+		if _, err := parseHistory(bad); err == nil {
+			t.Errorf("%q is read", bad)
+		}
+	}
+}
+
+// soundState is a server on which nothing is wrong; each case spoils one thing.
+func soundState() (*State, *Config, outbox.Identity) {
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{ID: []string{"id"}, Payload: outbox.PayloadMapping{Column: "payload"}}}
+	s := &State{
+		SystemID: "700", Timeline: 1, Version: 150018, WALLevel: "logical", Database: "app", Insert: 1000,
+		Slot:        Slot{Exists: true, Plugin: "pgoutput", Type: "logical", Database: "app", WALStatus: "reserved", Confirmed: 900, Restart: 800},
+		Publication: Publication{Exists: true, Insert: true, ViaRoot: true, Ours: true, Mark: "1 5 7=9"},
+		Tables:      []TableState{{Table: table, Exists: true, Kind: "r", Published: true, Columns: []string{"id", "payload"}}},
+	}
+	return s, &Config{Slot: "ob", Publication: "pub", Tables: []*outbox.Table{table}}, outbox.Identity{Slot: "ob", SystemID: "700", Timeline: 1, SlotPoint: 500, Publication: "1 5 7=9"}
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil       func(s *State, known *outbox.Identity)
+		cause       outbox.Cause
+		reason      string
+		slot        Action
+		publication Action
+		mend        string
+		permanent   bool
+	}{
+		"sound":             {spoil: func(*State, *outbox.Identity) {}},
+		"stopped clean":     {spoil: func(_ *State, k *outbox.Identity) { k.Stopped = 900 }},
+		"slot fell back":    {spoil: func(s *State, k *outbox.Identity) { k.Stopped = 900; s.Slot.Confirmed = 850 }},
+		"moved by others":   {spoil: func(_ *State, k *outbox.Identity) { k.Stopped = 899 }, cause: "slot", reason: "somebody else"},
+		"no slot":           {spoil: func(s *State, _ *outbox.Identity) { s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make},
+		"new slot":          {spoil: func(_ *State, k *outbox.Identity) { *k = outbox.Identity{} }, cause: "slot", reason: "is new"},
+		"another slot name": {spoil: func(_ *State, k *outbox.Identity) { k.Slot = "before" }, cause: "slot", reason: "is new"},
+		"lost":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.WALStatus = "lost" }, cause: "slot", reason: "max_slot_wal_keep_size", slot: Remake},
+		"invalidated":       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Invalidation = "idle_timeout" }, cause: "slot", reason: "idle_timeout", slot: Remake},
+		"half made":         {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 0 }, cause: "slot", reason: "never completed", slot: Remake},
+		"future":            {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1001 }, cause: "slot", reason: "beyond the end of the log", slot: Remake},
+		"at the end":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1000 }},
+		"another cluster":   {spoil: func(s *State, _ *outbox.Identity) { s.SystemID = "701" }, cause: "slot", reason: "another database cluster", slot: Remake},
+		"failover, carried": {spoil: func(s *State, _ *outbox.Identity) { s.Timeline = 2; s.Ended = map[uint32]outbox.LSN{1: 950} }},
+		"failover, ahead":   {spoil: func(s *State, _ *outbox.Identity) { s.Timeline = 2; s.Ended = map[uint32]outbox.LSN{1: 850} }, cause: "slot", reason: "was left at 0/352", slot: Remake},
+		"foreign timeline": {spoil: func(s *State, k *outbox.Identity) {
+			s.Timeline = 2
+			k.Timeline = 3
+			s.Ended = map[uint32]outbox.LSN{1: 950}
+		}, cause: "slot", reason: "does not descend", slot: Remake},
+		"wal2json":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Plugin = "wal2json" }, cause: "slot", reason: "wal2json", mend: "pg_drop_replication_slot('ob')", permanent: true},
+		"physical":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Type = "physical" }, cause: "slot", reason: "physical", mend: "another slot name", permanent: true},
+		"other database":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Database = "x" }, cause: "slot", reason: "database x", mend: "another slot name", permanent: true},
+		"two_phase":             {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", mend: "another slot name", permanent: true},
+		"standby":               {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", mend: "read-write"},
+		"wal_level":             {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", mend: "ALTER SYSTEM SET wal_level", permanent: true},
+		"no publication":        {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{} }, cause: "publication", reason: "does not exist", slot: Remake, publication: Make},
+		"no inserts":            {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", mend: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
+		"publication re-made":   {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created while nobody watched", slot: Remake},
+		"publication grew":      {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "1 5 7=9 8=10" }},
+		"the slot's word first": {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{}; s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make, publication: Make},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, cfg, known := soundState()
+			c.spoil(s, &known)
+			v := Judge(s, cfg, known)
+			if v.Cause != c.cause || !strings.Contains(v.Reason, c.reason) || v.Sound != (c.cause == "") {
+				t.Errorf("sound %v, cause %q, reason %q", v.Sound, v.Cause, v.Reason)
+			}
+			if v.Slot != c.slot || v.Publication != c.publication {
+				t.Errorf("slot %d, publication %d", v.Slot, v.Publication)
+			}
+			if (v.Err == nil) != (c.mend == "") {
+				t.Fatalf("error %v", v.Err)
+			}
+			if v.Err != nil && (v.Err.Permanent != c.permanent || !strings.Contains(v.Err.Mend, c.mend)) {
+				t.Errorf("permanent %v, mend %q", v.Err.Permanent, v.Err.Mend)
+			}
+		})
+	}
+}
+
+func TestJudgeTables(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil  func(s *State, table *TableState)
+		reason string
+		mend   string
+		add    int
+		warn   string
+	}{
+		"covered":  {spoil: func(*State, *TableState) {}},
+		"lacking":  {spoil: func(_ *State, ts *TableState) { ts.Published = false }, reason: "lacks table public.outbox", mend: `ADD TABLE "public"."outbox"`, add: 1},
+		"missing":  {spoil: func(_ *State, ts *TableState) { *ts = TableState{Table: ts.Table} }, reason: "does not exist"},
+		"view":     {spoil: func(_ *State, ts *TableState) { ts.Kind = "v" }, reason: "not a table"},
+		"unlogged": {spoil: func(_ *State, ts *TableState) { ts.Unlogged = true }, reason: "unlogged", mend: "SET LOGGED"},
+		"leaf":     {spoil: func(_ *State, ts *TableState) { ts.PartitionOf = "public.parent"; ts.Published = false }, reason: "published as public.parent"},
+		"leaf names": {spoil: func(s *State, ts *TableState) {
+			ts.Kind, ts.Published, ts.Leaves, s.Publication.ViaRoot = "p", false, 3, false
+		}, reason: "own names", mend: "publish_via_partition_root"},
+		"root":         {spoil: func(_ *State, ts *TableState) { ts.Kind = "p" }},
+		"root lacking": {spoil: func(_ *State, ts *TableState) { ts.Kind = "p"; ts.Published = false }, reason: "lacks table", add: 1},
+		"columns":      {spoil: func(_ *State, ts *TableState) { ts.Columns = []string{"id"} }, reason: "lacks columns payload"},
+		"before 15":    {spoil: func(_ *State, ts *TableState) { ts.Columns = nil }},
+		"row filter":   {spoil: func(_ *State, ts *TableState) { ts.RowFilter = "(id > 3)" }, warn: "WHERE (id > 3)"},
+		"updates":      {spoil: func(s *State, _ *TableState) { s.Publication.Update = true }, warn: "more than inserts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, cfg, known := soundState()
+			c.spoil(s, &s.Tables[0])
+			v := Judge(s, cfg, known)
+			if !v.Sound {
+				t.Errorf("unsound: %s", v.Reason)
+			}
+			if (len(v.Tables) == 1) != (c.reason != "") {
+				t.Fatalf("tables %+v", v.Tables)
+			}
+			if c.reason != "" && (!strings.Contains(v.Tables[0].Reason, c.reason) || !strings.Contains(v.Tables[0].Mend, c.mend)) {
+				t.Errorf("%+v", v.Tables[0])
+			}
+			if len(v.Add) != c.add {
+				t.Errorf("to add: %v", v.Add)
+			}
+			if got := strings.Join(v.Warnings, ";"); (got == "") != (c.warn == "") || !strings.Contains(got, c.warn) {
+				t.Errorf("warnings %q", got)
+			}
+		})
+	}
+}
