@@ -55,6 +55,30 @@ var (
 	LockHeld string
 )
 
+//go:embed native_table.sql
+var nativeTable string
+
+// NativeTable creates the table of profile native under a name of the user's
+// choice. The schema has to exist.
+func NativeTable(schema, table string) string {
+	named := strings.NewReplacer(
+		"EXISTS outbox_pending ", "EXISTS "+Identifier(table+"_pending")+" ",
+		"EXISTS outbox (", "EXISTS "+Identifier(schema, table)+" (",
+		"ON outbox (", "ON "+Identifier(schema, table)+" (",
+	)
+	return named.Replace(nativeTable)
+}
+
+// Identifier quotes a name, qualified where there are more parts than one.
+// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-IDENTIFIERS
+func Identifier(parts ...string) string {
+	quoted := make([]string, len(parts))
+	for i, part := range parts {
+		quoted[i] = `"` + strings.ReplaceAll(strings.ReplaceAll(part, "\x00", ""), `"`, `""`) + `"`
+	}
+	return strings.Join(quoted, ".")
+}
+
 // Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
 // int64 and bool as they are. It is for statements of this package and for
 // connections that know no parameters; it does not read SQL, so a statement

@@ -1,6 +1,9 @@
 package sql
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestBindQuotes(t *testing.T) {
 	t.Parallel()
@@ -34,6 +37,19 @@ func TestBindRefuses(t *testing.T) {
 	} {
 		if got, err := Bind(c.statement, c.args...); err == nil {
 			t.Errorf("Bind(%q, %q) = %q, want an error", c.statement, c.args, got)
+		}
+	}
+}
+
+func TestNativeTableIsNamed(t *testing.T) {
+	t.Parallel()
+	ddl := NativeTable("sales", `my "box"`)
+	for _, want := range []string{
+		`CREATE TABLE IF NOT EXISTS "sales"."my ""box""" (`,
+		`CREATE INDEX IF NOT EXISTS "my ""box""_pending" ON "sales"."my ""box""" (id)`,
+	} {
+		if !strings.Contains(ddl, want) {
+			t.Errorf("no %s in:\n%s", want, ddl)
 		}
 	}
 }

@@ -1,0 +1,35 @@
+-- The native outbox table, for those who have none yet. An application inserts
+--
+--     INSERT INTO outbox (topic, key, payload) VALUES ('orders', '42', '{"total": 12}');
+--
+-- in the transaction that changes its own tables, and nothing else. Every
+-- statement here may be repeated.
+
+CREATE TABLE IF NOT EXISTS outbox (
+    -- Order per key: ids are drawn at the insert, so writers of one key that
+    -- wait for each other (by a row lock on the order, say) draw them in commit order.
+    id              bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- What consumers tell duplicates by.
+    event_id        uuid        NOT NULL DEFAULT gen_random_uuid(),
+    topic           text        NOT NULL CHECK (topic ~ '^[a-zA-Z0-9._-]{1,249}$' AND topic NOT IN ('.', '..')),
+    key             text,                -- NULL: a record without key, without order
+    payload         bytea,               -- NULL: a tombstone
+    headers         jsonb,               -- an object of strings
+    available_after timestamptz,         -- not to be published before
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+
+    -- Written by outbox-cdc only.
+    status          text        NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'SENT', 'FAILED')),
+    sent_at         timestamptz,
+    attempts        integer     NOT NULL DEFAULT 0,
+    last_error      text
+) WITH (
+    -- Every row is updated once, soon after its insert: room for that in the
+    -- page, and a vacuum that keeps pace with it.
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.05
+);
+
+-- What the sweeper reads: small however large the table grows.
+CREATE INDEX IF NOT EXISTS outbox_pending ON outbox (id) WHERE status = 'PENDING';
