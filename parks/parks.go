@@ -11,7 +11,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,35 +55,33 @@ type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// syncWait is how long a commit may wait for a synchronous standby. A longer
-// one is repeated with synchronous_commit=local: durable on this server, though
-// a failover may lose it, which costs order, not rows.
-const syncWait = 5 * time.Second
+// Config describes a Store. DB and Stream are required.
+type Config struct {
+	DB     DB
+	Stream string
+	// SyncWait is how long a commit may wait for a synchronous standby. A
+	// longer one is repeated with synchronous_commit=local: durable on this
+	// server, though a failover may lose it, which costs order, not rows.
+	// Default 5 s.
+	SyncWait time.Duration
+}
 
 // Store is one stream's part of schema outbox_cdc. It may be used by several
 // goroutines.
 type Store struct {
-	db     DB
-	stream string
-	// holder names this process in outbox_cdc.leader; no other one has it.
-	holder string
-	// epoch is the one of this process's last leadership; 0: none yet.
-	epoch    atomic.Int64
-	syncWait time.Duration
+	cfg Config
+	// nonce tells this Store's leaderships from all others'.
+	nonce string
+	// epoch is the one of the last leadership; 0: none yet.
+	epoch atomic.Int64
 }
 
-// New returns the Store of a stream. It does not talk to the database.
-func New(db DB, stream string) *Store {
-	return &Store{db: db, stream: stream, holder: processName(), syncWait: syncWait}
-}
-
-// processName is host/pid/nonce: unique, and it tells people where to look.
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "?"
+// New returns a Store. It does not talk to the database.
+func New(cfg Config) *Store {
+	if cfg.SyncWait == 0 {
+		cfg.SyncWait = 5 * time.Second
 	}
-	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
+	return &Store{cfg: cfg, nonce: rand.Text()[:10]}
 }
 
 // Schema is the SQL that makes schema outbox_cdc; it may be repeated.
@@ -98,54 +96,59 @@ func Init(ctx context.Context, db DB) error {
 	return nil
 }
 
-// Lead is what taking the lead found and made.
-type Lead struct {
+// Identity is what the stream remembers of the slot it went on from.
+type Identity = outbox.Identity
+
+// Leadership is what Lead found and made.
+type Leadership struct {
 	Epoch int64
-	// Others says that another process has led since this one did last (or
-	// ever, at the first time).
-	Others bool
+	// Interrupted says that another process has led since this Store did last,
+	// or ever, at the first time: what is in memory about parks is void.
+	Interrupted bool
 	// PreviousHolder and PreviousSince are those of the epoch before; empty
 	// when there was none.
 	PreviousHolder string
 	PreviousSince  time.Time
-	// Identity is the slot that the stream went on from; zero: none yet.
-	Identity outbox.Identity
+	// Known is the slot that the stream went on from; zero: none yet.
+	Known Identity
 }
 
-// Lead raises the epoch. Call it only while holding the leadership lock, after
+// Lead raises the epoch; holder is for people who look into
+// outbox_cdc.leader. Call it only while holding the leadership lock, after
 // every reconnect as well. From then on no earlier leader can write. An error
 // leaves the outcome open; call again.
-func (s *Store) Lead(ctx context.Context) (Lead, error) {
-	var l Lead
+func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
+	var l Leadership
+	holder = printable(holder) + " #" + s.nonce
 	err := s.durably(ctx, func(ctx context.Context, synchronousCommit *string) (err error) {
-		l, err = s.raise(ctx, synchronousCommit)
+		l, err = s.raise(ctx, holder, synchronousCommit)
 		return err
 	})
 	if err != nil {
-		return Lead{}, failure("take the lead of stream "+s.stream, err)
+		return Leadership{}, failure("take the lead of stream "+s.cfg.Stream, err)
 	}
-	// A repeated raise finds this process's own name.
-	l.Others = l.PreviousHolder != "" && l.PreviousHolder != s.holder
+	// A raise that was repeated, after an unknown outcome too, finds our nonce.
+	l.Interrupted = l.PreviousHolder != "" && !strings.HasSuffix(l.PreviousHolder, "#"+s.nonce)
 	s.epoch.Store(l.Epoch)
 	return l, nil
 }
 
-func (s *Store) raise(ctx context.Context, synchronousCommit *string) (Lead, error) {
-	var l Lead
+func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {
+	var l Leadership
 	var before, timeline int64
 	var since *time.Time
 	var point, stopped string
-	row := s.db.QueryRow(ctx, sql.LeaderRaise, s.stream, s.holder, synchronousCommit)
+	row := s.cfg.DB.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
 	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
-		&l.Identity.Slot, &l.Identity.SystemID, &timeline, &point, &stopped, &l.Identity.Publication)
+		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication)
 	if err != nil {
 		return l, err
 	}
 	if since != nil && before > 0 {
 		l.PreviousSince = *since
 	}
-	l.Identity.Timeline = uint32(timeline) // #nosec G115 -- written from one
-	return l, parseLSNs([]string{point, stopped}, &l.Identity.SlotPoint, &l.Identity.Stopped)
+	l.Known.Timeline = uint32(timeline) // #nosec G115 -- written from one
+	return l, parseLSNs([]string{point, stopped}, &l.Known.SlotPoint, &l.Known.Stopped)
 }
 
 func parseLSNs(texts []string, to ...*outbox.LSN) error {
@@ -166,29 +169,21 @@ func (s *Store) Epoch() int64 { return s.epoch.Load() }
 // means that leadership is lost.
 func (s *Store) Current(ctx context.Context) (int64, error) {
 	var epoch int64
-	err := s.db.QueryRow(ctx, `SELECT coalesce(max(epoch), 0) FROM outbox_cdc.leader WHERE stream = $1`, s.stream).Scan(&epoch)
+	err := s.cfg.DB.QueryRow(ctx, `SELECT coalesce(max(epoch), 0) FROM outbox_cdc.leader WHERE stream = $1`, s.cfg.Stream).Scan(&epoch)
 	if err != nil {
-		return 0, failure("read the epoch of stream "+s.stream, err)
+		return 0, failure("read the epoch of stream "+s.cfg.Stream, err)
 	}
 	return epoch, nil
 }
 
-// Remember writes down the slot that the stream goes on from, when it was
-// found sound and before it is streamed. An Error of ErrFenced means that
+// Identify writes down the slot that the stream goes on from: when it was
+// found sound, before it is streamed; and with Stopped set after the last
+// position of a clean stop was confirmed. An Error of ErrFenced means that
 // nothing was written.
-func (s *Store) Remember(ctx context.Context, id outbox.Identity) error {
-	return s.guarded(ctx, "remember the slot of stream "+s.stream, sql.LeaderRemember,
+func (s *Store) Identify(ctx context.Context, id Identity) error {
+	what := "remember the slot of stream " + s.cfg.Stream
+	tag, err := s.cfg.DB.Exec(ctx, sql.LeaderIdentify, s.cfg.Stream, s.epoch.Load(),
 		id.Slot, id.SystemID, int64(id.Timeline), id.SlotPoint.String(), id.Stopped.String(), id.Publication)
-}
-
-// Stopped writes down the last position that a clean stop confirmed: a slot
-// found beyond it was moved on, or re-created, by somebody else.
-func (s *Store) Stopped(ctx context.Context, confirmed outbox.LSN) error {
-	return s.guarded(ctx, "note the clean stop of stream "+s.stream, sql.LeaderStopped, confirmed.String())
-}
-
-func (s *Store) guarded(ctx context.Context, what, statement string, args ...any) error {
-	tag, err := s.db.Exec(ctx, statement, append([]any{s.stream, s.epoch.Load()}, args...)...)
 	if err != nil {
 		return failure(what, err)
 	}
@@ -199,17 +194,17 @@ func (s *Store) guarded(ctx context.Context, what, statement string, args ...any
 }
 
 // durably runs a statement with the session's synchronous_commit, and once
-// more with a local one when it took longer than syncWait. The first try may
+// more with a local one when it took longer than SyncWait. The first try may
 // have been carried out, so the statement has to bear a repetition.
 func (s *Store) durably(ctx context.Context, statement func(ctx context.Context, synchronousCommit *string) error) error {
-	first, cancel := context.WithTimeout(ctx, s.syncWait)
+	first, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
 	err := statement(first, nil)
 	if err == nil || ctx.Err() != nil || first.Err() == nil {
 		return err
 	}
 	local := "local"
-	second, cancel := context.WithTimeout(ctx, s.syncWait)
+	second, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
 	return statement(second, &local)
 }

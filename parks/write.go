@@ -29,7 +29,7 @@ const maxReason = 2000
 //
 // Times are kept to the microsecond.
 func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
-	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.stream)
+	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
 	columns, err := encode(change)
 	if err != nil {
 		return 0, &Error{Permanent: true, What: what, Err: err}
@@ -37,8 +37,8 @@ func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	var guarded int64
 	var unknown bool
 	err = s.durably(ctx, func(ctx context.Context, synchronousCommit *string) error {
-		args := append([]any{s.stream, s.epoch.Load(), synchronousCommit}, columns...)
-		err := s.db.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
+		args := append([]any{s.cfg.Stream, s.epoch.Load(), synchronousCommit}, columns...)
+		err := s.cfg.DB.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
 		unknown = unknown || maybeCommitted(err)
 		return err
 	})
@@ -203,8 +203,8 @@ func arrayLiteral(id string) (string, error) {
 // Load reads the stream's parks, the oldest first. Call it after Lead: nobody
 // else can change them any more.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
-	what := "read the parks of stream " + s.stream
-	rows, err := s.db.Query(ctx, sql.ParkLoad, s.stream)
+	what := "read the parks of stream " + s.cfg.Stream
+	rows, err := s.cfg.DB.Query(ctx, sql.ParkLoad, s.cfg.Stream)
 	if err != nil {
 		return nil, failure(what, err)
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
+// Identity is what a stream remembers of the slot that it went on from.
+type Identity = outbox.Identity
+
 // Action is what has to be made.
 type Action uint8
 
@@ -55,7 +58,7 @@ type TableVerdict struct {
 // Once that park is durable and the Verdict's actions are carried out, judge
 // again with Identify of the new State for what is remembered: then only what
 // is wrong with the slot itself counts.
-func Judge(s *State, cfg *Config, known outbox.Identity) Verdict {
+func Judge(s *State, cfg *Config, known Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, known)
@@ -68,8 +71,8 @@ func Judge(s *State, cfg *Config, known outbox.Identity) Verdict {
 }
 
 // Identify is the Identity to remember once the slot is sound.
-func Identify(s *State, cfg *Config) outbox.Identity {
-	return outbox.Identity{
+func Identify(s *State, cfg *Config) Identity {
+	return Identity{
 		Slot: cfg.Slot, SystemID: s.SystemID, Timeline: s.Timeline,
 		SlotPoint: s.Slot.Confirmed, Publication: s.Publication.Mark,
 	}
@@ -103,7 +106,7 @@ func (v *Verdict) judgeServer(s *State) {
 	}
 }
 
-func (v *Verdict) judgeSlot(s *State, cfg *Config, known outbox.Identity) {
+func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {
 	slot := &s.Slot
 	if !slot.Exists {
 		v.Slot = Make
@@ -146,7 +149,7 @@ func foreignSlot(s *State) string {
 }
 
 // unusable says why reading on from our slot is impossible or would skip rows.
-func unusable(s *State, known outbox.Identity) string {
+func unusable(s *State, known Identity) string {
 	slot := &s.Slot
 	switch {
 	case slot.Lost():
@@ -169,7 +172,7 @@ func unusable(s *State, known outbox.Identity) string {
 // of another timeline that this server never had: what stands there now would
 // be skipped. A slot that a failover carried along in good order stands at or
 // before the switch.
-func foreignTimeline(s *State, known outbox.Identity) string {
+func foreignTimeline(s *State, known Identity) string {
 	if known.Timeline == 0 || s.Timeline == 0 || known.Timeline == s.Timeline {
 		return ""
 	}
@@ -185,7 +188,7 @@ func foreignTimeline(s *State, known outbox.Identity) string {
 
 // unknownSlot finds a slot that can be read, but of which the stream does not
 // know that nothing came before it.
-func unknownSlot(s *State, cfg *Config, known outbox.Identity) string {
+func unknownSlot(s *State, cfg *Config, known Identity) string {
 	switch {
 	case known.SystemID == "" || known.Slot != cfg.Slot:
 		return "is new to this stream: rows from before it are swept first"
@@ -195,7 +198,7 @@ func unknownSlot(s *State, cfg *Config, known outbox.Identity) string {
 	return ""
 }
 
-func (v *Verdict) judgePublication(s *State, cfg *Config, known outbox.Identity) {
+func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
 	p := &s.Publication
 	if !p.Exists {
 		v.Publication = Make

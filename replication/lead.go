@@ -43,10 +43,6 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// StandbyPoll is how often a standby asks for the lock, ± 25 %. Default 400 ms.
 	StandbyPoll time.Duration
-	// MakePatience is how long the making of a slot waits for open transactions
-	// before it gives up, to be tried again. It should exceed the longest usual
-	// transaction threefold. Default 2 min.
-	MakePatience time.Duration
 	// MaxFrame is the longest message accepted, in bytes; a row cannot be
 	// longer than that. Default 256 MiB.
 	MaxFrame int
@@ -80,7 +76,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.SenderTimeout, 10*time.Second)
 	setDefault(&c.ConnectTimeout, 10*time.Second)
 	setDefault(&c.StandbyPoll, 400*time.Millisecond)
-	setDefault(&c.MakePatience, 2*time.Minute)
 	setDefault(&c.MaxFrame, 256<<20)
 	setDefault(&c.ReadBuffer, 1<<20)
 	setDefault(&c.Name, "outbox-cdc/"+c.Slot)

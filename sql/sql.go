@@ -27,10 +27,8 @@ var (
 	ParkLoad string
 	//go:embed leader_raise.sql
 	LeaderRaise string
-	//go:embed leader_remember.sql
-	LeaderRemember string
-	//go:embed leader_stopped.sql
-	LeaderStopped string
+	//go:embed leader_identify.sql
+	LeaderIdentify string
 	//go:embed slot_noted.sql
 	SlotNoted string
 )
