@@ -157,7 +157,7 @@ func (c *Core) carry() {
 	for h := c.head; h != 0; h = c.entries[h].next {
 		e := &c.entries[h]
 		e.tx, e.carried = noTx, true
-		c.known[rowID{e.row.Table, e.row.ID}] = h
+		c.know(h)
 		c.carried++
 	}
 }

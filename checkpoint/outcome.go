@@ -64,13 +64,14 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	}
 	e.reason = err.Error()
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
+	p.failed = e.row.ID
 	if sent {
 		c.awaitAnswers(p)
 	}
 	c.fly(h, attempt)
 	c.cover(e.tx, p)
 	e.tx = noTx
-	c.known[rowID{e.row.Table, e.row.ID}] = h
+	c.know(h)
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason})
 }
 
@@ -164,9 +165,9 @@ func (c *Core) marked(a outbox.Marked) {
 			p.version++
 			break
 		}
-		c.troubleOver(p)
+		c.troubleOver(p, a.Row)
 	default:
-		c.troubleOver(p)
+		c.troubleOver(p, a.Row)
 	}
 	c.settle(h)
 }
@@ -181,9 +182,12 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 	p.version++
 }
 
-// troubleOver: the key's failed row is out of the way, the rest may follow.
-func (c *Core) troubleOver(p *park) {
-	if p == nil || p.Cause == outbox.CauseBlocked {
+// troubleOver: if the row is the one that failed, it is out of the way now and
+// the rest of its key may follow. An earlier row of the key, marked only now,
+// says nothing.
+func (c *Core) troubleOver(p *park, r *outbox.Row) {
+	switch {
+	case p == nil, p.Cause == outbox.CauseBlocked, p.failed != "" && p.failed != r.ID, p.failed == "" && p.Next.After(c.now):
 		return
 	}
 	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}

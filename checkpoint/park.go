@@ -37,8 +37,10 @@ type park struct {
 	// row would pass them.
 	awaiting int
 	tries    int
-	// stamp is when the scope last failed, in requests.
-	stamp uint64
+	// stamp is when the scope last failed, in requests, and failed the row of a
+	// key that did, if this process knows.
+	stamp  uint64
+	failed string
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
 	ready     bool
@@ -349,7 +351,10 @@ func (c *Core) coverInFlight() {
 // park covers it: the wider one's hand-back does the rest.
 func (c *Core) absorb(p *park) {
 	wider := slices.ContainsFunc(c.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
-	if wider && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
+	// A page asked for before the failure may bring rows that come after those
+	// that the failure took back: until it is here, only the park keeps them.
+	stale := c.sweep != nil && c.sweep.clock < p.stamp
+	if wider && !stale && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
 		p.phase = absorbed
 	}
 }

@@ -20,6 +20,7 @@ type entry struct {
 	// tx is the hold on a transaction, or noTx.
 	tx         int64
 	carried    bool      // from an earlier connection
+	known      bool      // in Core.known
 	hb         *handback // waits for this row
 	awaits     *park     // waits for the sink's answer
 	prev, next uint32    // in flight; next also links free entries
@@ -42,6 +43,13 @@ func (c *Core) add(r *outbox.Row, tx int64) uint32 {
 	c.rows++
 	c.bytes += r.Size()
 	return h
+}
+
+// know lets an entry be found by its row's id.
+func (c *Core) know(h uint32) {
+	e := &c.entries[h]
+	e.known = true
+	c.known[rowID{e.row.Table, e.row.ID}] = h
 }
 
 // fly puts an entry among those in flight.
@@ -78,14 +86,11 @@ func (c *Core) drop(h uint32) {
 	if e.awaits != nil {
 		e.awaits.awaiting--
 	}
-	if e.carried || e.tx == noTx {
-		id := rowID{e.row.Table, e.row.ID}
-		if c.known[id] == h {
-			delete(c.known, id)
-		}
-		if e.carried {
-			c.carried--
-		}
+	if id := (rowID{e.row.Table, e.row.ID}); e.known && c.known[id] == h {
+		delete(c.known, id)
+	}
+	if e.carried {
+		c.carried--
 	}
 	c.rows--
 	c.bytes -= e.row.Size()

@@ -206,7 +206,7 @@ func (c *Core) absorbSwept(s *sweep) {
 // publishSwept publishes a row that the sweeper read.
 func (c *Core) publishSwept(r *outbox.Row, hb *handback) {
 	h := c.add(r, noTx)
-	c.known[rowID{r.Table, r.ID}] = h
+	c.know(h)
 	if hb != nil {
 		c.entries[h].hb = hb
 		hb.outstanding++
