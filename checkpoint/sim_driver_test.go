@@ -547,7 +547,7 @@ func (p *proc) dispose(string) {
 			w.strays = append(w.strays, stray{"batch of " + p.name, func() { s.arrive(b) }})
 		}
 	}
-	if x := p.write; x != nil && !x.ran {
+	if x := p.write; x != nil && !x.ran && !x.lost {
 		w.strays = append(w.strays, stray{"parks of " + p.name, func() { w.runParks(x) }})
 	}
 	for _, m := range p.marks {
@@ -585,7 +585,7 @@ func (p *proc) stopped() {
 		}
 		p.conn.dropped()
 	}
-	if x := p.write; x != nil && !x.ran {
+	if x := p.write; x != nil && !x.ran && !x.lost {
 		x := x
 		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
 	}

@@ -293,6 +293,9 @@ func (w *world) assign(t *txn) {
 	if t.xid != 0 {
 		return
 	}
+	for uint32(w.nextXID) < 3 { // never used: invalid, bootstrap, frozen
+		w.nextXID++
+	}
 	t.xid = w.nextXID
 	w.nextXID++
 	w.logged(func() { w.nextXID = t.xid })
