@@ -1,0 +1,89 @@
+package decoder
+
+import (
+	"encoding/binary"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// packed is a frame within a fuzzer's input, with its length before it.
+func packed(frame []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(frame))), frame...)
+}
+
+// unpack splits a fuzzer's input into frames. What is left at the end is one.
+func unpack(data []byte) (frames [][]byte) {
+	for len(data) > 2 {
+		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
+		frames = append(frames, data[2:2+n])
+		data = data[2+n:]
+	}
+	return frames
+}
+
+// FuzzDecode: no input panics, an error is final and adds no event, and what
+// is accepted means the same to pglogrepl.
+func FuzzDecode(f *testing.F) {
+	paths, err := filepath.Glob(filepath.Join(recordedDir, "*.frames"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		var all []byte
+		for _, frame := range readRecording(f, path) {
+			all = append(all, packed(frame)...)
+		}
+		f.Add(all)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tables, leaves := recordedTables(false, true)
+		d, b := New(tables), new(Batch)
+		d.SetPartitions(leaves)
+		var accepted [][]byte
+		for _, frame := range unpack(data) {
+			before := len(dump(b))
+			if err := d.Decode(frame, b); err != nil {
+				if again := d.Decode(beginBytes, b); again != err || len(dump(b)) != before {
+					t.Fatalf("after %v: %v, %q", err, again, dump(b))
+				}
+				break
+			}
+			accepted = append(accepted, frame)
+		}
+		if sameForPglogrepl(accepted) {
+			againstModel(t, tables, leaves, accepted)
+		}
+	})
+}
+
+// sameForPglogrepl: pglogrepl wants longer messages than can be, of a table
+// without columns for one.
+func sameForPglogrepl(frames [][]byte) bool {
+	for _, frame := range frames {
+		if _, err := parse(pglogrepl.Parse, frame); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Whatever an outbox table's description says, it is mapped or it is broken.
+func FuzzRelation(f *testing.F) {
+	f.Add(relationMsg(1, "public", "outbox", columns()...))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		ours := table("outbox")
+		d, b := New([]*outbox.Table{ours}), new(Batch)
+		if len(frame) == 0 || frame[0] != msgRelation || d.Decode(frame, b) != nil {
+			return
+		}
+		for e := range b.All() {
+			if e.Table != ours || e.Kind != TableMapped && (e.Kind != TableBroken || e.Err.Error() == "") {
+				t.Fatal(e)
+			}
+		}
+	})
+}
