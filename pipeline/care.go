@@ -1,0 +1,108 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// How often the stream looks after itself.
+const (
+	retainedEvery  = 5 * time.Second
+	pendingEvery   = 15 * time.Second
+	retentionEvery = time.Minute
+)
+
+// care does what has to be done now and then beside the flow: write WAL so that
+// the slot of an idle database moves on, ask how much WAL the slot retains,
+// watch the publication, count pending rows, delete rows past their retention.
+// Errors are logged and passed over: the next round tries again.
+func (d *driver) care(ctx context.Context) error {
+	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
+	retained := time.NewTicker(retainedEvery)
+	pending := time.NewTicker(pendingEvery)
+	retention := time.NewTicker(retentionEvery)
+	defer heartbeat.Stop()
+	defer retained.Stop()
+	defer pending.Stop()
+	defer retention.Stop()
+	d.countPending(ctx)
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-heartbeat.C:
+			_, err = replication.Heartbeat(ctx, d.cfg.Pool)
+		case <-retained.C:
+			err = d.askRetained(ctx)
+			if err == nil {
+				err = d.watchPublication(ctx)
+			}
+		case <-pending.C:
+			d.countPending(ctx)
+		case <-retention.C:
+			err = d.retain(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.cfg.Log.Warn().Err(err).Msg("looking after the stream")
+		}
+	}
+}
+
+func (d *driver) askRetained(ctx context.Context) error {
+	r, err := replication.ReadRetained(ctx, d.cfg.Pool, d.cfg.Replication.Slot)
+	if err != nil {
+		return err
+	}
+	d.answers.Put(answer{0, func() {
+		d.core.Retained(r.Bytes())
+		d.retained(r)
+	}})
+	return nil
+}
+
+// watchPublication ends the connection when rows may have been passed over, so
+// that the next one judges the slot and the publication anew.
+func (d *driver) watchPublication(ctx context.Context) error {
+	mark, err := replication.WatchPublication(ctx, d.cfg.Pool, d.cfg.Replication.Publication)
+	if err != nil {
+		return err
+	}
+	before := d.log.publication.Load()
+	if before == nil {
+		return nil
+	}
+	if damage := replication.Damage(*before, mark); damage != "" {
+		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).
+			Msg("the publication changed: rows may have been passed over, so the stream is swept")
+		d.log.publication.Store(nil)
+		d.answers.Put(answer{0, func() { d.log.kill() }})
+	}
+	return nil
+}
+
+func (d *driver) countPending(ctx context.Context) {
+	for _, t := range d.cfg.Tables {
+		if !t.Stateful() {
+			continue
+		}
+		p, err := d.sweeper.Pending(ctx, t)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
+			}
+			continue
+		}
+		d.cfg.Metrics.Pending(t, p.Rows, p.Oldest)
+	}
+}
+
+func (d *driver) retain(ctx context.Context) error {
+	n, err := d.sweeper.Retain(ctx)
+	if n > 0 {
+		d.cfg.Log.Info().Int("rows", n).Msg("deleted rows past their retention")
+	}
+	return err
+}

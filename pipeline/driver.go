@@ -1,0 +1,322 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/parks"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
+)
+
+// driver owns the Core during one leadership.
+type driver struct {
+	stream *Stream
+	cfg    Config
+	ctx    context.Context //nolint:containedctx // of the leadership
+
+	core    *checkpoint.Core
+	log     *logReader
+	sinks   map[string]*sink.Sink
+	updater *statusupdater.Updater
+	sweeper *sweeper.Sweeper
+
+	outcomes *mailbox.Mailbox[outbox.Outcome]
+	states   *mailbox.Mailbox[outbox.ClusterState]
+	marked   *mailbox.Mailbox[outbox.Marked]
+	answers  *mailbox.Mailbox[answer]
+
+	// connection counts replication connections. Answers to questions of an
+	// earlier one are dropped, and asking is ended with asking.cancel.
+	connection int
+	asking     context.Context //nolint:containedctx // ends with the replication connection, not with a call
+	endAsking  context.CancelFunc
+	queries    sync.WaitGroup
+	xid        uint32 // of the log's open transaction
+	// fatal takes the error that ends the leadership.
+	fatal chan error
+	// behindSince is when rows came into memory that have not all left it, or
+	// zero; gauged is when the gauges were set last.
+	behindSince, gauged time.Time
+}
+
+// answer is what a query found out, applied by the driver.
+type answer struct {
+	connection int // 0: whichever
+	apply      func()
+}
+
+// drive is the stream's only loop: one event at a time into the Core, and what
+// it decides out of it.
+func (d *driver) drive(stop, ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	drainUntil := make(<-chan time.Time)
+	stopping := stop.Done()
+	d.askAnew()
+	defer func() { d.endAsking() }()
+	for {
+		now := time.Now()
+		d.core.Tick(now)
+		d.carryOut(d.core.Take())
+		d.log.confirm.Store(uint64(d.core.Confirm()))
+		d.log.mayMake.Store(d.core.SlotMayBeMade())
+		d.gauges(now)
+		if d.core.Drained() {
+			return d.log.finish(ctx)
+		}
+		arm(timer, d.core.NextTick())
+		batches := d.log.batches
+		if !d.core.Reading() {
+			batches = nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stopping:
+			stopping = nil
+			drainUntil = time.After(d.cfg.DrainTimeout)
+			d.cfg.Log.Info().Msg("draining")
+			d.core.Drain()
+		case <-drainUntil:
+			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
+				Msg("stopped before everything sent was acknowledged and marked: those rows will be published again")
+			return d.log.finish(ctx)
+		case err := <-d.fatal:
+			return err
+		case turn := <-d.log.turns:
+			d.turn(turn)
+		case b := <-batches:
+			d.feed(b)
+		case <-d.outcomes.Ready():
+			for _, o := range d.outcomes.Take(nil) {
+				d.outcome(o)
+			}
+		case <-d.states.Ready():
+			for _, s := range d.states.Take(nil) {
+				d.clusterState(s)
+			}
+		case <-d.marked.Ready():
+			d.marksAnswered(d.marked.Take(nil))
+		case <-d.answers.Ready():
+			for _, a := range d.answers.Take(nil) {
+				if a.connection == 0 || a.connection == d.connection {
+					a.apply()
+				}
+			}
+		case <-timer.C:
+		}
+	}
+}
+
+func arm(timer *time.Timer, next time.Time) {
+	wait := time.Second
+	if !next.IsZero() {
+		wait = min(wait, max(time.Until(next), 0))
+	}
+	timer.Reset(wait)
+}
+
+// turn takes a change of the replication connection.
+func (d *driver) turn(t turn) {
+	if t.lost {
+		d.askAnew()
+		d.core.Disconnect()
+	} else {
+		d.core.Connect(t.connected)
+		d.stream.works()
+	}
+	close(t.done)
+}
+
+// askAnew voids the questions of the connection before.
+func (d *driver) askAnew() {
+	if d.endAsking != nil {
+		d.endAsking()
+	}
+	d.connection++
+	d.asking, d.endAsking = context.WithCancel(d.ctx)
+}
+
+// feed gives a batch of the log to the Core.
+func (d *driver) feed(b *batch) {
+	if b.Rows() > 0 {
+		failpoint.Hit(failpoint.AfterDecode)
+	}
+	for e := range b.All() {
+		switch e.Kind {
+		case decoder.Begin:
+			d.xid = e.Transaction.XID
+			d.core.Begin(e.Transaction)
+		case decoder.Rows:
+			d.core.Rows(e.Rows)
+			d.cfg.Metrics.Decoded(e.Rows)
+		case decoder.Commit:
+			d.core.Commit(e.Transaction.End)
+		case decoder.TableBroken:
+			d.cfg.Log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the log")
+			d.core.TableBroken(e.Table, e.Err)
+		case decoder.TableMapped:
+			d.core.TableMapped(e.Table)
+		case decoder.Passed:
+			d.core.Passed(d.xid)
+		case decoder.Unmapped:
+			d.cfg.Log.Warn().Str("relation", e.Name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
+		}
+	}
+	if b.walEnd > 0 {
+		d.core.Keepalive(b.walEnd)
+	}
+	d.log.giveBack(b)
+}
+
+// carryOut does what the Core decided.
+func (d *driver) carryOut(r checkpoint.Ready) {
+	d.command(r.Commands)
+	if len(r.Marks) > 0 {
+		d.updater.Do(r.Marks...)
+	}
+	if len(r.Check) > 0 {
+		ask(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked)
+	}
+	if r.Sweep != nil {
+		d.sweep(r.Sweep)
+	}
+	if r.Watch != nil {
+		ask(d, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched)
+	}
+	if len(r.Rewatch) > 0 {
+		ask(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched)
+	}
+	if r.Parks != nil {
+		d.writeParks(*r.Parks)
+	}
+	for _, n := range r.Notes {
+		d.note(n)
+	}
+}
+
+// command hands commands to the sinks, each row to its cluster's.
+func (d *driver) command(cmds []outbox.Command) {
+	if len(d.sinks) == 1 {
+		for _, s := range d.sinks {
+			s.Do(cmds...)
+		}
+		return
+	}
+	for _, cmd := range cmds {
+		if cmd.Publish == nil {
+			for _, s := range d.sinks {
+				s.Do(cmd)
+			}
+			continue
+		}
+		for name, rows := range byCluster(cmd.Publish) {
+			d.sinks[name].Do(outbox.Command{Publish: rows})
+		}
+	}
+}
+
+func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
+	parts := map[string][]*outbox.Row{}
+	for _, r := range rows {
+		parts[r.Cluster] = append(parts[r.Cluster], r)
+	}
+	return parts
+}
+
+// ask puts a question to the database and its answer into the driver's queue.
+// A passing error is tried again until the connection ends.
+func ask[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A)) {
+	connection, ctx := d.connection, d.asking
+	d.queries.Go(func() {
+		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.patience(what)...)
+		if err == nil {
+			d.answers.Put(answer{connection, func() { apply(a) }})
+		}
+	})
+}
+
+// patience is how long and how often a query is tried: for ever, up to every
+// five seconds, each error logged.
+func (d *driver) patience(what string) []backoff.RetryOption {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
+	return []backoff.RetryOption{
+		backoff.WithBackOff(waits),
+		backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, wait time.Duration) {
+			if !errors.Is(err, context.Canceled) {
+				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
+			}
+		}),
+	}
+}
+
+// sweep asks for a page; a table that refuses is the Core's business.
+func (d *driver) sweep(req *outbox.SweepRequest) {
+	type result struct {
+		page    outbox.Page
+		refused *sweeper.TableError
+	}
+	query := func(ctx context.Context, req outbox.SweepRequest) (result, error) {
+		page, err := d.sweeper.Sweep(ctx, req)
+		var refused *sweeper.TableError
+		if errors.As(err, &refused) {
+			return result{refused: refused}, nil
+		}
+		return result{page: page}, err
+	}
+	ask(d, "read a page of pending rows", *req, query, func(r result) {
+		if r.refused != nil {
+			d.core.SweepRefused(r.refused.Table, r.refused)
+			return
+		}
+		if req.Nudge {
+			failpoint.Hit(failpoint.InHandback)
+		}
+		d.swept(r.page)
+	})
+}
+
+func (d *driver) rewatched(answers []outbox.Checked) {
+	var pending []*outbox.Row
+	for _, a := range answers {
+		if a.State == outbox.CheckPending {
+			pending = append(pending, a.Row)
+		}
+	}
+	d.core.Rewatched(pending)
+}
+
+// writeParks writes until it is known that the change was committed. It
+// outlives replication connections: the Core waits for its answer.
+func (d *driver) writeParks(change outbox.ParkChange) {
+	d.queries.Go(func() {
+		result, err := backoff.Retry(d.ctx, func() (outbox.ParkResult, error) {
+			failpoint.Hit(failpoint.BeforeParkWrite)
+			result, err := d.stream.store.write(d.ctx, change)
+			failpoint.Hit(failpoint.AfterParkWrite)
+			if errors.Is(err, parks.ErrFenced) {
+				err = backoff.Permanent(err)
+			}
+			return result, err
+		}, d.patience("write parks")...)
+		switch {
+		case err == nil:
+			d.answers.Put(answer{0, func() { d.core.ParksWritten(result) }})
+		case errors.Is(err, parks.ErrFenced):
+			d.fatal <- err
+		}
+	})
+}

@@ -1,0 +1,477 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/parks"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// Bounds of what the log goroutine hands over at once, and its waits.
+const (
+	batchRows    = 1000             // a batch is handed over when it has this many rows,
+	batchBytes   = 1 << 20          // or bytes, or when nothing more is there to be read
+	statusEvery  = time.Second      // a status message at least this often
+	behindBytes  = 4 << 20          // distance to the server's position from which reads gather
+	mendEvery    = 10 * time.Second // between looks at a slot that only a person can mend
+	finishWithin = 5 * time.Second  // for the last status message of a clean stop
+	slotPatience = time.Minute      // at most, of one attempt to make a slot
+)
+
+// logReader is the goroutine that owns the replication connection: it leads,
+// looks after slot and publication, reads frames into batches, and feeds the
+// confirmed position back on its own timer, whatever the driver does.
+type logReader struct {
+	stream *Stream
+	d      *driver
+	conn   *replication.Conn
+	// streaming is the connection while it streams, for others to end it.
+	streaming atomic.Pointer[replication.Conn]
+	// publication is the Mark that the connection was judged sound with.
+	publication atomic.Pointer[string]
+	decoder     *decoder.Decoder
+	// known is what the stream remembers of its slot.
+	known parks.Identity
+
+	// batches and turns go to the driver, which takes batches only while the
+	// Core reads. spare brings batches back.
+	batches chan *batch
+	turns   chan turn
+	spare   chan *batch
+
+	// confirm and mayMake are the Core's words, set by the driver.
+	confirm atomic.Uint64
+	mayMake atomic.Bool
+	// finishing is closed by the driver when everything is drained.
+	finishing chan struct{}
+	finished  chan struct{}
+
+	// remake is why the slot must be made anew though it looks sound.
+	remake checkpoint.Connected
+}
+
+// batch is decoded frames, and the position up to which everything was
+// received when no row follows it.
+type batch struct {
+	decoder.Batch
+	walEnd outbox.LSN
+}
+
+// turn tells the driver that a connection began or was lost; the log goroutine
+// waits for done.
+type turn struct {
+	lost      bool
+	connected checkpoint.Connected
+	done      chan struct{}
+}
+
+// errSuperseded: another process led in between, so what is in memory is old.
+var errSuperseded = errors.New("another process led in between")
+
+func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leadership) *logReader {
+	l := &logReader{
+		stream: s, d: d, conn: conn, known: lead.Known,
+		decoder: decoder.New(s.cfg.Tables),
+		batches: make(chan *batch), turns: make(chan turn),
+		spare: make(chan *batch, 3), finishing: make(chan struct{}), finished: make(chan struct{}),
+	}
+	for range cap(l.spare) {
+		l.spare <- &batch{}
+	}
+	return l
+}
+
+// run serves one connection after another until the stop or a lost leadership.
+func (l *logReader) run(ctx context.Context) error {
+	defer close(l.finished)
+	for {
+		err := l.connection(ctx)
+		if err == nil || ctx.Err() != nil {
+			l.conn.Kill()
+			return ctx.Err()
+		}
+		l.conn.Kill()
+		l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
+		if err := l.tell(ctx, turn{lost: true}); err != nil {
+			return err
+		}
+		l.noteRemake(err)
+		if err := l.leadAgain(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// noteRemake remembers errors after which a slot that looks sound is not.
+func (l *logReader) noteRemake(err error) {
+	var unreadable *decoder.Error
+	switch {
+	case errors.Is(err, replication.ErrPublicationGone):
+		l.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
+	case errors.As(err, &unreadable), errors.Is(err, replication.ErrUnreadable),
+		errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
+		l.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+	}
+}
+
+// leadAgain connects until this process leads again. If another one led in
+// between, what is in memory is old and the term is over.
+func (l *logReader) leadAgain(ctx context.Context) error {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = 100*time.Millisecond, 5*time.Second
+	again := func() (*replication.Conn, error) {
+		conn, err := replication.Lead(ctx, l.d.cfg.Replication)
+		if err != nil {
+			return nil, err
+		}
+		lead, err := l.stream.store.lead(ctx, l.d.cfg.Replication.Name)
+		if err != nil {
+			conn.Kill()
+			return nil, err
+		}
+		if lead.Interrupted {
+			conn.Kill()
+			return nil, backoff.Permanent(errSuperseded)
+		}
+		l.known = lead.Known
+		l.d.cfg.Metrics.Leading(lead.Epoch)
+		return conn, nil
+	}
+	conn, err := backoff.Retry(ctx, again, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, wait time.Duration) { l.stream.report(err, wait) }))
+	if err != nil {
+		return err
+	}
+	l.conn = conn
+	return nil
+}
+
+// tell hands a turn to the driver and waits until it was taken in.
+func (l *logReader) tell(ctx context.Context, t turn) error {
+	t.done = make(chan struct{})
+	select {
+	case l.turns <- t:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.finishing:
+		return nil
+	}
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// connection makes the slot sound if it is not, and streams. nil: finished.
+func (l *logReader) connection(ctx context.Context) error {
+	l.decoder.Reset()
+	connected, err := l.makeSound(ctx)
+	if err != nil {
+		return err
+	}
+	connected.Streaming = true
+	if err := l.tell(ctx, turn{connected: connected}); err != nil {
+		return err
+	}
+	if err := l.conn.Start(ctx); err != nil {
+		return err
+	}
+	// The log has to get past the insert position read above even if nobody
+	// writes: the Core looks at every row up to it.
+	if _, err := replication.Heartbeat(ctx, l.d.cfg.Pool); err != nil {
+		return err
+	}
+	l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Msg("streaming")
+	l.d.cfg.Metrics.Connected()
+	mark := l.known.Publication
+	l.publication.Store(&mark)
+	l.streaming.Store(l.conn)
+	defer l.streaming.Store(nil)
+	return l.read(ctx)
+}
+
+// kill ends a streaming connection from outside; the next one begins anew.
+func (l *logReader) kill() {
+	if conn := l.streaming.Load(); conn != nil {
+		conn.Kill()
+	}
+}
+
+// read receives until the connection ends or the driver has finished.
+func (l *logReader) read(ctx context.Context) error {
+	b := <-l.spare
+	defer func() { l.giveBack(b) }()
+	status := time.Now().Add(statusEvery)
+	for {
+		m, err := l.conn.Receive(status)
+		if err != nil {
+			return err
+		}
+		reply := m.ReplyRequested
+		if m.Kind != replication.Idle {
+			l.d.cfg.Metrics.Heard(time.Now())
+		}
+		switch m.Kind {
+		case replication.Data:
+			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
+				return err
+			}
+			l.conn.SetBehind(m.WALEnd > m.WALStart+behindBytes && m.WALStart > 0)
+		case replication.Keepalive:
+			b.walEnd = m.WALEnd
+		case replication.Notice:
+			l.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
+		}
+		if l.full(b) {
+			if b, err = l.handOver(ctx, b); err != nil || b == nil {
+				return err
+			}
+		}
+		if now := time.Now(); reply || now.After(status) {
+			if err := l.feedBack(); err != nil {
+				return err
+			}
+			status = now.Add(statusEvery)
+		}
+		select {
+		case <-l.finishing:
+			return l.stop(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+	}
+}
+
+// feedBack sends the confirmed position.
+func (l *logReader) feedBack() error {
+	confirm := outbox.LSN(l.confirm.Load())
+	if confirm > l.conn.Confirmed() {
+		failpoint.Hit(failpoint.BeforeConfirm)
+	}
+	return l.conn.SendStatus(confirm)
+}
+
+// full says that the batch is to be handed over: it is large, or nothing more
+// is there to be read, so that nothing waits for a timer.
+func (l *logReader) full(b *batch) bool {
+	if b.Empty() && b.walEnd == 0 {
+		return false
+	}
+	return b.Rows() >= batchRows || b.Bytes() >= batchBytes || !l.conn.Buffered()
+}
+
+// handOver gives the batch to the driver, however long that takes, and goes on
+// with status messages meanwhile. It returns an empty batch; nil: finished.
+func (l *logReader) handOver(ctx context.Context, b *batch) (*batch, error) {
+	ticker := time.NewTicker(statusEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case l.batches <- b:
+			return <-l.spare, nil
+		case <-ticker.C:
+			if err := l.feedBack(); err != nil {
+				return b, err
+			}
+		case <-l.finishing:
+			l.giveBack(b)
+			return nil, l.stop(ctx)
+		case <-ctx.Done():
+			return b, ctx.Err()
+		}
+	}
+}
+
+// giveBack takes back a batch that was used up; the driver calls it.
+func (l *logReader) giveBack(b *batch) {
+	if b == nil {
+		return
+	}
+	b.Reset()
+	b.walEnd = 0
+	select {
+	case l.spare <- b:
+	default:
+	}
+}
+
+// stop sends the last position and leaves the server in order, so that a
+// standby can take over at once.
+func (l *logReader) stop(ctx context.Context) error {
+	confirm := outbox.LSN(l.confirm.Load())
+	if err := l.conn.SendStatus(confirm); err != nil {
+		return nil //nolint:nilerr // the position is confirmed again by the next leader's own work
+	}
+	if err := l.conn.Stop(ctx); err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	l.known.Stopped = l.conn.Confirmed()
+	if err := l.stream.store.Identify(ctx, l.known); err != nil {
+		l.d.cfg.Log.Warn().Err(err).Msg("the position of the clean stop was not noted")
+	}
+	l.conn.Close(ctx)
+	return nil
+}
+
+// finish is the driver's end of a clean stop: everything is drained.
+func (l *logReader) finish(ctx context.Context) error {
+	close(l.finishing)
+	l.conn.Wake()
+	select {
+	case <-l.finished:
+	case <-time.After(finishWithin):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// makeSound looks at server, slot and publication, and makes what has to be
+// made while the stream is parked and swept. It returns when the slot is sound.
+func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
+	for {
+		connected, verdict, err := l.inspect(ctx)
+		if err != nil {
+			return connected, err
+		}
+		if verdict.Sound && len(verdict.Add) == 0 {
+			return connected, nil
+		}
+		if !verdict.Sound {
+			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
+			if err := l.tell(ctx, turn{connected: connected}); err != nil {
+				return connected, err
+			}
+		}
+		if err := l.mend(ctx, &verdict); err != nil {
+			return connected, err
+		}
+	}
+}
+
+// inspect reads everything that a connection begins with.
+func (l *logReader) inspect(ctx context.Context) (checkpoint.Connected, replication.Verdict, error) {
+	cfg := l.d.cfg.Replication
+	state, err := l.conn.Inspect(ctx)
+	if err != nil {
+		return checkpoint.Connected{}, replication.Verdict{}, err
+	}
+	verdict := replication.Judge(&state, &cfg, l.known)
+	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
+	for _, t := range verdict.Tables {
+		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: t.Reason})
+	}
+	for _, w := range verdict.Warnings {
+		l.d.cfg.Log.Warn().Msg(w)
+	}
+	if l.remake.Cause != "" {
+		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
+		verdict.Cause, verdict.Reason = l.remake.Cause, l.remake.Reason
+	}
+	if connected.Parks, err = l.stream.store.Load(ctx); err != nil {
+		return connected, verdict, err
+	}
+	if connected.Failed, err = l.d.sweeper.Failed(ctx); err != nil {
+		return connected, verdict, err
+	}
+	leaves, err := l.d.sweeper.Partitions(ctx)
+	if err != nil {
+		return connected, verdict, err
+	}
+	l.decoder.SetPartitions(leaves)
+	if verdict.Sound && len(verdict.Add) == 0 {
+		l.known = replication.Identify(&state, &cfg)
+		err = l.stream.store.Identify(ctx, l.known)
+	}
+	return connected, verdict, err
+}
+
+// mend makes publication and slot beside the connection, which is kept alive.
+func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
+	for !v.Sound && !l.mayMake.Load() {
+		if err := l.beatFor(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if v.Err != nil {
+		l.stream.report(v.Err, mendEvery)
+		return l.beatFor(ctx, mendEvery)
+	}
+	if v.Publication != replication.Keep || len(v.Add) > 0 {
+		if err := l.makePublication(ctx); err != nil {
+			l.stream.report(err, mendEvery)
+			return l.beatFor(ctx, mendEvery)
+		}
+	}
+	failpoint.Hit(failpoint.BeforeSlot)
+	return l.makeSlot(ctx, v.Slot)
+}
+
+// makePublication makes it over the pool: it takes the owner of the tables.
+func (l *logReader) makePublication(ctx context.Context) error {
+	conn, err := l.d.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("make publication %s: %w", l.d.cfg.Replication.Publication, err)
+	}
+	defer conn.Release()
+	return replication.MakePublication(ctx, conn.Conn().PgConn(), l.d.cfg.Replication)
+}
+
+// makeSlot makes the slot, with growing patience for open transactions, which
+// it has to wait for.
+func (l *logReader) makeSlot(ctx context.Context, action replication.Action) error {
+	if action == replication.Keep {
+		return nil
+	}
+	for patience := time.Second; ; patience = min(2*patience, slotPatience) {
+		at, err := l.conn.MakeSlot(ctx, action, patience)
+		var blocked *replication.Blocked
+		if err == nil {
+			l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
+			failpoint.Hit(failpoint.AfterSlot)
+			l.remake = checkpoint.Connected{}
+			return nil
+		}
+		if !errors.As(err, &blocked) {
+			l.stream.report(err, mendEvery)
+			return l.beatFor(ctx, mendEvery)
+		}
+		l.stream.report(err, 0)
+		action = replication.Make // what was to be dropped is
+		if err := l.beatFor(ctx, 0); err != nil {
+			return err
+		}
+	}
+}
+
+// beatFor keeps the connection alive while it does not stream.
+func (l *logReader) beatFor(ctx context.Context, d time.Duration) error {
+	end := time.Now().Add(d)
+	for {
+		if err := l.conn.Beat(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(min(time.Until(end), statusEvery)):
+		case <-l.finishing:
+			return fmt.Errorf("stopped before slot %s was sound", l.d.cfg.Replication.Slot)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !time.Now().Before(end) {
+			return nil
+		}
+	}
+}

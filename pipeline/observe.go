@@ -1,0 +1,124 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// This file tells metrics and log what passes through the driver.
+
+// observer passes the sink's own counts on.
+type observer struct{ metrics *metrics.Stream }
+
+// Produced is part of sink.Observer.
+func (o observer) Produced(_ string, rows, _ int, took time.Duration) {
+	o.metrics.PublishLatency(took, rows)
+}
+
+// Retried is part of sink.Observer.
+func (o observer) Retried(string, error) {}
+
+func (d *driver) outcome(o outbox.Outcome) {
+	if o.Class == outbox.Delivered {
+		failpoint.Hit(failpoint.AfterAck)
+	}
+	d.cfg.Metrics.Outcome(o, time.Now())
+	if o.Class == outbox.Refused {
+		for _, r := range o.Rows {
+			d.cfg.Log.Warn().Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
+				Msg("Kafka refused the row")
+		}
+	}
+	d.core.Outcome(o)
+}
+
+func (d *driver) clusterState(s outbox.ClusterState) {
+	d.cfg.Metrics.Cluster(s)
+	if s.Usable {
+		d.cfg.Log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
+	} else {
+		d.cfg.Log.Error().Err(s.Err).Str("cluster", s.Cluster).Msg("the Kafka cluster cannot be used: its rows wait")
+	}
+	d.core.Cluster(s)
+}
+
+func (d *driver) marksAnswered(answers []outbox.Marked) {
+	d.cfg.Metrics.Marked(answers)
+	d.core.Marked(answers)
+}
+
+func (d *driver) swept(page outbox.Page) {
+	for cause, rows := range d.core.Causes(page.Rows) {
+		d.cfg.Metrics.Swept(cause, rows)
+	}
+	d.core.Swept(page)
+}
+
+// retained tells what the server says of the slot, and what the Core holds.
+func (d *driver) retained(r replication.Retained) {
+	d.cfg.Metrics.Retained(r.Bytes())
+	var lag uint64
+	if r.Insert > r.Confirmed && r.Confirmed > 0 {
+		lag = uint64(r.Insert - r.Confirmed)
+	}
+	rows, _, _ := d.core.Memory()
+	switch {
+	case rows == 0:
+		d.behindSince = time.Time{}
+	case d.behindSince.IsZero():
+		d.behindSince = time.Now()
+	}
+	var waiting time.Duration
+	if !d.behindSince.IsZero() {
+		waiting = time.Since(d.behindSince)
+	}
+	d.cfg.Metrics.Lag(lag, waiting)
+}
+
+// gauges tells once a second what the Core holds.
+func (d *driver) gauges(now time.Time) {
+	if now.Sub(d.gauged) < time.Second {
+		return
+	}
+	d.gauged = now
+	d.cfg.Metrics.Memory(d.core.Memory())
+	d.cfg.Metrics.Parks(d.core.Parks())
+}
+
+func (d *driver) note(n checkpoint.Note) {
+	log := d.cfg.Log
+	switch n.Kind {
+	case checkpoint.NoteMode:
+		d.cfg.Metrics.Mode(string(n.Mode))
+		log.Info().Str("mode", string(n.Mode)).Msg("mode")
+	case checkpoint.NoteParked:
+		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
+			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
+	case checkpoint.NoteUnparked:
+		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+	case checkpoint.NoteMissed:
+		d.cfg.Metrics.Missed(n.Cause, n.N)
+		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
+	case checkpoint.NoteFailed:
+		log.Error().Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
+	case checkpoint.NoteStalled:
+		log.Error().Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+			Str("reason", n.Reason).Msg("the stream waits for a refused row: its table keeps no state, so it cannot be passed over")
+	}
+}
+
+// severity of a park in the log: single keys come and go.
+func severity(p outbox.Park) zerolog.Level {
+	if p.Scope.Kind >= outbox.ScopeKey {
+		return zerolog.DebugLevel
+	}
+	return zerolog.WarnLevel
+}

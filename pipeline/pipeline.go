@@ -1,0 +1,240 @@
+// Package pipeline is one stream's flow. A driver goroutine owns the
+// checkpoint.Core, feeds it what happens and carries out what it decides; a log
+// goroutine owns the replication connection; sinks, the status updater and the
+// queries of the sweeper do the rest:
+//
+//	WAL → log → decoder → core → publish → sink → outcome → core → mark →
+//	statusupdater → core → confirm → log
+//
+// The package decides nothing about rows (package checkpoint does) and speaks
+// no protocol of its own. It is called by cmd, which hands in the parts.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/parks"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
+)
+
+// Config is one stream.
+type Config struct {
+	Name string
+	// Tables of the stream, with their mappings.
+	Tables []*outbox.Table
+	// Pool is the database with the role that reads and marks rows.
+	Pool *pgxpool.Pool
+	// Replication is the replication connection, its slot and publication.
+	Replication replication.Config
+	// Sinks by Kafka cluster. The TransactionalID must be the stream's alone.
+	Sinks map[string]sink.Config
+	// Core bounds memory, pages and waits.
+	Core checkpoint.Config
+	// MarkConnections and MarkRows: see statusupdater.Config.
+	MarkConnections, MarkRows int
+	// HeartbeatInterval is how often WAL is written so that the slot of an idle
+	// database moves on.
+	HeartbeatInterval time.Duration
+	// DrainTimeout bounds a clean stop.
+	DrainTimeout time.Duration
+
+	Metrics *metrics.Stream
+	Log     zerolog.Logger
+}
+
+// Waits between two tries to lead.
+const (
+	retryMin  = 250 * time.Millisecond
+	retryMax  = 15 * time.Second
+	goodAfter = 30 * time.Second // a term that lasted this long resets the wait
+)
+
+// Stream runs one stream.
+type Stream struct {
+	cfg   Config
+	store *store
+	// failed is the error that keeps the stream from working, logged once.
+	failed atomic.Pointer[string]
+}
+
+// New prepares a stream. It connects nowhere.
+func New(cfg Config) *Stream {
+	return &Stream{cfg: cfg, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
+}
+
+// Failing is what keeps the stream from working, for people, or empty.
+func (s *Stream) Failing() string {
+	if text := s.failed.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// Run leads whenever it can, until ctx ends: then it drains within the
+// configured time and returns nil. Errors are logged and retried with growing
+// waits; one that only a person can mend is retried at the slowest pace, and
+// said once.
+func (s *Stream) Run(ctx context.Context) error {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = retryMin, retryMax
+	for {
+		began := time.Now()
+		err := s.term(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > goodAfter {
+			wait.Reset()
+		}
+		pause := wait.NextBackOff()
+		if permanent(err) {
+			pause = retryMax
+		}
+		s.report(err, pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// report says an error once, and again when it changes.
+func (s *Stream) report(err error, pause time.Duration) {
+	text := err.Error()
+	if before := s.failed.Swap(&text); before != nil && *before == text {
+		return
+	}
+	s.cfg.Log.Error().Err(err).Dur("retry_in", pause).Bool("needs_a_person", permanent(err)).Msg("the stream does not work")
+}
+
+func (s *Stream) works() {
+	s.failed.Store(nil)
+}
+
+func permanent(err error) bool {
+	var refused *replication.Error
+	var denied *parks.Error
+	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
+}
+
+// store is the stream's parks. Writing parks and taking the lead again, on
+// different goroutines, must not overlap: a write of the epoch before would be
+// taken for another leader's victory.
+type store struct {
+	mu sync.Mutex
+	*parks.Store
+}
+
+func (s *store) lead(ctx context.Context, holder string) (parks.Leadership, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Lead(ctx, holder)
+}
+
+func (s *store) write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Write(ctx, change)
+}
+
+// term is one leadership, from waiting for it until it is lost or ctx ends.
+func (s *Stream) term(ctx context.Context) error {
+	cfg := s.cfg.Replication
+	cfg.Standby = func(h replication.Holder) {
+		s.works()
+		s.cfg.Metrics.Standby()
+		s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
+	}
+	conn, err := replication.Lead(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	lead, err := s.store.lead(ctx, cfg.Name)
+	if err != nil {
+		conn.Kill()
+		return err
+	}
+	s.cfg.Metrics.Leading(lead.Epoch)
+	defer s.cfg.Metrics.Stopped()
+	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
+	d, err := s.newDriver(conn, lead)
+	if err != nil {
+		conn.Kill()
+		return err
+	}
+	return d.run(ctx)
+}
+
+// run runs every part until the driver has drained, which begins with the end
+// of stop, or one of them fails.
+func (d *driver) run(stop context.Context) error {
+	all, cancel := context.WithCancel(context.WithoutCancel(stop))
+	defer cancel()
+	group, ctx := errgroup.WithContext(all)
+	d.ctx = ctx
+	for _, s := range d.sinks {
+		group.Go(func() error { return s.Run(ctx) })
+	}
+	group.Go(func() error { return d.updater.Run(ctx) })
+	group.Go(func() error { return d.log.run(ctx) })
+	group.Go(func() error { return d.care(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return d.drive(stop, ctx)
+	})
+	err := group.Wait()
+	d.queries.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driver, error) {
+	cfg := s.cfg
+	d := &driver{
+		stream:   s,
+		cfg:      cfg,
+		sinks:    map[string]*sink.Sink{},
+		outcomes: mailbox.New[outbox.Outcome](),
+		states:   mailbox.New[outbox.ClusterState](),
+		marked:   mailbox.New[outbox.Marked](),
+		answers:  mailbox.New[answer](),
+		fatal:    make(chan error, 1),
+	}
+	var err error
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
+	for name, sc := range cfg.Sinks {
+		sc.Observer = observer{cfg.Metrics}
+		if d.sinks[name], err = sink.New(sc, d.outcomes, d.states); err != nil {
+			return nil, fmt.Errorf("kafka cluster %s: %w", name, err)
+		}
+	}
+	d.updater = statusupdater.New(statusupdater.Config{
+		Pool: cfg.Pool, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
+	}, d.marked)
+	d.core = checkpoint.New(cfg.Core)
+	d.log = newLogReader(s, d, conn, lead)
+	return d, nil
+}
