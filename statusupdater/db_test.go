@@ -46,10 +46,7 @@ func runOn(t testing.TB, db *harness.DB, table *outbox.Table, cfg Config) *bench
 		cfg.Pool = pool(t, db.DSN)
 	}
 	cfg.Log = zerolog.New(zerolog.NewTestWriter(t))
-	var err error
-	if b.updater, err = New(cfg, b.answers); err != nil {
-		t.Fatal(err)
-	}
+	b.updater = New(cfg, b.answers)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.updater.Run(ctx) }()

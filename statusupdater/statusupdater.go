@@ -11,8 +11,6 @@ package statusupdater
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,11 +94,9 @@ type target struct {
 	marking  statement.Marking
 }
 
-// New returns an Updater that puts its answers into the mailbox.
-func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) (*Updater, error) {
-	if cfg.Pool == nil {
-		return nil, errors.New("statusupdater: Config.Pool is required")
-	}
+// New returns an Updater that puts its answers into the mailbox. Config.Pool is
+// required; what else is not positive takes its default.
+func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.Connections, 3)
 	setDefault(&cfg.BatchRows, 1000)
 	setDefault(&cfg.Pace, 5*time.Millisecond)
@@ -109,20 +105,17 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) (*Updater, error) 
 	setDefault(&cfg.StatementTimeout, 30*time.Second)
 	setDefault(&cfg.BackoffMin, 50*time.Millisecond)
 	setDefault(&cfg.BackoffMax, 5*time.Second)
-	if cfg.Connections < 0 || cfg.BatchRows < 0 {
-		return nil, fmt.Errorf("statusupdater: %d connections and batches of %d rows: both must be positive", cfg.Connections, cfg.BatchRows)
-	}
 	return &Updater{
 		cfg:     cfg,
 		answers: answers,
 		queue:   newQueue(cfg.BatchRows),
 		prepare: statement.Prepares(cfg.Pool.Config().ConnConfig),
 		tables:  make(map[*outbox.Table]*target),
-	}, nil
+	}
 }
 
 func setDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
+	if *field <= 0 {
 		*field = value
 	}
 }

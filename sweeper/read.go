@@ -1,0 +1,62 @@
+package sweeper
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// reader turns the rows of a result into outbox rows.
+type reader struct {
+	plan   *plan
+	light  bool
+	arena  *mapping.Arena
+	values []mapping.Value
+	rows   []*outbox.Row
+	bytes  int
+}
+
+func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
+	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.names))}
+}
+
+// selected is the list of columns that the reader takes, in its order.
+func (r *reader) selected() string {
+	var refs []string
+	for i, name := range r.plan.names {
+		if !r.light || r.plan.light[i] == nil {
+			refs = append(refs, statement.Ref(name))
+		}
+	}
+	return strings.Join(refs, ", ")
+}
+
+// each reads one row of the result.
+func (r *reader) each(row [][]byte) error {
+	at := 0
+	for i := range r.values {
+		if r.light && r.plan.light[i] != nil {
+			r.values[i] = *r.plan.light[i]
+			continue
+		}
+		if at == len(row) {
+			return fmt.Errorf("table %s answered with %d columns, fewer than were selected", r.plan.relation.Table, len(row))
+		}
+		r.values[i] = value(row[at])
+		at++
+	}
+	made := r.plan.rows.Row(r.values, r.arena)
+	r.rows = append(r.rows, made)
+	r.bytes += made.Size()
+	return nil
+}
+
+func value(text []byte) mapping.Value {
+	if text == nil {
+		return mapping.Value{Format: mapping.Null}
+	}
+	return mapping.Value{Data: text, Format: mapping.Text}
+}

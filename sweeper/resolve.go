@@ -1,0 +1,365 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// Resolution is what the catalogue says of a table.
+type Resolution struct {
+	Table *outbox.Table
+	OID   uint32
+	// Columns in the table's order, as mapping.Compile takes them.
+	Columns []mapping.Column
+	// Partitions are the leaves of a partitioned table.
+	Partitions []Partition
+	// Findings are what stands, or may stand, in the way; the fatal ones first.
+	Findings []Finding
+}
+
+// Partition is a leaf of a partitioned table.
+type Partition struct {
+	Schema, Name string
+	OID          uint32
+}
+
+// Finding is something about a table that its owner should mend.
+type Finding struct {
+	// Fatal: rows cannot be streamed, swept or marked as it is.
+	Fatal   bool
+	Problem string
+	Mend    string // what to do, SQL where it can be
+}
+
+func (f Finding) String() string { return f.Problem + ": " + f.Mend }
+
+// Resolve looks a table up. A *TableError says that it does not exist or that
+// its columns do not fit the mapping at all.
+func (s *Sweeper) Resolve(ctx context.Context, t *outbox.Table) (*Resolution, error) {
+	var out *Resolution
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		out, err = s.resolve(ctx, conn, t)
+		return refusal(t, err)
+	})
+	return out, err
+}
+
+func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
+	relation, err := statement.Load(ctx, conn, t)
+	if err != nil {
+		return nil, err
+	}
+	r := &Resolution{Table: t, OID: relation.OID, Columns: columns(relation)}
+	if err := mapping.Verify(t, r.Columns); err != nil {
+		return nil, err
+	}
+	p, err := newPlan(relation)
+	if err != nil {
+		return nil, err
+	}
+	i := inspection{Resolution: r, plan: p, relation: relation}
+	i.kind()
+	i.columns()
+	i.privileges()
+	if err := i.catalogue(ctx, conn); err != nil {
+		return nil, err
+	}
+	if err := i.indexes(ctx, conn, s.cfg.StatementTimeout); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return rank(a) - rank(b) })
+	return r, nil
+}
+
+func rank(f Finding) int {
+	if f.Fatal {
+		return 0
+	}
+	return 1
+}
+
+// inspection collects findings.
+type inspection struct {
+	*Resolution
+	plan     *plan
+	relation *statement.Relation
+	role     string
+	schema   bool // USAGE on it
+	remove   bool // DELETE
+	unique   [][]int16
+	partial  []string // names of partial indexes, quoted as plans have them
+}
+
+func (i *inspection) fatal(problem, mend string) {
+	i.Findings = append(i.Findings, Finding{Fatal: true, Problem: problem, Mend: mend})
+}
+
+func (i *inspection) advise(problem, mend string) {
+	i.Findings = append(i.Findings, Finding{Problem: problem, Mend: mend})
+}
+
+func (i *inspection) kind() {
+	switch {
+	case i.relation.Unlogged:
+		i.fatal("the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.relation.Name()+" SET LOGGED")
+	case i.relation.Temporary:
+		i.fatal("the table is temporary", "use a permanent table")
+	}
+}
+
+func (i *inspection) columns() {
+	for _, name := range i.plan.names {
+		if i.relation.Column(name).Generated {
+			i.fatal(fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
+		}
+	}
+	for _, name := range i.Table.Mapping.ID {
+		if !i.relation.Column(name).NotNull {
+			i.fatal(fmt.Sprintf("id column %q may be NULL", name),
+				"ALTER TABLE "+i.relation.Name()+" ALTER "+pgx.Identifier{name}.Sanitize()+" SET NOT NULL")
+		}
+	}
+}
+
+// privileges of the role on the columns that are read and written.
+func (i *inspection) privileges() {
+	var unread, unwritten []string
+	for _, name := range i.read() {
+		if !i.relation.Column(name).Readable {
+			unread = append(unread, pgx.Identifier{name}.Sanitize())
+		}
+	}
+	for _, name := range i.written() {
+		if !i.relation.Column(name).Writable {
+			unwritten = append(unwritten, pgx.Identifier{name}.Sanitize())
+		}
+	}
+	if len(unread) > 0 {
+		i.fatal("SELECT is missing on "+strings.Join(unread, ", "), i.grant("SELECT"))
+	} else if !i.relation.SystemColumns {
+		i.advise("SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
+	}
+	if len(unwritten) > 0 {
+		i.fatal("UPDATE is missing on "+strings.Join(unwritten, ", "), i.grant("UPDATE ("+strings.Join(unwritten, ", ")+")"))
+	}
+}
+
+func (i *inspection) grant(privilege string) string {
+	role := i.role
+	if role == "" {
+		role = "the role of this connection"
+	}
+	return "GRANT " + privilege + " ON " + i.relation.Name() + " TO " + role
+}
+
+// read names the columns that statements read, without repeats.
+func (i *inspection) read() []string {
+	m := &i.Table.Mapping
+	names := slices.Concat(i.plan.names, m.ID, m.Order, []string{m.Status.Attempts, m.Status.Version, m.Status.SentAt, m.CreatedAt})
+	return distinct(names)
+}
+
+// written names the columns that marks write.
+func (i *inspection) written() []string {
+	s := &i.Table.Mapping.Status
+	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt}
+	switch i.Table.Mapping.Published {
+	case outbox.PublishedNone:
+		return nil
+	case outbox.PublishedStatus:
+		names = append(names, s.Column, s.SentAt)
+	case outbox.PublishedDelete:
+		names = append(names, s.Column)
+	}
+	return distinct(names)
+}
+
+func distinct(names []string) []string {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+const inspectSQL = `
+SELECT current_user, has_schema_privilege(c.relnamespace, 'USAGE'), has_table_privilege(c.oid, 'DELETE'),
+    coalesce((SELECT string_agg(array_to_string((i.indkey::int2[])[0:i.indnkeyatts - 1], ' '), ',')
+              FROM pg_catalog.pg_index i
+              WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL), ''),
+    coalesce((SELECT string_agg(quote_ident(x.relname), E'\n')
+              FROM pg_catalog.pg_partition_tree(c.oid) p
+              JOIN pg_catalog.pg_index i ON i.indrelid = p.relid AND i.indpred IS NOT NULL AND i.indisvalid
+              JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid), '')
+FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
+
+const leavesSQL = `
+SELECT n.nspname, c.relname, c.oid
+FROM pg_catalog.pg_partition_tree($1::oid::regclass) p
+JOIN pg_catalog.pg_class c ON c.oid = p.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
+
+func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
+	oid := [][]byte{strconv.AppendUint(nil, uint64(i.OID), 10)}
+	err := statement.Run(ctx, conn,
+		statement.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
+		statement.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
+	)
+	if err != nil {
+		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
+	}
+	if !i.schema {
+		i.fatal("USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+pgx.Identifier{i.Table.Schema}.Sanitize()+" TO "+i.role)
+	}
+	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
+		i.fatal("DELETE is missing", i.grant("DELETE"))
+	}
+	if i.Table.Mapping.Retention > 0 && i.Table.Mapping.Published == outbox.PublishedStatus && !i.remove {
+		i.fatal("DELETE is missing, which retention needs", i.grant("DELETE"))
+	}
+	i.identity()
+	return nil
+}
+
+func (i *inspection) readTable(row [][]byte) error {
+	i.role = pgx.Identifier{string(row[0])}.Sanitize()
+	i.schema, i.remove = string(row[1]) == "t", string(row[2]) == "t"
+	i.partial = lines(string(row[4]))
+	for _, index := range strings.Split(string(row[3]), ",") {
+		var numbers []int16
+		for _, text := range strings.Fields(index) {
+			n, err := strconv.ParseInt(text, 10, 16)
+			if err != nil {
+				return fmt.Errorf("reading the columns of an index: %w", err)
+			}
+			numbers = append(numbers, int16(n))
+		}
+		if len(numbers) > 0 {
+			i.unique = append(i.unique, numbers)
+		}
+	}
+	return nil
+}
+
+func lines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+func (i *inspection) readLeaf(row [][]byte) error {
+	oid, err := strconv.ParseUint(string(row[2]), 10, 32)
+	if err != nil {
+		return fmt.Errorf("reading the OID of a partition: %w", err)
+	}
+	i.Partitions = append(i.Partitions, Partition{Schema: string(row[0]), Name: string(row[1]), OID: uint32(oid)})
+	return nil
+}
+
+// identity: some unique index must lie within the id columns.
+func (i *inspection) identity() {
+	var id []int16
+	for _, name := range i.Table.Mapping.ID {
+		id = append(id, i.relation.Column(name).Number)
+	}
+	for _, index := range i.unique {
+		if !slices.ContainsFunc(index, func(n int16) bool { return !slices.Contains(id, n) }) {
+			return
+		}
+	}
+	names := make([]string, len(i.Table.Mapping.ID))
+	for n, name := range i.Table.Mapping.ID {
+		names[n] = pgx.Identifier{name}.Sanitize()
+	}
+	i.fatal("no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
+		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.relation.Name()+" ("+strings.Join(names, ", ")+")")
+}
+
+// indexes asks the planner for the sweep of a table with nothing to do.
+func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn, timeout time.Duration) error {
+	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f Finding) bool { return f.Fatal }) {
+		return nil
+	}
+	q := newSelection(i.relation, newReader(i.plan, false, nil).selected(), 1000)
+	var planned []string
+	explain := statement.Step{SQL: "EXPLAIN (COSTS off) " + q.sql(), Each: func(row [][]byte) error {
+		planned = append(planned, string(row[0]))
+		return nil
+	}}
+	// Avoiding scans at all price shows whether there is another way.
+	settings := statement.Settings{StatementTimeout: timeout, ByIndex: true}
+	if err := statement.Run(ctx, conn, settings.Step(nil), explain); err != nil {
+		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
+	}
+	if !i.served(planned) {
+		i.advise("no index serves the sweep, so each one reads the whole table", i.indexFor())
+	}
+	return nil
+}
+
+// served says that the plan reads by a condition on an index, or a partial
+// index as a whole.
+func (i *inspection) served(planned []string) bool {
+	plan := strings.Join(planned, "\n")
+	if strings.Contains(plan, "Seq Scan") {
+		return false
+	}
+	return strings.Contains(plan, "Index Cond") ||
+		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") || strings.HasSuffix(plan, " "+name) })
+}
+
+func (i *inspection) indexFor() string {
+	m := &i.Table.Mapping
+	by := slices.Clone(m.Order)
+	if len(by) == 0 {
+		by = m.ID
+	}
+	names := make([]string, len(by))
+	for n, name := range by {
+		names[n] = pgx.Identifier{name}.Sanitize()
+	}
+	where := strings.ReplaceAll(i.relation.Pending(), `t."`, `"`)
+	return "CREATE INDEX CONCURRENTLY ON " + i.relation.Name() + " (" + strings.Join(names, ", ") + ") WHERE " + where
+}
+
+// Partitions says which leaves, by schema.name, are of which of the
+// configured tables.
+func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, error) {
+	leaves := make(map[string]*outbox.Table)
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, t := range s.cfg.Tables {
+			err := statement.Run(ctx, conn, statement.Step{
+				SQL:  leavesByNameSQL,
+				Args: [][]byte{[]byte(t.Schema), []byte(t.Name)},
+				Each: func(row [][]byte) error {
+					leaves[string(row[0])+"."+string(row[1])] = t
+					return nil
+				},
+			})
+			if err != nil {
+				return fmt.Errorf("reading the partitions of table %s: %w", t, err)
+			}
+		}
+		return nil
+	})
+	return leaves, err
+}
+
+const leavesByNameSQL = `
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class root
+JOIN pg_catalog.pg_namespace ns ON ns.oid = root.relnamespace
+CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) p
+JOIN pg_catalog.pg_class c ON c.oid = p.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE ns.nspname = $1 AND root.relname = $2 AND root.relkind = 'p' AND p.isleaf AND p.relid <> root.oid`

@@ -1,0 +1,174 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// maxFailed bounds the keys that Failed returns for a table.
+const maxFailed = 100_000
+
+// Failed returns a FAILED row of every key that has one, of the tables where
+// such a row keeps its key waiting (on_failed: block). Rows without a key hold
+// nobody and are left out. The rows have id, scope and times only. A table with
+// too many is a *TableError.
+func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
+	var rows []*outbox.Row
+	err := s.fresh(func() error {
+		rows = nil
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			var arena mapping.Arena
+			for _, t := range s.cfg.Tables {
+				if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
+					continue
+				}
+				failed, err := s.failed(ctx, conn, t, &arena)
+				if err != nil {
+					return refusal(t, err)
+				}
+				rows = append(rows, failed...)
+			}
+			return nil
+		})
+	})
+	return rows, err
+}
+
+func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, arena *mapping.Arena) ([]*outbox.Row, error) {
+	p, err := s.plan(ctx, conn, t)
+	if err != nil {
+		return nil, err
+	}
+	r := newReader(p, true, arena)
+	scope := p.relation.Scope()
+	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
+		p.relation.Failed() + " AND " + statement.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
+		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	if err := statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Each: r.each}); err != nil {
+		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
+	}
+	if len(r.rows) > maxFailed {
+		return nil, &TableError{Table: t, Err: &statement.Unusable{
+			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, each of which blocks its key", maxFailed),
+			Mend: "requeue or discard them, or set on_failed: skip",
+		}}
+	}
+	return r.rows, nil
+}
+
+// Pending is how many rows of a table wait to be published.
+type Pending struct {
+	Rows   int64
+	Capped bool          // there are more than Rows
+	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
+}
+
+// maxCounted bounds how many rows Pending counts, and so what it costs.
+const maxCounted = 100_000
+
+// Pending counts the pending rows of a table, due or not.
+func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error) {
+	var p Pending
+	err := s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			known, err := s.plan(ctx, conn, t)
+			if err != nil {
+				return err
+			}
+			settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+			err = statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: pendingSQL(known.relation), Each: p.read})
+			if err != nil {
+				return refusal(t, fmt.Errorf("counting the pending rows of table %s: %w", t, err))
+			}
+			return nil
+		})
+	})
+	return p, err
+}
+
+func pendingSQL(r *statement.Relation) string {
+	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
+	oldest := "NULL"
+	if at := r.Table.Mapping.CreatedAt; at != "" {
+		ref := statement.Ref(at)
+		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + from +
+			" AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
+	}
+	return fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted), %s", from, maxCounted+1, oldest)
+}
+
+func (p *Pending) read(row [][]byte) (err error) {
+	*p = Pending{}
+	if p.Rows, err = strconv.ParseInt(string(row[0]), 10, 64); err != nil {
+		return fmt.Errorf("reading a count: %w", err)
+	}
+	if p.Rows > maxCounted {
+		p.Rows, p.Capped = maxCounted, true
+	}
+	if row[1] == nil {
+		return nil
+	}
+	micros, err := strconv.ParseInt(string(row[1]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading an age: %w", err)
+	}
+	p.Oldest = max(0, time.Duration(micros)*time.Microsecond)
+	return nil
+}
+
+// Retain deletes rows whose retention has run out, a page at a time, passing
+// over rows that somebody has locked, and returns how many. Only rows that
+// were sent are touched.
+func (s *Sweeper) Retain(ctx context.Context) (int, error) {
+	deleted := 0
+	err := s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			for _, t := range s.cfg.Tables {
+				if t.Mapping.Retention <= 0 || t.Mapping.Published != outbox.PublishedStatus {
+					continue
+				}
+				n, err := s.retain(ctx, conn, t)
+				deleted += n
+				if err != nil {
+					return refusal(t, fmt.Errorf("deleting sent rows of table %s past their retention: %w", t, err))
+				}
+			}
+			return nil
+		})
+	})
+	return deleted, err
+}
+
+func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (int, error) {
+	p, err := s.plan(ctx, conn, t)
+	if err != nil {
+		return 0, err
+	}
+	sql, err := p.relation.Expired(s.cfg.RetainRows)
+	if err != nil {
+		return 0, err
+	}
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
+	args := [][]byte{strconv.AppendInt(nil, t.Mapping.Retention.Microseconds(), 10)}
+	for total := 0; ; {
+		page := 0
+		count := func([][]byte) error { page++; return nil }
+		if err := statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Args: args, Each: count}); err != nil {
+			return total, err
+		}
+		total += page
+		if page < s.cfg.RetainRows {
+			return total, nil
+		}
+	}
+}
