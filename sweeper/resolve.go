@@ -310,12 +310,12 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn, timeout time.D
 // served says that the plan reads by a condition on an index, or a partial
 // index as a whole.
 func (i *inspection) served(planned []string) bool {
-	plan := strings.Join(planned, "\n")
+	plan := strings.Join(planned, " ") + " "
 	if strings.Contains(plan, "Seq Scan") {
 		return false
 	}
 	return strings.Contains(plan, "Index Cond") ||
-		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") || strings.HasSuffix(plan, " "+name) })
+		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
 }
 
 func (i *inspection) indexFor() string {
