@@ -52,11 +52,11 @@ type Cluster struct {
 	Compression string `yaml:"compression" default:"none" enum:"none,gzip,snappy,lz4,zstd"`
 	// MaxRequestBytes bounds one record batch, before compression. The topic's
 	// and the broker's own limits bound it too, where they are lower.
-	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MiB" min:"1KiB" max:"1GiB"`
+	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MB" min:"1KiB" max:"1GiB"`
 	// RequestTimeout is how long the broker may take to acknowledge a request.
 	RequestTimeout time.Duration `yaml:"request_timeout" default:"10s" min:"100ms" max:"10m"`
 	// DialTimeout is how long connecting to a broker may take, TLS and login included.
-	DialTimeout time.Duration `yaml:"dial_timeout" default:"5s" min:"100ms" max:"10m"`
+	DialTimeout time.Duration `yaml:"dial_timeout" default:"2s" min:"100ms" max:"10m"`
 	// TransactionalIDPrefix begins the transactional.id that fences a leader's
 	// predecessors: PREFIX-STREAM-CLUSTER. It must differ between installations
 	// that share a Kafka cluster and have streams of the same name.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+)
+
+func configCommand(io streams) *cobra.Command {
+	return group("config", "Check a configuration, or print its schema", `  outbox-cdc config validate --config outbox-cdc.yaml
+  outbox-cdc config schema > outbox-cdc.schema.json`, validateCommand(io), schemaCommand(io))
+}
+
+func validateCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "validate",
+		Short: "Check a configuration file",
+		Long: `Reads the file as run would, with the variables and files that it refers to, and prints every
+fault that it finds: file:line:column, the key, what was found and what to write instead.
+It connects nowhere. Secrets are never printed.`,
+		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml`,
+		Args:    noArguments,
+	}
+	file := configFlag(c)
+	c.RunE = func(*cobra.Command, []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		tables := 0
+		for _, s := range cfg.Streams {
+			tables += len(s.Tables)
+		}
+		fmt.Fprintf(io.out, "%s is right: %s, %s, %s\n", *file, plural(len(cfg.Streams), "stream"), plural(tables, "table"), plural(len(cfg.Kafka.Clusters), "Kafka cluster"))
+		return nil
+	}
+	return c
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func schemaCommand(io streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of configuration files",
+		Long: `Prints the JSON Schema (draft 2020-12) of configuration files, with every key's description and
+default, for completion and checks in an editor. Put this line at the top of the file:
+
+  # yaml-language-server: $schema=outbox-cdc.schema.json`,
+		Example: `  outbox-cdc config schema > outbox-cdc.schema.json`,
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			schema, err := config.JSONSchema()
+			if err != nil {
+				return fmt.Errorf("make the schema: %w", err)
+			}
+			_, err = fmt.Fprintln(io.out, string(schema))
+			return err
+		},
+	}
+}

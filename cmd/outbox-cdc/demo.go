@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/demo"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+)
+
+func init() { extra = append(extra, demoCommand) }
+
+func demoCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the whole thing, with nothing installed and nothing configured",
+		Long: `Starts a private PostgreSQL (the newest one installed, otherwise one is fetched) and an in-process
+Kafka, creates an outbox table, inserts orders into it as an application would, streams them, and
+checks with a consumer of its own what comes out: lost, duplicated, out of order. Nothing is left
+behind.
+
+PENDING rows, latency (from COMMIT to the consumer) and the WAL that the slot holds back are shown
+while it runs. Exit code 1: something was lost, duplicated, out of order or not SENT.`,
+		Example: `  outbox-cdc demo
+  outbox-cdc demo --rows 200000 --json
+  outbox-cdc demo --rate 2000 --duration 30s --outage 8s
+  outbox-cdc demo --lose-slot
+  outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
+		Args: noArguments,
+	}
+	o, logs := demo.Options{Out: io.out}, addLogFlags(c)
+	f := c.Flags()
+	f.IntVar(&o.Rows, "rows", 0, "how many `ROWS` to insert; without it, as many as fit into --duration")
+	f.IntVar(&o.Rate, "rate", 0, "`ROWS` per second; without it 1000, or with --rows as fast as it goes")
+	f.DurationVar(&o.Duration, "duration", 0, "how long to insert; without it 15s, or with --rows until they are in")
+	f.DurationVar(&o.Outage, "outage", 0, "take the in-process Kafka away for this long, half way through")
+	f.BoolVar(&o.LoseSlot, "lose-slot", false, "drop the replication slot half way through")
+	f.StringSliceVar(&o.Brokers, "brokers", nil, "a real Kafka instead (`HOST:PORT`, …); a topic is made and deleted")
+	f.StringVar(&o.Postgres, "postgres", "", "a real database instead (a connection string); a schema is made and dropped")
+	f.BoolVar(&o.JSON, "json", false, "print one JSON object at the end and nothing else")
+	// What the stream says would tear the display apart; errors are worth it.
+	_ = f.Lookup("log-level").Value.Set("error")
+	f.Lookup("log-level").DefValue = "error"
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		log, err := logs.logger(io.err)
+		if err != nil {
+			return err
+		}
+		o.Live, o.Width = liveDisplay(io.out)
+		stage := demoStage{log: log}
+		o.Init, o.Stream = stage.init, stage.stream
+		return demo.Run(c.Context(), context.Background(), o)
+	}
+	return c
+}
+
+// liveDisplay says whether lines may be drawn over, and how wide they may be.
+func liveDisplay(out io.Writer) (live bool, width int) {
+	f, ok := out.(*os.File)
+	if !ok || !isTerminal(out) || os.Getenv("TERM") == "dumb" {
+		return false, 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	return err == nil && width >= 60, width
+}
+
+// demoStage runs the stream of a demo as init and run would.
+type demoStage struct{ log zerolog.Logger }
+
+func (s demoStage) init(ctx context.Context, t demo.Target) error {
+	cfg, err := demoConfig(t)
+	if err != nil {
+		return err
+	}
+	return initStream(ctx, cfg.Streams[0], initOptions{}, streams{out: io.Discard, err: io.Discard})
+}
+
+func (s demoStage) stream(ctx, _ context.Context, t demo.Target) error {
+	cfg, err := demoConfig(t)
+	if err != nil {
+		return err
+	}
+	v, commit := build()
+	prepared, err := prepareStreams(cfg, metrics.New(v, commit), s.log)
+	if err != nil {
+		return err
+	}
+	return prepared.run(ctx)
+}
+
+// demoConfig is the demo's configuration file, read as any other.
+func demoConfig(t demo.Target) (*config.Config, error) {
+	type object = map[string]any
+	// In a configuration ${ names a variable.
+	text := func(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+	file, err := yaml.Marshal(object{
+		"kafka": object{"clusters": object{"demo": object{"brokers": t.Brokers}}},
+		"streams": []object{{
+			"name": t.Stream, "postgres": object{"dsn": text(t.DSN)},
+			"slot": t.Slot, "publication": t.Publication,
+			"tables": []object{{"table": t.Schema + "." + t.Table, "profile": "native"}},
+		}},
+		"http": object{"listen": "off"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse(file, "the demo's configuration", ".")
+	if err != nil {
+		return nil, fmt.Errorf("the demo's own configuration: %w", err)
+	}
+	return cfg, nil
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/parks"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// adminVariable has the connection string of whoever may make roles,
+// publications and slots, where that is neither role of the configuration. A
+// variable, since a flag shows in the list of processes.
+const adminVariable = "OUTBOX_CDC_ADMIN_DSN"
+
+// connectTimeout bounds reaching a database.
+const connectTimeout = 10 * time.Second
+
+func initCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Make what the streams need in their databases",
+		Long: `Makes, where it is missing, in the database of each stream: the schema outbox_cdc (who leads, what
+is parked), the publication with publish='insert', then the slot, and the roles of dsn and
+replication_dsn with the least privileges that work. It may be repeated, and never alters or drops
+what it did not make.
+
+It connects as the role of dsn. Where that may not make these things, put the connection string of
+one who may (the tables' owner with REPLICATION, or a superuser) into the environment variable
+` + adminVariable + `; with several streams name one by --stream.
+
+Making the slot waits until every transaction that is open in the cluster has ended; it says for
+which ones.`,
+		Example: `  outbox-cdc init --config outbox-cdc.yaml --show-sql
+  outbox-cdc init --config outbox-cdc.yaml
+  ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc init --stream orders --native-table`,
+		Args: noArguments,
+	}
+	file := configFlag(c)
+	what := initOptions{}
+	c.Flags().BoolVar(&what.showSQL, "show-sql", false, "print what would be run, and change nothing")
+	c.Flags().StringVar(&what.stream, "stream", "", "only the stream `NAME`")
+	c.Flags().BoolVar(&what.nativeTable, "native-table", false, "also create the tables of profile native")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		chosen, err := what.choose(cfg)
+		if err != nil {
+			return err
+		}
+		for _, s := range chosen {
+			if err := initStream(c.Context(), s, what, io); err != nil {
+				return fmt.Errorf("stream %s: %w", s.Name, err)
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+type initOptions struct {
+	showSQL, nativeTable bool
+	stream               string
+}
+
+func (o initOptions) choose(cfg *config.Config) ([]*config.Stream, error) {
+	if o.stream == "" {
+		if len(cfg.Streams) > 1 && os.Getenv(adminVariable) != "" {
+			return nil, usage("%s is one database's: name the stream with --stream", adminVariable)
+		}
+		return cfg.Streams, nil
+	}
+	var names []string
+	for _, s := range cfg.Streams {
+		if s.Name == o.stream {
+			return []*config.Stream{s}, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, usage("there is no stream %q in %s (write one of %v)", o.stream, cfg.File, names)
+}
+
+func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
+	pg, err := connectAdmin(ctx, s)
+	if err != nil && what.showSQL && ctx.Err() == nil {
+		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
+		fmt.Fprintln(io.err, "outbox-cdc: so this is everything, with whatever is there already")
+		return showAll(s, what, io.out)
+	}
+	if err != nil {
+		return err
+	}
+	defer closeNow(pg)
+	setup := setupOf(s, pg.ParameterStatus("session_authorization"), userOf(s))
+	state, err := replication.Inspect(ctx, pg, setup.Config)
+	if err != nil {
+		return err
+	}
+	plan, err := planOf(&state, setup, s, what)
+	if err != nil {
+		return err
+	}
+	if what.showSQL {
+		return showMissing(ctx, pg, s, plan, io.out)
+	}
+	return apply(ctx, pg, s, setup, plan, io.out)
+}
+
+// connectAdmin connects as who may make things.
+func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
+	dsn := s.Postgres.DSN.Reveal()
+	if admin := os.Getenv(adminVariable); admin != "" {
+		dsn = admin
+	}
+	c, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
+	}
+	if c.Database != s.Postgres.Database {
+		return nil, usage("%s is for the database %q, the stream's is %q", adminVariable, c.Database, s.Postgres.Database)
+	}
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	pg, err := pgconn.ConnectConfig(bounded, c)
+	if err != nil {
+		return nil, connectError(c, err)
+	}
+	return pg, nil
+}
+
+func closeNow(pg *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = pg.Close(ctx)
+}
+
+// connectError says what mends a refused connection. Codes:
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+func connectError(c *pgconn.Config, err error) error {
+	what := fmt.Sprintf("connect to database %s on %s:%d as %s", c.Database, c.Host, c.Port, c.User)
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return fmt.Errorf("%s: %w", what, withoutPassword(err))
+	}
+	mends := map[string]string{
+		"28P01": "correct the password of role " + c.User,
+		"28000": "allow the connection in pg_hba.conf, and the login of role " + c.User,
+		"3D000": "correct the database's name, or create it",
+	}
+	if mend := mends[server.Code]; mend != "" {
+		return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, mend)}
+	}
+	return fmt.Errorf("%s: %w", what, server)
+}
+
+// withoutPassword unwraps the driver's error, whose text repeats the
+// connection's settings.
+func withoutPassword(err error) error {
+	var c *pgconn.ConnectError
+	if errors.As(err, &c) && c.Unwrap() != nil {
+		return c.Unwrap()
+	}
+	return err
+}
+
+// setupOf says what init makes. Roles are those of the configuration, except
+// the one that makes them: it is there.
+func setupOf(s *config.Stream, connected string, stream string) replication.Setup {
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: stream, WriteRole: s.Postgres.User}
+	if setup.StreamRole == connected {
+		setup.StreamRole = ""
+	}
+	if setup.WriteRole == connected {
+		setup.WriteRole = ""
+	}
+	return setup
+}
+
+// userOf is the role of the replication connection.
+func userOf(s *config.Stream) string {
+	c, err := pgconn.ParseConfig(s.Postgres.ReplicationSecret().Reveal())
+	if err != nil {
+		return s.Postgres.User // it was parsed at load
+	}
+	return c.User
+}
+
+// planOf is what is to be made: native tables first, for the publication is of
+// tables.
+func planOf(state *replication.State, setup replication.Setup, s *config.Stream, what initOptions) ([]replication.Step, error) {
+	steps, err := replication.InitPlan(state, setup)
+	if err != nil || !what.nativeTable {
+		return steps, err
+	}
+	var tables []replication.Step
+	for _, t := range s.Tables {
+		if t.Profile != "native" {
+			continue
+		}
+		name := sql.Identifier(t.Outbox.Schema, t.Outbox.Name)
+		quoted, err := sql.Quote(name)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, replication.Step{
+			Title: "table " + t.Outbox.String() + " of profile native",
+			SQL:   sql.NativeTable(t.Outbox.Schema, t.Outbox.Name),
+			Done:  "SELECT to_regclass(" + quoted + ") IS NOT NULL",
+		})
+	}
+	if len(tables) == 0 {
+		return nil, usage("--native-table: the stream has no table of profile native")
+	}
+	return slices.Concat(tables, steps), nil
+}
+
+// ---- printing ----
+
+func showAll(s *config.Stream, what initOptions, out io.Writer) error {
+	setup := setupOf(s, "", userOf(s))
+	plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setup, s, what)
+	if err != nil {
+		return err
+	}
+	return show(s, plan, out)
+}
+
+func showMissing(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, plan []replication.Step, out io.Writer) error {
+	var missing []replication.Step
+	for _, step := range plan {
+		done, err := isDone(ctx, pg, step)
+		if err != nil {
+			return fmt.Errorf("look whether to make %s: %w", step.Title, err)
+		}
+		if !done {
+			missing = append(missing, step)
+		}
+	}
+	return show(s, missing, out)
+}
+
+func isDone(ctx context.Context, pg *pgconn.PgConn, step replication.Step) (bool, error) {
+	if step.Done == "" {
+		return false, nil
+	}
+	results, err := pg.Exec(ctx, step.Done).ReadAll()
+	if err != nil {
+		return false, err
+	}
+	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "t", nil
+}
+
+func show(s *config.Stream, plan []replication.Step, out io.Writer) error {
+	p := &s.Postgres
+	if len(plan) == 0 {
+		_, err := fmt.Fprintf(out, "-- stream %s: everything is there\n", s.Name)
+		return err
+	}
+	_, err := fmt.Fprintf(out, "-- stream %s, database %s on %s:%d\n\n%s\n", s.Name, p.Database, p.Host, p.Port, replication.Script(plan))
+	return err
+}
+
+func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, plan []replication.Step, out io.Writer) error {
+	made := 0
+	err := replication.Apply(ctx, pg, setup, plan, replication.Progress{
+		Done: func(step replication.Step) {
+			made++
+			fmt.Fprintf(out, "%s: made %s\n", s.Name, step.Title)
+		},
+		Skipped: func(step replication.Step) { fmt.Fprintf(out, "%s: there already: %s\n", s.Name, step.Title) },
+		Blocked: func(step replication.Step, b *replication.Blocked) {
+			fmt.Fprintf(out, "%s: %v; still waiting\n", s.Name, b)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: ready\n", s.Name)
+	return err
+}
+
+// permanent says that repeating does not help: somebody has to act first.
+func permanent(err error) bool {
+	var r *replication.Error
+	var p *parks.Error
+	return errors.As(err, &r) && r.Permanent || errors.As(err, &p) && p.Permanent
+}

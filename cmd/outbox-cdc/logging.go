@@ -1,0 +1,63 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+)
+
+// logFlags say how to log.
+type logFlags struct{ format, level string }
+
+func addLogFlags(c *cobra.Command) *logFlags {
+	f := &logFlags{}
+	c.Flags().StringVar(&f.format, "log-format", "auto", "json, console, or auto: console on a terminal")
+	c.Flags().StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	words(c, "log-format", "json", "console", "auto")
+	words(c, "log-level", "debug", "info", "warn", "error")
+	return f
+}
+
+// words completes a flag's value in the shell.
+func words(c *cobra.Command, flag string, list ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// logger makes the process's one logger.
+func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
+	levels := map[string]zerolog.Level{"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel}
+	level, ok := levels[f.level]
+	if !ok {
+		return zerolog.Nop(), usage("--log-level %q is not known: write debug, info, warn or error", f.level)
+	}
+	terminal := isTerminal(to)
+	switch f.format {
+	case "json":
+	case "console":
+		to = console(to, terminal)
+	case "auto":
+		if terminal {
+			to = console(to, true)
+		}
+	default:
+		return zerolog.Nop(), usage("--log-format %q is not known: write json, console or auto", f.format)
+	}
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	zerolog.DurationFieldUnit = time.Second
+	return zerolog.New(to).Level(level).With().Timestamp().Logger(), nil
+}
+
+func console(to io.Writer, colour bool) io.Writer {
+	return zerolog.ConsoleWriter{Out: to, NoColor: !colour || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05.000"}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}

@@ -1,0 +1,168 @@
+// Command outbox-cdc streams transactional outbox tables from PostgreSQL to
+// Kafka. This package holds commands, flags, wiring, signals and exit codes,
+// and nothing else.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+)
+
+// The exit codes. A second signal exits with 128 plus its number: 130 for
+// SIGINT, 143 for SIGTERM.
+const (
+	exitOK        = 0
+	exitFailure   = 1 // something failed that may work another time
+	exitUsage     = 2 // the command line or the configuration is wrong
+	exitPermanent = 3 // somebody has to act first: a privilege, a server setting
+)
+
+func main() {
+	os.Exit(execute(os.Args[1:], streams{out: os.Stdout, err: os.Stderr}))
+}
+
+// streams are where a command writes to: results to out, all else to err.
+type streams struct{ out, err io.Writer }
+
+// execute runs a command line and returns its exit code.
+func execute(args []string, io streams) int {
+	ctx, stop := untilSignal(io.err)
+	defer stop()
+	root := rootCommand(io)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	report(io.err, err)
+	return exitCode(err)
+}
+
+// failure is an error with its exit code.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func usage(format string, args ...any) error {
+	return &failure{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func exitCode(err error) int {
+	var f *failure
+	var problems config.Problems
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &f):
+		return f.code
+	case errors.As(err, &problems):
+		return exitUsage
+	case permanent(err):
+		return exitPermanent
+	}
+	return exitFailure
+}
+
+// report prints an error once. Problems of a configuration file are printed as
+// they are, one per line, so that editors find the place.
+func report(to io.Writer, err error) {
+	var problems config.Problems
+	switch {
+	case err == nil, errors.Is(err, errReported):
+	case errors.As(err, &problems):
+		fmt.Fprintln(to, problems)
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(to, "outbox-cdc: interrupted")
+	default:
+		fmt.Fprintln(to, "outbox-cdc: "+err.Error())
+	}
+}
+
+// errReported is an error that was already printed.
+var errReported = errors.New("reported")
+
+func rootCommand(io streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "outbox-cdc",
+		Short: "Stream transactional outbox tables from PostgreSQL to Kafka",
+		Long: `outbox-cdc streams a transactional outbox table from PostgreSQL to Kafka. A replication slot
+feeds it, each row's status is written back to your own table, and a sweeper covers what the
+slot missed: lose the slot, lose nothing.
+
+Begin with: outbox-cdc demo (nothing needed), or on your own database
+
+  outbox-cdc config validate    is the configuration right?
+  outbox-cdc init --show-sql    what would be made in the database?
+  outbox-cdc init               make it
+  outbox-cdc run                stream
+
+Exit codes:
+  0    done; run: stopped by a signal, everything sent confirmed
+  1    failed; it may work another time
+  2    the command line or the configuration is wrong
+  3    somebody has to act first (a privilege, a server setting, a name that is taken)
+  130  a second SIGINT stopped it at once (143: SIGTERM)`,
+		SilenceErrors: true, // printed once, by report
+		SilenceUsage:  true,
+		Args:          noArguments,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetOut(io.out)
+	root.SetErr(io.err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage("%w (see %s --help)", err, c.CommandPath())
+	})
+	root.AddCommand(extraCommands(io)...)
+	root.AddCommand(runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io))
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// extraCommands are those that live in files of their own and register here.
+var extra []func(streams) *cobra.Command
+
+func extraCommands(io streams) []*cobra.Command {
+	var list []*cobra.Command
+	for _, make := range extra {
+		list = append(list, make(io))
+	}
+	return list
+}
+
+// noArguments refuses arguments, and suggests the command that was meant.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see " + c.CommandPath() + " --help"
+	if c.HasSubCommands() {
+		c.SuggestionsMinimumDistance = 2
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean " + near[0] + "?"
+		}
+		return usage("unknown command %q for %s (%s)", args[0], c.CommandPath(), hint)
+	}
+	return usage("%s takes no argument %q (%s)", c.CommandPath(), args[0], hint)
+}
+
+// group is a command that has only subcommands.
+func group(use, short, example string, parts ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Example: example, Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c.AddCommand(parts...)
+	return c
+}
+
+// configFlag adds --config.
+func configFlag(c *cobra.Command) *string {
+	file := c.Flags().StringP("config", "c", "outbox-cdc.yaml", "configuration `FILE`")
+	_ = c.MarkFlagFilename("config", "yaml", "yml")
+	return file
+}

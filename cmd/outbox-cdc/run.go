@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/admin"
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+)
+
+func runCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Stream until stopped",
+		Long: `Streams every stream of the configuration until SIGINT or SIGTERM. The streams are isolated: one
+that fails is retried with growing waits, says why in the log, in /readyz and in the metrics, and
+leaves the others running. Where another process leads a stream, this one stands by.
+
+The first SIGINT or SIGTERM stops reading, waits (at most drain_timeout) until what was sent is
+acknowledged, marked and confirmed, and exits with 0: a clean stop makes no duplicates. A second
+one stops at once; then the last rows may be published again.
+
+Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187).`,
+		Example: `  outbox-cdc run --config outbox-cdc.yaml
+  outbox-cdc run --config /etc/outbox-cdc/outbox-cdc.yaml --log-format json --log-level debug`,
+		Args: noArguments,
+	}
+	file, logs := configFlag(c), addLogFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		log, err := logs.logger(io.err)
+		if err != nil {
+			return err
+		}
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		return runAll(c.Context(), cfg, log)
+	}
+	return c
+}
+
+// runAll serves HTTP beside the streams. It outlives their drain, so that it
+// can be watched.
+func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+	v, commit := build()
+	registry := metrics.New(v, commit)
+	streams, err := prepareStreams(cfg, registry, log)
+	if err != nil {
+		return err
+	}
+	server, err := listen(cfg, registry, streams, v)
+	if err != nil {
+		streams.close()
+		return err
+	}
+	log.Info().Str("version", v).Str("commit", commit).Str("config", cfg.File).Int("streams", len(cfg.Streams)).Msg("starting")
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	group, groupCtx := errgroup.WithContext(serving)
+	if server != nil {
+		log.Info().Str("address", server.Address()).Msg("serving /metrics, /healthz and /readyz")
+		group.Go(func() error { return server.Run(groupCtx) })
+	}
+	group.Go(func() error {
+		defer stopServing()
+		return streams.run(ctx)
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Info().Msg("stopped")
+	return nil
+}
+
+// listen takes the address of http.listen before anything is started. It is nil
+// where nothing is to be served.
+func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, version string) (*admin.Server, error) {
+	if cfg.HTTP.Listen == "off" {
+		return nil, nil
+	}
+	return admin.Listen(admin.Config{Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version})
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/admin"
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/pipeline"
+)
+
+// prepared are the streams of a process, put together and not yet connected.
+type prepared struct {
+	streams []*pipeline.Stream
+	ready   []admin.Stream
+	pools   []*pgxpool.Pool
+}
+
+// prepareStreams puts the streams of a configuration together.
+func prepareStreams(cfg *config.Config, registry *metrics.Registry, log zerolog.Logger) (*prepared, error) {
+	p := &prepared{}
+	for _, s := range cfg.Streams {
+		if err := p.add(cfg, s, registry, log.With().Str("stream", s.Name).Logger()); err != nil {
+			p.close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *prepared) add(cfg *config.Config, s *config.Stream, registry *metrics.Registry, log zerolog.Logger) error {
+	pool, err := openPool(s)
+	if err != nil {
+		return err
+	}
+	p.pools = append(p.pools, pool)
+	m := registry.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget)) //nolint:gosec // at least 64 MiB
+	stream := pipeline.New(pipeline.Config{
+		Name:              s.Name,
+		Tables:            s.OutboxTables(),
+		Pool:              pool,
+		Replication:       replicationConfig(s),
+		Sinks:             sinkConfigs(cfg, s, log),
+		Core:              coreConfig(s),
+		MarkConnections:   s.Mark.Connections,
+		MarkRows:          s.Mark.BatchRows,
+		HeartbeatInterval: s.HeartbeatInterval,
+		DrainTimeout:      s.DrainTimeout,
+		Metrics:           m,
+		Log:               log,
+	})
+	p.streams = append(p.streams, stream)
+	p.ready = append(p.ready, admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s)})
+	return nil
+}
+
+// readiness is what /readyz answers by.
+func (p *prepared) readiness() []admin.Stream { return p.ready }
+
+// run runs every stream until ctx ends and all have drained. A stream that
+// fails tries again by itself and leaves the others alone.
+func (p *prepared) run(ctx context.Context) error {
+	defer p.close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range p.streams {
+		group.Go(func() error { return s.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+func (p *prepared) close() {
+	for _, pool := range p.pools {
+		pool.Close()
+	}
+}
+
+// openPool prepares the pool that reads and marks rows. Its sessions print
+// values as the replication connection's does, so that both ways make the same
+// records.
+func openPool(s *config.Stream) (*pgxpool.Pool, error) {
+	pc, err := pgxpool.ParseConfig(s.Postgres.DSN.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
+	}
+	pc.MaxConns = int32(poolConnections(s)) //nolint:gosec // bounded by the configuration
+	pc.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc/" + s.Name
+	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
+	}
+	return pool, nil
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// This file translates the configuration into what the parts take. The parts
+// do not know package config.
+
+// processName is what the server shows of us: program, stream and host, in the
+// 63 bytes that an application_name has.
+func processName(stream string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	name := fmt.Sprintf("outbox-cdc/%s@%s", stream, host)
+	return name[:min(len(name), 63)]
+}
+
+func replicationConfig(s *config.Stream) replication.Config {
+	return replication.Config{
+		DSN:           s.Postgres.ReplicationSecret().Reveal(),
+		Name:          processName(s.Name),
+		Slot:          s.Slot,
+		Publication:   s.Publication,
+		Tables:        s.OutboxTables(),
+		Failover:      s.FailoverSlot,
+		SenderTimeout: s.Postgres.WALSenderTimeout,
+	}
+}
+
+func coreConfig(s *config.Stream) checkpoint.Config {
+	return checkpoint.Config{
+		Tables:     s.OutboxTables(),
+		MaxRows:    s.Memory.Rows,
+		MaxBytes:   int(s.Memory.Bytes),
+		PageRows:   s.Sweep.PageRows,
+		SmallRound: s.Sweep.PageRows / 2, // a hand-back pays once a round is no full page
+		MaxKeys:    s.MaxParkedKeys,
+		BackoffMin: s.Backoff.Min,
+		BackoffMax: s.Backoff.Max,
+		WALBudget:  uint64(s.WALBudget), //nolint:gosec // at least 64 MiB
+		WatchEvery: s.WatchInterval,
+	}
+}
+
+// sinkConfigs are a stream's sinks: one for each cluster that its rows may go to.
+func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[string]sink.Config {
+	sinks := map[string]sink.Config{}
+	for name, c := range cfg.Kafka.Clusters {
+		if uses(s, name) {
+			sinks[name] = sinkConfig(c, s, log.With().Str("cluster", name).Logger())
+		}
+	}
+	return sinks
+}
+
+// uses says whether rows of the stream can go to the Kafka cluster.
+func uses(s *config.Stream, cluster string) bool {
+	for _, t := range s.OutboxTables() {
+		if m := t.Mapping.Cluster; m.Default == cluster || m.Column != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// requestBytes is how much one request carries: batches of several partitions,
+// or one of the largest.
+const requestBytes = 8 << 20
+
+func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Config {
+	out := sink.Config{
+		Cluster:         c.Name,
+		Brokers:         c.Brokers,
+		ClientID:        c.ClientID,
+		TransactionalID: c.TransactionalIDPrefix + "-" + s.Name + "-" + c.Name,
+		Topics:          constantTopics(s, c.Name),
+		Compression:     c.Compression,
+		BatchBytes:      int(c.MaxRequestBytes),
+		RequestBytes:    max(requestBytes, int(c.MaxRequestBytes)),
+		DialTimeout:     c.DialTimeout,
+		RequestTimeout:  c.RequestTimeout,
+		Log:             log,
+	}
+	if t := c.TLS; t != nil {
+		out.TLS = &sink.TLS{
+			CAFile: string(t.CAFile), CertFile: string(t.CertFile), KeyFile: string(t.KeyFile),
+			ServerName: t.ServerName, Insecure: t.InsecureSkipVerify,
+		}
+	}
+	if l := c.SASL; l != nil {
+		out.SASL = &sink.SASL{
+			Mechanism: l.Mechanism, Username: l.Username, Password: l.Password.Reveal(), Region: l.Region,
+			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, ClientSecret: l.ClientSecret.Reveal(), Scopes: l.Scopes},
+		}
+	}
+	return out
+}
+
+// constantTopics are the topics that are known before any row is.
+func constantTopics(s *config.Stream, cluster string) []string {
+	var topics []string
+	for _, t := range s.OutboxTables() {
+		m := &t.Mapping
+		if len(m.Topic.Columns) == 0 && (m.Cluster.Default == cluster || m.Cluster.Column != "") {
+			topics = append(topics, m.Topic.Literals[0])
+		}
+	}
+	return topics
+}
+
+// silence is how long a leader may hear nothing before it counts as not ready:
+// signs of life come within half of the server's timeout.
+func silence(s *config.Stream) time.Duration { return 3 * s.Postgres.WALSenderTimeout }
+
+// poolConnections are those that mark, and a few that sweep, look and ask.
+func poolConnections(s *config.Stream) int { return s.Mark.Connections + 4 }
