@@ -31,5 +31,16 @@ CREATE TABLE IF NOT EXISTS outbox (
     autovacuum_vacuum_insert_scale_factor = 0.05
 );
 
--- What the sweeper reads: small however large the table grows.
+-- What the sweeper reads: small however large the table grows. A column in an
+-- index, its predicate included, keeps the UPDATE that marks a row from being
+-- HOT; that is paid for the sweep. PostgreSQL 15, 300,000 rows of 256 bytes,
+-- marked by 1000 on one connection (rows/s, WAL per row), and then an empty
+-- sweep of the vacuumed table:
+--
+--     no index with the status   85,000   880 B    120 ms, growing with the table
+--     this one                   81,000   930 B    0.05 ms
+--     (status, created_at)       48,000  1020 B    0.05 ms
+--     published: delete         201,000   450 B    0.05 ms
+--
+-- Until vacuum the sweep steps over the entries of rows just marked, once.
 CREATE INDEX IF NOT EXISTS outbox_pending ON outbox (id) WHERE status = 'PENDING';
