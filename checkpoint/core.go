@@ -174,6 +174,8 @@ func (c *Core) readParks(parks []outbox.Park) {
 		if c.parks[read.Scope] == nil {
 			p := c.park(read.Scope, read.Cause, read.Reason, read.Next)
 			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
+		} else if p := c.parks[read.Scope]; p.Cause != read.Cause || p.RowID != read.RowID {
+			p.written = 0 // a failover has taken ours back
 		}
 	}
 	for _, p := range c.order {
