@@ -205,7 +205,8 @@ func (p *proc) lead() {
 	old := w.epoch
 	w.logged(func() { w.epoch = old })
 	w.ownXID()
-	w.epoch++
+	w.lastEpoch++ // a failover takes the epoch back, and yet none is used twice
+	w.epoch = w.lastEpoch
 	w.note("%v: leads, epoch %d", p, w.epoch)
 	for _, o := range w.procs {
 		if o != p && o.up && o.core != nil {
@@ -214,7 +215,7 @@ func (p *proc) lead() {
 	}
 	// Another led in between: what this Core believes and has outstanding
 	// (a removal of a park, say) is void.
-	if p.epoch != 0 && p.epoch != w.epoch-1 && !w.offW.epochContinuity {
+	if p.epoch != 0 && p.epoch != old && !w.offW.epochContinuity {
 		c := p.conn
 		p.dispose("another led in between")
 		p.fresh()

@@ -217,9 +217,9 @@ type world struct {
 	broken    map[*outbox.Table]bool // definition does not fit the mapping
 	lapse     bool                   // the publication lacks our tables
 
-	lock  *conn
-	epoch int
-	parks map[outbox.Scope]outbox.Park
+	lock             *conn
+	epoch, lastEpoch int
+	parks            map[outbox.Scope]outbox.Park
 
 	kafka kafka
 	procs []*proc
