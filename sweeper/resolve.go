@@ -68,12 +68,13 @@ func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 		return nil, err
 	}
 	i := inspection{Resolution: r, plan: p, relation: relation}
-	i.kind()
-	i.columns()
-	i.privileges()
 	if err := i.catalogue(ctx, conn); err != nil {
 		return nil, err
 	}
+	i.kind()
+	i.columns()
+	i.privileges()
+	i.identity()
 	if err := i.indexes(ctx, conn, s.cfg.StatementTimeout); err != nil {
 		return nil, err
 	}
@@ -131,8 +132,7 @@ func (i *inspection) columns() {
 	}
 }
 
-// privileges of the role on the columns that are read and written.
-func (i *inspection) privileges() {
+func (i *inspection) onColumns() {
 	var unread, unwritten []string
 	for _, name := range i.read() {
 		if !i.relation.Column(name).Readable {
@@ -155,11 +155,7 @@ func (i *inspection) privileges() {
 }
 
 func (i *inspection) grant(privilege string) string {
-	role := i.role
-	if role == "" {
-		role = "the role of this connection"
-	}
-	return "GRANT " + privilege + " ON " + i.relation.Name() + " TO " + role
+	return "GRANT " + privilege + " ON " + i.relation.Name() + " TO " + i.role
 }
 
 // read names the columns that statements read, without repeats.
@@ -196,9 +192,10 @@ SELECT current_user, has_schema_privilege(c.relnamespace, 'USAGE'), has_table_pr
               FROM pg_catalog.pg_index i
               WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL), ''),
     coalesce((SELECT string_agg(quote_ident(x.relname), E'\n')
-              FROM pg_catalog.pg_partition_tree(c.oid) p
-              JOIN pg_catalog.pg_index i ON i.indrelid = p.relid AND i.indpred IS NOT NULL AND i.indisvalid
-              JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid), '')
+              FROM pg_catalog.pg_index i
+              JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+              WHERE i.indpred IS NOT NULL AND i.indisvalid AND i.indrelid IN
+                  (SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))), '')
 FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
 
 const leavesSQL = `
@@ -217,6 +214,11 @@ func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
 	}
+	return nil
+}
+
+// privileges of the role, on the schema, the table and its columns.
+func (i *inspection) privileges() {
 	if !i.schema {
 		i.fatal("USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+pgx.Identifier{i.Table.Schema}.Sanitize()+" TO "+i.role)
 	}
@@ -226,8 +228,7 @@ func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
 	if i.Table.Mapping.Retention > 0 && i.Table.Mapping.Published == outbox.PublishedStatus && !i.remove {
 		i.fatal("DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
-	i.identity()
-	return nil
+	i.onColumns()
 }
 
 func (i *inspection) readTable(row [][]byte) error {
