@@ -1,0 +1,205 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// checker is the consumer that judges. Per customer it expects the numbers 1,
+// 2, 3 … in the order of the topic.
+type checker struct {
+	mu         sync.Mutex
+	next       [customers + 1]int // the number that each customer's next event has
+	missing    map[event]struct{} // passed over: lost, unless they come late
+	records    int
+	duplicates int
+	outOfOrder int
+	foreign    int // records that nobody wrote
+
+	latencies []time.Duration // all
+	recent    int             // index of the first one not shown yet
+
+	positions []int64 // by partition: the offset after the last one read
+	advanced  chan struct{}
+}
+
+// event is one order event's place: a customer, and a number.
+type event struct{ customer, no int }
+
+func newChecker(partitions int) *checker {
+	c := &checker{missing: map[event]struct{}{}, positions: make([]int64, partitions), advanced: make(chan struct{}, 1)}
+	for i := range c.next {
+		c.next[i] = 1
+	}
+	return c
+}
+
+// consume reads the topic until ctx ends.
+func (c *checker) consume(ctx context.Context, w *world) error {
+	client, err := w.kafkaClient(
+		kgo.ConsumeTopics(w.target.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.KeepControlRecords(), kgo.FetchMaxWait(250*time.Millisecond))
+	if err != nil {
+		return fmt.Errorf("the checking consumer: %w", err)
+	}
+	defer client.Close()
+	for ctx.Err() == nil {
+		fetches := client.PollFetches(ctx)
+		now := time.Now()
+		c.mu.Lock()
+		fetches.EachRecord(func(r *kgo.Record) { c.take(r, w.commits, now) })
+		c.mu.Unlock()
+		select {
+		case c.advanced <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// take judges one record. mu is held.
+func (c *checker) take(r *kgo.Record, sent *commits, now time.Time) {
+	if int(r.Partition) < len(c.positions) {
+		c.positions[r.Partition] = r.Offset + 1
+	}
+	if r.Attrs.IsControl() {
+		return
+	}
+	c.records++
+	e, ok := parse(r.Key, r.Value)
+	if !ok {
+		c.foreign++
+		return
+	}
+	if at, ok := sent.when(e.customer, e.no); ok {
+		c.latencies = append(c.latencies, now.Sub(at))
+	}
+	c.place(e)
+}
+
+// place finds an event's place among its customer's.
+func (c *checker) place(e event) {
+	next := c.next[e.customer]
+	switch {
+	case e.no >= next:
+		for no := next; no < e.no; no++ {
+			c.missing[event{e.customer, no}] = struct{}{}
+		}
+		c.next[e.customer] = e.no + 1
+	default:
+		if _, late := c.missing[e]; late {
+			delete(c.missing, e)
+			c.outOfOrder++
+		} else {
+			c.duplicates++
+		}
+	}
+}
+
+// parse reads what the writer wrote: the key customer-7 and a payload that
+// begins with {"no":12, .
+func parse(key, value []byte) (e event, ok bool) {
+	customer, ok := bytes.CutPrefix(key, []byte("customer-"))
+	if !ok {
+		return e, false
+	}
+	rest, ok := bytes.CutPrefix(value, []byte(`{"no":`))
+	if !ok {
+		return e, false
+	}
+	no, _, ok := bytes.Cut(rest, []byte(","))
+	if !ok {
+		return e, false
+	}
+	var err1, err2 error
+	e.customer, err1 = strconv.Atoi(string(customer))
+	e.no, err2 = strconv.Atoi(string(no))
+	return e, err1 == nil && err2 == nil && e.customer >= 1 && e.customer <= customers && e.no >= 1
+}
+
+// finish waits until everything that lies in the topic was read.
+func (c *checker) finish(ctx context.Context, w *world) error {
+	ends, err := w.ends(ctx)
+	if err != nil {
+		return err
+	}
+	for !c.reached(ends) {
+		select {
+		case <-c.advanced:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (c *checker) reached(ends []int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, end := range ends {
+		if c.positions[p] < end {
+			return false
+		}
+	}
+	return true
+}
+
+// consumed is how many records were read.
+func (c *checker) consumed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records
+}
+
+// distinct is how many events were read, each counted once.
+func (c *checker) distinct() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records - c.duplicates - c.foreign
+}
+
+// lately gives the latencies since it was asked last.
+func (c *checker) lately() (p50, p99 time.Duration) {
+	c.mu.Lock()
+	recent := slices.Clone(c.latencies[c.recent:])
+	c.recent = len(c.latencies)
+	c.mu.Unlock()
+	return quantiles(recent)
+}
+
+// verdict is what the checker found.
+type verdict struct {
+	records, lost, duplicates, outOfOrder int
+	p50, p99                              time.Duration
+}
+
+// judge compares with how many events each customer has committed. A record
+// that nobody committed counts as a duplicate: it is one too many.
+func (c *checker) judge(committed map[int]int) verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := verdict{records: c.records, lost: len(c.missing), duplicates: c.duplicates + c.foreign, outOfOrder: c.outOfOrder}
+	for customer, count := range committed {
+		seen := c.next[customer] - 1
+		v.lost += max(0, count-seen)
+		v.duplicates += max(0, seen-count)
+	}
+	v.p50, v.p99 = quantiles(slices.Clone(c.latencies))
+	return v
+}
+
+// quantiles sorts its argument.
+func quantiles(d []time.Duration) (p50, p99 time.Duration) {
+	if len(d) == 0 {
+		return 0, 0
+	}
+	slices.Sort(d)
+	return d[len(d)/2], d[len(d)*99/100]
+}

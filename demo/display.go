@@ -1,0 +1,242 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// frame is what one drawing shows.
+type frame struct {
+	at                                 time.Time
+	rows                               int // wanted; 0: no limit
+	inserted, published, sent, pending int
+	p50, p99                           time.Duration // since the frame before
+	retained                           int64         // bytes of WAL; -1: no slot
+}
+
+// display shows what goes on: a panel that is drawn over in a terminal, lines
+// elsewhere, nothing but the summary for JSON.
+type display struct {
+	o Options
+
+	mu      sync.Mutex
+	began   time.Time
+	last    frame
+	lines   int       // of the panel, to be drawn over
+	history []float64 // p99 in ms, a value a second
+	settled time.Time // of the newest value of history
+	worst   time.Duration
+}
+
+func newDisplay(o Options) *display { return &display{o: o} }
+
+// every is how often a frame is wanted.
+func (d *display) every() time.Duration {
+	if d.o.Live && !d.o.JSON {
+		return 200 * time.Millisecond
+	}
+	return time.Second
+}
+
+// start sets the clock that lines show.
+func (d *display) start(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.began, d.last = at, frame{at: at}
+	d.settled = at
+}
+
+// say prints a line above the panel.
+func (d *display) say(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.print(line + "\n")
+}
+
+// event prints what happened, and when.
+func (d *display) event(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.print(fmt.Sprintf("%4ds  *** %s\n", int(time.Since(d.began).Seconds()), what))
+}
+
+// print writes in place of the panel, which is drawn again below. mu is held.
+func (d *display) print(text string) {
+	if d.o.JSON {
+		return
+	}
+	d.wipe()
+	fmt.Fprint(d.o.Out, text)
+}
+
+// wipe removes the panel from the terminal. mu is held.
+func (d *display) wipe() {
+	if d.lines > 0 {
+		fmt.Fprintf(d.o.Out, "\x1b[%dA\x1b[J", d.lines)
+		d.lines = 0
+	}
+}
+
+func (d *display) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = 0 // the last panel stays
+}
+
+// draw shows a frame.
+func (d *display) draw(f frame) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.o.JSON || d.began.IsZero() {
+		return
+	}
+	d.remember(f)
+	if d.o.Live {
+		d.panel(f)
+	} else {
+		d.print(line(f.at.Sub(d.began), f) + "\n")
+	}
+	d.last = f
+}
+
+// remember keeps a value a second for the curve.
+func (d *display) remember(f frame) {
+	d.worst = max(d.worst, f.p99)
+	if f.at.Sub(d.settled) >= time.Second {
+		d.history = append(d.history, millis(d.worst))
+		d.worst, d.settled = 0, f.at
+	}
+}
+
+// line is a frame for pipes and logs.
+func line(at time.Duration, f frame) string {
+	return fmt.Sprintf("%4ds  inserted %9s  published %9s  SENT %9s  pending %7s  p50 %8s  p99 %8s  WAL %8s",
+		int(math.Round(at.Seconds())), thousands(f.inserted), thousands(f.published), thousands(f.sent), thousands(f.pending),
+		brief(f.p50), brief(f.p99), size64(f.retained))
+}
+
+// panel is a frame for terminals.
+func (d *display) panel(f frame) {
+	width := max(40, min(d.o.Width, 100))
+	rate := func(now, before int) string {
+		seconds := f.at.Sub(d.last.at).Seconds()
+		if seconds <= 0 {
+			return ""
+		}
+		return thousands(int(float64(now-before)/seconds)) + "/s"
+	}
+	bar := func(name string, now, before int) string {
+		total := max(f.rows, f.inserted, 1)
+		room := width - 44
+		full := min(room, now*room/total)
+		return fmt.Sprintf("  %-10s %11s  %s%s  %10s", name, thousands(now),
+			strings.Repeat("█", max(0, full)), strings.Repeat("░", max(0, room-full)), rate(now, before))
+	}
+	rows := []string{
+		"",
+		bar("inserted", f.inserted, d.last.inserted),
+		bar("published", f.published, d.last.published),
+		bar("SENT", f.sent, d.last.sent),
+		fmt.Sprintf("  %-10s %11s  latency p50 %s, p99 %s   retained WAL %s", "pending", thousands(f.pending), brief(f.p50), brief(f.p99), size64(f.retained)),
+		fmt.Sprintf("  %-10s %10ds  p99 %s", "elapsed", int(f.at.Sub(d.began).Seconds()), curve(d.history, width-30)),
+		"",
+	}
+	d.wipe()
+	fmt.Fprint(d.o.Out, strings.Join(rows, "\n")+"\n")
+	d.lines = len(rows)
+}
+
+// curve draws values as small bars, the newest right.
+func curve(values []float64, width int) string {
+	const steps = "▁▂▃▄▅▆▇█"
+	values = values[max(0, len(values)-width):]
+	top := 1.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		// The logarithm, so that an outage does not flatten the rest.
+		i := int(math.Log1p(v) / math.Log1p(top) * 7)
+		b.WriteRune([]rune(steps)[min(7, max(0, i))])
+	}
+	return b.String()
+}
+
+// sum shows the result.
+func (d *display) sum(s *Summary) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.o.JSON {
+		enc := json.NewEncoder(d.o.Out)
+		_ = enc.Encode(s) // where nobody reads, nobody is told
+		return
+	}
+	d.lines = 0
+	verdict := "every committed row arrived once and in order"
+	if !s.Good() {
+		verdict = "NOT GOOD: see above"
+	}
+	fmt.Fprintf(d.o.Out, `
+  inserted      %11s   rows committed, on PostgreSQL %s
+  published     %11s   records, on %s
+  SENT          %11s   FAILED %s
+  lost          %11s
+  duplicated    %11s
+  out of order  %11s   per key, against the order of commits
+  latency       %11s   p50, from COMMIT to the consumer; p99 %s
+  throughput    %9s/s   %.1f s from the first insert to the last row SENT
+
+%s
+`,
+		thousands(s.Inserted), s.Postgres, thousands(s.Published), s.Kafka, thousands(s.Sent), thousands(s.Failed),
+		thousands(s.Lost), thousands(s.Duplicates), thousands(s.OutOfOrder),
+		fmt.Sprintf("%.1f ms", s.Latency.P50), fmt.Sprintf("%.1f ms", s.Latency.P99),
+		thousands(int(s.RowsPerSecond)), s.Seconds, verdict)
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// brief writes a latency in three digits or so; 0 is no value.
+func brief(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1fms", millis(d))
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.0fms", millis(d))
+	}
+	return fmt.Sprintf("%.0fs", d.Seconds())
+}
+
+// size64 writes bytes; negative: there is no slot.
+func size64(n int64) string {
+	switch {
+	case n < 0:
+		return "no slot"
+	case n < 1<<20:
+		return fmt.Sprintf("%.0fKiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1fMiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1fGiB", float64(n)/(1<<30))
+}
+
+func millis(d time.Duration) float64 { return round(float64(d.Nanoseconds())/1e6, 3) }
+
+func round(v float64, digits int) float64 {
+	p := math.Pow(10, float64(digits))
+	return math.Round(v*p) / p
+}

@@ -1,0 +1,219 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// run is one demo under way.
+type run struct {
+	Options
+	world   *world
+	display *display
+	writer  *writer
+	checker *checker
+}
+
+// play runs writer, stream, consumer and display until all is through.
+func (r *run) play(ctx, kill context.Context) (*Summary, error) {
+	streamCtx, stopStream := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStream()
+	all, cancel := context.WithCancel(kill)
+	defer cancel()
+	group, all := errgroup.WithContext(all)
+	streamed := make(chan struct{})
+	group.Go(func() error {
+		defer close(streamed)
+		if err := r.Stream(streamCtx, all, r.world.target); err != nil {
+			return fmt.Errorf("the stream ended: %w", err)
+		}
+		if streamCtx.Err() == nil && all.Err() == nil {
+			return errors.New("the stream ended by itself")
+		}
+		return nil
+	})
+	group.Go(func() error { return r.checker.consume(all, r.world) })
+	group.Go(func() error { return r.observe(all) })
+	var seconds float64
+	group.Go(func() (err error) {
+		defer cancel()
+		defer stopStream()
+		seconds, err = r.direct(ctx, all)
+		if err != nil {
+			return err
+		}
+		stopStream()
+		<-streamed
+		return r.checker.finish(all, r.world)
+	})
+	err := group.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	if kill.Err() != nil {
+		return nil, errors.New("stopped before the end")
+	}
+	return r.sumUp(seconds)
+}
+
+// direct writes, brings about what is to happen half way, and waits until
+// every row is through. It gives the seconds from the first insert to then.
+func (r *run) direct(ctx, all context.Context) (float64, error) {
+	if err := r.world.awaitSlot(all); err != nil {
+		return 0, err
+	}
+	r.display.say("writing orders: " + r.plan())
+	began := time.Now()
+	r.display.start(began)
+	group, writing := errgroup.WithContext(all)
+	// Ctrl-C ends the writing, not the rest.
+	writeCtx, stop := context.WithCancel(writing)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	group.Go(func() error {
+		defer stop()
+		return r.writer.write(writeCtx, r.Rows, r.Rate, r.Duration)
+	})
+	group.Go(func() error { return r.trouble(writeCtx, writing, began) })
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	err := r.await(all)
+	return time.Since(began).Seconds(), err
+}
+
+// trouble waits for half time, then takes away what is to be taken away. It
+// goes on after the last insert, so that what was taken comes back.
+func (r *run) trouble(writing, all context.Context, began time.Time) error {
+	if r.Outage == 0 && !r.LoseSlot {
+		return nil
+	}
+	for !r.half(r.writer.inserted(), time.Since(began)) {
+		if !pause(writing, 10*time.Millisecond) {
+			if !r.half(r.writer.inserted(), time.Since(began)) {
+				return nil // ended before
+			}
+		}
+	}
+	if r.LoseSlot {
+		if err := r.world.loseSlot(all); err != nil {
+			return err
+		}
+		r.display.event("the replication slot was dropped")
+	}
+	if r.Outage > 0 {
+		r.world.gate.shut()
+		r.display.event(fmt.Sprintf("Kafka is gone for %v", r.Outage))
+		pause(all, r.Outage)
+		if err := r.world.gate.open(); err != nil {
+			return err
+		}
+		r.display.event("Kafka is back")
+	}
+	return nil
+}
+
+// await waits until every committed row was consumed and none is PENDING, or
+// nothing has moved for so long that waiting is of no use: then the summary
+// says what is missing.
+func (r *run) await(ctx context.Context) error {
+	moved, last := time.Now(), [2]int{}
+	for {
+		committed := r.writer.inserted()
+		consumed := r.checker.distinct()
+		pending, err := r.world.pending(ctx)
+		if err != nil {
+			return err
+		}
+		if consumed >= committed && pending == 0 {
+			return nil
+		}
+		if now := [2]int{consumed, pending}; now != last {
+			moved, last = time.Now(), now
+		}
+		if time.Since(moved) > patience {
+			r.display.event(fmt.Sprintf("nothing moved for %v: giving up", patience))
+			return nil
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// observe draws what is seen, as often as the display wants it.
+func (r *run) observe(ctx context.Context) error {
+	ticker := time.NewTicker(r.display.every())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			inserted := r.writer.inserted()
+			pending, retained, err := r.world.look(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			p50, p99 := r.checker.lately()
+			r.display.draw(frame{
+				at: now, rows: r.Rows, inserted: inserted, published: r.checker.consumed(),
+				sent: max(inserted-pending, 0), pending: pending, p50: p50, p99: p99, retained: retained,
+			})
+		}
+	}
+}
+
+// sumUp judges from the database's own count of what was committed.
+func (r *run) sumUp(seconds float64) (*Summary, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	truth, err := r.world.truth(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("counting what was committed: %w", err)
+	}
+	verdict := r.checker.judge(truth.committed)
+	s := &Summary{
+		Inserted: truth.rows, Sent: truth.sent, Failed: truth.failed,
+		Published: verdict.records, Lost: verdict.lost, Duplicates: verdict.duplicates, OutOfOrder: verdict.outOfOrder,
+		Seconds:  round(seconds, 3),
+		Latency:  Latency{P50: millis(verdict.p50), P99: millis(verdict.p99)},
+		Postgres: r.world.postgresVersion, Kafka: r.world.kafkaVersion,
+	}
+	if seconds > 0 {
+		s.RowsPerSecond = round(float64(verdict.records)/seconds, 1)
+	}
+	return s, nil
+}
+
+// plan says in words what is written.
+func (r *run) plan() string {
+	amount, pace := fmt.Sprintf("for %v", r.Duration), "as fast as it goes"
+	if r.Rows > 0 {
+		amount = thousands(r.Rows) + " rows"
+		if r.Duration > 0 {
+			amount += fmt.Sprintf(", at most %v", r.Duration)
+		}
+	}
+	if r.Rate > 0 {
+		pace = thousands(r.Rate) + " rows/s"
+	}
+	return amount + ", " + pace
+}
+
+// pause waits, and says whether the context still stands.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

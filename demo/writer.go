@@ -1,0 +1,215 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+// How the application behaves.
+const (
+	writers       = 4   // connections
+	customers     = 200 // keys
+	rollbackEvery = 20  // one transaction in so many is rolled back
+	fastRows      = 100 // rows of a transaction when there is no rate to keep
+)
+
+// writer is an application: several connections change customers and insert
+// order events in the same transactions, some of which are rolled back.
+//
+// Each customer counts its events in a row that the transaction locks, so the
+// number in an event is its place in the commit order of its key. That is what
+// the checker judges by.
+type writer struct {
+	world *world
+	sent  *commits
+	rows  atomic.Int64 // committed
+	begun atomic.Int64 // committed or under way, against Rows
+}
+
+func newWriter(w *world) *writer { return &writer{world: w, sent: w.commits} }
+
+// inserted is how many rows were committed.
+func (w *writer) inserted() int { return int(w.rows.Load()) }
+
+// write inserts until there are that many rows, or that much time has passed,
+// or ctx ends. 0 is no limit.
+func (w *writer) write(ctx context.Context, rows, rate int, duration time.Duration) error {
+	if duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, duration)
+		defer cancel()
+	}
+	group, groupCtx := errgroup.WithContext(context.WithoutCancel(ctx))
+	for i := range writers {
+		group.Go(func() error {
+			return w.session(ctx, groupCtx, newRand(i), rows, float64(rate)/writers)
+		})
+	}
+	return group.Wait()
+}
+
+// session is one connection's transactions. It looks at ctx between them only:
+// each is finished, so that what was committed is known.
+func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate float64) error {
+	conn, err := pgx.Connect(work, w.world.target.DSN)
+	if err != nil {
+		return fmt.Errorf("an application's connection: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(work))
+	began, written := time.Now(), 0
+	for ctx.Err() == nil {
+		n := w.claim(rows, size(r, rate))
+		if n == 0 {
+			return nil
+		}
+		if err := w.transaction(work, conn, r, n); err != nil {
+			return fmt.Errorf("the application's insert: %w", err)
+		}
+		written += n
+		if rate > 0 {
+			due := began.Add(time.Duration(float64(written) / rate * float64(time.Second)))
+			pause(ctx, time.Until(due))
+		}
+	}
+	return nil
+}
+
+// newRand makes one demo like the other.
+func newRand(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 7)) }
+
+// size is how many rows a transaction has: few where there is a rate, and few
+// enough that they come evenly.
+func size(r *rand.Rand, rate float64) int {
+	if rate == 0 {
+		return fastRows
+	}
+	return 1 + r.IntN(max(1, min(8, int(rate/10))))
+}
+
+// claim takes up to n of the rows that are left to write.
+func (w *writer) claim(rows, n int) int {
+	if rows == 0 {
+		return n
+	}
+	before := int(w.begun.Add(int64(n))) - n
+	return max(0, min(n, rows-before))
+}
+
+// insert counts the customer's events on and writes them, in one statement.
+const insert = `
+WITH customer AS (
+    UPDATE %[1]s SET events = events + $2::int WHERE id = $1::int RETURNING events
+), written AS (
+    INSERT INTO %[2]s (topic, key, payload, headers)
+    SELECT $3::text, 'customer-' || $1::int,
+           convert_to(format('{"no":%%s,"customer":%%s,"order":"%%s","item":"article %%s","amount":"%%s.90 EUR","note":"%%s"}',
+               events - $2::int + n, $1::int, gen_random_uuid(), n, 10 + n, $4::text), 'UTF8'),
+           '{"source": "demo"}'
+      FROM customer, generate_series(1, $2::int) n
+)
+SELECT events FROM customer`
+
+// note brings a row to the size of a common event.
+const note = "please leave it at the neighbour's if nobody answers the door, thank you"
+
+// transaction writes n rows for one to three customers and commits, or now and
+// then writes them, rolls back and does it again.
+func (w *writer) transaction(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n int) error {
+	if r.IntN(rollbackEvery) == 0 {
+		if err := w.attempt(ctx, conn, r, n, false); err != nil {
+			return err
+		}
+	}
+	return w.attempt(ctx, conn, r, n, true)
+}
+
+// events are the numbers of a transaction's events of one customer: the last,
+// and how many.
+type events struct{ customer, last, count int }
+
+func (w *writer) attempt(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n int, commit bool) error {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	parts := split(r, n)
+	batch := &pgx.Batch{}
+	for i := range parts {
+		batch.Queue(w.world.insert, parts[i].customer, parts[i].count, w.world.target.Topic, note)
+	}
+	if err := readBack(tx.SendBatch(ctx, batch), parts); err != nil {
+		return err
+	}
+	if !commit {
+		return tx.Rollback(ctx)
+	}
+	w.sent.note(parts, time.Now())
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	w.rows.Add(int64(n))
+	return nil
+}
+
+// split shares n rows among one to three customers, in ascending order so that
+// transactions do not wait for each other in a circle.
+func split(r *rand.Rand, n int) []events {
+	count := min(n, 1+r.IntN(3))
+	chosen := r.Perm(customers)[:count]
+	slices.Sort(chosen)
+	parts := make([]events, count)
+	for i, c := range chosen {
+		parts[i] = events{customer: c + 1, count: n / count}
+	}
+	parts[0].count += n % count
+	return parts
+}
+
+// readBack fills in the numbers that the customers' counters gave.
+func readBack(results pgx.BatchResults, parts []events) error {
+	for i := range parts {
+		if err := results.QueryRow().Scan(&parts[i].last); err != nil {
+			_ = results.Close() // fails with the same error
+			return err
+		}
+	}
+	return results.Close()
+}
+
+// commits remember when each event's COMMIT was sent, by customer and number.
+type commits struct {
+	mu sync.Mutex
+	at [customers + 1][]time.Time // index: the event's number less one
+}
+
+// note is called before COMMIT is sent, while the customers' rows are locked.
+func (c *commits) note(parts []events, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range parts {
+		first := p.last - p.count // index of the first
+		c.at[p.customer] = slices.Grow(c.at[p.customer][:min(first, len(c.at[p.customer]))], p.count)
+		for range p.count {
+			c.at[p.customer] = append(c.at[p.customer], at)
+		}
+	}
+}
+
+// when gives the time of an event's COMMIT; not ok: it has none.
+func (c *commits) when(customer, no int) (at time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if customer < 1 || customer > customers || no < 1 || no > len(c.at[customer]) {
+		return at, false
+	}
+	return c.at[customer][no-1], true
+}
