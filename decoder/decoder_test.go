@@ -294,7 +294,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("events of a message that was not understood: %q", lines(b))
 			}
 			// Nothing may be taken for read after it.
-			if again := d.Decode(commitMsg(0x100, 0x130), b); again != err || !b.Empty() {
+			if again := d.Decode(commitMsg(0x100, 0x130), b); !errors.Is(again, err) || !b.Empty() {
 				t.Errorf("after the error: %v, %q", again, lines(b))
 			}
 			d.Reset()

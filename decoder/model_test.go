@@ -15,6 +15,7 @@ import (
 type model struct {
 	tables    map[string]*outbox.Table // partitions too
 	relations map[uint32]*pglogrepl.RelationMessage
+	columns   map[uint32][]mapping.Column // as their types were named then
 	types     map[uint32]uint32
 	broken    map[string]map[uint32]bool // by table, then relation
 	told      map[string]string
@@ -25,7 +26,7 @@ type model struct {
 
 func newModel(tables map[string]*outbox.Table) *model {
 	return &model{
-		tables: tables, relations: map[uint32]*pglogrepl.RelationMessage{}, types: map[uint32]uint32{},
+		tables: tables, relations: map[uint32]*pglogrepl.RelationMessage{}, columns: map[uint32][]mapping.Column{}, types: map[uint32]uint32{},
 		broken: map[string]map[uint32]bool{}, told: map[string]string{}, unmapped: map[string]bool{},
 	}
 }
@@ -82,11 +83,11 @@ func (m *model) relation(r *pglogrepl.RelationMessage) {
 			}
 		}
 	}
-	m.relations[r.RelationID] = r
+	m.relations[r.RelationID], m.columns[r.RelationID] = r, m.columnsOf(r)
 	if t == nil {
 		return
 	}
-	_, err := mapping.Compile(t, m.columnsOf(r))
+	_, err := mapping.Compile(t, m.columns[r.RelationID])
 	if m.broken[t.String()] == nil {
 		m.broken[t.String()] = map[uint32]bool{}
 	}
@@ -124,7 +125,7 @@ func (m *model) insert(msg *pglogrepl.InsertMessage) {
 		m.say("passed a row of " + t.String())
 		return
 	}
-	plan, err := mapping.Compile(t, m.columnsOf(r))
+	plan, err := mapping.Compile(t, m.columns[r.RelationID])
 	if err != nil {
 		panic(err)
 	}

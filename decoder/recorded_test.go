@@ -231,8 +231,8 @@ func likeSelect(t *testing.T, conn *pgconn.PgConn, table *outbox.Table, b *Batch
 
 const recordedDir = "testdata/recorded"
 
-// keep writes a recording, what it means, and its transactions as seeds of
-// FuzzDecode.
+// keep writes a recording and what it means. FuzzDecode takes each recording
+// as a seed; of PostgreSQL 15 also parts of it, which it finds more in.
 func keep(t *testing.T, name string, frames [][]byte, events []string) {
 	t.Helper()
 	var file, transaction bytes.Buffer
@@ -250,7 +250,7 @@ func keep(t *testing.T, name string, frames [][]byte, events []string) {
 	write(t, filepath.Join(recordedDir, name+".frames"), file.String())
 	write(t, filepath.Join(recordedDir, name+".golden"), strings.Join(events, "\n")+"\n")
 	for seed, content := range seeds {
-		if strings.HasSuffix(seed, "9") || strings.HasSuffix(seed, "4") {
+		if strings.HasPrefix(seed, "pg15") && (strings.HasSuffix(seed, "9") || strings.HasSuffix(seed, "4")) {
 			write(t, filepath.Join("testdata/fuzz/FuzzDecode", seed), content)
 		}
 	}
