@@ -19,13 +19,14 @@ import (
 
 // Bounds of what the log goroutine hands over at once, and its waits.
 const (
-	batchRows    = 1000             // a batch is handed over when it has this many rows,
-	batchBytes   = 1 << 20          // or bytes, or when nothing more is there to be read
-	statusEvery  = time.Second      // a status message at least this often
-	behindBytes  = 4 << 20          // distance to the server's position from which reads gather
-	mendEvery    = 10 * time.Second // between looks at a slot that only a person can mend
-	finishWithin = 5 * time.Second  // for the last status message of a clean stop
-	slotPatience = time.Minute      // at most, of one attempt to make a slot
+	batchRows    = 1000                  // a batch is handed over when it has this many rows,
+	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read
+	statusEvery  = time.Second           // a status message at least this often
+	behindBytes  = 4 << 20               // distance to the server's position from which reads gather
+	mendEvery    = 10 * time.Second      // between looks at a slot that only a person can mend
+	parkPoll     = 10 * time.Millisecond // between looks whether the stream's park is durable
+	finishWithin = 5 * time.Second       // for the last status message of a clean stop
+	slotPatience = time.Minute           // at most, of one attempt to make a slot
 )
 
 // logReader is the goroutine that owns the replication connection: it leads,
@@ -341,8 +342,8 @@ func (l *logReader) finish(ctx context.Context) error {
 // makeSound looks at server, slot and publication, and makes what has to be
 // made while the stream is parked and swept. It returns when the slot is sound.
 func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
-	for {
-		connected, verdict, err := l.inspect(ctx)
+	for parked := false; ; {
+		connected, verdict, err := l.inspect(ctx, parked)
 		if err != nil {
 			return connected, err
 		}
@@ -351,9 +352,10 @@ func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 		}
 		if !verdict.Sound {
 			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
-			if err := l.tell(ctx, turn{connected: connected}); err != nil {
+			if err := l.park(ctx, connected); err != nil {
 				return connected, err
 			}
+			parked = true
 		}
 		if err := l.mend(ctx, &verdict); err != nil {
 			return connected, err
@@ -361,12 +363,30 @@ func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 	}
 }
 
-// inspect reads everything that a connection begins with.
-func (l *logReader) inspect(ctx context.Context) (checkpoint.Connected, replication.Verdict, error) {
+// park has the stream parked, and waits until that is durable: from then on a
+// slot may be made, since the sweeper covers whatever it does not bring.
+func (l *logReader) park(ctx context.Context, connected checkpoint.Connected) error {
+	if err := l.tell(ctx, turn{connected: connected}); err != nil {
+		return err
+	}
+	for !l.mayMake.Load() {
+		if err := l.beatFor(ctx, parkPoll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect reads everything that a connection begins with. While the stream is
+// parked durably, the slot that is there is taken on as it is.
+func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connected, replication.Verdict, error) {
 	cfg := l.d.cfg.Replication
 	state, err := l.conn.Inspect(ctx)
 	if err != nil {
 		return checkpoint.Connected{}, replication.Verdict{}, err
+	}
+	if parked {
+		l.known = replication.Identify(&state, &cfg)
 	}
 	verdict := replication.Judge(&state, &cfg, l.known)
 	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
@@ -400,11 +420,6 @@ func (l *logReader) inspect(ctx context.Context) (checkpoint.Connected, replicat
 
 // mend makes publication and slot beside the connection, which is kept alive.
 func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
-	for !v.Sound && !l.mayMake.Load() {
-		if err := l.beatFor(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
 	if v.Err != nil {
 		l.stream.report(v.Err, mendEvery)
 		return l.beatFor(ctx, mendEvery)
