@@ -35,6 +35,8 @@ func (e *Error) Unwrap() error { return e.Err }
 var (
 	// ErrClosed: the connection is gone, and leadership with it.
 	ErrClosed = errors.New("the replication connection is closed")
+	// ErrStopped: Stop was called before; a walsender streams no more then.
+	ErrStopped = errors.New("streaming was stopped on this connection")
 	// ErrShutdown: the server is shutting down or the session was terminated
 	// (57P01 to 57P03; losing the slot looks the same). The connection is closed.
 	ErrShutdown = errors.New("the server ends the session")

@@ -102,7 +102,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	switch {
 	case errors.As(err, &server) && shuttingDown(server.Code):
 		c.drop()
-		err = as(ErrShutdown, err)
+		err = as(ErrClosed, as(ErrShutdown, err))
 	case c.pg.IsClosed():
 		c.drop()
 		err = as(ErrClosed, err)

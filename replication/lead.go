@@ -110,6 +110,7 @@ type Conn struct {
 	// waited is how long reads have waited since the last byte came.
 	waited   time.Duration
 	deadline time.Time // as set on the socket
+	stopped  bool      // Stop was called
 	woken    wakeup
 }
 
@@ -319,11 +320,11 @@ func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string,
 	var server *pgconn.PgError
 	switch {
 	case errors.As(err, &server) && shuttingDown(server.Code):
-		err = as(ErrShutdown, err)
-		c.Kill()
+		err = as(ErrClosed, as(ErrShutdown, err))
+		c.drop()
 	case c.pg.IsClosed():
 		err = as(ErrClosed, err)
-		c.Kill()
+		c.drop()
 	}
 	return nil, &Error{What: what, Err: err}
 }

@@ -31,6 +31,9 @@ func (c *Conn) Start(ctx context.Context) error {
 	if c.pg == nil {
 		return &Error{What: what, Err: ErrClosed}
 	}
+	if c.stopped {
+		return &Error{What: what, Err: ErrStopped}
+	}
 	if err := c.hijack(ctx); err != nil {
 		c.Kill()
 		return &Error{What: what, Err: as(ErrClosed, err)}
@@ -92,7 +95,7 @@ func (c *Conn) awaitCopyBoth(what string, deadline time.Time) error {
 		case 'W':
 			return nil
 		case 'E':
-			return c.refused(body, startError)
+			return c.refused(body)
 		case 'N', 'S', 'A':
 		default:
 			return c.lost(what, fmt.Errorf("%w: a message of type %q in answer to START_REPLICATION", ErrProtocol, kind))
@@ -153,10 +156,10 @@ func (c *Conn) Wake() {
 // Receive returns the next message, or one of kind Idle when the deadline
 // passes first. A message that is only partly here stays for the next call.
 //
-// Every error ends streaming. After ErrPublicationGone, ErrUnreadable and
-// other errors that the server reports, the connection may take commands again
-// (see Streaming and Beat), still leading; after ErrClosed, ErrShutdown,
-// ErrSilent, ErrProtocol and ErrFrameTooLarge it is closed.
+// Every error closes the connection, and leadership with it: after an error in
+// decoding the server would take commands again, but its caches still show the
+// catalogue as of the point in the log (seen: a publication that was re-created
+// "does not exist" for that session).
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	what := "stream from slot " + c.cfg.Slot
 	if c.frames == nil {
@@ -192,7 +195,7 @@ func (c *Conn) message(kind byte, body []byte) (Message, error) {
 		m, err = parseNotice(body)
 	case 'S', 'A': // a parameter's value, a notification
 	case 'E':
-		return m, c.refused(body, streamError)
+		return m, c.failed(body)
 	case 'c':
 		err = as(ErrShutdown, errors.New("the server ended the stream"))
 	default:
@@ -257,6 +260,9 @@ func (c *Conn) send(message []byte, deadline time.Time) error {
 // before has arrived when it returns nil, and the connection takes commands
 // again. What is received meanwhile is thrown away, unconfirmed. When the
 // context ends first, the connection is closed.
+//
+// The connection cannot stream again: a walsender does not forget that its
+// client was done, and ends a second logical stream at once.
 // https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-COPY
 func (c *Conn) Stop(ctx context.Context) error {
 	what := "stop streaming from slot " + c.cfg.Slot
@@ -269,7 +275,7 @@ func (c *Conn) Stop(ctx context.Context) error {
 	}
 	release := context.AfterFunc(ctx, c.Kill)
 	defer release()
-	c.socket.pace = pace{}
+	c.socket.pace, c.stopped = pace{}, true
 	if err := c.send([]byte{'c', 0, 0, 0, 4}, deadline); err != nil {
 		return c.lost(what, err)
 	}
@@ -289,7 +295,7 @@ func (c *Conn) awaitReady(what string, deadline time.Time) error {
 		case err != nil:
 			return c.lost(what, err)
 		case kind == 'E' && fatal(body):
-			return c.refused(body, streamError)
+			return c.failed(body)
 		case kind == 'Z':
 			return c.takeCommands(what)
 		}
@@ -312,26 +318,30 @@ func (c *Conn) takeCommands(what string) error {
 	return nil
 }
 
-// refused turns an ErrorResponse into an Error. After an ERROR the server
-// waits for the next command, and so the connection takes commands again; a
-// FATAL or a shutdown closes it.
-func (c *Conn) refused(body []byte, judge func(slot string, server *pgconn.PgError) *Error) error {
+// refused turns the answer to START_REPLICATION into an Error. After an ERROR
+// the server waits for the next command, and so the connection takes commands
+// again.
+func (c *Conn) refused(body []byte) error {
+	server, err := parseError(body)
+	if err != nil || server.SeverityUnlocalized != "ERROR" || shuttingDown(server.Code) {
+		return c.failed(body)
+	}
+	e := startError(c.cfg.Slot, server)
+	// An error here has closed the connection, which the caller will find; the
+	// server's own error says more.
+	_ = c.awaitReady(e.What, time.Now().Add(c.cfg.SenderTimeout))
+	return e
+}
+
+// failed closes the connection on an error that the server reports.
+func (c *Conn) failed(body []byte) error {
 	server, err := parseError(body)
 	if err != nil {
 		return c.lost("stream from slot "+c.cfg.Slot, err)
 	}
-	e := judge(c.cfg.Slot, server)
-	if fatal(body) || shuttingDown(server.Code) {
-		c.drop()
-		if errors.Is(e, ErrShutdown) {
-			return e
-		}
-		e.Err = as(ErrClosed, e.Err)
-		return e
-	}
-	// An error here has closed the connection, which the caller will find; the
-	// server's own error says more.
-	_ = c.awaitReady(e.What, time.Now().Add(c.cfg.SenderTimeout))
+	c.drop()
+	e := streamError(c.cfg.Slot, server)
+	e.Err = as(ErrClosed, e.Err)
 	return e
 }
 
@@ -345,11 +355,7 @@ func parseError(body []byte) (*pgconn.PgError, error) {
 
 func fatal(body []byte) bool {
 	server, err := parseError(body)
-	if err != nil {
-		return true
-	}
-	severity := server.SeverityUnlocalized
-	return severity != "ERROR"
+	return err != nil || server.SeverityUnlocalized != "ERROR"
 }
 
 // lost closes the connection and says why.
@@ -359,8 +365,6 @@ func (c *Conn) lost(what string, err error) *Error {
 	switch {
 	case errors.As(err, &own):
 		return own
-	case errors.Is(err, ErrProtocol), errors.Is(err, ErrFrameTooLarge), errors.Is(err, ErrSilent), errors.Is(err, ErrShutdown):
-		return &Error{What: what, Err: as(ErrClosed, err)}
 	case errors.Is(err, net.ErrClosed):
 		return &Error{What: what, Err: ErrClosed}
 	}
