@@ -2,6 +2,7 @@ package statement
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,7 +16,8 @@ type Step struct {
 	// Each takes a row of the result, whose memory is valid during the call
 	// only; a NULL is nil. Its error ends the Run. It may be nil.
 	Each func(row [][]byte) error
-	// Prepare keeps the statement prepared on the connection; see Prepares.
+	// Prepare keeps the statement prepared on the connection; see Prepares and
+	// the function Prepare.
 	Prepare bool
 }
 
@@ -49,6 +51,38 @@ func (s *Step) queue(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch) e
 		return err
 	}
 	batch.ExecPrepared(prepared.Name, s.Args, nil, nil)
+	return nil
+}
+
+// preparedKey is where a connection notes which statements it keeps.
+const preparedKey = "outbox-cdc/statement: prepared"
+
+// Prepare prepares statements that the connection does not keep yet, under
+// settings, so that waiting for a locked table has its limit there too.
+func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, statements ...string) error {
+	kept, _ := conn.PgConn().CustomData()[preparedKey].(map[string]bool)
+	missing := slices.DeleteFunc(slices.Clone(statements), func(sql string) bool { return kept[sql] })
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := Run(ctx, conn, Step{SQL: "BEGIN"}, s.Step(nil)); err != nil {
+		return err
+	}
+	for _, sql := range missing {
+		if _, err := conn.Prepare(ctx, sql, sql); err != nil {
+			return err // the caller's pool drops a connection in a failed transaction
+		}
+	}
+	if err := Run(ctx, conn, Step{SQL: "COMMIT"}); err != nil {
+		return err
+	}
+	if kept == nil {
+		kept = make(map[string]bool)
+		conn.PgConn().CustomData()[preparedKey] = kept
+	}
+	for _, sql := range missing {
+		kept[sql] = true
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package statusupdater
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,8 +73,14 @@ func (r *round) attempts(ctx context.Context, items []*item) ([]*item, error) {
 	return r.answerWritten(&w), nil
 }
 
+// unsent is an error from before a statement was sent.
+type unsent struct{ error }
+
+func (e *unsent) Unwrap() error { return e.error }
+
 func markUnsure(items []*item, err error) {
-	if !statement.Unknown(err) {
+	var before *unsent
+	if errors.As(err, &before) || !statement.Unknown(err) {
 		return
 	}
 	for _, it := range items {
@@ -117,7 +124,12 @@ func (r *round) settings() statement.Settings {
 // it returns without error.
 func (r *round) exec(ctx context.Context, step statement.Step, w *written) error {
 	settings := r.settings().Step(nil)
-	settings.Prepare, step.Prepare = r.prepare, r.prepare
+	if r.prepare {
+		if err := statement.Prepare(ctx, r.conn, r.settings(), settings.SQL, step.SQL); err != nil {
+			return &unsent{err}
+		}
+		settings.Prepare, step.Prepare = true, true
+	}
 	started := time.Now()
 	r.stats.statements.Add(1)
 	if err := statement.Run(ctx, r.conn, settings, step); err != nil {

@@ -1,0 +1,267 @@
+package statusupdater
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func eventID(row *outbox.Row) string { return outbox.SplitID(row.ID)[1] }
+
+// Rows that somebody has locked wait; all others are marked meanwhile.
+func TestLockedRowsHoldNobodyUp(t *testing.T) {
+	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 100 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
+	rows := b.im2be(1500)
+	conn := b.db.Conn(t)
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `SELECT 1 FROM outbox WHERE event_id = ANY($1::text[]::uuid[]) FOR UPDATE`, []string{eventID(rows[3]), eventID(rows[1203])})
+	b.do(outbox.MarkSent, "", rows...)
+	b.await(1498)
+	b.do(outbox.MarkAttempt, "x", b.im2be(1)...)
+	b.await(1)
+	b.want("3", `SELECT count(*)::text FROM outbox WHERE status = 'PENDING'`)
+	if got := b.updater.Stats(); got.Waiting != 2 || got.Locked < 2 {
+		t.Fatalf("%+v", got)
+	}
+	exec(t, conn, `COMMIT`)
+	b.await(2)
+	b.want("1", `SELECT count(*)::text FROM outbox WHERE status = 'PENDING'`)
+}
+
+func TestALockedRowIsChargedOnce(t *testing.T) {
+	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 50 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
+	row := b.im2be(1)[0]
+	conn := b.db.Conn(t)
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `UPDATE outbox SET retries = 1`) // the incumbent charges it too
+	b.do(outbox.MarkAttempt, "x", row)
+	harness.Eventually(t, 10*time.Second, func() error {
+		if b.updater.Stats().Locked == 0 {
+			return fmt.Errorf("not set aside yet")
+		}
+		return nil
+	})
+	exec(t, conn, `COMMIT`)
+	if a := b.await(1)[row]; a.State != outbox.MarkedRetry || a.Attempts != 2 {
+		t.Fatalf("%+v", a)
+	}
+}
+
+func TestALockedTableIsWaitedFor(t *testing.T) {
+	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 50 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
+	rows := b.im2be(10)
+	conn := b.db.Conn(t)
+	exec(t, conn, `BEGIN; LOCK TABLE outbox`)
+	b.do(outbox.MarkSent, "", rows...)
+	harness.Eventually(t, 10*time.Second, func() error {
+		if b.updater.Stats().Repeated == 0 {
+			return fmt.Errorf("not repeated yet")
+		}
+		return nil
+	})
+	exec(t, conn, `COMMIT`)
+	b.await(10)
+	b.want("10", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
+}
+
+// A trigger that raises refuses its rows and no others.
+func TestARowThatIsRefusedIsFoundAmongOthers(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(1000)
+	b.db.Exec(t, `CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this one''; END';
+		CREATE TRIGGER no BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.schema_version = 7) EXECUTE FUNCTION no()`)
+	b.db.Exec(t, `UPDATE outbox SET schema_version = 7 WHERE event_id = ANY($1::text[]::uuid[])`, []string{eventID(rows[0]), eventID(rows[567])})
+	b.do(outbox.MarkSent, "", rows...)
+	for row, a := range b.await(len(rows)) {
+		refused := row == rows[0] || row == rows[567]
+		if refused != (a.State == outbox.MarkedRefused) {
+			t.Fatalf("%q: %+v", row.ID, a)
+		}
+		if refused && !strings.Contains(a.Err.Error(), "not this one") {
+			t.Fatal(a.Err)
+		}
+	}
+	b.want("998", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
+}
+
+func TestATableThatRefusesEverythingIsToldSoSoon(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(1000)
+	b.db.Exec(t, `ALTER TABLE outbox ADD CHECK (status <> 'SENT')`)
+	b.do(outbox.MarkSent, "", rows...)
+	for _, a := range b.await(len(rows)) {
+		if a.State != outbox.MarkedRefused || a.Err == nil {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if n := b.updater.Stats().Statements; n > 60 {
+		t.Fatalf("%d statements", n)
+	}
+	// Attempts are another statement.
+	b.expect(outbox.MarkAttempt, rows[0], outbox.MarkedRetry, 1)
+}
+
+func TestDDLBetweenMarks(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(3)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
+	b.db.Exec(t, `ALTER TABLE outbox ALTER COLUMN event_id TYPE text, ALTER COLUMN status TYPE text`)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
+	b.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN sent_at TO at`)
+	if a := b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0); !strings.Contains(a.Err.Error(), `no column "sent_at"`) {
+		t.Fatal(a.Err)
+	}
+	b.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN at TO sent_at`)
+	b.expect(outbox.MarkSent, rows[2], outbox.MarkedSent, 0)
+	b.db.Exec(t, `DROP TABLE outbox`)
+	b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0)
+}
+
+func TestRevokedPrivileges(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	db.Exec(t, fixture.Im2be().DDL)
+	db.Exec(t, `CREATE ROLE writer LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA public TO writer; GRANT SELECT, UPDATE ON outbox TO writer`)
+	as := *db
+	as.DSN = db.Server.DSNAs(db.Name, "writer", "w")
+	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, as.DSN)})
+	rows := b.im2be(2)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
+	db.Exec(t, `REVOKE UPDATE ON outbox FROM writer`)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedRefused, 0)
+	// Column privileges are enough.
+	db.Exec(t, `REVOKE ALL ON outbox FROM writer; GRANT SELECT (aggregate_id, event_id, status, retries, version), UPDATE (status, sent_at, retries, last_error, version) ON outbox TO writer`)
+	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedRetry, 1)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
+}
+
+// The server answers nobody, then everybody: no mark is lost, none is charged
+// twice although the reply to its commit was.
+func TestALostReplyToACommitChargesOnce(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, fixture.Im2be().DDL)
+	through, proxy := db.Proxied(t)
+	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, through.DSN), StatementTimeout: 400 * time.Millisecond})
+	for round := range 4 {
+		charged, sent := b.im2be(5), b.im2be(5)
+		b.do(outbox.MarkAttempt, "warm", charged...)
+		b.await(5)
+		// The commit happens, its reply does not arrive.
+		blocker := b.db.Conn(t)
+		exec(t, blocker, `BEGIN; LOCK TABLE outbox IN SHARE MODE`)
+		b.do(outbox.MarkAttempt, "charged", charged...)
+		b.do(outbox.MarkSent, "", sent...)
+		harness.Eventually(t, 5*time.Second, func() error {
+			n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND datname = current_database()`)
+			if err != nil || n < 2 {
+				return fmt.Errorf("%d wait for the lock (%v)", n, err)
+			}
+			return nil
+		})
+		proxy.Silence(harness.Replies)
+		exec(t, blocker, `COMMIT`)
+		harness.Eventually(t, 5*time.Second, func() error {
+			n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM outbox WHERE last_error = 'charged' AND retries = 2`)
+			if err != nil || n < 5*(round+1) {
+				return fmt.Errorf("%d are charged (%v)", n, err)
+			}
+			return nil
+		})
+		proxy.Speak()
+		for row, a := range b.await(10) {
+			if a.Kind == outbox.MarkAttempt && (a.State != outbox.MarkedRetry || a.Attempts != 2) {
+				t.Fatalf("%q: %+v", row.ID, a)
+			}
+			if a.Kind == outbox.MarkSent && a.State != outbox.MarkedSent && a.State != outbox.MarkedSettled {
+				t.Fatalf("%q: %+v", row.ID, a)
+			}
+		}
+	}
+	b.want("20 20", `SELECT count(*) FILTER (WHERE status = 'SENT') || ' ' || count(*) FILTER (WHERE retries = 2) FROM outbox`)
+}
+
+func TestTheServerGoesAwayAndComesBack(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	b := newBenchOn(t, db, fixture.Im2be(), Config{})
+	rows := b.im2be(3000)
+	b.do(outbox.MarkSent, "", rows[:1000]...)
+	b.await(1000)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := db.Server.Stop(ctx, localpg.Immediate); err != nil {
+		t.Fatal(err)
+	}
+	b.do(outbox.MarkSent, "", rows[1000:]...)
+	harness.Eventually(t, 10*time.Second, func() error {
+		if b.updater.Stats().Repeated == 0 {
+			return fmt.Errorf("not repeated yet")
+		}
+		return nil
+	})
+	if err := db.Server.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.await(2000)
+	b.want("3000", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
+}
+
+// A writer whose commit waits for a standby that never comes: its rows are in
+// the log, but not visible. Our own commits wait too unless they need not.
+func TestCommitsThatWaitForAStandby(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	db.Exec(t, fixture.Im2be().DDL)
+	db.Exec(t, `ALTER SYSTEM SET synchronous_standby_names = 'ghost'`)
+	db.Exec(t, `SELECT pg_reload_conf()`)
+	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, db.DSN+"&synchronous_commit=local")})
+	writer := b.db.Conn(t)
+	harness.Eventually(t, 5*time.Second, func() error {
+		var names string
+		if err := writer.QueryRow(t.Context(), `SHOW synchronous_standby_names`).Scan(&names); err != nil || names != "ghost" {
+			return fmt.Errorf("%q %v", names, err)
+		}
+		return nil
+	})
+	exec(t, writer, `BEGIN`)
+	var id string
+	var xid uint32
+	if err := writer.QueryRow(t.Context(), `INSERT INTO outbox (aggregate_id, event_id, topic) VALUES (gen_random_uuid(), gen_random_uuid(), 't')
+		RETURNING aggregate_id || E'\001' || event_id, pg_current_xact_id()::text::bigint % 4294967296`).Scan(&id, &xid); err != nil {
+		t.Fatal(err)
+	}
+	row := &outbox.Row{Table: b.table, ID: strings.Replace(id, "\x01", "\x00", 1), XID: xid}
+	committed := make(chan error, 1)
+	go func() {
+		_, err := writer.Exec(context.Background(), `COMMIT`)
+		committed <- err
+	}()
+	harness.Eventually(t, 5*time.Second, func() error {
+		n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		if err != nil || n != 1 {
+			return fmt.Errorf("%d wait (%v)", n, err)
+		}
+		return nil
+	})
+	b.expect(outbox.MarkSent, row, outbox.MarkedInvisible, 0)
+	b.expect(outbox.MarkAttempt, row, outbox.MarkedInvisible, 0)
+	db.Exec(t, `ALTER SYSTEM RESET synchronous_standby_names`)
+	db.Exec(t, `SELECT pg_reload_conf()`)
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	b.expect(outbox.MarkSent, row, outbox.MarkedSent, 0)
+}
