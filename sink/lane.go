@@ -1,7 +1,9 @@
 package sink
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -59,7 +61,7 @@ type limits struct {
 }
 
 // next takes the next batch out of the queue, or returns nil. It stops before
-// a guilty row. A row that is larger than the limit goes alone.
+// a row that is guilty or belongs elsewhere. A row that is larger than the limit goes alone.
 func (l *lane) next(max limits, as identity, now time.Time) *batch {
 	rows := l.queue.peek()
 	if l.limit > 0 {
@@ -69,7 +71,7 @@ func (l *lane) next(max limits, as identity, now time.Time) *batch {
 	for n < len(rows) && n < max.rows {
 		r := rows[n]
 		size := recordSize(r)
-		if n > 0 && bytes+size > max.bytes || l.guilty[r] != nil {
+		if n > 0 && bytes+size > max.bytes || l.guilty[r] != nil || l.strange(r) {
 			break
 		}
 		n, bytes, headers = n+1, bytes+size, headers+len(r.Headers)
@@ -82,6 +84,29 @@ func (l *lane) next(max limits, as identity, now time.Time) *batch {
 	l.queue.drop(n)
 	l.bind(b, as)
 	return b
+}
+
+// strange says that a row names another partition than the lane's.
+func (l *lane) strange(r *outbox.Row) bool { return r.Partition >= 0 && r.Partition != l.partition }
+
+// flown are the rows of the flight.
+func (l *lane) flown() []*outbox.Row {
+	if l.flight == nil {
+		return nil
+	}
+	return l.flight.rows
+}
+
+// holds says whether a row of the same key is under way here.
+func (l *lane) holds(r *outbox.Row) bool {
+	return slices.ContainsFunc(l.flown(), sameKey(r)) || slices.ContainsFunc(l.queue.peek(), sameKey(r))
+}
+
+// sameKey finds rows of the same key that name their partitions too.
+func sameKey(r *outbox.Row) func(*outbox.Row) bool {
+	return func(x *outbox.Row) bool {
+		return x.Key != nil && x.Partition >= 0 && x.Table == r.Table && bytes.Equal(x.Key, r.Key)
+	}
 }
 
 // bind gives the batch its sequence. Only a batch that is not in the log may

@@ -1,8 +1,10 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -38,6 +40,7 @@ type machine struct {
 	askErrs   int       // failures in a row
 	askErr    error
 	askFailed time.Time // since when
+	askedAt   time.Time
 	answered  time.Time
 	ackedAt   time.Time
 
@@ -61,6 +64,8 @@ type machineConfig struct {
 	outageAfter time.Duration
 	refresh     time.Duration
 	keepAlive   time.Duration
+	// random chooses one of n; it spreads records without a key.
+	random func(n int) int
 }
 
 type usability uint8
@@ -117,7 +122,8 @@ type fenceTarget struct {
 
 type search struct {
 	fenceTarget
-	batch  *batch // only handed back, never looked into
+	batch  *batch      // only handed back, never looked into
+	uuid   sarama.Uuid // of the topic that from is an offset of
 	as     identity
 	seq    int32
 	n      int
@@ -204,7 +210,7 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
 			return
 		}
-		l := t.lane(r)
+		l := t.lane(r, m.cfg.random)
 		l.queue.push(r)
 		m.touch(l)
 	default:
@@ -305,7 +311,7 @@ func (m *machine) drive(l *lane) {
 	if l.flight != nil || l.state == laneWaiting {
 		return
 	}
-	m.refuseFront(l)
+	m.front(l)
 	if l.queue.len() == 0 || m.id == nobody {
 		return
 	}
@@ -334,9 +340,6 @@ func (m *machine) limits(t *topic) limits {
 // returnQueue gives a blocked topic's rows back, once nothing before them is open.
 func (m *machine) returnQueue(l *lane) {
 	t := l.topic
-	if l.flight != nil && t.gone && l.state == laneWaiting {
-		l.flight.maybe, l.flight.unresolved = false, false // its log is no more
-	}
 	if !l.recall() {
 		return
 	}
@@ -347,18 +350,44 @@ func (m *machine) returnQueue(l *lane) {
 	m.giveBack(l.queue.takeAll(), outbox.TopicScope(m.cluster, t.name), t.err)
 }
 
-// refuseFront refuses guilty rows that came to the front.
-func (m *machine) refuseFront(l *lane) {
-	for len(l.guilty) > 0 && l.queue.len() > 0 {
+// front deals with rows at the front of the queue that cannot be sent here.
+func (m *machine) front(l *lane) {
+	for l.queue.len() > 0 {
 		r := l.queue.peek()[0]
 		err := l.guilty[r]
-		if err == nil {
+		switch {
+		case err == nil && !l.strange(r):
 			return
+		case err == nil && int(r.Partition) < len(l.topic.lanes):
+			m.move(l, r)
+			continue
+		case err == nil:
+			err = fmt.Errorf("partition %d of topic %s does not exist (it has %d): correct the row's partition or add partitions", r.Partition, l.topic.name, len(l.topic.lanes))
 		}
 		delete(l.guilty, r)
 		l.queue.drop(1)
 		m.refuse(l, r, err)
 	}
+}
+
+// move takes a row, and its key's later rows, to the partition that it names.
+func (m *machine) move(l *lane, r *outbox.Row) {
+	target := l.topic.lanes[r.Partition]
+	rows := []*outbox.Row{r}
+	if r.Key == nil {
+		l.queue.drop(1)
+	} else {
+		rows = l.queue.extract(sameKey(r))
+		l.topic.settleDown(r, target)
+	}
+	for _, x := range rows {
+		if err := l.guilty[x]; err != nil {
+			delete(l.guilty, x)
+			target.blame(x, err)
+		}
+		target.queue.push(x)
+	}
+	m.touch(target)
 }
 
 // refuse charges a row with its own error and gives its key's later rows back.
@@ -369,13 +398,7 @@ func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
 		return
 	}
 	t.block(r)
-	later := l.queue.extract(scope.Covers)
-	for _, other := range t.lanes {
-		if r.Partition >= 0 && other != l { // explicit partitions spread a key
-			later = append(later, other.queue.extract(scope.Covers)...)
-		}
-	}
-	later = append(later, t.waiting.extract(scope.Covers)...)
+	later := append(l.queue.extract(scope.Covers), t.waiting.extract(scope.Covers)...)
 	l.pardon(later)
 	m.giveBack(later, scope, nil)
 }
@@ -445,7 +468,7 @@ func (m *machine) produced(b *batch, r reply) {
 		m.launch(l)
 	case verdictTopic:
 		m.wait(l, r.cause(l), backoffSlow)
-		m.blockTopic(l.topic, r.cause(l), false)
+		m.blockTopic(l.topic, r.cause(l))
 	case verdictFatal:
 		m.out.err = fmt.Errorf("producing to %s: this is a bug: %w", l.topic.name, r.cause(l))
 	}
@@ -502,16 +525,23 @@ func (r reply) cause(l *lane) error {
 // ---- topics ----
 
 // blockTopic gives back everything of the topic whose fate is known.
-func (m *machine) blockTopic(t *topic, err error, gone bool) {
+func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
 	}
-	t.state, t.err, t.gone, t.fresh = topicBlocked, err, gone, nil
+	t.state, t.err, t.fresh = topicBlocked, err, nil
 	m.note("topic is blocked", t.name, err)
 	for _, l := range t.lanes {
 		m.touch(l)
 	}
-	m.giveBack(t.waiting.takeAll(), outbox.TopicScope(m.cluster, t.name), err)
+	waiting := t.waiting.takeAll()
+	if len(t.lanes) == 0 {
+		m.giveBack(waiting, outbox.TopicScope(m.cluster, t.name), err)
+		return
+	}
+	for _, r := range waiting { // behind what their keys have under way
+		m.place(t, r)
+	}
 }
 
 // metadata takes the answer to ask.
@@ -601,7 +631,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 		m.adopt(t, info)
 	case topicReady:
 		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes) {
-			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated), false)
+			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated))
 			return
 		}
 		m.adopt(t, info)
@@ -633,15 +663,11 @@ func (m *machine) unfit(t *topic, err error) {
 		busy = busy || l.queue.len() > 0
 	}
 	gone := errors.Is(err, sarama.ErrUnknownTopicOrPartition)
-	if t.state == topicBlocked && gone && !t.gone {
-		t.gone = true // what was open in it is settled thereby
-		for _, l := range t.lanes {
-			m.touch(l)
-		}
-	}
 	if busy {
-		m.blockTopic(t, err, gone)
-		return
+		m.blockTopic(t, err)
+	}
+	if gone && t.state == topicBlocked {
+		m.settle(t)
 	}
 	if t.state == topicBlocked {
 		return
@@ -651,6 +677,19 @@ func (m *machine) unfit(t *topic, err error) {
 	if len(t.blocked) == 0 {
 		delete(m.topics, t.name)
 		m.last = nil
+	}
+}
+
+// settle closes what is open in a topic that does not exist: its log is no
+// more. Only tries that were over when brokers were asked count, since another
+// topic of the name may exist by now.
+func (m *machine) settle(t *topic) {
+	t.gone = true
+	for _, l := range t.lanes {
+		if b := l.flight; b != nil && l.state == laneWaiting && b.sent.Before(m.askedAt) {
+			b.maybe, b.unresolved = false, false
+			m.touch(l)
+		}
 	}
 }
 
@@ -685,7 +724,7 @@ func (m *machine) drained(t *topic) {
 		return
 	}
 	info := *t.fresh
-	t.fresh = nil
+	t.fresh, t.homes = nil, nil
 	if t.uuid != info.uuid || len(info.leaders) < len(t.lanes) {
 		m.forget(t)
 	}
@@ -699,7 +738,7 @@ func (m *machine) forget(t *topic) {
 		delete(m.waiting, l)
 		delete(m.failing, l)
 	}
-	t.lanes = nil
+	t.lanes, t.homes = nil, nil
 }
 
 // build adds the lanes that are missing and hands the waiting rows out.
@@ -810,7 +849,7 @@ func (m *machine) nextJob() *ownership {
 	}
 	for _, b := range m.resolves {
 		job.resolve = append(job.resolve, search{
-			fenceTarget: b.lane.target(), batch: b, as: b.as, seq: b.seq,
+			fenceTarget: b.lane.target(), batch: b, uuid: b.lane.topic.uuid, as: b.as, seq: b.seq,
 			n: len(b.rows), from: b.lane.tail, sealed: b.sealed, look: b.maybe,
 		})
 	}
@@ -883,16 +922,32 @@ func (m *machine) started(id identity, fencing bool) {
 // sent is sent.
 func (m *machine) tick(now time.Time) {
 	m.now = now
-	for l := range m.waiting {
-		if !l.at.After(now) {
-			m.wake(l)
-		}
+	for _, l := range m.due() {
+		m.wake(l)
 	}
 	m.pump()
 	m.askIfDue()
 	m.ownIfDue()
 	m.pump() // lanes that need no fence
 	m.judgeCluster()
+}
+
+// due are the lanes whose wait is over, in an order that does not depend on
+// chance, so that a test's seed reproduces.
+func (m *machine) due() []*lane {
+	if len(m.waiting) == 0 {
+		return nil
+	}
+	var due []*lane
+	for l := range m.waiting {
+		if !l.at.After(m.now) {
+			due = append(due, l)
+		}
+	}
+	slices.SortFunc(due, func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(a.topic.name, b.topic.name), cmp.Compare(a.partition, b.partition))
+	})
+	return due
 }
 
 // wake ends a lane's wait.
@@ -916,7 +971,7 @@ func (m *machine) askIfDue() {
 			a.topics = append(a.topics, name)
 		}
 	}
-	m.asking, m.askAt, m.out.ask = true, time.Time{}, a
+	m.asking, m.askedAt, m.askAt, m.out.ask = true, m.now, time.Time{}, a
 }
 
 func (m *machine) ownIfDue() {

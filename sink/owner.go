@@ -459,11 +459,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	if !s.look {
 		return out
 	}
-	if s.leader == "" {
-		out.err = fmt.Errorf("partition %d of topic %s has no leader", s.partition, s.topic)
-		return out
-	}
-	b, err := o.net.open(s.leader)
+	b, err := o.reader(ctx, &s)
 	if err != nil {
 		out.err = err
 		return out
@@ -478,6 +474,26 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	}
 	out.err = err
 	return out
+}
+
+// reader connects to the partition's leader as of now. If the topic was
+// re-created since, what we knew of its offsets is void.
+func (o *owner) reader(ctx context.Context, s *search) (*sarama.Broker, error) {
+	infos, err := o.scout.ask(ctx, []string{s.topic})
+	if err != nil {
+		return nil, err
+	}
+	info := infos[s.topic]
+	switch {
+	case info.code != sarama.ErrNoError:
+		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: %w", s.topic, s.partition, info.code)
+	case int(s.partition) >= len(info.leaders) || info.leaders[s.partition] == "":
+		return nil, fmt.Errorf("topic %s, partition %d has no leader", s.topic, s.partition)
+	}
+	if info.uuid != s.uuid {
+		s.from = -1
+	}
+	return o.net.open(info.leaders[s.partition])
 }
 
 // scan reads the log from where the batch must be, if it is there, up to the

@@ -15,6 +15,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -204,5 +205,6 @@ func (c *Config) machine() machineConfig {
 		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
 		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
 		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
+		random: rand.IntN,
 	}
 }

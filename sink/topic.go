@@ -1,9 +1,6 @@
 package sink
 
 import (
-	"fmt"
-	"math/rand/v2"
-
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -37,6 +34,9 @@ type topic struct {
 	lanes   []*lane
 	waiting queue
 	blocked map[key]struct{}
+	// homes are the lanes of keys whose rows name their partitions.
+	homes     map[home]*lane
+	homesUsed int
 
 	missing  int // answers in a row that did not know the topic
 	since    int64
@@ -74,36 +74,80 @@ func (t *topic) block(r *outbox.Row) {
 	t.blocked[key{r.Table.String(), string(r.Key)}] = struct{}{}
 }
 
-// lane chooses the row's lane like the Java client's producer does. A row whose
-// own partition does not exist is to blame itself; the lane is then only the
-// place where it waits for its turn.
-func (t *topic) lane(r *outbox.Row) *lane {
+// lane chooses the row's lane like the Java client's producer does.
+func (t *topic) lane(r *outbox.Row, random func(int) int) *lane {
 	n := len(t.lanes)
 	switch {
-	case r.Partition >= 0 && int(r.Partition) < n:
-		return t.lanes[r.Partition]
 	case r.Partition >= 0:
-		l := t.lanes[int(r.Partition)%n]
-		l.blame(r, fmt.Errorf("partition %d of topic %s does not exist (it has %d): correct the row's partition or add partitions", r.Partition, t.name, n))
-		return l
+		return t.ownLane(r)
 	case r.Key != nil:
 		return t.lanes[partitionOf(r.Key, n)]
 	}
-	return t.lanes[t.stick(r, n)]
+	return t.lanes[t.stick(r, random)]
+}
+
+// ownLane is for rows that name their partition, so that one key's rows may
+// belong to different ones. All of a key that are under way are in one lane:
+// a row that belongs elsewhere waits there until it is at the front (see
+// machine.front), and only then moves on or, if its partition does not exist,
+// is refused.
+func (t *topic) ownLane(r *outbox.Row) *lane {
+	target := t.lanes[int(r.Partition)%len(t.lanes)]
+	if r.Key == nil {
+		return target
+	}
+	if home := t.homes[home{r.Table, string(r.Key)}]; home != nil && home != target && home.holds(r) {
+		return home
+	}
+	t.settleDown(r, target)
+	return target
+}
+
+// home is a key as ownLane knows it.
+type home struct {
+	table *outbox.Table
+	key   string
+}
+
+// homesKept is how many keys ownLane remembers before it forgets those of
+// which nothing is under way.
+const homesKept = 10_000
+
+func (t *topic) settleDown(r *outbox.Row, l *lane) {
+	if t.homes == nil || len(t.homes) >= max(homesKept, 2*t.homesUsed) {
+		t.homes = t.occupied()
+		t.homesUsed = len(t.homes)
+	}
+	t.homes[home{r.Table, string(r.Key)}] = l
+}
+
+// occupied are the homes of what is under way.
+func (t *topic) occupied() map[home]*lane {
+	homes := map[home]*lane{}
+	for _, l := range t.lanes {
+		for _, rows := range [][]*outbox.Row{l.flown(), l.queue.peek()} {
+			for _, r := range rows {
+				if r.Partition >= 0 && r.Key != nil {
+					homes[home{r.Table, string(r.Key)}] = l
+				}
+			}
+		}
+	}
+	return homes
 }
 
 // stick spreads records without a key: one partition until a batch is made of
 // it or it got stickyBytes, then another with a leader.
-func (t *topic) stick(r *outbox.Row, n int) int {
-	if t.sticky < 0 || t.sticky >= n || t.stickyCount >= stickyBytes {
-		t.sticky, t.stickyCount = t.pick(n), 0
+func (t *topic) stick(r *outbox.Row, random func(int) int) int {
+	if t.sticky < 0 || t.sticky >= len(t.lanes) || t.stickyCount >= stickyBytes {
+		t.sticky, t.stickyCount = t.pick(random(len(t.lanes))), 0
 	}
 	t.stickyCount += recordSize(r)
 	return t.sticky
 }
 
-func (t *topic) pick(n int) int {
-	start := rand.IntN(n) //nolint:gosec // spreads load, guards nothing
+func (t *topic) pick(start int) int {
+	n := len(t.lanes)
 	for i := range n {
 		if p := (start + i) % n; p != t.sticky && t.lanes[p].leader != "" {
 			return p

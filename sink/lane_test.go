@@ -1,0 +1,180 @@
+package sink
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+func TestMurmur2IsTheJavaClients(t *testing.T) {
+	// org.apache.kafka.common.utils.UtilsTest.testMurmur2.
+	for key, want := range map[string]int32{
+		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536,
+		"a-little-bit-longer-string": -1486304829, "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+		"abc": 479470107,
+	} {
+		if got := int32(murmur2([]byte(key))); got != want { //nolint:gosec // the same 32 bits
+			t.Errorf("murmur2(%q) = %d, want %d", key, got, want)
+		}
+	}
+	if got := partitionOf([]byte("21"), 6); got != int(-973932308&0x7fffffff)%6 {
+		t.Errorf("partition %d", got)
+	}
+}
+
+// TestJudge has a line for each answer of docs/design.md's table, for a batch
+// whose earlier tries are settled and for one with an open try.
+func TestJudge(t *testing.T) {
+	mine, older := identity{1, 5}, identity{1, 3}
+	network := errors.New("connection reset")
+	for _, c := range []struct {
+		name         string
+		r            reply
+		as           identity
+		clean, open  verdict
+		maybeIfClean bool
+	}{
+		{"acknowledged", reply{offset: 7}, mine, verdictAck, verdictAck, false},
+		{"known duplicate", reply{code: 46, offset: -1}, mine, verdictAck, verdictAck, false},
+		{"never sent", reply{err: network, unsent: true}, mine, verdictRetry, verdictRetry, false},
+		{"answer lost", reply{err: network}, mine, verdictRetry, verdictRetry, true},
+		{"cannot be encoded", reply{err: sarama.PacketEncodingError{Info: "too large"}, unsent: true}, mine, verdictSplit, verdictResolve, false},
+		{"timed out", reply{code: 7, offset: -1}, mine, verdictRetry, verdictRetry, true},
+		{"too few replicas after append", reply{code: 20, offset: -1}, mine, verdictRetry, verdictRetry, true},
+		{"unknown server error", reply{code: -1, offset: -1}, mine, verdictRetry, verdictRetry, true},
+		{"appended, then not leader", reply{code: 6, offset: 12}, mine, verdictRetry, verdictRetry, true},
+		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, verdictRetry, verdictRetry, true},
+		{"unknown topic", reply{code: 3, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"no leader", reply{code: 5, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"not leader", reply{code: 6, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"broker not available", reply{code: 8, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"coordinator loading", reply{code: 14, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"too few replicas", reply{code: 19, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"storage error", reply{code: 56, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"code of the future", reply{code: 131, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"corrupt once", reply{code: 2, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"too large", reply{code: 10, offset: -1}, mine, verdictSplit, verdictResolve, false},
+		{"larger than a segment", reply{code: 18, offset: -1}, mine, verdictSplit, verdictResolve, false},
+		{"timestamp", reply{code: 32, offset: -1}, mine, verdictSplit, verdictResolve, false},
+		{"invalid record", reply{code: 87, offset: -1}, mine, verdictSplit, verdictResolve, false},
+		{"topic not authorised", reply{code: 29, offset: -1}, mine, verdictTopic, verdictTopic, false},
+		{"invalid topic", reply{code: 17, offset: -1}, mine, verdictTopic, verdictTopic, false},
+		{"cluster not authorised", reply{code: 31, offset: -1}, mine, verdictSlow, verdictSlow, false},
+		{"transactional id not authorised", reply{code: 53, offset: -1}, mine, verdictSlow, verdictSlow, false},
+		{"compression not supported", reply{code: 76, offset: -1}, mine, verdictSlow, verdictSlow, false},
+		{"out of order", reply{code: 45, offset: -1}, mine, verdictResolve, verdictResolve, false},
+		{"unknown producer", reply{code: 59, offset: -1}, mine, verdictResolve, verdictResolve, false},
+		{"epoch, on the current one", reply{code: 47, offset: -1}, mine, verdictResolve, verdictResolve, false},
+		{"epoch, on an older one of ours", reply{code: 47, offset: -1}, older, verdictRebind, verdictResolve, false},
+		{"fenced", reply{code: 90, offset: -1}, mine, verdictResolve, verdictResolve, false},
+		{"transaction state", reply{code: 48, offset: -1}, mine, verdictFatal, verdictFatal, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &batch{as: c.as}
+			if got := b.judge(c.r, mine); got != c.clean || b.maybe != c.maybeIfClean {
+				t.Errorf("settled: verdict %d maybe %v, want %d %v", got, b.maybe, c.clean, c.maybeIfClean)
+			}
+			b = &batch{as: c.as, maybe: true}
+			if got := b.judge(c.r, mine); got != c.open || !b.maybe {
+				t.Errorf("open: verdict %d maybe %v, want %d", got, b.maybe, c.open)
+			}
+		})
+	}
+	b := &batch{as: mine}
+	for range corruptTries - 1 {
+		b.judge(reply{code: 2, offset: -1}, mine)
+	}
+	if got := b.judge(reply{code: 2, offset: -1}, mine); got != verdictSplit {
+		t.Errorf("corrupt again and again: verdict %d", got)
+	}
+}
+
+func TestSequencesWrap(t *testing.T) {
+	if got := advance(1<<31-1, 1); got != 0 {
+		t.Errorf("after the last comes %d", got)
+	}
+	if got := advance(1<<31-3, 5); got != 2 {
+		t.Errorf("five on is %d", got)
+	}
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	l := &lane{topic: newTopic("t"), as: nobody}
+	big := newRow("t", "k", string(make([]byte, 5000)))
+	rows := append(rowsOf("t", "k", "v", 10), big, newRow("t", "k", "after"))
+	for _, r := range rows {
+		l.queue.push(r)
+	}
+	sizes := []int{4, 4, 2, 1, 1} // by rows, then what is left before the big one, which goes alone
+	for i, want := range sizes {
+		b := l.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{})
+		if b == nil || len(b.rows) != want {
+			t.Fatalf("batch %d: %+v, want %d rows", i, b, want)
+		}
+		l.acked(b, -1)
+	}
+	if b := l.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{}); b != nil {
+		t.Errorf("a batch of nothing: %+v", b)
+	}
+	if l.seq != 12 {
+		t.Errorf("sequence %d", l.seq)
+	}
+}
+
+func TestNewEpochStartsAtZero(t *testing.T) {
+	l := &lane{topic: newTopic("t"), as: nobody}
+	for _, r := range rowsOf("t", "k", "v", 4) {
+		l.queue.push(r)
+	}
+	two := limits{rows: 2, bytes: 1 << 20}
+	b := l.next(two, identity{1, 0}, time.Time{})
+	l.acked(b, 10)
+	if l.seq != 2 || l.tail != 12 {
+		t.Fatalf("seq %d tail %d", l.seq, l.tail)
+	}
+	if b = l.next(two, identity{1, 2}, time.Time{}); b.seq != 0 || b.as.epoch != 2 {
+		t.Errorf("batch %+v", b)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	var q queue
+	rows := rowsOf("t", "k", "v", 3000)
+	for _, r := range rows {
+		q.push(r)
+	}
+	q.drop(1600)
+	q.unshift(rows[1590:1600])
+	odd := q.extract(func(r *outbox.Row) bool { return (r.Value[len(r.Value)-1]-'0')%2 == 1 })
+	if len(odd) != 705 || q.len() != 705 {
+		t.Fatalf("%d odd, %d left", len(odd), q.len())
+	}
+	for i, r := range q.takeAll() {
+		if r != rows[1590+2*i] {
+			t.Fatalf("row %d is %s", i, r.Value)
+		}
+	}
+	q.unshift(rows[:5])
+	q.unshift(rows[5:7])
+	if got := q.peek(); len(got) != 7 || got[0] != rows[5] || got[2] != rows[0] {
+		t.Errorf("after two unshifts: %d rows", len(got))
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	if got := backoff(1, backoffMax); got != 20*time.Millisecond {
+		t.Errorf("first %v", got)
+	}
+	if got := backoff(3, backoffMax); got != 80*time.Millisecond {
+		t.Errorf("third %v", got)
+	}
+	for _, n := range []int{6, 50, 1 << 40} {
+		if got := backoff(n, backoffMax); got != backoffMax {
+			t.Errorf("%d: %v", n, got)
+		}
+	}
+}
