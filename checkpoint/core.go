@@ -373,7 +373,7 @@ func (c *Core) full() bool {
 // goes back within one. Zero: none yet.
 func (c *Core) Confirm() outbox.LSN { return c.ledger.confirmed }
 
-// Rows in memory, how many of them are in flight, and their bytes.
+// Memory is how many rows are in memory, how many of them are in flight, and their bytes.
 func (c *Core) Memory() (rows, inFlight, bytes int) { return c.rows, c.inFlight, c.bytes }
 
 // Mode is the stream's state as people see it.

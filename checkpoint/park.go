@@ -78,12 +78,15 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
+	known := p.version > 0 && p.Cause == cause && p.Reason == reason
 	p.phase = sweeping
 	c.setCause(p, cause)
 	p.Reason, p.Next = reason, next
 	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
 	p.version++
-	c.note(Note{Kind: NoteParked, Park: p.Park})
+	if !known {
+		c.note(Note{Kind: NoteParked, Park: p.Park})
+	}
 	if p.version == 1 && s.Kind >= outbox.ScopeKey {
 		c.keys[s.Table]++
 		c.parkCrowded(c.tables[s.Table])
