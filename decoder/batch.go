@@ -119,8 +119,16 @@ func (b *Batch) Empty() bool { return len(b.events) == 0 }
 // Rows is how many rows the batch holds.
 func (b *Batch) Rows() int { return len(b.rows) }
 
-// Bytes is the memory of its rows, as outbox.Row.Size counts it.
-func (b *Batch) Bytes() int { return b.bytes }
+// Bytes is the memory that the batch holds: its rows as outbox.Row.Size counts
+// it, and its events, since transactions without rows have no other bound.
+func (b *Batch) Bytes() int {
+	return b.bytes + len(b.events)*eventBytes + len(b.notes)*noteBytes
+}
+
+const (
+	eventBytes = 40
+	noteBytes  = 56
+)
 
 // Reset empties the batch and keeps its memory. Rows stay valid.
 func (b *Batch) Reset() {

@@ -1,7 +1,7 @@
 package decoder
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,7 +10,7 @@ import (
 )
 
 // im2be is a table of that layout, described and with a row of 256 bytes.
-func im2be(tb testing.TB) (d *Decoder, insert []byte) {
+func im2be(tb testing.TB) (d *Decoder, insert, binary []byte) {
 	tb.Helper()
 	t := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:      []string{"aggregate_id", "event_id"},
@@ -35,36 +35,23 @@ func im2be(tb testing.TB) (d *Decoder, insert []byte) {
 	if err := d.Decode(relationMsg(1, "public", "outbox", columns...), new(Batch)); err != nil {
 		tb.Fatal(err)
 	}
+	bin := func(b ...byte) mapping.Value { return mapping.Value{Data: b, Format: mapping.Binary} }
+	uuid := bin([]byte("0123456789abcdef")...)
+	binary = insertMsg(
+		1, uuid, uuid, bin([]byte("PENDING")...), bin([]byte("orders")...), bin(make([]byte, 256)...), bin(0, 0, 0, 1), bin(0, 0, 0, 0), null(),
+		bin(0, 2, 0xea, 0, 0, 0, 0, 0), null(), bin(0, 0, 0, 0, 0, 0, 0, 0), bin([]byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")...), null(),
+	)
 	return d, insertMsg(
 		1, text("123e4567-e89b-12d3-a456-426614174000"), text("00112233-4455-6677-8899-aabbccddeeff"), text("PENDING"), text("orders"),
 		text(`\x`+strings.Repeat("5a", 256)), text("1"), text("0"), null(), text("2026-01-02 03:04:05.678901+00"), null(), text("0"),
 		text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), null(),
-	)
-}
-
-// each decodes n transactions of size rows into a batch that is used again
-// after 1000 rows.
-func each(tb testing.TB, d *Decoder, insert []byte, n, size int, b *Batch) {
-	for range n {
-		frames := [][]byte{beginBytes}
-		for range size {
-			frames = append(frames, insert)
-		}
-		for _, f := range append(frames, commitBytes) {
-			if err := d.Decode(f, b); err != nil {
-				tb.Fatal(err)
-			}
-		}
-		if b.Rows() >= 1000 {
-			b.Reset()
-		}
-	}
+	), binary
 }
 
 var beginBytes, commitBytes = beginMsg(7, 0x100), commitMsg(0x100, 0x130)
 
 func TestDecodeAllocatesNextToNothing(t *testing.T) {
-	d, insert := im2be(t)
+	d, insert, _ := im2be(t)
 	b := new(Batch)
 	frames := [][]byte{beginBytes, insert, commitBytes}
 	const rows = 2000
@@ -86,16 +73,28 @@ func TestDecodeAllocatesNextToNothing(t *testing.T) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	for _, size := range []int{1, 1000} {
-		b.Run(fmt.Sprintf("%d-row transactions", size), func(b *testing.B) {
-			d, insert := im2be(b)
+	d, insert, binary := im2be(b)
+	run := func(name string, insert []byte, size int) {
+		b.Run(name, func(b *testing.B) {
 			batch := new(Batch)
+			transaction := append([][]byte{beginBytes}, slices.Repeat([][]byte{insert}, size)...)
+			transaction = append(transaction, commitBytes)
 			b.ReportAllocs()
 			b.SetBytes(int64(len(insert) * size))
 			for b.Loop() {
-				each(b, d, insert, 1, size, batch)
+				for _, f := range transaction {
+					if err := d.Decode(f, batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if batch.Rows() >= 1000 {
+					batch.Reset()
+				}
 			}
 			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "rows/s")
 		})
 	}
+	run("transactions of 1 row", insert, 1)
+	run("transactions of 1000 rows", insert, 1000)
+	run("transactions of 1000 rows in binary form", binary, 1000)
 }

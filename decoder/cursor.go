@@ -6,9 +6,11 @@ import (
 )
 
 // cursor reads a message. After its end it gives zeros and short is set, which
-// whoever reads checks before using what was read.
+// whoever reads checks before using what was read. It moves an index and no
+// slice, which would cost a write barrier each time.
 type cursor struct {
-	rest  []byte
+	data  []byte
+	at    int
 	short bool
 }
 
@@ -19,71 +21,79 @@ func (c *cursor) end() problem {
 	switch {
 	case c.short:
 		return problem{what: truncated}
-	case len(c.rest) > 0:
+	case c.at < len(c.data):
 		return problem{what: "has more bytes than its type has"}
 	}
 	return problem{}
 }
 
+// left is how many bytes are not read yet.
+func (c *cursor) left() int { return len(c.data) - c.at }
+
+// ended makes the message one that ended too early.
+func (c *cursor) ended() {
+	c.at, c.short = len(c.data), true
+}
+
 // take returns the next n bytes, in the frame's memory.
 func (c *cursor) take(n uint32) []byte {
-	if uint64(n) > uint64(len(c.rest)) {
-		c.rest, c.short = nil, true
+	if uint64(n) > uint64(c.left()) {
+		c.ended()
 		return nil
 	}
-	b := c.rest[:n:n]
-	c.rest = c.rest[n:]
-	return b
+	from := c.at
+	c.at += int(n)
+	return c.data[from:c.at:c.at]
 }
 
 func (c *cursor) byte() byte {
-	if len(c.rest) < 1 {
-		c.short = true
+	if c.left() < 1 {
+		c.ended()
 		return 0
 	}
-	b := c.rest[0]
-	c.rest = c.rest[1:]
+	b := c.data[c.at]
+	c.at++
 	return b
 }
 
 func (c *cursor) uint16() uint16 {
-	if len(c.rest) < 2 {
-		c.rest, c.short = nil, true
+	if c.left() < 2 {
+		c.ended()
 		return 0
 	}
-	n := binary.BigEndian.Uint16(c.rest)
-	c.rest = c.rest[2:]
+	n := binary.BigEndian.Uint16(c.data[c.at:])
+	c.at += 2
 	return n
 }
 
 func (c *cursor) uint32() uint32 {
-	if len(c.rest) < 4 {
-		c.rest, c.short = nil, true
+	if c.left() < 4 {
+		c.ended()
 		return 0
 	}
-	n := binary.BigEndian.Uint32(c.rest)
-	c.rest = c.rest[4:]
+	n := binary.BigEndian.Uint32(c.data[c.at:])
+	c.at += 4
 	return n
 }
 
 func (c *cursor) uint64() uint64 {
-	if len(c.rest) < 8 {
-		c.rest, c.short = nil, true
+	if c.left() < 8 {
+		c.ended()
 		return 0
 	}
-	n := binary.BigEndian.Uint64(c.rest)
-	c.rest = c.rest[8:]
+	n := binary.BigEndian.Uint64(c.data[c.at:])
+	c.at += 8
 	return n
 }
 
 // text reads a string that ends with a zero byte.
 func (c *cursor) text() string {
-	n := bytes.IndexByte(c.rest, 0)
+	n := bytes.IndexByte(c.data[c.at:], 0)
 	if n < 0 {
-		c.rest, c.short = nil, true
+		c.ended()
 		return ""
 	}
-	s := string(c.rest[:n])
-	c.rest = c.rest[n+1:]
+	s := string(c.data[c.at : c.at+n])
+	c.at += n + 1
 	return s
 }

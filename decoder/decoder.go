@@ -34,6 +34,7 @@ type Decoder struct {
 
 	arena  *mapping.Arena // outlives connections: rows point into it
 	values []mapping.Value
+	binary bool // one of them came in binary form
 
 	// What follows is the connection's.
 
@@ -124,7 +125,7 @@ func (d *Decoder) Decode(frame []byte, b *Batch) error {
 	if len(frame) == 0 {
 		return d.fail(0, problem{what: "the message is empty"})
 	}
-	c := cursor{rest: frame[1:]}
+	c := cursor{data: frame, at: 1}
 	p := d.message(frame[0], &c, b)
 	if p.what == "" {
 		p = c.end()
@@ -255,6 +256,11 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 		d.ignore(r, b)
 	case len(r.state.broken) > 0:
 		b.passed(r.state.table)
+	case d.binary && r.plan.Binary() != nil:
+		// No fault of the row, so it must not fail for it.
+		r.state.broken[r.id] = r.plan.Binary()
+		r.state.tell(r.plan.Binary(), b)
+		b.passed(r.state.table)
 	default:
 		row := r.plan.Row(d.values, d.arena)
 		row.XID, row.Commit = d.tx.XID, d.tx.Commit
@@ -305,7 +311,7 @@ func (d *Decoder) tuple(c *cursor, r *relation) problem {
 	if r.plan != nil {
 		wanted = r.plan.Wanted()
 	}
-	d.values = d.values[:0]
+	d.values, d.binary = d.values[:0], false
 	for i := range count {
 		v := mapping.Value{Format: c.byte()}
 		switch v.Format {
@@ -320,6 +326,7 @@ func (d *Decoder) tuple(c *cursor, r *relation) problem {
 		}
 		if len(d.values) < len(wanted) && wanted[len(d.values)] == i {
 			d.values = append(d.values, v)
+			d.binary = d.binary || v.Format == mapping.Binary
 		}
 	}
 	return problem{}

@@ -133,6 +133,12 @@ func (m *model) insert(msg *pglogrepl.InsertMessage) {
 	for _, i := range plan.Wanted() {
 		c := msg.Tuple.Columns[i]
 		values = append(values, mapping.Value{Data: c.Data, Format: c.DataType})
+		if c.DataType == mapping.Binary && plan.Binary() != nil {
+			m.broken[t.String()][msg.RelationID] = true
+			m.tell(t, plan.Binary())
+			m.say("passed a row of " + t.String())
+			return
+		}
 	}
 	row := plan.Row(values, new(mapping.Arena))
 	row.XID, row.Commit = m.tx.XID, m.tx.Commit

@@ -48,7 +48,7 @@ func schemaName(sent string) string {
 func (d *Decoder) columns(c *cursor, count *int) []mapping.Column {
 	n := int(c.uint16())
 	// A column takes ten bytes, so that a false count reserves no memory.
-	columns := make([]mapping.Column, 0, min(n, len(c.rest)/10))
+	columns := make([]mapping.Column, 0, min(n, c.left()/10))
 	for range n {
 		c.byte() // flags
 		column := mapping.Column{Name: c.text(), OID: c.uint32()}

@@ -27,9 +27,14 @@ const (
 // never uses memory again: the garbage collector takes a piece when no row
 // points into it. The zero Arena is ready. It is not safe for concurrent use.
 type Arena struct {
-	rows       []outbox.Row
-	headerSlab []outbox.Header
-	chunk      []byte
+	// The current pieces, of which the first so many are given away. They are
+	// counted rather than cut off, which would cost a write barrier each time.
+	rows        []outbox.Row
+	rowsUsed    int
+	slab        []outbox.Header
+	headersUsed int
+	chunk       []byte
+	bytesUsed   int
 
 	topics map[string]string
 	last   string // the latest topic, which the next row often has
@@ -42,11 +47,11 @@ type Arena struct {
 
 func (a *Arena) row() *outbox.Row {
 	a.trim()
-	if len(a.rows) == 0 {
-		a.rows = make([]outbox.Row, rowsPerSlab)
+	if a.rowsUsed == len(a.rows) {
+		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
 	}
-	r := &a.rows[0]
-	a.rows = a.rows[1:]
+	r := &a.rows[a.rowsUsed]
+	a.rowsUsed++
 	return r
 }
 
@@ -68,15 +73,12 @@ func (a *Arena) bytes(n int) []byte {
 	if n >= ownBytes {
 		return make([]byte, n)
 	}
-	if n > len(a.chunk) {
-		a.chunk = make([]byte, chunkBytes)
+	if n > len(a.chunk)-a.bytesUsed || a.chunk == nil {
+		a.chunk, a.bytesUsed = make([]byte, chunkBytes), 0
 	}
-	b := a.chunk[:n:n]
-	a.chunk = a.chunk[n:]
-	if b == nil {
-		return []byte{}
-	}
-	return b
+	from := a.bytesUsed
+	a.bytesUsed += n
+	return a.chunk[from:a.bytesUsed:a.bytesUsed]
 }
 
 // copy returns a copy of b, not nil.
@@ -97,11 +99,12 @@ func (a *Arena) headers(list []outbox.Header) []outbox.Header {
 	if n > headersPerSlab/4 {
 		return slices.Clone(list)
 	}
-	if n > len(a.headerSlab) {
-		a.headerSlab = make([]outbox.Header, headersPerSlab)
+	if n > len(a.slab)-a.headersUsed {
+		a.slab, a.headersUsed = make([]outbox.Header, headersPerSlab), 0
 	}
-	h := a.headerSlab[:n:n]
-	a.headerSlab = a.headerSlab[n:]
+	from := a.headersUsed
+	a.headersUsed += n
+	h := a.slab[from:a.headersUsed:a.headersUsed]
 	copy(h, list)
 	return h
 }

@@ -24,6 +24,28 @@ func Compile(t *outbox.Table, cols []Column) (*Plan, error) {
 	return plan, nil
 }
 
+// Binary says whether every value that Row takes may come in binary form: an
+// *Error names the columns of types whose binary form is not understood
+// (numeric, types of extensions, enums not known to be enums).
+func (p *Plan) Binary() error { return p.binary }
+
+// readsBinary looks for columns that can only be read as text.
+func (c *compiler) readsBinary(wanted []int) error {
+	e := &Error{Table: c.table}
+	for _, i := range wanted {
+		if kindOf(c.cols[i]) == kindOther {
+			e.Faults = append(e.Faults, ColumnFault{
+				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
+				Problem: "cannot be read in binary form", Mend: "let the server send text",
+			})
+		}
+	}
+	if len(e.Faults) == 0 {
+		return nil
+	}
+	return e
+}
+
 // Verify is Compile for a check of the whole table: it also looks at the
 // columns that are only written or swept by (attempts, last error, version,
 // the times of sending and failing, order).
@@ -95,7 +117,7 @@ type compiler struct {
 func (c *compiler) plan() *Plan {
 	m := &c.table.Mapping
 	wanted := c.want(readColumns(m))
-	p := &Plan{table: c.table, wanted: wanted}
+	p := &Plan{table: c.table, wanted: wanted, binary: c.readsBinary(wanted)}
 	if len(m.ID) == 0 {
 		c.fault("has no id columns", "name the columns of the primary key")
 	}

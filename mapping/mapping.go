@@ -45,6 +45,7 @@ const (
 type Plan struct {
 	table  *outbox.Table
 	wanted []int // ascending, unique
+	binary error // why values may not be binary
 
 	id      []field // at least one
 	event   []field

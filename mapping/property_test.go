@@ -153,7 +153,15 @@ func TestEnumInBinary(t *testing.T) {
 	if r := rowOf(t, table, cols, values); !r.Pending || r.Err != nil {
 		t.Errorf("%+v", r)
 	}
+	if plan, err := Compile(table, cols); err != nil || plan.Binary() != nil {
+		t.Error(err, plan.Binary())
+	}
 	cols[1].Enum = false
+	plan, err := Compile(table, cols)
+	const want = `table public.outbox: column "status" (type with OID 16444) cannot be read in binary form: let the server send text`
+	if err != nil || plan.Binary() == nil || plan.Binary().Error() != want {
+		t.Error(err, plan.Binary())
+	}
 	if r := rowOf(t, table, cols, values); !r.Pending || r.Err == nil {
 		t.Errorf("a type that is not known must not be guessed: %+v", r)
 	}
