@@ -154,6 +154,8 @@ func (r *run) observe(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
+			// In this order, so that no later stage is ahead of an earlier one.
+			published := r.checker.consumed()
 			inserted := r.writer.inserted()
 			pending, retained, err := r.world.look(ctx)
 			if ctx.Err() != nil {
@@ -164,7 +166,7 @@ func (r *run) observe(ctx context.Context) error {
 			}
 			p50, p99 := r.checker.lately()
 			r.display.draw(frame{
-				at: now, rows: r.Rows, inserted: inserted, published: r.checker.consumed(),
+				at: now, rows: r.Rows, inserted: inserted, published: published,
 				sent: max(inserted-pending, 0), pending: pending, p50: p50, p99: p99, retained: retained,
 			})
 		}

@@ -17,8 +17,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 )
 
-func init() { extra = append(extra, demoCommand) }
-
 func demoCommand(io streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
