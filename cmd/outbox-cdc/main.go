@@ -120,21 +120,9 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(extraCommands(io)...)
-	root.AddCommand(runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io))
+	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io))
 	root.InitDefaultCompletionCmd()
 	return root
-}
-
-// extraCommands are those that live in files of their own and register here.
-var extra []func(streams) *cobra.Command
-
-func extraCommands(io streams) []*cobra.Command {
-	var list []*cobra.Command
-	for _, make := range extra {
-		list = append(list, make(io))
-	}
-	return list
 }
 
 // noArguments refuses arguments, and suggests the command that was meant.

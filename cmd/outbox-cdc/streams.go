@@ -39,7 +39,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, registry *metrics.R
 		return err
 	}
 	p.pools = append(p.pools, pool)
-	m := registry.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget)) //nolint:gosec // at least 64 MiB
+	m := registry.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
 	stream := pipeline.New(pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
@@ -87,7 +87,7 @@ func openPool(s *config.Stream) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
 	}
-	pc.MaxConns = int32(poolConnections(s)) //nolint:gosec // bounded by the configuration
+	pc.MaxConns = int32(poolConnections(s))
 	pc.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc/" + s.Name
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {

@@ -49,7 +49,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 		MaxKeys:    s.MaxParkedKeys,
 		BackoffMin: s.Backoff.Min,
 		BackoffMax: s.Backoff.Max,
-		WALBudget:  uint64(s.WALBudget), //nolint:gosec // at least 64 MiB
+		WALBudget:  uint64(s.WALBudget),
 		WatchEvery: s.WatchInterval,
 	}
 }
