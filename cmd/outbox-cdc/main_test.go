@@ -77,6 +77,14 @@ func (c *child) text() string {
 	return c.print.String()
 }
 
+// printed is an error until the program has printed the text.
+func (c *child) printed(text string) error {
+	if !bytes.Contains([]byte(c.text()), []byte(text)) {
+		return fmt.Errorf("it has not printed %q:\n%s", text, c.text())
+	}
+	return nil
+}
+
 var children sync.Map // script's folder and name → *child
 
 func find(ts *testscript.TestScript, name string) *child {
