@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
@@ -132,9 +133,11 @@ func (r *round) exec(ctx context.Context, step statement.Step, w *written) error
 	}
 	started := time.Now()
 	r.stats.statements.Add(1)
+	failpoint.Hit(failpoint.BeforeMark)
 	if err := statement.Run(ctx, r.conn, settings, step); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.AfterMark)
 	if r.cfg.OnBatch != nil {
 		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
 	}

@@ -21,6 +21,7 @@ var arrows = map[string][]string{
 	"outbox":     {},
 	"mailbox":    {},
 	"sql":        {},
+	"failpoint":  {},
 	"mapping":    {"outbox"},
 	"decoder":    {"outbox", "mapping"},
 	"checkpoint": {"outbox"},
@@ -29,7 +30,7 @@ var arrows = map[string][]string{
 	"statement":     {"outbox", "mapping", "sql"},
 	"replication":   {"outbox", "mailbox", "sql"},
 	"sink":          {"outbox", "mailbox"},
-	"statusupdater": {"outbox", "mailbox", "mapping", "sql", "statement"},
+	"statusupdater": {"failpoint", "outbox", "mailbox", "mapping", "sql", "statement"},
 	"sweeper":       {"outbox", "mailbox", "mapping", "sql", "statement"},
 	"parks":         {"outbox", "sql"},
 	"config":        {"outbox"},
@@ -37,7 +38,7 @@ var arrows = map[string][]string{
 	"metrics":       {"outbox"},
 
 	// One stream's flow, and the program.
-	"pipeline":       {"outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics"},
+	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics"},
 	"cmd/outbox-cdc": {"*"},
 
 	// The demo's surroundings.
