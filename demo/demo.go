@@ -101,13 +101,15 @@ func Run(ctx, kill context.Context, o Options) (err error) {
 	display := newDisplay(o)
 	defer display.close()
 	display.say("starting " + o.what())
-	world, err := build(kill, o)
+	world, err := build(ctx, o)
+	if ctx.Err() != nil {
+		err = ctx.Err() // whatever it broke off
+	}
+	if world != nil {
+		defer func() { err = errors.Join(err, world.close()) }()
+	}
 	if err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, world.close()) }()
-	if ctx.Err() != nil {
-		return ctx.Err()
 	}
 	r := &run{Options: o, world: world, display: display, writer: newWriter(world), checker: newChecker(world.partitions)}
 	summary, err := r.play(ctx, kill)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +201,34 @@ func TestInterruptedDemoSumsUp(t *testing.T) {
 	if !strings.Contains(out.String(), "arrived once and in order") {
 		t.Errorf("no summary in\n%s", out.String())
 	}
+}
+
+func TestDemoInterruptedAtTheStart(t *testing.T) {
+	r := relay{}
+	ctx, interrupt := context.WithCancel(t.Context())
+	never := func(streamCtx, kill context.Context, _ Target) error {
+		interrupt() // the slot is not taken yet
+		<-kill.Done()
+		return nil
+	}
+	err := Run(ctx, t.Context(), Options{Out: &bytes.Buffer{}, Postgres: harness.Postgres(t).DSN, Init: r.init, Stream: never})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDemoOnGivenBrokers(t *testing.T) {
+	cluster := harness.Kafka(t)
+	s, err := play(t, relay{}, Options{Rows: 500, Brokers: cluster.Addrs})
+	if err != nil || s.Published != 500 || strings.Contains(s.Kafka, "kfake") {
+		t.Errorf("%v: %+v", err, s)
+	}
+	harness.Eventually(t, 10*time.Second, func() error {
+		if topics := cluster.Topics(t); len(topics) > 0 {
+			return fmt.Errorf("left behind: %v", topics)
+		}
+		return nil
+	})
 }
 
 func TestDemoNamesTheMend(t *testing.T) {

@@ -50,8 +50,7 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 		<-streamed
 		return r.checker.finish(all, r.world)
 	})
-	err := group.Wait()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	if kill.Err() != nil {
@@ -63,7 +62,7 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 // direct writes, brings about what is to happen half way, and waits until
 // every row is through. It gives the seconds from the first insert to then.
 func (r *run) direct(ctx, all context.Context) (float64, error) {
-	if err := r.world.awaitSlot(all); err != nil {
+	if err := r.world.awaitSlot(ctx, all); err != nil {
 		return 0, err
 	}
 	r.display.say("writing orders: " + r.plan())

@@ -33,7 +33,7 @@ type world struct {
 // tidyTime bounds the removal of what the demo made.
 const tidyTime = 30 * time.Second
 
-// build makes the world. What was made when an error comes is removed again.
+// build makes the world. What was made when an error comes is to be closed too.
 func build(ctx context.Context, o Options) (*world, error) {
 	suffix := strings.ToLower(rand.Text()[:8])
 	name := "outbox_cdc_demo_" + suffix
@@ -44,7 +44,7 @@ func build(ctx context.Context, o Options) (*world, error) {
 	}
 	for _, step := range []func(context.Context, Options) error{w.startPostgres, w.startKafka, w.prepare} {
 		if err := step(ctx, o); err != nil {
-			return nil, errors.Join(err, w.close())
+			return w, err
 		}
 	}
 	return w, nil
@@ -153,10 +153,11 @@ func (w *world) exec(ctx context.Context, statement string) error {
 	return nil
 }
 
-// awaitSlot waits until the stream has taken the slot.
-func (w *world) awaitSlot(ctx context.Context) error {
+// awaitSlot waits until the stream has taken the slot, or either context ends.
+func (w *world) awaitSlot(ctx, all context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the stream did not begin; --log-level info tells what it does"))
 	defer cancel()
+	defer context.AfterFunc(all, cancel)()
 	for {
 		var active bool
 		err := w.pool.QueryRow(ctx, `SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot).Scan(&active)
@@ -164,7 +165,10 @@ func (w *world) awaitSlot(ctx context.Context) error {
 			return nil
 		}
 		if err != nil || !pause(ctx, 10*time.Millisecond) {
-			return errors.Join(err, context.Cause(ctx))
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return err
 		}
 	}
 }

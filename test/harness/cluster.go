@@ -155,6 +155,21 @@ func (c *Cluster) AddPartitions(t testing.TB, name string, count int32) {
 	c.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreatePartitions(name, count, nil, false) })
 }
 
+// Topics lists the topics, Kafka's own (__…) not among them.
+func (c *Cluster) Topics(t testing.TB) (names []string) {
+	t.Helper()
+	c.Admin(t, func(a sarama.ClusterAdmin) error {
+		topics, err := a.ListTopics()
+		for name := range topics {
+			if !strings.HasPrefix(name, "__") {
+				names = append(names, name)
+			}
+		}
+		return err
+	})
+	return names
+}
+
 // Admin gives an admin client for the length of a function.
 func (c *Cluster) Admin(t testing.TB, use func(sarama.ClusterAdmin) error) {
 	t.Helper()

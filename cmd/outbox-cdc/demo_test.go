@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// runDemo runs the command as a user would, with the real stream, and gives
+// its summary.
+func runDemo(t *testing.T, args ...string) map[string]any {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := execute(append([]string{"demo", "--json", "--log-level", "warn", "--log-format", "console"}, args...), streams{out: &out, err: &errs})
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s%s", code, out.String(), errs.String())
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 1 {
+		t.Errorf("%d lines of output, want one object:\n%s", lines, out.String())
+	}
+	var summary map[string]any
+	if err := json.Unmarshal(out.Bytes(), &summary); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return summary
+}
+
+func TestDemo(t *testing.T) {
+	for name, args := range map[string][]string{
+		"as fast as it goes": {"--rows", "3000"},
+		"an outage":          {"--rows", "3000", "--rate", "1500", "--outage", "1500ms"},
+		"the slot lost":      {"--rows", "3000", "--rate", "1500", "--lose-slot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runDemo(t, args...)
+			for key, want := range map[string]float64{
+				"inserted": 3000, "published": 3000, "sent": 3000, "failed": 0, "lost": 0, "duplicates": 0, "out_of_order": 0,
+			} {
+				if s[key] != want {
+					t.Errorf("%s is %v, want %v", key, s[key], want)
+				}
+			}
+		})
+	}
+}
+
+func TestDemoSummaryHasTheseKeys(t *testing.T) {
+	s := runDemo(t, "--rows", "100")
+	keys := slices.Sorted(maps.Keys(s))
+	want := strings.Fields("duplicates failed inserted kafka latency_ms lost out_of_order postgres published rows_per_second seconds sent")
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys %v, want %v", keys, want)
+	}
+	latency, _ := s["latency_ms"].(map[string]any)
+	if keys := slices.Sorted(maps.Keys(latency)); !slices.Equal(keys, []string{"p50", "p99"}) {
+		t.Errorf("keys of latency_ms: %v", keys)
+	}
+}
+
+func TestDemoRefusesNonsense(t *testing.T) {
+	for _, args := range [][]string{{"--rows", "-1"}, {"--outage", "1s", "--brokers", "localhost:9"}, {"extra"}, {"--duration", "soon"}} {
+		var out, errs bytes.Buffer
+		if code := execute(append([]string{"demo"}, args...), streams{out: &out, err: &errs}); code == exitOK || errs.Len() == 0 {
+			t.Errorf("demo %v: exit code %d, said %q", args, code, errs.String())
+		}
+	}
+}
