@@ -39,6 +39,8 @@ type Arena struct {
 	topics map[string]string
 	last   string // the latest topic, which the next row often has
 
+	clock clockMemory
+
 	// Scratch, overwritten by each row.
 	joined     []byte
 	converted  []byte

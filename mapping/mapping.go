@@ -387,13 +387,13 @@ func (r *reading) times() {
 	}
 	if f := r.plan.createdAt; f != nil {
 		// It only measures, so a time that cannot be measured with is left out.
-		at, null, fault := f.instant(r.values[f.at])
+		at, null, fault := f.instant(r.values[f.at], r.arena)
 		if fault == "" && !null && at > 0 && at != infinity {
 			r.row.CreatedAt = at
 		}
 	}
 	if f := r.plan.availableAt; f != nil {
-		at, null, fault := f.instant(r.values[f.at])
+		at, null, fault := f.instant(r.values[f.at], r.arena)
 		if fault != "" {
 			r.fail(f, fault)
 		} else if !null {
@@ -403,7 +403,7 @@ func (r *reading) times() {
 }
 
 func (r *reading) timestamp(f *field) {
-	at, null, fault := f.instant(r.values[f.at])
+	at, null, fault := f.instant(r.values[f.at], r.arena)
 	switch {
 	case fault != "":
 		r.fail(f, fault)

@@ -78,6 +78,30 @@ func TestTimestampTextAndBinaryAgree(t *testing.T) {
 	})
 }
 
+// What was read before makes no difference.
+func TestClockMemoryAgreesWithParseTimestamp(t *testing.T) {
+	t.Parallel()
+	parts := func(t *rapid.T) []byte {
+		return []byte(rapid.SampledFrom([]string{"2026-01-02 03:04:05", "2026-01-02 03:04:06", "2026-13-02 03:04:05", "12026-01-02 03:04:05", "infinity", ""}).Draw(t, "second") +
+			rapid.SampledFrom([]string{"", ".5", ".678901", ".1234567", ".", "6"}).Draw(t, "fraction") +
+			rapid.SampledFrom([]string{"", "+00", "+01", "-00:30", "+00 BC", " BC", "+0"}).Draw(t, "offset"))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var m clockMemory
+		if _, ok := m.parse(make([]byte, len(m.second))); ok {
+			t.Fatal("what was never read is not remembered")
+		}
+		for range 6 {
+			text := parts(t)
+			got, gotOK := m.parse(text)
+			want, wantOK := parseTimestamp(text)
+			if got != want || gotOK != wantOK {
+				t.Fatalf("%s: %d, %v, want %d, %v", text, got, gotOK, want, wantOK)
+			}
+		}
+	})
+}
+
 func TestInfinitiesInBinary(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{math.MaxInt64: "infinity", math.MinInt64: "-infinity"} {

@@ -212,7 +212,7 @@ func (f *field) integer(v Value) (n int64, null bool, fault fault) {
 }
 
 // instant is the value of a timestamp column, in microseconds since 1970.
-func (f *field) instant(v Value) (micros int64, null bool, fault fault) {
+func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault) {
 	switch v.Format {
 	case Null:
 		return 0, true, ""
@@ -222,7 +222,7 @@ func (f *field) instant(v Value) (micros int64, null bool, fault fault) {
 		}
 		return fromBinary(v.Data), false, ""
 	case Text:
-		at, ok := parseTimestamp(v.Data)
+		at, ok := a.clock.parse(v.Data)
 		if !ok {
 			return 0, false, "is not a timestamp in ISO form: the session needs DateStyle = ISO"
 		}
