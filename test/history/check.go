@@ -1,0 +1,261 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Rules are what a run may do beyond the invariants.
+type Rules struct {
+	// Duplicates is how many records may repeat an earlier one. A clean run
+	// has none; after a crash it is at most the window in flight.
+	Duplicates int
+	// Late says which rows are late by nature (requeued, scheduled, missed by
+	// the stream): they are left out of the order.
+	Late func(Insert) bool
+	// MayFail says which rows may end FAILED, since their own content is
+	// refused. nil: none.
+	MayFail func(Insert) bool
+	// Unfinished looks at a moment in the middle, as after a kill: rows may be
+	// PENDING still.
+	Unfinished bool
+	// Deletes: rows are deleted on success, so one that is gone counts as SENT.
+	Deletes bool
+	// Stateless: the table says nothing of a row's fate; only the topic does.
+	Stateless bool
+}
+
+// Violation is a broken invariant with the shortest story that shows it.
+type Violation struct {
+	Invariant string // I1, I2, …, or value
+	What      string
+	Story     []string
+}
+
+func (v Violation) String() string {
+	return v.Invariant + ": " + v.What + "\n    " + strings.Join(v.Story, "\n    ")
+}
+
+// Report is violations for people: a few of each invariant, then counts.
+func Report(violations []Violation) string {
+	const each = 3
+	var b strings.Builder
+	seen := map[string]int{}
+	var order []string
+	for _, v := range violations {
+		if seen[v.Invariant] == 0 {
+			order = append(order, v.Invariant)
+		}
+		if seen[v.Invariant]++; seen[v.Invariant] <= each {
+			fmt.Fprintln(&b, v)
+		}
+	}
+	for _, name := range order {
+		fmt.Fprintf(&b, "%s is violated %d times\n", name, seen[name])
+	}
+	return b.String()
+}
+
+// Check judges a history. It is I1 to I5, I7 and I10 of docs/design.md, and
+// that each record is what its writer wrote.
+func Check(h *History, r Rules) []Violation {
+	c := newChecker(h, r)
+	c.checkRecords()
+	c.checkRows()
+	c.checkOrder()
+	c.checkRewrites()
+	return c.found
+}
+
+type checker struct {
+	h     *History
+	rules Rules
+	found []Violation
+
+	inserts map[string]*Insert
+	state   map[string]Status
+	// records by ref, in the order of their topic and partition.
+	records map[string][]*Record
+}
+
+func newChecker(h *History, r Rules) *checker {
+	c := &checker{
+		h: h, rules: r,
+		inserts: make(map[string]*Insert, len(h.Inserts)),
+		state:   make(map[string]Status, len(h.States)),
+		records: make(map[string][]*Record, len(h.Records)),
+	}
+	for i := range h.Inserts {
+		c.inserts[h.Inserts[i].Ref] = &h.Inserts[i]
+	}
+	for _, s := range h.States {
+		c.state[s.Ref] = s.Status
+	}
+	slices.SortStableFunc(h.Records, func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	for i := range h.Records {
+		rec := &h.Records[i]
+		c.records[rec.Ref] = append(c.records[rec.Ref], rec)
+	}
+	return c
+}
+
+func (c *checker) violated(invariant, what, ref string, more ...string) {
+	c.found = append(c.found, Violation{invariant, what, append(c.story(ref), more...)})
+}
+
+// story is everything that is known of a row.
+func (c *checker) story(ref string) []string {
+	var s []string
+	if in := c.inserts[ref]; in != nil {
+		s = append(s, fmt.Sprintf("insert %s, %s, key %s, place %d, %s", ref, in.Table, keyText(in.Key, in.Keyed), in.Seq, in.Outcome))
+	} else {
+		s = append(s, fmt.Sprintf("insert %q is in no writer's log", ref))
+	}
+	const most = 4
+	for i, rec := range c.records[ref] {
+		if i == most {
+			s = append(s, fmt.Sprintf("… and %d more records", len(c.records[ref])-most))
+			break
+		}
+		s = append(s, "record "+rec.String())
+	}
+	if len(c.records[ref]) == 0 {
+		s = append(s, "not in the topic")
+	}
+	if status, there := c.state[ref]; there {
+		return append(s, "the table says "+string(status))
+	}
+	return append(s, "not in the table")
+}
+
+func (r *Record) String() string {
+	return fmt.Sprintf("%s/%d@%d, key %s", r.Topic, r.Partition, r.Offset, keyText(r.Key, r.Keyed))
+}
+
+func keyText(key string, keyed bool) string {
+	if !keyed {
+		return "null"
+	}
+	return fmt.Sprintf("%q", key)
+}
+
+// checkRecords looks from the topic's side: I4, I10, and what the records hold.
+func (c *checker) checkRecords() {
+	duplicates, worst := 0, ""
+	for ref, recs := range c.records {
+		in := c.inserts[ref]
+		if in == nil {
+			c.violated("value", "a record that no writer wrote", ref)
+			continue
+		}
+		if in.Outcome == RolledBack {
+			c.violated("I10", "a row of a rolled-back transaction was published", ref)
+		}
+		for _, rec := range recs {
+			if rec.Topic != in.Topic || rec.Key != in.Key || rec.Keyed != in.Keyed || rec.Seq != in.Seq {
+				c.violated("value", "a record is not what its writer wrote: "+rec.String(), ref)
+			}
+			if rec.EventID != recs[0].EventID {
+				c.violated("I4", "a duplicate has another event id: "+rec.EventID+" after "+recs[0].EventID, ref)
+			}
+		}
+		if n := len(recs) - 1; n > 0 {
+			duplicates += n
+			worst = ref
+		}
+	}
+	if duplicates > c.rules.Duplicates {
+		c.violated("I4", fmt.Sprintf("%d duplicates, %d are allowed; one of them:", duplicates, c.rules.Duplicates), worst)
+	}
+}
+
+// checkRows looks from the table's side: I1, I2, I7.
+func (c *checker) checkRows() {
+	for i := range c.h.Inserts {
+		in := &c.h.Inserts[i]
+		status, there := c.state[in.Ref]
+		published := len(c.records[in.Ref]) > 0
+		switch {
+		case in.Outcome == RolledBack:
+			if there {
+				c.violated("test", "a row whose writer rolled it back is in the table", in.Ref)
+			}
+		case c.rules.Stateless:
+			if in.Outcome == Committed && !published && !c.rules.Unfinished {
+				c.violated("I1", "a committed row is not in the topic", in.Ref)
+			}
+		case !there:
+			c.checkGone(in, published)
+		default:
+			c.checkState(in, status, published)
+		}
+	}
+}
+
+func (c *checker) checkGone(in *Insert, published bool) {
+	switch {
+	case in.Outcome == Unknown && !published:
+	case in.Outcome == Unknown && !c.rules.Deletes:
+		c.violated("I10", "a row that was not committed was published", in.Ref)
+	case !c.rules.Deletes:
+		c.violated("I1", "a committed row is gone from the table", in.Ref)
+	case !published:
+		c.violated("I1", "a committed row was deleted and is not in the topic", in.Ref)
+	}
+}
+
+func (c *checker) checkState(in *Insert, status Status, published bool) {
+	switch status {
+	case Sent:
+		if !published {
+			c.violated("I2", "a row is SENT and not in the topic", in.Ref)
+		}
+	case Failed:
+		if c.rules.MayFail == nil || !c.rules.MayFail(*in) {
+			c.violated("I7", "a row is FAILED though nothing is wrong with it", in.Ref)
+		}
+	default:
+		if !c.rules.Unfinished {
+			c.violated("I1", "a committed row is neither SENT nor FAILED", in.Ref)
+		}
+	}
+}
+
+// lane is where order is promised.
+type lane struct{ table, topic, key string }
+
+// checkOrder is I3: first publications in the order of their places.
+func (c *checker) checkOrder() {
+	last := map[lane]*Record{}
+	seen := make(map[string]bool, len(c.records))
+	for i := range c.h.Records {
+		rec := &c.h.Records[i]
+		in := c.inserts[rec.Ref]
+		if in == nil || !in.Keyed || in.Seq == 0 || seen[rec.Ref] || c.rules.Late != nil && c.rules.Late(*in) {
+			continue
+		}
+		seen[rec.Ref] = true
+		at := lane{in.Table, rec.Topic, rec.Key}
+		before := last[at]
+		switch {
+		case before == nil:
+		case before.Partition != rec.Partition:
+			c.violated("I3", "records of one key lie in two partitions", rec.Ref, "beside:", strings.Join(c.story(before.Ref), "; "))
+		case c.inserts[before.Ref].Seq > in.Seq:
+			c.violated("I3", "a row was published after a later row of its key", rec.Ref, "after:", strings.Join(c.story(before.Ref), "; "))
+			continue // compare with the highest so far
+		}
+		last[at] = rec
+	}
+}
+
+// checkRewrites is I5.
+func (c *checker) checkRewrites() {
+	for _, w := range c.h.Rewrites {
+		c.violated("I5", fmt.Sprintf("a terminal state was overwritten: %s → %s", w.From, w.To), w.Ref)
+	}
+}

@@ -1,0 +1,139 @@
+// Package history judges a run of outbox-cdc from outside: what applications
+// inserted and committed, what lies in the topics, and what the tables say at
+// the end. Check compares the three with the invariants of docs/design.md. It
+// reads no database and no topic itself, and knows nothing of how outbox-cdc
+// works; suites record a History and hand it in.
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+// Outcome is what a writer knows of its transaction.
+type Outcome uint8
+
+// The outcomes. A COMMIT whose answer was lost is Unknown: the table tells.
+const (
+	Unknown Outcome = iota
+	Committed
+	RolledBack
+)
+
+func (o Outcome) String() string {
+	return [...]string{"with unknown outcome", "committed", "rolled back"}[o]
+}
+
+// Insert is one row as its writer saw it.
+type Insert struct {
+	// Ref names the insert in the row's payload. It is the writer's own, drawn
+	// once per attempt, so that a row which was rolled back is told apart from
+	// the one which took its place.
+	Ref   string
+	Table string
+	Topic string
+	Key   string
+	Keyed bool // false: no key, and no order
+	// Seq is the row's place among the rows of its table, topic and key: it
+	// was counted under a lock that was held until after the commit. 0: the
+	// row has no place.
+	Seq     int64
+	Outcome Outcome
+}
+
+// Record is one record as it lies in a topic.
+type Record struct {
+	Ref       string // empty: the value is none that a writer wrote
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       string
+	Keyed     bool
+	Seq       int64
+	EventID   string // of the header that consumers dedupe by; empty: none
+}
+
+// Status is what a table says of a row.
+type Status string
+
+// The states, whatever values or timestamps the table keeps them in.
+const (
+	Pending Status = "PENDING"
+	Sent    Status = "SENT"
+	Failed  Status = "FAILED"
+)
+
+// State is a row of the table at the end.
+type State struct {
+	Ref    string
+	Status Status
+}
+
+// Rewrite is a terminal state that was left, as a trigger on the table saw it.
+type Rewrite struct {
+	Ref      string
+	From, To string
+}
+
+// History is everything that is known of a run.
+type History struct {
+	Inserts  []Insert
+	Records  []Record
+	States   []State
+	Rewrites []Rewrite
+}
+
+// Log collects inserts from several writers.
+type Log struct {
+	mu      sync.Mutex
+	inserts []Insert
+	counts  [3]int
+}
+
+// Add records inserts of one transaction.
+func (l *Log) Add(inserts ...Insert) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inserts = append(l.inserts, inserts...)
+	for i := range inserts {
+		l.counts[inserts[i].Outcome]++
+	}
+}
+
+// Inserts is what has been recorded so far.
+func (l *Log) Inserts() []Insert {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inserts[:len(l.inserts):len(l.inserts)]
+}
+
+// Count is how many inserts had that outcome so far.
+func (l *Log) Count(o Outcome) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[o]
+}
+
+// The value of a record is ref|seq|key|n|xxx…, with n times x. SQL can build
+// it, and a value that was cut, mixed up or defaulted shows.
+
+// Value is a record's value as writers build it.
+func Value(ref string, seq int64, key string, pad int) []byte {
+	return fmt.Appendf(nil, "%s|%d|%s|%d|%s", ref, seq, key, pad, bytes.Repeat([]byte("x"), pad))
+}
+
+// ParseValue reads a record's value; ok is false for one that no writer wrote.
+func ParseValue(value []byte) (ref string, seq int64, key string, ok bool) {
+	parts := bytes.SplitN(value, []byte("|"), 5)
+	if len(parts) != 5 {
+		return "", 0, "", false
+	}
+	seq, err := strconv.ParseInt(string(parts[1]), 10, 64)
+	pad, padErr := strconv.Atoi(string(parts[3]))
+	if err != nil || padErr != nil || len(parts[4]) != pad || len(bytes.Trim(parts[4], "x")) != 0 {
+		return "", 0, "", false
+	}
+	return string(parts[0]), seq, string(parts[2]), true
+}
