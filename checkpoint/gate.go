@@ -148,6 +148,17 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	p.version++
 }
 
+// CheckRefused answers Check: the database refuses the statement for a table.
+// Its rows are the sweeper's then; the others are asked for again.
+func (c *Core) CheckRefused(t *outbox.Table, err error) {
+	c.checking = false
+	c.parkRefused(t, err)
+	if g := c.gate; g != nil {
+		g.queue = append(g.asked, g.queue...)
+		g.asked = nil
+	}
+}
+
 // dropGate forgets the kept rows with their holds: the connection is over.
 func (c *Core) dropGate() {
 	if c.gate == nil {

@@ -152,6 +152,11 @@ func (c *Core) idsInFlight() map[*outbox.Table][]string {
 		r := c.entries[h].row
 		ids[r.Table] = append(ids[r.Table], r.ID)
 	}
+	for _, p := range c.order {
+		if (c.off.keyBackoff || c.off.backoffHolds) && p.failed != "" && p.Next.After(c.now) {
+			ids[c.tables[p.Scope.Table]] = append(ids[c.tables[p.Scope.Table]], p.failed)
+		}
+	}
 	return ids
 }
 
@@ -254,6 +259,14 @@ func (c *Core) observe(snapshot *outbox.Snapshot, clock uint64) bool {
 func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	s := c.sweep
 	c.sweep = nil
+	c.parkRefused(t, err)
+	if s != nil && s.hb != nil {
+		c.abandonHandback()
+	}
+}
+
+// parkRefused leaves a table that refuses our statements to later tries.
+func (c *Core) parkRefused(t *outbox.Table, err error) {
 	scope := outbox.TableScope(t)
 	tries := 1
 	if p := c.parks[scope]; p != nil {
@@ -261,9 +274,6 @@ func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	}
 	p := c.park(scope, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
 	p.tries = tries
-	if s.hb != nil {
-		c.abandonHandback()
-	}
 }
 
 // Causes sorts rows that a sweep read by the cause of the park that covers them

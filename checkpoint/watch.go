@@ -95,6 +95,13 @@ func (c *Core) Watched(found outbox.Candidates) {
 	w.more = len(found.Rows) >= c.cfg.PageRows
 }
 
+// WatchRefused answers Watch or Rewatch: the database refuses the statement for
+// a table. The round is over.
+func (c *Core) WatchRefused(t *outbox.Table, err error) {
+	c.watch.step, c.watch.rows = watchIdle, nil
+	c.parkRefused(t, err)
+}
+
 // rewatch asks which candidates that are not parked or in flight by now are
 // still PENDING. By I6 the stream cannot be carrying them.
 func (c *Core) rewatch() {

@@ -171,13 +171,29 @@ func (d *driver) feed(b *batch) {
 		case decoder.Passed:
 			d.core.Passed(d.xid)
 		case decoder.Unmapped:
-			d.cfg.Log.Warn().Str("relation", e.Name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
+			d.unmapped(e.Name)
 		}
 	}
 	if b.walEnd > 0 {
 		d.core.Keepalive(b.walEnd)
 	}
 	d.log.giveBack(b)
+}
+
+// unmapped: the publication holds a relation that is no table of the stream. If
+// it is a partition that came later, the connection begins anew to know it; its
+// rows so far are found by the watch.
+func (d *driver) unmapped(name string) {
+	d.cfg.Log.Warn().Str("relation", name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
+	query := func(ctx context.Context, name string) (bool, error) {
+		leaves, err := d.sweeper.Partitions(ctx)
+		return leaves[name] != nil, err
+	}
+	ask(d, "look for new partitions", name, query, func(partition bool) {
+		if partition {
+			d.log.kill()
+		}
+	})
 }
 
 // carryOut does what the Core decided.
@@ -187,16 +203,17 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 		d.updater.Do(r.Marks...)
 	}
 	if len(r.Check) > 0 {
-		ask(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked)
+		askTables(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked, d.core.CheckRefused)
 	}
 	if r.Sweep != nil {
-		d.sweep(r.Sweep)
+		nudge := r.Sweep.Nudge
+		askTables(d, "read a page of pending rows", *r.Sweep, d.sweeper.Sweep, func(p outbox.Page) { d.swept(p, nudge) }, d.core.SweepRefused)
 	}
 	if r.Watch != nil {
-		ask(d, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched)
+		askTables(d, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched, d.core.WatchRefused)
 	}
 	if len(r.Rewatch) > 0 {
-		ask(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched)
+		askTables(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
 	}
 	if r.Parks != nil {
 		d.writeParks(*r.Parks)
@@ -263,29 +280,27 @@ func (d *driver) patience(what string) []backoff.RetryOption {
 	}
 }
 
-// sweep asks for a page; a table that refuses is the Core's business.
-func (d *driver) sweep(req *outbox.SweepRequest) {
+// askTables asks a question that a table may refuse (a column or a privilege is
+// missing): that is an answer, too, and the Core's business.
+func askTables[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A), refused func(*outbox.Table, error)) {
 	type result struct {
-		page    outbox.Page
-		refused *sweeper.TableError
+		answer  A
+		refusal *sweeper.TableError
 	}
-	query := func(ctx context.Context, req outbox.SweepRequest) (result, error) {
-		page, err := d.sweeper.Sweep(ctx, req)
-		var refused *sweeper.TableError
-		if errors.As(err, &refused) {
-			return result{refused: refused}, nil
+	asking := func(ctx context.Context, q Q) (result, error) {
+		a, err := query(ctx, q)
+		var refusal *sweeper.TableError
+		if errors.As(err, &refusal) {
+			return result{refusal: refusal}, nil
 		}
-		return result{page: page}, err
+		return result{answer: a}, err
 	}
-	ask(d, "read a page of pending rows", *req, query, func(r result) {
-		if r.refused != nil {
-			d.core.SweepRefused(r.refused.Table, r.refused)
+	ask(d, what, question, asking, func(r result) {
+		if r.refusal != nil {
+			refused(r.refusal.Table, r.refusal)
 			return
 		}
-		if req.Nudge {
-			failpoint.Hit(failpoint.InHandback)
-		}
-		d.swept(r.page)
+		apply(r.answer)
 	})
 }
 

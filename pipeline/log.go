@@ -26,6 +26,8 @@ const (
 	mendEvery    = 10 * time.Second      // between looks at a slot that only a person can mend
 	parkPoll     = 10 * time.Millisecond // between looks whether the stream's park is durable
 	finishWithin = 5 * time.Second       // for the last status message of a clean stop
+	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
+	reconnectMax = 5 * time.Second       // and at most
 	slotPatience = time.Minute           // at most, of one attempt to make a slot
 )
 
@@ -57,6 +59,8 @@ type logReader struct {
 	finishing chan struct{}
 	finished  chan struct{}
 
+	// statusEvery is at most a quarter of the server's patience.
+	statusEvery time.Duration
 	// remake is why the slot must be made anew though it looks sound.
 	remake checkpoint.Connected
 }
@@ -86,6 +90,10 @@ func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leade
 		batches: make(chan *batch), turns: make(chan turn),
 		spare: make(chan *batch, 3), finishing: make(chan struct{}), finished: make(chan struct{}),
 	}
+	l.statusEvery = statusEvery
+	if t := s.cfg.Replication.SenderTimeout; t > 0 {
+		l.statusEvery = min(statusEvery, t/4)
+	}
 	for range cap(l.spare) {
 		l.spare <- &batch{}
 	}
@@ -95,21 +103,65 @@ func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leade
 // run serves one connection after another until the stop or a lost leadership.
 func (l *logReader) run(ctx context.Context) error {
 	defer close(l.finished)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // looking after slots and leading again end with the stop, too
+		select {
+		case <-l.finishing:
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
+	pause := newPause()
 	for {
-		err := l.connection(ctx)
-		if err == nil || ctx.Err() != nil {
-			l.conn.Kill()
+		began := time.Now()
+		err := l.connection(ctx, waiting)
+		l.conn.Kill()
+		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
 		}
-		l.conn.Kill()
 		l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
 		if err := l.tell(ctx, turn{lost: true}); err != nil {
 			return err
 		}
 		l.noteRemake(err)
-		if err := l.leadAgain(ctx); err != nil {
-			return err
+		if err := pause.after(waiting, time.Since(began)); err != nil {
+			return ctx.Err()
 		}
+		if err := l.leadAgain(waiting); err != nil {
+			return whileRunning(waiting, err)
+		}
+	}
+}
+
+// whileRunning drops an error that a stop has caused.
+func whileRunning(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// pause keeps connections that end at once from following one another without
+// a breath.
+type pause struct{ waits *backoff.ExponentialBackOff }
+
+func newPause() pause {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
+	return pause{waits}
+}
+
+// after waits, the longer the more often connections lasted only a moment.
+func (p pause) after(ctx context.Context, lasted time.Duration) error {
+	if lasted > reconnectMax {
+		p.waits.Reset()
+	}
+	select {
+	case <-time.After(p.waits.NextBackOff()):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -129,7 +181,7 @@ func (l *logReader) noteRemake(err error) {
 // between, what is in memory is old and the term is over.
 func (l *logReader) leadAgain(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 100*time.Millisecond, 5*time.Second
+	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
 	again := func() (*replication.Conn, error) {
 		conn, err := replication.Lead(ctx, l.d.cfg.Replication)
 		if err != nil {
@@ -176,9 +228,9 @@ func (l *logReader) tell(ctx context.Context, t turn) error {
 }
 
 // connection makes the slot sound if it is not, and streams. nil: finished.
-func (l *logReader) connection(ctx context.Context) error {
+func (l *logReader) connection(ctx, waiting context.Context) error {
 	l.decoder.Reset()
-	connected, err := l.makeSound(ctx)
+	connected, err := l.makeSound(waiting)
 	if err != nil {
 		return err
 	}
@@ -214,7 +266,7 @@ func (l *logReader) kill() {
 func (l *logReader) read(ctx context.Context) error {
 	b := <-l.spare
 	defer func() { l.giveBack(b) }()
-	status := time.Now().Add(statusEvery)
+	status := time.Now().Add(l.statusEvery)
 	for {
 		m, err := l.conn.Receive(status)
 		if err != nil {
@@ -244,7 +296,7 @@ func (l *logReader) read(ctx context.Context) error {
 			if err := l.feedBack(); err != nil {
 				return err
 			}
-			status = now.Add(statusEvery)
+			status = now.Add(l.statusEvery)
 		}
 		select {
 		case <-l.finishing:
@@ -277,7 +329,7 @@ func (l *logReader) full(b *batch) bool {
 // handOver gives the batch to the driver, however long that takes, and goes on
 // with status messages meanwhile. It returns an empty batch; nil: finished.
 func (l *logReader) handOver(ctx context.Context, b *batch) (*batch, error) {
-	ticker := time.NewTicker(statusEvery)
+	ticker := time.NewTicker(l.statusEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -342,15 +394,17 @@ func (l *logReader) finish(ctx context.Context) error {
 // makeSound looks at server, slot and publication, and makes what has to be
 // made while the stream is parked and swept. It returns when the slot is sound.
 func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
-	for parked := false; ; {
+	for parked, added := false, false; ; {
 		connected, verdict, err := l.inspect(ctx, parked)
 		if err != nil {
 			return connected, err
 		}
-		if verdict.Sound && len(verdict.Add) == 0 {
-			return connected, nil
+		if verdict.Sound && (len(verdict.Add) == 0 || added) {
+			return connected, l.stream.store.Identify(ctx, l.known)
 		}
-		if !verdict.Sound {
+		if verdict.Sound {
+			added = true // or not: then their rows are the sweeper's
+		} else {
 			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
 			if err := l.park(ctx, connected); err != nil {
 				return connected, err
@@ -411,11 +465,10 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		return connected, verdict, err
 	}
 	l.decoder.SetPartitions(leaves)
-	if verdict.Sound && len(verdict.Add) == 0 {
+	if verdict.Sound {
 		l.known = replication.Identify(&state, &cfg)
-		err = l.stream.store.Identify(ctx, l.known)
 	}
-	return connected, verdict, err
+	return connected, verdict, nil
 }
 
 // mend makes publication and slot beside the connection, which is kept alive.
@@ -425,8 +478,11 @@ func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
 		return l.beatFor(ctx, mendEvery)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		if err := l.makePublication(ctx); err != nil {
+		err := l.makePublication(ctx)
+		if err != nil {
 			l.stream.report(err, mendEvery)
+		}
+		if err != nil && !v.Sound {
 			return l.beatFor(ctx, mendEvery)
 		}
 	}
@@ -479,7 +535,7 @@ func (l *logReader) beatFor(ctx context.Context, d time.Duration) error {
 			return err
 		}
 		select {
-		case <-time.After(min(time.Until(end), statusEvery)):
+		case <-time.After(min(time.Until(end), l.statusEvery)):
 		case <-l.finishing:
 			return fmt.Errorf("stopped before slot %s was sound", l.d.cfg.Replication.Slot)
 		case <-ctx.Done():

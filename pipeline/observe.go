@@ -54,7 +54,10 @@ func (d *driver) marksAnswered(answers []outbox.Marked) {
 	d.core.Marked(answers)
 }
 
-func (d *driver) swept(page outbox.Page) {
+func (d *driver) swept(page outbox.Page, handback bool) {
+	if handback {
+		failpoint.Hit(failpoint.InHandback)
+	}
 	for cause, rows := range d.core.Causes(page.Rows) {
 		d.cfg.Metrics.Swept(cause, rows)
 	}
