@@ -16,7 +16,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The harness's own: a broker's process, its admin client's metrics.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+		goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/test/harness.(*Node).start.func1"))
+}
 
 var testTable = &outbox.Table{Schema: "public", Name: "outbox"}
 
