@@ -322,9 +322,10 @@ func (c *Core) Drain() {
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &all})
 }
 
-// Drained says that nothing is in flight any more.
+// Drained says that nothing is in flight any more. A change of parks is not
+// waited for without a connection that leads: nothing was confirmed on it.
 func (c *Core) Drained() bool {
-	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && c.writing == nil)
+	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && (c.writing == nil || !c.connected))
 }
 
 // Take returns what is to be done and forgets it.

@@ -74,7 +74,7 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready || !p.durable || c.blocksSweep(p) && !c.off.backoffHolds || !c.causeOver(p) || c.covered(p) {
+		if !p.ready && !c.off.backoffHolds || !p.durable || c.blocksSweep(p) && !c.off.backoffHolds || !c.causeOver(p) || c.covered(p) {
 			continue
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
@@ -166,6 +166,9 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 func (c *Core) openGate() {
 	for _, p := range c.hb.parks {
 		c.unpark(p)
+	}
+	if c.off.remembersParked {
+		clear(c.discards)
 	}
 	if c.gate != nil { // else draining
 		c.gate.keeping = false

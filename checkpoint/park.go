@@ -166,7 +166,8 @@ func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
 func (c *Core) parkedBy(r *outbox.Row) *park {
 	var found *park
 	c.covering(r, func(p *park) bool {
-		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
+		discards := p.phase == sweeping || c.off.keepFromStatement && p.phase == keeping
+		if discards && (found == nil || p.durable && !found.durable) {
 			found = p
 		}
 		return found == nil || !found.durable
