@@ -72,17 +72,17 @@ func (f *frames) fill() error {
 func (f *frames) makeRoom() {
 	left := f.w - f.r
 	switch {
-	case left == 0 && len(f.buf) > 4*f.base:
-		f.buf, f.r, f.w = make([]byte, f.base), 0, 0
+	case left < f.base/2 && len(f.buf) > 4*f.base: // a long message is over
+		usual := make([]byte, f.base)
+		f.w = copy(usual, f.buf[f.r:f.w])
+		f.buf, f.r = usual, 0
 	case left == 0:
 		f.r, f.w = 0, 0
 	case left == len(f.buf):
 		grown := make([]byte, min(2*len(f.buf), f.max+frameHeader+f.base))
 		f.w = copy(grown, f.buf[f.r:f.w])
 		f.buf, f.r = grown, 0
-	case len(f.buf)-f.w < len(f.buf)/4 && f.r > 0:
-		f.w, f.r = copy(f.buf, f.buf[f.r:f.w]), 0
-	case f.w == len(f.buf):
+	case f.r > 0 && len(f.buf)-f.w < len(f.buf)/4:
 		f.w, f.r = copy(f.buf, f.buf[f.r:f.w]), 0
 	}
 }

@@ -51,7 +51,7 @@ func Damage(before, after string) string {
 		return "was dropped"
 	}
 	b, a := strings.Fields(before), strings.Fields(after)
-	if b[0] != a[0] {
+	if len(b) == 0 || len(a) == 0 || b[0] != a[0] {
 		return "was dropped and re-created"
 	}
 	if len(b) < 2 || len(a) < 2 || b[1] != a[1] {
