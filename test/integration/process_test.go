@@ -1,0 +1,196 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// process is a running outbox-cdc.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+
+	mu    sync.Mutex
+	lines []string
+	// used is how far awaitLog has read: a line is awaited once.
+	used int
+}
+
+// theLeash ends processes that outlive the tests.
+var theLeash = sync.OnceValues(func() (*leash.Folder, error) { return leash.Open("outbox-cdc-run-") })
+
+// run starts outbox-cdc run. env are additional variables, NAME=VALUE.
+func (w *world) run(env ...string) *process {
+	w.t.Helper()
+	cmd := exec.Command(harness.Binary(w.t, "failpoints"), "run", "--config", w.file(), "--log-format", "json", "--log-level", "debug")
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &process{t: w.t, cmd: cmd, done: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	untie := tie(w.t, cmd.Process.Pid)
+	go func() {
+		p.read(out)
+		_ = cmd.Wait() // cmd.ProcessState tells
+		untie()
+		close(p.done)
+	}()
+	w.t.Cleanup(func() {
+		p.kill()
+		if w.t.Failed() {
+			w.t.Logf("process %d logged:\n%s", cmd.Process.Pid, p.tail(80))
+		}
+	})
+	return p
+}
+
+func tie(t *testing.T, pid int) (untie func()) {
+	t.Helper()
+	f, err := theLeash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(f.Dir, fmt.Sprint(pid))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leash.Tie(dir, pid, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = os.RemoveAll(dir) }
+}
+
+func (p *process) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		p.mu.Lock()
+		p.lines = append(p.lines, lines.Text())
+		p.mu.Unlock()
+	}
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%v to the process: %v", sig, err)
+	}
+}
+
+// kill ends it with SIGKILL, if it still runs.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // fails where it has ended
+	<-p.done
+}
+
+// stop stops it cleanly, and expects that.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code := p.ended(40 * time.Second); code != 0 {
+		p.t.Fatalf("a clean stop ended with exit code %d", code)
+	}
+}
+
+// ended waits for the process to end and gives its exit code, -1 for a signal.
+func (p *process) ended(within time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(within):
+		p.t.Fatalf("the process has not ended after %v", within)
+		return 0
+	}
+}
+
+// killed waits until the armed failpoint has ended the process.
+func (p *process) killed(within time.Duration) {
+	p.t.Helper()
+	p.ended(within)
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || status.Signal() != syscall.SIGKILL {
+		p.t.Fatalf("the process ended by itself: %v", p.cmd.ProcessState)
+	}
+}
+
+// awaitLog waits for a line with all of these texts, after those of earlier
+// calls, and gives it.
+func (p *process) awaitLog(within time.Duration, texts ...string) string {
+	p.t.Helper()
+	var line string
+	harness.Eventually(p.t, within, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for i := p.used; i < len(p.lines); i++ {
+			if containsAll(p.lines[i], texts) {
+				line, p.used = p.lines[i], i+1
+				return nil
+			}
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("the process has ended (%v) and did not log %q", p.cmd.ProcessState, texts)
+		default:
+			return fmt.Errorf("not logged: %q", texts)
+		}
+	})
+	return line
+}
+
+// logged counts lines with all of these texts.
+func (p *process) logged(texts ...string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.lines {
+		if containsAll(line, texts) {
+			n++
+		}
+	}
+	return n
+}
+
+func containsAll(line string, texts []string) bool {
+	plain := line
+	var parsed map[string]any
+	if json.Unmarshal([]byte(line), &parsed) == nil { // so that quotes need no escapes
+		plain = fmt.Sprint(parsed)
+	}
+	for _, text := range texts {
+		if !strings.Contains(line, text) && !strings.Contains(plain, text) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *process) tail(n int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines[max(0, len(p.lines)-n):], "\n")
+}
+
+// streaming waits until the process leads and streams.
+func (p *process) streaming() *process {
+	p.t.Helper()
+	p.awaitLog(30*time.Second, `"message":"streaming"`)
+	return p
+}
