@@ -41,6 +41,8 @@ type Insert struct {
 	// row has no place.
 	Seq     int64
 	Outcome Outcome
+	// Refused: Kafka refuses the record for what it is.
+	Refused bool
 }
 
 // Record is one record as it lies in a topic.
