@@ -1039,7 +1039,7 @@ func (m *machine) trouble() (since time.Time, err error) {
 }
 
 // judgeCluster says so when the cluster's usability changed. Before the first
-// word any trouble counts at once.
+// word it counts at once when no broker can be reached.
 func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {
@@ -1047,7 +1047,8 @@ func (m *machine) judgeCluster() {
 		if m.verdict != usable && m.id != nobody && !m.answered.IsZero() {
 			m.say(usable, nil)
 		}
-	case m.verdict == usabilityUnknown, m.verdict == usable && m.now.Sub(since) >= m.cfg.outageAfter:
+	case m.verdict == unusable:
+	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askErr != nil:
 		m.say(unusable, err)
 	}
 }

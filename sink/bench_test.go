@@ -1,0 +1,78 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// BenchmarkSink publishes rows of 256 bytes, in commands of 500, with at most
+// 20,000 in flight, as the pipeline does. One op is one row.
+func BenchmarkSink(b *testing.B) {
+	clusters := []struct {
+		name  string
+		start func() *harness.Cluster
+	}{
+		{"kfake", func() *harness.Cluster { return harness.Kfake(b, kfake.NumBrokers(1)) }},
+		{"kafka", func() *harness.Cluster { return harness.Kafka(b) }},
+	}
+	for _, c := range clusters {
+		for _, keys := range []int{1, 100_000} {
+			b.Run(fmt.Sprintf("%s/keys=%d", c.name, keys), func(b *testing.B) { benchmark(b, c.start(), keys) })
+		}
+	}
+}
+
+func benchmark(b *testing.B, k *harness.Cluster, keys int) {
+	topic := fmt.Sprintf("bench-%d-%d", keys, time.Now().UnixNano())
+	k.CreateTopic(b, topic, 6, nil)
+	outcomes, states := mailbox.New[outbox.Outcome](), mailbox.New[outbox.ClusterState]()
+	s, err := New(Config{Cluster: "main", Brokers: k.Addrs, TransactionalID: topic, Topics: []string{topic}}, outcomes, states)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	<-states.Ready()
+
+	const inFlight, command = 20_000, 500
+	rows := make([]outbox.Row, min(b.N, 200_000))
+	payload := make([]byte, 256)
+	for i := range rows {
+		rows[i] = outbox.Row{Table: testTable, ID: fmt.Sprint(i), Cluster: "main", Topic: topic, Key: []byte(fmt.Sprint("key-", i%keys)), Value: payload, Partition: -1}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	sent, acked := 0, 0
+	for acked < b.N {
+		for sent < b.N && sent-acked <= inFlight-command {
+			n := min(command, b.N-sent)
+			cmd := make([]*outbox.Row, n)
+			for i := range cmd {
+				cmd[i] = &rows[(sent+i)%len(rows)]
+			}
+			s.Do(outbox.Command{Publish: cmd})
+			sent += n
+		}
+		<-outcomes.Ready()
+		for _, o := range outcomes.Take(nil) {
+			if o.Class != outbox.Delivered {
+				b.Fatal(o)
+			}
+			acked += len(o.Rows)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	b.ReportMetric(float64(s.Stats().Records)/float64(s.Stats().Batches), "rows/batch")
+	b.ReportMetric(float64(s.Stats().Batches)/float64(s.Stats().Requests), "batches/request")
+}

@@ -1,0 +1,292 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// refuse lets kfake answer the next n produce requests with a code, without
+// appending anything.
+func refuse(c *kfake.Cluster, n int32, code int16) *atomic.Int32 {
+	var done atomic.Int32
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if done.Add(1) > n {
+			return nil, nil, false
+		}
+		preq, ok := req.(*kmsg.ProduceRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		res, ok := preq.ResponseKind().(*kmsg.ProduceResponse)
+		if !ok {
+			return nil, nil, false
+		}
+		for _, t := range preq.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode, rp.BaseOffset = p.Partition, code, -1
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			res.Topics = append(res.Topics, rt)
+		}
+		return res, nil, true
+	})
+	return &done
+}
+
+// TestPassingErrors: no code that passes costs a row its outcome or its order.
+func TestPassingErrors(t *testing.T) {
+	for _, code := range []int16{-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 19, 20, 31, 45, 46, 47, 53, 56, 59, 74, 76, 89, 131} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			k := harness.Kfake(t, kfake.SeedTopics(2, "t"))
+			r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
+			r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
+			refuse(k.Fake, 1, code)
+			rows := append(r.publish(newRow("t", "k", "v1")), r.publish(newRow("t", "k", "v2"))...)
+			r.expect(outbox.Delivered, 8*time.Second, rows...)
+			if code == 46 { // brokers never say so; it would mean that the batch is there
+				return
+			}
+			inOrder(t, k.Records(t, "t"), "v", 3)
+		})
+	}
+}
+
+// TestSlowAuthorisation: trouble with authorisation is retried slowly, is the
+// cluster's trouble, and costs nobody anything.
+func TestClusterAuthorisation(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 10 * time.Millisecond})
+	r.usable(5*time.Second, true)
+	refuse(k.Fake, 3, 31)
+	row := r.publish(newRow("t", "k", "v0"))
+	if s := r.usable(5*time.Second, false); !errors.Is(s.Err, sarama.ErrClusterAuthorizationFailed) {
+		t.Error(s.Err)
+	}
+	r.expect(outbox.Delivered, 5*time.Second, row...)
+	r.usable(time.Second, true)
+}
+
+func TestTopicNotAuthorised(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t", "other"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t", "other"}})
+	r.usable(5*time.Second, true)
+	refuse(k.Fake, 1, 29)
+	rows := r.publish(newRow("t", "k", "v0"), newRow("t", "", "v1"))
+	r.expect(outbox.Withdrawn, 5*time.Second, rows...)
+	scope := outbox.TopicScope("main", "t")
+	for _, row := range rows {
+		if o := r.fate[row]; o.Scope != scope || !errors.Is(o.Err, sarama.ErrTopicAuthorizationFailed) {
+			t.Errorf("%+v", o)
+		}
+	}
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("other", "k", "v0"))...)
+	r.expect(outbox.Withdrawn, time.Second, r.publish(newRow("t", "k", "v0"))...)
+	r.sink.Do(outbox.Command{Release: &scope})
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
+	inOrder(t, k.Records(t, "t"), "v", 1)
+}
+
+// TestOutage: a broker that is away for a while gets everything, in order, and
+// the cluster's state is told once each way.
+func TestOutage(t *testing.T) {
+	k := harness.KfakeProxied(t, kfake.SeedTopics(3, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 200 * time.Millisecond})
+	r.usable(5*time.Second, true)
+	k.Cut()
+	rows := r.publish(rowsOf("t", "k", "v", 1000)...)
+	state := r.usable(5*time.Second, false)
+	if !strings.Contains(state.Err.Error(), k.Addrs[0]) {
+		t.Errorf("no broker named: %v", state.Err)
+	}
+	withdrawn := r.publish(newRow("t", "other", "x"))
+	scope := outbox.KeyScope(withdrawn[0])
+	r.sink.Do(outbox.Command{Withdraw: &scope})
+	r.expect(outbox.Withdrawn, time.Second, withdrawn...)
+	k.Mend(t)
+	back := time.Now()
+	r.expect(outbox.Delivered, 10*time.Second, rows...)
+	if took := time.Since(back); took > 3*time.Second {
+		t.Errorf("publishing again only after %v", took)
+	}
+	r.usable(time.Second, true)
+	inOrder(t, k.Records(t, "t"), "v", 1000)
+	if len(r.said) != 3 {
+		t.Errorf("states %v", r.said)
+	}
+}
+
+// TestUnreachableFromTheStart is told at once, and ends when a broker comes.
+func TestUnreachableFromTheStart(t *testing.T) {
+	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
+	k.Cut()
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: time.Hour})
+	r.usable(5*time.Second, false)
+	row := r.publish(newRow("t", "k", "v0"))
+	k.Mend(t)
+	r.usable(5*time.Second, true)
+	r.expect(outbox.Delivered, 5*time.Second, row...)
+}
+
+// TestConnectionsCutUnderLoad loses answers at random places.
+func TestConnectionsCutUnderLoad(t *testing.T) {
+	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", BatchRows: 50})
+	r.usable(5*time.Second, true)
+	var rows []*outbox.Row
+	for i := range 20 {
+		more := make([]*outbox.Row, 500)
+		for j := range more {
+			more[j] = newRow("t", "k", fmt.Sprint("v", 500*i+j))
+		}
+		rows = append(rows, r.publish(more...)...)
+		r.until("some progress", 10*time.Second, func() bool { return len(r.fate) > 500*i })
+		k.Proxies[0].Cut()
+	}
+	r.expect(outbox.Delivered, 20*time.Second, rows...)
+	inOrder(t, k.Records(t, "t"), "v", len(rows))
+}
+
+// TestStopsAtOnce: Run returns although a broker does not answer.
+func TestStopsAtOnce(t *testing.T) {
+	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)
+	k.Proxies[0].Silence(harness.Requests, harness.Replies)
+	r.publish(newRow("t", "k", "v"))
+	harness.Eventually(t, 5*time.Second, func() error {
+		if n := r.sink.Stats().Requests; n < 2 {
+			return fmt.Errorf("%d requests", n)
+		}
+		return nil
+	})
+	begin := time.Now()
+	r.stop()
+	err := <-r.done
+	r.finished = true
+	if took := time.Since(begin); took > time.Second || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v after %v", err, took)
+	}
+}
+
+func TestHeadersKeysAndTimestamps(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(4, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs})
+	full := newRow("t", "k", "v")
+	full.Headers = []outbox.Header{{Name: "id", Value: []byte("1")}, {Name: "null"}, {Name: "", Value: []byte{}}}
+	full.Timestamp, full.Partition = 1_700_000_000_123, 2
+	older := newRow("t", "k", "older")
+	older.Timestamp, older.Partition = 1_600_000_000_000, 2
+	tombstone := newRow("t", "", "")
+	tombstone.Value = nil
+	empty := newRow("t", "", "")
+	empty.Key, empty.Value, empty.Partition = []byte{}, []byte{}, 3
+	before := time.Now().Add(-time.Second)
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(full, older, tombstone, empty)...)
+	for _, rec := range k.Records(t, "t") {
+		switch string(rec.Value) {
+		case "v":
+			if rec.Partition != 2 || rec.Timestamp.UnixMilli() != full.Timestamp || len(rec.Headers) != 3 {
+				t.Errorf("%+v", rec)
+			}
+			if h := rec.Headers; string(h[0].Value) != "1" || h[1].Value != nil || h[2].Name != "" || h[2].Value == nil {
+				t.Errorf("headers %+v", h)
+			}
+		case "older":
+			if rec.Timestamp.UnixMilli() != older.Timestamp {
+				t.Errorf("timestamp %v", rec.Timestamp)
+			}
+		default:
+			if rec.Timestamp.Before(before) {
+				t.Errorf("timestamp %v", rec.Timestamp)
+			}
+			if rec.Key == nil != (rec.Value == nil) {
+				t.Errorf("null and empty mixed up: %+v", rec)
+			}
+		}
+	}
+	beyond := newRow("t", "k", "x")
+	beyond.Partition = 9
+	r.expect(outbox.Refused, 5*time.Second, r.publish(beyond)...)
+	if err := r.fate[beyond].Err; !strings.Contains(err.Error(), "partition 9") {
+		t.Error(err)
+	}
+}
+
+func TestRecordsWithoutKeySpread(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(6, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs})
+	var rows []*outbox.Row
+	for range 200 {
+		rows = append(rows, r.publish(rowsOf("t", "", strings.Repeat("x", 1000), 20)...)...)
+	}
+	r.expect(outbox.Delivered, 10*time.Second, rows...)
+	counts := map[int32]int{}
+	for _, rec := range k.Records(t, "t") {
+		counts[rec.Partition]++
+	}
+	for p := range int32(6) {
+		if counts[p] < len(rows)/30 {
+			t.Errorf("partition %d got %d of %d", p, counts[p], len(rows))
+		}
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(2, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", KeepAlive: 20 * time.Millisecond, Topics: []string{"t"}})
+	r.usable(5*time.Second, true)
+	var ended atomic.Int32
+	k.Fake.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		ended.Add(1)
+		return nil, nil, false
+	})
+	var rows []*outbox.Row
+	for ended.Load() < 5 {
+		row := newRow("t", "k", fmt.Sprint("v", len(rows)))
+		r.expect(outbox.Delivered, 5*time.Second, r.publish(row)...)
+		rows = append(rows, row)
+	}
+	inOrder(t, k.Records(t, "t"), "v", len(rows))
+}
+
+func TestWithdrawGivesBackWhatWasNeverSent(t *testing.T) {
+	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", BatchRows: 10, RequestTimeout: time.Second})
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
+	k.Proxies[0].Silence(harness.Replies)
+	sent := r.publish(newRow("t", "k", "v1"))
+	harness.Eventually(t, 5*time.Second, func() error {
+		if n := k.Count(t, "t"); n != 2 {
+			return fmt.Errorf("%d records", n)
+		}
+		return nil
+	})
+	queued := r.publish(rowsOf("t", "k", "queued", 30)...)
+	all := outbox.StreamScope()
+	r.sink.Do(outbox.Command{Withdraw: &all})
+	r.expect(outbox.Withdrawn, time.Second, queued...)
+	if o := r.fate[queued[0]]; o.Scope != all || o.Err != nil {
+		t.Errorf("%+v", o)
+	}
+	again := r.publish(newRow("t", "k", "v2"))
+	k.Proxies[0].Speak()
+	r.expect(outbox.Delivered, 10*time.Second, append(sent, again...)...)
+	inOrder(t, k.Records(t, "t"), "v", 3)
+}
