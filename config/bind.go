@@ -20,6 +20,7 @@ type binder struct {
 	anchors  map[string]ast.Node
 	at       map[string]position // of each path that was given
 	problems Problems
+	values   int // bound so far
 	// nullClears: a null takes away what a profile set (inside mappings);
 	// elsewhere it is a fault.
 	nullClears bool
@@ -41,8 +42,14 @@ var (
 	typeTopic    = reflect.TypeFor[TopicSpec]()
 )
 
+// maxProblems bounds how many faults are told at once.
+const maxProblems = 100
+
 // complain records a problem at the nearest position that is known.
 func (b *binder) complain(path, found, mend string) {
+	if len(b.problems) >= maxProblems {
+		return
+	}
 	at := b.find(path)
 	for expanded, raw := range b.written {
 		found = strings.ReplaceAll(found, expanded, raw)
@@ -78,8 +85,17 @@ func (b *binder) hasProblem(path string) bool {
 	return false
 }
 
+// maxValues bounds what a file's aliases can multiply it to.
+const maxValues = 200_000
+
 // bind copies a node into a value. tags are those of the field it belongs to.
 func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
+	if b.values++; b.values > maxValues {
+		if b.values == maxValues+1 {
+			b.complain("", fmt.Sprintf("more than %d values", maxValues), "use fewer aliases")
+		}
+		return
+	}
 	n = b.plain(n)
 	if _, ok := b.at[path]; !ok {
 		b.at[path] = where(n)
@@ -135,7 +151,9 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	switch to.Type() {
 	case typeTable:
 		defer b.inMapping()()
-		b.startFromProfile(to.Addr().Interface().(*Table), pairs, path)
+		if t, ok := reflect.TypeAssert[*Table](to.Addr()); ok {
+			b.startFromProfile(t, pairs, path)
+		}
 	case typeTopic:
 		to.SetZero() // one of its keys; a profile's other one must not stay
 	}

@@ -231,6 +231,18 @@ streams:
 	}
 }
 
+// Aliases of aliases must not fill the memory.
+func TestHugeFilesAreRefused(t *testing.T) {
+	many := func(text string) string { return strings.TrimSuffix(strings.Repeat(text+",", 300), ",") }
+	bomb := "kafka: {clusters: {a: {brokers: &b [" + many("x:1") + "]}}}\nstreams:\n  - {name: a, tables: &t [" + many("{id: *b , order: *b }") + "]}\n" +
+		strings.Repeat("  - {name: a, tables: *t }\n", 1000)
+	_, err := Parse([]byte(bomb), "test.yaml", ".")
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) > maxProblems {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTableNames(t *testing.T) {
 	for text, want := range map[string]string{
 		"public.outbox":         "public|outbox|true",

@@ -29,7 +29,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	}
 	want := keyTables()
 	if *update {
-		if err := os.WriteFile(referencePage, []byte(before+begin+want+end+after), 0o644); err != nil { //nolint:gosec // documentation
+		if err := os.WriteFile(referencePage, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

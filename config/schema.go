@@ -181,7 +181,10 @@ var descriptions = sync.OnceValue(func() map[string]string {
 })
 
 func describeType(found map[string]string, g *ast.GenDecl) {
-	spec := g.Specs[0].(*ast.TypeSpec)
+	spec, ok := g.Specs[0].(*ast.TypeSpec)
+	if !ok {
+		return
+	}
 	t, ok := spec.Type.(*ast.StructType)
 	if !ok {
 		return
