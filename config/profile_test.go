@@ -1,0 +1,77 @@
+package config
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/mapping"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// Each profile fits the table that it is for, as a real server describes it.
+func TestProfilesFitTheirTables(t *testing.T) {
+	for _, name := range ProfileNames() {
+		t.Run(name, func(t *testing.T) {
+			cfg := load(t, oneTable+`{table: public.outbox, profile: `+name+`}`)
+			table := cfg.Streams[0].Tables[0].Outbox
+			db := harness.Postgres(t)
+			db.Exec(t, ddl(t, name))
+			columns := columnsOf(t, db)
+			if _, err := mapping.Compile(table, columns); err != nil {
+				t.Error(err)
+			}
+			if err := mapping.Verify(table, columns); err != nil {
+				t.Error(err)
+			}
+			statusIsAllowed(t, db, table)
+		})
+	}
+}
+
+func ddl(t *testing.T, profile string) string {
+	t.Helper()
+	if profile == "native" {
+		return sql.NativeTable("public", "outbox")
+	}
+	text, err := os.ReadFile("testdata/" + profile + ".sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func columnsOf(t *testing.T, db *harness.DB) []mapping.Column {
+	t.Helper()
+	rows, err := db.Conn(t).Query(t.Context(), "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = 'public.outbox'::regclass AND attnum > 0 ORDER BY attnum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c mapping.Column, err error) {
+		err = row.Scan(&c.Name, &c.OID)
+		return c, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return columns
+}
+
+// statusIsAllowed checks the values against the table's own constraint.
+func statusIsAllowed(t *testing.T, db *harness.DB, table *outbox.Table) {
+	t.Helper()
+	s := table.Mapping.Status
+	if s.Column == "" {
+		return
+	}
+	check := harness.One[string](t, db, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'public.outbox'::regclass AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%'||$1||'%'", s.Pending[0])
+	for _, value := range append([]string{s.Sent, s.Failed}, s.Pending...) {
+		if !strings.Contains(check, "'"+value+"'") {
+			t.Errorf("status %s is not in %s", value, check)
+		}
+	}
+}
