@@ -59,7 +59,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		families:      f,
 		tables:        map[*outbox.Table]*tableCounters{},
 		published:     newHistogram("publish_latency_seconds", "From sending a row's batch to Kafka to its acknowledgement, each row counted.", labels),
-		marked:        newHistogram("mark_latency_seconds", "From a row's acknowledgement to the commit of its mark, each row counted.", labels),
+		marked:        newHistogram("mark_latency_seconds", "How long the statement that marked a row took, commit included, each row counted.", labels),
 		age:           newHistogram("created_to_published_seconds", "From a row's created_at, by the database's or application's clock, to its acknowledgement, by this process's clock.", labels),
 		rowsInMemory:  f.rowsInMemory.WithLabelValues(name),
 		inflightRows:  f.inflightRows.WithLabelValues(name),
@@ -171,7 +171,7 @@ func (s *Stream) ages(rows []*outbox.Row, now time.Time) {
 // PublishLatency counts rows of a batch that Kafka acknowledged after d.
 func (s *Stream) PublishLatency(d time.Duration, rows int) { s.published.observe(d.Seconds(), rows) }
 
-// MarkLatency counts rows whose mark was committed d after their acknowledgement.
+// MarkLatency counts rows whose mark was committed by a statement that took d.
 func (s *Stream) MarkLatency(d time.Duration, rows int) { s.marked.observe(d.Seconds(), rows) }
 
 // Marked counts the answers to marks.

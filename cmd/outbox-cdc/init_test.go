@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,7 +64,7 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	kafka := harness.Kfake(t)
 	writer, streamer := db.Server.DSNAs(db.Name, "writer", "hunter2"), db.Server.DSNAs(db.Name, "streamer", "hunter2")
-	c := file(t, writer, streamer, `http: {listen: "off"}`)
+	c := file(t, writer, streamer, `http: {listen: "127.0.0.1:0"}`)
 	rewrite(t, c, "127.0.0.1:1", kafka.Addrs[0])
 	t.Setenv(adminVariable, db.DSN)
 
@@ -85,9 +89,34 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 		}
 		return nil
 	})
+	isServed(t, run, "/readyz", `"ready": true`)
+	isServed(t, run, "/metrics", `outbox_cdc_rows_published_total{stream="orders",table="public.outbox"} 1`)
 	if text := run.stop(t); strings.Contains(text, `"level":"error"`) || strings.Contains(text, "hunter2") {
 		t.Errorf("the log:\n%s", text)
 	}
+}
+
+var served = regexp.MustCompile(`"address":"([^"]+)"`)
+
+// isServed waits until a page of the program says something.
+func isServed(t *testing.T, run *child, path, want string) {
+	t.Helper()
+	harness.Eventually(t, patience, func() error {
+		address := served.FindStringSubmatch(run.text())
+		if address == nil {
+			return errors.New("no address in the log yet")
+		}
+		res, err := http.Get("http://" + address[1] + path)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err == nil && !strings.Contains(string(body), want) {
+			err = fmt.Errorf("%s: %d, no %s in\n%s", path, res.StatusCode, want, body)
+		}
+		return err
+	})
 }
 
 // startRun runs the real program until stop.
