@@ -67,7 +67,7 @@ func recordSize(r *outbox.Row) int {
 
 // advance is the sequence n records later; sequences wrap at 2³¹.
 func advance(seq int32, n int) int32 {
-	return int32((uint32(seq) + uint32(n)) & 0x7fffffff) //nolint:gosec // masked to 31 bits
+	return int32((uint32(seq) + uint32(n)) & 0x7fffffff)
 }
 
 // reply is what one try to produce a batch led to: err, or a broker's answer.
@@ -104,7 +104,7 @@ const (
 const corruptTries = 3
 
 // judge notes what a try says about the batch's fate and decides what to do.
-// docs/design.md has the table. A rejection only speaks of its own try:
+// doc.go has the table. A rejection only speaks of its own try:
 // whatever an earlier one may have done stands in maybe.
 func (b *batch) judge(r reply, current identity) verdict {
 	if r.err != nil {

@@ -62,16 +62,16 @@ type limits struct {
 
 // next takes the next batch out of the queue, or returns nil. It stops before
 // a row that is guilty or belongs elsewhere. A row that is larger than the limit goes alone.
-func (l *lane) next(max limits, as identity, now time.Time) *batch {
+func (l *lane) next(most limits, as identity, now time.Time) *batch {
 	rows := l.queue.peek()
 	if l.limit > 0 {
-		max.rows = min(max.rows, l.limit)
+		most.rows = min(most.rows, l.limit)
 	}
 	n, bytes, headers := 0, batchOverhead, 0
-	for n < len(rows) && n < max.rows {
+	for n < len(rows) && n < most.rows {
 		r := rows[n]
 		size := recordSize(r)
-		if n > 0 && bytes+size > max.bytes || l.guilty[r] != nil || l.strange(r) {
+		if n > 0 && bytes+size > most.bytes || l.guilty[r] != nil || l.strange(r) {
 			break
 		}
 		n, bytes, headers = n+1, bytes+size, headers+len(r.Headers)

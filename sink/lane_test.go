@@ -17,7 +17,7 @@ func TestMurmur2IsTheJavaClients(t *testing.T) {
 		"a-little-bit-longer-string": -1486304829, "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
 		"abc": 479470107,
 	} {
-		if got := int32(murmur2([]byte(key))); got != want { //nolint:gosec // the same 32 bits
+		if got := int32(murmur2([]byte(key))); got != want {
 			t.Errorf("murmur2(%q) = %d, want %d", key, got, want)
 		}
 	}
@@ -26,7 +26,7 @@ func TestMurmur2IsTheJavaClients(t *testing.T) {
 	}
 }
 
-// TestJudge has a line for each answer of docs/design.md's table, for a batch
+// TestJudge has a line for each answer of doc.go's table, for a batch
 // whose earlier tries are settled and for one with an open try.
 func TestJudge(t *testing.T) {
 	mine, older := identity{1, 5}, identity{1, 3}

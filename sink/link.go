@@ -234,7 +234,7 @@ func (l *link) drop() {
 func (l *link) request(batches []*batch) *sarama.ProduceRequest {
 	req := &sarama.ProduceRequest{
 		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
-		Timeout: int32(l.sink.cfg.RequestTimeout / time.Millisecond), //nolint:gosec // milliseconds of a timeout
+		Timeout: int32(l.sink.cfg.RequestTimeout / time.Millisecond),
 	}
 	l.arena.reset(batches)
 	for _, b := range batches {
@@ -294,7 +294,7 @@ func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBa
 		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
 		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(last),
 		ProducerID: b.as.pid, ProducerEpoch: b.as.epoch, FirstSequence: b.seq,
-		LastOffsetDelta: int32(len(b.rows) - 1), //nolint:gosec // bounded by BatchRows
+		LastOffsetDelta: int32(len(b.rows) - 1),
 		Records:         a.recordRefs[start:],
 	}
 }

@@ -330,11 +330,11 @@ func (m *machine) drive(l *lane) {
 }
 
 func (m *machine) limits(t *topic) limits {
-	max := m.cfg.limits
+	most := m.cfg.limits
 	if t.maxBytes > 0 {
-		max.bytes = min(max.bytes, t.maxBytes)
+		most.bytes = min(most.bytes, t.maxBytes)
 	}
-	return max
+	return most
 }
 
 // returnQueue gives a blocked topic's rows back, once nothing before them is open.
@@ -745,7 +745,7 @@ func (m *machine) forget(t *topic) {
 func (m *machine) build(t *topic, info topicInfo) {
 	t.uuid = info.uuid
 	for p := len(t.lanes); p < len(info.leaders); p++ {
-		t.lanes = append(t.lanes, &lane{topic: t, partition: int32(p), as: nobody, tail: -1}) //nolint:gosec // partitions are int32
+		t.lanes = append(t.lanes, &lane{topic: t, partition: int32(p), as: nobody, tail: -1})
 	}
 	m.lead(t, info)
 	t.state = topicReady

@@ -16,7 +16,7 @@ import (
 )
 
 // world is a model of a Kafka cluster with a bad network around a machine. Its
-// brokers treat sequences and epochs as seen on real ones (docs/design.md):
+// brokers treat sequences and epochs as seen on real ones (doc.go):
 // content is never compared, a duplicate is answered with its old offset, a
 // partition without state accepts any sequence, an older epoch is refused.
 type world struct {

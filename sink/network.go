@@ -17,7 +17,7 @@ import (
 // network makes connections that end with ctx, whatever sarama is doing with
 // them: closing the socket beneath it is what frees its locks.
 type network struct {
-	ctx   context.Context //nolint:containedctx // the life of one Run, also of what sarama dials
+	ctx   context.Context // the life of one Run, also of what sarama dials
 	conf  sarama.Config
 	count *counters
 }
@@ -54,7 +54,7 @@ func (m *mortal) Close() error {
 }
 
 // open connects and authenticates. A Broker is used for one connection only:
-// after an error it stays dead (docs/design.md), so it is closed and replaced.
+// after an error it stays dead (doc.go), so it is closed and replaced.
 func (n *network) open(addr string) (*sarama.Broker, error) {
 	b := sarama.NewBroker(addr)
 	if err := b.Open(&n.conf); err != nil {
@@ -62,7 +62,7 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 	}
 	if ok, err := b.Connected(); !ok {
 		_ = b.Close()
-		return nil, n.explain(addr, or(err, error(sarama.ErrNotConnected)))
+		return nil, n.explain(addr, or(err, sarama.ErrNotConnected))
 	}
 	n.count.connections.Add(1)
 	return b, nil

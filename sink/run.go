@@ -40,7 +40,7 @@ type driver struct {
 	sink   *Sink
 	m      *machine
 	group  *errgroup.Group
-	ctx    context.Context //nolint:containedctx // the life of one Run
+	ctx    context.Context // the life of one Run
 	events *mailbox.Mailbox[event]
 	asks   *mailbox.Mailbox[*asking]
 	jobs   *mailbox.Mailbox[*ownership]
@@ -165,7 +165,7 @@ func (d *driver) observe(e *event) {
 	if e.reply.err == nil && e.reply.code == 0 {
 		c.batches.Add(1)
 		c.records.Add(uint64(len(b.rows)))
-		c.bytes.Add(uint64(b.bytes)) //nolint:gosec // a size
+		c.bytes.Add(uint64(b.bytes))
 		if o := d.sink.cfg.Observer; o != nil {
 			o.Produced(b.lane.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
 		}

@@ -1,15 +1,3 @@
-// Package sink carries rows into one Kafka cluster and says of each what
-// became of it, exactly once (outbox.Outcome). Per key the delivered rows are
-// always a prefix of the published ones: each partition is a lane with one
-// idempotent batch under way, resent unchanged until its fate is known.
-//
-// It never decides what is published, never reads or writes the database,
-// never charges a row for anything but the row's own fault, and never bumps a
-// producer epoch by itself. The pipeline makes one Sink per stream and cluster.
-//
-// machine.go decides, and is pure; run.go carries out, with a link per broker,
-// a scout for metadata and an owner for the transactional id. docs/design.md
-// has the table of error codes and the facts behind it.
 package sink
 
 import (

@@ -1,0 +1,79 @@
+// Package sink carries rows into one Kafka cluster and says of each what
+// became of it, exactly once (outbox.Outcome). Per key the delivered rows are
+// always a prefix of the published ones: each partition is a lane with one
+// idempotent batch under way, resent unchanged until its fate is known.
+//
+// It never decides what is published, never reads or writes the database,
+// never charges a row for anything but the row's own fault, and never bumps a
+// producer epoch by itself. The pipeline makes one Sink per stream and cluster.
+//
+// # Parts
+//
+// machine.go decides and is pure; lane.go, batch.go and topic.go are its
+// pieces. run.go drives it from one goroutine and carries out: a link per
+// broker produces (link.go), so that a broker that hangs holds up nobody
+// else's partitions; the scout asks for metadata (scout.go); the owner keeps
+// the transactional id, fences and searches (owner.go).
+//
+// sarama's AsyncProducer is not used because it goes on after a failed batch,
+// and its Client is not because it hides topic ids, holds every caller up
+// behind one slow dial, and calls each failure "out of brokers". Its Broker
+// and its encoding are used. A Broker stays dead after an asynchronous error
+// (Connected says true, sends fail), so each connection gets a new one.
+//
+// # What an answer means
+//
+// The broker compares producer id, epoch, first sequence and count, never
+// content: a batch may not change while its fate is open. A rejection speaks
+// only of its own try; whether an earlier try of the batch may have landed is
+// kept in batch.maybe. A rejected batch consumes no sequence.
+//
+//	answer                                    earlier tries known    one open (maybe)
+//	0, 46 known duplicate                     delivered              delivered
+//	no answer; -1, 7, 13, 20                  maybe, retry           retry
+//	any error with an offset                  maybe, retry           retry
+//	never left us                             retry                  retry
+//	3, 5, 6, 8, 9, 14, 19, 56, 74, unknown    retry                  retry
+//	10, 18, 32, 87; 2 for the third time      split                  resolve
+//	17, 29, 43, 44                            block the topic        retry slowly
+//	31, 35, 42, 53, 58, 76                    retry slowly           retry slowly
+//	45, 49, 59, 90                            resolve                resolve
+//	47 on an older epoch of ours              send on the new one    resolve
+//	47 on the current epoch                   resolve                resolve
+//	48                                        stop: a bug            stop: a bug
+//
+// Retry waits 20 ms to 500 ms (slowly: 5 s), refreshes metadata, and sends the
+// same rows with the same sequence. Split puts the rows back and sends fewer,
+// until the guilty one is alone, or goes by the indices that the broker names
+// (KIP-467); the sequence stays. A topic that stays unknown for TopicGrace is
+// blocked too.
+//
+// Resolve finds out: fence the partition, so that no try can land any more,
+// then read the log from the last known offset for a batch of this producer
+// id, epoch, sequence and count. Found: delivered. Not found: it is sent with
+// sequence 0 on the new epoch. That needs READ on the topic; without, the
+// batch is sent again and said aloud, and its rows may be there twice.
+//
+// # Fencing
+//
+// The producer id comes from InitProducerId with the transactional id, while
+// records are produced without transactions. A new owner raises the epoch,
+// adds all partitions to an empty transaction, aborts it, and calls
+// InitProducerId again until it is answered with something else than 51
+// (CONCURRENT_TRANSACTIONS): only then have all partitions got the abort's
+// marker, and each refuses the former owner's batches, also those that were on
+// their way. It costs one control record per partition. Partitions that become
+// known later are fenced before their first batch. Every InitProducerId but a
+// Run's first names the identity held, so that it fails for whoever was
+// superseded: Run then ends with ErrFenced. An empty transaction now and then
+// keeps the id from expiring (transactional.id.expiration.ms, 7 days).
+//
+// # What is not promised
+//
+// Without WRITE on the transactional id nothing is fenced (Sink.Fencing), and
+// a search cannot exclude that a try lands after it: duplicates only. A key's
+// rows that name different partitions are delivered one partition after the
+// other, in order; rows of the key that name none are not ordered against
+// them. When a partition without leader holds up a fence for 15 s, sending
+// goes on: the fence then holds from the first batch on each partition.
+package sink
