@@ -176,9 +176,9 @@ type Postgres struct {
 // acknowledged but not yet marked. At the bound reading waits.
 type Memory struct {
 	// Rows in memory at most.
-	Rows int `yaml:"rows" default:"50000" min:"100" max:"10000000"`
+	Rows int `yaml:"rows" default:"20000" min:"100" max:"10000000"`
 	// Bytes of rows in memory at most. One row larger than this still passes, alone.
-	Bytes Bytes `yaml:"bytes" default:"32MiB" min:"1MiB"`
+	Bytes Bytes `yaml:"bytes" default:"16MiB" min:"1MiB"`
 }
 
 // Backoff is the wait between tries: min, then twice as long each time, up to max.

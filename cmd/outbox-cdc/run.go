@@ -53,7 +53,7 @@ func limitMemory(cfg *config.Config) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	const base = 32 << 20 // the program, its connections and their buffers
+	const base = 24 << 20 // the program, its connections and their buffers
 	limit := int64(base)
 	for _, s := range cfg.Streams {
 		limit += int64(s.Memory.Bytes) / 4 * 5
