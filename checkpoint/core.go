@@ -126,7 +126,9 @@ func (c *Core) Connect(conn Connected) {
 		c.block(r)
 	}
 	c.parkUncovered(conn.Uncovered)
-	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
+	if !c.off.watchAbandoned {
+		c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
+	}
 	switch {
 	case c.stateless:
 	case !conn.Streaming:

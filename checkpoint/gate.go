@@ -121,7 +121,12 @@ func (c *Core) checked(g *gate, a outbox.Checked) {
 	key := outbox.KeyScope(a.Row)
 	p := c.parkedBy(a.Row)
 	switch {
-	case a.State == outbox.CheckSettled, a.State == outbox.CheckFailed,
+	case a.State == outbox.CheckFailed:
+		if a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
+			c.block(a.Row)
+		}
+		c.settle(h)
+	case a.State == outbox.CheckSettled,
 		a.State == outbox.CheckInvisible && c.off.invisibleWaits:
 		c.settle(h)
 	case p != nil && !c.off.failureWithdraws:

@@ -54,6 +54,21 @@ func (c *Core) refused(h uint32, err error) {
 	c.fail(h, err, true)
 }
 
+// failInTurn charges a row that cannot become a record, but not before the
+// earlier rows of its key are answered: should one of them fail as well, the key
+// would wait for two.
+func (c *Core) failInTurn(h uint32) {
+	e := &c.entries[h]
+	key := outbox.KeyScope(e.row)
+	if c.stateless || !c.inSinkOf(key) {
+		c.fail(h, e.row.Err, false)
+		return
+	}
+	p := c.park(key, outbox.CauseRowError, e.row.Err.Error(), time.Time{})
+	c.awaitAnswers(p)
+	c.leave(h, p)
+}
+
 // fail charges a row one attempt and parks its key: the row and the key's later
 // ones are the sweeper's from here on.
 func (c *Core) fail(h uint32, err error, sent bool) {
@@ -69,6 +84,10 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 		c.awaitAnswers(p)
 	}
 	c.fly(h, attempt)
+	if e.awaits == nil { // until the attempt is counted nobody passes the row
+		e.awaits = p
+		p.awaiting++
+	}
 	c.cover(e.tx, p)
 	e.tx = noTx
 	c.know(h)
@@ -153,6 +172,9 @@ func (c *Core) marked(a outbox.Marked) {
 	case outbox.MarkedRefused:
 		c.writeBackRefused(a)
 		return
+	}
+	c.answered(&c.entries[h])
+	switch a.State {
 	case outbox.MarkedRetry:
 		if p != nil {
 			c.nextTry(p, a)
@@ -160,16 +182,28 @@ func (c *Core) marked(a outbox.Marked) {
 	case outbox.MarkedFailed:
 		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.setCause(p, outbox.CauseBlocked)
-			p.RowID, p.Next = a.Row.ID, c.now.Add(c.cfg.WatchEvery)
-			p.version++
+			c.leaveToOperator(p, a.Row, c.now.Add(c.cfg.WatchEvery))
 			break
 		}
 		c.troubleOver(p, a.Row)
 	default:
+		// An attempt that finds its row settled may be the one that failed it,
+		// when the first answer got lost: look before the key is released.
+		if p != nil && a.Kind == outbox.MarkAttempt && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
+			c.leaveToOperator(p, a.Row, time.Time{})
+			break
+		}
 		c.troubleOver(p, a.Row)
 	}
 	c.settle(h)
+}
+
+// leaveToOperator keeps a key parked while the row is FAILED, which is looked at
+// again at next.
+func (c *Core) leaveToOperator(p *park, r *outbox.Row, next time.Time) {
+	c.setCause(p, outbox.CauseBlocked)
+	p.RowID, p.Next = r.ID, next
+	p.version++
 }
 
 // nextTry sets the key's backoff by the attempts that the database counted.
@@ -188,6 +222,10 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	switch {
 	case p == nil, p.Cause == outbox.CauseBlocked, p.failed != "" && p.failed != r.ID, p.failed == "" && p.Next.After(c.now):
+		return
+	}
+	if p.RowID != "" { // another row of the key had failed before this one
+		c.leaveToOperator(p, &outbox.Row{ID: p.RowID}, time.Time{})
 		return
 	}
 	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}

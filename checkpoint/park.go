@@ -33,8 +33,8 @@ type park struct {
 	// waiting are holds of discarded rows, released when the park is durable.
 	waiting []hold
 	// awaiting counts rows of the scope that the sink still had when it began to
-	// give them back: until they are answered the scope is not swept, or a later
-	// row would pass them.
+	// give them back, and those whose attempt is not counted yet: until they are
+	// answered the scope is not swept, or a later row would pass them.
 	awaiting int
 	tries    int
 	// stamp is when the scope last failed, in requests, and failed the row of a

@@ -124,7 +124,7 @@ func (c *Core) answered(e *entry) {
 func (c *Core) publish(h uint32) {
 	e := &c.entries[h]
 	if e.row.Err != nil {
-		c.fail(h, e.row.Err, false)
+		c.failInTurn(h)
 		return
 	}
 	c.fly(h, inSink)

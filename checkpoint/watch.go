@@ -138,6 +138,8 @@ func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 	return rest
 }
 
+const missedReason = "a PENDING row that the stream does not carry"
+
 // Rewatched answers Rewatch: those that are still PENDING. Their keys are
 // parked; sweep and hand-back do the rest.
 func (c *Core) Rewatched(pending []*outbox.Row) {
@@ -145,7 +147,7 @@ func (c *Core) Rewatched(pending []*outbox.Row) {
 	w.step, w.rows = watchIdle, nil
 	counts := map[outbox.Cause]int{}
 	for _, r := range c.notOurs(pending) {
-		cause, reason := outbox.CauseMissed, "a PENDING row that the stream does not carry"
+		cause, reason := outbox.CauseMissed, missedReason
 		if r.AvailableAt != 0 {
 			cause, reason = outbox.CauseScheduled, "a row whose time has come"
 		}
