@@ -18,12 +18,37 @@ func (w *world) checkLanding(r *dbRow, l *landing) {
 	if r.first != nil {
 		return
 	}
+	w.checkBlocked(r)
 	r.first = l
 	for _, o := range w.rows {
 		if o.first != nil && o != r && o.sameOrder(r) && r.before(o) && !w.lateByNature(r, o) {
 			w.fail("I3", r, "%v (commit %d) is first published after %v (commit %d)", r, r.tx.seq, o, o.tx.seq)
 		}
 	}
+}
+
+// checkBlocked checks that no row passes a FAILED one of its key where that
+// blocks the key.
+func (w *world) checkBlocked(r *dbRow) {
+	if r.table.Mapping.OnFailed != outbox.OnFailedBlock {
+		return
+	}
+	for _, o := range w.rows {
+		if o.sameOrder(r) && o.before(r) && o.exists() && o.status == statusFailed && !w.lateByNature(o, r) {
+			w.fail("block", r, "%v is published though %v is FAILED", r, o)
+		}
+	}
+}
+
+// checkMissed checks that only such rows count as missed as the stream does not
+// carry.
+func (w *world) checkMissed(p outbox.Park) {
+	for _, r := range w.rows {
+		if p.Scope.Covers(r.probe()) && r.exists() && r.status == statusPending && (r.requeued || r.missed || r.undone || r.scheduled()) {
+			return
+		}
+	}
+	w.fail("missed", nil, "%v is parked for a row that the stream missed, and there is none", p.Scope)
 }
 
 // before says whether r comes before o in the log.
@@ -38,6 +63,9 @@ func (r *dbRow) before(o *dbRow) bool {
 func (w *world) lateByNature(r, o *dbRow) bool {
 	if r.requeued || r.scheduled() || r.missed || r.undone || r.tx.state == txnLost {
 		return true
+	}
+	if o.first == nil {
+		return false
 	}
 	m := &o.first.meta
 	seen := r.tx.visible && r.tx.visibleStep <= m.step
@@ -202,8 +230,14 @@ func (w *world) checkEnd() {
 	}
 }
 
-// checkMemory checks I9.
-func (w *world) checkMemory(p *proc) {}
+// checkMemory checks I9. What is fed at once, and a page asked for before,
+// may come on top of the bound.
+func (w *world) checkMemory(p *proc) {
+	rows, _, _ := p.core.Memory()
+	if most := w.plan.cfg.MaxRows + maxChunk + w.plan.cfg.PageRows; rows > most {
+		w.fail("I9", nil, "%v: %d rows in memory, at most %d may be", p, rows, most)
+	}
+}
 
 // describe puts a Core's state into the story.
 func (p *proc) describe() {

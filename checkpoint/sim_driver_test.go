@@ -26,6 +26,8 @@ type proc struct {
 	epoch int // the last that this process raised, with this Core; 0: none
 	start outbox.LSN
 
+	readParks uint64 // the Core's clock when it had read the parks
+
 	check   *query[[]*outbox.Row, []outbox.Checked]
 	sweep   *query[outbox.SweepRequest, outbox.Page]
 	watch   *query[outbox.WatchRequest, outbox.Candidates]
@@ -134,6 +136,9 @@ func (p *proc) tell(notes []Note) {
 		switch n.Kind {
 		case NoteParked:
 			p.w.note("%v: parks %v (%s)", p, n.Park.Scope, n.Park.Cause)
+			if o := p.core.parks[n.Park.Scope]; n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks {
+				p.w.checkMissed(n.Park)
+			}
 		case NoteUnparked:
 			p.w.note("%v: hands %v back", p, n.Park.Scope)
 		case NoteMode:
@@ -259,7 +264,7 @@ func (p *proc) connect(streaming bool) {
 	}
 	c.connected, c.streaming = true, streaming
 	w.note("%v: connects, streaming %v from %v, insert %v, snapshot %v, parks %v", p, streaming, c.sent, c.insert, in.Snapshot, scopes(c.parks))
-	p.input(func() { p.core.Connect(in) })
+	p.input(func() { p.core.Connect(in); p.readParks = p.core.clock })
 }
 
 func scopes(parks []outbox.Park) []outbox.Scope {
@@ -363,12 +368,15 @@ func (t *txn) begun() outbox.Transaction {
 	return outbox.Transaction{XID: uint32(t.xid), Commit: t.commit, End: t.end}
 }
 
+// maxChunk is the most rows fed at once.
+const maxChunk = 3
+
 // receiveRows feeds some rows. A table whose definition, at this place of the
 // log, does not fit its mapping is told once and passed over.
 func (p *proc) receiveRows(t *txn) {
 	w, c := p.w, p.conn
 	var rows []*outbox.Row
-	for n := 1 + w.intn(3); n > 0 && c.pos < len(t.rows); n-- {
+	for n := 1 + w.intn(maxChunk); n > 0 && c.pos < len(t.rows); n-- {
 		r := t.rows[c.pos]
 		broken := w.brokenAt(r.table, t)
 		if broken != c.unread[r.table] {
@@ -439,17 +447,17 @@ func (p *proc) status() {
 // ---- parks
 
 // tryParks starts a write of the outstanding change.
-func (p *proc) tryParks() { p.write = &parkWrite{change: *p.change, epoch: p.epoch} }
+func (p *proc) tryParks() { p.write = &parkWrite{change: *p.change, epoch: p.epoch, conn: p.conn} }
 
 // parksAnswered is the end of a try.
 func (p *proc) parksAnswered(lost bool) {
 	x := p.write
 	p.write = nil
 	switch {
-	case x.stale && x.epoch == p.epoch:
+	case x.fenced && x.epoch == p.epoch:
 		p.discard("its epoch is over")
-	case x.stale:
-		// of an earlier connection of this process: try again
+	case x.fenced || x.orphan:
+		// Its connection has ended: it is tried again with the next one.
 	case lost:
 		p.w.note("%v: outcome of the parks is unknown", p)
 		p.change = nil
@@ -468,6 +476,9 @@ func (p *proc) runMark(i int, lost bool) {
 	m := p.marks[i]
 	a := p.w.mark(m)
 	p.w.note("%v: %s of row %s: %s, reply lost: %v", p, markNames[m.Kind], m.Row.ID, markStates[a.State], lost)
+	if a.State == outbox.MarkedFailed && (p.conn == nil || p.conn != p.w.lock) {
+		p.w.byID[m.Row.ID].undone = true // a new leader cannot know
+	}
 	if lost {
 		if a.State == outbox.MarkedRetry || a.State == outbox.MarkedFailed {
 			p.w.byID[m.Row.ID].unknown++
@@ -560,7 +571,11 @@ func (w *world) strayMark(m outbox.Mark) {
 	if !w.chance(50) {
 		return
 	}
-	w.note("database: %s of row %s, of a process that is gone: %s", markNames[m.Kind], m.Row.ID, markStates[w.mark(m).State])
+	a := w.mark(m)
+	w.note("database: %s of row %s, of a process that is gone: %s", markNames[m.Kind], m.Row.ID, markStates[a.State])
+	if a.State == outbox.MarkedFailed {
+		w.byID[m.Row.ID].undone = true // the new leader cannot know
+	}
 }
 
 func (p *proc) kill() {

@@ -2,4 +2,7 @@
 
 package checkpoint
 
-const defaultSeeds = 5000
+const (
+	defaultSeeds = 5000
+	ruleSeeds    = 3000
+)

@@ -98,9 +98,9 @@ var epochStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // drawPlan draws what a seed is about. Each seed has only some of the faults
 // and its own relation of speeds: rare schedules come from such extremes.
-func drawPlan(r *rand.Rand) plan {
+func drawPlan(r *rand.Rand, often []eventKind) plan {
 	p := plan{
-		steps:   60 + r.IntN(360),
+		steps:   60 + r.IntN(500),
 		keys:    1 + r.IntN(2),
 		nulls:   r.IntN(4) == 0,
 		overlap: r.IntN(3) == 0,
@@ -115,13 +115,13 @@ func drawPlan(r *rand.Rand) plan {
 		t.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: p.clusters}
 	}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 4 + r.IntN(12), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(4), SmallRound: 1 + r.IntN(3),
+		Tables: p.tables, MaxRows: 6 + r.IntN(20), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(6), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	if r.IntN(5) == 0 {
 		p.cfg.WALBudget = uint64(400 + r.IntN(2000))
 	}
-	faults := 1 + r.IntN(5) // of six
+	faults := [...]int{1, 1, 2, 2, 3, 4, 5}[r.IntN(7)] // of six
 	for k := range p.weights {
 		switch kind := eventKind(k); {
 		case kind >= firstFault && r.IntN(6) >= faults:
@@ -131,8 +131,11 @@ func drawPlan(r *rand.Rand) plan {
 		case kind >= firstFault:
 			p.weights[k] = usual[k] * (1 + r.IntN(8))
 		default:
-			p.weights[k] = usual[k] * [...]int{1, 4, 4, 8}[r.IntN(4)] * 2
+			p.weights[k] = usual[k] * [...]int{1, 5, 5, 20}[r.IntN(4)] * 2
 		}
+	}
+	for _, k := range often {
+		p.weights[k] = max(p.weights[k], usual[k]*(2+r.IntN(6)))
 	}
 	return p
 }
@@ -385,8 +388,12 @@ func (p *proc) makeSlot() {
 
 func (w *world) listQueries(p *proc) {
 	if q := p.check; q != nil {
-		listQuery(w, q, func() { q.answer = w.check(q.ask) }, func() {
+		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.check(q.ask) }, func() {
 			p.check = nil
+			if q.refuse != nil {
+				p.input(func() { p.core.CheckRefused(q.refuse, errMapping) })
+				return
+			}
 			p.input(func() { p.core.Checked(q.answer) })
 		})
 	}
@@ -394,16 +401,24 @@ func (w *world) listQueries(p *proc) {
 		listQuery(w, q, func() { q.answer, q.refuse = w.sweep(&q.ask); w.readInsert(&q.insert, &q.read) }, func() { p.swept(q) })
 	}
 	if q := p.watch; q != nil {
-		listQuery(w, q, func() { q.answer = w.watch(&q.ask); w.readInsert(&q.insert, &q.read) }, func() {
+		listQuery(w, q, func() { q.answer, q.refuse = w.watch(&q.ask); w.readInsert(&q.insert, &q.read) }, func() {
 			p.watch = nil
+			if q.refuse != nil {
+				p.input(func() { p.core.WatchRefused(q.refuse, errMapping) })
+				return
+			}
 			q.answer.Insert = w.inserted(q.insert, q.read)
 			w.write(8) // so that the log gets behind it
 			p.input(func() { p.core.Watched(q.answer) })
 		})
 	}
 	if q := p.rewatch; q != nil {
-		listQuery(w, q, func() { q.answer = w.rewatch(q.ask) }, func() {
+		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.rewatch(q.ask) }, func() {
 			p.rewatch = nil
+			if q.refuse != nil {
+				p.input(func() { p.core.WatchRefused(q.refuse, errMapping) })
+				return
+			}
 			p.input(func() { p.core.Rewatched(q.answer) })
 		})
 	}
@@ -516,7 +531,7 @@ func (w *world) listAnswers(p *proc) {
 		w.can(evParksAnswer, func() { p.parksAnswered(false) })
 	case x != nil && x.lost:
 		w.can(evParksAnswer, func() { p.parksAnswered(true) })
-	case x == nil && p.change != nil && p.epoch != 0:
+	case x == nil && p.change != nil && p.conn != nil && p.conn.connected:
 		w.can(evParks, p.tryParks)
 	}
 }
@@ -639,13 +654,13 @@ func (w *world) listProcFaults(p *proc) {
 	if p.conn != nil && p.conn.alive {
 		w.can(evDrop, p.conn.dropped)
 	}
-	if p.write != nil && !p.write.lost && !p.write.stale {
+	if p.write != nil && !p.write.lost && !p.write.fenced {
 		w.can(evParksUnknown, func() {
 			if !p.write.ran && w.chance(50) {
 				w.runParks(p.write)
 			}
 			p.write.lost = true
-			w.note("%v: the answer about parks gets lost, committed: %v", p, p.write.ran && !p.write.stale)
+			w.note("%v: the answer about parks gets lost, committed: %v", p, p.write.ran && !p.write.orphan)
 		})
 	}
 }

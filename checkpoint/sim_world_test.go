@@ -56,6 +56,7 @@ type worldRules struct {
 	startZero           bool // START_REPLICATION at 0/0, no position carried over
 	fencing             bool // a new leader fences the old one's batches
 	epochGuard          bool // writes to parks are guarded by the leader epoch
+	lockGuard           bool // … and by the lock of the connection that raised it
 	freshPage           bool // a page is read in a fresh snapshot
 	insertAfterSnapshot bool // B is read after S was taken
 	snapshotAfterXID    bool // an own xid is completed before the connection's snapshot
@@ -557,16 +558,19 @@ func (w *world) made() bool {
 type parkWrite struct {
 	change outbox.ParkChange
 	epoch  int
+	conn   *conn
 	ran    bool
-	stale  bool // another leads: 0 rows
+	fenced bool // another leads: 0 rows
+	orphan bool // the connection that leads is gone: 0 rows
 	lost   bool // no answer will come
 }
 
 // run executes the write on the server.
 func (w *world) runParks(x *parkWrite) {
 	x.ran = true
-	if x.epoch != w.epoch && !w.offW.epochGuard {
-		x.stale = true
+	x.fenced = x.epoch != w.epoch && !w.offW.epochGuard
+	x.orphan = x.conn != w.lock && !w.offW.lockGuard && !w.offW.epochGuard
+	if x.fenced || x.orphan {
 		w.note("parks: write of epoch %d refused, the epoch is %d", x.epoch, w.epoch)
 		return
 	}
@@ -720,12 +724,21 @@ func (w *world) source(part *outbox.SweepPart) []*dbRow {
 	return rows
 }
 
-func (w *world) watch(q *outbox.WatchRequest) outbox.Candidates {
-	var found outbox.Candidates
+// anyBroken gives a table that a statement about the rows is refused for.
+func (w *world) anyBroken(rows []*outbox.Row) *outbox.Table {
+	for _, row := range rows {
+		if w.broken[row.Table] {
+			return row.Table
+		}
+	}
+	return nil
+}
+
+func (w *world) watch(q *outbox.WatchRequest) (found outbox.Candidates, refused *outbox.Table) {
 	for i := range q.Parts {
 		part := &q.Parts[i]
 		if w.broken[part.Table] {
-			continue
+			return found, part.Table
 		}
 		for _, r := range w.rows {
 			if r.table == part.Table && r.exists() && r.status == statusPending && !r.foreign && r.available.After(w.now) &&
@@ -738,7 +751,7 @@ func (w *world) watch(q *outbox.WatchRequest) outbox.Candidates {
 			found.Rows = append(found.Rows, w.read(r, false))
 		}
 	}
-	return found
+	return found, nil
 }
 
 func (w *world) rewatch(rows []*outbox.Row) []*outbox.Row {

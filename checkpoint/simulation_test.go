@@ -37,12 +37,14 @@ var (
 type switches struct {
 	core  rules
 	world worldRules
+	// often are faults that every seed has, so that what needs them is found soon.
+	often []eventKind
 }
 
 // simulate runs one seed. steps < 0: as many as its plan says.
 func simulate(seed uint64, off switches, steps int, trace func(string, ...any)) (v *violation, planned int) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := newWorld(randomChooser{r}, drawPlan(rand.New(rand.NewPCG(seed, 2))))
+	w := newWorld(randomChooser{r}, drawPlan(rand.New(rand.NewPCG(seed, 2)), off.often))
 	w.off, w.offW, w.trace = off.core, off.world, trace
 	if steps < 0 {
 		steps = w.plan.steps

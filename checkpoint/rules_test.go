@@ -1,0 +1,183 @@
+package checkpoint
+
+import (
+	"reflect"
+	"testing"
+)
+
+// redundant rules are those that nothing breaks without, and why they stand.
+var redundant = map[string]string{}
+
+// often are the faults without which a rule has nothing to protect from.
+var often = map[string][]eventKind{
+	"rewriteUnknown":       {evParksUnknown, evKill},
+	"keepFromStatement":    {evSlotLost},
+	"repeatDiscarded":      {evInvisible, evSlotLost},
+	"repeatInProgress":     {evInvisible, evSlotLost, evKill},
+	"remembersParked":      {evInvisible, evSlotLost},
+	"handBackQuiet":        {evSlotLost},
+	"checkKept":            {evSlotLost},
+	"voidHandBack":         {evDrop, evSlotLost},
+	"voidDiscarded":        {evFailover, evParkStream},
+	"invisibleWaits":       {evInvisible, evKill},
+	"skipInFlight":         {evDrop},
+	"inFlightInLedger":     {evDrop, evMarkLost},
+	"watchExcludes":        {evRequeue},
+	"watchAbandoned":       {evDrop, evRequeue},
+	"watchNotParkedSecond": {evRequeue},
+	"startZero":            {evFailover},
+	"fencing":              {evFreeze, evDrop, evDelete},
+	"epochGuard":           {evFreeze, evDrop},
+	"lockGuard":            {evFailover, evParksUnknown},
+	"insertAfterSnapshot":  {evSlotLost},
+	"snapshotAfterXID":     {evInvisible, evSlotLost},
+	"failedReadBack":       {evKill},
+	"epochContinuity":      {evFreeze, evDrop, evParksUnknown},
+	"parksReadBack":        {evKill},
+	"drainAwaits":          {evDrain},
+	"voidAnswers":          {evDrop},
+}
+
+// Every rule of the contract is needed: with it off, and all others in force,
+// some seed breaks an invariant.
+func TestRulesMatter(t *testing.T) {
+	t.Parallel()
+	for _, off := range allSwitches() {
+		t.Run(off.name, func(t *testing.T) {
+			off.switches.often = often[off.name]
+			seed, v := firstBroken(*simFrom, ruleSeeds, off.switches)
+			switch why, known := redundant[off.name]; {
+			case v == nil && !known:
+				t.Errorf("%d seeds without this rule broke nothing", ruleSeeds)
+			case v == nil:
+				t.Logf("nothing breaks without it: %s", why)
+			default:
+				t.Logf("seed %d: %v", seed, v)
+			}
+		})
+	}
+}
+
+type offSwitch struct {
+	name     string
+	switches switches
+}
+
+// allSwitches gives each rule of rules and worldRules, switched off alone.
+func allSwitches() []offSwitch {
+	var list []offSwitch
+	core, world := reflect.TypeFor[rules](), reflect.TypeFor[worldRules]()
+	for i := range core.NumField() {
+		list = append(list, offSwitch{core.Field(i).Name, switches{core: coreRule(core.Field(i).Name)}})
+	}
+	for i := range world.NumField() {
+		list = append(list, offSwitch{world.Field(i).Name, switches{world: worldRule(world.Field(i).Name)}})
+	}
+	return list
+}
+
+// coreRule switches one rule of the Core off.
+func coreRule(name string) (off rules) {
+	switch name {
+	case "parkDurable":
+		off.parkDurable = true
+	case "slotAfterPark":
+		off.slotAfterPark = true
+	case "narrowing":
+		off.narrowing = true
+	case "rewriteUnknown":
+		off.rewriteUnknown = true
+	case "tableHolds":
+		off.tableHolds = true
+	case "keyBackoff":
+		off.keyBackoff = true
+	case "backoffHolds":
+		off.backoffHolds = true
+	case "failureWithdraws":
+		off.failureWithdraws = true
+	case "chargeRefusedOnly":
+		off.chargeRefusedOnly = true
+	case "keepFromStatement":
+		off.keepFromStatement = true
+	case "repeatDiscarded":
+		off.repeatDiscarded = true
+	case "repeatInProgress":
+		off.repeatInProgress = true
+	case "remembersParked":
+		off.remembersParked = true
+	case "handBackQuiet":
+		off.handBackQuiet = true
+	case "handBackMarks":
+		off.handBackMarks = true
+	case "checkKept":
+		off.checkKept = true
+	case "voidHandBack":
+		off.voidHandBack = true
+	case "voidDiscarded":
+		off.voidDiscarded = true
+	case "checkAtStart":
+		off.checkAtStart = true
+	case "invisibleWaits":
+		off.invisibleWaits = true
+	case "skipInFlight":
+		off.skipInFlight = true
+	case "inFlightInLedger":
+		off.inFlightInLedger = true
+	case "excludeInFlight":
+		off.excludeInFlight = true
+	case "watchSecondRead":
+		off.watchSecondRead = true
+	case "watchWaits":
+		off.watchWaits = true
+	case "watchExcludes":
+		off.watchExcludes = true
+	case "watchNotParkedFirst":
+		off.watchNotParkedFirst = true
+	case "watchNotParkedSecond":
+		off.watchNotParkedSecond = true
+	case "watchAbandoned":
+		off.watchAbandoned = true
+	case "markAfterAck":
+		off.markAfterAck = true
+	case "confirmAfterMark":
+		off.confirmAfterMark = true
+	case "keepaliveIdle":
+		off.keepaliveIdle = true
+	case "boundedMemory":
+		off.boundedMemory = true
+	case "drainAwaits":
+		off.drainAwaits = true
+	}
+	return off
+}
+
+// worldRule switches one rule of the driver or the world off.
+func worldRule(name string) (off worldRules) {
+	switch name {
+	case "startZero":
+		off.startZero = true
+	case "fencing":
+		off.fencing = true
+	case "epochGuard":
+		off.epochGuard = true
+	case "freshPage":
+		off.freshPage = true
+	case "insertAfterSnapshot":
+		off.insertAfterSnapshot = true
+	case "snapshotAfterXID":
+		off.snapshotAfterXID = true
+	case "guardedMark":
+		off.guardedMark = true
+	case "parksReadBack":
+		off.parksReadBack = true
+	case "failedReadBack":
+		off.failedReadBack = true
+	case "epochContinuity":
+		off.epochContinuity = true
+	case "sinkBlocksKey":
+		off.sinkBlocksKey = true
+	case "voidAnswers":
+		off.voidAnswers = true
+	}
+	return off
+}
