@@ -26,3 +26,18 @@ func (r *Relation) Order() []string {
 	}
 	return by
 }
+
+// Steps is the order column that many rows may share a value of, such as a
+// transaction's time; nil: there is no single one, or its values have no exact
+// text.
+func (r *Relation) Steps() *Column {
+	if len(r.Table.Mapping.Order) != 1 {
+		return nil
+	}
+	c := r.column(r.Table.Mapping.Order[0])
+	switch c.OID {
+	case oidInt2, oidInt4, oidInt8, oidTimestamp, oidTimestamptz:
+		return c
+	}
+	return nil
+}

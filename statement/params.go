@@ -132,3 +132,27 @@ func (r *Relation) sameID() string {
 	}
 	return strings.Join(terms, " AND ")
 }
+
+// BindList binds ids to a FROM item u of them and their ordinal n, and gives the
+// condition that joins it with the table t.
+func (r *Relation) BindList(p *Params, ids []string) (from, on string, err error) {
+	arrays, err := r.IDArrays(len(ids), func(i int) string { return ids[i] })
+	if err != nil {
+		return "", "", err
+	}
+	types := r.idTypes()
+	bound := make([]string, len(arrays))
+	for i := range arrays {
+		bound[i] = p.Bind(arrays[i], types[i]+"[]")
+	}
+	return "unnest(" + strings.Join(bound, ", ") + ") WITH ORDINALITY AS u(" + r.idColumns() + ", n)", r.sameID(), nil
+}
+
+// IDColumns is the list of the id columns to select.
+func (r *Relation) IDColumns() string {
+	refs := make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		refs[i] = Ref(name)
+	}
+	return strings.Join(refs, ", ")
+}

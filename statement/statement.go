@@ -65,7 +65,10 @@ const (
 	oidText    = 25
 	oidBpchar  = 1042
 	oidVarchar = 1043
-	oidUUID    = 2950
+
+	oidTimestamp   = 1114
+	oidTimestamptz = 1184
+	oidUUID        = 2950
 )
 
 // A domain's base type is found by walking down; attcollation is the column's.

@@ -1,6 +1,7 @@
 package sweeper
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,13 @@ func (q *selection) include(scopes []outbox.Scope) {
 	default:
 		q.where = append(q.where, condition)
 	}
+}
+
+// wide says that the scopes are no list of keys and rows.
+func wide(scopes []outbox.Scope) bool {
+	return !slices.ContainsFunc(scopes, func(s outbox.Scope) bool {
+		return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow
+	})
 }
 
 // exclude wants no row of any of the scopes, nor those with the ids.

@@ -17,6 +17,10 @@ type reader struct {
 	values []mapping.Value
 	rows   []*outbox.Row
 	bytes  int
+	// value is the column selected behind the row's own, of the last row, and run
+	// how many rows up to it share it. NULLs share nothing.
+	value []byte
+	run   int
 }
 
 func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
@@ -48,10 +52,23 @@ func (r *reader) each(row [][]byte) error {
 		r.values[i] = value(row[at])
 		at++
 	}
+	r.beyond(row[at:])
 	made := r.plan.rows.Row(r.values, r.arena)
 	r.rows = append(r.rows, made)
 	r.bytes += made.Size()
 	return nil
+}
+
+func (r *reader) beyond(more [][]byte) {
+	switch {
+	case len(more) == 0:
+	case more[0] == nil:
+		r.run = 0
+	case r.run > 0 && string(more[0]) == string(r.value):
+		r.run++
+	default:
+		r.value, r.run = append(r.value[:0], more[0]...), 1
+	}
 }
 
 func value(text []byte) mapping.Value {

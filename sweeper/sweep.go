@@ -60,7 +60,8 @@ func (s *sweep) run(ctx context.Context) error {
 	}
 	for i := range s.request.Parts {
 		if err := s.part(ctx, plans[i], &s.request.Parts[i]); err != nil {
-			return refusal(s.request.Parts[i].Table, err)
+			t := s.request.Parts[i].Table
+			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
 		}
 	}
 	if err := statement.Run(ctx, s.conn, statement.Step{SQL: "COMMIT"}); err != nil {
@@ -95,55 +96,87 @@ func (s *sweep) readPosition(row [][]byte) (err error) {
 	return err
 }
 
-// part reads one table's rows through a cursor, so that a page of large rows
-// can end before its limit.
+// part reads one table's rows: by its agenda where it has one, and otherwise by
+// the plain selection, which may show that it needs one.
 func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
-	left := s.request.Limit - len(s.page.Rows)
-	if left <= 0 || s.full() {
+	if s.left() <= 0 {
 		s.page.More = true
 		return nil
 	}
+	steps := p.relation.Steps()
+	if steps != nil && wide(part.Include) {
+		done, err := s.byAgenda(ctx, p, part, steps)
+		if done || err != nil {
+			return err
+		}
+	}
+	return s.plain(ctx, p, part, steps)
+}
+
+func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column) error {
 	r := newReader(p, false, &s.arena)
-	q := newSelection(p.relation, r.selected(), left)
+	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	if q.none {
 		return nil
 	}
-	if err := s.fetch(ctx, r, q); err != nil {
-		return fmt.Errorf("reading a page of table %s: %w", part.Table, err)
+	if steps != nil {
+		q.columns += ", " + statement.Ref(steps.Name)
+	}
+	if _, err := s.fetch(ctx, q.sql(), q.params.Values, s.taking(r)); err != nil {
+		return err
+	}
+	if s.left() > 0 {
+		return nil
+	}
+	s.page.More = true
+	if r.run >= agendaPays && r.run >= len(r.rows)/2 {
+		s.openAgenda(part.Table, string(r.value))
 	}
 	return nil
 }
 
-func (s *sweep) fetch(ctx context.Context, r *reader, q *selection) error {
-	steps := []statement.Step{{SQL: "DECLARE page NO SCROLL CURSOR FOR " + q.sql(), Args: q.params.Values}}
-	for taken := 0; ; {
-		want := s.next(r, q.limit-taken)
-		before := len(r.rows)
-		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM page", Each: s.each(r)})
+// agendaPays is how many rows of one order value a page must end with for an
+// agenda to be cheaper than a sort of them for each page.
+const agendaPays = 100
+
+// left is how many rows the page has room for.
+func (s *sweep) left() int {
+	if s.full() {
+		return 0
+	}
+	return s.request.Limit - len(s.page.Rows)
+}
+
+// fetch reads through a cursor, so that a page of large rows can end before the
+// selection does, and says whether it read all of it.
+func (s *sweep) fetch(ctx context.Context, sql string, args [][]byte, each func(row [][]byte) error) (complete bool, err error) {
+	steps := []statement.Step{{SQL: "DECLARE page NO SCROLL CURSOR FOR " + sql, Args: args}}
+	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
+		got := 0
+		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM page", Each: func(row [][]byte) error {
+			got++
+			if s.left() <= 0 {
+				return nil // too many were fetched
+			}
+			return each(row)
+		}})
 		if err := statement.Run(ctx, s.conn, steps...); err != nil {
-			return err
+			return false, err
 		}
-		got := len(r.rows) - before
 		taken += got
-		if taken == q.limit || s.full() {
-			s.page.More = true
+		if got < want || s.left() <= 0 {
+			return got < want && s.left() > 0, statement.Run(ctx, s.conn, statement.Step{SQL: "CLOSE page"})
 		}
-		if s.page.More || got < want {
-			return statement.Run(ctx, s.conn, statement.Step{SQL: "CLOSE page"})
-		}
-		steps = steps[:0]
+		want = s.next(taken, s.bytes-bytes)
+		steps = nil
 	}
 }
 
-// each takes rows as long as the page has room.
-func (s *sweep) each(r *reader) func(row [][]byte) error {
+// taking takes rows for the page.
+func (s *sweep) taking(r *reader) func(row [][]byte) error {
 	return func(row [][]byte) error {
-		if s.full() {
-			s.page.More = true
-			return nil
-		}
 		if err := r.each(row); err != nil {
 			return err
 		}
@@ -154,6 +187,13 @@ func (s *sweep) each(r *reader) func(row [][]byte) error {
 	}
 }
 
+// next is how many rows to fetch: as many as will fit, by the size of those
+// that came.
+func (s *sweep) next(taken, bytes int) int {
+	average := max(1, bytes/taken)
+	return max(1, min(s.left(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
+}
+
 func (s *sweep) maxBytes() int {
 	if s.request.MaxBytes > 0 {
 		return s.request.MaxBytes
@@ -162,16 +202,6 @@ func (s *sweep) maxBytes() int {
 }
 
 func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
-
-// next is how many rows to fetch: as many as will fit, by the size of those
-// that came.
-func (s *sweep) next(r *reader, left int) int {
-	if len(r.rows) == 0 {
-		return min(left, firstFetch)
-	}
-	average := max(1, r.bytes/len(r.rows))
-	return max(1, min(left, mostFetch, (s.maxBytes()-s.bytes)/average+1))
-}
 
 // nudge writes WAL, so that the log gets behind a position just read.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION

@@ -44,11 +44,14 @@ type Config struct {
 
 // Sweeper may be used by any number of goroutines.
 type Sweeper struct {
-	cfg Config
+	cfg        Config
+	agendaRows int
 
 	mu sync.Mutex // guards plans
 	// plans as made of the catalogue when a table was last read.
 	plans map[*outbox.Table]*plan
+	// agendas of tables that hold many rows with one order value.
+	agendas map[*outbox.Table]*agenda
 }
 
 // New returns a Sweeper. It connects to nothing.
@@ -59,7 +62,12 @@ func New(cfg Config) (*Sweeper, error) {
 	setDefault(&cfg.PageBytes, 16<<20)
 	setDefault(&cfg.StatementTimeout, time.Minute)
 	setDefault(&cfg.RetainRows, 1000)
-	return &Sweeper{cfg: cfg, plans: make(map[*outbox.Table]*plan)}, nil
+	return &Sweeper{
+		cfg:        cfg,
+		agendaRows: maxAgenda,
+		plans:      make(map[*outbox.Table]*plan),
+		agendas:    make(map[*outbox.Table]*agenda),
+	}, nil
 }
 
 func setDefault[T int | time.Duration](field *T, value T) {
@@ -132,6 +140,7 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 	defer s.mu.Unlock()
 	known := s.plans[t] != nil
 	delete(s.plans, t)
+	delete(s.agendas, t)
 	return known
 }
 
