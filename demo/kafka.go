@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg"
 )
 
 // kafka is the cluster of a demo.
@@ -41,12 +43,16 @@ func (w *world) startKafka(ctx context.Context, o Options) error {
 }
 
 func (w *world) startFake() error {
+	port, err := localpg.FreePort()
+	if err != nil {
+		return err
+	}
 	listen := func(network, address string) (net.Listener, error) {
 		g, err := newGate(network, address)
 		w.gate = g
 		return g, err
 	}
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(listen))
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ListenFn(listen))
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func fetch(ctx context.Context, version string) (installation, error) {
 		return installation{}, err
 	}
 	defer os.RemoveAll(tmp)
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return installation{}, err
 	}

@@ -60,6 +60,7 @@ type Server struct {
 	// running is nil while the server is stopped.
 	running *process
 	closed  bool
+	settled bool // it has run, so its port is known to others
 }
 
 // Mode is how a server is asked to stop.
@@ -89,10 +90,29 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("localpg: making a PostgreSQL %s data folder: %w", inst.version, err)
 	}
-	if err := s.Resume(ctx); err != nil {
+	for {
+		err := s.Resume(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if errors.Is(err, errPortTaken) {
+			if err = s.move(o); err == nil {
+				continue
+			}
+		}
 		return nil, errors.Join(err, s.Close())
 	}
-	return s, nil
+}
+
+// errPortTaken: somebody was faster than our first start.
+var errPortTaken = errors.New("the port was taken meanwhile")
+
+// move goes to another port.
+func (s *Server) move(o Options) (err error) {
+	if s.port, err = FreePort(); err != nil {
+		return err
+	}
+	return s.configure(o)
 }
 
 // DSN is a connection string for a database as superuser, over TCP.
@@ -176,10 +196,14 @@ func (s *Server) startRetrying(ctx context.Context) error {
 		before := len(s.Log())
 		err := s.startOnce(ctx)
 		if err == nil {
+			s.settled = true
 			return nil
 		}
 		said := s.Log()
 		said = said[min(before, len(said)):]
+		if !s.settled && strings.Contains(said, "could not bind") {
+			return errPortTaken
+		}
 		passing := strings.Contains(said, "shared memory block") ||
 			strings.Contains(said, "could not bind") || strings.Contains(said, "lock file")
 		if !passing || !sleep(ctx, 50*time.Millisecond) {

@@ -36,6 +36,13 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, o Options) *Server {
 	t.Helper()
+	if o.TemplateDir == "" { // initdb takes most of the time
+		dir, err := CacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.TemplateDir = dir
+	}
 	s, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,7 +55,7 @@ func (s *Server) furnish(ctx context.Context, root string, o Options) (err error
 	} else if s.tied, err = os.MkdirTemp(root, "kept"); err != nil {
 		return err
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = FreePort(); err != nil {
 		return err
 	}
 	if err := ownedDir(s.dir); err != nil {
@@ -268,18 +267,4 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return out.Close()
-}
-
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("asking for a free port: %w", err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
 }

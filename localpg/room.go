@@ -23,7 +23,8 @@ func (r *room) enter() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.servers == 0 {
-		folder, err := leash.Open("outbox-cdc-pg-")
+		// A short name, since a socket's path has about a hundred bytes at most.
+		folder, err := leash.Open("outbox-cdc-")
 		if err != nil {
 			return "", err
 		}

@@ -59,7 +59,7 @@ func Kafka(t testing.TB) *Cluster {
 		return Kfake(t)
 	}
 	sharedKafka.once.Do(func() {
-		sharedKafka.cluster, sharedKafka.err = startCluster(roomFor(t, "kafka"), KafkaOptions{})
+		sharedKafka.cluster, sharedKafka.err = startCluster(t, KafkaOptions{})
 	})
 	if sharedKafka.err != nil {
 		t.Fatalf("harness: starting Apache Kafka: %v", sharedKafka.err)
@@ -74,7 +74,7 @@ func PrivateKafka(t testing.TB, o KafkaOptions) *Cluster {
 	if !haveKafka(t) {
 		t.Skip("needs a real Apache Kafka: Java 17 and Maven")
 	}
-	c, err := startCluster(roomFor(t, "kafka"), o)
+	c, err := startCluster(t, o)
 	if err != nil {
 		t.Fatalf("harness: starting Apache Kafka: %v", err)
 	}
@@ -128,12 +128,31 @@ type Node struct {
 	done chan struct{}
 }
 
-func startCluster(dir string, o KafkaOptions) (*Cluster, error) {
+// startCluster starts a cluster, again where somebody else was on one of its
+// ports.
+func startCluster(t testing.TB, o KafkaOptions) (*Cluster, error) {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		c, err := tryCluster(roomFor(t, "kafka"), o)
+		if err == nil || tries == 3 || !strings.Contains(err.Error(), "already in use") {
+			return c, err
+		}
+	}
+}
+
+func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 	jars, err := kafkaJars()
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{Real: true, dir: dir}
+	defer func() {
+		if err != nil {
+			for _, n := range c.Nodes {
+				n.Kill()
+			}
+		}
+	}()
 	for id := 1; id <= max(1, o.Brokers); id++ {
 		n, err := newNode(c, id, jars, o)
 		if err != nil {

@@ -2,10 +2,11 @@ package harness
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/outbox-cdc/outbox-cdc/localpg"
 	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 )
 
@@ -52,17 +53,17 @@ func (n *Node) tie(pid int) (dir string, err error) {
 	return dir, err
 }
 
-// freePorts asks the kernel for ports that nobody listens on, all at once so
-// that they differ.
+// freePorts finds ports that nobody listens on.
 func freePorts(n int) ([]int, error) {
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(ports) < n {
+		port, err := localpg.FreePort()
 		if err != nil {
-			return nil, fmt.Errorf("asking for a free port: %w", err)
+			return nil, err
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
 	}
 	return ports, nil
 }

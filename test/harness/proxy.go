@@ -20,7 +20,11 @@ type Proxy struct {
 // NewProxy starts a proxy in front of host:port, on a port of its own.
 func NewProxy(t testing.TB, upstream string) *Proxy {
 	t.Helper()
-	return proxyOn(t, "127.0.0.1:0", upstream)
+	ports, err := freePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proxyOn(t, fmt.Sprintf("127.0.0.1:%d", ports[0]), upstream)
 }
 
 func proxyOn(t testing.TB, listen, upstream string) *Proxy {
