@@ -233,7 +233,7 @@ streams:
 
 // Aliases of aliases must not fill the memory.
 func TestHugeFilesAreRefused(t *testing.T) {
-	many := func(text string) string { return strings.TrimSuffix(strings.Repeat(text+",", 300), ",") }
+	many := func(text string) string { return strings.TrimSuffix(strings.Repeat(text+",", 100), ",") }
 	bomb := "kafka: {clusters: {a: {brokers: &b [" + many("x:1") + "]}}}\nstreams:\n  - {name: a, tables: &t [" + many("{id: *b , order: *b }") + "]}\n" +
 		strings.Repeat("  - {name: a, tables: *t }\n", 1000)
 	_, err := Parse([]byte(bomb), "test.yaml", ".")
