@@ -61,6 +61,8 @@ func (g *gatherConn) readPaced(p []byte) (int, error) {
 // pace decides when to pause before a read. It is pure.
 type pace struct {
 	behind bool // told by SetBehind
+	far    bool // the last frame was more than farBytes before the end of the log
+	never  bool // for comparison in benchmarks
 	rapid  bool // the last whole window brought rapidBytes per second
 
 	short    bool      // the last read took all there was
@@ -74,12 +76,13 @@ const (
 	gatherPause  = 2 * time.Millisecond
 	gatherEnough = 128 << 10 // bytes: a read that brought this many is not short
 	paceWindow   = 10 * time.Millisecond
-	rapidBytes   = 12 << 20 // bytes per second
+	farBytes     = 4 << 20
+	rapidBytes   = 8 << 20 // bytes per second
 )
 
 // before says how long to wait before reading.
 func (p *pace) before(now time.Time) time.Duration {
-	if !p.short || !(p.behind || p.rapid) {
+	if !p.short || p.never || !(p.behind || p.far || p.rapid) {
 		return 0
 	}
 	return max(0, gatherPause-now.Sub(p.lastRead))

@@ -96,6 +96,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	}
 	s, err := Inspect(ctx, c.pg, c.cfg)
 	if err == nil {
+		c.NoteInsert(s.Insert)
 		return s, nil
 	}
 	var server *pgconn.PgError

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -112,6 +113,7 @@ type Conn struct {
 	deadline time.Time // as set on the socket
 	stopped  bool      // Stop was called
 	woken    wakeup
+	insert   atomic.Uint64 // the end of the log as last known
 }
 
 // Lead connects and waits until this process holds the stream's leadership

@@ -32,7 +32,8 @@ type Message struct {
 	// WALStart is the position of Data in the log; 0 for frames that belong to
 	// the next one (relation descriptions).
 	WALStart outbox.LSN
-	// WALEnd is the server's position: how far it has decoded and sent.
+	// WALEnd of a Keepalive is how far the server has decoded and sent; of Data
+	// it is WALStart.
 	WALEnd outbox.LSN
 	// ReplyRequested: answer with SendStatus at once.
 	ReplyRequested bool

@@ -177,6 +177,9 @@ func (c *Conn) Receive(deadline time.Time) (Message, error) {
 		if err != nil {
 			return Message{}, err
 		}
+		if message.Kind == Data && message.WALStart > 0 {
+			c.socket.pace.far = uint64(message.WALStart)+farBytes < c.insert.Load()
+		}
 		if message.Kind != Idle {
 			return message, nil
 		}
@@ -224,8 +227,15 @@ func (c *Conn) Buffered() bool {
 
 // SetBehind tells that the stream is far behind the end of the log, where
 // reading in larger steps doubles the speed. It is noticed from the rate of
-// bytes as well; this call makes it so from the start.
+// bytes and from NoteInsert as well; this call makes it so at once.
+//
+// A frame does not tell how far the server's log goes: pgoutput frames carry
+// their own position as WALStart and as WALEnd.
 func (c *Conn) SetBehind(behind bool) { c.socket.pace.behind = behind }
+
+// NoteInsert tells the WAL insert position as last known (Inspect does it by
+// itself). Any goroutine may call it.
+func (c *Conn) NoteInsert(at outbox.LSN) { c.insert.Store(uint64(at)) }
 
 // SendStatus confirms a position: the server may forget what is below it, and
 // sees that we are alive. A lower one than before is sent as the highest so
