@@ -128,18 +128,13 @@ func (l *logReader) run(ctx context.Context) error {
 		if err := pause.after(waiting, time.Since(began)); err != nil {
 			return ctx.Err()
 		}
-		if err := l.leadAgain(waiting); err != nil {
-			return whileRunning(waiting, err)
+		if err := l.leadAgain(waiting); err != nil && waiting.Err() == nil {
+			return err
+		}
+		if waiting.Err() != nil {
+			return ctx.Err()
 		}
 	}
-}
-
-// whileRunning drops an error that a stop has caused.
-func whileRunning(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // pause keeps connections that end at once from following one another without

@@ -98,7 +98,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		began := time.Now()
 		err := s.term(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
 		}
 		if time.Since(began) > goodAfter {
 			wait.Reset()
