@@ -102,10 +102,7 @@ func (s *scout) askOne(addr string, topics []string) (map[string]topicInfo, erro
 		}
 		s.conn = conn
 	}
-	if len(topics) == 0 { // an empty list would mean all of the cluster's
-		return nil, nil
-	}
-	res, err := s.conn.GetMetadata(sarama.NewMetadataRequest(s.net.conf.Version, topics))
+	infos, err := s.talk(topics)
 	if err != nil {
 		s.close()
 		if reused { // brokers close idle connections
@@ -113,9 +110,22 @@ func (s *scout) askOne(addr string, topics []string) (map[string]topicInfo, erro
 		}
 		return nil, s.net.explain(addr, err)
 	}
-	infos := s.digest(res)
 	s.limits(infos)
 	return infos, nil
+}
+
+// talk asks the connected broker. An empty list would mean all topics of the
+// cluster, so then it is only made sure that the broker answers.
+func (s *scout) talk(topics []string) (map[string]topicInfo, error) {
+	if len(topics) == 0 {
+		_, err := s.conn.ApiVersions(&sarama.ApiVersionsRequest{})
+		return nil, err
+	}
+	res, err := s.conn.GetMetadata(sarama.NewMetadataRequest(s.net.conf.Version, topics))
+	if err != nil {
+		return nil, err
+	}
+	return s.digest(res), nil
 }
 
 // digest makes addresses of broker ids.

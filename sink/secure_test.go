@@ -1,0 +1,320 @@
+package sink
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.key = a.newKey()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.file = a.write("ca.pem", "CERTIFICATE", der)
+	return a
+}
+
+func (a *authority) newKey() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// issue writes a certificate and its key.
+func (a *authority) issue(name string) (certFile, keyFile string) {
+	key := a.newKey()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)
+}
+
+func TestTLS(t *testing.T) {
+	a := newAuthority(t)
+	serverCert, serverKey := a.issue("server")
+	clientCert, clientKey := a.issue("client")
+	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	k := fake(t, kfake.SeedTopics(1, "t"), kfake.TLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}))
+	for name, c := range map[string]struct {
+		tls  *TLS
+		want string // in the error, or empty: works
+	}{
+		"mutual":            {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey}, ""},
+		"name":              {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey, ServerName: "server"}, ""},
+		"insecure":          {&TLS{CertFile: clientCert, KeyFile: clientKey, Insecure: true}, ""},
+		"wrong name":        {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey, ServerName: "other"}, "tls.server_name"},
+		"unknown authority": {&TLS{CertFile: clientCert, KeyFile: clientKey}, "tls.ca_file"},
+		"no certificate":    {&TLS{CAFile: a.file}, "certificate required"},
+		"no TLS":            {nil, "neither TLS nor SASL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Brokers: k.ListenAddrs(), TLS: c.tls, TransactionalID: name})
+			if c.want == "" {
+				r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)
+				return
+			}
+			s := r.usable(5*time.Second, false)
+			if !strings.Contains(s.Err.Error(), c.want) || !strings.Contains(s.Err.Error(), k.ListenAddrs()[0]) {
+				t.Errorf("%q is missing in: %v", c.want, s.Err)
+			}
+		})
+	}
+}
+
+func TestTLSToAPlainListener(t *testing.T) {
+	k := fake(t)
+	r := newRig(t, Config{Brokers: k.ListenAddrs(), TLS: &TLS{}, DialTimeout: time.Second, RequestTimeout: time.Second})
+	s := r.usable(10*time.Second, false)
+	if !strings.Contains(s.Err.Error(), k.ListenAddrs()[0]) {
+		t.Error(s.Err)
+	}
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	for want, c := range map[string]Config{
+		"no brokers":       {},
+		"compression":      {Brokers: []string{"a:1"}, Compression: "rar"},
+		"ca_file":          {Brokers: []string{"a:1"}, TLS: &TLS{CAFile: "/nonexistent"}},
+		"give both":        {Brokers: []string{"a:1"}, TLS: &TLS{CertFile: "x"}},
+		"SCRAM-SHA-512":    {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: "KERBEROS"}},
+		"needs password":   {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismPlain, Username: "u"}},
+		"client_id and to": {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismOAuthBearer}},
+		"needs region":     {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismMSKIAM}},
+		"at most":          {Brokers: []string{"a:1"}, RequestBytes: 1 << 30},
+	} {
+		c.Cluster = "main"
+		_, err := New(c, mailbox.New[outbox.Outcome](), mailbox.New[outbox.ClusterState]())
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "main") {
+			t.Errorf("%q is missing in: %v", want, err)
+		}
+	}
+}
+
+func TestMSKIAMTokensAreSigned(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	token, err := mskProvider{"eu-central-1"}.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := base64.RawURLEncoding.DecodeString(token.Token)
+	if err != nil || !strings.Contains(string(url), "kafka.eu-central-1.amazonaws.com") {
+		t.Errorf("%s %v", url, err)
+	}
+}
+
+// tokens is an OAuth server whose tokens nobody signed, which a broker takes
+// when it is told to.
+func tokens(t *testing.T, user string) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+		now := time.Now().Unix()
+		token := part(`{"alg":"none"}`) + "." + part(fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, user, now-1, now+600)) + "."
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":%q,"token_type":"bearer","expires_in":600}`, token)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestRealSecurity is about every mechanism, and about what little a user may do.
+func TestRealSecurity(t *testing.T) {
+	const plain = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right" user_poor="right";`
+	k := harness.PrivateKafka(t, harness.KafkaOptions{
+		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
+		Settings: map[string]string{
+			"sasl.enabled.mechanisms":                                  "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+			"listener.name.safe.plain.sasl.jaas.config":                plain,
+			"listener.name.safe.scram-sha-256.sasl.jaas.config":        "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+			"listener.name.safe.scram-sha-512.sasl.jaas.config":        "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+			"listener.name.safe.oauthbearer.sasl.jaas.config":          `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="cdc";`,
+			"authorizer.class.name":                                    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":                                              "User:ANONYMOUS;User:cdc",
+			"listener.name.safe.oauthbearer.connections.max.reauth.ms": "3000",
+		},
+	})
+	brokers := k.AddrsOf("SAFE")
+	k.Admin(t, func(a sarama.ClusterAdmin) error {
+		for _, mechanism := range []sarama.ScramMechanismType{sarama.SCRAM_MECHANISM_SHA_256, sarama.SCRAM_MECHANISM_SHA_512} {
+			if _, err := a.UpsertUserScramCredentials([]sarama.AlterUserScramCredentialsUpsert{{
+				Name: "cdc", Mechanism: mechanism, Iterations: 4096, Salt: []byte("salt"), Password: []byte("right"),
+			}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	server := tokens(t, "cdc")
+	for _, s := range []SASL{
+		{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
+		{Mechanism: MechanismScram256, Username: "cdc", Password: "right"},
+		{Mechanism: MechanismScram512, Username: "cdc", Password: "right"},
+		{Mechanism: MechanismOAuthBearer, OAuth: OAuth{TokenURL: server.URL, ClientID: "cdc", ClientSecret: "s"}},
+	} {
+		t.Run(s.Mechanism, func(t *testing.T) {
+			topic := k.Topic(t, 1)
+			r := newRig(t, Config{Brokers: brokers, SASL: &s, TransactionalID: s.Mechanism})
+			r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
+			n := 1
+			if s.Mechanism == MechanismOAuthBearer { // past the end of the first session
+				for begin := time.Now(); time.Since(begin) < 5*time.Second; n++ {
+					r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow(topic, "k", fmt.Sprint("v", n)))...)
+				}
+			}
+			inOrder(t, k.Records(t, topic), "v", n)
+		})
+	}
+	for _, mechanism := range []string{MechanismScram256, MechanismScram512} {
+		t.Run("wrong "+mechanism, func(t *testing.T) {
+			r := newRig(t, Config{Brokers: brokers, SASL: &SASL{Mechanism: mechanism, Username: "cdc", Password: "wrong"}})
+			if s := r.usable(10*time.Second, false); !strings.Contains(s.Err.Error(), "refused our credentials") {
+				t.Error(s.Err)
+			}
+		})
+	}
+	t.Run("little permitted", func(t *testing.T) { poorUser(t, k, brokers) })
+}
+
+func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
+	topic, forbidden := k.Topic(t, 1), fmt.Sprint(k.Topic(t, 1))
+	allow := func(resource sarama.AclResourceType, name string, ops ...sarama.AclOperation) {
+		k.Admin(t, func(a sarama.ClusterAdmin) error {
+			for _, op := range ops {
+				if err := a.CreateACL(
+					sarama.Resource{ResourceType: resource, ResourceName: name, ResourcePatternType: sarama.AclPatternLiteral},
+					sarama.Acl{Principal: "User:poor", Host: "*", Operation: op, PermissionType: sarama.AclPermissionAllow},
+				); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	allow(sarama.AclResourceTopic, topic, sarama.AclOperationWrite)
+	poor := &SASL{Mechanism: MechanismPlain, Username: "poor", Password: "right"}
+	r := newRig(t, Config{Brokers: brokers, SASL: poor, TransactionalID: "poor"})
+	r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
+	if r.sink.Fencing() {
+		t.Error("fencing without the ACL")
+	}
+	rows := r.publish(newRow(forbidden, "k", "v0"))
+	r.expect(outbox.Withdrawn, 10*time.Second, rows...)
+	scope := outbox.TopicScope("main", forbidden)
+	if o := r.fate[rows[0]]; o.Scope != scope || !errors.Is(o.Err, sarama.ErrTopicAuthorizationFailed) {
+		t.Errorf("%+v", o)
+	}
+	allow(sarama.AclResourceTopic, forbidden, sarama.AclOperationWrite)
+	r.sink.Do(outbox.Command{Release: &scope})
+	r.expect(outbox.Delivered, 10*time.Second, r.publish(newRow(forbidden, "k", "v0"))...)
+	inOrder(t, k.Records(t, topic), "v", 1)
+	inOrder(t, k.Records(t, forbidden), "v", 1)
+
+	allow(sarama.AclResourceTransactionalID, "poor", sarama.AclOperationWrite)
+	again := newRig(t, Config{Brokers: brokers, SASL: poor, TransactionalID: "poor", Topics: []string{topic, forbidden}})
+	again.usable(10*time.Second, true)
+	if !again.sink.Fencing() {
+		t.Error("not fencing with the ACL")
+	}
+	again.expect(outbox.Delivered, 10*time.Second, again.publish(newRow(topic, "k", "v1"))...)
+}
+
+// TestRealSlowBrokerAlone: while one broker is stopped, the partitions of the
+// others go on.
+func TestRealSlowBrokerAlone(t *testing.T) {
+	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 3})
+	topic := fmt.Sprint("spread-", time.Now().UnixNano())
+	detail := &sarama.TopicDetail{ReplicaAssignment: map[int32][]int32{0: {1}, 1: {2}, 2: {3}}, NumPartitions: -1, ReplicationFactor: -1}
+	k.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreateTopic(topic, detail, false) })
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "slow", Topics: []string{topic}})
+	to := func(partition int32) *outbox.Row {
+		row := newRow(topic, fmt.Sprint("k", partition), "v")
+		row.Partition = partition
+		return row
+	}
+	r.expect(outbox.Delivered, 30*time.Second, r.publish(to(0), to(1), to(2))...)
+	k.Nodes[2].Freeze(t)
+	stuck := r.publish(to(2))
+	for range 20 {
+		begin := time.Now()
+		r.expect(outbox.Delivered, 5*time.Second, r.publish(to(0), to(1))...)
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("others waited %v", took)
+		}
+	}
+	k.Nodes[2].Thaw(t)
+	r.expect(outbox.Delivered, 30*time.Second, stuck...)
+	if got := k.Count(t, topic); got != 44 {
+		t.Errorf("%d records", got)
+	}
+}
