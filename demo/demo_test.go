@@ -142,6 +142,9 @@ func TestDemoOfAGoodRelay(t *testing.T) {
 }
 
 func TestDemoFindsWhatARelayDoesWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the checker is tested without servers too")
+	}
 	for name, c := range map[string]struct {
 		spoil func([]*kgo.Record) []*kgo.Record
 		found func(Summary) bool
@@ -179,6 +182,9 @@ func clones(records []*kgo.Record) []*kgo.Record {
 }
 
 func TestDemoThroughAnOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
 	s, err := play(t, relay{}, Options{Duration: time.Second, Rate: 500, Outage: 500 * time.Millisecond})
 	if err != nil || s.Inserted == 0 {
 		t.Errorf("%v: %+v", err, s)
@@ -218,6 +224,9 @@ func TestDemoInterruptedAtTheStart(t *testing.T) {
 }
 
 func TestDemoOnGivenBrokers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a broker")
+	}
 	cluster := harness.Kafka(t)
 	s, err := play(t, relay{}, Options{Rows: 500, Brokers: cluster.Addrs})
 	if err != nil || s.Published != 500 || strings.Contains(s.Kafka, "kfake") {

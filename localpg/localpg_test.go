@@ -163,6 +163,9 @@ func TestPasswordIsAskedOverTCP(t *testing.T) {
 }
 
 func TestGivenFolderIsKeptAndUsedAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two servers")
+	}
 	dir, err := os.MkdirTemp("", "localpg-kept-")
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +183,9 @@ func TestGivenFolderIsKeptAndUsedAgain(t *testing.T) {
 }
 
 func TestStandbyFollows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two servers")
+	}
 	primary := start(t, Options{})
 	if err := primary.Stop(t.Context(), Fast); err != nil {
 		t.Fatal(err)
@@ -196,6 +202,9 @@ func TestStandbyFollows(t *testing.T) {
 }
 
 func TestTemplateIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs initdb")
+	}
 	keep, err := os.MkdirTemp("", "localpg-templates-")
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,9 @@ func TestDemo(t *testing.T) {
 		"the slot lost":      {"--rows", "3000", "--rate", "1500", "--lose-slot"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "the slot lost" {
+				t.Skip("one is enough here")
+			}
 			s := runDemo(t, args...)
 			for key, want := range map[string]float64{
 				"inserted": 3000, "published": 3000, "sent": 3000, "failed": 0, "lost": 0, "duplicates": 0, "out_of_order": 0,
@@ -48,6 +51,9 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoSummaryHasTheseKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
 	s := runDemo(t, "--rows", "100")
 	keys := slices.Sorted(maps.Keys(s))
 	want := strings.Fields("duplicates failed inserted kafka latency_ms lost out_of_order postgres published rows_per_second seconds sent")

@@ -108,6 +108,9 @@ func TestKfakeThroughProxy(t *testing.T) {
 }
 
 func TestPrivateKafkaSurvivesKillAndFreeze(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a broker twice")
+	}
 	c := PrivateKafka(t, KafkaOptions{Proxied: true, Settings: map[string]string{"message.max.bytes": "2000000"}})
 	topic := c.Topic(t, 2)
 	produce(t, c, topic, 0, 5)
