@@ -41,6 +41,7 @@ type link struct {
 // connection is one life of a link's Broker.
 type connection struct {
 	broker *sarama.Broker
+	used   time.Time // last, by the link
 	dead   atomic.Bool
 	// throttled until, in Unix nanoseconds: sarama would wait under its lock.
 	throttled atomic.Int64
@@ -202,14 +203,21 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 	return r
 }
 
+// idleMost is how long a connection may have been idle and still be trusted.
+// Brokers (connections.max.idle.ms, 10 minutes) and what stands between close
+// idle ones, and a batch sent into that has an unknown fate.
+const idleMost = 4 * time.Minute
+
 // connect returns a live connection. After a failure it does not try again for
 // a while, so that many batches do not mean many attempts.
 func (l *link) connect(ctx context.Context) (*connection, error) {
-	if l.conn != nil && !l.conn.dead.Load() {
+	now := time.Now()
+	if l.conn != nil && !l.conn.dead.Load() && (l.open.Load() > 0 || now.Sub(l.conn.used) < idleMost) {
+		l.conn.used = now
 		return l.conn, nil
 	}
 	l.drop()
-	if time.Now().Before(l.until) {
+	if now.Before(l.until) {
 		return nil, l.refused
 	}
 	b, err := l.net.open(l.addr)
@@ -217,7 +225,7 @@ func (l *link) connect(ctx context.Context) (*connection, error) {
 		l.refused, l.until = err, time.Now().Add(reconnectPause(err))
 		return nil, err
 	}
-	l.conn, l.refused = &connection{broker: b}, nil
+	l.conn, l.refused = &connection{broker: b, used: now}, nil
 	return l.conn, ctx.Err()
 }
 

@@ -33,6 +33,7 @@ type machine struct {
 	dirty   []*lane // to be looked at by pump
 	waiting map[*lane]struct{}
 	failing map[*lane]struct{} // lanes that have an err
+	stalled map[*topic]stall
 
 	// Metadata: at most one request is out.
 	asking    bool
@@ -157,7 +158,7 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*lane]struct{}{}, failing: map[*lane]struct{}{}}
+	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*lane]struct{}{}, failing: map[*lane]struct{}{}, stalled: map[*topic]stall{}}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}
@@ -530,6 +531,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 		return
 	}
 	t.state, t.err, t.fresh = topicBlocked, err, nil
+	delete(m.stalled, t)
 	m.note("topic is blocked", t.name, err)
 	for _, l := range t.lanes {
 		m.touch(l)
@@ -615,14 +617,15 @@ func (m *machine) learn(t *topic, info topicInfo) {
 		m.unfit(t, fmt.Errorf("topic %q: not a legal topic name: %w", t.name, info.code))
 		return
 	default:
-		t.missing++ // being created, or a passing error
+		m.stall(t, fmt.Errorf("topic %s: %w", t.name, info.code))
 		return
 	}
 	if len(info.leaders) == 0 {
-		t.missing++
+		m.stall(t, fmt.Errorf("topic %s: brokers do not tell its partitions yet", t.name))
 		return
 	}
 	t.missing = 0
+	delete(m.stalled, t)
 	if info.maxBytes > 0 {
 		t.maxBytes, t.told = info.maxBytes, true
 	}
@@ -638,6 +641,23 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	case topicBlocked: // a flight may still be open
 		m.lead(t, info)
 	}
+}
+
+// stall notes that a topic, being created or otherwise in a state that passes,
+// cannot be used yet.
+func (m *machine) stall(t *topic, err error) {
+	t.missing++
+	since := m.now
+	if before, ok := m.stalled[t]; ok {
+		since = before.since
+	}
+	m.stalled[t] = stall{since, err}
+}
+
+// stall is a topic's passing trouble.
+type stall struct {
+	since time.Time
+	err   error
 }
 
 // absent counts answers without the topic; it takes more than one, and some
@@ -676,6 +696,7 @@ func (m *machine) unfit(t *topic, err error) {
 	m.forget(t)
 	if len(t.blocked) == 0 {
 		delete(m.topics, t.name)
+		delete(m.stalled, t)
 		m.last = nil
 	}
 }
@@ -1030,6 +1051,11 @@ func (m *machine) trouble() (since time.Time, err error) {
 		older(m.askFailed, m.askErr)
 	}
 	older(m.ownSince, m.ownErr)
+	for t, s := range m.stalled {
+		if t.waiting.len() > 0 {
+			older(s.since, s.err)
+		}
+	}
 	for l := range m.failing {
 		if l.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
 			older(l.since, l.err)

@@ -28,6 +28,9 @@ func newNetwork(ctx context.Context, conf *sarama.Config, count *counters, readT
 	n.conf.Net.ReadTimeout = readTimeout
 	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
 	n.conf.Net.Proxy.Dialer = n
+	if f, ok := conf.Net.SASL.TokenProvider.(tokenFetcher); ok {
+		n.conf.Net.SASL.TokenProvider = bound{ctx, f}
+	}
 	return n
 }
 

@@ -467,7 +467,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	defer func() { _ = b.Close() }()
 	out.offset, out.found, err = scan(ctx, b, s)
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-		o.sink.count.unusual.Add(1)
+		o.sink.count.unsearched.Add(1)
 		o.sink.cfg.Log.Error().Str("cluster", o.sink.cfg.Cluster).Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
 			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
 		return out

@@ -249,17 +249,11 @@ func TestRealSecurity(t *testing.T) {
 func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 	topic, forbidden := k.Topic(t, 1), fmt.Sprint(k.Topic(t, 1))
 	allow := func(resource sarama.AclResourceType, name string, ops ...sarama.AclOperation) {
-		k.Admin(t, func(a sarama.ClusterAdmin) error {
-			for _, op := range ops {
-				if err := a.CreateACL(
-					sarama.Resource{ResourceType: resource, ResourceName: name, ResourcePatternType: sarama.AclPatternLiteral},
-					sarama.Acl{Principal: "User:poor", Host: "*", Operation: op, PermissionType: sarama.AclPermissionAllow},
-				); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		acls := &sarama.ResourceAcls{Resource: sarama.Resource{ResourceType: resource, ResourceName: name, ResourcePatternType: sarama.AclPatternLiteral}}
+		for _, op := range ops {
+			acls.Acls = append(acls.Acls, &sarama.Acl{Principal: "User:poor", Host: "*", Operation: op, PermissionType: sarama.AclPermissionAllow})
+		}
+		k.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreateACLs([]*sarama.ResourceAcls{acls}) })
 	}
 	allow(sarama.AclResourceTopic, topic, sarama.AclOperationWrite)
 	poor := &SASL{Mechanism: MechanismPlain, Username: "poor", Password: "right"}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -201,39 +202,48 @@ func (c *scramClient) Done() bool                            { return c.conv.Don
 // tokenTimeout bounds a request for a token.
 const tokenTimeout = 10 * time.Second
 
-// oauthProvider takes tokens from a source that caches and renews them.
+// oauthProvider fetches tokens and keeps each until it expires.
 type oauthProvider struct {
-	source     oauth2.TokenSource
+	client     clientcredentials.Config
 	extensions map[string]string
+
+	mu    sync.Mutex
+	token *oauth2.Token
 }
 
 func (o OAuth) provider() *oauthProvider {
-	cc := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes}
-	return &oauthProvider{source: oauth2.ReuseTokenSource(nil, tokenFetcher{cc}), extensions: o.Extensions}
-}
-
-// tokenFetcher fetches a new token with a time limit on each request.
-type tokenFetcher struct{ clientcredentials.Config }
-
-func (f tokenFetcher) Token() (*oauth2.Token, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
-	defer cancel()
-	return f.Config.Token(ctx)
-}
-
-func (p *oauthProvider) Token() (*sarama.AccessToken, error) {
-	t, err := p.source.Token()
-	if err != nil {
-		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
+	return &oauthProvider{
+		client:     clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes},
+		extensions: o.Extensions,
 	}
-	return &sarama.AccessToken{Token: t.AccessToken, Extensions: p.extensions}, nil
+}
+
+// Token is for whoever has no context.
+func (p *oauthProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
+
+func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.token.Valid() {
+		ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+		defer cancel()
+		t, err := p.client.Token(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("fetching an OAuth token: %w", err)
+		}
+		p.token = t
+	}
+	return &sarama.AccessToken{Token: p.token.AccessToken, Extensions: p.extensions}, nil
 }
 
 // mskProvider signs a request to connect with AWS credentials.
 type mskProvider struct{ region string }
 
-func (p mskProvider) Token() (*sarama.AccessToken, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
+// Token is for whoever has no context.
+func (p mskProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
+
+func (p mskProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
 	token, _, err := signer.GenerateAuthToken(ctx, p.region)
 	if err != nil {
@@ -241,6 +251,19 @@ func (p mskProvider) Token() (*sarama.AccessToken, error) {
 	}
 	return &sarama.AccessToken{Token: token}, nil
 }
+
+// tokenFetcher is a provider whose requests end with a context.
+type tokenFetcher interface {
+	tokenFor(ctx context.Context) (*sarama.AccessToken, error)
+}
+
+// bound is a provider for the life of one Run.
+type bound struct {
+	ctx     context.Context // the life of one Run
+	fetcher tokenFetcher
+}
+
+func (b bound) Token() (*sarama.AccessToken, error) { return b.fetcher.tokenFor(b.ctx) }
 
 // silent is a registry that keeps no metrics: sarama's own cost time per batch
 // and a goroutine that never ends, and ours say more.

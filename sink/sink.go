@@ -87,22 +87,26 @@ type Observer interface {
 	Retried(topic string, err error)
 }
 
-// Stats counts since the Sink was made. Retries counts tries after the first,
-// Resolved the batches that were looked for in the log.
+// Stats counts since the Sink was made. Bytes are before compression. Retries
+// counts tries that did not end with an acknowledgement, Resolved the batches
+// that were looked for in the log, Unsearched those of them that could not be
+// for lack of READ on the topic.
 type Stats struct {
-	Records, Batches, Bytes   uint64
-	Requests, Retries         uint64
-	Refused, Withdrawn        uint64
-	Connections, Resolved     uint64
-	FencedPartitions, Unusual uint64
+	Records, Batches, Bytes uint64
+	Requests, Retries       uint64
+	Refused, Withdrawn      uint64
+	Connections, Resolved   uint64
+	FencedPartitions        uint64
+	Unsearched              uint64
 }
 
 type counters struct {
-	records, batches, bytes   atomic.Uint64
-	requests, retries         atomic.Uint64
-	refused, withdrawn        atomic.Uint64
-	connections, resolved     atomic.Uint64
-	fencedPartitions, unusual atomic.Uint64
+	records, batches, bytes atomic.Uint64
+	requests, retries       atomic.Uint64
+	refused, withdrawn      atomic.Uint64
+	connections, resolved   atomic.Uint64
+	fencedPartitions        atomic.Uint64
+	unsearched              atomic.Uint64
 }
 
 // Sink produces to one cluster. Make it with New, run it once with Run.
@@ -147,7 +151,7 @@ func (s *Sink) Stats() Stats {
 		Requests: c.requests.Load(), Retries: c.retries.Load(),
 		Refused: c.refused.Load(), Withdrawn: c.withdrawn.Load(),
 		Connections: c.connections.Load(), Resolved: c.resolved.Load(),
-		FencedPartitions: c.fencedPartitions.Load(), Unusual: c.unusual.Load(),
+		FencedPartitions: c.fencedPartitions.Load(), Unsearched: c.unsearched.Load(),
 	}
 }
 
