@@ -20,8 +20,8 @@ type frames struct {
 
 const frameHeader = 5 // type byte and length, which counts itself
 
-func newFrames(conn net.Conn, base, max int) *frames {
-	return &frames{conn: conn, buf: make([]byte, base), base: base, max: max}
+func newFrames(conn net.Conn, base, longest int) *frames {
+	return &frames{conn: conn, base: base, max: longest}
 }
 
 // next returns the next complete message that is here already; its body is
@@ -72,6 +72,8 @@ func (f *frames) fill() error {
 func (f *frames) makeRoom() {
 	left := f.w - f.r
 	switch {
+	case f.buf == nil:
+		f.buf = make([]byte, f.base)
 	case left < f.base/2 && len(f.buf) > 4*f.base: // a long message is over
 		usual := make([]byte, f.base)
 		f.w = copy(usual, f.buf[f.r:f.w])

@@ -31,6 +31,8 @@ type State struct {
 	Snapshot   outbox.Snapshot
 	Insert     outbox.LSN // WAL insert position
 	Schema     bool       // schema outbox_cdc is there
+	// SyncStandbys is synchronous_standby_names.
+	SyncStandbys string
 
 	Slot        Slot
 	Publication Publication
@@ -175,7 +177,7 @@ func (in *inspection) number(text string) int {
 }
 
 func (in *inspection) server() {
-	rows := in.rows(8, sql.InspectServer)
+	rows := in.rows(9, sql.InspectServer)
 	if in.err != nil {
 		return
 	}
@@ -186,6 +188,7 @@ func (in *inspection) server() {
 	r, s := rows[0], &in.state
 	s.Version, s.WALLevel, s.InRecovery = in.number(r[0]), r[1], r[2] == "true"
 	s.Database, s.Insert, s.User, s.Schema = r[4], in.lsn(r[5]), r[6], r[7] == "true"
+	s.SyncStandbys = r[8]
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
 	}

@@ -63,6 +63,7 @@ func Judge(s *State, cfg *Config, known Identity) Verdict {
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, known)
 	v.judgePublication(s, cfg, known)
+	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)
 	}
@@ -104,6 +105,30 @@ func (v *Verdict) judgeServer(s *State) {
 		v.needsPerson("stream from the server", "ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
 			fmt.Errorf("wal_level is %s, not logical", s.WALLevel))
 	}
+}
+
+// judgeWarnings finds what works, but not as anybody would want.
+func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
+	if synchronous(s.SyncStandbys, cfg.withDefaults().Name) {
+		v.Warnings = append(v.Warnings, fmt.Sprintf("synchronous_standby_names = '%s' counts outbox-cdc itself as a synchronous standby: "+
+			"commits wait for it, and its own wait for themselves; name the real standbys there", s.SyncStandbys))
+	}
+	if cfg.Failover && s.Version >= 170000 && s.Slot.Exists && !s.Slot.Failover {
+		v.Warnings = append(v.Warnings, fmt.Sprintf("slot %s is not carried along to standbys; over a replication connection: ALTER_REPLICATION_SLOT %s (FAILOVER true)",
+			cfg.Slot, quoteName(cfg.Slot)))
+	}
+}
+
+// synchronous says whether the setting synchronous_standby_names matches an
+// application_name, as it compares them: any case, and * is everybody.
+// https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES
+func synchronous(setting, application string) bool {
+	for _, name := range strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) }) {
+		if name == "*" || strings.EqualFold(name, application) {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {

@@ -104,6 +104,7 @@ type Conn struct {
 
 	hijacked *pgconn.HijackedConn
 	frames   *frames
+	spare    []byte // receive buffer of a refused start
 	status   []byte // scratch of SendStatus
 
 	// confirmed is the highest position sent since Start; it never goes back.
@@ -207,7 +208,8 @@ SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session
 SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
 SET standard_conforming_strings = on; SET search_path = pg_catalog;
 SET client_encoding = 'UTF8'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
-SET bytea_output = 'hex'; SET extra_float_digits = 1`, ms, ms)
+SET bytea_output = 'hex'; SET extra_float_digits = 1;
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'`, ms, ms)
 }
 
 // acquire asks for the lock until it has it.

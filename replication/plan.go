@@ -252,6 +252,21 @@ func Script(plan []Step) string {
 	return strings.TrimPrefix(out.String(), "\n")
 }
 
+// Pending leaves out the steps that are done already; it changes nothing.
+func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error) {
+	var left []Step
+	for _, step := range plan {
+		done, err := stepDone(ctx, pg, step)
+		if err != nil {
+			return nil, &Error{What: "look whether to make " + step.Title, Err: err}
+		}
+		if !done {
+			left = append(left, step)
+		}
+	}
+	return left, nil
+}
+
 // Progress is told while a plan is carried out. Its fields may be nil.
 type Progress struct {
 	Skipped func(Step)           // it was done already

@@ -84,10 +84,10 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{'d', 0, 0, 0, 3}, []byte{0})
 	f.Add([]byte{'d', 0xff, 0xff, 0xff, 0xff, 1, 2}, []byte{0})
 	f.Fuzz(func(t *testing.T, data, sizes []byte) {
-		const max = 1 << 10
-		whole := newFrames(nil, 64, max)
+		const longest = 1 << 10
+		whole := newFrames(nil, 64, longest)
 		whole.buf, whole.w = append([]byte(nil), data...), len(data)
-		cut := newFrames(&trickle{data: append([]byte(nil), data...), sizes: sizes}, 16, max)
+		cut := newFrames(&trickle{data: append([]byte(nil), data...), sizes: sizes}, 16, longest)
 		for {
 			kind, body, ok, err := whole.next()
 			gotKind, gotBody, gotErr := nextOf(t, cut)
@@ -105,7 +105,7 @@ func FuzzFrames(f *testing.F) {
 			case gotErr != nil || gotKind != kind || !bytes.Equal(gotBody, body):
 				t.Fatalf("cut: %c %q %v, whole: %c %q", gotKind, gotBody, gotErr, kind, body)
 			}
-			if len(cut.buf) > 4*max {
+			if len(cut.buf) > 4*longest {
 				t.Fatalf("buffer of %d bytes", len(cut.buf))
 			}
 		}
@@ -284,7 +284,7 @@ func soundState() (*State, *Config, outbox.Identity) {
 		Publication: Publication{Exists: true, Insert: true, ViaRoot: true, Ours: true, Mark: "1 5 7=9"},
 		Tables:      []TableState{{Table: table, Exists: true, Kind: "r", Published: true, Columns: []string{"id", "payload"}}},
 	}
-	return s, &Config{Slot: "ob", Publication: "pub", Tables: []*outbox.Table{table}}, outbox.Identity{Slot: "ob", SystemID: "700", Timeline: 1, SlotPoint: 500, Publication: "1 5 7=9"}
+	return s, &Config{Name: "cdc/1", Failover: true, Slot: "ob", Publication: "pub", Tables: []*outbox.Table{table}}, outbox.Identity{Slot: "ob", SystemID: "700", Timeline: 1, SlotPoint: 500, Publication: "1 5 7=9"}
 }
 
 func TestJudge(t *testing.T) {
@@ -374,6 +374,10 @@ func TestJudgeTables(t *testing.T) {
 		"columns":      {spoil: func(_ *State, ts *TableState) { ts.Columns = []string{"id"} }, reason: "lacks columns payload"},
 		"before 15":    {spoil: func(_ *State, ts *TableState) { ts.Columns = nil }},
 		"row filter":   {spoil: func(_ *State, ts *TableState) { ts.RowFilter = "(id > 3)" }, warn: "WHERE (id > 3)"},
+		"sync by star": {spoil: func(s *State, _ *TableState) { s.SyncStandbys = "ANY 1 (*)" }, warn: "synchronous"},
+		"sync by name": {spoil: func(s *State, _ *TableState) { s.SyncStandbys = `FIRST 1 (a, "CDC/1")` }, warn: "synchronous"},
+		"sync, others": {spoil: func(s *State, _ *TableState) { s.SyncStandbys = "FIRST 1 (a, cdc)" }},
+		"no failover":  {spoil: func(s *State, _ *TableState) { s.Version = 170000 }, warn: "ALTER_REPLICATION_SLOT"},
 		"updates":      {spoil: func(s *State, _ *TableState) { s.Publication.Update = true }, warn: "more than inserts"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,14 +19,29 @@ import (
 // pgEpoch is the origin of the protocol's times.
 var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// takeoverWait is how long Start waits for the leader before to leave the
+// slot: a server process gives up its locks a moment before its slot.
+const takeoverWait = 2 * time.Second
+
 // Start makes the connection stream from the slot, from where the slot stands.
 // No position is ever carried over: after a failover positions are used again,
 // and one from the future is accepted and silently skips rows.
 //
-// After an error the connection takes commands again, unless the error is
-// ErrClosed or ErrShutdown: ErrSlotActive, ErrSlotGone and ErrSlotUnusable
-// leave leadership as it is.
+// After ErrSlotActive, ErrSlotGone, ErrSlotUnusable and other refusals the
+// connection takes commands again and still leads; after ErrClosed it does not.
 func (c *Conn) Start(ctx context.Context) error {
+	for end := time.Now().Add(takeoverWait); ; {
+		err := c.startOnce(ctx)
+		if err == nil || !errors.Is(err, ErrSlotActive) || time.Now().After(end) {
+			return err
+		}
+		if err := pause(ctx, 25*time.Millisecond); err != nil {
+			return &Error{What: "start streaming from slot " + c.cfg.Slot, Err: err}
+		}
+	}
+}
+
+func (c *Conn) startOnce(ctx context.Context) error {
 	what := "start streaming from slot " + c.cfg.Slot
 	if c.pg == nil {
 		return &Error{What: what, Err: ErrClosed}
@@ -35,13 +50,14 @@ func (c *Conn) Start(ctx context.Context) error {
 		return &Error{What: what, Err: ErrStopped}
 	}
 	if err := c.hijack(ctx); err != nil {
-		c.Kill()
-		return &Error{What: what, Err: as(ErrClosed, err)}
+		return c.lost(what, err)
 	}
 	deadline := time.Now().Add(c.cfg.ConnectTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
+	release := context.AfterFunc(ctx, c.Kill)
+	defer release()
 	if err := c.send(startCommand(c.cfg), deadline); err != nil {
 		return c.lost(what, err)
 	}
@@ -64,6 +80,7 @@ func (c *Conn) hijack(ctx context.Context) error {
 	}
 	c.pg, c.hijacked = nil, h
 	c.frames = newFrames(h.Conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
+	c.frames.buf, c.spare = c.spare, nil
 	return nil
 }
 
@@ -323,6 +340,7 @@ func (c *Conn) takeCommands(what string) error {
 	if err != nil {
 		return c.lost(what, err)
 	}
+	c.spare = c.frames.buf
 	c.pg, c.hijacked, c.frames = pg, nil, nil
 	c.socket.pace, c.deadline = pace{}, time.Time{}
 	return nil
