@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -99,10 +100,11 @@ func holdSlot(ctx context.Context, t Target) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		// Ends with the connection.
-		_, _ = conn.PgConn().Exec(ctx, "START_REPLICATION SLOT "+t.Slot+" LOGICAL 0/0 (proto_version '1', publication_names '"+t.Publication+"')").ReadAll()
-	}()
+	if err := pglogrepl.StartReplication(ctx, conn.PgConn(), t.Slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + t.Publication + "'"},
+	}); err != nil {
+		return nil, err
+	}
 	return conn, nil
 }
 
