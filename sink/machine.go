@@ -205,7 +205,7 @@ func (m *machine) accept(r *outbox.Row) {
 func (m *machine) place(t *topic, r *outbox.Row) {
 	switch {
 	case t.state == topicBlocked && len(t.lanes) == 0:
-		m.giveBack([]*outbox.Row{r}, outbox.TopicScope(m.cluster, t.name), t.err)
+		m.giveBackTopic(t, []*outbox.Row{r})
 	case t.state == topicReady || t.state == topicBlocked:
 		if t.isBlocked(r) {
 			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
@@ -283,6 +283,18 @@ func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope, err error) {
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s, Err: err})
 }
 
+// giveBackTopic gives rows of a blocked topic back. The first of them say that
+// a Release is owed.
+func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+		Rows: rows, Class: outbox.Withdrawn, Scope: outbox.TopicScope(m.cluster, t.name), Blocked: t.untold, Err: t.err,
+	})
+	t.untold = false
+}
+
 // ---- sending ----
 
 // pump looks at every lane that something happened to.
@@ -348,7 +360,7 @@ func (m *machine) returnQueue(l *lane) {
 	l.state = laneIdle
 	m.calm(l)
 	l.limit, l.guilty = 0, nil
-	m.giveBack(l.queue.takeAll(), outbox.TopicScope(m.cluster, t.name), t.err)
+	m.giveBackTopic(t, l.queue.takeAll())
 }
 
 // front deals with rows at the front of the queue that cannot be sent here.
@@ -394,7 +406,9 @@ func (m *machine) move(l *lane, r *outbox.Row) {
 // refuse charges a row with its own error and gives its key's later rows back.
 func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
 	t, scope := l.topic, outbox.KeyScope(r)
-	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Err: err})
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+		Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Blocked: r.Key != nil, Err: err,
+	})
 	if r.Key == nil {
 		return
 	}
@@ -530,7 +544,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
 	}
-	t.state, t.err, t.fresh = topicBlocked, err, nil
+	t.state, t.err, t.fresh, t.untold = topicBlocked, err, nil, true
 	delete(m.stalled, t)
 	m.note("topic is blocked", t.name, err)
 	for _, l := range t.lanes {
@@ -538,7 +552,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 	}
 	waiting := t.waiting.takeAll()
 	if len(t.lanes) == 0 {
-		m.giveBack(waiting, outbox.TopicScope(m.cluster, t.name), err)
+		m.giveBackTopic(t, waiting)
 		return
 	}
 	for _, r := range waiting { // behind what their keys have under way

@@ -134,6 +134,10 @@ func (w *world) outcome(o outbox.Outcome) {
 			w.closed[string(r.Key)] = o.Scope
 		}
 	}
+	blocks := o.Class == outbox.Refused && o.Scope.Kind == outbox.ScopeKey || o.Class == outbox.Withdrawn && o.Scope.Kind == outbox.ScopeTopic && o.Err != nil
+	if o.Blocked != (blocks && !w.blocked[o.Scope]) {
+		w.t.Fatalf("row %s: blocked is %v, of %v", o.Rows[0].ID, o.Blocked, o.Scope)
+	}
 	switch {
 	case o.Class == outbox.Refused && o.Scope.Kind == outbox.ScopeKey:
 		w.blocked[o.Scope] = true

@@ -26,6 +26,8 @@ type topic struct {
 	name  string
 	state topicState
 	err   error // of topicBlocked
+	// untold says of topicBlocked that nobody has heard of it yet.
+	untold bool
 	// gone says of topicBlocked that the topic, and so its log, does not exist.
 	gone  bool
 	uuid  sarama.Uuid // zero before Kafka 2.8
