@@ -64,7 +64,7 @@ func TestBrokerOutages(t *testing.T) {
 	// The program is killed while the broker is away, and again when it is back.
 	t.Run("killed in an outage", func(t *testing.T) {
 		w := newWorld(t, surroundings{kafka: k, partitions: 2})
-		w.stream["memory"] = fields{"rows": window}
+		w.small()
 		p := w.run().streaming()
 		load := w.write(steady())
 		load.wrote(200, 30*time.Second)

@@ -32,7 +32,7 @@ func (w *world) crash(name string, hit int, rules history.Rules) {
 // after each kill is looked at, and at the end everything has arrived.
 func TestKillsOnTheHotPath(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
-	w.stream["memory"] = fields{"rows": window}
+	w.small()
 	load := w.write(steady())
 	kills := 0
 	for _, name := range []string{
@@ -56,7 +56,7 @@ func TestKillsOnTheHotPath(t *testing.T) {
 func TestKillsWhileKeysAreParked(t *testing.T) {
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
-	w.stream["memory"] = fields{"rows": window}
+	w.small()
 	w.table["status"] = fields{"max_attempts": 2}
 	rules := history.Rules{MayFail: refused}
 	load := w.write(steady())
@@ -118,7 +118,7 @@ func (w *world) trouble() (stop func()) {
 // kill -9 while the slot is made anew.
 func TestKillsWhileTheSlotIsMade(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
-	w.stream["memory"] = fields{"rows": window}
+	w.small()
 	load := w.write(steady())
 	kills := 0
 	w.run().streaming().kill()
@@ -147,4 +147,10 @@ func (w *world) dropSlot() {
 		_, err = harness.TryOne[bool](w.t.Context(), w.db, `SELECT count(pg_drop_replication_slot(slot_name)) >= 0 FROM pg_replication_slots WHERE slot_name = $1`, slot)
 		return err
 	})
+}
+
+// small bounds what is in flight, and so the duplicates that a kill can make.
+func (w *world) small() {
+	w.stream["memory"] = fields{"rows": window}
+	w.stream["sweep"] = fields{"page_rows": window / 5}
 }

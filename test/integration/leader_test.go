@@ -17,7 +17,7 @@ const takeover = 5 * time.Second
 // A leader is killed, and stopped cleanly, under load; the standby goes on.
 func TestAStandbyTakesOver(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
-	w.stream["memory"] = fields{"rows": window}
+	w.small()
 	leader := w.run().streaming()
 	standby := w.run()
 	standby.awaitLog(20*time.Second, "standing by")
@@ -65,7 +65,7 @@ func (w *world) delivers(p *process, since time.Time) {
 // takes over, and what the former leader does when it wakes up is refused.
 func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
-	w.stream["memory"] = fields{"rows": window}
+	w.small()
 	a := w.run().streaming()
 	b := w.run()
 	b.awaitLog(20*time.Second, "standing by")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -54,12 +56,46 @@ func (w *world) run(env ...string) *process {
 		close(p.done)
 	}()
 	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.sessions()
+			p.dump()
+		}
 		p.kill()
 		if w.t.Failed() {
 			w.t.Logf("process %d logged:\n%s", cmd.Process.Pid, p.tail(80))
 		}
 	})
 	return p
+}
+
+// sessions logs what the database is doing.
+func (w *world) sessions() {
+	sql := `SELECT pid, usename, application_name, state, wait_event_type || '/' || wait_event, clock_timestamp() - query_start, query
+		FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`
+	err := w.query(sql, func(rows pgx.Rows) error {
+		values, err := rows.Values()
+		w.t.Logf("session %v", values)
+		return err
+	})
+	if err != nil {
+		w.t.Logf("listing sessions: %v", err)
+	}
+	w.show(`SELECT kind, "table", topic, convert_from(key, 'UTF8'), id, cause, reason, since, next, row_id FROM outbox_cdc.park`)
+	if w.layout.status != "" {
+		w.show(`SELECT key, ` + w.layout.status + `, count(*), min(id::text), max(attempts) FROM ` + w.tableName() + ` GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 30`)
+	}
+}
+
+// show logs what a query finds.
+func (w *world) show(sql string) {
+	err := w.query(sql, func(rows pgx.Rows) error {
+		values, err := rows.Values()
+		w.t.Logf("%v", values)
+		return err
+	})
+	if err != nil {
+		w.t.Logf("%s: %v", sql, err)
+	}
 }
 
 func tie(t *testing.T, pid int) (untie func()) {
@@ -99,6 +135,27 @@ func (p *process) signal(sig syscall.Signal) {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails where it has ended
 	<-p.done
+}
+
+// dump has a process that hangs print its goroutines to the end of its log.
+func (p *process) dump() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-p.done:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("outbox-cdc-%d.log", p.cmd.Process.Pid))
+		if os.WriteFile(path, []byte(strings.Join(p.lines, "\n")), 0o600) == nil {
+			p.t.Logf("the log of process %d, with its goroutines at the end, is in %s", p.cmd.Process.Pid, path)
+		}
+	case <-time.After(5 * time.Second):
+	}
 }
 
 // stop stops it cleanly, and expects that.

@@ -202,12 +202,13 @@ func (w *world) counts() (map[history.Status]int, error) {
 }
 
 func (w *world) query(sql string, row func(pgx.Rows) error) error {
-	ctx := w.t.Context()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), time.Minute)
+	defer cancel()
 	conn, err := pgx.Connect(ctx, w.db.DSN)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer conn.Close(ctx)
 	rows, err := conn.Query(ctx, sql)
 	if err != nil {
 		return err
