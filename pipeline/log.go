@@ -177,8 +177,10 @@ func (l *logReader) noteRemake(err error) {
 func (l *logReader) leadAgain(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
+	cfg := l.d.cfg.Replication
+	cfg.Standby = l.stream.standingBy
 	again := func() (*replication.Conn, error) {
-		conn, err := replication.Lead(ctx, l.d.cfg.Replication)
+		conn, err := replication.Lead(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -155,14 +155,17 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	return s.Store.Write(ctx, change)
 }
 
+// standingBy tells that another process leads.
+func (s *Stream) standingBy(h replication.Holder) {
+	s.works()
+	s.cfg.Metrics.Standby()
+	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
+}
+
 // term is one leadership, from waiting for it until it is lost or ctx ends.
 func (s *Stream) term(ctx context.Context) error {
 	cfg := s.cfg.Replication
-	cfg.Standby = func(h replication.Holder) {
-		s.works()
-		s.cfg.Metrics.Standby()
-		s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
-	}
+	cfg.Standby = s.standingBy
 	conn, err := replication.Lead(ctx, cfg)
 	if err != nil {
 		return err
