@@ -200,9 +200,10 @@ func (c *Core) block(r *outbox.Row) {
 }
 
 // Disconnect ends the connection: the log's ledger, checks, kept rows, rounds
-// and hand-backs of it are void. Outstanding Check, Sweep, Watch and Rewatch
-// requests are void too: their answers must not be delivered any more. Parks
-// stays outstanding.
+// and hand-backs of it are void. Outstanding requests are void too: their answers
+// must not be delivered any more, and Parks must not be tried any more; a try
+// that is under way cannot take effect once the epoch was raised, after which
+// the parks are read.
 func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
 	if c.off.voidHandBack && c.hb != nil {
@@ -214,8 +215,11 @@ func (c *Core) Disconnect() {
 	c.dropStalls()
 	for _, p := range c.order {
 		p.waiting, p.ready = nil, false
+		if p.phase == absorbed {
+			p.phase, p.written = sweeping, 0
+		}
 	}
-	c.waiting = 0
+	c.waiting, c.writing = 0, nil
 	c.sweep, c.checking = nil, false
 	if !c.off.watchAbandoned {
 		c.watch = watch{}
@@ -225,6 +229,7 @@ func (c *Core) Disconnect() {
 	}
 	c.ledger.reset()
 	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
+	c.ready.Parks = nil
 }
 
 // SlotMayBeMade says that the stream's park is durable, so that a slot, whose

@@ -315,6 +315,10 @@ func (c *conn) dropped() {
 func (p *proc) notice() {
 	p.w.note("%v: notices", p)
 	p.conn = nil
+	if x := p.write; x != nil && !x.ran && !x.lost {
+		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
+	}
+	p.change, p.write = nil, nil
 	if !p.w.offW.voidAnswers {
 		p.voidQueries()
 	}
@@ -456,8 +460,10 @@ func (p *proc) parksAnswered(lost bool) {
 	switch {
 	case x.fenced && x.epoch == p.epoch:
 		p.discard("its epoch is over")
+	case x.orphan && x.conn == p.conn:
+		p.notice() // its connection has ended: it is tried again with the next one
 	case x.fenced || x.orphan:
-		// Its connection has ended: it is tried again with the next one.
+		// of an earlier connection of this process: tried again
 	case lost:
 		p.w.note("%v: outcome of the parks is unknown", p)
 		p.change = nil

@@ -314,13 +314,15 @@ func (d *driver) rewatched(answers []outbox.Checked) {
 	d.core.Rewatched(pending)
 }
 
-// writeParks writes until it is known that the change was committed. It
-// outlives replication connections: the Core waits for its answer.
+// writeParks writes until it is known that the change was committed, or the
+// connection ends. Then the next leadership raises the epoch, so that no try can
+// take effect any more, and reads what our table holds.
 func (d *driver) writeParks(change outbox.ParkChange) {
+	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		result, err := backoff.Retry(d.ctx, func() (outbox.ParkResult, error) {
+		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
 			failpoint.Hit(failpoint.BeforeParkWrite)
-			result, err := d.stream.store.write(d.ctx, change)
+			result, err := d.stream.store.write(ctx, change)
 			failpoint.Hit(failpoint.AfterParkWrite)
 			if errors.Is(err, parks.ErrFenced) {
 				err = backoff.Permanent(err)
@@ -329,8 +331,8 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 		}, d.patience("write parks")...)
 		switch {
 		case err == nil:
-			d.answers.Put(answer{0, func() { d.core.ParksWritten(result) }})
-		case errors.Is(err, parks.ErrFenced):
+			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
+		case errors.Is(err, parks.ErrFenced) && ctx.Err() == nil:
 			d.fatal <- err
 		}
 	})
