@@ -1,0 +1,495 @@
+package checkpoint
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Each scenario steers the simulated world into a schedule that broke an earlier
+// wording of the contract, and then lets everything settle. It is played twice:
+// with every rule in force nothing may break, and with the rule that closes it
+// switched off an invariant must.
+
+// calm makes the choices of a scene: the first that is there, at once.
+type calm struct{}
+
+func (calm) pick([]int) int          { return 0 }
+func (calm) intn(int) int            { return 0 }
+func (calm) chance(percent int) bool { return percent >= 50 }
+
+type scene struct {
+	*world
+	t *testing.T
+	a *proc
+	b *proc
+}
+
+// play plays a scenario with and without the rule.
+func play(t *testing.T, without switches, act func(s *scene)) {
+	t.Helper()
+	t.Run("in force", func(t *testing.T) {
+		if v := newScene(t, switches{}).end(act); v != nil {
+			t.Error(v)
+		}
+	})
+	t.Run("switched off", func(t *testing.T) {
+		if v := newScene(t, without).end(act); v == nil {
+			t.Error("nothing broke without the rule: the schedule misses its point")
+		} else {
+			t.Log(v)
+		}
+	})
+}
+
+func newScene(t *testing.T, off switches) *scene {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedSkip
+	table.Mapping.Cluster = outbox.ClusterMapping{Default: "main"}
+	table.Mapping.Status.MaxAttempts = 3
+	p := plan{keys: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
+	p.cfg = Config{
+		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10,
+		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
+	}
+	for k := range p.weights {
+		p.weights[k] = 1
+	}
+	w := newWorld(calm{}, p)
+	w.off, w.offW = off.core, off.world
+	w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
+	w.trace = t.Logf
+	s := &scene{world: w, t: t, a: w.procs[0], b: w.procs[1]}
+	s.a.boot()
+	s.rest()
+	return s
+}
+
+// end plays the act, heals the world and lets everything settle.
+func (s *scene) end(act func(*scene)) *violation {
+	act(s)
+	if s.bad != nil {
+		return s.bad
+	}
+	for _, t := range append([]*txn(nil), s.txns...) {
+		if t.running() && t.state == txnCommitted {
+			s.show(t)
+		}
+	}
+	s.heal()
+	for range 400 {
+		s.rest()
+		if s.bad != nil || s.settled() {
+			break
+		}
+		s.advance(500 * time.Millisecond)
+	}
+	if s.bad == nil && !s.settled() {
+		s.unsettled()
+	}
+	s.checkEnd()
+	return s.bad
+}
+
+// ends are the kinds of events that come to an end by themselves while time
+// stands still.
+var ends = []eventKind{
+	evTake, evNotice, evTick, evLead, evConnect, evMakeSlot, evReceive, evQuery, evAnswer, evParks, evParksAnswer, evCommand,
+	evFence, evSend, evArrive, evSinkAnswer, evOutcome, evState, evMark, evMarked, evStopped,
+}
+
+// rest lets everything go on but the kinds held back, until nothing moves.
+func (s *scene) rest(heldBack ...eventKind) {
+	s.t.Helper()
+	held := map[eventKind]bool{}
+	for _, k := range heldBack {
+		held[k] = true
+	}
+	for range 4 { // keepalives and status updates have no end
+		for n := 0; s.any(held); n++ {
+			if n > 5000 {
+				s.t.Fatal("it never comes to rest")
+			}
+		}
+		for _, k := range []eventKind{evKeepalive, evStatus} {
+			if !held[k] {
+				s.try(k)
+			}
+		}
+	}
+}
+
+// any does the first thing that may happen.
+func (s *scene) any(held map[eventKind]bool) bool {
+	if s.bad != nil {
+		return false
+	}
+	for _, k := range ends {
+		if !held[k] && s.try(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// try does one thing of a kind, if there is one.
+func (s *scene) try(kind eventKind) bool {
+	for _, e := range s.list() {
+		if e.kind == kind {
+			s.step++
+			e.f()
+			s.checkStep()
+			return true
+		}
+	}
+	return false
+}
+
+// must does one thing of a kind.
+func (s *scene) must(kind eventKind) {
+	s.t.Helper()
+	if s.bad == nil && !s.try(kind) {
+		s.t.Fatalf("event %d cannot happen now", kind)
+	}
+}
+
+// row commits a row.
+func (s *scene) row(key string, refused int) *dbRow {
+	r, t := s.open(key, refused)
+	s.commit(t, true)
+	return r
+}
+
+// invisible commits a row that waits for the standby.
+func (s *scene) invisible(key string) *dbRow {
+	r, t := s.open(key, 0)
+	s.commit(t, false)
+	return r
+}
+
+// open inserts a row.
+func (s *scene) open(key string, refused int) (*dbRow, *txn) {
+	t := s.begin()
+	r := &dbRow{table: s.plan.tables[0], cluster: "main", topic: "x", key: key, poison: refused}
+	s.addRow(t, r)
+	return r, t
+}
+
+// parkStream parks A's stream for good and lets the park become durable.
+func (s *scene) parkStream() {
+	s.a.input(func() { s.a.core.ParkStream(outbox.CauseUnreadable, "unreadable") })
+	for s.parks[outbox.StreamScope()].Scope.Kind == 0 || s.a.write != nil {
+		s.must2(evTake, evParks, evParksAnswer)
+	}
+}
+
+// must2 does one thing of any of the kinds.
+func (s *scene) must2(kinds ...eventKind) {
+	s.t.Helper()
+	for _, k := range kinds {
+		if s.try(k) {
+			return
+		}
+	}
+	s.t.Fatalf("none of events %v can happen now", kinds)
+}
+
+func (s *scene) parked(scope outbox.Scope) bool {
+	_, found := s.parks[scope]
+	return found
+}
+
+// restart kills A and starts it again.
+func (s *scene) restart() {
+	s.a.kill()
+	s.a.boot()
+}
+
+// C1. r1 is refused and waits for its next try; r2 of the same key does not wait
+// for anything. If only r1 were not due, the sweeper's page would bring r2 alone,
+// and r2 would be first.
+func TestBackoffBelongsToTheKey(t *testing.T) {
+	play(t, switches{core: rules{keyBackoff: true}}, func(s *scene) {
+		s.row("k", 1)
+		s.row("k", 0)
+		s.rest()
+	})
+}
+
+// C1, the other half. A hand-back that selects what is due would find nothing
+// while r1 waits, and give the key back to the stream over r1.
+func TestHandBackWaitsForTheBackoff(t *testing.T) {
+	play(t, switches{core: rules{backoffHolds: true}}, func(s *scene) {
+		s.row("k", 1)
+		s.rest()
+		s.row("k", 0)
+		s.rest()
+	})
+}
+
+// C2. r1 is committed and waits for the standby. The stream is parked, r1 is
+// discarded and confirmed. The process is killed; its successor knows nothing of
+// what was discarded. Its hand-back's snapshot lacks r1, and after it nobody has
+// r1. What was in progress after the connection's start must have ended first.
+func TestHandBackAwaitsWhatWasInProgressAtTheStart(t *testing.T) {
+	play(t, switches{core: rules{repeatInProgress: true}}, func(s *scene) {
+		s.parkStream()
+		s.invisible("k")
+		s.rest(evQuery, evAnswer)
+		s.restart()
+		s.rest()
+		s.advance(time.Second)
+		s.rest()
+	})
+}
+
+// C2 within one connection: the transaction of which a row was discarded is not
+// in the hand-back's snapshot yet.
+func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
+	play(t, switches{core: rules{repeatDiscarded: true}}, func(s *scene) {
+		s.parkStream()
+		s.invisible("k")
+		s.rest()
+		s.advance(time.Second)
+		s.rest()
+	})
+}
+
+// C2 once more. pg_current_snapshot's xmax is the last completed id plus one: a
+// transaction that began after it is in progress without being listed. Unless an
+// own transaction is completed first, the successor's snapshot does not show r1.
+func TestSnapshotShowsAllThatIsInProgress(t *testing.T) {
+	play(t, switches{world: worldRules{snapshotAfterXID: true}}, func(s *scene) {
+		s.parkStream()
+		s.a.kill()
+		s.a.boot()
+		s.must(evLead)
+		s.invisible("k")
+		s.slot.confirmed, s.slot.persisted = s.insert, s.insert // a slot made past r1
+		s.rest()
+		s.advance(time.Second)
+		s.rest()
+	})
+}
+
+// C3. The stream is parked and r1 confirmed past. r1 is refused: its key is
+// parked, but another change of our table is under way. Then the stream's park is
+// removed. Were the key's park not in the same transaction, a kill in between
+// would leave r1 to nobody.
+func TestNarrowingIsOneTransaction(t *testing.T) {
+	play(t, switches{core: rules{narrowing: true}}, func(s *scene) {
+		s.parkStream()
+		s.row("j", 1)
+		s.row("k", 1)
+		held := []eventKind{evParks, evParksAnswer}
+		s.rest(append(held, evArrive)...)
+		s.must(evArrive) // j is refused …
+		s.rest(append(held, evArrive)...)
+		s.rest(held...) // … and then, while j's park is on its way, k
+		for range 6 {
+			s.advance(300 * time.Millisecond)
+			s.rest(evParks, evParksAnswer)
+		}
+		s.rest()
+	})
+}
+
+// C4. A has asked for the removal of the stream's park and is stopped. B leads and
+// reads the park. A's write goes on: guarded by the epoch it changes nothing.
+func TestZombieEditsNoParks(t *testing.T) {
+	play(t, switches{world: worldRules{epochGuard: true}}, func(s *scene) {
+		s.b.boot()
+		s.parkStream()
+		s.rest(evParks)
+		s.advance(time.Second)
+		s.rest(evParks)
+		s.must(evParks) // the try is on the wire
+		removal := s.a.write
+		s.a.frozen = true
+		s.a.conn.dropped()
+		for s.b.conn == nil || !s.b.conn.connected {
+			s.must2(evLead, evConnect)
+		}
+		s.row("k", 0)
+		s.rest(evParks, evQuery, evSend)
+		s.runParks(removal)
+		s.checkStep()
+	})
+}
+
+// C5. A row of the stream is in flight when its hand-back begins. The statement
+// must not run: the row is PENDING in its snapshot and would be sent twice.
+func TestHandBackWaitsForRowsInFlight(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.row("k", 0)
+		s.rest(evArrive)
+		s.parkStream()
+		for range 5 {
+			s.advance(300 * time.Millisecond)
+			s.rest(evArrive)
+			if h := s.a.core.hb; h != nil && h.step != hbQuiet {
+				t.Error("the statement ran over a row in flight")
+			}
+		}
+		s.rest()
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// C6. The watcher finds r1, which the operator put back. Before it looks again, r2
+// of the same key is refused and the key parked. Parking the key once more would
+// end its backoff.
+func TestWatcherLeavesParkedKeys(t *testing.T) {
+	act := func(s *scene) {
+		r1 := s.row("k", 0)
+		s.rest()
+		s.requeue(r1)
+		s.advance(4 * time.Second)
+		s.rest(evAnswer)
+		s.must(evAnswer) // the candidates
+		s.row("k", 1)
+		s.rest(evQuery, evKeepalive)
+		s.rest(evQuery)
+		p := s.a.core.parks[outbox.KeyScope(r1.probe())]
+		if p == nil || p.Cause != outbox.CauseRowError {
+			s.t.Fatalf("the key should be parked for its refused row: %+v", p)
+		}
+		s.rest(evCommand)
+		if p.Cause != outbox.CauseRowError {
+			s.fail("C6", r1, "the watcher parked %v again (%s)", p.Scope, p.Cause)
+		}
+	}
+	play(t, switches{core: rules{watchNotParkedSecond: true}}, act)
+}
+
+// requeue is the operator's.
+func (s *scene) requeue(r *dbRow) {
+	r.requeued = true
+	r.allowed++
+	s.set(r, statusPending, 0)
+}
+
+// C7. The watcher has asked for candidates when the connection breaks. Its answer
+// never comes; a round that went on would wait for it for ever, and what the
+// stream missed would stay PENDING.
+func TestReconnectAbandonsTheWatchersRound(t *testing.T) {
+	play(t, switches{core: rules{watchAbandoned: true}}, func(s *scene) {
+		r1 := s.row("k", 0)
+		s.rest()
+		s.requeue(r1)
+		s.advance(4 * time.Second)
+		s.rest(evQuery)
+		s.a.conn.dropped()
+		s.rest()
+	})
+}
+
+// C8. A hand-back has its snapshot S, and the row it found is not marked yet. The
+// slot is lost, r1 commits, the slot is made again behind r1. A hand-back that
+// outlived its connection would remove the park over r1.
+func TestHandBackEndsWithItsConnection(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.parkStream()
+		for s.rest(evQuery); s.a.core.sweep.hb == nil; s.rest(evQuery) {
+			s.must(evQuery)
+			s.advance(300 * time.Millisecond)
+		}
+		s.row("j", 0)
+		s.must(evQuery)
+		s.rest(evMark, evQuery)
+		if s.a.core.hb == nil || s.a.core.hb.step != hbRows {
+			t.Fatal("the hand-back should wait for the row's mark")
+		}
+		s.a.conn.dropped()
+		s.slot = slot{}
+		s.row("k", 0)
+		s.rest(evMark, evQuery)
+		if s.a.core.hb != nil {
+			t.Error("the hand-back outlived its connection")
+		}
+		s.rest(evQuery)
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// C9. The removal of the stream's park was committed and the answer lost. The
+// process goes on discarding. It must not confirm before the park is written
+// again.
+func TestUnknownRemovalIsWrittenAgain(t *testing.T) {
+	play(t, switches{core: rules{rewriteUnknown: true}}, func(s *scene) {
+		s.parkStream()
+		s.rest(evParks)
+		s.advance(time.Second)
+		s.rest(evParks)
+		s.must(evParks)
+		s.must(evParks)
+		if s.parked(outbox.StreamScope()) {
+			s.t.Fatal("the removal should have run")
+		}
+		s.a.write.lost = true
+		s.row("k", 0)
+		s.rest(evParks, evQuery)
+	})
+}
+
+// C10. A page brings r1 and r2 of one key. r1 is refused; r2, which came with the
+// same page, is given back and must wait behind r1.
+func TestFailureWithdrawsFromThePage(t *testing.T) {
+	play(t, switches{core: rules{failureWithdraws: true}}, func(s *scene) {
+		s.parkStream()
+		s.row("k", 1)
+		s.row("k", 0)
+		s.rest()
+	})
+}
+
+// C11. Rows were discarded under the stream's park, and their transactions lost by
+// a failover: they never become visible. Their ids mean nothing after the
+// reconnect, so the hand-back ends.
+func TestDiscardedXIDsAreVoidAfterAReconnect(t *testing.T) {
+	play(t, switches{core: rules{voidDiscarded: true}}, func(s *scene) {
+		s.parkStream()
+		at := s.insert
+		for range 12 {
+			s.row("k", 0)
+		}
+		s.rest(evQuery)
+		s.failover(at, true)
+		for range 8 {
+			s.rest()
+			s.advance(500 * time.Millisecond)
+		}
+		if s.bad == nil && s.parked(outbox.StreamScope()) {
+			s.fail("I11", nil, "the stream stays parked for transactions that never happened")
+		}
+	})
+}
+
+// A failover takes a key's park back while the removal of the stream's is
+// outstanding. Written to the new primary, which the process did not choose, it
+// would leave the key's rows to nobody: the lock is held on the connection that
+// leads, and without it nothing is written.
+func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
+	play(t, switches{world: worldRules{lockGuard: true}}, func(s *scene) {
+		s.parkStream()
+		s.row("k", 1)
+		s.rest(evAnswer)
+		s.write(8)
+		at := s.insert
+		s.must(evAnswer) // the page that brings the row
+		s.rest(evQuery)  // it is refused, and its key's park durable
+		for range 3 {
+			s.advance(300 * time.Millisecond)
+			s.rest(evParks)
+		}
+		s.failover(at, true)
+		s.rest(evNotice, evLead)
+	})
+}
