@@ -70,7 +70,10 @@ func (r *Relation) IDArrays(n int, id func(i int) string) ([][]byte, error) {
 		for c := range arrays {
 			part, after, more := strings.Cut(rest, "\x00")
 			if more != (c < len(arrays)-1) {
-				return nil, fmt.Errorf("row id %q of table %s does not have %d columns", outbox.SplitID(id(i)), r.Table, len(columns))
+				return nil, &Unusable{
+					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
+					Mend: "restart with the mapping that it was read by, or let it be swept",
+				}
 			}
 			arrays[c].Add(part)
 			rest = after

@@ -36,6 +36,7 @@ type item struct {
 	// was written.
 	expected int64
 	unsure   bool
+	aside    int // how often it was set aside
 }
 
 // batch is what a worker takes at once.

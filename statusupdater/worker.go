@@ -107,6 +107,12 @@ func (p *process) again(items []*item) {
 // setAside has the marks tried again later.
 func (p *process) setAside(items []*item) {
 	p.stats.locked.Add(int64(len(items)))
+	for _, it := range items {
+		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
+			p.cfg.Log.Warn().Stringer("table", p.key.table).Strs("row", outbox.SplitID(it.mark.Row.ID)).Int("tries", it.aside).
+				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
+		}
+	}
 	key := p.key
 	key.free = true
 	q := p.queue

@@ -138,7 +138,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, steps *statement.Column
 		statement.Ref(steps.Name) + " = " + params.Bind([]byte(a.value), steps.Type) +
 		" ORDER BY " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(s.agendaRows)
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	return statement.Run(ctx, s.conn, statement.Step{SQL: sql, Args: params.Values, Each: func(row [][]byte) error {
+	return s.send(ctx, s.conn, statement.Step{SQL: sql, Args: params.Values, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}

@@ -59,6 +59,8 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 
 // look finds out which table refuses by asking for each alone.
 func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.Look) (outbox.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	snapshot, err := statement.At(ctx, conn, settings, looks...)
 	if err == nil || statement.FaultOf(err) == statement.Passing {

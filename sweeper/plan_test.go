@@ -41,10 +41,10 @@ func native(t testing.TB) fixture.Layout {
 }
 
 const manySent = `INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes, status, created_at, sent_at)
-	SELECT gen_random_uuid(), gen_random_uuid(), 'orders', 'x', 'SENT', now() - i * interval '1 s', now() FROM generate_series(1, 200000) i`
+	SELECT gen_random_uuid(), gen_random_uuid(), 'orders', 'x', 'SENT', now() - i * interval '1 s', now() FROM generate_series(1, 50000) i`
 
 const manySentNative = `INSERT INTO outbox (key, topic, payload, status, created_at, sent_at)
-	SELECT i % 1000, 'orders', 'x', 'SENT', now() - i * interval '1 s', now() FROM generate_series(1, 200000) i`
+	SELECT i % 1000, 'orders', 'x', 'SENT', now() - i * interval '1 s', now() FROM generate_series(1, 50000) i`
 
 // A table full of sent rows costs the sweep nothing, whether or not the
 // statistics know of them.

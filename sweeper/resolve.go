@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -67,7 +66,7 @@ func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err != nil {
 		return nil, err
 	}
-	i := inspection{Resolution: r, plan: p, relation: relation}
+	i := inspection{Resolution: r, sweeper: s, plan: p, relation: relation}
 	if err := i.catalogue(ctx, conn); err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	i.columns()
 	i.privileges()
 	i.identity()
-	if err := i.indexes(ctx, conn, s.cfg.StatementTimeout); err != nil {
+	if err := i.indexes(ctx, conn); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return rank(a) - rank(b) })
@@ -92,6 +91,7 @@ func rank(f Finding) int {
 // inspection collects findings.
 type inspection struct {
 	*Resolution
+	sweeper  *Sweeper
 	plan     *plan
 	relation *statement.Relation
 	role     string
@@ -207,7 +207,7 @@ WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
 func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
 	oid := [][]byte{strconv.AppendUint(nil, uint64(i.OID), 10)}
-	err := statement.Run(ctx, conn,
+	err := i.sweeper.send(ctx, conn,
 		statement.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		statement.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
 	)
@@ -287,7 +287,7 @@ func (i *inspection) identity() {
 }
 
 // indexes asks the planner for the sweep of a table with nothing to do.
-func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn, timeout time.Duration) error {
+func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f Finding) bool { return f.Fatal }) {
 		return nil
 	}
@@ -298,8 +298,8 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn, timeout time.D
 		return nil
 	}}
 	// Avoiding scans at all price shows whether there is another way.
-	settings := statement.Settings{StatementTimeout: timeout, ByIndex: true}
-	if err := statement.Run(ctx, conn, settings.Step(nil), explain); err != nil {
+	settings := statement.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
+	if err := i.sweeper.send(ctx, conn, settings.Step(nil), explain); err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(planned) {
@@ -339,7 +339,7 @@ func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, err
 	leaves := make(map[string]*outbox.Table)
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, t := range s.cfg.Tables {
-			err := statement.Run(ctx, conn, statement.Step{
+			err := s.send(ctx, conn, statement.Step{
 				SQL:  leavesByNameSQL,
 				Args: [][]byte{[]byte(t.Schema), []byte(t.Name)},
 				Each: func(row [][]byte) error {

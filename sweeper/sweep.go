@@ -45,6 +45,7 @@ type sweep struct {
 	arena   mapping.Arena
 	page    outbox.Page
 	bytes   int
+	cursors int // opened so far
 }
 
 func (s *sweep) run(ctx context.Context) error {
@@ -64,7 +65,7 @@ func (s *sweep) run(ctx context.Context) error {
 			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
 		}
 	}
-	if err := statement.Run(ctx, s.conn, statement.Step{SQL: "COMMIT"}); err != nil {
+	if err := s.send(ctx, s.conn, statement.Step{SQL: "COMMIT"}); err != nil {
 		return fmt.Errorf("ending the snapshot of a page: %w", err)
 	}
 	if s.request.Nudge {
@@ -76,7 +77,7 @@ func (s *sweep) run(ctx context.Context) error {
 // begin takes the snapshot, then reads the insert position.
 func (s *sweep) begin(ctx context.Context) error {
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	err := statement.Run(ctx, s.conn,
+	err := s.send(ctx, s.conn,
 		statement.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before
 		// its expressions are evaluated.
@@ -152,22 +153,24 @@ func (s *sweep) left() int {
 // fetch reads through a cursor, so that a page of large rows can end before the
 // selection does, and says whether it read all of it.
 func (s *sweep) fetch(ctx context.Context, sql string, args [][]byte, each func(row [][]byte) error) (complete bool, err error) {
-	steps := []statement.Step{{SQL: "DECLARE page NO SCROLL CURSOR FOR " + sql, Args: args}}
+	s.cursors++
+	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
+	steps := []statement.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}
 	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
 		got := 0
-		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM page", Each: func(row [][]byte) error {
+		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
 			got++
 			if s.left() <= 0 {
 				return nil // too many were fetched
 			}
 			return each(row)
 		}})
-		if err := statement.Run(ctx, s.conn, steps...); err != nil {
+		if err := s.send(ctx, s.conn, steps...); err != nil {
 			return false, err
 		}
 		taken += got
 		if got < want || s.left() <= 0 {
-			return got < want && s.left() > 0, statement.Run(ctx, s.conn, statement.Step{SQL: "CLOSE page"})
+			return got < want && s.left() > 0, nil
 		}
 		want = s.next(taken, s.bytes-bytes)
 		steps = nil
@@ -206,7 +209,7 @@ func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
 // nudge writes WAL, so that the log gets behind a position just read.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
 func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn, why string) error {
-	err := statement.Run(ctx, conn, statement.Step{
+	err := s.send(ctx, conn, statement.Step{
 		SQL:  "SELECT pg_logical_emit_message(true, 'outbox-cdc', $1)",
 		Args: [][]byte{[]byte(why)},
 	})

@@ -105,7 +105,7 @@ func refusal(t *outbox.Table, err error) error {
 // with runs f on a connection, which is closed rather than kept after an error
 // that may be its own.
 func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
-	conn, err := s.cfg.Pool.Acquire(ctx)
+	conn, err := s.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connecting to read outbox tables: %w", err)
 	}
@@ -117,11 +117,27 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	return err
 }
 
+func (s *Sweeper) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return s.cfg.Pool.Acquire(ctx)
+}
+
 func (s *Sweeper) discard(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx) // it is given up anyway
 }
+
+// send is statement.Run with a limit for a server that has gone silent.
+func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...statement.Step) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return statement.Run(ctx, conn, steps...)
+}
+
+// patience is longer than the server's own limit, so that it speaks first.
+func (s *Sweeper) patience() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
 
 // fresh runs f, and where a table refuses, once more with the catalogue read
 // anew: DDL makes what is known of a table out of date.
@@ -163,6 +179,8 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	if known != nil {
 		return known, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
 	relation, err := statement.Load(ctx, conn, t)
 	if err != nil {
 		return nil, refusal(t, err)

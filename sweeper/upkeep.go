@@ -54,7 +54,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 		p.relation.Failed() + " AND " + statement.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
 		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	if err := statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Each: r.each}); err != nil {
+	if err := s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Each: r.each}); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed {
@@ -86,7 +86,7 @@ func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error)
 				return err
 			}
 			settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-			err = statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: pendingSQL(known.relation), Each: p.read})
+			err = s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: pendingSQL(known.relation), Each: p.read})
 			if err != nil {
 				return refusal(t, fmt.Errorf("counting the pending rows of table %s: %w", t, err))
 			}
@@ -163,7 +163,7 @@ func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (
 	for total := 0; ; {
 		page := 0
 		count := func([][]byte) error { page++; return nil }
-		if err := statement.Run(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Args: args, Each: count}); err != nil {
+		if err := s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Args: args, Each: count}); err != nil {
 			return total, err
 		}
 		total += page

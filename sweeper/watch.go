@@ -39,7 +39,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 			return err
 		}
 		w := watch{found: found, reader: newReader(p, true, &arena)}
-		if err := statement.Run(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
+		if err := s.send(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
 			return refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
 		}
 		found.Rows = append(found.Rows, w.reader.rows...)
