@@ -26,7 +26,7 @@ func eventID(row *outbox.Row) string { return outbox.SplitID(row.ID)[1] }
 
 // Rows that somebody has locked wait; all others are marked meanwhile.
 func TestLockedRowsHoldNobodyUp(t *testing.T) {
-	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 100 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
+	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 200 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
 	rows := b.im2be(1500)
 	conn := b.db.Conn(t)
 	exec(t, conn, `BEGIN`)
@@ -51,7 +51,7 @@ func TestALockedRowIsChargedOnce(t *testing.T) {
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `UPDATE outbox SET retries = 1`) // the incumbent charges it too
 	b.do(outbox.MarkAttempt, "x", row)
-	harness.Eventually(t, 10*time.Second, func() error {
+	harness.Eventually(t, 20*time.Second, func() error {
 		if b.updater.Stats().Locked == 0 {
 			return fmt.Errorf("not set aside yet")
 		}
@@ -69,7 +69,7 @@ func TestALockedTableIsWaitedFor(t *testing.T) {
 	conn := b.db.Conn(t)
 	exec(t, conn, `BEGIN; LOCK TABLE outbox`)
 	b.do(outbox.MarkSent, "", rows...)
-	harness.Eventually(t, 10*time.Second, func() error {
+	harness.Eventually(t, 20*time.Second, func() error {
 		if b.updater.Stats().Repeated == 0 {
 			return fmt.Errorf("not repeated yet")
 		}
@@ -156,7 +156,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Im2be().DDL)
 	through, proxy := db.Proxied(t)
-	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, through.DSN), StatementTimeout: 400 * time.Millisecond})
+	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, through.DSN), StatementTimeout: 50 * time.Second, LockTimeout: 30 * time.Second})
 	for round := range 4 {
 		charged, sent := b.im2be(5), b.im2be(5)
 		b.do(outbox.MarkAttempt, "warm", charged...)
@@ -166,7 +166,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 		exec(t, blocker, `BEGIN; LOCK TABLE outbox IN SHARE MODE`)
 		b.do(outbox.MarkAttempt, "charged", charged...)
 		b.do(outbox.MarkSent, "", sent...)
-		harness.Eventually(t, 5*time.Second, func() error {
+		harness.Eventually(t, 20*time.Second, func() error {
 			n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND datname = current_database()`)
 			if err != nil || n < 2 {
 				return fmt.Errorf("%d wait for the lock (%v)", n, err)
@@ -175,7 +175,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 		})
 		proxy.Silence(harness.Replies)
 		exec(t, blocker, `COMMIT`)
-		harness.Eventually(t, 5*time.Second, func() error {
+		harness.Eventually(t, 20*time.Second, func() error {
 			n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM outbox WHERE last_error = 'charged' AND retries = 2`)
 			if err != nil || n < 5*(round+1) {
 				return fmt.Errorf("%d are charged (%v)", n, err)
@@ -207,7 +207,7 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.do(outbox.MarkSent, "", rows[1000:]...)
-	harness.Eventually(t, 10*time.Second, func() error {
+	harness.Eventually(t, 20*time.Second, func() error {
 		if b.updater.Stats().Repeated == 0 {
 			return fmt.Errorf("not repeated yet")
 		}
@@ -229,7 +229,7 @@ func TestCommitsThatWaitForAStandby(t *testing.T) {
 	db.Exec(t, `SELECT pg_reload_conf()`)
 	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, db.DSN+"&synchronous_commit=local")})
 	writer := b.db.Conn(t)
-	harness.Eventually(t, 5*time.Second, func() error {
+	harness.Eventually(t, 20*time.Second, func() error {
 		var names string
 		if err := writer.QueryRow(t.Context(), `SHOW synchronous_standby_names`).Scan(&names); err != nil || names != "ghost" {
 			return fmt.Errorf("%q %v", names, err)
@@ -249,7 +249,7 @@ func TestCommitsThatWaitForAStandby(t *testing.T) {
 		_, err := writer.Exec(context.Background(), `COMMIT`)
 		committed <- err
 	}()
-	harness.Eventually(t, 5*time.Second, func() error {
+	harness.Eventually(t, 20*time.Second, func() error {
 		n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 		if err != nil || n != 1 {
 			return fmt.Errorf("%d wait (%v)", n, err)
