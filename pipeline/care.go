@@ -56,6 +56,9 @@ func (d *driver) askRetained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if conn := d.log.streaming.Load(); conn != nil {
+		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
+	}
 	d.answers.Put(answer{0, func() {
 		d.core.Retained(r.Bytes())
 		d.retained(r)

@@ -22,7 +22,6 @@ const (
 	batchRows    = 1000                  // a batch is handed over when it has this many rows,
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read
 	statusEvery  = time.Second           // a status message at least this often
-	behindBytes  = 4 << 20               // distance to the server's position from which reads gather
 	mendEvery    = 10 * time.Second      // between looks at a slot that only a person can mend
 	parkPoll     = 10 * time.Millisecond // between looks whether the stream's park is durable
 	finishWithin = 5 * time.Second       // for the last status message of a clean stop
@@ -278,7 +277,6 @@ func (l *logReader) read(ctx context.Context) error {
 			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
 				return err
 			}
-			l.conn.SetBehind(m.WALEnd > m.WALStart+behindBytes && m.WALStart > 0)
 		case replication.Keepalive:
 			b.walEnd = m.WALEnd
 		case replication.Notice:
