@@ -38,7 +38,7 @@ func newDisplay(o Options) *display { return &display{o: o} }
 // every is how often a frame is wanted.
 func (d *display) every() time.Duration {
 	if d.o.Live && !d.o.JSON {
-		return 200 * time.Millisecond
+		return 500 * time.Millisecond
 	}
 	return time.Second
 }

@@ -122,23 +122,22 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 func (r *run) await(ctx context.Context) error {
 	moved, last := time.Now(), [2]int{}
 	for {
-		committed := r.writer.inserted()
-		consumed := r.checker.distinct()
-		pending, err := r.world.pending(ctx)
-		if err != nil {
-			return err
+		now := [2]int{r.checker.distinct(), 0}
+		if now[0] >= r.writer.inserted() {
+			pending, err := r.world.pending(ctx)
+			if err != nil || pending == 0 {
+				return err
+			}
+			now[1] = pending
 		}
-		if consumed >= committed && pending == 0 {
-			return nil
-		}
-		if now := [2]int{consumed, pending}; now != last {
+		if now != last {
 			moved, last = time.Now(), now
 		}
 		if time.Since(moved) > patience {
 			r.display.event(fmt.Sprintf("nothing moved for %v: giving up", patience))
 			return nil
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !pause(ctx, 50*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
@@ -148,29 +147,33 @@ func (r *run) await(ctx context.Context) error {
 func (r *run) observe(ctx context.Context) error {
 	ticker := time.NewTicker(r.display.every())
 	defer ticker.Stop()
+	var f frame
+	var asked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-ticker.C:
-			// In this order, so that no later stage is ahead of an earlier one.
-			published := r.checker.consumed()
-			inserted := r.writer.inserted()
-			pending, retained, err := r.world.look(ctx)
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
+		case f.at = <-ticker.C:
+		}
+		// In this order, so that no later stage is ahead of an earlier one.
+		f.published, f.rows = r.checker.consumed(), r.Rows
+		f.inserted = r.writer.inserted()
+		if f.at.Sub(asked) >= askEvery {
+			if err := r.world.look(ctx, &f); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
 				return err
 			}
-			p50, p99 := r.checker.lately()
-			r.display.draw(frame{
-				at: now, rows: r.Rows, inserted: inserted, published: published,
-				sent: max(inserted-pending, 0), pending: pending, p50: p50, p99: p99, retained: retained,
-			})
+			asked = f.at
 		}
+		f.p50, f.p99 = r.checker.lately()
+		r.display.draw(f)
 	}
 }
+
+// askEvery spares the database questions for a display that is drawn more often.
+const askEvery = 400 * time.Millisecond
 
 // sumUp judges from the database's own count of what was committed.
 func (r *run) sumUp(seconds float64) (*Summary, error) {

@@ -198,16 +198,16 @@ func (w *world) pending(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// look gives what the display shows of the database. Retained is how much WAL
-// the slot holds back, in bytes; -1: there is no slot.
-func (w *world) look(ctx context.Context) (pending int, retained int64, err error) {
-	if pending, err = w.pending(ctx); err != nil {
-		return 0, 0, err
+// look fills in what the display shows of the database: rows pending and SENT,
+// and how much WAL the slot holds back, in bytes; -1: there is no slot.
+func (w *world) look(ctx context.Context, f *frame) (err error) {
+	if f.pending, err = w.pending(ctx); err != nil {
+		return err
 	}
-	err = w.pool.QueryRow(ctx, `
+	f.sent = max(f.sent, f.inserted-f.pending)
+	return w.pool.QueryRow(ctx, `
 		SELECT coalesce((SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
-		                   FROM pg_replication_slots WHERE slot_name = $1), -1)`, w.target.Slot).Scan(&retained)
-	return pending, retained, err
+		                   FROM pg_replication_slots WHERE slot_name = $1), -1)`, w.target.Slot).Scan(&f.retained)
 }
 
 // truth is what the database says at the end.
