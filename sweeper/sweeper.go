@@ -102,6 +102,11 @@ func refusal(t *outbox.Table, err error) error {
 	return err
 }
 
+func isRefusal(err error) bool {
+	var refused *TableError
+	return errors.As(err, &refused)
+}
+
 // with runs f on a connection, which is closed rather than kept after an error
 // that may be its own.
 func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {

@@ -171,6 +171,27 @@ func TestFailedRowsOfBlockedKeys(t *testing.T) {
 	}
 }
 
+func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, plain().DDL)
+	missing, there := plain().Table, plain().Table
+	missing.Name = "missing"
+	for _, table := range []*outbox.Table{missing, there} {
+		table.Mapping.Retention = time.Hour
+	}
+	b := newBenchOn(t, db, db.DSN, missing, there)
+	db.Exec(t, `INSERT INTO plain (key, status, created_at, sent_at) VALUES ('k', 'FAILED', now(), NULL), ('k', 'SENT', now() - interval '2 h', now() - interval '2 h')`)
+	var refused *TableError
+	rows, err := b.sweeper.Failed(t.Context())
+	if !errors.As(err, &refused) || refused.Table != missing || len(rows) != 1 {
+		t.Fatal(rows, err)
+	}
+	n, err := b.sweeper.Retain(t.Context())
+	if !errors.As(err, &refused) || refused.Table != missing || n != 1 {
+		t.Fatal(n, err)
+	}
+}
+
 func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 	l := plain()
 	l.Table.Mapping.Retention = time.Hour

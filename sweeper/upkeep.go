@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,25 +20,28 @@ const maxFailed = 100_000
 
 // Failed returns a FAILED row of every key that has one, of the tables where
 // such a row keeps its key waiting (on_failed: block). Rows without a key hold
-// nobody and are left out. The rows have id, scope and times only. A table with
-// too many is a *TableError.
+// nobody and are left out. The rows have id, scope and times only. A table that
+// refuses, or has too many, is a *TableError, with which the rows of the others
+// are returned.
 func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var rows []*outbox.Row
 	err := s.fresh(func() error {
 		rows = nil
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			var arena mapping.Arena
+			var refused []error
 			for _, t := range s.cfg.Tables {
 				if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
 					continue
 				}
 				failed, err := s.failed(ctx, conn, t, &arena)
-				if err != nil {
-					return refusal(t, err)
+				if err != nil && !isRefusal(refusal(t, err)) {
+					return err
 				}
+				refused = append(refused, refusal(t, err))
 				rows = append(rows, failed...)
 			}
-			return nil
+			return errors.Join(refused...)
 		})
 	})
 	return rows, err
@@ -128,22 +132,28 @@ func (p *Pending) read(row [][]byte) (err error) {
 
 // Retain deletes rows whose retention has run out, a page at a time, passing
 // over rows that somebody has locked, and returns how many. Only rows that
-// were sent are touched.
+// were sent are touched. A table that refuses holds up no other.
 func (s *Sweeper) Retain(ctx context.Context) (int, error) {
 	deleted := 0
 	err := s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			var refused []error
 			for _, t := range s.cfg.Tables {
 				if t.Mapping.Retention <= 0 || t.Mapping.Published != outbox.PublishedStatus {
 					continue
 				}
 				n, err := s.retain(ctx, conn, t)
 				deleted += n
-				if err != nil {
-					return refusal(t, fmt.Errorf("deleting sent rows of table %s past their retention: %w", t, err))
+				if err == nil {
+					continue
 				}
+				err = refusal(t, fmt.Errorf("deleting sent rows of table %s past their retention: %w", t, err))
+				if !isRefusal(err) {
+					return err
+				}
+				refused = append(refused, err)
 			}
-			return nil
+			return errors.Join(refused...)
 		})
 	})
 	return deleted, err
