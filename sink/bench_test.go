@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,4 +76,37 @@ func benchmark(b *testing.B, k *harness.Cluster, keys int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 	b.ReportMetric(float64(s.Stats().Records)/float64(s.Stats().Batches), "rows/batch")
 	b.ReportMetric(float64(s.Stats().Batches)/float64(s.Stats().Requests), "batches/request")
+}
+
+// BenchmarkOneRow is the time from Do to the outcome of a single row when
+// nothing else is under way.
+func BenchmarkOneRow(b *testing.B) {
+	for name, k := range map[string]*harness.Cluster{"kfake": harness.Kfake(b, kfake.SeedTopics(1, "t")), "kafka": harness.Kafka(b)} {
+		b.Run(name, func(b *testing.B) {
+			topic := fmt.Sprint("one-", time.Now().UnixNano())
+			k.CreateTopic(b, topic, 1, nil)
+			outcomes, states := mailbox.New[outbox.Outcome](), mailbox.New[outbox.ClusterState]()
+			s, err := New(Config{Cluster: "main", Brokers: k.Addrs, TransactionalID: topic, Topics: []string{topic}}, outcomes, states)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx) }()
+			defer func() { cancel(); <-done }()
+			<-states.Ready()
+			row := newRow(topic, "k", string(make([]byte, 256)))
+			took := make([]time.Duration, 0, b.N)
+			for b.Loop() {
+				begin := time.Now()
+				s.Do(outbox.Command{Publish: []*outbox.Row{row}})
+				<-outcomes.Ready()
+				outcomes.Take(nil)
+				took = append(took, time.Since(begin))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+		})
+	}
 }

@@ -347,3 +347,60 @@ func TestRealPartitionsAdded(t *testing.T) {
 		}
 	}
 }
+
+// TestRealLeadersMove: brokers stop, are killed and come back under load;
+// every partition's log has each row once, in order.
+func TestRealLeadersMove(t *testing.T) {
+	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{"min.insync.replicas": "2"}})
+	topic := k.Topic(t, 6)
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "moving", BatchRows: 100})
+	r.usable(30*time.Second, true)
+	stop, stopped := make(chan struct{}), make(chan []*outbox.Row)
+	go func() {
+		var rows []*outbox.Row
+		defer func() { stopped <- rows }()
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-pace.C:
+			}
+			for p := range int32(6) {
+				row := newRow(topic, fmt.Sprint("k", p), fmt.Sprint("v", len(rows)/6))
+				row.Partition = p
+				rows = append(rows, row)
+			}
+			r.publish(rows[len(rows)-6:]...)
+		}
+	}()
+	progress := func(within time.Duration) {
+		t.Helper()
+		var before int
+		r.until("", time.Second, func() bool { before = len(r.fate); return true })
+		r.until("rows go on", within, func() bool { return len(r.fate) > before+1000 })
+	}
+	progress(30 * time.Second)
+	k.Nodes[1].Stop()
+	progress(40 * time.Second)
+	k.Nodes[1].Start(t)
+	progress(40 * time.Second)
+	k.Nodes[2].Kill()
+	progress(60 * time.Second)
+	k.Nodes[2].Start(t)
+	progress(40 * time.Second)
+	close(stop)
+	rows := <-stopped
+	r.expect(outbox.Delivered, 60*time.Second, rows...)
+	byPartition := map[int32][]harness.Record{}
+	for _, rec := range k.Records(t, topic) {
+		byPartition[rec.Partition] = append(byPartition[rec.Partition], rec)
+	}
+	for p := range int32(6) {
+		inOrder(t, byPartition[p], "v", len(rows)/6)
+	}
+	if s := r.sink.Stats(); s.Refused+s.Withdrawn != 0 {
+		t.Errorf("%+v", s)
+	}
+}
