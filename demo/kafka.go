@@ -79,7 +79,7 @@ func (w *world) askVersion(ctx context.Context) error {
 		return fmt.Errorf("no broker answers at %s (does it listen there without TLS and login?): %w", strings.Join(w.target.Brokers, ", "), err)
 	}
 	if w.kafkaVersion == "" {
-		w.kafkaVersion = kversion.FromApiVersionsResponse(resp).VersionGuess()
+		w.kafkaVersion = "Kafka " + kversion.FromApiVersionsResponse(resp).VersionGuess()
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
 // runDemo runs the command as a user would, with the real stream, and gives
@@ -48,6 +50,21 @@ func TestDemo(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDemoOnGivenServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster, db := harness.Kafka(t), harness.Postgres(t)
+	s := runDemo(t, "--rows", "2000", "--brokers", strings.Join(cluster.Addrs, ","), "--postgres", db.DSN)
+	if s["published"] != 2000.0 || s["sent"] != 2000.0 || s["postgres"] != db.Server.Version() {
+		t.Errorf("%v", s)
+	}
+	if n := harness.One[int](t, db, "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'outbox_cdc%'"); n != 0 {
+		t.Errorf("%d schemas are left", n)
+	}
+	t.Log(s["kafka"], s["latency_ms"])
 }
 
 func TestDemoSummaryHasTheseKeys(t *testing.T) {
