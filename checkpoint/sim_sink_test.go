@@ -70,7 +70,6 @@ type sink struct {
 	blocked map[outbox.Scope]bool
 	epochs  map[string]int // 0: not fenced yet, nothing may be sent
 	told    map[string]bool
-	strict  bool
 }
 
 func newSink(p *proc) *sink {
@@ -80,7 +79,7 @@ func newSink(p *proc) *sink {
 func (s *sink) lane(row *outbox.Row) *lane {
 	part := 0
 	if row.Key == nil {
-		part = int(s.w.meta(row).row.n) % 2
+		part = s.w.meta(row).row.n % 2
 	} else {
 		part = int(row.Key[0]) % 2
 	}
