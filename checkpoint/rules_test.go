@@ -5,8 +5,14 @@ import (
 	"testing"
 )
 
-// redundant rules are those that nothing breaks without, and why they stand.
-var redundant = map[string]string{}
+// redundant rules are those that no seed needs, and why they stand.
+var redundant = map[string]string{
+	"remembersParked": "every hand-back waits for all discarded transactions, whatever their scope",
+	"handBackQuiet":   "the park's removal waits for what was in flight at the statement, too",
+	"watchExcludes":   "a row in flight has a hold in the ledger or a park; both are looked at before it counts as missed",
+	"voidDiscarded":   "a healed world's xids soon pass those that a failover lost: TestDiscardedXIDsAreVoidAfterAReconnect",
+	"lockGuard":       "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
+}
 
 // often are the faults without which a rule has nothing to protect from.
 var often = map[string][]eventKind{
@@ -41,18 +47,24 @@ var often = map[string][]eventKind{
 // Every rule of the contract is needed: with it off, and all others in force,
 // some seed breaks an invariant.
 func TestRulesMatter(t *testing.T) {
-	t.Parallel()
+	if testing.Short() || ruleSeeds == 0 {
+		t.Skip("thousands of seeds")
+	}
 	for _, off := range allSwitches() {
 		t.Run(off.name, func(t *testing.T) {
+			why, known := redundant[off.name]
+			seeds := ruleSeeds
+			if known {
+				seeds /= 20
+			}
 			off.switches.often = often[off.name]
-			seed, v := firstBroken(*simFrom, ruleSeeds, off.switches)
-			switch why, known := redundant[off.name]; {
-			case v == nil && !known:
-				t.Errorf("%d seeds without this rule broke nothing", ruleSeeds)
-			case v == nil:
+			switch seed, v := firstBroken(*simFrom, seeds, off.switches); {
+			case v != nil:
+				t.Logf("seed %d: %v", seed, v)
+			case known:
 				t.Logf("nothing breaks without it: %s", why)
 			default:
-				t.Logf("seed %d: %v", seed, v)
+				t.Errorf("%d seeds without this rule broke nothing", seeds)
 			}
 		})
 	}

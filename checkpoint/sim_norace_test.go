@@ -4,5 +4,5 @@ package checkpoint
 
 const (
 	defaultSeeds = 5000
-	ruleSeeds    = 4000
+	ruleSeeds    = 8000
 )

@@ -6,5 +6,5 @@ package checkpoint
 // goroutine per world.
 const (
 	defaultSeeds = 300
-	ruleSeeds    = 4000
+	ruleSeeds    = 0
 )
