@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +21,9 @@ const (
 	batchRows    = 1000                  // a batch is handed over when it has this many rows,
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read
 	statusEvery  = time.Second           // a status message at least this often
-	mendEvery    = 10 * time.Second      // between looks at a slot that only a person can mend
-	parkPoll     = 10 * time.Millisecond // between looks whether the stream's park is durable
 	finishWithin = 5 * time.Second       // for the last status message of a clean stop
 	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
 	reconnectMax = 5 * time.Second       // and at most
-	slotPatience = time.Minute           // at most, of one attempt to make a slot
 )
 
 // logReader is the goroutine that owns the replication connection: it leads,
@@ -384,160 +380,4 @@ func (l *logReader) finish(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// makeSound looks at server, slot and publication, and makes what has to be
-// made while the stream is parked and swept. It returns when the slot is sound.
-func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
-	for parked, added := false, false; ; {
-		connected, verdict, err := l.inspect(ctx, parked)
-		if err != nil {
-			return connected, err
-		}
-		if verdict.Sound && (len(verdict.Add) == 0 || added) {
-			return connected, l.stream.store.Identify(ctx, l.known)
-		}
-		if verdict.Sound {
-			added = true // or not: then their rows are the sweeper's
-		} else {
-			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
-			if err := l.park(ctx, connected); err != nil {
-				return connected, err
-			}
-			parked = true
-		}
-		if err := l.mend(ctx, &verdict); err != nil {
-			return connected, err
-		}
-	}
-}
-
-// park has the stream parked, and waits until that is durable: from then on a
-// slot may be made, since the sweeper covers whatever it does not bring.
-func (l *logReader) park(ctx context.Context, connected checkpoint.Connected) error {
-	if err := l.tell(ctx, turn{connected: connected}); err != nil {
-		return err
-	}
-	for !l.mayMake.Load() {
-		if err := l.beatFor(ctx, parkPoll); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inspect reads everything that a connection begins with. While the stream is
-// parked durably, the slot that is there is taken on as it is.
-func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connected, replication.Verdict, error) {
-	cfg := l.d.cfg.Replication
-	state, err := l.conn.Inspect(ctx)
-	if err != nil {
-		return checkpoint.Connected{}, replication.Verdict{}, err
-	}
-	if parked {
-		l.known = replication.Identify(&state, &cfg)
-	}
-	verdict := replication.Judge(&state, &cfg, l.known)
-	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
-	for _, t := range verdict.Tables {
-		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: t.Reason})
-	}
-	for _, w := range verdict.Warnings {
-		l.d.cfg.Log.Warn().Msg(w)
-	}
-	if l.remake.Cause != "" {
-		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
-		verdict.Cause, verdict.Reason = l.remake.Cause, l.remake.Reason
-	}
-	if connected.Parks, err = l.stream.store.Load(ctx); err != nil {
-		return connected, verdict, err
-	}
-	if connected.Failed, err = l.d.sweeper.Failed(ctx); err != nil {
-		return connected, verdict, err
-	}
-	leaves, err := l.d.sweeper.Partitions(ctx)
-	if err != nil {
-		return connected, verdict, err
-	}
-	l.decoder.SetPartitions(leaves)
-	if verdict.Sound {
-		l.known = replication.Identify(&state, &cfg)
-	}
-	return connected, verdict, nil
-}
-
-// mend makes publication and slot beside the connection, which is kept alive.
-func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
-	if v.Err != nil {
-		l.stream.report(v.Err, mendEvery)
-		return l.beatFor(ctx, mendEvery)
-	}
-	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		err := l.makePublication(ctx)
-		if err != nil {
-			l.stream.report(err, mendEvery)
-		}
-		if err != nil && !v.Sound {
-			return l.beatFor(ctx, mendEvery)
-		}
-	}
-	failpoint.Hit(failpoint.BeforeSlot)
-	return l.makeSlot(ctx, v.Slot)
-}
-
-// makePublication makes it over the pool: it takes the owner of the tables.
-func (l *logReader) makePublication(ctx context.Context) error {
-	conn, err := l.d.cfg.Pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("make publication %s: %w", l.d.cfg.Replication.Publication, err)
-	}
-	defer conn.Release()
-	return replication.MakePublication(ctx, conn.Conn().PgConn(), l.d.cfg.Replication)
-}
-
-// makeSlot makes the slot, with growing patience for open transactions, which
-// it has to wait for.
-func (l *logReader) makeSlot(ctx context.Context, action replication.Action) error {
-	if action == replication.Keep {
-		return nil
-	}
-	for patience := time.Second; ; patience = min(2*patience, slotPatience) {
-		at, err := l.conn.MakeSlot(ctx, action, patience)
-		var blocked *replication.Blocked
-		if err == nil {
-			l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
-			failpoint.Hit(failpoint.AfterSlot)
-			l.remake = checkpoint.Connected{}
-			return nil
-		}
-		if !errors.As(err, &blocked) {
-			l.stream.report(err, mendEvery)
-			return l.beatFor(ctx, mendEvery)
-		}
-		l.stream.report(err, 0)
-		action = replication.Make // what was to be dropped is
-		if err := l.beatFor(ctx, 0); err != nil {
-			return err
-		}
-	}
-}
-
-// beatFor keeps the connection alive while it does not stream.
-func (l *logReader) beatFor(ctx context.Context, d time.Duration) error {
-	end := time.Now().Add(d)
-	for {
-		if err := l.conn.Beat(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(min(time.Until(end), l.statusEvery)):
-		case <-l.finishing:
-			return fmt.Errorf("stopped before slot %s was sound", l.d.cfg.Replication.Slot)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if !time.Now().Before(end) {
-			return nil
-		}
-	}
 }
