@@ -245,6 +245,22 @@ func (p *process) tail(n int) string {
 	return strings.Join(p.lines[max(0, len(p.lines)-n):], "\n")
 }
 
+// peak is the most memory that the process has had, in bytes, or 0 where the
+// system does not tell.
+func (p *process) peak() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
 // streaming waits until the process leads and streams.
 func (p *process) streaming() *process {
 	p.t.Helper()

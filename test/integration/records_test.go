@@ -1,0 +1,179 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// insertRefused commits a row that a topic with a small limit refuses.
+func (w *world) insertRefused(key string) history.Insert {
+	w.t.Helper()
+	rows, err := w.insert(w.t.Context(), w.db.Pool(w.t), w.topic, &key, 1, tooLarge)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rows[0].Outcome, rows[0].Refused = history.Committed, true
+	w.log.Add(rows...)
+	return rows[0]
+}
+
+// statusOf is what the table says of a row.
+func (w *world) statusOf(row history.Insert) (string, error) {
+	return harness.TryOne[string](w.t.Context(), w.db, `SELECT `+w.layout.status+` FROM `+w.tableName()+`
+		WHERE split_part(convert_from(`+w.layout.payload+`, 'UTF8'), '|', 1) = $1`, row.Ref)
+}
+
+// becomes waits until the table says that of the row.
+func (w *world) becomes(row history.Insert, status history.Status, within time.Duration) {
+	w.t.Helper()
+	harness.Eventually(w.t, within, func() error {
+		got, err := w.statusOf(row)
+		if err == nil && got != string(status) {
+			err = fmt.Errorf("row %s is %s, wanted %s", row.Ref, got, status)
+		}
+		return err
+	})
+}
+
+// A record that is too large among good ones of the same key: only it FAILED,
+// after its tries, and the others follow.
+func TestARefusedRecordFailsAlone(t *testing.T) {
+	w := newWorld(t, surroundings{noTopic: true})
+	w.refusing(20_000)
+	w.table["status"] = fields{"max_attempts": 3}
+	p := w.run().streaming()
+	w.insertNow(w.topic, "k", 3, 10)
+	bad := w.insertRefused("k")
+	behind := w.insertNow(w.topic, "k", 3, 10)
+	other := w.insertNow(w.topic, "other", 1, 10)
+	w.becomes(other[0], history.Sent, 10*time.Second)
+	p.awaitLog(10*time.Second, "Kafka refused the row", w.topic, "too large")
+	w.becomes(bad, history.Failed, 20*time.Second)
+	p.awaitLog(10*time.Second, "the row is FAILED")
+	w.becomes(behind[2], history.Sent, 10*time.Second)
+	w.insertNow(w.topic, "k", 3, 10)
+	w.settled(20 * time.Second)
+	p.stop()
+	w.judge(history.Rules{MayFail: refused})
+	if got := harness.One[string](t, w.db, `SELECT attempts || ' ' || last_error FROM outbox WHERE status = 'FAILED'`); !strings.HasPrefix(got, "3 ") || !strings.Contains(got, "too large") {
+		t.Errorf("attempts and last error of the FAILED row: %q", got)
+	}
+}
+
+// With on_failed: block the key waits for the operator, also over a restart,
+// and goes on when the row is out of the way.
+func TestAFailedRecordBlocksItsKey(t *testing.T) {
+	w := newWorld(t, surroundings{noTopic: true})
+	w.refusing(20_000)
+	w.table["status"] = fields{"max_attempts": 2}
+	w.table["on_failed"] = "block"
+	p := w.run().streaming()
+	bad := w.insertRefused("k")
+	behind := w.insertNow(w.topic, "k", 3, 10)
+	w.becomes(bad, history.Failed, 20*time.Second)
+	p.stop()
+	p = w.run().streaming()
+	w.insertNow(w.topic, "k", 2, 10)
+	w.becomes(w.insertNow(w.topic, "other", 1, 10)[0], history.Sent, 10*time.Second)
+	for _, row := range behind {
+		if got, err := w.statusOf(row); err != nil || got != "PENDING" {
+			t.Fatalf("a row behind the FAILED one is %s, %v", got, err)
+		}
+	}
+	w.kafka.ConfigureTopic(t, w.topic, map[string]string{"max.message.bytes": "200000"})
+	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE status = 'FAILED'`)
+	w.settled(30 * time.Second)
+	p.stop()
+	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'FAILED' AND became = 'PENDING'`) // the operator's
+	w.judge(history.Rules{})
+}
+
+// A topic that does not exist costs its rows no attempt and holds nobody else
+// up; once it is there everything is delivered, in order.
+func TestAMissingTopic(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	missing := "missing." + w.db.Name
+	p := w.run().streaming()
+	load := w.write(steady())
+	for range 5 {
+		w.insertNow(missing, "a", 2, 10)
+		w.insertNow(missing, "b", 1, 10)
+	}
+	line := p.awaitLog(30*time.Second, "parked", missing)
+	for _, part := range []string{"does not exist", "create it"} {
+		if !strings.Contains(line, part) {
+			t.Errorf("%q is not in %s", part, line)
+		}
+	}
+	load.wrote(100, 30*time.Second)
+	w.becomes(w.insertNow(w.topic, "meanwhile", 1, 10)[0], history.Sent, 10*time.Second)
+	p.stop()
+	p = w.run().streaming()
+	w.insertNow(missing, "a", 2, 10)
+	w.kafka.CreateTopic(t, missing, 2, nil)
+	w.insertNow(missing, "a", 2, 10)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{}, w.topic, missing)
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0`); n > 0 {
+		t.Errorf("the missing topic was charged to %d rows", n)
+	}
+}
+
+// Rows with available_after are delivered when due, to the second, and hold
+// nobody up.
+func TestScheduledRows(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, available_after)
+		SELECT $1, 'k', convert_to('later' || i, 'UTF8'), clock_timestamp() + i * interval '1 second' FROM generate_series(1, 4) i`, w.topic)
+	now := w.insertNow(w.topic, "k", 1, 10)[0]
+	w.becomes(now, history.Sent, 2*time.Second)
+	w.settled(20 * time.Second)
+	p.stop()
+	late := map[string]time.Duration{}
+	err := w.query(`SELECT convert_from(payload, 'UTF8'), extract(epoch FROM sent_at - available_after)::float8 FROM outbox WHERE available_after IS NOT NULL`, func(rows pgx.Rows) error {
+		var what string
+		var seconds float64
+		err := rows.Scan(&what, &seconds)
+		late[what] = time.Duration(seconds * float64(time.Second))
+		return err
+	})
+	if err != nil || len(late) != 4 {
+		t.Fatal(late, err)
+	}
+	for what, by := range late {
+		if by < 0 || by > 1500*time.Millisecond {
+			t.Errorf("row %s was delivered %v after it was due", what, by)
+		}
+	}
+	if n := w.kafka.Count(t, w.topic); n != 5 {
+		t.Errorf("%d records, wanted 5", n)
+	}
+}
+
+// A row that somebody sets back to PENDING is published again, soon.
+func TestARequeuedRowIsPublishedAgain(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	row := w.insertNow(w.topic, "k", 1, 10)[0]
+	w.settled(10 * time.Second)
+	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE status = 'SENT'`)
+	w.becomes(row, history.Sent, 10*time.Second)
+	after := w.insertNow(w.topic, "k", 1, 10)[0]
+	w.becomes(after, history.Sent, 10*time.Second)
+	p.stop()
+	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'SENT' AND became = 'PENDING'`)
+	h := w.judge(history.Rules{Duplicates: 1})
+	if n := duplicates(h); n != 1 {
+		t.Errorf("%d duplicates, wanted the requeued one", n)
+	}
+}

@@ -1,0 +1,242 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// im2be is the platform's table as its owners made it; the key is the
+// aggregate's id, made from the writers' key.
+func im2be() layout {
+	return layout{
+		ddl: `CREATE TABLE outbox (
+			aggregate_id uuid NOT NULL, event_id uuid NOT NULL,
+			status varchar(16) NOT NULL DEFAULT 'PENDING', topic varchar(249) NOT NULL, payload bytea NOT NULL,
+			schema_version int NOT NULL DEFAULT 1, retries int NOT NULL DEFAULT 0, last_error varchar(1000),
+			created_at timestamptz NOT NULL DEFAULT now(), sent_at timestamptz,
+			record_version bigint NOT NULL DEFAULT 0, trace_parent varchar(64), trace_state varchar(512),
+			PRIMARY KEY (aggregate_id, event_id));
+			CREATE INDEX outbox_status_created_at ON outbox (status, created_at)`,
+		config: fields{"table": "public.outbox", "profile": "im2be", "grace": "200ms"},
+		insert: `INSERT INTO outbox (aggregate_id, event_id, topic, payload, created_at, trace_parent)
+			SELECT md5(coalesce(key, ''))::uuid, gen_random_uuid(), topic, value, clock_timestamp(), '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' FROM rows`,
+		payload: "payload", status: "status",
+	}
+}
+
+func TestTheIm2beTable(t *testing.T) {
+	l := im2be()
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	p := w.run().streaming()
+	load := steady()
+	load.unkeyed = 0
+	w.writeRows(load, scaled(1000, 50_000))
+	w.dropSlot()
+	p.awaitLog(20*time.Second, "made the slot")
+	w.writeRows(load, scaled(1000, 50_000))
+	w.settled(30 * time.Second)
+	p.stop()
+
+	// The record's key is the uuid's text, as the replaced relay sends it.
+	records := w.kafka.Records(t, w.topic)
+	for _, r := range records[:min(len(records), 50)] {
+		_, _, key, _ := history.ParseValue(r.Value)
+		want := harness.One[string](t, w.db, `SELECT md5($1)::uuid::text`, key)
+		if string(r.Key) != want || string(r.Header("traceparent")) == "" || len(r.Headers) != 1 {
+			t.Fatalf("record %q with headers %v, wanted key %s and traceparent only", r.Key, r.Headers, want)
+		}
+	}
+	w.judgeKeys(md5Key, history.Rules{})
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE sent_at IS NULL OR record_version <> 1 OR retries <> 0 OR last_error IS NOT NULL`); n > 0 {
+		t.Errorf("%d rows were not marked as their application would", n)
+	}
+}
+
+func md5Key(w *world) map[string]string {
+	keys := map[string]string{}
+	for _, in := range w.log.Inserts() {
+		if _, ok := keys[in.Key]; !ok {
+			keys[in.Key] = harness.One[string](w.t, w.db, `SELECT md5($1)::uuid::text`, in.Key)
+		}
+	}
+	return keys
+}
+
+// judgeKeys is judge where records carry another key than the writers named.
+func (w *world) judgeKeys(keys func(*world) map[string]string, rules history.Rules) {
+	w.t.Helper()
+	h := w.history()
+	names := keys(w)
+	for i := range h.Inserts {
+		h.Inserts[i].Key = names[h.Inserts[i].Key]
+	}
+	if found := history.Check(h, rules); len(found) > 0 {
+		w.t.Errorf("%d inserts, %d records, %d rows:\n%s", len(h.Inserts), len(h.Records), len(h.States), history.Report(found))
+	}
+}
+
+// deleting is a table whose rows go when they are published.
+func deleting() layout {
+	return layout{
+		ddl: `CREATE TABLE queue (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, key text, body text NOT NULL,
+			tries int NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT clock_timestamp())`,
+		config: fields{
+			"table": "public.queue", "id": "id", "topic": fields{"column": "topic"}, "key": fields{"column": "key"},
+			"payload": fields{"column": "body"}, "event_id": fields{"header": "id"}, "created_at": "at", "order": "id",
+			"published": "delete", "status": fields{"attempts": "tries"}, "grace": "200ms",
+		},
+		insert:  `INSERT INTO queue (topic, key, body) SELECT topic, key, convert_from(value, 'UTF8') FROM rows`,
+		eventID: "id", rules: history.Rules{Deletes: true},
+	}
+}
+
+// gone waits until the table is empty.
+func (w *world) gone(within time.Duration) {
+	w.t.Helper()
+	harness.Eventually(w.t, within, func() error {
+		n, err := harness.TryOne[int](w.t.Context(), w.db, `SELECT count(*) FROM `+w.tableName())
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d rows are left", n)
+		}
+		return err
+	})
+}
+
+func TestRowsDeletedOnSuccess(t *testing.T) {
+	l := deleting()
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	p := w.run().streaming()
+	w.writeRows(steady(), 1000)
+	p.stop()
+	w.writeRows(steady(), 300)
+	p = w.run().streaming()
+	w.dropSlot()
+	p.awaitLog(20*time.Second, "made the slot")
+	w.writeRows(steady(), 500)
+	w.gone(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// stateless is a table that nothing is written back to.
+func stateless() layout {
+	return layout{
+		ddl: `CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, key text, body bytea NOT NULL)`,
+		config: fields{
+			"table": "public.events", "id": "id", "topic": fields{"column": "topic"}, "key": fields{"column": "key"},
+			"payload": fields{"column": "body"}, "event_id": fields{"header": "id"}, "published": "none",
+		},
+		insert:  `INSERT INTO events (topic, key, body) SELECT topic, key, value FROM rows`,
+		eventID: "id", rules: history.Rules{Stateless: true},
+	}
+}
+
+// A table without state: everything arrives, over clean restarts once.
+func TestATableWithoutState(t *testing.T) {
+	l := stateless()
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	load := w.write(steady())
+	for range 3 {
+		p := w.run().streaming()
+		load.wrote(200, 30*time.Second)
+		p.stop()
+	}
+	load.stop()
+	p := w.run().streaming()
+	last := w.insertNow(w.topic, "last", 1, 10)[0]
+	w.isPublished(last)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// Rows that the application deletes in the transaction that inserts them.
+func TestInsertAndDelete(t *testing.T) {
+	l := stateless()
+	l.insert = `INSERT INTO events (topic, key, body) SELECT topic, key, value FROM rows RETURNING id`
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	w.db.Exec(t, `CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM events WHERE id = NEW.id; RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER forget AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forget()`)
+	p := w.run().streaming()
+	w.writeRows(steady(), 500)
+	w.isPublished(w.insertNow(w.topic, "last", 1, 10)[0])
+	p.stop()
+	w.judge(history.Rules{})
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM events`); n != 0 {
+		t.Fatalf("%d rows are left", n)
+	}
+}
+
+// Two streams in one process: one of them cannot work, the other does.
+func TestStreamsAreIsolated(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	broken := maps.Clone(w.stream)
+	broken["name"], broken["slot"] = "broken", "slot_broken_"+w.db.Name
+	broken["postgres"] = fields{"dsn": strings.Replace(w.db.DSN, w.db.Name, "nowhere", 1)}
+	w.config["streams"] = []any{broken, w.stream}
+	p := w.run()
+	p.awaitLog(20*time.Second, `"stream":"broken"`, "nowhere", "does not exist", "correct the database's name")
+	p.streaming()
+	w.writeRows(steady(), 500)
+	w.settled(20 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+	if n := p.logged(`"stream":"broken"`, `"level":"error"`); n > 2 {
+		t.Errorf("the broken stream logged %d errors", n)
+	}
+}
+
+// A column that the mapping needs is renamed in the middle of the stream: the
+// table is parked with an error that names it, nothing is published without
+// its payload, and all is delivered when the column is back.
+func TestAColumnIsRenamedAndComesBack(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["payload"] = fields{"column": "payload"} // a NULL is an error of the row
+	p := w.run().streaming()
+	w.writeRows(steady(), 300)
+	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO renamed`)
+	w.layout.insert = `INSERT INTO outbox (topic, key, renamed) SELECT topic, key, value FROM rows`
+	w.writeRows(steady(), 300)
+	p.awaitLog(20*time.Second, "parked", "public.outbox", "payload")
+	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN renamed TO payload`)
+	w.layout.insert = native().insert
+	w.writeRows(steady(), 300)
+	w.settled(30 * time.Second)
+	p.awaitLog(20*time.Second, "handed back to the stream", "public.outbox")
+	w.writeRows(steady(), 100)
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The same with a column that is dropped, and added again with its values.
+func TestAColumnIsDroppedAndAddedAgain(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["payload"] = fields{"column": "payload"}
+	p := w.run().streaming()
+	w.insertNow(w.topic, "k", 3, 10)
+	w.settled(20 * time.Second)
+	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO old; ALTER TABLE outbox ALTER COLUMN old DROP NOT NULL;
+		ALTER TABLE outbox ADD COLUMN payload bytea; ALTER TABLE outbox DROP COLUMN payload`)
+	w.db.Exec(t, `INSERT INTO outbox (topic, key) SELECT $1, 'k' FROM generate_series(1, 3)`, w.topic)
+	p.awaitLog(20*time.Second, "parked", "public.outbox", "payload")
+	w.db.Exec(t, `ALTER TABLE outbox ADD COLUMN payload bytea;
+		UPDATE outbox SET payload = coalesce(old, convert_to('value ' || id, 'UTF8'));
+		INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'last')`)
+	w.settled(30 * time.Second)
+	p.stop()
+	records := w.kafka.Records(t, w.topic)
+	if len(records) != 7 {
+		t.Errorf("%d records, wanted 7", len(records))
+	}
+	for _, r := range records {
+		if len(r.Value) == 0 {
+			t.Errorf("a record without a value at offset %d", r.Offset)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// One transaction of many rows, far more than memory may hold, while others
+// write beside it: it arrives whole, in order, within the bound of memory.
+func TestALargeTransaction(t *testing.T) {
+	const keys = 50
+	rows := scaled(200_000, 1_000_000)
+	w := newWorld(t, surroundings{partitions: 3})
+	p := w.run().streaming()
+	load := w.write(load{writers: 2, keys: 20, rate: 10, inserts: 1, rows: 2, pad: 100})
+	tx, err := w.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inserted []history.Insert
+	for k := range keys {
+		key := fmt.Sprintf("large%d", k)
+		part, err := w.insert(t.Context(), tx, w.topic, &key, rows/keys, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inserted = append(inserted, part...)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range inserted {
+		inserted[i].Outcome = history.Committed
+	}
+	w.log.Add(inserted...)
+	load.stop()
+	w.settled(2 * time.Minute)
+	peak := p.peak()
+	p.stop()
+	w.judge(history.Rules{})
+	t.Logf("peak memory %d MiB", peak>>20)
+	if limit := int64(128 << 20); peak > limit {
+		t.Errorf("peak memory is %d MiB, at most %d were wanted", peak>>20, limit>>20)
+	}
+}
+
+// Transactions that overlap in every way, with rollbacks and savepoints inside
+// savepoints: what was rolled back is not in the topic, the rest is, per key in
+// commit order.
+func TestInterleavedTransactions(t *testing.T) {
+	const sessions = 50
+	w := newWorld(t, surroundings{partitions: 3})
+	p := w.run().streaming()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range scaled(3, 30) {
+		w.interleave(r, sessions)
+	}
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// interleaved is one open transaction and its inserts; depth is how many
+// savepoints are open.
+type interleaved struct {
+	txs  []pgx.Tx // the transaction and its savepoints
+	rows [][]history.Insert
+	key  string
+}
+
+// interleave opens transactions on as many connections, and does something on
+// one of them, chosen at random, until all have ended. Each has keys of its own,
+// else they would wait for each other.
+func (w *world) interleave(r *rand.Rand, sessions int) {
+	w.t.Helper()
+	must := func(err error) {
+		if err != nil {
+			w.t.Helper()
+			w.t.Fatal(err)
+		}
+	}
+	open := make([]*interleaved, sessions)
+	for i := range open {
+		tx, err := w.db.Conn(w.t).Begin(w.t.Context())
+		must(err)
+		open[i] = &interleaved{txs: []pgx.Tx{tx}, rows: [][]history.Insert{nil}, key: fmt.Sprintf("s%d", i)}
+	}
+	for len(open) > 0 {
+		i := r.IntN(len(open))
+		s := open[i]
+		top := len(s.txs) - 1
+		switch dice := r.IntN(10); {
+		case dice < 5:
+			rows, err := w.insert(w.t.Context(), s.txs[top], w.topic, &s.key, 1+r.IntN(3), 50)
+			must(err)
+			s.rows[top] = append(s.rows[top], rows...)
+		case dice < 7:
+			tx, err := s.txs[top].Begin(w.t.Context())
+			must(err)
+			s.txs, s.rows = append(s.txs, tx), append(s.rows, nil)
+		case dice < 9:
+			committed := r.IntN(2) == 0
+			if committed {
+				must(s.txs[top].Commit(w.t.Context()))
+			} else {
+				must(s.txs[top].Rollback(w.t.Context()))
+			}
+			switch {
+			case !committed:
+				w.conclude(s.rows[top], history.RolledBack)
+			case top == 0:
+				w.conclude(s.rows[0], history.Committed)
+			default: // the savepoint's rows are its parent's now
+				s.rows[top-1] = append(s.rows[top-1], s.rows[top]...)
+			}
+			s.txs, s.rows = s.txs[:top], s.rows[:top]
+			if top == 0 {
+				open = slices.Delete(open, i, i+1)
+			}
+		}
+	}
+}
+
+func (w *world) conclude(rows []history.Insert, o history.Outcome) {
+	for i := range rows {
+		rows[i].Outcome = o
+	}
+	w.log.Add(rows...)
+}
+
+// A transaction stays open across a lost slot and its hand-back, and commits
+// after it: its rows are not lost between sweep and stream.
+func TestATransactionOpenAcrossAHandBack(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	load := w.write(steady())
+	before, err := w.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := "open"
+	rows, err := w.insert(t.Context(), before, w.topic, &key, 5, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.dropSlot()
+	p.awaitLog(20*time.Second, "slot", "wait") // making a slot waits for open transactions
+	load.wrote(100, 30*time.Second)
+	w.isPublished(load.w.insertNow(w.topic, "meanwhile", 1, 10)[0]) // and the sweeper publishes
+	if err := before.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.conclude(rows, history.Committed)
+	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// isPublished waits until the row is in the topic.
+func (w *world) isPublished(row history.Insert) {
+	w.t.Helper()
+	f := w.kafka.Follow(w.t, row.Topic)
+	harness.Eventually(w.t, 20*time.Second, func() error {
+		for _, r := range f.Records() {
+			if ref, _, _, _ := history.ParseValue(r.Value); ref == row.Ref {
+				return nil
+			}
+		}
+		return fmt.Errorf("row %s is not in topic %s", row.Ref, row.Topic)
+	})
+}
