@@ -3,7 +3,6 @@ package statusupdater
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -163,13 +162,7 @@ func (b *bench) want(want, sql string, args ...any) {
 	}
 }
 
+// The server that tests share lives as long as their process.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/localpg.(*process).wait"),
-			goleak.IgnoreTopFunction("os/exec.(*Cmd).watchCtx.func1")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	os.Exit(code)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/localpg.(*process).wait"))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
@@ -111,4 +112,9 @@ func plain() fixture.Layout {
 			OnFailed: outbox.OnFailedBlock,
 		}},
 	}
+}
+
+// The server that tests share lives as long as their process.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/localpg.(*process).wait"))
 }
