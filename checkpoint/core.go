@@ -30,7 +30,10 @@ type Core struct {
 	stateless bool // the tables keep no state: nothing can be parked
 
 	connected, streaming, draining bool
-	ledger                         ledger
+	// unfinished: of tables without state, a clean stop reads the transaction that
+	// was open to its end; later ones are left to the next process.
+	unfinished bool
+	ledger     ledger
 	// started are the transactions in progress in the snapshot taken after the
 	// connection's start; discards those of which rows were discarded since, with
 	// the clock's value. Each is dropped when a later snapshot shows it ended.
@@ -213,6 +216,7 @@ func (c *Core) Disconnect() {
 	c.abandonHandback()
 	c.dropGate()
 	c.dropStalls()
+	c.unfinished = false
 	for _, p := range c.order {
 		p.waiting, p.ready = nil, false
 		if p.phase == absorbed {
@@ -317,7 +321,7 @@ func (c *Core) clusters() map[string]bool {
 // without state have no mark that would keep a row from being sent again, so
 // of theirs everything read is sent.
 func (c *Core) Drain() {
-	c.draining = true
+	c.draining, c.unfinished = true, c.stateless && c.ledger.inTx
 	if c.hb != nil && c.hb.step != hbRemoving {
 		c.abandonHandback()
 	}
@@ -332,15 +336,20 @@ func (c *Core) Drain() {
 // Drained says that nothing is in flight any more. A change of parks is not
 // waited for without a connection that leads: nothing was confirmed on it.
 func (c *Core) Drained() bool {
+	if c.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
+		return false
+	}
 	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && (c.writing == nil || !c.connected))
 }
 
 // Take returns what is to be done and forgets it.
 func (c *Core) Take() Ready {
 	c.markAgain()
+	if c.connected {
+		c.retryStalls()
+	}
 	if c.connected && !c.draining {
 		c.parkClusters()
-		c.retryStalls()
 		c.progressHandback()
 		c.drainGate()
 		c.checkBlocked()
@@ -360,7 +369,7 @@ func (c *Core) Take() Ready {
 
 // Reading says whether the log may be read further.
 func (c *Core) Reading() bool {
-	if !c.connected || !c.streaming || c.draining || c.ledger.len()+c.waiting > ledgerFactor*c.cfg.MaxRows {
+	if !c.connected || !c.streaming || c.draining && !c.unfinished || c.ledger.len()+c.waiting > ledgerFactor*c.cfg.MaxRows {
 		return false
 	}
 	if p := c.parks[outbox.StreamScope()]; p != nil {

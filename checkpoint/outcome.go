@@ -26,7 +26,11 @@ func (c *Core) Outcome(o outbox.Outcome) {
 // release unblocks what the sink blocked. It comes after the scope was parked
 // (nothing of the log is published any more) and before the sweeper's rows.
 func (c *Core) release(o outbox.Outcome) {
-	if o.Blocked && !c.stateless {
+	switch {
+	case !o.Blocked:
+	case c.stateless:
+		c.stallOf(o.Scope).blocked = true // released when it is tried again
+	default:
 		scope := o.Scope
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
 	}
@@ -100,6 +104,7 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 		for _, r := range o.Rows {
 			c.stall(o.Scope, r.Handle, o.Err)
 		}
+		c.release(o)
 		return
 	}
 	if o.Scope.Kind == outbox.ScopeTopic && o.Err != nil {

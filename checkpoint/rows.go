@@ -139,11 +139,23 @@ func (c *Core) publish(h uint32) {
 }
 
 // Begin opens a transaction of the log.
-func (c *Core) Begin(tx outbox.Transaction) { c.ledger.begin(tx) }
+func (c *Core) Begin(tx outbox.Transaction) {
+	c.ledger.begin(tx)
+	if c.leavesToNext() {
+		c.ledger.hold()
+	}
+}
+
+// leavesToNext says that the open transaction is not ours to publish any more:
+// it is never confirmed here.
+func (c *Core) leavesToNext() bool { return c.draining && c.stateless && !c.unfinished }
 
 // Rows feeds rows of the open transaction in the order of the log. They carry
 // its XID and Commit.
 func (c *Core) Rows(rows []*outbox.Row) {
+	if c.leavesToNext() {
+		return
+	}
 	for _, r := range rows {
 		c.row(r)
 	}
@@ -192,7 +204,10 @@ func (c *Core) carriedRow(r *outbox.Row) bool {
 }
 
 // Commit ends the open transaction; end is the position behind it.
-func (c *Core) Commit(end outbox.LSN) { c.ledger.commit(end) }
+func (c *Core) Commit(end outbox.LSN) {
+	c.ledger.commit(end)
+	c.unfinished = false
+}
 
 // Keepalive says that everything below walEnd was received.
 func (c *Core) Keepalive(walEnd outbox.LSN) {

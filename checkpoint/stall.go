@@ -12,26 +12,38 @@ import (
 // rows wait in memory, without limit in time, and hold the confirmed position.
 type stall struct {
 	scope outbox.Scope
-	rows  []uint32
-	next  time.Time
+	// blocked: the sink blocks the scope and is owed a Release.
+	blocked bool
+	rows    []uint32
+	next    time.Time
 }
 
 func (c *Core) stall(scope outbox.Scope, h uint32, err error) {
-	r, tx, arrival := c.entries[h].row, c.entries[h].tx, c.entries[h].arrival
-	c.drop(h)
-	h = c.add(r, tx)
-	c.entries[h].arrival = arrival
-	for _, s := range c.stalls {
-		if s.scope == scope {
-			c.behind(s, h)
-			return
+	s := c.stallOf(scope)
+	if s == nil {
+		s = &stall{scope: scope, next: c.now.Add(c.cfg.BackoffMin)}
+		c.stalls = append(c.stalls, s)
+		if err != nil {
+			c.note(Note{Kind: NoteStalled, Row: c.entries[h].row, Reason: err.Error()})
 		}
 	}
-	s := &stall{scope: scope, rows: []uint32{h}, next: c.now.Add(c.cfg.BackoffMin)}
-	c.stalls = append(c.stalls, s)
-	if err != nil {
-		c.note(Note{Kind: NoteStalled, Row: r, Reason: err.Error()})
+	r, tx, arrival := c.entries[h].row, c.entries[h].tx, c.entries[h].arrival
+	c.drop(h)
+	if tx == noTx {
+		return // of an earlier connection: the log brings it again
 	}
+	h = c.add(r, tx)
+	c.entries[h].arrival = arrival
+	c.behind(s, h)
+}
+
+func (c *Core) stallOf(scope outbox.Scope) *stall {
+	for _, s := range c.stalls {
+		if s.scope == scope {
+			return s
+		}
+	}
+	return nil
 }
 
 // behind puts a row back in its place, before the rows that arrived later.
@@ -43,8 +55,16 @@ func (c *Core) behind(s *stall, h uint32) {
 	s.rows = slices.Insert(s.rows, at, h)
 }
 
-// stalled puts a new row of the log behind those that wait.
+// stalled puts a new row of the log behind those that wait, those of its key
+// before all others.
 func (c *Core) stalled(h uint32) bool {
+	if len(c.stalls) == 0 {
+		return false
+	}
+	if s := c.stallOf(outbox.KeyScope(c.entries[h].row)); s != nil {
+		s.rows = append(s.rows, h)
+		return true
+	}
 	for _, s := range c.stalls {
 		if s.scope.Covers(c.entries[h].row) {
 			s.rows = append(s.rows, h)
@@ -60,19 +80,34 @@ func (c *Core) retryStalls() {
 	if len(c.stalls) == 0 {
 		return
 	}
-	var rest []*stall
+	var due, rest []*stall
 	for _, s := range c.stalls {
-		if s.next.After(c.now) || c.entries[s.rows[0]].row.Err != nil || c.inSinkOf(s.scope) {
+		broken := len(s.rows) > 0 && c.entries[s.rows[0]].row.Err != nil
+		if s.next.After(c.now) || broken || c.inSinkOf(s.scope) {
 			rest = append(rest, s)
-			continue
-		}
-		scope := s.scope
-		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
-		for _, h := range s.rows {
-			c.publish(h)
+		} else {
+			due = append(due, s)
 		}
 	}
 	c.stalls = rest
+	for _, s := range due {
+		c.unblock(s)
+		for _, h := range s.rows {
+			if k := c.stallOf(outbox.KeyScope(c.entries[h].row)); k != nil {
+				c.behind(k, h)
+			} else {
+				c.publish(h)
+			}
+		}
+	}
+}
+
+// unblock gives the sink the Release that it is owed.
+func (c *Core) unblock(s *stall) {
+	if s.blocked {
+		scope := s.scope
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
+	}
 }
 
 // inSinkOf says that the sink still has rows of the scope, which it will give back.
@@ -91,8 +126,7 @@ func (c *Core) dropStalls() {
 		for _, h := range s.rows {
 			c.drop(h)
 		}
-		scope := s.scope
-		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
+		c.unblock(s)
 	}
 	c.stalls = nil
 }
