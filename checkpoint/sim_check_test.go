@@ -82,7 +82,7 @@ func (w *world) checkStep() {
 		passed = max(passed, w.checkProc(p))
 	}
 	for _, r := range w.rows {
-		if r.survives() && r.tx.commit < passed && r.status == statusPending && !w.leftToSweeper(r) {
+		if r.survives() && r.tx.commit < passed && r.unsettled() && !w.leftToSweeper(r) {
 			w.fail("I6", r, "%v is PENDING, no park covers it, and %v, behind its commit at %v, is confirmed", r, passed, r.tx.commit)
 		}
 	}
@@ -122,6 +122,15 @@ func (w *world) checkProc(p *proc) outbox.LSN {
 	}
 	c.confirm = max(c.confirm, at)
 	return at
+}
+
+// unsettled says whether the row still has to be published or, where it has a
+// state, marked.
+func (r *dbRow) unsettled() bool {
+	if !r.table.Stateful() {
+		return r.copies == 0
+	}
+	return r.status == statusPending
 }
 
 // blocked says whether the row waits behind a FAILED row of a key that only the
@@ -182,7 +191,7 @@ func (w *world) staysParked(p outbox.Park) bool {
 }
 
 func (w *world) rowSettled(r *dbRow) bool {
-	return !r.survives() || r.status != statusPending || r.foreign || w.blocked(r)
+	return !r.survives() || !r.unsettled() || r.foreign || w.blocked(r)
 }
 
 // idle says whether nothing of the process is on its way.

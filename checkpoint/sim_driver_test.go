@@ -283,9 +283,23 @@ func (c *conn) begin(p *proc) {
 		from = max(from, p.start)
 	}
 	c.next, c.sent = 0, from
+	if w.plan.stateless && !w.stoppedCleanly {
+		w.excuseFrom(from)
+	}
+	w.stoppedCleanly = false
 	for c.next < len(w.wal) && w.wal[c.next].tx != nil && w.wal[c.next].at < from ||
 		c.next < len(w.wal) && w.wal[c.next].tx == nil && w.wal[c.next].at < from {
 		c.next++
+	}
+}
+
+// excuseFrom allows one more copy of what was published and not confirmed: no
+// state keeps it from being streamed again.
+func (w *world) excuseFrom(at outbox.LSN) {
+	for _, r := range w.rows {
+		if r.tx.state == txnCommitted && r.tx.commit >= at {
+			r.allowed++
+		}
 	}
 }
 
@@ -612,6 +626,7 @@ func (p *proc) stopped() {
 		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
 	}
 	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
+	p.w.stoppedCleanly = true
 }
 
 var (

@@ -107,6 +107,10 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		procs:   1 + r.IntN(2),
 	}
 	p.tables = drawTables(r)
+	if p.stateless = len(often) == 0 && r.IntN(12) == 0; p.stateless {
+		p.tables = p.tables[:1]
+		p.tables[0].Mapping.Published = outbox.PublishedNone
+	}
 	p.clusters = []string{"main"}
 	if r.IntN(4) == 0 {
 		p.clusters = append(p.clusters, "other")
@@ -134,11 +138,21 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 			p.weights[k] = usual[k] * [...]int{1, 5, 5, 20}[r.IntN(4)] * 2
 		}
 	}
+	if p.stateless {
+		p.cfg.WALBudget = 0
+		for _, k := range needState {
+			p.weights[k] = 0
+		}
+	}
 	for _, k := range often {
 		p.weights[k] = max(p.weights[k], usual[k]*(2+r.IntN(6)))
 	}
 	return p
 }
+
+// needState are faults that a table without state does not survive, or that do
+// not concern it.
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -173,7 +187,7 @@ func newWorld(c chooser, p plan) *world {
 	for i := range p.procs {
 		w.procs = append(w.procs, &proc{w: w, name: string(rune('A' + i))})
 	}
-	if c.chance(70) { // made by init
+	if c.chance(70) || p.stateless { // made by init
 		w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
 	}
 	return w
@@ -281,6 +295,7 @@ func (w *world) drawRow() *dbRow {
 	switch {
 	case w.chance(12):
 		r.poison = 1 + w.intn(2)
+	case w.plan.stateless:
 	case w.chance(4):
 		r.poison = -1
 	case w.chance(3):
@@ -478,7 +493,7 @@ func (w *world) listSink(p *proc) {
 	}
 	for _, cl := range w.plan.clusters {
 		down := w.kafka.down[cl]
-		if s.epochs[cl] == 0 && !down && p.conn != nil {
+		if s.epochs[cl] == 0 && !down && (p.conn != nil || p.draining && w.lock == nil) {
 			w.can(evFence, func() { s.fence(cl) })
 		}
 		if s.told[cl] != down {

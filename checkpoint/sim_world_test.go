@@ -181,15 +181,18 @@ type undo struct {
 
 // plan is what a seed is about, drawn once.
 type plan struct {
-	steps    int
-	keys     int
-	nulls    bool
-	overlap  bool // writers of one key overlap, so order columns need not follow commits
-	procs    int
-	cfg      Config
-	tables   []*outbox.Table
-	clusters []string
-	weights  [numEvents]int
+	steps   int
+	keys    int
+	nulls   bool
+	overlap bool // writers of one key overlap, so order columns need not follow commits
+	// stateless: the table keeps no state, so there is nothing to park, sweep,
+	// mark or look at.
+	stateless bool
+	procs     int
+	cfg       Config
+	tables    []*outbox.Table
+	clusters  []string
+	weights   [numEvents]int
 }
 
 // world is one run.
@@ -217,6 +220,8 @@ type world struct {
 	noWrite   map[*outbox.Table]bool // UPDATE refused
 	broken    map[*outbox.Table]bool // definition does not fit the mapping
 	lapse     bool                   // the publication lacks our tables
+
+	stoppedCleanly bool // the last process that streamed did
 
 	lock             *conn
 	epoch, lastEpoch int
@@ -789,6 +794,9 @@ func (w *world) mark(m outbox.Mark) outbox.Marked {
 	a := outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled}
 	r := w.byID[m.Row.ID]
 	s := w.snapshot()
+	if w.plan.stateless {
+		w.fail("contract", r, "%v keeps no state and is marked", r)
+	}
 	switch {
 	case w.noWrite[r.table]:
 		a.State, a.Err = outbox.MarkedRefused, errNoUpdate
