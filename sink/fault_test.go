@@ -290,3 +290,30 @@ func TestWithdrawGivesBackWhatWasNeverSent(t *testing.T) {
 	r.expect(outbox.Delivered, 10*time.Second, append(sent, again...)...)
 	inOrder(t, k.Records(t, "t"), "v", 3)
 }
+
+// TestLargerThanAnyRequest: what sarama refuses to encode is the row's fault.
+func TestLargerThanAnyRequest(t *testing.T) {
+	before := sarama.MaxRequestSize
+	sarama.MaxRequestSize = 1 << 20
+	t.Cleanup(func() { sarama.MaxRequestSize = before })
+	k := harness.Kfake(t, kfake.SeedTopics(3, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", RequestBytes: 1 << 19, BatchBytes: 1 << 18})
+	var good []*outbox.Row
+	for i := range 100 {
+		good = append(good, newRow("t", fmt.Sprint("k", i), "v"))
+	}
+	huge := newRow("t", "huge", string(make([]byte, 2<<20)))
+	r.publish(append(append(good[:50:50], huge), good[50:]...)...)
+	r.expect(outbox.Delivered, 5*time.Second, good...)
+	r.expect(outbox.Refused, 5*time.Second, huge)
+}
+
+// TestLowTransactionTimeout: a broker that allows only short transactions.
+func TestLowTransactionTimeout(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"), kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "10000"}))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)
+	if !r.sink.Fencing() {
+		t.Error("not fencing")
+	}
+}

@@ -35,6 +35,15 @@ func inOrder(t *testing.T, records []harness.Record, prefix string, n int) {
 	}
 }
 
+// privateKafka is a cluster that a test may break. It takes seconds to start.
+func privateKafka(t *testing.T, o harness.KafkaOptions) *harness.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts brokers of its own")
+	}
+	return harness.PrivateKafka(t, o)
+}
+
 func TestRealOversizedRowAmongGoodOnes(t *testing.T) {
 	k := harness.Kafka(t)
 	topic := fmt.Sprint("oversized-", time.Now().UnixNano())
@@ -99,7 +108,7 @@ func TestRealNamedRecords(t *testing.T) {
 }
 
 func TestRealBrokerKilledUnderLoad(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{})
+	k := privateKafka(t, harness.KafkaOptions{})
 	topic := k.Topic(t, 1)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "killed", BatchRows: 200})
 	r.usable(20*time.Second, true)
@@ -135,7 +144,7 @@ func TestRealBrokerKilledUnderLoad(t *testing.T) {
 }
 
 func TestRealLostAcknowledgement(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
+	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 1)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "lost", RequestTimeout: time.Second})
 	r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
@@ -160,7 +169,7 @@ func TestRealLostAcknowledgement(t *testing.T) {
 // TestRealLandedThenRefused: the first try landed, its answer was lost, and the
 // retry is refused since the limit was lowered meanwhile. Nobody is charged.
 func TestRealLandedThenRefused(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
+	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 1)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "landed", RequestTimeout: time.Second})
 	r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
@@ -188,7 +197,7 @@ func TestRealLandedThenRefused(t *testing.T) {
 // TestRealZombieIsFenced: the second Sink of a transactional id fences the
 // first, also for what the first has on the wire.
 func TestRealZombieIsFenced(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
+	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 4)
 	old := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "leader", Topics: []string{topic}, RequestTimeout: 3 * time.Second})
 	for i := range 8 {
@@ -231,7 +240,7 @@ func TestRealZombieIsFenced(t *testing.T) {
 
 func TestRealWrongPassword(t *testing.T) {
 	const jaas = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right";`
-	k := harness.PrivateKafka(t, harness.KafkaOptions{
+	k := privateKafka(t, harness.KafkaOptions{
 		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
 		Settings: map[string]string{
 			"sasl.enabled.mechanisms":                   "PLAIN",
@@ -351,7 +360,7 @@ func TestRealPartitionsAdded(t *testing.T) {
 // TestRealLeadersMove: brokers stop, are killed and come back under load;
 // every partition's log has each row once, in order.
 func TestRealLeadersMove(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{"min.insync.replicas": "2"}})
+	k := privateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{"min.insync.replicas": "2"}})
 	topic := k.Topic(t, 6)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "moving", BatchRows: 100})
 	r.usable(30*time.Second, true)

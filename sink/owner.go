@@ -40,6 +40,7 @@ type owner struct {
 
 	id      identity
 	fencing bool
+	timeout time.Duration // of transactions
 	coord   *sarama.Broker
 }
 
@@ -48,6 +49,7 @@ type owner struct {
 func (o *owner) run(ctx context.Context) error {
 	defer o.closeCoordinator()
 	defer o.scout.close()
+	o.timeout = transactionTimeout
 	o.id, o.fencing = nobody, o.sink.cfg.TransactionalID != ""
 	if err := o.insist(ctx, o.start); err != nil {
 		return o.end(err)
@@ -236,7 +238,7 @@ func (o *owner) init(held identity) error {
 	}
 	id := o.sink.cfg.TransactionalID
 	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
-		Version: 4, TransactionalID: &id, TransactionTimeout: transactionTimeout,
+		Version: 4, TransactionalID: &id, TransactionTimeout: o.timeout,
 		ProducerID: held.pid, ProducerEpoch: held.epoch,
 	})
 	if err != nil {
@@ -333,6 +335,9 @@ func (o *owner) abort() error {
 	if err != nil {
 		return o.lost(c, err)
 	}
+	if res.Err == sarama.ErrInvalidTxnState {
+		return nil // it has ended already, and its answer was lost
+	}
 	return o.classify("EndTxn", res.Err)
 }
 
@@ -341,10 +346,13 @@ func (o *owner) classify(what string, code sarama.KError) error {
 	switch code {
 	case sarama.ErrNoError:
 		return nil
-	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch:
+	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping:
+		// The last one: the id expired, so nobody knows who came after us.
 		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, o.sink.cfg.TransactionalID, o.sink.cfg.Cluster, ErrFenced, code)
 	case sarama.ErrTransactionalIDAuthorizationFailed:
 		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, o.sink.cfg.TransactionalID, errNoACL, code)
+	case sarama.ErrInvalidTransactionTimeout: // transaction.max.timeout.ms is lower
+		o.timeout = max(o.timeout/2, time.Second)
 	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
 		o.closeCoordinator() // it moved
 	}

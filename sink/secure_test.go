@@ -191,7 +191,7 @@ func tokens(t *testing.T, user string) *httptest.Server {
 // TestRealSecurity is about every mechanism, and about what little a user may do.
 func TestRealSecurity(t *testing.T) {
 	const plain = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right" user_poor="right";`
-	k := harness.PrivateKafka(t, harness.KafkaOptions{
+	k := privateKafka(t, harness.KafkaOptions{
 		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
 		Settings: map[string]string{
 			"sasl.enabled.mechanisms":                                  "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
@@ -286,7 +286,7 @@ func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 // TestRealSlowBrokerAlone: while one broker is stopped, the partitions of the
 // others go on.
 func TestRealSlowBrokerAlone(t *testing.T) {
-	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 3})
+	k := privateKafka(t, harness.KafkaOptions{Brokers: 3})
 	topic := fmt.Sprint("spread-", time.Now().UnixNano())
 	detail := &sarama.TopicDetail{ReplicaAssignment: map[int32][]int32{0: {1}, 1: {2}, 2: {3}}, NumPartitions: -1, ReplicationFactor: -1}
 	k.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreateTopic(topic, detail, false) })

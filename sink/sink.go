@@ -49,7 +49,7 @@ type Config struct {
 	// max.message.bytes lowers it. Default: 1,000,000.
 	BatchBytes int
 	// RequestBytes is the most bytes of one produce request, which carries
-	// batches of several partitions. Default: 8 MiB; at most 100 MiB, a
+	// batches of several partitions. Default: 4 MiB; at most 100 MiB, a
 	// broker's own limit (socket.request.max.bytes).
 	RequestBytes int
 
@@ -169,7 +169,7 @@ func (c *Config) defaults() {
 	c.Compression = or(c.Compression, "none")
 	c.BatchRows = or(c.BatchRows, 10_000)
 	c.BatchBytes = or(c.BatchBytes, 1_000_000)
-	c.RequestBytes = or(c.RequestBytes, 8<<20)
+	c.RequestBytes = or(c.RequestBytes, 4<<20)
 	c.DialTimeout = or(c.DialTimeout, 2*time.Second)
 	c.RequestTimeout = or(c.RequestTimeout, 10*time.Second)
 	c.MetadataRefresh = or(c.MetadataRefresh, time.Minute)
