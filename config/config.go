@@ -191,8 +191,9 @@ type Backoff struct {
 
 // Sweep is how rows are read from the table.
 type Sweep struct {
-	// PageRows is how many rows one statement reads at most.
-	PageRows int `yaml:"page_rows" default:"1000" min:"10" max:"100000"`
+	// PageRows is how many rows one statement reads at most; never more than a
+	// quarter of memory.rows.
+	PageRows int `yaml:"page_rows" default:"5000" min:"10" max:"100000"`
 }
 
 // Mark is how states are written back.

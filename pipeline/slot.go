@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
 )
 
 // This file is the log goroutine's care for slot and publication, before a
@@ -88,7 +89,12 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if connected.Parks, err = l.stream.store.Load(ctx); err != nil {
 		return connected, verdict, err
 	}
-	if connected.Failed, err = l.d.sweeper.Failed(ctx); err != nil {
+	connected.Failed, err = l.d.sweeper.Failed(ctx)
+	var refusal *sweeper.TableError
+	switch {
+	case errors.As(err, &refusal): // that table's business, not the stream's
+		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: refusal.Table, Reason: refusal.Error()})
+	case err != nil:
 		return connected, verdict, err
 	}
 	leaves, err := l.d.sweeper.Partitions(ctx)

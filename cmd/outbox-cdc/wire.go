@@ -40,12 +40,13 @@ func replicationConfig(s *config.Stream) replication.Config {
 }
 
 func coreConfig(s *config.Stream) checkpoint.Config {
+	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/4)) // or a page would never find room
 	return checkpoint.Config{
 		Tables:     s.OutboxTables(),
 		MaxRows:    s.Memory.Rows,
 		MaxBytes:   int(s.Memory.Bytes),
-		PageRows:   s.Sweep.PageRows,
-		SmallRound: s.Sweep.PageRows / 2, // a hand-back pays once a round is no full page
+		PageRows:   page,
+		SmallRound: (page + 1) / 2, // a hand-back pays once a round is no full page
 		MaxKeys:    s.MaxParkedKeys,
 		BackoffMin: s.Backoff.Min,
 		BackoffMax: s.Backoff.Max,
