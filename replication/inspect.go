@@ -91,12 +91,18 @@ type TableState struct {
 // madeByUs is the comment by which init knows its own publication again.
 const madeByUs = "made by outbox-cdc init"
 
-// Inspect looks at server, slot and publication. It changes nothing.
+// Inspect looks at server, slot and publication. It changes nothing but for the
+// transaction id that it uses up: State.Snapshot lists every transaction in
+// progress that has begun before.
 func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	if c.pg == nil {
 		return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
 	}
-	s, err := Inspect(ctx, c.pg, c.cfg)
+	_, err := run(ctx, c.pg, sql.CompleteXID)
+	var s State
+	if err == nil {
+		s, err = Inspect(ctx, c.pg, c.cfg)
+	}
 	if err == nil {
 		c.NoteInsert(s.Insert)
 		return s, nil

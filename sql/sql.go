@@ -35,6 +35,8 @@ var (
 
 // The statements that look at the server, the slot and the publication.
 var (
+	//go:embed complete_xid.sql
+	CompleteXID string
 	//go:embed inspect_server.sql
 	InspectServer string
 	//go:embed inspect_slot.sql
