@@ -2,7 +2,10 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -12,6 +15,13 @@ const (
 	retainedEvery  = 5 * time.Second
 	pendingEvery   = 15 * time.Second
 	retentionEvery = time.Minute
+)
+
+// What a server that shuts down says on connections that are open, and to new
+// ones. https://www.postgresql.org/docs/current/errcodes-appendix.html
+const (
+	adminShutdown    = "57P01"
+	cannotConnectNow = "57P03"
 )
 
 // care does what has to be done now and then beside the flow: write WAL so that
@@ -46,8 +56,21 @@ func (d *driver) care(ctx context.Context) error {
 			err = d.retain(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
+			d.heed(err)
 			d.cfg.Log.Warn().Err(err).Msg("looking after the stream")
 		}
+	}
+}
+
+// heed closes the replication connection when an error of any other connection
+// tells that the server ends sessions. A fast shutdown waits until the clients
+// of walsenders have received and confirmed everything; a stream that holds
+// would keep it waiting for ever.
+// https://www.postgresql.org/docs/current/server-shutdown.html
+func (d *driver) heed(err error) {
+	var server *pgconn.PgError
+	if errors.As(err, &server) && (server.Code == adminShutdown || server.Code == cannotConnectNow) {
+		d.log.kill()
 	}
 }
 
@@ -94,6 +117,7 @@ func (d *driver) countPending(ctx context.Context) {
 		p, err := d.sweeper.Pending(ctx, t)
 		if err != nil {
 			if ctx.Err() == nil {
+				d.heed(err)
 				d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
 			}
 			continue

@@ -274,6 +274,7 @@ func (d *driver) patience(what string) []backoff.RetryOption {
 		backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) {
 			if !errors.Is(err, context.Canceled) {
+				d.heed(err)
 				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
 			}
 		}),
