@@ -119,6 +119,10 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	if err != nil && statement.FaultOf(err) == statement.Passing {
 		s.discard(conn.Conn())
 	}
+	var refused *TableError
+	if errors.As(err, &refused) {
+		refused.Err = statement.Mended(refused.Err, refused.Table, conn.Conn().Config().User)
+	}
 	return err
 }
 
