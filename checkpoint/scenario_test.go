@@ -493,3 +493,89 @@ func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
 		s.rest(evNotice, evLead)
 	})
 }
+
+// Rows go on being committed at full rate while the stream is handed back. An
+// empty round never comes; rows committed after the hand-back's snapshot are the
+// stream's, so it ends all the same.
+func TestHandBackEndsUnderLoad(t *testing.T) {
+	s := newScene(t, switches{})
+	s.world.trace = nil
+	v := s.end(func(s *scene) {
+		s.parkStream()
+		for round := 0; s.parked(outbox.StreamScope()); round++ {
+			if round == 100 {
+				t.Fatal("the stream is still parked")
+			}
+			s.row("k", 0)
+			s.row("j", 0)
+			held := map[eventKind]bool{}
+			for n := 0; n < 25 && s.any(held); n++ {
+			}
+			s.must(evStatus)
+			s.advance(50 * time.Millisecond)
+		}
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// The broker is down for long and rows go on being committed. What the slot
+// retains stays under the budget: the stream is parked in time, queued rows are
+// given back, and when the broker is back everything is published in order.
+func TestWALBudgetHoldsInAnOutage(t *testing.T) {
+	s := newScene(t, switches{})
+	s.world.trace = nil
+	s.a.kill()
+	s.world.plan.cfg.WALBudget = 4000
+	s.a.boot()
+	s.rest()
+	v := s.end(func(s *scene) {
+		s.kafka.down["main"] = true
+		for range 200 {
+			s.row("k", 0)
+			s.rest(evSend, evArrive)
+			n := s.retained()
+			if n > s.plan.cfg.WALBudget {
+				t.Fatalf("the slot retains %d bytes of %d", n, s.plan.cfg.WALBudget)
+			}
+			s.a.input(func() { s.a.core.Retained(n) })
+			s.advance(50 * time.Millisecond)
+		}
+		if !s.parked(outbox.StreamScope()) {
+			t.Error("the stream should be parked")
+		}
+		s.kafka.down["main"] = false
+		for range 400 {
+			s.rest()
+			n := s.retained()
+			s.a.input(func() { s.a.core.Retained(n) })
+			s.advance(300 * time.Millisecond)
+		}
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// One transaction is larger than memory may be. Its rows go out while it is being
+// read, and no more of it is read than fits (I9 is checked after each step).
+func TestTransactionLargerThanMemory(t *testing.T) {
+	s := newScene(t, switches{})
+	s.world.trace = nil
+	v := s.end(func(s *scene) {
+		tx := s.begin()
+		for range 300 {
+			s.addRow(tx, &dbRow{table: s.plan.tables[0], cluster: "main", topic: "x", key: "k"})
+		}
+		s.commit(tx, true)
+		s.rest(evSend)
+		if s.a.core.Reading() {
+			t.Error("the log is read though memory is full")
+		}
+		s.rest()
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
