@@ -57,13 +57,11 @@ func (w *world) run(env ...string) *process {
 	}()
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
+			w.t.Logf("process %d logged:\n%s", cmd.Process.Pid, p.tail(80))
 			w.sessions()
 			p.dump()
 		}
 		p.kill()
-		if w.t.Failed() {
-			w.t.Logf("process %d logged:\n%s", cmd.Process.Pid, p.tail(80))
-		}
 	})
 	return p
 }

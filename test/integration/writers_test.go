@@ -116,12 +116,13 @@ func (ws *writers) session(ctx context.Context, r *rand.Rand) {
 			ws.w.t.Errorf("an application's transaction: %v", err)
 			return
 		}
+		next := tick
 		if err != nil {
-			tick = time.After(20 * time.Millisecond) // and again
+			next = time.After(20 * time.Millisecond) // and again
 		}
-		if tick != nil {
+		if next != nil {
 			select {
-			case <-tick:
+			case <-next:
 			case <-ctx.Done():
 			}
 		}
