@@ -618,6 +618,7 @@ func (p *proc) stopped() {
 	if p.conn != nil && p.conn.alive {
 		if p.conn.streaming {
 			p.status()
+			p.w.stoppedCleanly = true
 		}
 		p.conn.dropped()
 	}
@@ -626,7 +627,6 @@ func (p *proc) stopped() {
 		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
 	}
 	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
-	p.w.stoppedCleanly = true
 }
 
 var (

@@ -221,7 +221,7 @@ type world struct {
 	broken    map[*outbox.Table]bool // definition does not fit the mapping
 	lapse     bool                   // the publication lacks our tables
 
-	stoppedCleanly bool // the last process that streamed did
+	stoppedCleanly bool // the last process that streamed confirmed all that it published
 
 	lock             *conn
 	epoch, lastEpoch int
