@@ -44,7 +44,7 @@ func (w *world) checkBlocked(r *dbRow) {
 // carry.
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
-		there := r.exists() && r.status == statusPending || r.deleted // since it was looked at
+		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost // since it was looked at
 		if p.Scope.Covers(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled()) {
 			return
 		}
