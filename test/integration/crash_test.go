@@ -19,8 +19,10 @@ func at(name string, hit int) string { return fmt.Sprintf("OUTBOX_FAILPOINT=%s:%
 // there at that moment.
 func (w *world) crash(name string, hit int, rules history.Rules) {
 	w.t.Helper()
+	began := time.Now()
 	p := w.run(at(name, hit))
 	p.killed(60 * time.Second)
+	w.t.Logf("hit %d of %s came after %v", hit, name, time.Since(began).Round(time.Millisecond))
 	rules.Unfinished = true
 	w.judge(rules)
 	if w.t.Failed() {

@@ -259,6 +259,23 @@ func (p *process) peak() int64 {
 	return 0
 }
 
+// cpu is how much processor time the process has used so far, or 0 where the
+// system does not tell.
+func (p *process) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	var user, system int64 // in hundredths of a second, the 14th and 15th field
+	_, after, _ := strings.Cut(string(text), ") ")
+	parts := strings.Fields(after)
+	if len(parts) < 13 {
+		return 0
+	}
+	_, _ = fmt.Sscan(parts[11]+" "+parts[12], &user, &system)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
 // streaming waits until the process leads and streams.
 func (p *process) streaming() *process {
 	p.t.Helper()

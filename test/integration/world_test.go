@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
@@ -70,6 +71,10 @@ type world struct {
 	stream  fields // its only stream
 	cluster fields // its only Kafka cluster
 	table   fields // its only table
+
+	// Of single tests: what stands in the way.
+	proxy *harness.Proxy
+	taken *pgconn.PgConn
 }
 
 // surroundings are what a world is made of; the zero value shares everything.
@@ -186,6 +191,15 @@ func (w *world) command(args ...string) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, harness.Binary(w.t, "failpoints"), args...).CombinedOutput()
 	return string(out), err
+}
+
+// exitCode is a command's, 0 without error.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
 }
 
 // counts are rows by status.

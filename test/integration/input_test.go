@@ -1,0 +1,392 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// A configuration that is wrong ends the program at once, with exit code 2 and
+// a message that names place and mend.
+func TestABadConfiguration(t *testing.T) {
+	w := newWorld(t, surroundings{noInit: true, noTopic: true})
+	good, err := os.ReadFile(w.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text string
+		says []string
+	}{
+		"missing":     {"", []string{"no such file"}},
+		"no YAML":     {"kafka: [", []string{".yaml:1:"}},
+		"unknown key": {strings.Replace(string(good), `"watch_interval"`, `"watch_intervall"`, 1), []string{".yaml:", "watch_intervall", "watch_interval"}},
+		"no variable": {strings.Replace(string(good), `"main"`, `"${env:OUTBOX_TEST_NOT_SET}"`, 1), []string{"OUTBOX_TEST_NOT_SET"}},
+		"profile":     {strings.Replace(string(good), `"native"`, `"nativ"`, 1), []string{"nativ", "native"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "bad.yaml")
+			if c.text != "" {
+				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := w.command("run", "--config", path)
+			if code := exitCode(err); code != 2 {
+				t.Errorf("exit code %d, wanted 2", code)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(out, part) {
+					t.Errorf("%q is not in:\n%s", part, out)
+				}
+			}
+			if lines := strings.Count(strings.TrimSpace(out), "\n"); lines > 3 {
+				t.Errorf("one clear message was wanted:\n%s", out)
+			}
+		})
+	}
+}
+
+// fault is something that keeps a stream from working until somebody mends it.
+type fault struct {
+	surroundings surroundings
+	// before comes before the program starts and, like during, breaks something.
+	before func(w *world)
+	during func(w *world)
+	// says is in one line of the log: the thing and the mend.
+	says []string
+	mend func(w *world)
+	// lines is how many lines of level error and warn a fault may write in a
+	// few seconds; 0: 4.
+	lines int
+	// swept: the rows are delivered all the same.
+	swept bool
+}
+
+func TestFaultsAreNamedAndMended(t *testing.T) {
+	faults := map[string]fault{
+		"wrong password": {
+			surroundings: surroundings{noInit: true},
+			before: func(w *world) {
+				_, streamer := w.roles()
+				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'other'`, streamer))
+			},
+			says: []string{"correct the password of role streamer_"},
+			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" PASSWORD 'secret'`, w.db.Name)) },
+		},
+		"wrong password of the role that writes": {
+			surroundings: surroundings{noInit: true},
+			before: func(w *world) {
+				writer, _ := w.roles()
+				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'other'`, writer))
+			},
+			says: []string{"password authentication failed", "writer_"},
+			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "writer_%s" PASSWORD 'secret'`, w.db.Name)) },
+		},
+		"no replication": {
+			surroundings: surroundings{noInit: true},
+			before: func(w *world) {
+				_, streamer := w.roles()
+				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q NOREPLICATION`, streamer))
+			},
+			says: []string{"streamer_", "REPLICATION"},
+			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" REPLICATION`, w.db.Name)) },
+		},
+		"no update": {
+			surroundings: surroundings{noInit: true},
+			before: func(w *world) {
+				writer, _ := w.roles()
+				w.db.Exec(w.t, fmt.Sprintf(`REVOKE ALL ON outbox FROM %q`, writer))
+			},
+			says:  []string{"public.outbox", "permission denied", "GRANT", "writer_"},
+			lines: 8,
+			mend: func(w *world) {
+				w.db.Exec(w.t, fmt.Sprintf(`GRANT SELECT, UPDATE ON outbox TO "writer_%s"`, w.db.Name))
+			},
+		},
+		"publication missing": {
+			surroundings: surroundings{noInit: true},
+			before:       func(w *world) { w.roles(); w.db.Exec(w.t, `DROP PUBLICATION outbox`) },
+			says:         []string{"publication", "outbox", "CREATE PUBLICATION"},
+			lines:        8, swept: true,
+			mend: func(w *world) { w.db.Exec(w.t, `CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert')`) },
+		},
+		"slot taken": {
+			before: func(w *world) { w.taken = w.takeSlot() },
+			says:   []string{"slot", "in use", "end the other consumer"},
+			lines:  8,
+			mend:   func(w *world) { w.taken.Close(context.WithoutCancel(w.t.Context())) },
+		},
+		"table missing": {
+			before: func(w *world) {
+				w.db.Exec(w.t, `ALTER TABLE outbox RENAME TO elsewhere`)
+				w.inserts("elsewhere", "payload")
+			},
+			says:  []string{"public.outbox", "does not exist"},
+			lines: 8,
+			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
+		},
+		"column missing": {
+			before: func(w *world) {
+				w.db.Exec(w.t, `ALTER TABLE outbox RENAME payload TO body`)
+				w.inserts("outbox", "body")
+			},
+			says:  []string{"public.outbox", `column "payload"`},
+			lines: 8,
+			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
+		},
+		"database away": {
+			before: func(w *world) {
+				through, proxy := w.db.Proxied(w.t)
+				w.stream["postgres"] = fields{"dsn": through.DSN, "wal_sender_timeout": "3s"}
+				proxy.Refuse()
+				w.proxy = proxy
+			},
+			says:  []string{"connect", "127.0.0.1", "refused"},
+			lines: 8,
+			mend:  func(w *world) { w.proxy.Allow() },
+		},
+		"broker away": {
+			before: func(w *world) {
+				w.proxy = harness.NewProxy(w.t, w.kafka.Addrs[0])
+				w.cluster["brokers"] = []string{w.proxy.Addr()}
+				w.proxy.Refuse()
+			},
+			says: []string{"the Kafka cluster cannot be used", "127.0.0.1", "refused"},
+			mend: func(w *world) { w.proxy.Allow() },
+		},
+	}
+	for name, f := range faults {
+		t.Run(name, func(t *testing.T) { f.test(t) })
+	}
+}
+
+func (f *fault) test(t *testing.T) {
+	w := newWorld(t, f.surroundings)
+	if f.before != nil {
+		f.before(w)
+	}
+	p := w.run()
+	if f.during != nil {
+		p.streaming()
+		f.during(w)
+	}
+	rows := w.insertNow(w.topic, "k", 3, 10)
+	line := p.awaitLog(30*time.Second, f.says...)
+	waitUntil(t, time.Now().Add(2*time.Second)) // does it spin?
+	most := f.lines
+	if most == 0 {
+		most = 4
+	}
+	if n := p.logged(`"level":"error"`) + p.logged(`"level":"warn"`); n > most {
+		t.Errorf("%d warnings and errors, at most %d were wanted; the one that says it:\n%s", n, most, line)
+	}
+	if used, limit := p.cpu(), 2*time.Second; used > limit {
+		t.Errorf("the process used %v of CPU", used)
+	}
+	w.layout.insert = native().insert
+	f.mend(w)
+	if !f.swept {
+		if got, err := w.statusOf(rows[0]); err != nil || got == "FAILED" {
+			t.Errorf("a row is %s, %v", got, err)
+		}
+	}
+	w.insertNow(w.topic, "k", 3, 10)
+	w.settled(60 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0`); n > 0 {
+		t.Errorf("the fault was charged to %d rows", n)
+	}
+}
+
+// inserts has applications write into a renamed table or column.
+func (w *world) inserts(table, column string) {
+	w.layout.insert = fmt.Sprintf(`INSERT INTO %s (topic, key, %s) SELECT topic, key, value FROM rows`, table, column)
+}
+
+// takeSlot streams from the world's slot, as another consumer would.
+func (w *world) takeSlot() *pgconn.PgConn {
+	w.t.Helper()
+	conn, err := pgconn.Connect(w.t.Context(), w.db.DSN+"&replication=database")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sql := fmt.Sprintf(`START_REPLICATION SLOT %q LOGICAL 0/0 (proto_version '1', publication_names '"outbox"')`, w.stream["slot"])
+	conn.Frontend().SendQuery(&pgproto3.Query{String: sql})
+	if err := conn.Frontend().Flush(); err != nil {
+		w.t.Fatal(err)
+	}
+	harness.Eventually(w.t, 10*time.Second, func() error {
+		active, err := harness.TryOne[bool](w.t.Context(), w.db, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, w.stream["slot"])
+		if err == nil && !active {
+			err = fmt.Errorf("the slot is not taken yet")
+		}
+		return err
+	})
+	return conn
+}
+
+// wal_level is not logical: rows are swept meanwhile, and the log says which
+// setting and that it needs a restart.
+func TestTheWALIsNotLogical(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
+	w := newWorld(t, surroundings{db: db, noInit: true})
+	out, err := w.command("init", "--config", w.file(), "--native-table")
+	if code := exitCode(err); code != 3 || !strings.Contains(out, "wal_level") || !strings.Contains(out, "ALTER SYSTEM SET wal_level = 'logical'") {
+		t.Errorf("init: exit code %d, wanted 3 and the setting:\n%s", code, out)
+	}
+	w.audit()
+	p := w.run()
+	p.awaitLog(20*time.Second, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart")
+	w.insertNow(w.topic, "k", 3, 10)
+	w.settled(20 * time.Second)
+	db.Exec(t, `ALTER SYSTEM SET wal_level = 'logical'`)
+	if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitLog(60*time.Second, "handed back to the stream", "stream")
+	w.insertNow(w.topic, "k", 3, 10)
+	w.settled(20 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// A wrong password for the brokers.
+func TestAWrongSASLPassword(t *testing.T) {
+	k := harness.Kfake(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "cdc", "right"), kfake.SeedTopics(1, "events"))
+	w := newWorld(t, surroundings{kafka: k, noTopic: true})
+	w.cluster["sasl"] = fields{"mechanism": "SCRAM-SHA-256", "username": "cdc", "password": "wrong"}
+	p := w.run()
+	line := p.awaitLog(20*time.Second, "the Kafka cluster cannot be used", "password", "cdc")
+	if strings.Contains(line, "wrong") {
+		t.Errorf("the password is in the log: %s", line)
+	}
+	row := w.insertNow("events", "k", 3, 10)[0]
+	p.stop()
+	if got, err := w.statusOf(row); err != nil || got != "PENDING" {
+		t.Errorf("a row is %s, %v", got, err)
+	}
+	w.cluster["sasl"].(fields)["password"] = "right"
+	p = w.run().streaming()
+	w.settled(20 * time.Second)
+	p.stop()
+}
+
+// The brokers do not let us write to a topic: its rows wait, without an
+// attempt charged, and others go on.
+func TestATopicThatIsNotAuthorised(t *testing.T) {
+	k := harness.Kfake(t)
+	w := newWorld(t, surroundings{kafka: k})
+	closed := k.Topic(t, 1)
+	denied := true
+	k.Fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		produce, ok := req.(*kmsg.ProduceRequest)
+		if !ok || !denied {
+			return nil, nil, false
+		}
+		return deny(produce, closed)
+	})
+	p := w.run().streaming()
+	w.insertNow(closed, "k", 3, 10)
+	p.awaitLog(20*time.Second, "parked", closed, "not authorised", "WRITE")
+	w.becomes(w.insertNow(w.topic, "k", 1, 10)[0], history.Sent, 10*time.Second)
+	k.Fake.Control(func(kmsg.Request) (kmsg.Response, error, bool) { denied = false; return nil, nil, false })
+	w.settled(20 * time.Second)
+	p.stop()
+	w.judge(history.Rules{}, w.topic, closed)
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0`); n > 0 {
+		t.Errorf("the ACL was charged to %d rows", n)
+	}
+}
+
+// deny answers a request that is for one topic only.
+func deny(req *kmsg.ProduceRequest, topic string) (kmsg.Response, error, bool) {
+	resp := req.ResponseKind().(*kmsg.ProduceResponse) //nolint:forcetypeassert // by the library's construction
+	for _, rt := range req.Topics {
+		if rt.Topic != topic {
+			return nil, nil, false
+		}
+		t := kmsg.NewProduceResponseTopic()
+		t.Topic = rt.Topic
+		for _, rp := range rt.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode = rp.Partition, int16(sarama.ErrTopicAuthorizationFailed)
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp, nil, true
+}
+
+// loose is a table that lets applications insert what cannot become a record.
+func loose() layout {
+	return layout{
+		ddl: `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text, key text, payload bytea, headers jsonb,
+			status text NOT NULL DEFAULT 'PENDING', tries int NOT NULL DEFAULT 0, problem text, created_at timestamptz NOT NULL DEFAULT clock_timestamp())`,
+		config: fields{
+			"table": "public.outbox", "id": "id", "topic": fields{"column": "topic"}, "key": fields{"column": "key"}, "payload": fields{"column": "payload"},
+			"headers": []any{fields{"json": "headers"}}, "event_id": fields{"header": "id"}, "created_at": "created_at", "order": "id", "grace": "200ms",
+			"status": fields{"column": "status", "pending": []string{"PENDING"}, "sent": "SENT", "failed": "FAILED", "attempts": "tries", "max_attempts": 2, "last_error": "problem"},
+		},
+		insert:  `INSERT INTO outbox (topic, key, payload) SELECT topic, key, value FROM rows`,
+		payload: "payload", status: "status", eventID: "id",
+	}
+}
+
+// Rows that cannot become records are charged by themselves, end FAILED with a
+// word on the column, and are delivered when they are mended and requeued.
+// Their neighbours are not touched.
+func TestRowsThatCannotBecomeRecords(t *testing.T) {
+	l := loose()
+	w := newWorld(t, surroundings{layout: &l})
+	p := w.run().streaming()
+	bad := map[string]struct{ insert, problem string }{
+		"payload":  {`($1, 'payload', NULL, NULL)`, `column "payload"`},
+		"no topic": {`(left($1, 0) || NULL, 'no topic', 'x', NULL)`, `column "topic"`},
+		"topic":    {`(left($1, 0) || 'no such/name', 'topic', 'x', NULL)`, `no legal Kafka topic name`},
+		"headers":  {`($1, 'headers', 'x', '[1, 2]')`, `column "headers"`},
+	}
+	for key, b := range bad {
+		w.insertNow(w.topic, key, 1, 10)
+		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers) VALUES `+b.insert, w.topic)
+		w.insertNow(w.topic, key, 1, 10)
+	}
+	w.settled(30 * time.Second)
+	for key, b := range bad {
+		got := harness.One[string](t, w.db, `SELECT status || ' ' || tries || ' ' || problem FROM outbox WHERE key = $1 AND problem IS NOT NULL`, key)
+		if !strings.HasPrefix(got, "FAILED 2 ") || !strings.Contains(got, b.problem) {
+			t.Errorf("the row with a bad %s: %q, wanted %q", key, got, b.problem)
+		}
+	}
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE status = 'SENT'`); n != 2*len(bad) {
+		t.Errorf("%d good rows are SENT, wanted %d", n, 2*len(bad))
+	}
+	w.db.Exec(t, `UPDATE outbox SET topic = $1, payload = 'mended', headers = NULL, tries = 0, status = 'PENDING' WHERE status = 'FAILED'`, w.topic)
+	w.settled(30 * time.Second)
+	p.stop()
+	mended := 0
+	for _, r := range w.kafka.Records(t, w.topic) {
+		if string(r.Value) == "mended" {
+			mended++
+		}
+	}
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE status <> 'SENT'`); mended != len(bad) || n > 0 {
+		t.Errorf("%d mended rows were published, wanted %d; %d rows are not SENT", mended, len(bad), n)
+	}
+}
