@@ -134,7 +134,9 @@ func (d *driver) turn(t turn) {
 		d.core.Disconnect()
 	} else {
 		d.core.Connect(t.connected)
-		d.stream.works()
+		if t.connected.Streaming { // else what is wrong with the slot is still wrong
+			d.stream.works()
+		}
 	}
 	close(t.done)
 }
