@@ -265,8 +265,9 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	c, err := pgconn.ParseConfig(dsn.Reveal())
 	if err != nil {
 		found := "is not a connection string"
+		_, cause, _ := strings.Cut(err.Error(), "`: ") // behind the string itself, which may say sslmode
 		for _, word := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "unable to read CA file", "target_session_attrs", "connect_timeout"} {
-			if strings.Contains(err.Error(), word) {
+			if strings.Contains(cause, word) {
 				found = "its " + word + " cannot be used"
 			}
 		}

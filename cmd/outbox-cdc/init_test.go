@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 	kafka := harness.Kfake(t)
 	writer, streamer := db.Server.DSNAs(db.Name, "writer", "hunter2"), db.Server.DSNAs(db.Name, "streamer", "hunter2")
 	c := file(t, writer, streamer, `http: {listen: "127.0.0.1:0"}`)
-	rewrite(t, c, "127.0.0.1:1", kafka.Addrs[0])
+	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
 	t.Setenv(adminVariable, db.DSN)
 
 	shown, _ := command(t, 0, "init", "--config", c, "--show-sql", "--native-table")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	})
 	t.Cleanup(func() { close(answer) }) // before kfake closes
 	c := file(t, db.DSN, db.DSN, `http: {listen: "off"}`)
-	rewrite(t, c, "127.0.0.1:1", kafka.Addrs[0])
+	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
 	rewrite(t, c, "name: orders", "name: twice")
 	command(t, 0, "init", "--config", c, "--native-table")
 	run := startRun(t, c)
