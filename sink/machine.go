@@ -172,6 +172,14 @@ func (m *machine) take() work {
 	return w
 }
 
+// withMend adds to a topic's error what ends it.
+func withMend(err error) error {
+	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+		return fmt.Errorf("%w (grant WRITE on the topic to our user)", err)
+	}
+	return err
+}
+
 // ---- commands ----
 
 // command carries out one instruction.
@@ -483,7 +491,7 @@ func (m *machine) produced(b *batch, r reply) {
 		m.launch(l)
 	case verdictTopic:
 		m.wait(l, r.cause(l), backoffSlow)
-		m.blockTopic(l.topic, r.cause(l))
+		m.blockTopic(l.topic, withMend(r.cause(l)))
 	case verdictFatal:
 		m.out.err = fmt.Errorf("producing to %s: this is a bug: %w", l.topic.name, r.cause(l))
 	}

@@ -111,15 +111,17 @@ func (n *network) hint(err error) string {
 // listener without a word.
 func (n *network) hintEOF() string {
 	var has []string
+	other := "something else"
 	if n.conf.Net.TLS.Enable {
 		has = append(has, "TLS")
 	}
-	if n.conf.Net.SASL.Enable {
-		has = append(has, "SASL")
+	if n.conf.Net.SASL.Enable { // some brokers answer a wrong password like this, too
+		has = append(has, fmt.Sprintf("SASL %s as %q", n.conf.Net.SASL.Mechanism, n.conf.Net.SASL.User))
+		other = "something else, or another password"
 	}
 	with := "neither TLS nor SASL"
 	if has != nil {
 		with = strings.Join(has, " and ")
 	}
-	return "it closed the connection (we use " + with + "; does its listener want something else?)"
+	return "it closed the connection (we use " + with + "; does its listener want " + other + "?)"
 }
