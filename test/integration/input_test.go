@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,7 +122,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 		"publication missing": {
 			surroundings: surroundings{noInit: true},
 			before:       func(w *world) { w.roles(); w.db.Exec(w.t, `DROP PUBLICATION outbox`) },
-			says:         []string{"publication", "outbox", "CREATE PUBLICATION"},
+			says:         []string{"make publication outbox", "permission denied", "run it as the owner of the tables", "--show-sql"},
 			lines:        8, swept: true,
 			mend: func(w *world) { w.db.Exec(w.t, `CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert')`) },
 		},
@@ -146,7 +147,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.inserts("outbox", "body")
 			},
 			says:  []string{"public.outbox", `column "payload"`},
-			lines: 8,
+			lines: 12,
 			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
 		},
 		"database away": {
@@ -268,9 +269,9 @@ func TestTheWALIsNotLogical(t *testing.T) {
 
 // A wrong password for the brokers.
 func TestAWrongSASLPassword(t *testing.T) {
-	k := harness.Kfake(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "cdc", "right"), kfake.SeedTopics(1, "events"))
+	k := harness.Kfake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "cdc", "right"), kfake.SeedTopics(1, "events"))
 	w := newWorld(t, surroundings{kafka: k, noTopic: true})
-	w.cluster["sasl"] = fields{"mechanism": "SCRAM-SHA-256", "username": "cdc", "password": "wrong"}
+	w.cluster["sasl"] = fields{"mechanism": "PLAIN", "username": "cdc", "password": "wrong"}
 	p := w.run()
 	line := p.awaitLog(20*time.Second, "the Kafka cluster cannot be used", "password", "cdc")
 	if strings.Contains(line, "wrong") {
@@ -293,20 +294,21 @@ func TestATopicThatIsNotAuthorised(t *testing.T) {
 	k := harness.Kfake(t)
 	w := newWorld(t, surroundings{kafka: k})
 	closed := k.Topic(t, 1)
-	denied := true
+	var denied atomic.Bool
+	denied.Store(true)
 	k.Fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		k.Fake.KeepControl()
 		produce, ok := req.(*kmsg.ProduceRequest)
-		if !ok || !denied {
+		if !ok || !denied.Load() {
 			return nil, nil, false
 		}
 		return deny(produce, closed)
 	})
 	p := w.run().streaming()
 	w.insertNow(closed, "k", 3, 10)
-	p.awaitLog(20*time.Second, "parked", closed, "not authorised", "WRITE")
+	p.awaitLog(20*time.Second, "parked", closed, "not authorized", "grant WRITE")
 	w.becomes(w.insertNow(w.topic, "k", 1, 10)[0], history.Sent, 10*time.Second)
-	k.Fake.Control(func(kmsg.Request) (kmsg.Response, error, bool) { denied = false; return nil, nil, false })
+	denied.Store(false)
 	w.settled(20 * time.Second)
 	p.stop()
 	w.judge(history.Rules{}, w.topic, closed)
@@ -326,7 +328,7 @@ func deny(req *kmsg.ProduceRequest, topic string) (kmsg.Response, error, bool) {
 		t.Topic = rt.Topic
 		for _, rp := range rt.Partitions {
 			p := kmsg.NewProduceResponseTopicPartition()
-			p.Partition, p.ErrorCode = rp.Partition, int16(sarama.ErrTopicAuthorizationFailed)
+			p.Partition, p.ErrorCode, p.BaseOffset = rp.Partition, int16(sarama.ErrTopicAuthorizationFailed), -1
 			t.Partitions = append(t.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, t)
