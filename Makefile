@@ -33,9 +33,11 @@ build: ## bin/outbox-cdc
 test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
 	go test $(TESTFLAGS) ./...
 
+# The integration suite runs the program as a process of its own, which the race
+# detector of the tests does not see.
 .PHONY: race
 race: ## the tests in their short form under the race detector
-	go test -race -short $(TESTFLAGS) ./...
+	go test -race -short $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
 
 .PHONY: integration
 integration: ## the tests of the whole program against real servers
