@@ -197,9 +197,12 @@ func (c *Core) carriedRow(r *outbox.Row) bool {
 	if !found || c.off.skipInFlight {
 		return false
 	}
-	if e := &c.entries[h]; e.tx == noTx && !c.off.inFlightInLedger {
+	e := &c.entries[h]
+	if e.tx == noTx && !c.off.inFlightInLedger {
 		e.tx = c.ledger.hold()
 	}
+	c.arrivals++ // its place among the rows of this connection
+	e.arrival = c.arrivals
 	return true
 }
 

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -80,24 +81,25 @@ func (c *Core) retryStalls() {
 	if len(c.stalls) == 0 {
 		return
 	}
-	var due, rest []*stall
+	var rest []*stall
+	var due []uint32
 	for _, s := range c.stalls {
 		broken := len(s.rows) > 0 && c.entries[s.rows[0]].row.Err != nil
 		if s.next.After(c.now) || broken || c.inSinkOf(s.scope) {
 			rest = append(rest, s)
-		} else {
-			due = append(due, s)
+			continue
 		}
+		c.unblock(s)
+		due = append(due, s.rows...)
 	}
 	c.stalls = rest
-	for _, s := range due {
-		c.unblock(s)
-		for _, h := range s.rows {
-			if k := c.stallOf(outbox.KeyScope(c.entries[h].row)); k != nil {
-				c.behind(k, h)
-			} else {
-				c.publish(h)
-			}
+	// A topic's rows and those of a key in it may be due together.
+	slices.SortFunc(due, func(a, b uint32) int { return cmp.Compare(c.entries[a].arrival, c.entries[b].arrival) })
+	for _, h := range due {
+		if k := c.stallOf(outbox.KeyScope(c.entries[h].row)); k != nil {
+			c.behind(k, h)
+		} else {
+			c.publish(h)
 		}
 	}
 }
