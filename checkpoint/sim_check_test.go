@@ -91,7 +91,7 @@ func (w *world) checkStep() {
 
 // leftToSweeper says whether the row may be PENDING below the confirmed position.
 func (w *world) leftToSweeper(r *dbRow) bool {
-	if r.foreign || r.requeued || r.scheduled() || r.missed {
+	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone {
 		return true
 	}
 	row := r.probe()
