@@ -318,8 +318,8 @@ func TestATopicThatIsNotAuthorised(t *testing.T) {
 }
 
 // deny answers a request that is for one topic only.
-func deny(req *kmsg.ProduceRequest, topic string) (kmsg.Response, error, bool) {
-	resp := req.ResponseKind().(*kmsg.ProduceResponse) //nolint:forcetypeassert // by the library's construction
+func deny(req *kmsg.ProduceRequest, topic string) (kmsg.Response, error, bool) { //nolint:revive // the order is kfake's
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
 	for _, rt := range req.Topics {
 		if rt.Topic != topic {
 			return nil, nil, false
