@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -75,8 +76,9 @@ type turn struct {
 	done      chan struct{}
 }
 
-// errSuperseded: another process led in between, so what is in memory is old.
-var errSuperseded = errors.New("another process led in between")
+// errSuperseded: another process leads, or led in between, so what is in memory
+// is old.
+var errSuperseded = errors.New("another process took the lead")
 
 func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leadership) *logReader {
 	l := &logReader{
@@ -167,38 +169,57 @@ func (l *logReader) noteRemake(err error) {
 	}
 }
 
-// leadAgain connects until this process leads again. If another one led in
-// between, what is in memory is old and the term is over.
+// leadAgain connects until this process leads again. As soon as another process
+// leads, or has led in between, what is in memory is old and the term is over.
 func (l *logReader) leadAgain(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
-	cfg := l.d.cfg.Replication
-	cfg.Standby = l.stream.standingBy
-	again := func() (*replication.Conn, error) {
-		conn, err := replication.Lead(ctx, cfg)
-		if err != nil {
-			return nil, err
-		}
-		lead, err := l.stream.store.lead(ctx, l.d.cfg.Replication.Name)
-		if err != nil {
-			conn.Kill()
-			return nil, err
-		}
-		if lead.Interrupted {
-			conn.Kill()
-			return nil, backoff.Permanent(errSuperseded)
-		}
-		l.known = lead.Known
-		l.d.cfg.Metrics.Leading(lead.Epoch)
-		return conn, nil
-	}
-	conn, err := backoff.Retry(ctx, again, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0),
+	ours := sessions{}
+	ours.add(l.conn)
+	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return l.tryLeading(ctx, ours) },
+		backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) { l.stream.report(err, wait) }))
 	if err != nil {
 		return err
 	}
 	l.conn = conn
 	return nil
+}
+
+// sessions are the server processes that serve this process's connections. The
+// server may take a while to notice that one of them is gone.
+type sessions map[string]bool
+
+func (s sessions) add(c *replication.Conn) { s[strconv.FormatUint(uint64(c.PID()), 10)] = true }
+
+func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication.Conn, error) {
+	waiting, stopWaiting := context.WithCancelCause(ctx)
+	defer stopWaiting(nil)
+	cfg := l.d.cfg.Replication
+	cfg.Standby = func(h replication.Holder) {
+		if h.PID != "" && !ours[h.PID] {
+			stopWaiting(errSuperseded)
+		}
+	}
+	conn, err := replication.Lead(waiting, cfg)
+	if err != nil {
+		if errors.Is(context.Cause(waiting), errSuperseded) {
+			err = backoff.Permanent(errSuperseded)
+		}
+		return nil, err
+	}
+	ours.add(conn)
+	lead, err := l.stream.store.lead(ctx, l.d.cfg.Replication.Name)
+	if err == nil && lead.Interrupted {
+		err = backoff.Permanent(errSuperseded)
+	}
+	if err != nil {
+		conn.Kill()
+		return nil, err
+	}
+	l.known = lead.Known
+	l.d.cfg.Metrics.Leading(lead.Epoch)
+	return conn, nil
 }
 
 // tell hands a turn to the driver and waits until it was taken in.

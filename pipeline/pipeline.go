@@ -107,7 +107,11 @@ func (s *Stream) Run(ctx context.Context) error {
 		if permanent(err) {
 			pause = retryMax
 		}
-		s.report(err, pause)
+		if errors.Is(err, errSuperseded) { // as it should
+			s.cfg.Log.Info().Msg(err.Error())
+		} else {
+			s.report(err, pause)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -74,7 +74,11 @@ func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 	for range rounds {
 		load.wrote(200, 30*time.Second)
 		a.signal(syscall.SIGSTOP)
+		began := time.Now()
 		b.streaming()
+		if took := time.Since(began); took > 2*takeover { // the server's patience comes first
+			t.Errorf("the leader was replaced after %v", took)
+		}
 		load.wrote(200, 30*time.Second)
 		a.signal(syscall.SIGCONT)
 		a.awaitLog(30*time.Second, "standing by")
