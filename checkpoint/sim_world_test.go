@@ -410,7 +410,7 @@ func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 		if r.status == statusSent && s == statusPending {
 			r.allowed++ // the failover forgot that it was sent
 		}
-		r.undone = true
+		r.undone = r.undone || r.status != statusPending
 		r.status, r.attempts = s, a
 	})
 	r.status, r.attempts = status, attempts
