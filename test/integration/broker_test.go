@@ -11,6 +11,9 @@ import (
 // A broker of the tests' own that goes away and comes back. One starts for all
 // of these tests.
 func TestBrokerOutages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form")
+	}
 	k := harness.PrivateKafka(t, harness.KafkaOptions{})
 	broker := k.Nodes[0]
 

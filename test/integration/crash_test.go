@@ -33,7 +33,7 @@ func (w *world) crash(name string, hit int, rules history.Rules) {
 // kill -9 on the way of a row, at different moments, under load. What is there
 // after each kill is looked at, and at the end everything has arrived.
 func TestKillsOnTheHotPath(t *testing.T) {
-	w := newWorld(t, surroundings{partitions: 3})
+	w := newWorld(t, surroundings{partitions: 3, quick: true})
 	w.small()
 	load := w.write(steady())
 	kills := 0

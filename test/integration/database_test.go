@@ -24,9 +24,7 @@ func (w *world) roles() (writer, streamer string) {
 		"replication_dsn":    w.db.Server.DSNAs(w.db.Name, streamer, "secret"),
 		"wal_sender_timeout": "3s",
 	}
-	w.t.Setenv("OUTBOX_CDC_ADMIN_DSN", w.db.DSN)
-	w.init()
-	w.t.Setenv("OUTBOX_CDC_ADMIN_DSN", "")
+	w.init("OUTBOX_CDC_ADMIN_DSN=" + w.db.DSN)
 	for _, role := range []string{writer, streamer} {
 		w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'secret'`, role))
 	}

@@ -172,7 +172,10 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 		},
 	}
 	for name, f := range faults {
-		t.Run(name, func(t *testing.T) { f.test(t) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of them wait
+			f.test(t)
+		})
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // The hot path: writers at work, each row in the topic, in order, once, SENT.
 func TestRowsReachTheTopic(t *testing.T) {
-	w := newWorld(t, surroundings{partitions: 3})
+	w := newWorld(t, surroundings{partitions: 3, quick: true})
 	p := w.run().streaming()
 	w.writeRows(steady(), scaled(3000, 100_000))
 	w.settled(30 * time.Second)
@@ -20,7 +20,7 @@ func TestRowsReachTheTopic(t *testing.T) {
 // Clean stops under load: each starts where the last one ended, and nothing is
 // published twice.
 func TestCleanRestartsUnderLoadMakeNoDuplicates(t *testing.T) {
-	w := newWorld(t, surroundings{partitions: 3})
+	w := newWorld(t, surroundings{partitions: 3, quick: true})
 	load := w.write(steady())
 	for range scaled(4, 30) {
 		p := w.run().streaming()

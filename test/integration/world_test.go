@@ -85,11 +85,16 @@ type surroundings struct {
 	partitions int32
 	noTopic    bool
 	noInit     bool
+	// quick: the test is among the few of go test -short.
+	quick bool
 }
 
 // newWorld makes the database and a topic, and runs init.
 func newWorld(t *testing.T, s surroundings) *world {
 	t.Helper()
+	if testing.Short() && !s.quick {
+		t.Skip("not in the short form")
+	}
 	deadline(t)
 	w := &world{t: t, db: s.db, kafka: s.kafka, log: &history.Log{}, dir: t.TempDir()}
 	if w.db == nil {
@@ -159,14 +164,15 @@ func (w *world) file() string {
 	return path
 }
 
-// init runs outbox-cdc init, and keeps an eye on terminal states.
-func (w *world) init() {
+// init runs outbox-cdc init, and keeps an eye on terminal states. env are
+// additional variables, NAME=VALUE.
+func (w *world) init(env ...string) {
 	w.t.Helper()
 	args := []string{"init", "--config", w.file()}
 	if w.layout.ddl == "" {
 		args = append(args, "--native-table")
 	}
-	if out, err := w.command(args...); err != nil {
+	if out, err := w.commandWith(env, args...); err != nil {
 		w.t.Fatalf("outbox-cdc %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	w.audit()
@@ -186,10 +192,14 @@ func (w *world) audit() {
 func (w *world) tableName() string { return fmt.Sprint(w.table["table"]) }
 
 // command runs the program to its end.
-func (w *world) command(args ...string) (string, error) {
+func (w *world) command(args ...string) (string, error) { return w.commandWith(nil, args...) }
+
+func (w *world) commandWith(env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, harness.Binary(w.t, "failpoints"), args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, harness.Binary(w.t, "failpoints"), args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
