@@ -156,7 +156,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Im2be().DDL)
 	through, proxy := db.Proxied(t)
-	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, through.DSN), StatementTimeout: 50 * time.Second, LockTimeout: 30 * time.Second})
+	b := runOn(t, db, fixture.Im2be().Table, Config{Pool: pool(t, through.DSN), Connections: 1, StatementTimeout: 50 * time.Second, LockTimeout: 30 * time.Second})
 	for round := range 4 {
 		charged, sent := b.im2be(5), b.im2be(5)
 		b.do(outbox.MarkAttempt, "warm", charged...)
