@@ -43,6 +43,8 @@ type Decoder struct {
 	last      *relation // of the latest insert, which the next often shares
 	types     map[uint32]uint32
 	states    map[*outbox.Table]*tableState
+	// unmapped are the relations told as Unmapped on this connection.
+	unmapped map[identity]bool
 
 	inside bool // a transaction is open
 	tx     outbox.Transaction
@@ -62,6 +64,12 @@ type relation struct {
 	state *tableState
 	plan  *mapping.Plan // nil: not ours, or its columns do not fit
 	told  bool          // as Unmapped
+}
+
+// identity tells a relation from another that had its id or its name before.
+type identity struct {
+	id   uint32
+	name name
 }
 
 // tableState is what is known of an outbox table on this connection.
@@ -109,6 +117,7 @@ func (d *Decoder) Reset() {
 	d.last = nil
 	d.types = make(map[uint32]uint32)
 	d.states = make(map[*outbox.Table]*tableState)
+	d.unmapped = make(map[identity]bool)
 	d.inside = false
 	d.tx = outbox.Transaction{}
 	d.err = nil
@@ -276,7 +285,11 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 func (d *Decoder) ignore(r *relation, b *Batch) {
 	if !r.told {
 		r.told = true
-		b.unmapped(r.name.String())
+		key := identity{r.id, r.name}
+		if !d.unmapped[key] {
+			d.unmapped[key] = true
+			b.unmapped(r.name.String())
+		}
 	}
 	b.Ignored.Inserts++
 }

@@ -21,10 +21,8 @@ func (d *Decoder) relation(c *cursor, b *Batch) problem {
 		return problem{what: fmt.Sprintf("describes more than %d relations", maxRelations)}
 	}
 	table := d.tableOf(r.name)
-	known := d.relations[r.id]
 	d.replace(r, b)
 	if table == nil {
-		r.told = known != nil && known.told && known.name == r.name
 		return problem{}
 	}
 	r.state = d.stateOf(table)
