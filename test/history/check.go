@@ -23,6 +23,9 @@ type Rules struct {
 	Unfinished bool
 	// Deletes: rows are deleted on success, so one that is gone counts as SENT.
 	Deletes bool
+	// Repartitioned: the topic got more partitions, so that keys have moved.
+	// Order is judged in each partition.
+	Repartitioned bool
 	// Stateless: the table says nothing of a row's fate; only the topic does.
 	Stateless bool
 }
@@ -226,7 +229,10 @@ func (c *checker) checkState(in *Insert, status Status, published bool) {
 }
 
 // lane is where order is promised.
-type lane struct{ table, topic, key string }
+type lane struct {
+	table, topic, key string
+	partition         int32 // of a topic that was repartitioned
+}
 
 // checkOrder is I3: first publications in the order of their places.
 func (c *checker) checkOrder() {
@@ -239,7 +245,10 @@ func (c *checker) checkOrder() {
 			continue
 		}
 		seen[rec.Ref] = true
-		at := lane{in.Table, rec.Topic, rec.Key}
+		at := lane{table: in.Table, topic: rec.Topic, key: rec.Key}
+		if c.rules.Repartitioned {
+			at.partition = rec.Partition
+		}
 		before := last[at]
 		switch {
 		case before == nil:

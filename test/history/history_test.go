@@ -84,6 +84,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 		"out of order":                             {func(h *History) { h.record("a2").Offset = 50; h.record("a3").Offset = 49 }, Rules{}, "I3", "a2"},
 		"late by nature":                           {func(h *History) { h.record("a2").Offset = 50 }, Rules{Late: only("a2")}, "", ""},
 		"a key in two partitions":                  {func(h *History) { h.record("a3").Partition = 7 }, Rules{}, "I3", "a3"},
+		"a key has moved":                          {func(h *History) { h.record("a3").Partition = 7 }, Rules{Repartitioned: true}, "", ""},
 		"order is judged by the first publication": {func(h *History) { again(h, "a1") }, Rules{Duplicates: 1}, "", ""},
 		"a duplicate":                              {func(h *History) { again(h, "a1") }, Rules{}, "I4", "a1"},
 		"a duplicate with another event id":        {func(h *History) { again(h, "a1").EventID = "other" }, Rules{Duplicates: 1}, "I4", "a1"},
