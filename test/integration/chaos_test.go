@@ -102,11 +102,12 @@ func (c *chaos) fault() {
 		if c.frozen[i] {
 			return
 		}
+		c.revive(i)
 		c.note("SIGTERM to process %d", i)
 		if c.down {
 			c.crashes++
 		}
-		c.processes[i].signal(syscall.SIGTERM)
+		_ = c.processes[i].cmd.Process.Signal(syscall.SIGTERM) // an armed one may have ended meanwhile
 		c.processes[i].ended(40 * time.Second)
 		c.revive(i)
 	case 2: // frozen or thawed
@@ -118,8 +119,7 @@ func (c *chaos) fault() {
 		c.revive(i)
 		c.note("SIGSTOP to process %d", i)
 		c.crashes++
-		c.processes[i].signal(syscall.SIGSTOP)
-		c.frozen[i] = true
+		c.frozen[i] = c.processes[i].cmd.Process.Signal(syscall.SIGSTOP) == nil
 	case 3: // armed: it will end itself
 		names := []string{
 			failpoint.AfterDecode, failpoint.AfterAck, failpoint.BeforeMark, failpoint.AfterMark, failpoint.BeforeConfirm,
@@ -166,7 +166,7 @@ func (c *chaos) breakBroker() {
 func (c *chaos) thaw(i int) {
 	if c.frozen[i] {
 		c.frozen[i] = false
-		c.processes[i].signal(syscall.SIGCONT)
+		_ = c.processes[i].cmd.Process.Signal(syscall.SIGCONT)
 	}
 }
 
