@@ -17,10 +17,18 @@ import (
 // Faults of every kind come one after another, often before the last one is
 // over, while applications write: a leader and a standby are killed, stopped,
 // frozen, armed with failpoints; slot and connections go; the broker goes;
-// records are refused. OUTBOX_TEST_SEED repeats a schedule (not its timing).
+// records are refused. OUTBOX_TEST_CHAOS is how long, such as 90s; the long
+// form takes ten minutes. OUTBOX_TEST_SEED repeats a schedule (not its timing).
 func TestChaos(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not in the short form")
+	length := scaled(0, 10*time.Minute)
+	if text := os.Getenv("OUTBOX_TEST_CHAOS"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if length == 0 {
+		t.Skip("only in the long form, or with OUTBOX_TEST_CHAOS=90s")
 	}
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("OUTBOX_TEST_SEED"); text != "" {
@@ -36,7 +44,7 @@ func TestChaos(t *testing.T) {
 	w.small()
 	w.table["status"] = fields{"max_attempts": 2}
 	c := &chaos{w: w, r: rand.New(rand.NewPCG(seed, 0)), broker: k.Nodes[0]}
-	c.run(scaled(30*time.Second, 10*time.Minute))
+	c.run(length)
 	h := w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window})
 	t.Logf("%d faults, %d crashes, %d rows, %d duplicates", c.faults, c.crashes, len(h.Inserts), duplicates(h))
 }

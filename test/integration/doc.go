@@ -3,5 +3,6 @@
 // write beside it, and faults. What happened is judged by package history. It
 // holds tests only.
 //
-// OUTBOX_TEST_LONG=1 runs the long form: more rows, more kills.
+// OUTBOX_TEST_LONG=1 runs the long form: more rows, more kills, and what takes
+// long anyway. go test -short runs the hot path, restarts and kills only.
 package integration

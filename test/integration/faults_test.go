@@ -109,6 +109,7 @@ func TestTheServerGivesTheSlotUp(t *testing.T) {
 // budget: the stream is parked, the slot moves on, and everything is swept
 // when the broker is back.
 func TestTheWALBudgetHolds(t *testing.T) {
+	onlyLong(t)
 	t.Parallel() // it mostly waits
 	const budget = 64 << 20
 	k := harness.KfakeProxied(t)
@@ -152,6 +153,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 // Partitions are added under load: keys move, and in each partition their
 // records are in order.
 func TestPartitionsAreAdded(t *testing.T) {
+	onlyLong(t)
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 2})
 	p := w.run().streaming()

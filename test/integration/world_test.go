@@ -32,6 +32,14 @@ func scaled[T any](short, longer T) T {
 	return short
 }
 
+// onlyLong skips what takes long even on a fast machine.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if !long {
+		t.Skip("only in the long form: OUTBOX_TEST_LONG=1")
+	}
+}
+
 // fields are keys of the configuration. JSON is YAML.
 type fields map[string]any
 
