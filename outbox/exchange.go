@@ -99,9 +99,12 @@ const (
 	CheckSettled                         // terminal or gone
 	CheckInvisible                       // not visible yet: ask again
 	CheckFailed                          // terminal, and it is FAILED
+	CheckTaken                           // another relay has it: ask again
 )
 
-// Checked is the answer for one row that was to be looked at.
+// Checked is the answer for one row that was to be looked at. Whoever looks at
+// rows of a table with a HeadersTable also reads their headers into Row.Headers:
+// nobody else reads the row meanwhile.
 type Checked struct {
 	Row   *Row
 	State CheckState

@@ -35,7 +35,86 @@ type Mapping struct {
 	Grace time.Duration
 	// Retention deletes rows this long after they were sent; 0: never.
 	Retention time.Duration
+	// RetentionUnsent deletes also rows that were never sent, this long after
+	// CreatedAt; 0: never.
+	RetentionUnsent time.Duration
+	// RetentionLock is held while rows are deleted, as the application's own
+	// housekeeping does; a zero Name: none.
+	RetentionLock ShedLock
+
+	// Below: living beside the application's own relay, or in its place.
+
+	// HeadStart is how long a committed row is left to the application's own
+	// relay. Then it is looked at, and published if it is still PENDING. 0: none.
+	HeadStart time.Duration
+	// Writer says which rows the writer sends by itself, and until when.
+	Writer WriterMapping
+	// Claim says how rows are kept from another relay while they are published.
+	Claim Claim
+	// ShedLock is the lock of the application's own relay that is held while
+	// the stream publishes rows of this table; a zero Name: none.
+	ShedLock ShedLock
+	// HeadersTable is a side table with more headers; a zero Name: none.
+	HeadersTable HeadersTable
+	// FailOn are topic errors that count as errors of the row itself.
+	FailOn []TopicError
+	// MetricsCompat names the replaced relay whose metric names are exported
+	// besides our own (im2be, advert-market, jeap), or is empty.
+	MetricsCompat string
 }
+
+// Stands says that rows are looked at once more between being read and being
+// published: to give the application's own relay its head start, to claim them,
+// or to read their headers.
+func (m *Mapping) Stands() bool {
+	return m.HeadStart > 0 || m.Claim != ClaimNone || m.HeadersTable.Name != ""
+}
+
+// WriterMapping says which rows belong to the application, which sends them
+// itself after its commit: those whose boolean Column is true, until the time
+// in the timestamp column Until has passed. NULL in either: never ours. A zero
+// Column: none.
+type WriterMapping struct {
+	Column string
+	Until  string
+}
+
+// Claim is how rows are kept from another relay while they are published.
+type Claim string
+
+// The ways to claim.
+const (
+	ClaimNone Claim = ""
+	// ClaimRowLock locks rows FOR UPDATE SKIP LOCKED until their outcome is
+	// written, in the same transaction: another relay's own SKIP LOCKED passes
+	// over them, and a dead holder leaves nothing behind.
+	ClaimRowLock Claim = "row_lock"
+)
+
+// ShedLock names a lock of net.javacrumbs.shedlock in its JDBC table.
+type ShedLock struct {
+	Schema, Table string
+	Name          string
+}
+
+// HeadersTable is a side table with headers of rows, written in the row's own
+// transaction, a header each, in the order of the Order column.
+type HeadersTable struct {
+	Schema, Name  string
+	Parent, Order string // Parent refers to the row's only ID column
+	HeaderName    string
+	HeaderValue   string
+}
+
+// TopicError is a kind of Kafka's refusal of a whole topic.
+type TopicError string
+
+// The topic errors that FailOn can name.
+const (
+	TopicInvalid      TopicError = "invalid_topic"      // INVALID_TOPIC_EXCEPTION
+	TopicUnauthorized TopicError = "unauthorized_topic" // TOPIC_AUTHORIZATION_FAILED
+	TopicMissing      TopicError = "missing_topic"      // UNKNOWN_TOPIC_OR_PARTITION
+)
 
 // Published is what happens to a row on success.
 type Published string
@@ -99,14 +178,35 @@ type PayloadMapping struct {
 }
 
 // HeaderMapping is one source of headers: exactly one of Column (with Name),
-// Value (a constant, with Name) and JSON (a column with an object of strings).
+// Value (a constant, with Name), Trace (with Name) and JSON (a column with an
+// object of strings).
 type HeaderMapping struct {
 	Name     string
 	Column   string
 	Value    string
 	JSON     string
 	OmitNull bool // leave the header out when the column is NULL; otherwise null value
+	// Trace makes the header, instead, of the columns of a trace context. It is
+	// left out where the trace or span id is NULL.
+	Trace *TraceMapping
 }
+
+// TraceMapping are columns of a trace context: signed 64-bit integers that are
+// printed as unsigned hexadecimal, and a boolean; Sampled NULL counts as sampled.
+type TraceMapping struct {
+	TraceIDHigh, TraceID, SpanID string
+	Sampled                      string // or empty
+	Format                       TraceFormat
+}
+
+// TraceFormat is how a trace context is written.
+type TraceFormat string
+
+// The formats of trace contexts.
+const (
+	TraceW3C TraceFormat = "w3c" // https://www.w3.org/TR/trace-context/#traceparent-header
+	TraceB3  TraceFormat = "b3"  // https://github.com/openzipkin/b3-propagation#single-header
+)
 
 // EventID is the header that identifies an event.
 type EventID struct {
@@ -124,7 +224,18 @@ type StatusMapping struct {
 	Failed  string
 
 	SentAt   string // timestamp column set on success, or empty
-	FailedAt string // timestamp column set on FAILED, or empty
+	FailedAt string // timestamp column set on FAILED and cleared on success, or empty
+	// SentBy are further timestamp columns: one that is set says that somebody
+	// else sent the row.
+	SentBy []string
+	// Resend is a boolean column: true makes the row PENDING whatever else it
+	// is. Every transition clears it. Or empty.
+	Resend string
+	// Processing is the value of Column while another relay has the row, or
+	// empty. A row that keeps it longer than RecoverAfter, seen to be unchanged
+	// for all that time, is made PENDING again; 0: never.
+	Processing   string
+	RecoverAfter time.Duration
 
 	Attempts    string // integer column, or empty
 	MaxAttempts int    // the budget; 0 without an Attempts column: unlimited

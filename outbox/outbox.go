@@ -236,6 +236,7 @@ const (
 	CauseUnreadable  Cause = "unreadable"  // WAL that cannot be read
 	CausePublication Cause = "publication" // the publication changed or lacks the table
 	CauseScheduled   Cause = "scheduled"   // a row whose time has come
+	CauseShadow      Cause = "shadow"      // the stream only watches beside the application's own relay
 	CauseMissed      Cause = "missed"      // a PENDING row that the stream does not carry
 )
 
