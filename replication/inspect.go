@@ -325,7 +325,7 @@ func mapped(m *outbox.Mapping) []string {
 		note(m.Key.Column)
 	}
 	for _, h := range m.Headers {
-		note(h.Column)
+		note(h.Column, h.JSON)
 	}
 	s := &m.Status
 	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version)

@@ -100,6 +100,17 @@ ORDER BY a.attnum`
 // Load reads the catalogue. Its error is an *Unusable where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
+	r, err := Describe(ctx, conn, t)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.checkState()
+}
+
+// Describe is Load for a table whose mapping may not fit: the columns that the
+// mapping names need not exist. Statements must not be made of the Relation
+// then.
+func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
 	r := &Relation{Table: t}
 	var kinds string
 	err := Run(ctx, conn, Step{
@@ -116,7 +127,7 @@ func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, erro
 	if err := r.checkKind(kinds); err != nil {
 		return nil, err
 	}
-	return r, r.checkState()
+	return r, nil
 }
 
 // add reads one row of loadSQL.

@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,10 +36,27 @@ type Partition struct {
 // Finding is something about a table that its owner should mend.
 type Finding struct {
 	// Fatal: rows cannot be streamed, swept or marked as it is.
-	Fatal   bool
+	Fatal bool
+	// About says what the finding is about.
+	About   About
+	Column  string // of a finding about one column
 	Problem string
 	Mend    string // what to do, SQL where it can be
 }
+
+// About is what a Finding is about.
+type About uint8
+
+// What findings are about.
+const (
+	AboutKind      About = iota + 1 // no permanent table
+	AboutColumn                     // a mapped column is missing or cannot be used
+	AboutNull                       // an id column may be NULL
+	AboutPrivilege                  // something is not granted
+	AboutOrder                      // the order of insertion cannot be read
+	AboutIdentity                   // the id may not be unique
+	AboutIndex                      // no index serves the sweep
+)
 
 func (f Finding) String() string { return f.Problem + ": " + f.Mend }
 
@@ -51,6 +69,43 @@ func (s *Sweeper) Resolve(ctx context.Context, t *outbox.Table) (*Resolution, er
 		return refusal(t, err)
 	})
 	return out, err
+}
+
+// Examine is Resolve for a check: columns that do not fit the mapping are
+// Findings like all others, so that everything is told at once. A *TableError
+// says that the table does not exist.
+func (s *Sweeper) Examine(ctx context.Context, t *outbox.Table) (*Resolution, error) {
+	var out *Resolution
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		out, err = s.examine(ctx, conn, t)
+		return refusal(t, err)
+	})
+	return out, err
+}
+
+func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
+	relation, err := statement.Describe(ctx, conn, t)
+	if err != nil {
+		return nil, err
+	}
+	r := &Resolution{Table: t, OID: relation.OID, Columns: columns(relation)}
+	var unfit *mapping.Error
+	if err := mapping.Verify(t, r.Columns); !errors.As(err, &unfit) {
+		return s.resolve(ctx, conn, t)
+	}
+	i := inspection{Resolution: r, sweeper: s, relation: relation}
+	for _, f := range unfit.Faults {
+		f := Finding{Fatal: true, About: AboutColumn, Column: f.Column, Problem: strings.TrimSuffix(f.String(), ": "+f.Mend), Mend: f.Mend}
+		r.Findings = append(r.Findings, f)
+	}
+	if err := i.catalogue(ctx, conn); err != nil {
+		return nil, err
+	}
+	i.kind()
+	i.columns()
+	i.privileges()
+	i.identity()
+	return r, nil
 }
 
 func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
@@ -101,35 +156,52 @@ type inspection struct {
 	partial  []string // names of partial indexes, quoted as plans have them
 }
 
-func (i *inspection) fatal(problem, mend string) {
-	i.Findings = append(i.Findings, Finding{Fatal: true, Problem: problem, Mend: mend})
+func (i *inspection) fatal(about About, problem, mend string) {
+	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Problem: problem, Mend: mend})
 }
 
-func (i *inspection) advise(problem, mend string) {
-	i.Findings = append(i.Findings, Finding{Problem: problem, Mend: mend})
+func (i *inspection) fatalColumn(about About, column, problem, mend string) {
+	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Column: column, Problem: problem, Mend: mend})
+}
+
+func (i *inspection) advise(about About, problem, mend string) {
+	i.Findings = append(i.Findings, Finding{About: about, Problem: problem, Mend: mend})
 }
 
 func (i *inspection) kind() {
 	switch {
 	case i.relation.Unlogged:
-		i.fatal("the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.relation.Name()+" SET LOGGED")
+		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.relation.Name()+" SET LOGGED")
 	case i.relation.Temporary:
-		i.fatal("the table is temporary", "use a permanent table")
+		i.fatal(AboutKind, "the table is temporary", "use a permanent table")
 	}
 }
 
 func (i *inspection) columns() {
-	for _, name := range i.plan.names {
+	for _, name := range i.selected() {
 		if i.relation.Column(name).Generated {
-			i.fatal(fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
+			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
 		}
 	}
-	for _, name := range i.Table.Mapping.ID {
+	for _, name := range i.existing(i.Table.Mapping.ID) {
 		if !i.relation.Column(name).NotNull {
-			i.fatal(fmt.Sprintf("id column %q may be NULL", name),
+			i.fatalColumn(AboutNull, name, fmt.Sprintf("id column %q may be NULL", name),
 				"ALTER TABLE "+i.relation.Name()+" ALTER "+pgx.Identifier{name}.Sanitize()+" SET NOT NULL")
 		}
 	}
+}
+
+// selected names the columns that pages are made of.
+func (i *inspection) selected() []string {
+	if i.plan == nil {
+		return nil // the mapping does not fit
+	}
+	return i.plan.names
+}
+
+// existing leaves out columns that do not exist.
+func (i *inspection) existing(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.relation.Column(name) == nil })
 }
 
 func (i *inspection) onColumns() {
@@ -145,12 +217,12 @@ func (i *inspection) onColumns() {
 		}
 	}
 	if len(unread) > 0 {
-		i.fatal("SELECT is missing on "+strings.Join(unread, ", "), i.grant("SELECT"))
+		i.fatal(AboutPrivilege, "SELECT is missing on "+strings.Join(unread, ", "), i.grant("SELECT"))
 	} else if !i.relation.SystemColumns {
-		i.advise("SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
+		i.advise(AboutOrder, "SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
 	}
 	if len(unwritten) > 0 {
-		i.fatal("UPDATE is missing on "+strings.Join(unwritten, ", "), i.grant("UPDATE ("+strings.Join(unwritten, ", ")+")"))
+		i.fatal(AboutPrivilege, "UPDATE is missing on "+strings.Join(unwritten, ", "), i.grant("UPDATE ("+strings.Join(unwritten, ", ")+")"))
 	}
 }
 
@@ -161,24 +233,12 @@ func (i *inspection) grant(privilege string) string {
 // read names the columns that statements read, without repeats.
 func (i *inspection) read() []string {
 	m := &i.Table.Mapping
-	names := slices.Concat(i.plan.names, m.ID, m.Order, []string{m.Status.Attempts, m.Status.Version, m.Status.SentAt, m.CreatedAt})
-	return distinct(names)
+	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.Version, m.Status.SentAt, m.CreatedAt})
+	return i.existing(distinct(names))
 }
 
 // written names the columns that marks write.
-func (i *inspection) written() []string {
-	s := &i.Table.Mapping.Status
-	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt}
-	switch i.Table.Mapping.Published {
-	case outbox.PublishedNone:
-		return nil
-	case outbox.PublishedStatus:
-		names = append(names, s.Column, s.SentAt)
-	case outbox.PublishedDelete:
-		names = append(names, s.Column)
-	}
-	return distinct(names)
-}
+func (i *inspection) written() []string { return i.existing(statement.Written(&i.Table.Mapping)) }
 
 func distinct(names []string) []string {
 	slices.Sort(names)
@@ -220,13 +280,13 @@ func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
 // privileges of the role, on the schema, the table and its columns.
 func (i *inspection) privileges() {
 	if !i.schema {
-		i.fatal("USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+pgx.Identifier{i.Table.Schema}.Sanitize()+" TO "+i.role)
+		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+pgx.Identifier{i.Table.Schema}.Sanitize()+" TO "+i.role)
 	}
 	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
-		i.fatal("DELETE is missing", i.grant("DELETE"))
+		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
 	}
 	if i.Table.Mapping.Retention > 0 && i.Table.Mapping.Published == outbox.PublishedStatus && !i.remove {
-		i.fatal("DELETE is missing, which retention needs", i.grant("DELETE"))
+		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
 	i.onColumns()
 }
@@ -270,6 +330,9 @@ func (i *inspection) readLeaf(row [][]byte) error {
 // identity: some unique index must lie within the id columns.
 func (i *inspection) identity() {
 	var id []int16
+	if len(i.existing(i.Table.Mapping.ID)) < len(i.Table.Mapping.ID) {
+		return // said already
+	}
 	for _, name := range i.Table.Mapping.ID {
 		id = append(id, i.relation.Column(name).Number)
 	}
@@ -282,7 +345,7 @@ func (i *inspection) identity() {
 	for n, name := range i.Table.Mapping.ID {
 		names[n] = pgx.Identifier{name}.Sanitize()
 	}
-	i.fatal("no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
+	i.fatal(AboutIdentity, "no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
 		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.relation.Name()+" ("+strings.Join(names, ", ")+")")
 }
 
@@ -303,7 +366,7 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(planned) {
-		i.advise("no index serves the sweep, so each one reads the whole table", i.indexFor())
+		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.indexFor())
 	}
 	return nil
 }

@@ -1,0 +1,56 @@
+package replication
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Open makes a replication connection like a leader's and asks for no
+// leadership: it is for those who only look, or make things. The caller closes
+// it.
+func Open(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
+	c, err := connect(ctx, cfg.withDefaults())
+	if err != nil {
+		return nil, err
+	}
+	return c.pg, nil
+}
+
+// HoldsLocks says whether a connection keeps a session advisory lock from one
+// statement to the next, as a leader's must: behind a pooler that passes
+// transactions it does not. The lock is a trial one, and is given back.
+func HoldsLocks(ctx context.Context, pg *pgconn.PgConn, slot string) (bool, error) {
+	trial := LockKey("trial of " + slot)
+	for _, text := range []string{"SELECT pg_advisory_lock_shared($1)", "SELECT 1"} {
+		if _, err := bindAndRun(ctx, pg, text, trial); err != nil {
+			return false, err
+		}
+	}
+	rows, err := bindAndRun(ctx, pg, sql.LockHeld, trial)
+	if err != nil {
+		return false, err
+	}
+	_, err = bindAndRun(ctx, pg, "SELECT pg_advisory_unlock_shared($1)", trial)
+	return len(rows) == 1 && rows[0][0] == "1", err
+}
+
+func bindAndRun(ctx context.Context, pg *pgconn.PgConn, statement string, key int64) ([][]string, error) {
+	text, err := sql.Bind(statement, key)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, pg, text)
+}
+
+// LeaderOf tells who holds the leadership over a slot; PID is empty: nobody.
+func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, error) {
+	rows, err := bindAndRun(ctx, pg, sql.LockHolder, LockKey(slot))
+	if err != nil || len(rows) == 0 {
+		return Holder{}, err
+	}
+	r := rows[0]
+	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3]}, nil
+}
