@@ -32,6 +32,9 @@ type Outcome struct {
 	// Exactly one Release is owed for it.
 	Blocked bool
 	Err     error // of Refused, and of Withdrawn by a topic's error
+	// Sent is when the try that succeeded was sent, of Delivered. For measuring
+	// only; zero: not known.
+	Sent time.Time
 }
 
 // Command is one instruction to a sink: exactly one field is set. A sink

@@ -504,7 +504,7 @@ func (m *machine) ack(b *batch, offset int64) {
 	t.accepted = max(t.accepted, b.bytes)
 	b.lane.acked(b, offset)
 	m.calm(b.lane)
-	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered})
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered, Sent: b.sent})
 }
 
 // split deals with a batch that was rejected for a record's fault, and of
