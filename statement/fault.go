@@ -2,8 +2,11 @@ package statement
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
 // Fault says what an error of a statement means for it.
@@ -55,6 +58,18 @@ func FaultOf(err error) Fault {
 	}
 	return RowRefused
 }
+
+// TableError says that the database, or the mapping, refuses what was asked of
+// a table. It will go on doing so until somebody mends it.
+type TableError struct {
+	Table *outbox.Table
+	Err   error
+}
+
+func (e *TableError) Error() string { return fmt.Sprintf("table %s refuses: %v", e.Table, e.Err) }
+
+// Unwrap is the database's or the mapping's error.
+func (e *TableError) Unwrap() error { return e.Err }
 
 // Unknown says whether a statement may have been committed in spite of the
 // error: the connection broke, or the server ended it, before it answered.

@@ -19,6 +19,8 @@ const (
 	Pending State = 'p'
 	Failed  State = 'f'
 	Settled State = 's' // terminal in another way
+	Taken   State = 't' // another relay has it
+	Held    State = 'h' // pending, and locked by us; see Lock
 )
 
 // Seen is one row as looked at.
@@ -66,15 +68,22 @@ func (l *Look) step() (Step, error) {
 		return Step{}, err
 	}
 	l.Seen = make([]Seen, l.N)
-	sql := "SELECT u.n, " + Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL, " + r.state() + ", " + r.storedCount() +
+	return Step{SQL: l.sql(), Args: args, Each: l.read}, nil
+}
+
+func (l *Look) sql() string {
+	r := l.Relation
+	return "SELECT u.n, " + Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL, " + r.state() + ", " + r.storedCount() +
 		" FROM " + r.list() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameID()
-	return Step{SQL: sql, Args: args, Each: l.read}, nil
 }
 
 func (l *Look) read(row [][]byte) error {
 	n, err := Ordinal(row[0], l.N)
 	if err != nil {
 		return err
+	}
+	if l.Seen[n].State == Held {
+		return nil // nobody else can have changed it
 	}
 	if string(row[1]) != "t" {
 		l.Seen[n] = Seen{State: Absent}

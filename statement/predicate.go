@@ -83,7 +83,11 @@ func (r *Relation) attempts() string {
 
 // state is one letter: what a row is in.
 func (r *Relation) state() string {
-	return "CASE WHEN " + r.Pending() + " THEN 'p' WHEN " + r.Failed() + " THEN 'f' ELSE 's' END"
+	taken := ""
+	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
+		taken = " WHEN " + oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
+	}
+	return "CASE WHEN " + r.Pending() + " THEN 'p' WHEN " + r.Failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
 // storedCount is the attempts as text, 0 where they are not kept.

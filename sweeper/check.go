@@ -51,7 +51,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 	}
 	for _, l := range looks {
 		for i, at := range places[l.Relation.Table] {
-			answers[at].State = judge(rows[at], l.Seen[i], &snapshot)
+			answers[at].State = statement.Judge(rows[at], l.Seen[i], &snapshot)
 		}
 	}
 	return answers, nil
@@ -75,16 +75,4 @@ func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.L
 		}
 	}
 	return snapshot, err // refused together, not alone: it passed
-}
-
-func judge(row *outbox.Row, seen statement.Seen, snapshot *outbox.Snapshot) outbox.CheckState {
-	switch {
-	case seen.State == statement.Pending:
-		return outbox.CheckPending
-	case seen.State == statement.Failed:
-		return outbox.CheckFailed
-	case seen.State == statement.Absent && statement.Invisible(row, snapshot):
-		return outbox.CheckInvisible
-	}
-	return outbox.CheckSettled
 }

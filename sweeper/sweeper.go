@@ -77,17 +77,8 @@ func setDefault[T int | time.Duration](field *T, value T) {
 }
 
 // TableError says that the database, or the mapping, refuses what was asked of
-// a table. It will go on doing so until somebody mends it. Every other error of
-// this package passes.
-type TableError struct {
-	Table *outbox.Table
-	Err   error
-}
-
-func (e *TableError) Error() string { return fmt.Sprintf("table %s refuses: %v", e.Table, e.Err) }
-
-// Unwrap is the database's or the mapping's error.
-func (e *TableError) Unwrap() error { return e.Err }
+// a table. Every other error of this package passes.
+type TableError = statement.TableError
 
 // refusal makes a TableError of an error that is one.
 func refusal(t *outbox.Table, err error) error {
