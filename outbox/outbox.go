@@ -6,6 +6,7 @@ package outbox
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -50,8 +51,11 @@ type Row struct {
 	// where the table has none. For measuring only; it decides nothing.
 	CreatedAt int64
 	// AvailableAt is the time, in microseconds since 1970, before which the row
-	// must not be published, or 0.
+	// must not be published, or 0. Never stands for a time that is not known.
 	AvailableAt int64
+	// Beside is how many of the Headers, the last ones, come from the mapping's
+	// HeadersTable.
+	Beside int
 	// Pending says that the row was read in its initial state. A row inserted
 	// in another state is none of our business.
 	Pending bool
@@ -68,6 +72,10 @@ type Row struct {
 	// Handle is the row's place in the ledger.
 	Handle uint32
 }
+
+// Never is the AvailableAt of a row that is not ours as it was read: its
+// writer sends it, or has yet to say until when it will.
+const Never int64 = math.MaxInt64
 
 // Size is the memory a row holds, in bytes, as it counts against the bounds.
 func (r *Row) Size() int {

@@ -36,7 +36,17 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 	for i, l := range looks {
 		steps = append(steps, Step{SQL: l.sql(), Args: steps[2+i].Args, Each: l.read})
 	}
-	return snapshot, Run(ctx, conn, steps...)
+	for _, l := range looks {
+		var err error
+		if steps, err = l.besides(steps); err != nil {
+			return snapshot, err
+		}
+	}
+	if err := Run(ctx, conn, steps...); err != nil {
+		return snapshot, err
+	}
+	attach(looks)
+	return snapshot, nil
 }
 
 // lockStep locks pending rows and notes them as Held with their counts.

@@ -36,6 +36,11 @@ type Look struct {
 	N        int
 	ID       func(i int) string
 	Seen     []Seen
+	// Row, where it is set, gives the rows themselves: those that are pending
+	// get the headers that a side table has for them.
+	Row func(i int) *outbox.Row
+
+	beside *Beside
 }
 
 // At looks at rows of any number of relations in one snapshot, which it
@@ -56,9 +61,36 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox
 			return snapshot, err
 		}
 		steps = append(steps, step)
+		if steps, err = l.besides(steps); err != nil {
+			return snapshot, err
+		}
 	}
-	err := Run(ctx, conn, append(steps, Step{SQL: "COMMIT"})...)
-	return snapshot, err
+	if err := Run(ctx, conn, append(steps, Step{SQL: "COMMIT"})...); err != nil {
+		return snapshot, err
+	}
+	attach(looks)
+	return snapshot, nil
+}
+
+// besides adds the step that reads the headers of a side table.
+func (l *Look) besides(steps []Step) ([]Step, error) {
+	if l.Row == nil || !l.Relation.HeadersTable() {
+		return steps, nil
+	}
+	beside, step, err := l.Relation.HeadersOf(l.N, l.Row)
+	l.beside = beside
+	return append(steps, step), err
+}
+
+// attach gives pending rows the headers that were read.
+func attach(looks []*Look) {
+	for _, l := range looks {
+		for i := range l.Seen {
+			if l.beside != nil && (l.Seen[i].State == Pending || l.Seen[i].State == Held) {
+				l.beside.Attach(i)
+			}
+		}
+	}
 }
 
 func (l *Look) step() (Step, error) {

@@ -47,7 +47,7 @@ func (r *Relation) Marking() (Marking, error) {
 
 func (r *Relation) sentSQL(free bool) (string, error) {
 	if r.Table.Mapping.Published == outbox.PublishedDelete {
-		return r.change("DELETE FROM "+r.Name()+" AS t USING ", free, nil, "u.n"), nil
+		return r.change("DELETE FROM "+r.Name()+" AS t USING ", r.sendable(), free, nil, "u.n"), nil
 	}
 	set := r.sentSet()
 	if len(set) == 0 {
@@ -56,18 +56,19 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 			Mend: "map a status column with a value for sent, or a sent_at column",
 		}
 	}
-	return r.change("UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM ", free, nil, "u.n"), nil
+	return r.change("UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM ", r.sendable(), free, nil, "u.n"), nil
 }
 
-// change completes a statement from its FROM or USING on.
-func (r *Relation) change(head string, free bool, further []string, returning string, guards ...string) string {
+// change completes a statement from its FROM or USING on. It is guarded by the
+// row's state.
+func (r *Relation) change(head, state string, free bool, further []string, returning string, guards ...string) string {
 	list, with := r.list(further...), ""
-	guards = append([]string{r.sameID(), opaque(r.Pending())}, guards...)
+	guards = append([]string{r.sameID(), opaque(state)}, guards...)
 	where := " WHERE " + strings.Join(guards, " AND ")
 	if free {
 		// The lock is taken first, passing over rows that others hold.
 		with = "WITH free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
-			" WHERE " + opaque(r.Pending()) + " FOR UPDATE OF t SKIP LOCKED) "
+			" WHERE " + opaque(state) + " FOR UPDATE OF t SKIP LOCKED) "
 		list = "free AS u"
 	}
 	return with + head + list + where + " RETURNING " + returning
@@ -92,8 +93,13 @@ func (r *Relation) sentSet() []string {
 	if len(set) == 0 {
 		return nil
 	}
-	if s.LastError != "" {
-		set = append(set, quote(s.LastError)+" = NULL")
+	for _, name := range []string{s.FailedAt, s.LastError} {
+		if name != "" {
+			set = append(set, quote(name)+" = NULL")
+		}
+	}
+	if s.Resend != "" {
+		set = append(set, quote(s.Resend)+" = false")
 	}
 	return r.raise(set)
 }
@@ -122,7 +128,7 @@ func (r *Relation) attemptSQL(free bool) string {
 		return ""
 	}
 	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(r.raise(set), ", ") + " FROM "
-	return r.change(head, free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
+	return r.change(head, r.Pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
 }
 
 // failedSet writes FAILED where the budget is used up by this attempt. Without
@@ -146,6 +152,9 @@ func (r *Relation) failedSet() []string {
 	}
 	if s.FailedAt != "" {
 		set = append(set, onlyIf(spent, s.FailedAt, "now()"))
+	}
+	if s.Resend != "" {
+		set = append(set, onlyIf(spent, s.Resend, "false"))
 	}
 	return set
 }

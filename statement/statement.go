@@ -191,7 +191,8 @@ func (r *Relation) checkState() error {
 	s := &m.Status
 	names := slices.Concat(m.ID, m.Order, []string{
 		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, m.CreatedAt, m.AvailableAfter,
-	})
+		s.Resend, m.Writer.Column, m.Writer.Until,
+	}, s.SentBy)
 	for _, name := range names {
 		if name != "" && r.column(name) == nil {
 			return &Unusable{

@@ -1,0 +1,76 @@
+package statement
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// Beside is the headers of rows in the mapping's side table.
+type Beside struct {
+	of      func(i int) *outbox.Row
+	headers [][]outbox.Header
+	faults  map[int]string
+	table   *outbox.Table
+}
+
+// HeadersTable says whether the relation's rows have headers in a side table.
+func (r *Relation) HeadersTable() bool { return r.Table.Mapping.HeadersTable.Name != "" }
+
+// HeadersOf is the step that reads the side table's headers of n rows of the
+// relation, which must have one, into the Beside returned.
+func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*Beside, Step, error) {
+	b := &Beside{of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, table: r.Table}
+	args, err := r.IDArrays(n, func(i int) string { return row(i).ID })
+	if err != nil {
+		return nil, Step{}, err
+	}
+	h := &r.Table.Mapping.HeadersTable
+	column := func(name string) string { return "h." + quote(name) }
+	value := column(h.HeaderValue)
+	sql := "SELECT u.n, " + column(h.HeaderName) + "::text, " + value + ", pg_typeof(" + value + ")::oid FROM " + r.list() +
+		" JOIN " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h ON " + column(h.Parent) + " = u.c0 ORDER BY u.n"
+	if h.Order != "" {
+		sql += ", " + column(h.Order)
+	}
+	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
+}
+
+// read takes a header. Its value is a bytea's own bytes, or what PostgreSQL
+// prints; NULL is Kafka's null.
+func (b *Beside) read(row [][]byte) error {
+	n, err := Ordinal(row[0], len(b.headers))
+	if err != nil {
+		return err
+	}
+	h := outbox.Header{Name: string(row[1])}
+	switch {
+	case row[1] == nil:
+		b.faults[n] = "a header without a name"
+	case row[2] == nil:
+	case string(row[3]) == "17": // bytea
+		if h.Value, err = hex.DecodeString(strings.TrimPrefix(string(row[2]), `\x`)); err != nil {
+			b.faults[n] = "a header that is not in hex form"
+		}
+	default:
+		h.Value = append([]byte{}, row[2]...)
+	}
+	b.headers[n] = append(b.headers[n], h)
+	return nil
+}
+
+// Attach puts the headers that were read behind the row's mapped ones, in place
+// of those of an earlier look. A header that cannot be one is the row's fault.
+func (b *Beside) Attach(i int) {
+	row := b.of(i)
+	if problem := b.faults[i]; problem != "" && row.Err == nil {
+		h := &b.table.Mapping.HeadersTable
+		row.Err = fmt.Errorf("table %s.%s has %s for it", h.Schema, h.Name, problem)
+	}
+	mapped := row.Headers[: len(row.Headers)-row.Beside : len(row.Headers)-row.Beside]
+	row.Headers, row.Beside = append(mapped, b.headers[i]...), len(b.headers[i])
+}
