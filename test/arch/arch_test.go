@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"sweeper":       {"outbox", "mailbox", "mapping", "sql", "statement"},
 	"parks":         {"outbox", "sql"},
 	"config":        {"outbox"},
+	"compare":       {"outbox", "mapping", "decoder", "statement"},
 	"admin":         {"outbox", "metrics"},
 	"metrics":       {"outbox"},
 

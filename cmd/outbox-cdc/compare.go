@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/compare"
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
+)
+
+func compareCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "compare",
+		Short: "Compare what the present relay sends with what outbox-cdc would send",
+		Long: `Watches the tables of one stream and their topics at the same time, while the relay that
+outbox-cdc is to replace goes on working, and reports what differs: records that only one of the
+two sends, and other keys, values, headers or partitions; first by kind, then by example.
+
+Rows are read through a temporary replication slot, which ends with the command; the stream's own
+slot, the table and the topics are left alone. Payloads are never printed. Rows are taken for the
+time of --for; then records are awaited for up to --settle.
+
+The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: something does.`,
+		Example: `  outbox-cdc compare --stream orders --for 10m
+  outbox-cdc compare --stream orders --for 24h --json > differences.json
+  outbox-cdc compare --ignore-header id --examples 20`,
+		Args: noArguments,
+	}
+	file := configFlag(c)
+	o := compareOptions{}
+	c.Flags().StringVar(&o.stream, "stream", "", "the stream `NAME`; with one stream it need not be named")
+	c.Flags().DurationVar(&o.window, "for", 5*time.Minute, "how long rows are taken")
+	c.Flags().DurationVar(&o.settle, "settle", time.Minute, "how long the relay may take to send a row")
+	c.Flags().StringArrayVar(&o.ignore, "ignore-header", nil, "do not compare the header `NAME`; may be repeated")
+	c.Flags().IntVar(&o.examples, "examples", 5, "examples of each kind")
+	c.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		s, err := oneStream(cfg, o.stream)
+		if err != nil {
+			return err
+		}
+		report, err := runCompare(c.Context(), cfg, s, o, io)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		return o.print(report, io.out)
+	}
+	return c
+}
+
+type compareOptions struct {
+	stream         string
+	window, settle time.Duration
+	ignore         []string
+	examples       int
+	json           bool
+}
+
+// oneStream is the stream with the name, or the only one.
+func oneStream(cfg *config.Config, name string) (*config.Stream, error) {
+	var names []string
+	for _, s := range cfg.Streams {
+		if s.Name == name || name == "" && len(cfg.Streams) == 1 {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	if name == "" {
+		return nil, usage("name one stream with --stream (%s)", strings.Join(names, ", "))
+	}
+	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
+}
+
+// comparedAtOnce bounds what waits for its match: about a gigabyte.
+const comparedAtOnce = 2_000_000
+
+func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o compareOptions, io streams) (*compare.Report, error) {
+	if o.window <= 0 || o.settle <= 0 {
+		return nil, usage("--for and --settle are durations above zero, such as 10m")
+	}
+	pool, err := openPool(s)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	sw, err := sweeper.New(sweeper.Config{Pool: pool, Tables: s.OutboxTables(), Log: zerolog.Nop()})
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := sw.Partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := readingClients(cfg, s)
+	defer closeAll(clients)
+	if err != nil {
+		return nil, err
+	}
+	return compare.Run(ctx, compare.Config{
+		Stream: s.Name, DSN: s.Postgres.ReplicationSecret().Reveal(), Publication: s.Publication,
+		Tables: s.OutboxTables(), Partitions: partitions, Clients: clients, Partition: sink.PartitionOf,
+		Stand: sw.Check, For: o.window, Settle: o.settle, IgnoreHeaders: o.ignore, Examples: o.examples, Limit: comparedAtOnce,
+		Began: func() {
+			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)
+		},
+	})
+}
+
+func readingClients(cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
+	clients := map[string]sarama.Client{}
+	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
+		conf, err := sc.Sarama()
+		if err != nil {
+			return clients, err
+		}
+		conf.Consumer.IsolationLevel = sarama.ReadCommitted
+		conf.Consumer.Return.Errors = true
+		client, err := sarama.NewClient(sc.Brokers, conf)
+		if err != nil {
+			return clients, fmt.Errorf("kafka cluster %s: %w", name, err)
+		}
+		clients[name] = client
+	}
+	return clients, nil
+}
+
+func closeAll(clients map[string]sarama.Client) {
+	for _, c := range clients {
+		_ = c.Close() // nothing was written
+	}
+}
+
+// print prints the report. Differences are an exit code of their own.
+func (o compareOptions) print(r *compare.Report, to io.Writer) error {
+	if o.json {
+		out := json.NewEncoder(to)
+		out.SetIndent("", "  ")
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+	} else {
+		printReport(r, to)
+	}
+	if r.Differences > 0 {
+		return &failure{exitPermanent, errReported}
+	}
+	return nil
+}
+
+func printReport(r *compare.Report, to io.Writer) {
+	fmt.Fprintf(to, "stream %s, %s to %s: %s, %s, %d equal, %s\n", r.Stream,
+		r.Since.Format(time.RFC3339), r.Until.Format(time.RFC3339), plural(r.Rows, "row"), plural(r.Records, "record"), r.Same, plural(r.Differences, "difference"))
+	if len(r.Kinds) == 0 {
+		return
+	}
+	t := table.NewWriter()
+	t.SetOutputMirror(to)
+	t.SetStyle(table.StyleLight)
+	t.AppendHeader(table.Row{"kind", "count", "means"})
+	for _, k := range r.Kinds {
+		t.AppendRow(table.Row{k.Kind, k.Count, k.Means})
+	}
+	t.Render()
+	for _, k := range r.Kinds {
+		for _, e := range k.Examples {
+			fmt.Fprintf(to, "%s: %s: %s\n", k.Kind, whereabouts(e), e.Detail)
+		}
+	}
+}
+
+// whereabouts names a row, a record, or both.
+func whereabouts(e compare.Example) string {
+	var parts []string
+	if e.Table != "" {
+		quoted := make([]string, len(e.ID))
+		for i, id := range e.ID {
+			quoted[i] = strconv.Quote(id)
+		}
+		parts = append(parts, "row "+strings.Join(quoted, ", ")+" of "+e.Table)
+	}
+	if e.Offset != nil {
+		parts = append(parts, fmt.Sprintf("record %s/%d at offset %d", e.Topic, *e.Partition, *e.Offset))
+	}
+	return strings.Join(parts, ", ")
+}
