@@ -35,8 +35,11 @@ var arrows = map[string][]string{
 	"parks":         {"outbox", "sql"},
 	"config":        {"outbox"},
 	"compare":       {"outbox", "mapping", "decoder", "statement"},
-	"admin":         {"outbox", "metrics"},
-	"metrics":       {"outbox"},
+	"status":        {"outbox"},
+	"slots":         {"outbox", "sql"},
+	"rows":          {"outbox", "sql", "statement"},
+	"admin":         {"outbox", "metrics", "status"},
+	"metrics":       {"outbox", "status"},
 
 	// One stream's flow, and the program.
 	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics"},

@@ -1,0 +1,125 @@
+// Package status says how a stream stands, in the words and fields that the
+// status command, the HTTP interface and whatever page is put on top of it
+// share. It holds data and pure functions on it: it asks nobody, reads no clock
+// and starts no goroutine. Packages pipeline and survey fill it in.
+package status
+
+import (
+	"time"
+)
+
+// Report is the body of GET /api/v1/status and the output of status --json.
+// Fields are added, never renamed.
+type Report struct {
+	At time.Time `json:"at"`
+	// Version of the process that answered; empty: none did.
+	Version string `json:"version,omitempty"`
+	// Process is the address that answered; empty: none did.
+	Process string `json:"process,omitempty"`
+	// Note says why there is no answer of a process.
+	Note    string   `json:"note,omitempty"`
+	Streams []Stream `json:"streams"`
+}
+
+// Where the word on a stream comes from.
+const (
+	FromProcess  = "process"
+	FromDatabase = "database"
+)
+
+// The modes. The first four are those of docs/design.md, as the process that
+// leads, or stands by, sees them.
+const (
+	ModeStream   = "stream"
+	ModeHold     = "hold"
+	ModeSweep    = "sweep"
+	ModeStandby  = "standby"
+	ModeStarting = "starting" // this process is connecting
+	ModeStopped  = "stopped"  // no process leads
+	ModeUnknown  = "unknown"  // neither process nor database could be asked
+)
+
+// Stream is how one stream stands.
+type Stream struct {
+	Name string `json:"name"`
+	// Source: process or database.
+	Source string `json:"source"`
+	Mode   string `json:"mode"`
+	// ModeText is the mode in words.
+	ModeText string `json:"mode_text"`
+	// Reason says why the stream is in a mode other than stream.
+	Reason string  `json:"reason,omitempty"`
+	Leader *Leader `json:"leader,omitempty"` // nil: nobody leads
+	Slot   *Slot   `json:"slot,omitempty"`   // nil: unknown
+	Tables []Table `json:"tables"`
+	Parks  Parks   `json:"parks"`
+	// Kafka says of each cluster whether it can be used; only a process knows.
+	Kafka []Cluster `json:"kafka,omitempty"`
+	// Flow is what went through the process; nil: not from a process.
+	Flow *Flow `json:"flow,omitempty"`
+	// Error says what could not be found out.
+	Error string `json:"error,omitempty"`
+}
+
+// Leader is the process that leads.
+type Leader struct {
+	Name    string `json:"name"` // outbox-cdc/STREAM@HOST
+	Address string `json:"address,omitempty"`
+	PID     string `json:"backend_pid,omitempty"` // of the server's process
+	Epoch   int64  `json:"epoch,omitempty"`
+	Since   string `json:"since,omitempty"`
+	// Here: it is the process that answered.
+	Here bool `json:"this_process"`
+}
+
+// Slot is the replication slot and the WAL that it holds back. Sizes in bytes.
+type Slot struct {
+	Name      string `json:"name"`
+	Exists    bool   `json:"exists"`
+	Active    bool   `json:"active"`
+	WALStatus string `json:"wal_status,omitempty"` // reserved, extended, unreserved, lost
+	Retained  uint64 `json:"retained_wal_bytes"`
+	Budget    uint64 `json:"wal_budget_bytes"`
+	// Safe is what may still be written before the server may drop the slot
+	// (max_slot_wal_keep_size); nil: no limit is set.
+	Safe *int64 `json:"safe_wal_bytes,omitempty"`
+	// Lag is between the server's end and the confirmed position.
+	Lag uint64 `json:"lag_bytes"`
+	// LagSeconds is how long something has been waiting; nil: only a leader knows.
+	LagSeconds *float64 `json:"lag_seconds,omitempty"`
+	// Growth of Retained in bytes per second between the last two samples; nil: one sample.
+	Growth *float64 `json:"retained_growth_bytes_per_second,omitempty"`
+	// Loss is when the slot is at an end at this rate; nil: not in sight.
+	Loss *Loss `json:"loss,omitempty"`
+}
+
+// Table is one outbox table. Counts stop at a bound, so that asking is cheap.
+type Table struct {
+	Name string `json:"name"`
+	// Pending rows, due or not; nil: unknown, or the table keeps no state.
+	Pending       *int64 `json:"pending_rows,omitempty"`
+	PendingCapped bool   `json:"pending_capped,omitempty"` // there are more
+	// Oldest is the age of the oldest pending row, in seconds; 0: none, or no creation time is mapped.
+	Oldest float64 `json:"pending_oldest_seconds"`
+	// Failed rows; nil: unknown, or the table has no failed state.
+	Failed       *int64 `json:"failed_rows,omitempty"`
+	FailedCapped bool   `json:"failed_capped,omitempty"`
+	Error        string `json:"error,omitempty"`
+}
+
+// Cluster is one Kafka cluster.
+type Cluster struct {
+	Name   string `json:"name"`
+	Usable bool   `json:"usable"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Flow is what went through a process, which began counting at its start.
+type Flow struct {
+	Published uint64 `json:"published_rows"`
+	Refused   uint64 `json:"refused_rows"` // attempts charged
+	GivenUp   uint64 `json:"failed_rows"`  // became FAILED
+	// PerSecond is the mean of the last minute.
+	PerSecond float64 `json:"published_rows_per_second"`
+	InFlight  int     `json:"in_flight_rows"`
+}
