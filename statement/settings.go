@@ -11,6 +11,10 @@ import (
 type Settings struct {
 	LockTimeout      time.Duration // 0: wait as long as the statement may
 	StatementTimeout time.Duration
+	// IdleTimeout is after how long without a statement the server ends the
+	// session, in a transaction that stays open between statements; 0: the
+	// server's own setting.
+	IdleTimeout time.Duration
 	// ByIndex: the statement finds rows by a list of ids. The planner is kept
 	// from scanning the table for them, which it is tempted to do while the
 	// statistics say that a table which fills quickly is small; and the plan
@@ -43,6 +47,9 @@ func (s Settings) calls() []string {
 		// A cursor of ours is read to its end.
 		{"cursor_tuple_fraction", "1"},
 	}, textForms...)
+	if s.IdleTimeout > 0 {
+		set = append(set, [2]string{"idle_in_transaction_session_timeout", millis(s.IdleTimeout)})
+	}
 	if s.ByIndex {
 		set = append(set, [][2]string{
 			{"enable_seqscan", "off"},

@@ -32,7 +32,7 @@ func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
 
 // sent marks the items and returns those that the statement did not find.
 func (r *round) sent(ctx context.Context, items []*item) ([]*item, error) {
-	args, err := r.ids(items)
+	args, err := r.target.ids(items)
 	if err != nil {
 		return items, err
 	}
@@ -57,7 +57,7 @@ func (r *round) attempts(ctx context.Context, items []*item) ([]*item, error) {
 	if err != nil || len(left) == 0 {
 		return left, err
 	}
-	args, err := r.attemptArgs(left)
+	args, err := r.target.attemptArgs(left)
 	if err != nil {
 		return left, err
 	}
@@ -89,25 +89,25 @@ func markUnsure(items []*item, err error) {
 	}
 }
 
-func (r *round) attemptArgs(items []*item) ([][]byte, error) {
-	args, err := r.ids(items)
+func (t *target) attemptArgs(items []*item) ([][]byte, error) {
+	args, err := t.ids(items)
 	if err != nil {
 		return nil, err
 	}
 	var reasons, counts statement.Array
 	for _, it := range items {
-		reasons.Add(r.target.relation.Reason(it.mark.Reason))
+		reasons.Add(t.relation.Reason(it.mark.Reason))
 		counts.AddInt(it.expected)
 	}
 	args = append(args, reasons.Text())
-	if r.target.marking.Counted {
+	if t.marking.Counted {
 		args = append(args, counts.Text())
 	}
 	return args, nil
 }
 
-func (r *round) ids(items []*item) ([][]byte, error) {
-	return r.target.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
+func (t *target) ids(items []*item) ([][]byte, error) {
+	return t.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
 }
 
 // passOver says that rows which others have locked are passed over.
@@ -187,21 +187,26 @@ func (w *written) attempt(row [][]byte) error {
 
 // answerWritten answers what was written and returns the rest.
 func (r *round) answerWritten(w *written) []*item {
-	answers := make([]outbox.Marked, 0, w.rows)
-	var left []*item
+	left, answers := w.answers()
+	r.answer(answers)
+	return left
+}
+
+// answers are those to what was written; the rest is left.
+func (w *written) answers() (left []*item, answers []outbox.Marked) {
+	answers = make([]outbox.Marked, 0, w.rows)
 	for i, it := range w.items {
 		if w.state[i] == 0 {
 			left = append(left, it)
 			continue
 		}
 		a := answerTo(it, w.state[i])
-		if w.count != nil && a.State != outbox.MarkedSettled {
+		if a.State == outbox.MarkedRetry || a.State == outbox.MarkedFailed {
 			a.Attempts = w.count[i]
 		}
 		answers = append(answers, a)
 	}
-	r.answer(answers)
-	return left
+	return left, answers
 }
 
 // look reads the items' states, answers those that judge has an answer for,

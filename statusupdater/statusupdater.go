@@ -1,7 +1,8 @@
 // Package statusupdater writes outcomes back into the user's own tables: marks
 // in, answers out, in batched UPDATEs (or DELETEs) that change a row only while
 // it is pending. Each mark gets exactly one answer, and only after the commit
-// that it is about.
+// that it is about. Where another relay works on the same table, rows are claimed
+// before they are published, by a lock that lasts until they are marked.
 //
 // It never decides what an outcome means, and never gives up: whatever passes
 // (a broken connection, a lock, a server that starts) is repeated until the
@@ -48,6 +49,19 @@ type Config struct {
 	// BackoffMin and BackoffMax bound the wait before a statement is repeated
 	// after an error that passes. Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
+	// Claims is how many claims may be open at a time, each with a connection of
+	// its own besides Connections. Default 4.
+	Claims int
+	// ClaimRows is the most rows of one claim. Default 1000.
+	ClaimRows int
+	// ClaimIdle is after how long without a word from us the server ends a
+	// claim's session, and with it its locks: when this process was stopped, or
+	// the network cut. It is set as idle_in_transaction_session_timeout of the
+	// claim's transaction, whatever the server's own value; the session says
+	// something every third of it. Default 15 s.
+	ClaimIdle time.Duration
+	// ClaimWarn is the age of a claim that a warning is logged at. Default 30 s.
+	ClaimWarn time.Duration
 	// OnBatch, where set, is told of every statement that was committed. It
 	// must not block.
 	OnBatch func(Batch)
@@ -65,6 +79,7 @@ type Batch struct {
 // Stats counts what an Updater did since it was made.
 type Stats struct {
 	Waiting int64 // marks without an answer
+	Claimed int64 // rows claimed that have neither a mark nor an Unclaim
 
 	Sent, Retried, Failed        int64 // answers by state
 	Settled, Invisible, Refused  int64
@@ -76,6 +91,7 @@ type Updater struct {
 	cfg     Config
 	answers *mailbox.Mailbox[outbox.Marked]
 	queue   *queue
+	claims  claims
 	prepare bool
 
 	mu sync.Mutex // guards tables
@@ -105,10 +121,15 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.StatementTimeout, 30*time.Second)
 	setDefault(&cfg.BackoffMin, 50*time.Millisecond)
 	setDefault(&cfg.BackoffMax, 5*time.Second)
+	setDefault(&cfg.Claims, 4)
+	setDefault(&cfg.ClaimRows, 1000)
+	setDefault(&cfg.ClaimIdle, 15*time.Second)
+	setDefault(&cfg.ClaimWarn, 30*time.Second)
 	return &Updater{
 		cfg:     cfg,
 		answers: answers,
 		queue:   newQueue(cfg.BatchRows),
+		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
 		prepare: statement.Prepares(cfg.Pool.Config().ConnConfig),
 		tables:  make(map[*outbox.Table]*target),
 	}
@@ -120,19 +141,24 @@ func setDefault[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// Do takes marks to be written back. It never blocks: what is in flight is
+// Do takes marks to be written back; those of claimed rows in their claim. It never blocks: what is in flight is
 // bounded by whoever calls it.
 func (u *Updater) Do(marks ...outbox.Mark) {
 	u.stats.waiting.Add(int64(len(marks)))
-	u.queue.put(marks)
+	if marks = u.claimed(marks); len(marks) > 0 {
+		u.queue.put(marks)
+	}
 }
 
 // Stats may be called by any goroutine.
 func (u *Updater) Stats() Stats {
+	u.claims.mu.Lock()
+	claimed := len(u.claims.byRow)
+	u.claims.mu.Unlock()
 	s := &u.stats
 	return Stats{
-		Waiting: s.waiting.Load(),
-		Sent:    s.sent.Load(), Retried: s.retried.Load(), Failed: s.failed.Load(),
+		Waiting: s.waiting.Load(), Claimed: int64(claimed),
+		Sent: s.sent.Load(), Retried: s.retried.Load(), Failed: s.failed.Load(),
 		Settled: s.settled.Load(), Invisible: s.invisible.Load(), Refused: s.refused.Load(),
 		Statements: s.statements.Load(), Repeated: s.repeated.Load(), Locked: s.locked.Load(),
 	}
@@ -147,6 +173,10 @@ func (u *Updater) Run(ctx context.Context) error {
 	for range u.cfg.Connections {
 		w := &worker{Updater: u}
 		group.Go(func() error { return w.run(ctx) })
+	}
+	for range u.cfg.Claims {
+		k := &keeper{u}
+		group.Go(func() error { return k.run(ctx) })
 	}
 	return group.Wait()
 }

@@ -245,6 +245,17 @@ func (u *Updater) target(ctx context.Context, conn *pgx.Conn, table *outbox.Tabl
 	return t, nil
 }
 
+// step marks rows that the connection's transaction has locked; no SQL: the
+// table keeps nothing of the mark.
+func (t *target) step(kind outbox.MarkKind, w *written) (statement.Step, error) {
+	if kind == outbox.MarkAttempt {
+		args, err := t.attemptArgs(w.items)
+		return statement.Step{SQL: t.marking.Attempt, Args: args, Each: w.attempt}, err
+	}
+	args, err := t.ids(w.items)
+	return statement.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
+}
+
 func (u *Updater) forget(table *outbox.Table) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,0 +1,492 @@
+package statusupdater
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// This file keeps rows from another relay while they are published: they are
+// locked in a transaction that stays open until the outcome of each is written
+// in it. See outbox.ClaimRowLock.
+//
+// A claim never waits for a lock on a row, since it passes over rows that others
+// have locked and then writes only to its own; so it stands in no cycle of waits
+// with ordinary marks, which may wait for it.
+
+// claims are what is claimed, by row, and the way to the keepers.
+type claims struct {
+	requests chan claimRequest
+
+	mu    sync.Mutex
+	byRow map[*outbox.Row]*claim // claimed, without a mark or an Unclaim
+}
+
+// claimRequest asks a keeper. Its answer is taken, or ctx ends.
+type claimRequest struct {
+	ctx    context.Context
+	rows   []*outbox.Row
+	answer chan claimAnswer // unbuffered: what was answered was taken
+}
+
+type claimAnswer struct {
+	checked []outbox.Checked
+	err     error
+}
+
+// claim is one open transaction. Its fields but inbox and open belong to the
+// keeper.
+type claim struct {
+	conn    *pgxpool.Conn
+	targets map[*outbox.Table]*target
+	counts  map[*outbox.Row]int64 // stored attempts of the locked rows
+	since   time.Time
+	wake    chan struct{} // has a value when inbox or open changed
+
+	// Guarded by claims.mu. open is how many rows have neither a mark nor an
+	// Unclaim; inbox are marks that are yet to be written.
+	open  int
+	inbox []outbox.Mark
+
+	written  []*written // not committed
+	leftover []*item    // marks that the claim could not write
+	batches  []Batch
+	warned   bool
+}
+
+// Claim locks those of the rows that are pending and that nobody else has
+// locked, and answers for each row, in their order: CheckPending means that it
+// is claimed, CheckTaken that another relay has it. A claimed row stays locked,
+// and another relay's SKIP LOCKED passes over it, until its mark, given to Do,
+// is answered, or until Unclaim; both take effect when every row of the same
+// Claim has come that far. If the connection breaks the locks are gone, which
+// nobody is told: marks are then written as those of other rows are.
+//
+// It waits for one of Config.Claims connections, and works while Run does. A
+// *statement.TableError says which table refuses; other errors pass, and
+// nothing is claimed then. More than Config.ClaimRows rows are an error.
+func (u *Updater) Claim(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
+	if len(rows) > u.cfg.ClaimRows {
+		return nil, fmt.Errorf("claiming %d rows at once: at most %d are allowed", len(rows), u.cfg.ClaimRows)
+	}
+	request := claimRequest{ctx: ctx, rows: rows, answer: make(chan claimAnswer)}
+	select {
+	case u.claims.requests <- request:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for a connection to claim rows with: %w", ctx.Err())
+	}
+	select {
+	case a := <-request.answer:
+		return a.checked, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("claiming rows: %w", ctx.Err())
+	}
+}
+
+// Unclaim gives claimed rows back that will get no mark. It never blocks. Rows
+// that are not claimed (any more) are passed over.
+func (u *Updater) Unclaim(rows ...*outbox.Row) {
+	u.claims.mu.Lock()
+	defer u.claims.mu.Unlock()
+	for _, row := range rows {
+		if c := u.claims.byRow[row]; c != nil {
+			delete(u.claims.byRow, row)
+			c.open--
+			c.nudge()
+		}
+	}
+}
+
+// claimed takes the marks of claimed rows to their claims and returns the rest.
+func (u *Updater) claimed(marks []outbox.Mark) []outbox.Mark {
+	u.claims.mu.Lock()
+	defer u.claims.mu.Unlock()
+	if len(u.claims.byRow) == 0 {
+		return marks
+	}
+	var rest []outbox.Mark
+	for _, m := range marks {
+		c := u.claims.byRow[m.Row]
+		if c == nil {
+			rest = append(rest, m)
+			continue
+		}
+		delete(u.claims.byRow, m.Row)
+		c.open--
+		c.inbox = append(c.inbox, m)
+		c.nudge()
+	}
+	return rest
+}
+
+func (c *claim) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keeper keeps one claim at a time.
+type keeper struct{ *Updater }
+
+func (k *keeper) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case request := <-k.claims.requests:
+			k.serve(ctx, request)
+		}
+	}
+}
+
+// serve answers the request and keeps what it claimed until its end.
+func (k *keeper) serve(ctx context.Context, request claimRequest) {
+	asking, cancel := context.WithTimeout(request.ctx, k.cfg.StatementTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	c, answer := k.lock(asking, request.rows)
+	if c != nil {
+		k.register(c, answer.checked)
+	}
+	select {
+	case request.answer <- answer:
+	case <-request.ctx.Done():
+		if c != nil {
+			k.release(c, "ROLLBACK")
+		}
+		return
+	}
+	if c != nil {
+		k.keep(ctx, c)
+	}
+}
+
+// lock makes a claim of the rows; nil: there is nothing to keep.
+func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAnswer) {
+	conn, err := k.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, claimAnswer{err: fmt.Errorf("connecting to claim rows: %w", err)}
+	}
+	c := &claim{
+		conn: conn, targets: make(map[*outbox.Table]*target), counts: make(map[*outbox.Row]int64),
+		since: time.Now(), wake: make(chan struct{}, 1),
+	}
+	checked, err := k.tryLock(ctx, c, rows)
+	if err != nil || len(c.counts) == 0 {
+		k.release(c, "ROLLBACK")
+		return nil, claimAnswer{checked: checked, err: err}
+	}
+	return c, claimAnswer{checked: checked}
+}
+
+// tryLock locks what it can of the rows, and answers for each.
+func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]outbox.Checked, error) {
+	places := make(map[*outbox.Table][]int)
+	var looks []*statement.Look
+	for i, row := range rows {
+		if places[row.Table] == nil {
+			t, err := k.target(ctx, c.conn.Conn(), row.Table)
+			if err != nil {
+				return nil, k.claimRefused(c, row.Table, err)
+			}
+			c.targets[row.Table] = t
+			looks = append(looks, &statement.Look{Relation: t.relation})
+		}
+		places[row.Table] = append(places[row.Table], i)
+	}
+	for _, l := range looks {
+		at := places[l.Relation.Table]
+		l.N, l.ID = len(at), func(i int) string { return rows[at[i]].ID }
+	}
+	snapshot, err := k.lockAll(ctx, c, looks)
+	if err != nil {
+		return nil, err
+	}
+	checked := make([]outbox.Checked, len(rows))
+	for _, l := range looks {
+		for i, at := range places[l.Relation.Table] {
+			checked[at] = c.judge(rows[at], l.Seen[i], &snapshot)
+		}
+	}
+	return checked, nil
+}
+
+// judge notes a locked row. A pending one that is not locked by us was by
+// somebody else.
+func (c *claim) judge(row *outbox.Row, seen statement.Seen, snapshot *outbox.Snapshot) outbox.Checked {
+	switch seen.State {
+	case statement.Held:
+		c.counts[row] = seen.Attempts
+	case statement.Pending:
+		return outbox.Checked{Row: row, State: outbox.CheckTaken}
+	}
+	return outbox.Checked{Row: row, State: statement.Judge(row, seen, snapshot)}
+}
+
+// lockAll finds out which table refuses by asking for each alone.
+func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*statement.Look) (outbox.Snapshot, error) {
+	settings := statement.Settings{LockTimeout: k.cfg.LockTimeout, StatementTimeout: k.cfg.StatementTimeout * 5 / 6, IdleTimeout: k.cfg.ClaimIdle}
+	snapshot, err := statement.Lock(ctx, c.conn.Conn(), settings, looks...)
+	if err == nil || statement.FaultOf(err) == statement.Passing {
+		return snapshot, err
+	}
+	for _, l := range looks {
+		if rollback := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+			return snapshot, rollback
+		}
+		if _, alone := statement.Lock(ctx, c.conn.Conn(), settings, l); alone != nil {
+			return snapshot, k.claimRefused(c, l.Relation.Table, alone)
+		}
+	}
+	return snapshot, err // refused together, not alone: it passed
+}
+
+// claimRefused says that a table refuses, if that is what the error means. The
+// catalogue may have changed: it is read again next time.
+func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
+	k.forget(table)
+	fault := statement.FaultOf(err)
+	err = fmt.Errorf("claiming rows of table %s: %w", table, statement.Mended(err, table, c.conn.Conn().Config().User))
+	if fault == statement.TableRefused || fault == statement.RowRefused {
+		return &statement.TableError{Table: table, Err: err}
+	}
+	return err
+}
+
+// register makes the locked rows' marks find the claim, before anybody is told
+// that they are claimed.
+func (k *keeper) register(c *claim, checked []outbox.Checked) {
+	k.claims.mu.Lock()
+	defer k.claims.mu.Unlock()
+	for i := range checked {
+		row := checked[i].Row
+		if _, held := c.counts[row]; held {
+			k.claims.byRow[row] = c
+			c.open++
+		}
+	}
+}
+
+// unregister takes the claim's rows away and returns what it was given to write.
+func (k *keeper) unregister(c *claim) []outbox.Mark {
+	k.claims.mu.Lock()
+	defer k.claims.mu.Unlock()
+	for row := range c.counts {
+		if k.claims.byRow[row] == c {
+			delete(k.claims.byRow, row)
+		}
+	}
+	inbox := c.inbox
+	c.inbox, c.open = nil, 0
+	return inbox
+}
+
+// keep writes marks as they come, and commits when no row is left open.
+func (k *keeper) keep(ctx context.Context, c *claim) {
+	ping := time.NewTicker(k.cfg.ClaimIdle / 3)
+	defer ping.Stop()
+	for {
+		err := k.write(ctx, c)
+		switch {
+		case err != nil:
+			k.lost(ctx, c, err)
+			return
+		case k.finished(c):
+			k.commit(ctx, c)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			k.unregister(c)
+			k.release(c, "ROLLBACK")
+			return
+		case <-c.wake:
+		case <-ping.C:
+			if err := k.ping(ctx, c); err != nil {
+				k.lost(ctx, c, err)
+				return
+			}
+		}
+	}
+}
+
+// finished says that nothing more will come.
+func (k *keeper) finished(c *claim) bool {
+	k.claims.mu.Lock()
+	defer k.claims.mu.Unlock()
+	return c.open == 0 && len(c.inbox) == 0
+}
+
+// ping keeps the session from being idle for too long, notices soon that it is
+// gone, and tells of a claim that stays.
+func (k *keeper) ping(ctx context.Context, c *claim) error {
+	if age := time.Since(c.since); age > k.cfg.ClaimWarn && !c.warned {
+		c.warned = true
+		k.warnOld(c, age)
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.ClaimIdle/3)
+	defer cancel()
+	return statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "SELECT 1"})
+}
+
+func (k *keeper) warnOld(c *claim, age time.Duration) {
+	k.claims.mu.Lock()
+	open := c.open
+	var one *outbox.Row
+	for row := range c.counts {
+		if k.claims.byRow[row] == c {
+			one = row
+			break
+		}
+	}
+	k.claims.mu.Unlock()
+	event := k.cfg.Log.Warn().Dur("age", age).Int("rows", len(c.counts)).Int("unpublished", open)
+	if one != nil {
+		event = event.Stringer("table", one.Table).Str("topic", one.Topic).Strs("row", outbox.SplitID(one.ID))
+	}
+	event.Msg("rows stay locked because some of them are neither delivered nor given back; is Kafka slow?")
+}
+
+// take is the marks that came, in groups that can share a statement.
+func (k *keeper) take(c *claim) map[laneKey][]*item {
+	k.claims.mu.Lock()
+	marks := c.inbox
+	c.inbox = nil
+	k.claims.mu.Unlock()
+	return c.group(marks)
+}
+
+func (c *claim) group(marks []outbox.Mark) map[laneKey][]*item {
+	if len(marks) == 0 {
+		return nil
+	}
+	groups := make(map[laneKey][]*item)
+	for _, m := range marks {
+		key := laneKey{table: m.Row.Table, kind: m.Kind}
+		groups[key] = append(groups[key], &item{mark: m, expected: c.counts[m.Row]})
+	}
+	return groups
+}
+
+// write executes the marks that came. After an error all of them are in
+// written or leftover.
+func (k *keeper) write(ctx context.Context, c *claim) error {
+	groups := k.take(c)
+	var failed error
+	for key, items := range groups {
+		if failed != nil {
+			c.leftover = append(c.leftover, items...)
+			continue
+		}
+		failed = k.writeGroup(ctx, c, key, items)
+	}
+	return failed
+}
+
+// writeGroup executes one statement. Rows that it passes over, though they are
+// locked and pending, are left to the ordinary way, which looks at them.
+func (k *keeper) writeGroup(ctx context.Context, c *claim, key laneKey, items []*item) error {
+	t := c.targets[key.table]
+	w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
+	step, err := t.step(key.kind, w)
+	if err != nil || step.SQL == "" {
+		c.leftover = append(c.leftover, items...)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
+	defer cancel()
+	failpoint.Hit(failpoint.BeforeMark)
+	k.stats.statements.Add(1)
+	started := time.Now()
+	c.written = append(c.written, w)
+	if err := statement.Run(ctx, c.conn.Conn(), step); err != nil {
+		return fmt.Errorf("writing back to table %s: %w", key.table, err)
+	}
+	c.batches = append(c.batches, Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: time.Since(started)})
+	return nil
+}
+
+// commit makes the marks last and answers them.
+func (k *keeper) commit(ctx context.Context, c *claim) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
+	defer cancel()
+	started := time.Now()
+	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "COMMIT"}); err != nil {
+		for _, w := range c.written {
+			markUnsure(w.items, err)
+		}
+		k.lost(ctx, c, fmt.Errorf("committing marks of claimed rows: %w", err))
+		return
+	}
+	failpoint.Hit(failpoint.AfterMark)
+	c.conn.Release()
+	took := time.Since(started)
+	for _, w := range c.written {
+		left, answers := w.answers()
+		k.answer(answers)
+		c.leftover = append(c.leftover, left...)
+	}
+	for _, b := range c.batches {
+		b.Took += took
+		if k.cfg.OnBatch != nil {
+			k.cfg.OnBatch(b)
+		}
+	}
+	k.ordinary(c)
+}
+
+// ordinary leaves the leftover marks to the workers.
+func (k *keeper) ordinary(c *claim) {
+	groups := make(map[laneKey][]*item)
+	for _, it := range c.leftover {
+		key := laneKey{table: it.mark.Row.Table, kind: it.mark.Kind}
+		groups[key] = append(groups[key], it)
+	}
+	for key, items := range groups {
+		k.queue.putBack(key, items)
+	}
+	c.leftover = nil
+}
+
+// lost ends a claim whose transaction failed. Its locks are gone, and all of
+// its marks go the ordinary way.
+func (k *keeper) lost(ctx context.Context, c *claim, err error) {
+	for _, items := range c.group(k.unregister(c)) {
+		c.leftover = append(c.leftover, items...)
+	}
+	for _, w := range c.written {
+		c.leftover = append(c.leftover, w.items...)
+	}
+	for table := range c.targets {
+		if statement.FaultOf(err) != statement.Passing {
+			k.forget(table)
+		}
+	}
+	if ctx.Err() == nil {
+		k.cfg.Log.Warn().Err(err).Int("rows", len(c.counts)).Int("marks", len(c.leftover)).
+			Msg("a claim was lost: another relay may publish those of its rows that are not marked yet; they are marked as other rows are")
+	}
+	k.release(c, "ROLLBACK")
+	k.ordinary(c)
+}
+
+// release ends the transaction and gives the connection back. When it does not
+// end at once the connection is closed, which ends it.
+func (k *keeper) release(c *claim, how string) {
+	k.unregister(c)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: how}); err != nil {
+		_ = c.conn.Conn().Close(ctx) // it is given up anyway
+	}
+	c.conn.Release()
+}
