@@ -105,6 +105,8 @@ var (
 	roleCount     = role{"a counter", "a smallint, integer or bigint column", isInteger}
 	roleLastError = role{"the last error", "a text column", func(k kind) bool { return isText(k) || k == kindOther }}
 	roleOrder     = role{"part of the order", "a column that compares", isIdentity}
+	roleTrace     = role{"part of a trace context", "a bigint column", isInteger}
+	roleFlag      = role{"a flag", "a boolean column", func(k kind) bool { return k == kindBool }}
 )
 
 type compiler struct {
@@ -132,6 +134,7 @@ func (c *compiler) plan() *Plan {
 	p.createdAt = c.optional(m.CreatedAt, roleTime)
 	p.availableAt = c.optional(m.AvailableAfter, roleTime)
 	p.pending = c.pending(m)
+	p.writer = c.writer(&m.Writer)
 	return p
 }
 
@@ -145,10 +148,15 @@ func readColumns(m *outbox.Mapping) []string {
 	}
 	for _, h := range m.Headers {
 		names = append(names, h.Column, h.JSON)
+		if t := h.Trace; t != nil {
+			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+		}
 	}
 	if m.EventID.Name != "" {
 		names = append(names, m.EventID.Columns...)
 	}
+	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
+	names = append(names, m.Status.SentBy...)
 	if m.Status.Column != "" {
 		return append(names, m.Status.Column)
 	}
@@ -276,6 +284,9 @@ func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
 
 func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 	switch {
+	case m.Trace != nil && m.Name != "" && m.Column == "" && m.Value == "" && m.JSON == "":
+		return c.trace(m)
+	case m.Trace != nil:
 	case m.JSON != "" && m.Column == "" && m.Value == "" && m.Name == "":
 		return headerPlan{source: headerJSON, column: c.field(m.JSON, roleHeaders)}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
@@ -283,30 +294,60 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 	case m.Column == "" && m.JSON == "" && m.Name != "":
 		return headerPlan{source: headerConstant, name: m.Name, constant: []byte(m.Value)}
 	}
-	c.fault("has a header that is none of a column with a name, a constant with a name, and a JSON column",
+	c.fault("has a header that is none of a column with a name, a constant with a name, a trace context with a name, and a JSON column",
 		"give each header exactly one of these")
 	return headerPlan{}
 }
 
+func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
+	t := m.Trace
+	switch t.Format {
+	case outbox.TraceW3C, outbox.TraceB3:
+	default:
+		c.fault(fmt.Sprintf("has the trace format %q", t.Format), "use w3c or b3")
+	}
+	if t.TraceID == "" || t.SpanID == "" {
+		c.fault("has a trace header without a trace id or a span id", "name the columns of both")
+	}
+	return headerPlan{source: headerTrace, name: m.Name, trace: &tracePlan{
+		format: t.Format,
+		high:   c.optional(t.TraceIDHigh, roleTrace), id: c.field(t.TraceID, roleTrace), span: c.field(t.SpanID, roleTrace),
+		sampled: c.optional(t.Sampled, roleFlag),
+	}}
+}
+
+func (c *compiler) writer(m *outbox.WriterMapping) *writerPlan {
+	if m.Column == "" && m.Until == "" {
+		return nil
+	}
+	if m.Column == "" || m.Until == "" {
+		c.fault("has rows of the writer, but only one of column and until", "name both columns")
+	}
+	return &writerPlan{column: c.field(m.Column, roleFlag), until: c.field(m.Until, roleTime)}
+}
+
 func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	s := &m.Status
+	p := pendingPlan{resend: c.optional(s.Resend, roleFlag)}
+	columns := s.SentBy
 	if s.Column != "" {
 		if len(s.Pending) == 0 {
 			c.fault("has a status column but no value that means pending", "name at least one pending value")
 		}
 		f := c.field(s.Column, roleStatus)
-		return pendingPlan{column: &f, values: pendingValues(s.Pending, f.kind)}
+		p.column, p.values = &f, pendingValues(s.Pending, f.kind)
+	} else {
+		columns = slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy)
 	}
-	var nulls []field
-	for _, name := range []string{s.SentAt, s.FailedAt} {
+	for _, name := range columns {
 		if name != "" {
-			nulls = append(nulls, c.field(name, roleWhen))
+			p.nulls = append(p.nulls, c.field(name, roleWhen))
 		}
 	}
-	if len(nulls) == 0 && m.Published != outbox.PublishedDelete && m.Published != outbox.PublishedNone {
+	if p.column == nil && len(p.nulls) == 0 && m.Published != outbox.PublishedDelete && m.Published != outbox.PublishedNone {
 		c.fault("says nowhere which rows are pending", "map a status column or a sent_at column, or set published: delete or none")
 	}
-	return pendingPlan{nulls: nulls}
+	return p
 }
 
 // pendingValues are the values as PostgreSQL prints them.

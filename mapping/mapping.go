@@ -60,6 +60,7 @@ type Plan struct {
 	partition, timestamp, createdAt, availableAt *field
 
 	pending pendingPlan
+	writer  *writerPlan // nil: every row is ours
 }
 
 // field is a mapped column: where its value is and how it is read.
@@ -82,14 +83,15 @@ type topicPlan struct {
 	columns  []field
 }
 
-// headerPlan is one source of headers: the event id, a constant, a column or a
-// JSON object.
+// headerPlan is one source of headers: the event id, a constant, a column, a
+// JSON object or a trace context.
 type headerPlan struct {
 	source   headerSource
 	name     string
 	constant []byte
 	column   field
 	omitNull bool
+	trace    *tracePlan // of headerTrace
 }
 
 type headerSource uint8
@@ -99,15 +101,21 @@ const (
 	headerConstant
 	headerColumn
 	headerJSON
+	headerTrace
 )
 
-// pendingPlan: by a status column's values, else by columns that are all NULL
-// while the row is pending (none: it is always pending).
+// pendingPlan: by a status column's values (nil: by none), and by columns that
+// are all NULL while the row is pending; or by the flag that asks for the row
+// again.
 type pendingPlan struct {
 	column *field
 	values []string
 	nulls  []field
+	resend *field
 }
+
+// writerPlan: rows whose column is true are their writer's until the time.
+type writerPlan struct{ column, until field }
 
 // Wanted is which columns' values Row takes: indices into Compile's columns,
 // ascending. It must not be changed.
@@ -145,6 +153,7 @@ type reading struct {
 	values []Value
 	arena  *Arena
 	row    *outbox.Row
+	again  bool // the row is asked for again: it is pending and due, whatever else it is
 }
 
 // fail keeps the first fault.
@@ -184,26 +193,36 @@ func (r *reading) joined(columns []field, separator byte) []byte {
 
 func (r *reading) pending() {
 	p := &r.plan.pending
-	if p.column == nil {
-		r.row.Pending = r.allNull(p.nulls)
-		return
-	}
-	status, fault := p.column.word(r.values[p.column.at], r.arena)
-	if fault != "" {
-		// Taken for pending, so that the fault is seen.
-		r.fail(p.column, fault)
-		r.row.Pending = true
-		return
-	}
-	if status == nil {
-		return
-	}
-	for _, v := range p.values {
-		if string(status) == v {
+	if p.resend != nil {
+		again, _, fault := p.resend.boolean(r.values[p.resend.at])
+		if fault != "" {
+			r.fail(p.resend, fault)
+			again = true // so that the fault is seen
+		}
+		if r.again = again; again {
 			r.row.Pending = true
 			return
 		}
 	}
+	r.row.Pending = (p.column == nil || r.inPendingState(p)) && r.allNull(p.nulls)
+}
+
+func (r *reading) inPendingState(p *pendingPlan) bool {
+	status, fault := p.column.word(r.values[p.column.at], r.arena)
+	if fault != "" {
+		// Taken for pending, so that the fault is seen.
+		r.fail(p.column, fault)
+		return true
+	}
+	if status == nil {
+		return false
+	}
+	for _, v := range p.values {
+		if string(status) == v {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *reading) allNull(columns []field) bool {
@@ -335,6 +354,8 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 		return append(list, outbox.Header{Name: h.name, Value: h.constant})
 	case headerJSON:
 		return r.jsonHeaders(&h.column, list)
+	case headerTrace:
+		return r.traceHeader(h, list)
 	}
 	value, fault := h.column.content(r.values[h.column.at], r.arena)
 	if fault != "" {
@@ -400,6 +421,35 @@ func (r *reading) times() {
 			r.row.AvailableAt = max(at, 0)
 		}
 	}
+	if w := r.plan.writer; w != nil {
+		r.row.AvailableAt = max(r.row.AvailableAt, r.writers(w))
+	}
+	if r.again {
+		r.row.AvailableAt = 0
+	}
+}
+
+// writers is when a row of the writer's becomes ours: when its time has passed.
+func (r *reading) writers(w *writerPlan) int64 {
+	theirs, null, fault := w.column.boolean(r.values[w.column.at])
+	switch {
+	case fault != "":
+		r.fail(&w.column, fault)
+		return 0
+	case null:
+		return outbox.Never
+	case !theirs:
+		return 0
+	}
+	until, null, fault := w.until.instant(r.values[w.until.at], r.arena)
+	switch {
+	case fault != "":
+		r.fail(&w.until, fault)
+		return 0
+	case null, until == infinity:
+		return outbox.Never
+	}
+	return max(until+1, 0)
 }
 
 func (r *reading) timestamp(f *field) {

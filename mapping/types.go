@@ -211,6 +211,25 @@ func (f *field) integer(v Value) (n int64, null bool, fault fault) {
 	return 0, false, faultOfFormat(v.Format)
 }
 
+// boolean is the value of a boolean column; NULL is false.
+func (f *field) boolean(v Value) (value, null bool, fault fault) {
+	switch v.Format {
+	case Null:
+		return false, true, ""
+	case Binary:
+		if fault := f.checkBinary(v.Data); fault != "" {
+			return false, false, fault
+		}
+		return v.Data[0] == 1, false, ""
+	case Text:
+		if len(v.Data) != 1 || v.Data[0] != 't' && v.Data[0] != 'f' {
+			return false, false, "is not a boolean"
+		}
+		return v.Data[0] == 't', false, ""
+	}
+	return false, false, faultOfFormat(v.Format)
+}
+
 // instant is the value of a timestamp column, in microseconds since 1970.
 func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault) {
 	switch v.Format {
