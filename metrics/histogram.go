@@ -3,32 +3,57 @@ package metrics
 import (
 	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// histogram counts how long rows took. The library's own takes one observation
-// at a time; this one takes a batch of rows with the same time at once, and has
-// one writer's cost of a few nanoseconds per batch.
+// histogram counts how long rows took, in classic buckets and in those of a
+// native histogram. The library's own takes one observation at a time; this one
+// takes a batch of rows with the same time at once, and has one writer's cost of
+// a few nanoseconds per batch.
 type histogram struct {
-	desc   *prometheus.Desc
-	counts []atomic.Uint64 // one per bound, and one for what is above the last
-	sum    atomic.Uint64   // bits of a float64
+	desc    *prometheus.Desc
+	labels  []*dto.LabelPair
+	counts  []atomic.Uint64 // one per bound, and one for what is above the last
+	fine    []atomic.Uint64 // see fineBucket; the first one counts what is next to nothing
+	sum     atomic.Uint64   // bits of a float64
+	created time.Time
 }
 
 // latencyBounds are in seconds: from what a broker beside us takes to an outage.
 var latencyBounds = [...]float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800}
 
+// The native histogram has 4 buckets for each doubling (schema 2: each is 19 %
+// wider than the one before), from 15 µs to 12 days. What is shorter is counted
+// as zero, what is longer in the last bucket.
+// https://prometheus.io/docs/specs/native_histograms/
+const (
+	nativeSchema   = 2
+	nativePerPower = 1 << nativeSchema
+	nativeLowest   = -16 // 2^-16 s
+	nativeHighest  = 20
+	nativeBuckets  = (nativeHighest-nativeLowest)*nativePerPower + 1
+)
+
 func newHistogram(name, help string, labels prometheus.Labels) *histogram {
-	return &histogram{
-		desc:   prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels),
-		counts: make([]atomic.Uint64, len(latencyBounds)+1),
+	h := &histogram{
+		desc:    prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels),
+		counts:  make([]atomic.Uint64, len(latencyBounds)+1),
+		fine:    make([]atomic.Uint64, nativeBuckets),
+		created: time.Now(),
 	}
+	h.labels = prometheus.MakeLabelPairs(h.desc, nil)
+	return h
 }
 
 // tally counts a batch without touching what is shared.
 type tally struct {
 	counts [len(latencyBounds) + 1]uint64
+	fine   [nativeBuckets]uint64
 	sum    float64
 }
 
@@ -40,9 +65,30 @@ func bucket(seconds float64) int {
 	return i
 }
 
+// nativeBounds are the upper bounds of the buckets within [0.5, 1).
+var nativeBounds = [nativePerPower]float64{0.5, 0.5946035575013605, 0.7071067811865475, 0.8408964152537145}
+
+// fineBucket is 0 for next to nothing; otherwise the native bucket, the lowest
+// being 1. Bucket i of the format reaches up to 2^(i/4).
+func fineBucket(seconds float64) int {
+	fraction, exponent := math.Frexp(seconds)
+	if seconds <= 0 || exponent <= nativeLowest {
+		return 0
+	}
+	i := 0
+	for i < nativePerPower && nativeBounds[i] < fraction {
+		i++
+	}
+	return min(max(0, (exponent-1-nativeLowest)*nativePerPower+i), nativeBuckets-1)
+}
+
+// nativeIndex is the format's index of a fineBucket that is not 0.
+func nativeIndex(fine int) int32 { return int32(fine + nativeLowest*nativePerPower) }
+
 func (t *tally) add(seconds float64) {
 	seconds = max(seconds, 0) // clocks of two machines may differ
 	t.counts[bucket(seconds)]++
+	t.fine[fineBucket(seconds)]++
 	t.sum += seconds
 }
 
@@ -51,6 +97,11 @@ func (h *histogram) merge(t *tally) {
 	for i, n := range t.counts {
 		if n > 0 {
 			h.counts[i].Add(n)
+		}
+	}
+	for i, n := range t.fine {
+		if n > 0 {
+			h.fine[i].Add(n)
 		}
 	}
 	h.raise(t.sum)
@@ -63,6 +114,7 @@ func (h *histogram) observe(seconds float64, n int) {
 	}
 	seconds = max(seconds, 0)
 	h.counts[bucket(seconds)].Add(uint64(n))
+	h.fine[fineBucket(seconds)].Add(uint64(n))
 	h.raise(seconds * float64(n))
 }
 
@@ -80,13 +132,55 @@ func (h *histogram) raise(seconds float64) {
 func (h *histogram) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
 
 // Collect is part of prometheus.Collector.
-func (h *histogram) Collect(to chan<- prometheus.Metric) {
-	buckets := make(map[float64]uint64, len(latencyBounds))
-	total := uint64(0)
-	for i, b := range latencyBounds {
-		total += h.counts[i].Load()
-		buckets[b] = total
+func (h *histogram) Collect(to chan<- prometheus.Metric) { to <- h }
+
+// Desc is part of prometheus.Metric.
+func (h *histogram) Desc() *prometheus.Desc { return h.desc }
+
+// Write is part of prometheus.Metric. Which of the two forms is served is
+// agreed upon with the scraper: native histograms travel in protobuf only.
+func (h *histogram) Write(to *dto.Metric) error {
+	out := &dto.Histogram{
+		SampleSum:        proto.Float64(math.Float64frombits(h.sum.Load())),
+		Schema:           proto.Int32(nativeSchema),
+		ZeroThreshold:    proto.Float64(math.Ldexp(1, nativeLowest)),
+		CreatedTimestamp: timestamppb.New(h.created),
 	}
-	total += h.counts[len(latencyBounds)].Load()
-	to <- prometheus.MustNewConstHistogram(h.desc, total, math.Float64frombits(h.sum.Load()), buckets)
+	total := h.native(out)
+	cumulative := uint64(0)
+	for i, bound := range latencyBounds {
+		cumulative += h.counts[i].Load()
+		out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(min(cumulative, total))})
+	}
+	out.SampleCount = proto.Uint64(total)
+	to.Histogram, to.Label = out, h.labels
+	return nil
+}
+
+// native fills in the native buckets, each as the difference to the one before,
+// in spans of neighbours; it returns the sum of all.
+func (h *histogram) native(out *dto.Histogram) (total uint64) {
+	zero := h.fine[0].Load()
+	out.ZeroCount, total = proto.Uint64(zero), zero
+	var before int64
+	next := int32(0)
+	for i := 1; i < len(h.fine); i++ {
+		n := h.fine[i].Load()
+		if n == 0 {
+			continue
+		}
+		index := nativeIndex(i)
+		if len(out.PositiveSpan) == 0 || index != next {
+			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: proto.Int32(index - next), Length: proto.Uint32(0)})
+		}
+		span := out.PositiveSpan[len(out.PositiveSpan)-1]
+		span.Length = proto.Uint32(span.GetLength() + 1)
+		out.PositiveDelta = append(out.PositiveDelta, int64(n)-before)
+		before, next = int64(n), index+1
+		total += n
+	}
+	if zero == 0 && len(out.PositiveSpan) == 0 { // or it would be taken for a classic one
+		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}}
+	}
+	return total
 }

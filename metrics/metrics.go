@@ -8,6 +8,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -18,6 +19,9 @@ import (
 type Registry struct {
 	prometheus *prometheus.Registry
 	families   families
+
+	mu     sync.Mutex
+	relays map[string]*relay // by the layout whose names they keep alive
 }
 
 // families are the metrics of streams, before their labels.
@@ -27,11 +31,17 @@ type families struct {
 	lagBytes, lagSeconds, retained, budget                   *prometheus.GaugeVec
 	mode, leader, epoch, parks, pending, oldest, clusterGood *prometheus.GaugeVec
 	connections, errors                                      *prometheus.CounterVec
+
+	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
+	maxRows, maxBytes, fenced, markWaiting                  *prometheus.GaugeVec
+	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
+	leaderships, publication                                *prometheus.CounterVec
+	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
 }
 
 // New makes the registry of a process of the given version and commit.
 func New(version, commit string) *Registry {
-	r := &Registry{prometheus: prometheus.NewRegistry()}
+	r := &Registry{prometheus: prometheus.NewRegistry(), relays: map[string]*relay{}}
 	r.prometheus.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -41,6 +51,8 @@ func New(version, commit string) *Registry {
 		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
 		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
 		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
+		marks: r.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
+			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
 		failed: r.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
 			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
 		missed: r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
@@ -53,14 +65,38 @@ func New(version, commit string) *Registry {
 		lagSeconds: r.gauges("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
 		retained:   r.gauges("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
 		budget:     r.gauges("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
+		safeWAL:    r.gauges("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
+		slotState:  r.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
+		lostIn:     r.gauges("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
+		progressed: r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
 
 		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep.", "mode"),
 		leader:      r.gauges("leader", "1 while this process leads the stream."),
 		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
 		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
-		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count.", "table"),
+		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
+		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
 		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published, at the last count. 0: none.", "table"),
 		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
+
+		maxRows:     r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
+		maxBytes:    r.gauges("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
+		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used.", "cluster"),
+		markWaiting: r.gauges("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
+
+		markRetries: r.counters("mark_retries_total", "Marking statements that failed and were repeated."),
+		markLocked:  r.counters("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
+		parked:      r.counters("parked_total", "Scopes that were parked, by scope and cause.", "scope", "cause"),
+		handedBack:  r.counters("handed_back_total", "Scopes that were handed back from the sweeper to the stream.", "scope"),
+		leaderships: r.counters("leaderships_total", "Times that this process took the lead."),
+		publication: r.counters("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
+
+		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
+			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
+		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
+		batches:        r.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
+		retries:        r.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
+		clusterOutages: r.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
 
 		connections: r.counters("replication_connections_total", "Replication connections made."),
 		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and began anew."),
@@ -87,6 +123,15 @@ func (r *Registry) buildInfo(version, commit string) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info", Help: "Always 1; what is running is in the labels.",
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
+	}, func() float64 { return 1 }))
+}
+
+// Configuration tells the hash of the configuration file, so that processes
+// that run with different ones can be found.
+func (r *Registry) Configuration(hash string) {
+	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "config_info", Help: "Always 1; the hash of the configuration file is in the label.",
+		ConstLabels: prometheus.Labels{"hash": hash},
 	}, func() float64 { return 1 }))
 }
 

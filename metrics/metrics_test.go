@@ -2,15 +2,18 @@ package metrics
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
+	"math"
 	"os"
-	"regexp"
 	"runtime"
 	"sort"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
@@ -21,9 +24,14 @@ import (
 func everything() (*Registry, *Stream) {
 	r := New("1.2.3", "abc")
 	a, b := &outbox.Table{Schema: "public", Name: "a"}, &outbox.Table{Schema: "public", Name: "b"}
+	r.Configuration("beef")
 	s := r.Stream("orders", []*outbox.Table{a, b}, 8<<30)
 	now := time.UnixMicro(5_000_000)
-	rows := []*outbox.Row{{Table: a, CreatedAt: 2_000_000}, {Table: a, CreatedAt: 2_000_000}, {Table: b}}
+	rows := []*outbox.Row{
+		{Table: a, Cluster: "main", Topic: "t", CreatedAt: 2_000_000},
+		{Table: a, Cluster: "main", Topic: "t", CreatedAt: 2_000_000},
+		{Table: b, Cluster: "main", Topic: "u"},
+	}
 	s.Leading(7)
 	s.Connected()
 	s.Mode("stream")
@@ -35,15 +43,30 @@ func everything() (*Registry, *Stream) {
 	s.Outcome(outbox.Outcome{Rows: rows[:1], Class: outbox.Refused, Err: errors.New("x")}, now)
 	s.Outcome(outbox.Outcome{Rows: rows[:2], Class: outbox.Withdrawn, Scope: outbox.TopicScope("main", "t"), Err: errors.New("x")}, now)
 	s.Outcome(outbox.Outcome{Rows: rows[:2], Class: outbox.Withdrawn, Scope: outbox.StreamScope()}, now)
-	s.PublishLatency(3*time.Millisecond, 3)
+	s.Produced("main", "t", 3, 500, 3*time.Millisecond)
+	s.Retried("main", "timeout")
 	s.MarkLatency(time.Hour, 2)
 	s.Marked([]outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}, {Row: rows[0], State: outbox.MarkedFailed}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedSettled}})
 	s.Memory(3, 2, 1000)
 	s.Lag(100, time.Second)
-	s.Retained(200)
-	s.Pending(a, 5, time.Minute)
+	s.Limits(100, 1<<20)
+	s.Slot(Slot{State: "reserved", Retained: 200, Safe: 1000}, now)
+	s.Slot(Slot{State: "extended", Retained: 300, Safe: 900}, now.Add(100*time.Second))
+	s.Confirmed(77, now)
+	s.Confirmed(77, now.Add(time.Hour))
+	s.PublicationChanged()
+	s.MarkStats(3, 5, 2)
+	s.MarkStats(4, 6, 2)
+	s.MarkStats(1, 1, 0)
+	s.Pending(a, Backlog{Rows: 5, Ready: 4, Oldest: time.Minute, Took: time.Millisecond})
+	s.Failed(a, 2, 0)
+	s.Parked(&outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot})
+	s.HandedBack(&outbox.Park{Scope: outbox.StreamScope()})
+	s.Fenced("main", true)
 	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot}})
-	s.Cluster(outbox.ClusterState{Cluster: "main", Usable: true})
+	for _, usable := range []bool{false, true, false, true} {
+		s.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable})
+	}
 	return r, s
 }
 
@@ -95,6 +118,26 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_mode{mode=stream,stream=orders} 1",
 		"outbox_cdc_mode{mode=sweep,stream=orders} 0",
 		"outbox_cdc_leader_epoch{stream=orders} 7",
+		"outbox_cdc_topic_rows_total{cluster=main,outcome=published,stream=orders,topic=t} 2",
+		"outbox_cdc_topic_rows_total{cluster=main,outcome=refused,stream=orders,topic=t} 1",
+		"outbox_cdc_topic_rows_total{cluster=main,outcome=withdrawn,stream=orders,topic=t} 4",
+		"outbox_cdc_topic_bytes_total{cluster=main,stream=orders,topic=t} 500",
+		"outbox_cdc_kafka_batches_total{cluster=main,stream=orders} 1",
+		"outbox_cdc_kafka_retries_total{class=timeout,cluster=main,stream=orders} 1",
+		"outbox_cdc_kafka_outages_total{cluster=main,stream=orders} 1",
+		"outbox_cdc_slot_state{state=extended,stream=orders} 1",
+		"outbox_cdc_slot_state{state=lost,stream=orders} 0",
+		"outbox_cdc_slot_safe_wal_bytes{stream=orders} 900",
+		"outbox_cdc_slot_lost_in_seconds{stream=orders} 900",
+		"outbox_cdc_retained_wal_bytes{stream=orders} 300",
+		"outbox_cdc_last_progress_timestamp_seconds{stream=orders} 5",
+		"outbox_cdc_marks_total{outcome=settled,stream=orders,table=public.b} 1",
+		"outbox_cdc_mark_retries_total{stream=orders} 7",
+		"outbox_cdc_mark_locked_rows_total{stream=orders} 2",
+		"outbox_cdc_mark_waiting_rows{stream=orders} 1",
+		"outbox_cdc_failed_rows{stream=orders,table=public.a} 2",
+		"outbox_cdc_parked_total{cause=slot,scope=stream,stream=orders} 1",
+		"outbox_cdc_config_info{hash=beef} 1",
 		"outbox_cdc_build_info{commit=abc,go_version=" + runtime.Version() + ",version=1.2.3} 1",
 	} {
 		if !value(t, r, want) {
@@ -139,35 +182,51 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	}
 }
 
-var documented = regexp.MustCompile("(?m)^\\| `(outbox_cdc_[a-z_]+)` \\| ([^|]*) \\| ([^|]*) \\|$")
+var update = flag.Bool("update", false, "write the table of docs/metrics.md")
+
+const (
+	page       = "../docs/metrics.md"
+	tableBegin = "<!-- metrics: made by go test ./metrics -update -->\n"
+	tableEnd   = "<!-- metrics end -->\n"
+)
 
 // docs/metrics.md lists every metric, its type and labels, and no other.
 func TestDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{}
-	for _, m := range documented.FindAllStringSubmatch(string(text), -1) {
-		found[m[1]] = m[2]
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	made, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		t.Fatal("the markers are gone")
 	}
+	want := documentation(t)
+	if *update {
+		if err := os.WriteFile(page, []byte(before+tableBegin+want+tableEnd+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if made != want {
+		t.Error("docs/metrics.md is not what the code says; run go test ./metrics -update")
+	}
+}
+
+func documentation(t *testing.T) string {
+	t.Helper()
 	r, _ := everything()
 	families, err := r.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	out := "| name | type, labels | meaning |\n|---|---|---|\n"
 	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), namespace) {
-			continue
+		if strings.HasPrefix(f.GetName(), namespace) {
+			out += fmt.Sprintf("| `%s` | %s | %s |\n", f.GetName(), shape(f), f.GetHelp())
 		}
-		if want := shape(f); found[f.GetName()] != want {
-			t.Errorf("docs/metrics.md should say: | `%s` | %s | %s |", f.GetName(), want, f.GetHelp())
-		}
-		delete(found, f.GetName())
 	}
-	for name := range found {
-		t.Errorf("docs/metrics.md lists %s, which is not there", name)
-	}
+	return out
 }
 
 func shape(f *dto.MetricFamily) string {
@@ -192,5 +251,74 @@ func BenchmarkOutcome(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Outcome(outbox.Outcome{Rows: rows, Class: outbox.Delivered}, time.UnixMicro(5000))
+	}
+}
+
+// The native buckets are those of the library for the same observations.
+func TestNativeHistogramIsTheLibrarys(t *testing.T) {
+	seconds := []float64{0, 1e-9, 0.00002, 0.0005, 0.001, 0.0011, 0.25, 0.5, 0.7, 1, 1.1, 2, 3, 1800, 3600}
+	ours := newHistogram("x_seconds", "x", nil)
+	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "x_seconds", NativeHistogramBucketFactor: 1.19, NativeHistogramZeroThreshold: math.Ldexp(1, nativeLowest), Buckets: latencyBounds[:],
+	})
+	for _, s := range seconds {
+		ours.observe(s, 1)
+		theirs.Observe(s)
+	}
+	var a, b dto.Metric
+	if err := errors.Join(ours.Write(&a), theirs.Write(&b)); err != nil {
+		t.Fatal(err)
+	}
+	got, want := a.GetHistogram(), b.GetHistogram()
+	if got.GetSchema() != want.GetSchema() || got.GetZeroCount() != want.GetZeroCount() || got.GetSampleCount() != want.GetSampleCount() {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if g, w := natives(got), natives(want); !maps.Equal(g, w) {
+		t.Errorf("buckets %v, want %v", g, w)
+	}
+	for i := range want.GetBucket() {
+		if got.GetBucket()[i].GetCumulativeCount() != want.GetBucket()[i].GetCumulativeCount() {
+			t.Errorf("classic bucket %d: %v, want %v", i, got.GetBucket()[i], want.GetBucket()[i])
+		}
+	}
+}
+
+// natives are the counts of the buckets that hold something, by index.
+func natives(h *dto.Histogram) map[int32]int64 {
+	counts := map[int32]int64{}
+	index, delta, count := int32(0), 0, int64(0)
+	for _, span := range h.GetPositiveSpan() {
+		index += span.GetOffset()
+		for range span.GetLength() {
+			count += h.GetPositiveDelta()[delta]
+			if count != 0 {
+				counts[index] = count
+			}
+			delta++
+			index++
+		}
+	}
+	return counts
+}
+
+func TestLostIn(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		rate   float64
+		slot   Slot
+		budget uint64
+		want   float64
+	}{
+		{"not growing", 0, Slot{Retained: 10, Safe: 100}, 1000, math.Inf(1)},
+		{"shrinking", -5, Slot{Retained: 10, Safe: 100}, 1000, math.Inf(1)},
+		{"the server's bound comes first", 10, Slot{Retained: 10, Safe: 100}, 1000, 10},
+		{"the budget comes first", 10, Slot{Retained: 900, Safe: 5000}, 1000, 10},
+		{"no bound at all", 10, Slot{Retained: 900, Safe: -1}, 0, math.Inf(1)},
+		{"the budget alone", 10, Slot{Retained: 900, Safe: -1}, 1000, 10},
+		{"past the budget", 10, Slot{Retained: 2000, Safe: -1}, 1000, 0},
+	} {
+		if got := LostIn(c.rate, c.slot, c.budget); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -24,12 +24,20 @@ type Stream struct {
 	leaderGauge, epochGauge                   prometheus.Gauge
 	modes                                     map[string]prometheus.Gauge
 	connections, errors                       prometheus.Counter
+	progressed, markWaiting                   prometheus.Gauge
+	markRetries, markLocked, leaderships      prometheus.Counter
+	publication                               prometheus.Counter
+	slot                                      *slot
+	topics                                    *topics
 
 	heard   atomic.Int64 // nanoseconds since 1970 of the last wire activity; 0: never
 	leading atomic.Bool
 
-	mu   sync.Mutex
-	mode string
+	mu                 sync.Mutex
+	mode               string
+	position           uint64          // the confirmed position that was told last
+	usable             map[string]bool // Kafka clusters
+	repeated, setAside int64           // what MarkStats told last
 }
 
 // tableCounters are a table's counters, its labels resolved.
@@ -37,6 +45,14 @@ type tableCounters struct {
 	name                          string
 	decoded, published, marked    prometheus.Counter
 	row, budget, topic, writeBack prometheus.Counter
+	marks                         [len(markOutcomes)]prometheus.Counter
+	relay                         *relay // the replaced relay's own metrics, or nil
+}
+
+// markOutcomes are the labels of marks_total, by outbox.MarkState.
+var markOutcomes = [...]string{
+	outbox.MarkedSent: "sent", outbox.MarkedRetry: "retry", outbox.MarkedFailed: "failed",
+	outbox.MarkedSettled: "settled", outbox.MarkedInvisible: "invisible", outbox.MarkedRefused: "refused",
 }
 
 // Classes of failures, as labels.
@@ -72,9 +88,19 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		modes:         map[string]prometheus.Gauge{},
 		connections:   f.connections.WithLabelValues(name),
 		errors:        f.errors.WithLabelValues(name),
+		progressed:    f.progressed.WithLabelValues(name),
+		markWaiting:   f.markWaiting.WithLabelValues(name),
+		markRetries:   f.markRetries.WithLabelValues(name),
+		markLocked:    f.markLocked.WithLabelValues(name),
+		leaderships:   f.leaderships.WithLabelValues(name),
+		publication:   f.publication.WithLabelValues(name),
+		slot:          newSlot(f, name, walBudget),
+		topics:        newTopics(f, name),
+		usable:        map[string]bool{},
 	}
 	for _, t := range tables {
 		s.tables[t] = f.table(name, t.String())
+		s.tables[t].relay = r.relay(t.Mapping.MetricsCompat)
 	}
 	for _, m := range modes {
 		s.modes[m] = f.mode.WithLabelValues(name, m)
@@ -85,7 +111,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 }
 
 func (f *families) table(stream, table string) *tableCounters {
-	return &tableCounters{
+	c := &tableCounters{
 		name:      table,
 		decoded:   f.decoded.WithLabelValues(stream, table),
 		published: f.published.WithLabelValues(stream, table),
@@ -95,6 +121,12 @@ func (f *families) table(stream, table string) *tableCounters {
 		topic:     f.failed.WithLabelValues(stream, table, ClassTopic),
 		writeBack: f.failed.WithLabelValues(stream, table, ClassWriteBack),
 	}
+	for state, outcome := range markOutcomes {
+		if outcome != "" {
+			c.marks[state] = f.marks.WithLabelValues(stream, table, outcome)
+		}
+	}
+	return c
 }
 
 // silence tells how long the replication connection has been quiet.
@@ -128,13 +160,17 @@ func (s *Stream) each(rows []*outbox.Row, add func(*tableCounters, int)) {
 
 // Decoded counts pending rows from the log.
 func (s *Stream) Decoded(rows []*outbox.Row) {
-	s.each(rows, func(c *tableCounters, n int) { c.decoded.Add(float64(n)) })
+	s.each(rows, func(c *tableCounters, n int) {
+		c.decoded.Add(float64(n))
+		c.relay.looked()
+	})
 }
 
 // Swept counts rows that a sweep read, by the cause of their park.
 func (s *Stream) Swept(cause outbox.Cause, rows []*outbox.Row) {
 	s.each(rows, func(c *tableCounters, n int) {
 		s.families.swept.WithLabelValues(s.name, c.name, string(cause)).Add(float64(n))
+		c.relay.looked()
 	})
 }
 
@@ -145,6 +181,8 @@ func (s *Stream) Missed(cause outbox.Cause, n int) {
 
 // Outcome counts what became of rows at the sink.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
+	s.topics.outcome(&o)
+	s.relays(&o, now)
 	switch {
 	case o.Class == outbox.Delivered:
 		s.each(o.Rows, func(c *tableCounters, n int) { c.published.Add(float64(n)) })
@@ -168,8 +206,16 @@ func (s *Stream) ages(rows []*outbox.Row, now time.Time) {
 	s.age.merge(&t)
 }
 
-// PublishLatency counts rows of a batch that Kafka acknowledged after d.
-func (s *Stream) PublishLatency(d time.Duration, rows int) { s.published.observe(d.Seconds(), rows) }
+// Produced counts a batch of a topic that Kafka acknowledged; bytes are before
+// compression.
+func (s *Stream) Produced(cluster, topic string, rows, bytes int, took time.Duration) {
+	s.published.observe(took.Seconds(), rows)
+	s.topics.produced(cluster, topic, bytes)
+}
+
+// Retried counts a try to send a batch that was not acknowledged. The class is
+// one of a few words.
+func (s *Stream) Retried(cluster, class string) { s.topics.retried(cluster, class) }
 
 // MarkLatency counts rows whose mark was committed by a statement that took d.
 func (s *Stream) MarkLatency(d time.Duration, rows int) { s.marked.observe(d.Seconds(), rows) }
@@ -178,9 +224,11 @@ func (s *Stream) MarkLatency(d time.Duration, rows int) { s.marked.observe(d.Sec
 func (s *Stream) Marked(answers []outbox.Marked) {
 	for i := range answers {
 		c := s.tables[answers[i].Row.Table]
-		if c == nil {
+		if c == nil || int(answers[i].State) >= len(c.marks) {
 			continue
 		}
+		c.marks[answers[i].State].Inc()
+		c.relay.marked(&answers[i])
 		switch answers[i].State {
 		case outbox.MarkedSent:
 			c.marked.Inc()
@@ -210,14 +258,94 @@ func (s *Stream) Lag(bytes uint64, waiting time.Duration) {
 	s.lagSeconds.Set(waiting.Seconds())
 }
 
-// Retained tells how much WAL the slot holds back, in bytes.
-func (s *Stream) Retained(bytes uint64) { s.retained.Set(float64(bytes)) }
+// Limits tells the bounds of memory from the configuration.
+func (s *Stream) Limits(rows, bytes int) {
+	s.families.maxRows.WithLabelValues(s.name).Set(float64(rows))
+	s.families.maxBytes.WithLabelValues(s.name).Set(float64(bytes))
+}
 
-// Pending tells how many rows of a table are to be published, and the age of
-// the oldest.
-func (s *Stream) Pending(t *outbox.Table, rows int64, oldest time.Duration) {
-	s.families.pending.WithLabelValues(s.name, t.String()).Set(float64(rows))
-	s.families.oldest.WithLabelValues(s.name, t.String()).Set(oldest.Seconds())
+// Slot tells what the server says of the slot.
+func (s *Stream) Slot(state Slot, now time.Time) {
+	s.retained.Set(float64(state.Retained))
+	s.slot.tell(state, now)
+}
+
+// Confirmed tells the confirmed position.
+func (s *Stream) Confirmed(position uint64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if position != s.position {
+		s.position = position
+		s.progressed.Set(float64(now.UnixMilli()) / 1000)
+	}
+}
+
+// PublicationChanged counts a change after which rows may have been passed over.
+func (s *Stream) PublicationChanged() { s.publication.Inc() }
+
+// MarkStats tells how many marks wait, and what one updater has counted so far:
+// statements that were repeated and rows that were set aside.
+func (s *Stream) MarkStats(waiting, repeated, setAside int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.markWaiting.Set(float64(waiting))
+	s.markRetries.Add(float64(grown(s.repeated, repeated)))
+	s.markLocked.Add(float64(grown(s.setAside, setAside)))
+	s.repeated, s.setAside = repeated, setAside
+}
+
+// grown is by how much a count grew; it began anew where it is less.
+func grown(before, now int64) int64 {
+	if now < before {
+		return now
+	}
+	return now - before
+}
+
+// Backlog is what counting a table's rows found.
+type Backlog struct {
+	// Rows are to be published; Ready are those of them whose time has come.
+	Rows, Ready int64
+	// Oldest is the age of the oldest; 0: none.
+	Oldest time.Duration
+	// Took is how long counting took.
+	Took time.Duration
+}
+
+// Pending tells what waits in a table.
+func (s *Stream) Pending(t *outbox.Table, b Backlog) {
+	s.families.pending.WithLabelValues(s.name, t.String()).Set(float64(b.Rows))
+	s.families.oldest.WithLabelValues(s.name, t.String()).Set(b.Oldest.Seconds())
+	if c := s.tables[t]; c != nil {
+		c.relay.waiting(s.name+" "+c.name, b, time.Now())
+	}
+}
+
+// Failed tells how many rows of a table are FAILED, and how many others failed and are
+// to be sent once more.
+func (s *Stream) Failed(t *outbox.Table, rows, resend int64) {
+	s.families.failedRows.WithLabelValues(s.name, t.String()).Set(float64(rows))
+	if c := s.tables[t]; c != nil {
+		c.relay.failed(s.name+" "+c.name, rows, resend)
+	}
+}
+
+// Recovered counts rows of a table that a dead relay had claimed and that were
+// taken up again.
+func (s *Stream) Recovered(t *outbox.Table, rows int) {
+	if c := s.tables[t]; c != nil {
+		c.relay.recovered(rows)
+	}
+}
+
+// Parked counts a scope that was parked.
+func (s *Stream) Parked(p *outbox.Park) {
+	s.families.parked.WithLabelValues(s.name, p.Scope.Kind.String(), string(p.Cause)).Inc()
+}
+
+// HandedBack counts a scope that went back to the stream.
+func (s *Stream) HandedBack(p *outbox.Park) {
+	s.families.handedBack.WithLabelValues(s.name, p.Scope.Kind.String()).Inc()
 }
 
 // Parks tells everything that is parked.
@@ -235,6 +363,18 @@ func (s *Stream) Parks(parks []outbox.Park) {
 // Cluster tells whether a Kafka cluster can be used.
 func (s *Stream) Cluster(c outbox.ClusterState) {
 	s.families.clusterGood.WithLabelValues(s.name, c.Cluster).Set(number(c.Usable))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outages := s.families.clusterOutages.WithLabelValues(s.name, c.Cluster)
+	if s.usable[c.Cluster] && !c.Usable {
+		outages.Inc()
+	}
+	s.usable[c.Cluster] = c.Usable
+}
+
+// Fenced tells whether former leaders are fenced in a Kafka cluster.
+func (s *Stream) Fenced(cluster string, yes bool) {
+	s.families.fenced.WithLabelValues(s.name, cluster).Set(number(yes))
 }
 
 // Mode tells the stream's mode: standby, stream, hold or sweep.
@@ -250,6 +390,7 @@ func (s *Stream) Mode(mode string) {
 // Leading says that this process leads the stream from now on.
 func (s *Stream) Leading(epoch int64) {
 	s.leading.Store(true)
+	s.leaderships.Inc()
 	s.leaderGauge.Set(1)
 	s.epochGauge.Set(float64(epoch))
 }
@@ -271,10 +412,17 @@ func (s *Stream) Stopped() {
 func (s *Stream) rest() {
 	s.leading.Store(false)
 	s.heard.Store(0)
-	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained} {
+	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained, s.markWaiting} {
 		g.Set(0)
 	}
+	s.slot.forget()
 	s.Parks(nil)
+	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.clusterGood, s.families.fenced} {
+		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	}
+	for _, c := range s.tables {
+		c.relay.forget(s.name + " " + c.name)
+	}
 }
 
 // Connected counts a replication connection.

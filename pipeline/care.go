@@ -13,7 +13,6 @@ import (
 // How often the stream looks after itself.
 const (
 	retainedEvery  = 5 * time.Second
-	pendingEvery   = 15 * time.Second
 	retentionEvery = time.Minute
 )
 
@@ -26,18 +25,15 @@ const (
 
 // care does what has to be done now and then beside the flow: write WAL so that
 // the slot of an idle database moves on, ask how much WAL the slot retains,
-// watch the publication, count pending rows, delete rows past their retention.
+// watch the publication, delete rows past their retention.
 // Errors are logged and passed over: the next round tries again.
 func (d *driver) care(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
 	retained := time.NewTicker(retainedEvery)
-	pending := time.NewTicker(pendingEvery)
 	retention := time.NewTicker(retentionEvery)
 	defer heartbeat.Stop()
 	defer retained.Stop()
-	defer pending.Stop()
 	defer retention.Stop()
-	d.countPending(ctx)
 	for {
 		var err error
 		select {
@@ -50,8 +46,6 @@ func (d *driver) care(ctx context.Context) error {
 			if err == nil {
 				err = d.watchPublication(ctx)
 			}
-		case <-pending.C:
-			d.countPending(ctx)
 		case <-retention.C:
 			err = d.retain(ctx)
 		}
@@ -101,29 +95,13 @@ func (d *driver) watchPublication(ctx context.Context) error {
 		return nil
 	}
 	if damage := replication.Damage(*before, mark); damage != "" {
+		d.cfg.Metrics.PublicationChanged()
 		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).
 			Msg("the publication changed: rows may have been passed over, so the stream is swept")
 		d.log.publication.Store(nil)
 		d.answers.Put(answer{0, func() { d.log.kill() }})
 	}
 	return nil
-}
-
-func (d *driver) countPending(ctx context.Context) {
-	for _, t := range d.cfg.Tables {
-		if !t.Stateful() {
-			continue
-		}
-		p, err := d.sweeper.Pending(ctx, t)
-		if err != nil {
-			if ctx.Err() == nil {
-				d.heed(err)
-				d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
-			}
-			continue
-		}
-		d.cfg.Metrics.Pending(t, p.Rows, p.Oldest)
-	}
 }
 
 func (d *driver) retain(ctx context.Context) error {

@@ -1,8 +1,10 @@
 package pipeline
 
 import (
+	"errors"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -15,15 +17,44 @@ import (
 // This file tells metrics and log what passes through the driver.
 
 // observer passes the sink's own counts on.
-type observer struct{ metrics *metrics.Stream }
+type observer struct {
+	metrics *metrics.Stream
+	cluster string
+}
 
 // Produced is part of sink.Observer.
-func (o observer) Produced(_ string, rows, _ int, took time.Duration) {
-	o.metrics.PublishLatency(took, rows)
+func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
+	o.metrics.Produced(o.cluster, topic, rows, bytes, took)
 }
 
 // Retried is part of sink.Observer.
-func (o observer) Retried(string, error) {}
+func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, retryClass(err)) }
+
+// retryClass is an error of a try in one of a few words, for a label.
+func retryClass(err error) string {
+	var code sarama.KError
+	if !errors.As(err, &code) {
+		return "connection"
+	}
+	switch code {
+	case sarama.ErrRequestTimedOut:
+		return "timeout"
+	case sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch:
+		return "leadership"
+	case sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend:
+		return "replicas"
+	case sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
+		return "topic"
+	case sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed:
+		return "authorization"
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidMessage, sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp:
+		return "record"
+	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced:
+		return "producer"
+	default:
+		return "broker"
+	}
+}
 
 func (d *driver) outcome(o outbox.Outcome) {
 	if o.Class == outbox.Delivered {
@@ -66,7 +97,7 @@ func (d *driver) swept(page outbox.Page, handback bool) {
 
 // retained tells what the server says of the slot, and what the Core holds.
 func (d *driver) retained(r replication.Retained) {
-	d.cfg.Metrics.Retained(r.Bytes())
+	d.cfg.Metrics.Slot(metrics.Slot{State: r.Status, Retained: r.Bytes(), Safe: r.Safe}, time.Now())
 	var lag uint64
 	if r.Insert > r.Confirmed && r.Confirmed > 0 {
 		lag = uint64(r.Insert - r.Confirmed)
@@ -93,6 +124,12 @@ func (d *driver) gauges(now time.Time) {
 	d.gauged = now
 	d.cfg.Metrics.Memory(d.core.Memory())
 	d.cfg.Metrics.Parks(d.core.Parks())
+	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
+	marks := d.updater.Stats()
+	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
+	for name, s := range d.sinks {
+		d.cfg.Metrics.Fenced(name, s.Fencing())
+	}
 }
 
 func (d *driver) note(n checkpoint.Note) {
@@ -102,9 +139,11 @@ func (d *driver) note(n checkpoint.Note) {
 		d.cfg.Metrics.Mode(string(n.Mode))
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")
 	case checkpoint.NoteParked:
+		d.cfg.Metrics.Parked(&n.Park)
 		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
 			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
 	case checkpoint.NoteUnparked:
+		d.cfg.Metrics.HandedBack(&n.Park)
 		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)

@@ -203,6 +203,7 @@ func (d *driver) run(stop context.Context) error {
 	group.Go(func() error { return d.updater.Run(ctx) })
 	group.Go(func() error { return d.log.run(ctx) })
 	group.Go(func() error { return d.care(ctx) })
+	group.Go(func() error { return d.counting(ctx) })
 	group.Go(func() error {
 		defer cancel()
 		return d.drive(stop, ctx)
@@ -232,7 +233,7 @@ func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driv
 		return nil, err
 	}
 	for name, sc := range cfg.Sinks {
-		sc.Observer = observer{cfg.Metrics}
+		sc.Observer = observer{cfg.Metrics, name}
 		if d.sinks[name], err = sink.New(sc, d.outcomes, d.states); err != nil {
 			return nil, fmt.Errorf("kafka cluster %s: %w", name, err)
 		}

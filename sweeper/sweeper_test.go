@@ -223,8 +223,12 @@ func TestPendingCounts(t *testing.T) {
 	}
 	b.db.Exec(t, `INSERT INTO plain (body, status, created_at) VALUES ('', 'PENDING', now() - interval '90 s'), ('', 'RETRY', now()), ('', 'SENT', now() - interval '1 h')`)
 	p, err = b.sweeper.Pending(t.Context(), b.table)
-	if err != nil || p.Rows != 2 || p.Capped || p.Oldest < 90*time.Second || p.Oldest > 100*time.Second {
+	if err != nil || p.Rows != 2 || p.Ready != 2 || p.Capped || p.Oldest < 90*time.Second || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
+	}
+	b.db.Exec(t, `INSERT INTO plain (body, status) VALUES ('', 'FAILED'), ('', 'FAILED')`)
+	if f, err := b.sweeper.CountFailed(t.Context(), b.table); err != nil || f != (FailedCount{Rows: 2}) {
+		t.Fatal(f, err)
 	}
 	b.db.Exec(t, `INSERT INTO plain (body) SELECT '' FROM generate_series(1, 100001)`)
 	if p, err = b.sweeper.Pending(t.Context(), b.table); err != nil || p.Rows != 100_000 || !p.Capped {

@@ -74,6 +74,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 type Pending struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
+	Ready  int64         // of these, rows whose time has come
 	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
 }
 
@@ -108,7 +109,16 @@ func pendingSQL(r *statement.Relation) string {
 		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + from +
 			" AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
 	}
-	return fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted), %s", from, maxCounted+1, oldest)
+	ready := "NULL" // all of them
+	if due := r.Due(); due != "" {
+		ready = counted(from + " AND " + due)
+	}
+	return "SELECT " + counted(from) + ", " + oldest + ", " + ready
+}
+
+// counted counts rows up to the bound, and one more.
+func counted(from string) string {
+	return fmt.Sprintf("(SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted)", from, maxCounted+1)
 }
 
 func (p *Pending) read(row [][]byte) (err error) {
@@ -118,6 +128,13 @@ func (p *Pending) read(row [][]byte) (err error) {
 	}
 	if p.Rows > maxCounted {
 		p.Rows, p.Capped = maxCounted, true
+	}
+	p.Ready = p.Rows
+	if row[2] != nil {
+		if p.Ready, err = strconv.ParseInt(string(row[2]), 10, 64); err != nil {
+			return fmt.Errorf("reading a count: %w", err)
+		}
+		p.Ready = min(p.Ready, maxCounted)
 	}
 	if row[1] == nil {
 		return nil

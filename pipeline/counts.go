@@ -1,0 +1,75 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// How often rows are counted.
+const (
+	pendingEvery = 15 * time.Second
+	failedEvery  = 5 * time.Minute
+	failedRarely = time.Hour // where counting them took too long
+)
+
+const queryCanceled = "57014"
+
+// counting counts the rows that wait and those that are FAILED, for metrics. It
+// does no more than that, so its errors are logged and passed over.
+func (d *driver) counting(ctx context.Context) error {
+	ticker := time.NewTicker(pendingEvery)
+	defer ticker.Stop()
+	failedAt := map[*outbox.Table]time.Time{}
+	for {
+		for _, t := range d.cfg.Tables {
+			if !t.Stateful() {
+				continue
+			}
+			d.countPending(ctx, t)
+			if now := time.Now(); !now.Before(failedAt[t]) {
+				failedAt[t] = now.Add(d.countFailed(ctx, t))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
+	began := time.Now()
+	p, err := d.sweeper.Pending(ctx, t)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.heed(err)
+			d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
+		}
+		return
+	}
+	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
+}
+
+// countFailed returns when to count the table's FAILED rows again.
+func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
+	f, err := d.sweeper.CountFailed(ctx, t)
+	var server *pgconn.PgError
+	switch {
+	case err == nil:
+		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
+	case errors.As(err, &server) && server.Code == queryCanceled:
+		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
+			Msg("counting failed rows takes too long: no index serves it")
+		return failedRarely
+	case ctx.Err() == nil:
+		d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting failed rows")
+	}
+	return failedEvery
+}
