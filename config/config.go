@@ -123,6 +123,10 @@ type Stream struct {
 	Slot string `yaml:"slot"`
 	// Publication of the tables. Left out: the same name as the slot's.
 	Publication string `yaml:"publication"`
+	// Mode is stream, or shadow: then rows are read and mapped and counted, but
+	// nothing is published and nothing is marked, beside the application's own
+	// relay. A later start with stream publishes whatever that relay left.
+	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
 	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
 	FailoverSlot bool `yaml:"failover_slot" default:"false"`
 	// Tables are the outbox tables of this database.
@@ -233,6 +237,9 @@ func (s *Stream) OutboxTables() []*outbox.Table {
 	}
 	return tables
 }
+
+// Shadow says that the stream only watches.
+func (s *Stream) Shadow() bool { return s.Mode == "shadow" }
 
 // ReplicationSecret is the DSN of the role that streams.
 func (p *Postgres) ReplicationSecret() Secret {

@@ -59,7 +59,8 @@ func structs() []reflect.Type {
 		reflect.TypeFor[Config](), reflect.TypeFor[Kafka](), reflect.TypeFor[Cluster](), reflect.TypeFor[TLS](), reflect.TypeFor[SASL](),
 		reflect.TypeFor[Stream](), reflect.TypeFor[Postgres](), reflect.TypeFor[Memory](), reflect.TypeFor[Backoff](), reflect.TypeFor[Sweep](), reflect.TypeFor[Mark](),
 		reflect.TypeFor[Table](), reflect.TypeFor[MappingSpec](), reflect.TypeFor[TopicSpec](), reflect.TypeFor[KeySpec](), reflect.TypeFor[PayloadSpec](),
-		reflect.TypeFor[HeaderSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](), reflect.TypeFor[HTTP](),
+		reflect.TypeFor[HeaderSpec](), reflect.TypeFor[TraceSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](),
+		reflect.TypeFor[WriterSpec](), reflect.TypeFor[ShedLockSpec](), reflect.TypeFor[HeadersTableSpec](), reflect.TypeFor[HTTP](),
 	}
 }
 
@@ -68,6 +69,7 @@ var titles = map[string]string{
 	"Config": "The file", "Kafka": "`kafka`", "Cluster": "`kafka.clusters.NAME`", "TLS": "`kafka.clusters.NAME.tls`", "SASL": "`kafka.clusters.NAME.sasl`",
 	"Stream": "`streams[]`", "Postgres": "`streams[].postgres`", "Memory": "`streams[].memory`", "Backoff": "`streams[].backoff`", "Sweep": "`streams[].sweep`", "Mark": "`streams[].mark`",
 	"Table": "`streams[].tables[]`", "MappingSpec": "The mapping, in `streams[].tables[]` and in profiles", "TopicSpec": "`topic`", "KeySpec": "`key`", "PayloadSpec": "`payload`",
+	"TraceSpec": "`headers[].trace`", "WriterSpec": "`writer`", "ShedLockSpec": "`shedlock` and `retention_lock`", "HeadersTableSpec": "`headers_table`",
 	"HeaderSpec": "`headers[]`", "EventIDSpec": "`event_id`", "ClusterSpec": "`cluster`", "StatusSpec": "`status`", "HTTP": "`http`",
 }
 
@@ -96,6 +98,8 @@ func typeName(f reflect.StructField) string {
 	t := f.Type
 	name := map[bool]string{true: "text", false: ""}[t.Kind() == reflect.String]
 	switch {
+	case f.Tag.Get("enum") != "" && t.Kind() == reflect.Slice:
+		return "list of `" + strings.ReplaceAll(f.Tag.Get("enum"), ",", "`, `") + "`"
 	case f.Tag.Get("enum") != "":
 		return "`" + strings.ReplaceAll(f.Tag.Get("enum"), ",", "`, `") + "`"
 	case t == typeDuration:

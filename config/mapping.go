@@ -53,6 +53,35 @@ type MappingSpec struct {
 	Grace time.Duration `yaml:"grace" default:"5s" min:"0s" max:"24h"`
 	// Retention deletes rows this long after they were sent. 0s: never.
 	Retention time.Duration `yaml:"retention" default:"0s" min:"0s"`
+	// RetentionUnsent deletes also rows that are still pending, or failed, this
+	// long after created_at. 0s: never.
+	RetentionUnsent time.Duration `yaml:"retention_unsent" default:"0s" min:"0s"`
+	// RetentionLock is the ShedLock of the application's own housekeeping, held
+	// while rows are deleted.
+	RetentionLock *ShedLockSpec `yaml:"retention_lock"`
+	// HeadStart is how long a committed row is left to the application's own
+	// relay, by created_at. Then it is looked at, and published if it is still
+	// pending. A shorter grace counts as this long.
+	HeadStart time.Duration `yaml:"head_start" default:"0s" min:"0s" max:"1h"`
+	// Writer says which rows the application sends by itself after its commit,
+	// and until when they are left to it.
+	Writer *WriterSpec `yaml:"writer"`
+	// Claim says how rows are kept from another relay while they are published:
+	// row_lock holds a lock on each row until its outcome is written, so that a
+	// relay which selects with SKIP LOCKED passes over it.
+	Claim string `yaml:"claim" default:"none" enum:"none,row_lock"`
+	// ShedLock is the lock of the application's own relay. The stream waits for
+	// it, and holds it while it publishes, so that the relay rests.
+	ShedLock *ShedLockSpec `yaml:"shedlock"`
+	// HeadersTable is a side table with further headers of the rows, written in
+	// the same transaction as the row.
+	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
+	// FailOn lists topic errors that count as errors of the row itself. Left
+	// out: such an error makes the topic wait, and costs no row an attempt.
+	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`
+	// MetricsCompat exports, besides our own metrics, those of the relay that is
+	// replaced, under its names.
+	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
 }
 
 // TopicSpec says where the topic comes from: exactly one of its keys.
@@ -86,9 +115,10 @@ type PayloadSpec struct {
 	EmptyTombstone bool `yaml:"empty_tombstone" default:"false"`
 }
 
-// HeaderSpec is one source of headers: name with column, name with value, or json.
+// HeaderSpec is one source of headers: name with column, name with value, json,
+// or trace.
 type HeaderSpec struct {
-	// Name of the header.
+	// Name of the header. Left out beside trace: traceparent, or b3 by its format.
 	Name string `yaml:"name"`
 	// Column with the header's value.
 	Column string `yaml:"column"`
@@ -99,6 +129,59 @@ type HeaderSpec struct {
 	// OmitNull leaves the header out where the column is NULL. Otherwise the
 	// header's value is null.
 	OmitNull bool `yaml:"omit_null" default:"false"`
+	// Trace makes the header of the columns of a trace context. It is left out
+	// where the trace or span id is NULL or zero.
+	Trace *TraceSpec `yaml:"trace"`
+}
+
+// TraceSpec are the columns of a trace context: signed integers of 64 bits,
+// which are written as unsigned hexadecimal numbers.
+type TraceSpec struct {
+	// TraceIDHigh is the upper half of the trace id. Left out, or NULL: zero.
+	TraceIDHigh string `yaml:"trace_id_high"`
+	// TraceID is the lower half of the trace id.
+	TraceID string `yaml:"trace_id"`
+	// SpanID is the id of the span that the publishing belongs to.
+	SpanID string `yaml:"span_id"`
+	// Sampled is a boolean column. Left out, or NULL: sampled.
+	Sampled string `yaml:"sampled"`
+	// Format of the header: w3c is traceparent, b3 the single header of Zipkin.
+	Format string `yaml:"format" default:"w3c" enum:"w3c,b3"`
+}
+
+// WriterSpec says which rows belong to the application that writes them: those
+// whose column is true, until a time has passed. A row with a NULL in either,
+// where it counts, is never published; such rows are counted and reported.
+type WriterSpec struct {
+	// Column is a boolean column: true where the writer sends the row itself.
+	Column string `yaml:"column"`
+	// Until is a timestamp column: when it has passed, the row is ours. An UPDATE
+	// before the commit may set it.
+	Until string `yaml:"until"`
+}
+
+// ShedLockSpec names a lock of net.javacrumbs.shedlock.
+type ShedLockSpec struct {
+	// Table with the locks, schema.name.
+	Table string `yaml:"table" default:"public.shedlock"`
+	// Name of the lock.
+	Name string `yaml:"name"`
+}
+
+// HeadersTableSpec is a side table with a header per row of it.
+type HeadersTableSpec struct {
+	// Table is the side table's name, schema.name.
+	Table string `yaml:"table"`
+	// Parent is the column that refers to the outbox row's id, which must be a
+	// single column.
+	Parent string `yaml:"parent"`
+	// Order is the column in which the headers of a row are ordered.
+	Order string `yaml:"order"`
+	// Name is the column with the header's name.
+	Name string `yaml:"name"`
+	// Value is the column with the header's value: bytea as its bytes, others as
+	// PostgreSQL prints them.
+	Value string `yaml:"value"`
 }
 
 // EventIDSpec is the header that identifies an event.
@@ -131,12 +214,25 @@ type StatusSpec struct {
 	Failed string `yaml:"failed"`
 	// SentAt is a timestamp column set on success.
 	SentAt string `yaml:"sent_at"`
-	// FailedAt is a timestamp column set when the budget is used up.
+	// FailedAt is a timestamp column set when the budget is used up, and cleared
+	// on success.
 	FailedAt string `yaml:"failed_at"`
+	// SentBy are further timestamp columns: one that is set says that somebody
+	// else sent the row.
+	SentBy []string `yaml:"sent_by"`
+	// Resend is a boolean column: true asks for the row again, whatever else it
+	// is. It is cleared when the row was sent, or has failed.
+	Resend string `yaml:"resend"`
+	// Processing is the value of column while another relay has the row.
+	Processing string `yaml:"processing"`
+	// RecoverAfter makes a row pending again that another relay left in
+	// processing: one that was seen unchanged for this long. 0s: never.
+	RecoverAfter time.Duration `yaml:"recover_after" default:"0s" min:"0s" max:"24h"`
 	// Attempts is an integer column that counts the failures of the row itself.
 	Attempts string `yaml:"attempts"`
 	// MaxAttempts is the budget: at this many failures of its own the row is
-	// failed. 0: unlimited. Left out: 10, or 0 without an attempts column.
+	// failed. 0: unlimited. 1 needs no attempts column. Left out: 10, or 0 without
+	// an attempts column.
 	MaxAttempts *int `yaml:"max_attempts" min:"0" max:"1000000"`
 	// LastError is a text column for the last failure.
 	LastError string `yaml:"last_error"`

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -98,6 +99,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Grace:          s.Grace,
 		Retention:      s.Retention,
 	}
+	r.beside(&m)
 	m.EventID = r.eventID(m.ID)
 	if len(m.ID) == 0 {
 		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
@@ -186,6 +188,10 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 	for i, h := range r.spec.Headers {
 		key := fmt.Sprintf("headers[%d]", i)
 		out := outbox.HeaderMapping{Name: h.Name, Column: r.column(key+".column", h.Column), JSON: r.column(key+".json", h.JSON), OmitNull: h.OmitNull}
+		if h.Trace != nil {
+			out.Trace = r.trace(key+".trace", h.Trace)
+			out.Name = cmp.Or(h.Name, map[outbox.TraceFormat]string{outbox.TraceW3C: "traceparent", outbox.TraceB3: "b3"}[out.Trace.Format])
+		}
 		if h.Value != nil {
 			out.Value = *h.Value
 		}
@@ -196,14 +202,16 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 }
 
 func (r *resolver) headerForm(key string, h HeaderSpec) {
-	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop} or {json: headers}"
+	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop}, {json: headers} or {trace: {trace_id: …, span_id: …}}"
 	switch {
-	case count(h.Column != "", h.Value != nil, h.JSON != "") != 1:
-		r.complain(key, "has not exactly one of column, value and json", forms)
+	case count(h.Column != "", h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
+		r.complain(key, "has not exactly one of column, value, json and trace", forms)
 	case h.JSON != "" && h.Name != "":
 		r.complain(key, "has a name beside json, whose object names the headers", forms)
-	case h.JSON == "" && h.Name == "":
+	case h.JSON == "" && h.Trace == nil && h.Name == "":
 		r.complain(key, "has no name", forms)
+	case h.Trace != nil && h.OmitNull:
+		r.complain(key, "has omit_null beside trace, which is left out without a trace anyway", "remove omit_null")
 	case h.Value != nil && h.OmitNull:
 		r.complain(key, "has omit_null beside a constant value", "remove omit_null")
 	}
@@ -257,6 +265,8 @@ func (r *resolver) state(m *outbox.Mapping) {
 	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
 		r.statusForm(s)
 	}
+	r.processing(s)
+	r.resend(s)
 	r.budget(s, m)
 	r.order(m)
 	r.times(m)
@@ -270,6 +280,10 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		Failed:       s.Failed,
 		SentAt:       r.column("status.sent_at", s.SentAt),
 		FailedAt:     r.column("status.failed_at", s.FailedAt),
+		SentBy:       r.columns("status.sent_by", s.SentBy),
+		Resend:       r.column("status.resend", s.Resend),
+		Processing:   s.Processing,
+		RecoverAfter: s.RecoverAfter,
 		Attempts:     r.column("status.attempts", s.Attempts),
 		LastError:    r.column("status.last_error", s.LastError),
 		LastErrorMax: s.LastErrorMax,
@@ -301,10 +315,10 @@ func (r *resolver) statusForm(s *StatusSpec) {
 	if s.Sent == "" {
 		r.complain("status.sent", "is missing", "write the value of a row that was published, for example sent: SENT")
 	}
-	values := append(slices.Clone(s.Pending), s.Sent, s.Failed)
+	values := append(slices.Clone(s.Pending), s.Sent, s.Failed, s.Processing)
 	for i, v := range values {
 		if v != "" && slices.Contains(values[:i], v) {
-			r.complain("status", fmt.Sprintf("the value %q means two things", v), "give pending, sent and failed different values")
+			r.complain("status", fmt.Sprintf("the value %q means two things", v), "give pending, sent, failed and processing different values")
 		}
 	}
 }
@@ -314,8 +328,8 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if m.Status.MaxAttempts == 0 {
 		return
 	}
-	if s.Attempts == "" {
-		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, or max_attempts: 0 to try for ever")
+	if s.Attempts == "" && (m.Status.MaxAttempts > 1 || m.Published == outbox.PublishedDelete) {
+		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, max_attempts: 1 where the first failure is the last, or max_attempts: 0 to try for ever")
 	}
 	if m.Published == outbox.PublishedDelete {
 		return // a row is failed when its count has reached the budget
@@ -337,29 +351,44 @@ func (r *resolver) order(m *outbox.Mapping) {
 }
 
 func (r *resolver) times(m *outbox.Mapping) {
-	if m.Retention > 0 && m.Published == outbox.PublishedStatus && m.Status.SentAt == "" {
+	if m.Retention > 0 && m.Published == outbox.PublishedStatus && m.Status.SentAt == "" && len(m.Status.SentBy) == 0 {
 		r.complain("retention", fmt.Sprintf("%s, but no column says when a row was sent", m.Retention), "write status: {sent_at: COLUMN}, or retention: 0s")
 	}
 	if m.Retention > 0 && m.Published == outbox.PublishedDelete {
 		r.complain("retention", "beside published: delete, which keeps no sent rows", "remove it")
 	}
+	const byCreation = "write created_at: COLUMN, or remove it"
+	if m.RetentionUnsent > 0 && m.CreatedAt == "" {
+		r.complain("retention_unsent", fmt.Sprintf("%s, but no column says when a row was created", m.RetentionUnsent), byCreation)
+	}
+	if m.HeadStart > 0 && m.CreatedAt == "" {
+		r.complain("head_start", fmt.Sprintf("%s, but no column says when a row was created", m.HeadStart), byCreation)
+	}
+	m.Grace = max(m.Grace, m.HeadStart)
 }
 
 // stateless complains about what needs a state that the table does not keep.
 func (r *resolver) stateless() {
-	const mend = "remove it, or keep a state (published: status or delete)"
 	s := r.spec
-	if s.Status != nil {
-		r.complain("status", "beside published: none", mend)
-	}
-	if s.AvailableAfter != "" {
-		r.complain("available_after", "beside published: none, where nothing can wait", mend)
-	}
-	if s.Retention > 0 {
-		r.complain("retention", "beside published: none", mend)
-	}
-	if s.OnFailed == string(outbox.OnFailedBlock) {
-		r.complain("on_failed", "beside published: none", mend)
+	for _, c := range []struct {
+		given bool
+		key   string
+		why   string
+	}{
+		{s.Status != nil, "status", ""},
+		{s.AvailableAfter != "", "available_after", ", where nothing can wait"},
+		{s.Retention > 0, "retention", ""},
+		{s.RetentionUnsent > 0, "retention_unsent", ""},
+		{s.OnFailed == string(outbox.OnFailedBlock), "on_failed", ""},
+		{s.HeadStart > 0, "head_start", ", where nothing tells what another relay has sent"},
+		{s.Writer != nil, "writer", ", where nothing can wait"},
+		{s.Claim == string(outbox.ClaimRowLock), "claim", ""},
+		{s.HeadersTable != nil, "headers_table", ", where rows are not read again"},
+		{len(s.FailOn) > 0, "fail_on", ", where nothing can be written of a failure"},
+	} {
+		if c.given {
+			r.complain(c.key, "beside published: none"+c.why, "remove it, or keep a state (published: status or delete)")
+		}
 	}
 }
 

@@ -95,7 +95,11 @@ func defaultValue(t reflect.Type, text string) any {
 
 func (g *schemaMaker) value(t reflect.Type, tags reflect.StructTag, nulls bool) *jsonschema.Schema {
 	if enum := tags.Get("enum"); enum != "" {
-		return anyOf(words(strings.Split(enum, ",")), referencing())
+		word := anyOf(words(strings.Split(enum, ",")), referencing())
+		if t.Kind() == reflect.Slice {
+			return anyOf(&jsonschema.Schema{Type: "array", Items: word}, word)
+		}
+		return word
 	}
 	switch t {
 	case typeDuration:
