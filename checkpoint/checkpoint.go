@@ -36,6 +36,9 @@ type Config struct {
 	WALBudget uint64
 	// WatchEvery is how often rows that the stream missed are looked for.
 	WatchEvery time.Duration
+	// Shadow: nothing is published, swept or marked. The stream is parked, so that
+	// its rows are confirmed past, and stays so until a start without Shadow.
+	Shadow bool
 }
 
 // Connected describes a replication connection on which this process leads.
@@ -68,7 +71,7 @@ type Uncovered struct {
 	Reason string
 }
 
-// Ready is what is to be done now. Requests (Check, Sweep, Watch, Rewatch,
+// Ready is what is to be done now. Requests (Check, Claim, Sweep, Watch, Rewatch,
 // Parks) are outstanding until answered; a request that failed for a passing
 // reason is repeated by whoever carries it out, unchanged but for a fresh
 // snapshot, until it is answered or the connection ends.
@@ -79,6 +82,12 @@ type Ready struct {
 	Marks []outbox.Mark
 	// Check: rows to look at. Answer: Checked.
 	Check []*outbox.Row
+	// Unclaim: rows claimed whose locks are given up, before anything is claimed.
+	Unclaim []*outbox.Row
+	// Claim: rows of one table to lock, those that are PENDING, until they are
+	// marked or given up. Answer: Claimed or ClaimRefused. An answer that has locked
+	// rows is delivered whatever became of the connection.
+	Claim []*outbox.Row
 	// Sweep: a page to read, for sweeping or for a hand-back. Answer: Swept or
 	// SweepRefused.
 	Sweep *outbox.SweepRequest
@@ -126,4 +135,5 @@ const (
 	ModeStream  Mode = "stream"  // nothing is parked at stream scope
 	ModeHold    Mode = "hold"    // a broker is unusable and memory is full
 	ModeSweep   Mode = "sweep"   // the stream is parked
+	ModeShadow  Mode = "shadow"  // nothing is published or marked
 )

@@ -11,6 +11,9 @@ import (
 // Waits of the core's own, short against anything a person sets.
 const (
 	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
+	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
+	standPause    = 5 * time.Millisecond   // between looks at rows after their head start
+	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
 	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
 	ledgerFactor  = 8                      // unsettled transactions and holds, per row of MaxRows
@@ -64,15 +67,25 @@ type Core struct {
 	gate     *gate
 	hb       *handback
 	checking bool
-	sweep    *sweep
-	watch    watch
-	remark   []remark
-	remarks  map[string]int  // refused marks per table
-	broken   map[string]bool // tables that the log cannot be read for
-	lacking  map[string]bool // tables that the publication does not cover
-	down     map[string]error
-	retained uint64
-	stalls   []*stall
+	// stands are of the tables whose rows are looked at before they are published;
+	// overtaken says that parks may have taken rows of them. seen is how far the
+	// server's log had got.
+	stands    []*stand
+	overtaken bool
+	seen      []sighting
+	// claiming has the outstanding claim, claimed is the first row of it.
+	claiming   *stand
+	claimed    *outbox.Row
+	claimsOpen int // claims with rows that are not marked yet
+	sweep      *sweep
+	watch      watch
+	remark     []remark
+	remarks    map[string]int  // refused marks per table
+	broken     map[string]bool // tables that the log cannot be read for
+	lacking    map[string]bool // tables that the publication does not cover
+	down       map[string]error
+	retained   uint64
+	stalls     []*stall
 
 	mode  Mode
 	ready Ready
@@ -104,6 +117,11 @@ func New(cfg Config) *Core {
 		c.tables[t.String()] = t
 		c.stateless = c.stateless || !t.Stateful()
 	}
+	for _, t := range cfg.Tables {
+		if t.Mapping.Stands() && !c.stateless {
+			c.stands = append(c.stands, &stand{table: t})
+		}
+	}
 	return c
 }
 
@@ -119,6 +137,8 @@ func (c *Core) Tick(now time.Time) {
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
 	c.ledger.reset()
+	c.seen = nil
+	c.Inserted(conn.Insert)
 	c.started = slices.Clone(conn.Snapshot.InProgress)
 	if !c.off.voidDiscarded {
 		clear(c.discards)
@@ -134,10 +154,20 @@ func (c *Core) Connect(conn Connected) {
 	}
 	switch {
 	case c.stateless:
+	case c.cfg.Shadow:
+		c.parkShadow()
 	case !conn.Streaming:
 		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
 	case !c.off.checkAtStart:
 		c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}
+	}
+}
+
+// parkShadow leaves the stream to a later start that is not in shadow: it finds
+// the park, sweeps what the application's own relay left over, and hands back.
+func (c *Core) parkShadow() {
+	if p := c.parks[outbox.StreamScope()]; p == nil || p.Cause != outbox.CauseShadow {
+		c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
 	}
 }
 
@@ -215,6 +245,7 @@ func (c *Core) Disconnect() {
 	}
 	c.abandonHandback()
 	c.dropGate()
+	c.dropStands()
 	c.dropStalls()
 	c.unfinished = false
 	for _, p := range c.order {
@@ -254,7 +285,7 @@ func (c *Core) ParkStream(cause outbox.Cause, reason string) {
 // the budget the stream is parked, so that the budget itself is not reached.
 func (c *Core) Retained(bytes uint64) {
 	c.retained = bytes
-	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.stateless || !c.streaming {
+	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	if p := c.parks[outbox.StreamScope()]; p != nil && p.covers {
@@ -287,10 +318,12 @@ func (c *Core) unusable(cluster string) bool {
 }
 
 // parkClusters lets the rows of usable clusters pass those of an unusable one,
-// once its rows use up the memory that the others wait for.
+// once its rows use up the memory that the others wait for. Where rows are
+// claimed it does not wait: they would stay locked for as long as the outage lasts.
 func (c *Core) parkClusters() {
 	stream := c.parks[outbox.StreamScope()]
-	if len(c.down) == 0 || c.stateless || len(c.clusters()) < 2 || !c.full() && stream == nil {
+	crowd := len(c.clusters()) > 1 && (c.full() || stream != nil)
+	if len(c.down) == 0 || c.stateless || !crowd && (!c.claims() || c.off.claimOutage) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
@@ -329,6 +362,7 @@ func (c *Core) Drain() {
 		return
 	}
 	c.dropGate()
+	c.dropStands()
 	all := outbox.StreamScope()
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &all})
 }
@@ -352,10 +386,15 @@ func (c *Core) Take() Ready {
 		c.parkClusters()
 		c.progressHandback()
 		c.drainGate()
-		c.checkBlocked()
+		if !c.checking {
+			c.checkBlocked()
+		}
 		c.startHandback()
 		c.progressHandback()
+		c.leaveStanding()
 		c.requestSweep()
+		c.lookAtStanding()
+		c.checking = c.checking || len(c.ready.Check) > 0
 		c.progressWatch()
 	}
 	if c.connected {
@@ -398,6 +437,8 @@ func (c *Core) Mode() Mode {
 	switch {
 	case !c.connected:
 		return ModeStandby
+	case c.cfg.Shadow:
+		return ModeShadow
 	case c.parks[outbox.StreamScope()] != nil:
 		return ModeSweep
 	case len(c.down) > 0 || len(c.stalls) > 0:
@@ -447,6 +488,13 @@ func (c *Core) NextTick() time.Time {
 	}
 	if c.gate != nil {
 		at(c.gate.retry)
+	}
+	for _, s := range c.stands {
+		at(s.retry)
+		at(s.next)
+		if len(s.queue) > 0 {
+			at(c.entries[s.queue[0]].due)
+		}
 	}
 	if c.hb != nil {
 		at(c.hb.retry)

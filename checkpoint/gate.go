@@ -17,13 +17,7 @@ type gate struct {
 	// keeping: the hand-back has not removed its parks yet; nothing comes out.
 	keeping bool
 	check   outbox.LSN
-	queue   []uint32
-	// asked are being looked at; stuck wait, with their keys, for rows that are
-	// not visible yet.
-	asked     []uint32
-	stuck     []uint32
-	stuckKeys map[outbox.Scope]bool
-	retry     time.Time
+	line
 }
 
 func (g *gate) covers(r *outbox.Row) bool {
@@ -36,19 +30,12 @@ func (g *gate) covers(r *outbox.Row) bool {
 // drainGate lets rows out in order: those up to check only after a look.
 func (c *Core) drainGate() {
 	g := c.gate
-	if g == nil || g.keeping || g.asked != nil || c.checking {
+	if g == nil || g.keeping || c.checking {
 		return
 	}
-	if len(g.stuck) > 0 && !g.retry.After(c.now) {
-		g.queue = append(g.stuck, g.queue...)
-		g.stuck, g.stuckKeys = nil, nil
-	}
+	c.resume(&g.line)
 	g.queue = g.queue[c.letOut(g):]
-	if g.asked != nil {
-		c.checking = true
-		return
-	}
-	if len(g.queue) == 0 && len(g.stuck) == 0 && c.ledger.received >= g.check {
+	if g.asked == nil && len(g.queue) == 0 && len(g.stuck) == 0 && c.ledger.received >= g.check {
 		c.gate = nil
 	}
 }
@@ -62,9 +49,9 @@ func (c *Core) letOut(g *gate) int {
 		switch {
 		case p != nil && !c.off.failureWithdraws:
 			c.leave(h, p)
-		case g.stuckKeys[outbox.KeyScope(r)]:
-			g.stuck = append(g.stuck, h)
-		case r.Commit <= g.check && !c.off.checkKept:
+		case g.sticks(outbox.KeyScope(r)):
+			g.stick(h, outbox.KeyScope(r), c.now)
+		case r.Commit <= g.check && !c.standsFirst(&c.entries[h]) && !c.off.checkKept:
 			if len(g.asked) == c.cfg.PageRows {
 				return i
 			}
@@ -81,9 +68,6 @@ func (c *Core) letOut(g *gate) int {
 
 // checkBlocked looks at the FAILED rows that keep their keys parked.
 func (c *Core) checkBlocked() {
-	if c.checking {
-		return
-	}
 	for _, p := range c.order {
 		if p.Cause != outbox.CauseBlocked || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
 			continue
@@ -94,7 +78,6 @@ func (c *Core) checkBlocked() {
 			r.Key = []byte(p.Scope.Key)
 		}
 		c.ready.Check = append(c.ready.Check, r)
-		c.checking = true
 	}
 }
 
@@ -105,41 +88,23 @@ func (c *Core) Checked(answers []outbox.Checked) {
 	if g != nil {
 		g.asked = nil
 	}
-	for _, a := range answers {
-		if a.Row.Handle == 0 {
-			c.checkedBlocked(a)
-			continue
-		}
-		if c.entries[a.Row.Handle].row == a.Row && g != nil { // else dropped meanwhile
-			c.checked(g, a)
+	for _, s := range c.stands {
+		if !s.claims() {
+			s.asked = nil
 		}
 	}
-}
-
-func (c *Core) checked(g *gate, a outbox.Checked) {
-	h := a.Row.Handle
-	key := outbox.KeyScope(a.Row)
-	p := c.parkedBy(a.Row)
-	switch {
-	case a.State == outbox.CheckFailed:
-		if a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.block(a.Row)
+	for _, a := range answers {
+		h := a.Row.Handle
+		switch e := &c.entries[h]; {
+		case h == 0:
+			c.checkedBlocked(a)
+		case e.row != a.Row: // dropped meanwhile
+		case e.state == standing:
+			c.resized(h)
+			c.checked(&c.standOf(a.Row.Table).line, a)
+		case g != nil:
+			c.checked(&g.line, a)
 		}
-		c.settle(h)
-	case a.State == outbox.CheckSettled,
-		a.State == outbox.CheckInvisible && c.off.invisibleWaits:
-		c.settle(h)
-	case p != nil && !c.off.failureWithdraws:
-		c.leave(h, p)
-	case a.State == outbox.CheckInvisible, g.stuckKeys[key]:
-		if g.stuckKeys == nil {
-			g.stuckKeys = map[outbox.Scope]bool{}
-			g.retry = c.now.Add(invisibleWait)
-		}
-		g.stuckKeys[key] = true
-		g.stuck = append(g.stuck, h)
-	default:
-		c.publish(h)
 	}
 }
 
@@ -159,8 +124,12 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	c.checking = false
 	c.parkRefused(t, err)
 	if g := c.gate; g != nil {
-		g.queue = append(g.asked, g.queue...)
-		g.asked = nil
+		g.queue, g.asked = append(g.asked, g.queue...), nil
+	}
+	for _, s := range c.stands {
+		if !s.claims() {
+			s.queue, s.asked = append(s.asked, s.queue...), nil
+		}
 	}
 }
 
@@ -169,9 +138,7 @@ func (c *Core) dropGate() {
 	if c.gate == nil {
 		return
 	}
-	for _, h := range slices.Concat(c.gate.queue, c.gate.asked, c.gate.stuck) {
-		c.drop(h)
-	}
+	c.dropLine(&c.gate.line)
 	c.gate = nil
 }
 

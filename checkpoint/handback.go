@@ -37,14 +37,14 @@ const (
 // startHandback begins a hand-back of the widest scope that is ready. One runs
 // at a time, and none while a gate is open.
 func (c *Core) startHandback() {
-	if c.hb != nil || c.gate != nil || c.sweep != nil || !c.streaming {
+	if c.hb != nil || c.gate != nil || c.sweep != nil || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	parks := c.handbackCandidates()
 	if len(parks) == 0 {
 		return
 	}
-	h := &handback{parks: parks, deadline: c.now.Add(handbackLimit)}
+	h := &handback{parks: parks, deadline: c.now.Add(handbackLimit + 2*c.headStart())}
 	g := &gate{keeping: true, scope: parks[0].Scope}
 	if g.scope.Kind >= outbox.ScopeKey {
 		g.keys = map[outbox.Scope]bool{}
@@ -59,7 +59,7 @@ func (c *Core) startHandback() {
 		h.xids = append(h.xids, xid)
 	}
 	for e := c.head; e != 0; e = c.entries[e].next {
-		if g.covers(c.entries[e].row) {
+		if g.covers(c.entries[e].row) && !(c.entries[e].state == standing && c.off.standInFlight) {
 			c.entries[e].hb = h
 			h.outstanding++
 		}
@@ -156,7 +156,7 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 	h.step = hbRows
 	for _, r := range page.Rows {
 		if c.hb == h && c.mayPublish(r, s) {
-			c.publishSwept(r, h)
+			c.publishSwept(r, s)
 		}
 	}
 }

@@ -169,6 +169,7 @@ func (c *Core) marked(a outbox.Marked) {
 	if h == 0 || int(h) >= len(c.entries) || c.entries[h].row != a.Row {
 		return // answered before: only with a rule switched off
 	}
+	c.releaseClaim(&c.entries[h])
 	p := c.parks[outbox.KeyScope(a.Row)]
 	switch a.State {
 	case outbox.MarkedInvisible:

@@ -84,6 +84,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.Reason, p.Next = reason, next
 	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
 	p.version++
+	c.overtaken = true
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
@@ -211,7 +212,7 @@ func (c *Core) discard(r *outbox.Row, seq int64, p *park) {
 }
 
 func (c *Core) discardXID(xid uint32) {
-	if xid != 0 {
+	if xid != 0 && !c.cfg.Shadow { // in shadow no hand-back will ask
 		c.discards[xid] = c.clock
 	}
 }

@@ -1,22 +1,28 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/outbox"
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
 
 // state is where a row in memory stands.
 type state uint8
 
 const (
-	unused  state = iota
-	kept          // behind the gate
-	inSink        // handed to the sink, not answered
-	acked         // delivered, its mark outstanding
-	attempt       // refused, the mark of its attempt outstanding
+	unused   state = iota
+	kept           // behind the gate
+	standing       // to be looked at before it goes to the sink
+	inSink         // handed to the sink, not answered
+	acked          // delivered, its mark outstanding
+	attempt        // refused, the mark of its attempt outstanding
 )
 
 // entry is one row in memory.
 type entry struct {
 	row   *outbox.Row
 	state state
+	size  int
 	// tx is the hold on a transaction, or noTx.
 	tx         int64
 	carried    bool      // from an earlier connection
@@ -26,6 +32,9 @@ type entry struct {
 	prev, next uint32    // in flight; next also links free entries
 	reason     string    // of attempt: the error's text
 	arrival    uint64    // the order of coming into memory
+	page       *sweep    // that brought the row, or nil: the log did
+	due        time.Time // of standing: when it may be looked at
+	claim      *claim    // that holds the row's lock, or nil
 }
 
 // add takes a row into memory.
@@ -38,11 +47,19 @@ func (c *Core) add(r *outbox.Row, tx int64) uint32 {
 		c.free = c.entries[h].next
 	}
 	c.arrivals++
-	c.entries[h] = entry{row: r, state: kept, tx: tx, arrival: c.arrivals}
+	c.entries[h] = entry{row: r, state: kept, size: r.Size(), tx: tx, arrival: c.arrivals}
 	r.Handle = h
 	c.rows++
-	c.bytes += r.Size()
+	c.bytes += c.entries[h].size
 	return h
+}
+
+// resized counts what a look has added to a row.
+func (c *Core) resized(h uint32) {
+	e := &c.entries[h]
+	c.bytes -= e.size
+	e.size = e.row.Size()
+	c.bytes += e.size
 }
 
 // know lets an entry be found by its row's id.
@@ -68,6 +85,7 @@ func (c *Core) fly(h uint32, s state) {
 
 // drop takes an entry out of memory. Its hold stays.
 func (c *Core) drop(h uint32) {
+	c.unclaim(h)
 	e := &c.entries[h]
 	if e.state != kept {
 		if e.prev == 0 {
@@ -93,7 +111,7 @@ func (c *Core) drop(h uint32) {
 		c.carried--
 	}
 	c.rows--
-	c.bytes -= e.row.Size()
+	c.bytes -= e.size
 	*e = entry{next: c.free}
 	c.free = h
 }
@@ -120,10 +138,14 @@ func (c *Core) answered(e *entry) {
 }
 
 // publish hands a row in memory to the sink, or charges it when it cannot
-// become a record.
+// become a record. A row that has to be looked at first stands meanwhile.
 func (c *Core) publish(h uint32) {
 	e := &c.entries[h]
-	if e.row.Err != nil {
+	switch {
+	case c.standsFirst(e):
+		c.stand(h)
+		return
+	case e.row.Err != nil:
 		c.failInTurn(h)
 		return
 	}
@@ -165,8 +187,13 @@ func (c *Core) row(r *outbox.Row) {
 	switch {
 	case !r.Pending:
 		return
+	case c.stateless && c.cfg.Shadow:
+		return // nothing to leave it to the sweeper by
+	case r.AvailableAt == outbox.Never && !c.stateless:
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
+		return
 	case r.AvailableAt > c.now.UnixMicro() && !c.stateless:
-		c.watch.expect(r.AvailableAt)
+		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
 		return // selected by its state when it is due; holds nobody
 	}
 	if p := c.parkedBy(r); p != nil {

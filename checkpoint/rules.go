@@ -109,6 +109,29 @@ type rules struct {
 	// watchAbandoned: a reconnect abandons the round. Off: it goes on.
 	watchAbandoned bool
 
+	// Beside another relay.
+
+	// stands: rows of tables with a head start or claims are looked at before they
+	// are published, and not at once. Off: they are published like others.
+	stands bool
+	// headStart: … after their head start. Off: at once.
+	headStart bool
+	// headStartAnew: a row that is found not to be visible yet has its head start
+	// from then on. Off: it does not.
+	headStartAnew bool
+	// standLeaves: a park takes its rows from the stand at once. Off: when they
+	// were looked at.
+	standLeaves bool
+	// standInFlight: rows that stand are in flight. Off: pages bring them again, and
+	// hand-backs do not wait for them.
+	standInFlight bool
+	// unclaims: rows that were claimed and are left have their locks given up. Off:
+	// not so.
+	unclaims bool
+	// claimOutage: where rows are claimed, an unusable cluster is parked at once.
+	// Off: only where others wait behind it.
+	claimOutage bool
+
 	// Marks, confirming, memory, stopping.
 
 	// markAfterAck: a row is marked SENT only after it was delivered. Off: when

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -11,12 +12,13 @@ type sweep struct {
 	parks []*park
 	clock uint64
 	hb    *handback // nil: an ordinary sweep
+	at    time.Time
 }
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
-	if c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
+	if c.cfg.Shadow || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
 		return
 	}
 	target := c.nextTarget()
@@ -93,7 +95,7 @@ func (c *Core) coveredBySweep(p *park) bool {
 // ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.clock++
-	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb}
+	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb, at: c.now}
 	for _, p := range parks {
 		p.lastSweep = c.clock
 	}
@@ -149,6 +151,9 @@ func (c *Core) idsInFlight() map[*outbox.Table][]string {
 		return ids
 	}
 	for h := c.head; h != 0; h = c.entries[h].next {
+		if c.entries[h].state == standing && c.off.standInFlight {
+			continue
+		}
 		r := c.entries[h].row
 		ids[r.Table] = append(ids[r.Table], r.ID)
 	}
@@ -167,6 +172,7 @@ func (c *Core) Swept(page outbox.Page) {
 	if c.draining {
 		return // what the page brings was never sent
 	}
+	c.Inserted(page.Insert)
 	ended := c.observe(&page.Snapshot, s.clock)
 	if s.hb != nil {
 		c.handbackPage(s, &page)
@@ -174,7 +180,7 @@ func (c *Core) Swept(page outbox.Page) {
 	}
 	for _, r := range page.Rows {
 		if c.mayPublish(r, s) {
-			c.publishSwept(r, nil)
+			c.publishSwept(r, s)
 		}
 	}
 	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
@@ -209,12 +215,13 @@ func (c *Core) absorbSwept(s *sweep) {
 }
 
 // publishSwept publishes a row that the sweeper read.
-func (c *Core) publishSwept(r *outbox.Row, hb *handback) {
+func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 	h := c.add(r, noTx)
 	c.know(h)
-	if hb != nil {
-		c.entries[h].hb = hb
-		hb.outstanding++
+	c.entries[h].page = s
+	if s.hb != nil {
+		c.entries[h].hb = s.hb
+		s.hb.outstanding++
 	}
 	c.publish(h)
 }

@@ -28,20 +28,16 @@ const (
 	watchReadingAgain
 )
 
-// expect notes when a scheduled row becomes due (microseconds since 1970).
-func (w *watch) expect(due int64) {
-	const never = 1 << 62
-	if due > never {
-		return
-	}
-	if t := time.UnixMicro(due); w.due.IsZero() || t.Before(w.due) {
+// expectAt notes when a scheduled row becomes due, or may be asked about.
+func (w *watch) expectAt(t time.Time) {
+	if w.due.IsZero() || t.Before(w.due) {
 		w.due = t
 	}
 }
 
 func (c *Core) progressWatch() {
 	w := &c.watch
-	if c.stateless || !c.streaming {
+	if c.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	switch w.step {
@@ -84,9 +80,10 @@ func (c *Core) requestWatch() {
 // Watched answers Watch.
 func (c *Core) Watched(found outbox.Candidates) {
 	w := &c.watch
+	c.Inserted(found.Insert)
 	w.step, w.rows, w.upTo = watchIdle, found.Rows, found.Insert
 	if !found.NextDue.IsZero() {
-		w.expect(found.NextDue.UnixMicro())
+		w.expectAt(found.NextDue)
 	}
 	if len(found.Rows) == 0 {
 		return
