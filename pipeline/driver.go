@@ -65,8 +65,10 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	stopping := stop.Done()
 	d.askAnew()
 	defer func() { d.endAsking() }()
+	defer d.stream.turns.rest()
 	for {
 		now := time.Now()
+		d.stream.turns.turn(now)
 		d.core.Tick(now)
 		d.carryOut(d.core.Take())
 		d.log.confirm.Store(uint64(d.core.Confirm()))

@@ -72,11 +72,12 @@ type Stream struct {
 	store *store
 	// failed is the error that keeps the stream from working, logged once.
 	failed atomic.Pointer[string]
+	turns  turns
 }
 
 // New prepares a stream. It connects nowhere.
 func New(cfg Config) *Stream {
-	return &Stream{cfg: cfg, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
+	return &Stream{cfg: cfg, turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
 }
 
 // Failing is what keeps the stream from working, for people, or empty.
