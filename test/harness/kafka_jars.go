@@ -2,7 +2,7 @@ package harness
 
 import (
 	"bytes"
-	"errors"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 	"text/template"
 )
 
@@ -77,33 +78,82 @@ rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
 `
 
-// fetchJars fills a folder beside and renames it whole.
+// fetchJars fetches Kafka's.
 func fetchJars(home string) error {
+	var p bytes.Buffer
+	if err := pom.Execute(&p, kafkaVersion()); err != nil {
+		return err
+	}
+	return fetchByMaven(home, map[string][]byte{"pom.xml": p.Bytes(), "log4j2.properties": []byte(quiet)})
+}
+
+// fetchByMaven puts the dependencies of a pom.xml into home/libs, beside the
+// files. It fills another folder and renames it whole.
+func fetchByMaven(home string, files map[string][]byte) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("fetching Apache Kafka: %w", err)
+		return fmt.Errorf("fetching jars: %w", err)
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(home), "fetching-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	var p bytes.Buffer
-	if err := pom.Execute(&p, kafkaVersion()); err != nil {
-		return err
-	}
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(tmp, "pom.xml"), p.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(tmp, "log4j2.properties"), []byte(quiet), 0o644),
-	); err != nil {
-		return err
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(tmp, name), content, 0o644); err != nil {
+			return err
+		}
 	}
 	cmd := exec.Command(mvn, "-q", "-B", copyDependencies, "-DoutputDirectory=libs")
 	cmd.Dir = tmp
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetching Apache Kafka %s by Maven: %w: %s", kafkaVersion(), err, lastLines(string(out), 5))
+		return fmt.Errorf("fetching jars by Maven for %s: %w: %s", filepath.Base(home), err, lastLines(string(out), 5))
 	}
 	return os.Rename(tmp, home)
+}
+
+// Jars fetches the dependencies of a pom.xml, once per machine and content, and
+// gives the folder in which they are. Without Java or Maven the test is skipped,
+// or fails where real servers are required.
+func Jars(t testing.TB, pom string) string {
+	t.Helper()
+	if !haveKafka(t) {
+		t.Skip("Java and Maven are needed")
+	}
+	content, err := os.ReadFile(pom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	home := filepath.Join(dir, fmt.Sprintf("jars-%x", sum[:8]))
+	unlock, err := lockFile(home + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := os.Stat(home); err == nil {
+		return filepath.Join(home, "libs")
+	}
+	if err := fetchByMaven(home, map[string][]byte{"pom.xml": content}); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(home, "libs")
+}
+
+// Classes compiles Java sources against jars and gives the class path.
+func Classes(t testing.TB, jars string, sources ...string) string {
+	t.Helper()
+	out := roomFor(t, "classes")
+	path := filepath.Join(jars, "*")
+	cmd := exec.Command("javac", append([]string{"-Xlint:all", "-Werror", "-proc:none", "-cp", path, "-d", out}, sources...)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("javac (a JDK is needed, not only a JRE): %v\n%s", err, text)
+	}
+	return out + string(os.PathListSeparator) + path
 }
 
 // lockFile takes a lock between processes.
