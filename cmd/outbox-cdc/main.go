@@ -120,7 +120,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io))
+	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io), manCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }

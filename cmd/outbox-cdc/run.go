@@ -71,6 +71,11 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
+	supervisor, err := newSupervisor(streams.watched, log)
+	if err != nil {
+		streams.close()
+		return err
+	}
 	server, err := listen(cfg, registry, streams, v)
 	if err != nil {
 		streams.close()
@@ -84,6 +89,10 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		log.Info().Str("address", server.Address()).Msg("serving /metrics, /healthz and /readyz")
 		group.Go(func() error { return server.Run(groupCtx) })
 	}
+	group.Go(func() error {
+		supervisor.run(ctx, groupCtx)
+		return nil
+	})
 	group.Go(func() error {
 		defer stopServing()
 		return streams.run(ctx)

@@ -17,7 +17,7 @@ import (
 // prepared are the streams of a process, put together and not yet connected.
 type prepared struct {
 	streams []*pipeline.Stream
-	ready   []admin.Stream
+	watched []supervised
 	pools   []*pgxpool.Pool
 }
 
@@ -55,12 +55,19 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, registry *metrics.R
 		Log:               log,
 	})
 	p.streams = append(p.streams, stream)
-	p.ready = append(p.ready, admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s)})
+	ready := admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s)}
+	p.watched = append(p.watched, supervised{Stream: ready, halted: stream.Halted})
 	return nil
 }
 
 // readiness is what /readyz answers by.
-func (p *prepared) readiness() []admin.Stream { return p.ready }
+func (p *prepared) readiness() []admin.Stream {
+	var streams []admin.Stream
+	for _, w := range p.watched {
+		streams = append(streams, w.Stream)
+	}
+	return streams
+}
 
 // run runs every stream until ctx ends and all have drained. A stream that
 // fails tries again by itself and leaves the others alone.

@@ -4,33 +4,56 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// version and commit are set by the linker for releases:
-// -ldflags "-X main.version=1.2.3 -X main.commit=abc".
-var version, commit string
+// version is set by the linker for releases: -ldflags "-X main.version=1.2.3".
+// Commit and date come from the Go toolchain, which reads them from git.
+var version string
 
 // build says what is running: what the linker or else the Go toolchain put in.
-func build() (v, c string) {
-	v, c = version, commit
-	info, ok := debug.ReadBuildInfo()
-	if ok && v == "" {
+func build() (v, commit string) {
+	info := buildInfo()
+	v = version
+	if v == "" {
 		v = info.Main.Version
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && c == "" {
-			c = s.Value
-		}
-	}
+	v = strings.TrimPrefix(v, "v")
 	if v == "" || v == "(devel)" {
 		v = "devel"
 	}
-	if c == "" {
-		c = "unknown"
+	if commit = setting(info, "vcs.revision"); commit == "" {
+		commit = "unknown"
 	}
-	return v, c
+	return v, commit
+}
+
+// committed is when the commit that is running was made, or zero.
+func committed() time.Time {
+	at, err := time.Parse(time.RFC3339, setting(buildInfo(), "vcs.time"))
+	if err != nil {
+		return time.Time{} // built from no repository
+	}
+	return at
+}
+
+func buildInfo() *debug.BuildInfo {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info
+	}
+	return &debug.BuildInfo{}
+}
+
+func setting(info *debug.BuildInfo, key string) string {
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 func versionCommand(io streams) *cobra.Command {
@@ -39,8 +62,12 @@ func versionCommand(io streams) *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			v, c := build()
-			_, err := fmt.Fprintf(io.out, "outbox-cdc %s (commit %s, %s, %s/%s)\n", v, c, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			v, commit := build()
+			from := "commit " + commit
+			if at := committed(); !at.IsZero() {
+				from += " of " + at.UTC().Format(time.RFC3339)
+			}
+			_, err := fmt.Fprintf(io.out, "outbox-cdc %s (%s, %s, %s/%s)\n", v, from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/admin"
+)
+
+// supervisor tells systemd how the process is, as sd_notify(3) has it: READY=1
+// once every stream streams, stands by, or has said why it cannot; STATUS, which
+// `systemctl status` shows; WATCHDOG=1 while no driver is stuck; STOPPING=1. It
+// does nothing where no systemd waits for it (NOTIFY_SOCKET is not set).
+type supervisor struct {
+	streams []supervised
+	// watchdog is WatchdogSec of the unit, or 0.
+	watchdog time.Duration
+	notify   func(state string) (sent bool, err error)
+	log      zerolog.Logger
+
+	ready, stopping bool
+}
+
+// supervised is one stream as the supervisor sees it.
+type supervised struct {
+	admin.Stream
+	// halted is how long ago the stream's driver turned, 0 where none is at work.
+	halted func(now time.Time) time.Duration
+}
+
+// How often systemd is told: soon at first, since units may wait for this one.
+const (
+	tellFirst = 100 * time.Millisecond
+	tellEvery = 5 * time.Second
+)
+
+func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error) {
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return nil, fmt.Errorf("read WATCHDOG_USEC, which systemd sets from WatchdogSec: %w", err)
+	}
+	notify := func(state string) (bool, error) { return daemon.SdNotify(false, state) }
+	return &supervisor{streams: streams, watchdog: watchdog, notify: notify, log: log}, nil
+}
+
+// run tells until ctx ends, which is after the drain that begins when stop
+// ends. A systemd that waits and cannot be told is no reason to stop streaming;
+// it will end the process by itself.
+func (s *supervisor) run(stop, ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stopped := stop.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-stopped:
+			stopped, s.stopping = nil, true
+		case <-timer.C:
+		}
+		state := s.tell(time.Now())
+		sent, err := s.notify(state)
+		if err != nil {
+			s.log.Warn().Err(err).Str("NOTIFY_SOCKET", os.Getenv("NOTIFY_SOCKET")).Msg("systemd cannot be told how this process is")
+		}
+		if !sent {
+			return
+		}
+		timer.Reset(s.pause())
+	}
+}
+
+// pause until systemd is told again: three times in the watchdog's interval.
+func (s *supervisor) pause() time.Duration {
+	pause := tellEvery
+	if !s.ready {
+		pause = tellFirst
+	}
+	if s.watchdog > 0 {
+		pause = min(pause, s.watchdog/3)
+	}
+	return pause
+}
+
+// tell is what to tell now.
+func (s *supervisor) tell(now time.Time) string {
+	lines, settled := s.describe()
+	status := strings.Join(lines, "; ")
+	var say []string
+	switch {
+	case s.stopping:
+		status = "draining; " + status
+		say = append(say, daemon.SdNotifyStopping)
+	case settled && !s.ready:
+		s.ready = true
+		say = append(say, daemon.SdNotifyReady)
+	}
+	say = append(say, "STATUS="+status)
+	if s.watchdog > 0 && s.lively(now) {
+		say = append(say, daemon.SdNotifyWatchdog)
+	}
+	return strings.Join(say, "\n")
+}
+
+// describe says how each stream is, and whether all of them have come to work
+// or to a reason why not.
+func (s *supervisor) describe() (lines []string, settled bool) {
+	settled = true
+	for _, stream := range s.streams {
+		mode, failing := stream.Status().Mode, stream.Failing()
+		switch {
+		case failing != "":
+			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")
+		case mode == "":
+			mode, settled = "connecting", false
+		}
+		lines = append(lines, stream.Name+": "+mode)
+	}
+	return lines, settled
+}
+
+// lively says whether no driver has been stuck for half of the watchdog's
+// interval. A driver that is stuck for long cannot be told to stop either.
+func (s *supervisor) lively(now time.Time) bool {
+	for _, stream := range s.streams {
+		if halted := stream.halted(now); halted > s.watchdog/2 {
+			s.log.Error().Str("stream", stream.Name).Dur("for", halted).Msg("the stream's driver is stuck: systemd's watchdog will end this process")
+			return false
+		}
+	}
+	return true
+}
