@@ -33,7 +33,7 @@ type families struct {
 	connections, errors                                      *prometheus.CounterVec
 
 	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
-	maxRows, maxBytes, fenced, markWaiting                  *prometheus.GaugeVec
+	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
 	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
 	leaderships, publication                                *prometheus.CounterVec
 	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
@@ -81,6 +81,7 @@ func New(version, commit string) *Registry {
 
 		maxRows:     r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
 		maxBytes:    r.gauges("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
+		shedLocks:   r.gauges("shedlock_held", "1 while the application's own lock is held, so that its relay rests; 0 while it is waited for.", "lock"),
 		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used.", "cluster"),
 		markWaiting: r.gauges("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
 

@@ -377,6 +377,12 @@ func (s *Stream) Fenced(cluster string, yes bool) {
 	s.families.fenced.WithLabelValues(s.name, cluster).Set(number(yes))
 }
 
+// ShedLock tells whether an application's lock, as shedlock.Lock.Name gives it,
+// is held by this process.
+func (s *Stream) ShedLock(lock string, held bool) {
+	s.families.shedLocks.WithLabelValues(s.name, lock).Set(number(held))
+}
+
 // Mode tells the stream's mode: standby, stream, hold or sweep.
 func (s *Stream) Mode(mode string) {
 	s.mu.Lock()
@@ -417,7 +423,7 @@ func (s *Stream) rest() {
 	}
 	s.slot.forget()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.clusterGood, s.families.fenced} {
+	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.clusterGood, s.families.fenced, s.families.shedLocks} {
 		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
 	}
 	for _, c := range s.tables {

@@ -55,6 +55,17 @@ var (
 	LockHeld string
 )
 
+// The statements by which a check gathers what it judges: each gives one JSON
+// document.
+var (
+	//go:embed check_server.sql
+	CheckServer string
+	//go:embed check_role.sql
+	CheckRole string
+	//go:embed check_table.sql
+	CheckTable string
+)
+
 //go:embed native_table.sql
 var nativeTable string
 
@@ -67,6 +78,39 @@ func NativeTable(schema, table string) string {
 		"ON outbox (", "ON "+Identifier(schema, table)+" (",
 	)
 	return named.Replace(nativeTable)
+}
+
+var (
+	// ShedLockColumns looks at an application's ShedLock table.
+	//go:embed shedlock_columns.sql
+	ShedLockColumns string
+
+	//go:embed shedlock_take.sql
+	shedLockTake string
+	//go:embed shedlock_extend.sql
+	shedLockExtend string
+	//go:embed shedlock_release.sql
+	shedLockRelease string
+	//go:embed shedlock_holder.sql
+	shedLockHolder string
+)
+
+// ShedLockStatements are net.javacrumbs.shedlock's statements on one table.
+type ShedLockStatements struct{ Take, Extend, Release, Holder string }
+
+// ShedLock gives the statements for the table. Zoned says that its columns are
+// timestamps with time zone: they hold the instant itself, where the library's
+// usual ones hold the UTC time of day.
+func ShedLock(schema, table string, zoned bool) ShedLockStatements {
+	now := "timezone('utc', CURRENT_TIMESTAMP)"
+	if zoned {
+		now = "CURRENT_TIMESTAMP"
+	}
+	named := strings.NewReplacer(" shedlock AS l", " "+Identifier(schema, table)+" AS l", "timezone('utc', CURRENT_TIMESTAMP)", now)
+	return ShedLockStatements{
+		Take: named.Replace(shedLockTake), Extend: named.Replace(shedLockExtend),
+		Release: named.Replace(shedLockRelease), Holder: named.Replace(shedLockHolder),
+	}
 }
 
 // Identifier quotes a name, qualified where there are more parts than one.

@@ -161,7 +161,7 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	case request.answer <- answer:
 	case <-request.ctx.Done():
 		if c != nil {
-			k.release(c, "ROLLBACK")
+			k.release(c)
 		}
 		return
 	}
@@ -182,7 +182,7 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAns
 	}
 	checked, err := k.tryLock(ctx, c, rows)
 	if err != nil || len(c.counts) == 0 {
-		k.release(c, "ROLLBACK")
+		k.release(c)
 		return nil, claimAnswer{checked: checked, err: err}
 	}
 	return c, claimAnswer{checked: checked}
@@ -307,7 +307,7 @@ func (k *keeper) keep(ctx context.Context, c *claim) {
 		select {
 		case <-ctx.Done():
 			k.unregister(c)
-			k.release(c, "ROLLBACK")
+			k.release(c)
 			return
 		case <-c.wake:
 		case <-ping.C:
@@ -475,17 +475,17 @@ func (k *keeper) lost(ctx context.Context, c *claim, err error) {
 		k.cfg.Log.Warn().Err(err).Int("rows", len(c.counts)).Int("marks", len(c.leftover)).
 			Msg("a claim was lost: another relay may publish those of its rows that are not marked yet; they are marked as other rows are")
 	}
-	k.release(c, "ROLLBACK")
+	k.release(c)
 	k.ordinary(c)
 }
 
-// release ends the transaction and gives the connection back. When it does not
+// release rolls the transaction back and gives the connection back. When it does not
 // end at once the connection is closed, which ends it.
-func (k *keeper) release(c *claim, how string) {
+func (k *keeper) release(c *claim) {
 	k.unregister(c)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: how}); err != nil {
+	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "ROLLBACK"}); err != nil {
 		_ = c.conn.Conn().Close(ctx) // it is given up anyway
 	}
 	c.conn.Release()

@@ -33,16 +33,18 @@ var arrows = map[string][]string{
 	"statusupdater": {"failpoint", "outbox", "mailbox", "mapping", "sql", "statement"},
 	"sweeper":       {"outbox", "mailbox", "mapping", "sql", "statement"},
 	"parks":         {"outbox", "sql"},
+	"shedlock":      {"outbox", "sql"},
 	"config":        {"outbox"},
 	"compare":       {"outbox", "mapping", "decoder", "statement"},
 	"status":        {"outbox"},
 	"slots":         {"outbox", "sql"},
 	"rows":          {"outbox", "sql", "statement"},
+	"survey":        {"outbox", "parks", "replication", "rows", "sql", "statement", "status", "sweeper"},
 	"admin":         {"outbox", "metrics", "status"},
 	"metrics":       {"outbox", "status"},
 
 	// One stream's flow, and the program.
-	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics"},
+	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics", "tracing", "loglimit"},
 	"cmd/outbox-cdc": {"*"},
 
 	// The demo's surroundings.
