@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -60,10 +61,12 @@ func (d *driver) outcome(o outbox.Outcome) {
 	if o.Class == outbox.Delivered {
 		failpoint.Hit(failpoint.AfterAck)
 	}
-	d.cfg.Metrics.Outcome(o, time.Now())
+	now := time.Now()
+	d.cfg.Metrics.Outcome(o, now)
+	d.cfg.Traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
-			d.cfg.Log.Warn().Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
+			d.cfg.Log.Warn().Ctx(loglimit.About(r.Topic)).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
 				Msg("Kafka refused the row")
 		}
 	}
@@ -82,6 +85,7 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 
 func (d *driver) marksAnswered(answers []outbox.Marked) {
 	d.cfg.Metrics.Marked(answers)
+	d.cfg.Traces.Marked(answers, time.Now())
 	d.core.Marked(answers)
 }
 
@@ -140,19 +144,19 @@ func (d *driver) note(n checkpoint.Note) {
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")
 	case checkpoint.NoteParked:
 		d.cfg.Metrics.Parked(&n.Park)
-		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
 			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
-		log.WithLevel(severity(n.Park)).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
 	case checkpoint.NoteFailed:
-		log.Error().Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
 			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
 	case checkpoint.NoteStalled:
-		log.Error().Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
 			Str("reason", n.Reason).Msg("the stream waits for a refused row: its table keeps no state, so it cannot be passed over")
 	}
 }

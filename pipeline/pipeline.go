@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -32,6 +33,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/tracing"
 )
 
 // Config is one stream.
@@ -56,7 +58,9 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	Metrics *metrics.Stream
-	Log     zerolog.Logger
+	// Traces makes spans; nil: none.
+	Traces *tracing.Stream
+	Log    zerolog.Logger
 }
 
 // Waits between two tries to lead.
@@ -127,7 +131,7 @@ func (s *Stream) report(err error, pause time.Duration) {
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}
-	s.cfg.Log.Error().Err(err).Dur("retry_in", pause).Bool("needs_a_person", permanent(err)).Msg("the stream does not work")
+	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", permanent(err)).Msg("the stream does not work")
 }
 
 func (s *Stream) works() {
@@ -181,7 +185,10 @@ func (s *Stream) term(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
-	defer s.cfg.Metrics.Stopped()
+	defer func() {
+		s.cfg.Metrics.Stopped()
+		s.cfg.Traces.Abandon(time.Now())
+	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
 	d, err := s.newDriver(conn, lead)
 	if err != nil {

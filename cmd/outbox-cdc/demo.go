@@ -88,7 +88,7 @@ func (s demoStage) stream(ctx, _ context.Context, t demo.Target) error {
 		return err
 	}
 	v, commit := build()
-	prepared, err := prepareStreams(cfg, metrics.New(v, commit), s.log)
+	prepared, err := prepareStreams(cfg, instruments{metrics: metrics.New(v, commit)}, s.log)
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/admin"
 	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/tracing"
 )
 
 func runCommand(io streams) *cobra.Command {
@@ -66,8 +72,16 @@ func limitMemory(cfg *config.Config) {
 func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
 	limitMemory(cfg)
+	limit := loglimit.New(repeatsPerMinute, time.Minute)
+	log = log.Hook(limit)
 	registry := metrics.New(v, commit)
-	streams, err := prepareStreams(cfg, registry, log)
+	registry.Configuration(fileHash(cfg.File))
+	traces, err := newTraces(ctx, v, log)
+	if err != nil {
+		return err
+	}
+	defer stopTraces(traces, log)
+	streams, err := prepareStreams(cfg, instruments{registry, traces}, log)
 	if err != nil {
 		return err
 	}
@@ -93,6 +107,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		supervisor.run(ctx, groupCtx)
 		return nil
 	})
+	group.Go(func() error { return limit.Report(groupCtx, log) })
 	group.Go(func() error {
 		defer stopServing()
 		return streams.run(ctx)
@@ -102,6 +117,45 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	}
 	log.Info().Msg("stopped")
 	return nil
+}
+
+// repeatsPerMinute is how many warnings or errors with the same text about the
+// same thing are logged a minute; further ones are counted.
+const repeatsPerMinute = 10
+
+// fileHash is the beginning of the SHA-256 of a file; empty: it cannot be read.
+func fileHash(name string) string {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:6])
+}
+
+// newTraces sends spans to the collector that the environment names; nil: none
+// is. What goes wrong on the way there is logged and disturbs nobody.
+func newTraces(ctx context.Context, version string, log zerolog.Logger) (*tracing.Provider, error) {
+	traces, err := tracing.New(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	if traces != nil {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+			log.Warn().Err(err).Msg("spans could not be sent to the collector")
+		}))
+		log.Info().Msg("sending spans to the collector of OTEL_EXPORTER_OTLP_ENDPOINT")
+	}
+	return traces, nil
+}
+
+// stopTraces sends the last spans, within a moment.
+func stopTraces(traces *tracing.Provider, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := traces.Shutdown(ctx); err != nil {
+		log.Warn().Err(err).Msg("spans could not be sent to the collector")
+	}
 }
 
 // listen takes the address of http.listen before anything is started. It is nil

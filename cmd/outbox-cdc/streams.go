@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/config"
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/pipeline"
+	"github.com/outbox-cdc/outbox-cdc/tracing"
 )
 
 // prepared are the streams of a process, put together and not yet connected.
@@ -21,11 +22,17 @@ type prepared struct {
 	pools   []*pgxpool.Pool
 }
 
+// instruments are what a process is seen by; traces may be nil.
+type instruments struct {
+	metrics *metrics.Registry
+	traces  *tracing.Provider
+}
+
 // prepareStreams puts the streams of a configuration together.
-func prepareStreams(cfg *config.Config, registry *metrics.Registry, log zerolog.Logger) (*prepared, error) {
+func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*prepared, error) {
 	p := &prepared{}
 	for _, s := range cfg.Streams {
-		if err := p.add(cfg, s, registry, log.With().Str("stream", s.Name).Logger()); err != nil {
+		if err := p.add(cfg, s, seen, log.With().Str("stream", s.Name).Logger()); err != nil {
 			p.close()
 			return nil, err
 		}
@@ -33,13 +40,14 @@ func prepareStreams(cfg *config.Config, registry *metrics.Registry, log zerolog.
 	return p, nil
 }
 
-func (p *prepared) add(cfg *config.Config, s *config.Stream, registry *metrics.Registry, log zerolog.Logger) error {
+func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, log zerolog.Logger) error {
 	pool, err := openPool(s)
 	if err != nil {
 		return err
 	}
 	p.pools = append(p.pools, pool)
-	m := registry.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
+	m := seen.metrics.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
+	m.Limits(s.Memory.Rows, int(s.Memory.Bytes))
 	stream := pipeline.New(pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
@@ -52,6 +60,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, registry *metrics.R
 		HeartbeatInterval: s.HeartbeatInterval,
 		DrainTimeout:      s.DrainTimeout,
 		Metrics:           m,
+		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
 	})
 	p.streams = append(p.streams, stream)

@@ -42,6 +42,8 @@ var arrows = map[string][]string{
 	"survey":        {"outbox", "parks", "replication", "rows", "sql", "statement", "status", "sweeper"},
 	"admin":         {"outbox", "metrics", "status"},
 	"metrics":       {"outbox", "status"},
+	"tracing":       {"outbox"},
+	"loglimit":      {},
 
 	// One stream's flow, and the program.
 	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics", "tracing", "loglimit"},

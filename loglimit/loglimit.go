@@ -1,0 +1,133 @@
+// Package loglimit keeps repeated warnings and errors from flooding the log: of
+// each message about the same thing a few lines per interval are written, the
+// others are counted, and the count is told. The first line of a message is
+// never held back. It is a hook of the process's logger; cmd makes it, whoever
+// logs may say what a line is about.
+package loglimit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Limit counts lines by level, message and what they are about.
+type Limit struct {
+	most  int
+	every time.Duration
+	now   func() time.Time
+
+	mu    sync.Mutex
+	lines map[line]*count // at most maxLines
+}
+
+type line struct {
+	level          zerolog.Level
+	message, about string
+}
+
+type count struct {
+	began  time.Time // of the interval
+	n      int
+	hidden int // not written, and not told yet
+}
+
+// maxLines bounds what is remembered. Lines beyond it are written.
+const maxLines = 1000
+
+// New allows most lines of each kind per interval.
+func New(most int, every time.Duration) *Limit {
+	return &Limit{most: most, every: every, now: time.Now, lines: map[line]*count{}}
+}
+
+type aboutKey struct{}
+
+// About says, given to a line with Event.Ctx, what the line is about: lines with
+// the same message about something else are counted apart.
+func About(what string) context.Context {
+	return context.WithValue(context.Background(), aboutKey{}, what)
+}
+
+// Run is part of zerolog.Hook: it discards a line that is one too many.
+func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
+	if level != zerolog.WarnLevel && level != zerolog.ErrorLevel {
+		return
+	}
+	about, _ := e.GetCtx().Value(aboutKey{}).(string)
+	written, before := l.take(line{level, message, about})
+	switch {
+	case !written:
+		e.Discard()
+	case before > 0:
+		e.Int("repeated", before)
+	}
+}
+
+// take says whether to write a line, and how many like it were not written
+// since the last one was.
+func (l *Limit) take(which line) (written bool, before int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, now := l.lines[which], l.now()
+	switch {
+	case c == nil && len(l.lines) >= maxLines:
+		return true, 0
+	case c == nil:
+		l.lines[which] = &count{began: now, n: 1}
+		return true, 0
+	case now.Sub(c.began) >= l.every:
+		before, c.hidden = c.hidden, 0
+		c.began, c.n = now, 1
+		return true, before
+	case c.n < l.most:
+		c.n++
+		return true, 0
+	}
+	c.hidden++
+	return false, 0
+}
+
+// Report tells, until ctx ends and then once more, how many lines were held
+// back where no further line came to say so.
+func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
+	ticker := time.NewTicker(l.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			l.tell(log, true)
+			return nil
+		case <-ticker.C:
+			l.tell(log, false)
+		}
+	}
+}
+
+func (l *Limit) tell(log zerolog.Logger, all bool) {
+	for which, hidden := range l.over(all) {
+		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
+		if which.about != "" {
+			event = event.Str("about", which.about)
+		}
+		event.Msg(which.message)
+	}
+}
+
+// over forgets the lines whose interval is over, and returns those with a count.
+func (l *Limit) over(all bool) map[line]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := map[line]int{}
+	for which, c := range l.lines {
+		if !all && l.now().Sub(c.began) < l.every {
+			continue
+		}
+		if c.hidden > 0 {
+			counts[which] = c.hidden
+		}
+		delete(l.lines, which)
+	}
+	return counts
+}
