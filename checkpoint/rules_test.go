@@ -11,6 +11,7 @@ var redundant = map[string]string{
 	"handBackQuiet":   "the park's removal waits for what was in flight at the statement, too",
 	"watchExcludes":   "a row in flight has a hold in the ledger or a park; both are looked at before it counts as missed",
 	"voidDiscarded":   "a healed world's xids soon pass those that a failover lost: TestDiscardedXIDsAreVoidAfterAReconnect",
+	"claimOutage":     "locks are held through the outage, which no invariant forbids: TestNothingStaysLockedInAnOutage",
 	"lockGuard":       "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
 }
 
@@ -42,6 +43,12 @@ var often = map[string][]eventKind{
 	"parksReadBack":        {evKill},
 	"drainAwaits":          {evDrain},
 	"voidAnswers":          {evDrop},
+	"stands":               {evRelay},
+	"headStart":            {evRelay},
+	"headStartAnew":        {evRelay, evInvisible},
+	"standLeaves":          {evRelay},
+	"standInFlight":        {evSlotLost},
+	"unclaims":             {evClusterDown},
 }
 
 // Every rule of the contract is needed: with it off, and all others in force,
@@ -157,6 +164,20 @@ func coreRule(name string) (off rules) {
 		off.keepaliveIdle = true
 	case "boundedMemory":
 		off.boundedMemory = true
+	case "stands":
+		off.stands = true
+	case "headStart":
+		off.headStart = true
+	case "headStartAnew":
+		off.headStartAnew = true
+	case "standLeaves":
+		off.standLeaves = true
+	case "standInFlight":
+		off.standInFlight = true
+	case "unclaims":
+		off.unclaims = true
+	case "claimOutage":
+		off.claimOutage = true
 	case "drainAwaits":
 		off.drainAwaits = true
 	}

@@ -95,7 +95,7 @@ func (s *scene) end(act func(*scene)) *violation {
 // ends are the kinds of events that come to an end by themselves while time
 // stands still.
 var ends = []eventKind{
-	evTake, evNotice, evTick, evLead, evConnect, evMakeSlot, evReceive, evQuery, evAnswer, evParks, evParksAnswer, evCommand,
+	evRelayDone, evTake, evNotice, evTick, evLead, evConnect, evMakeSlot, evReceive, evQuery, evAnswer, evParks, evParksAnswer, evCommand,
 	evFence, evSend, evArrive, evSinkAnswer, evOutcome, evState, evMark, evMarked, evStopped,
 }
 

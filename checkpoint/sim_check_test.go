@@ -62,7 +62,7 @@ func (r *dbRow) before(o *dbRow) bool {
 
 // lateByNature is the list of documented exceptions for r published after o.
 func (w *world) lateByNature(r, o *dbRow) bool {
-	if r.requeued || r.scheduled() || r.missed || r.undone || r.tx.state == txnLost {
+	if r.requeued || r.scheduled() || r.missed || r.undone || r.tx.state == txnLost || r.other || o.other {
 		return true
 	}
 	if o.first == nil {
@@ -91,7 +91,7 @@ func (w *world) checkStep() {
 
 // leftToSweeper says whether the row may be PENDING below the confirmed position.
 func (w *world) leftToSweeper(r *dbRow) bool {
-	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone {
+	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone || r.taken {
 		return true
 	}
 	row := r.probe()
@@ -165,6 +165,9 @@ func (w *world) settled() bool {
 			return false
 		}
 	}
+	if len(w.claims) > 0 {
+		return false
+	}
 	if w.lock == nil || !w.lock.streaming || !w.slot.exists {
 		return false
 	}
@@ -222,6 +225,10 @@ func (w *world) unsettled() {
 		w.fail("I11", nil, "nobody streams")
 		return
 	}
+	if len(w.claims) > 0 {
+		w.fail("claims", nil, "%d claims stay open", len(w.claims))
+		return
+	}
 	w.fail("I11", nil, "the confirmed position stays at %v, the log's end is %v", w.slot.confirmed, w.insert)
 }
 
@@ -243,6 +250,9 @@ func (w *world) checkEnd() {
 // checkMemory checks I9. What is fed at once, and a page asked for before,
 // may come on top of the bound.
 func (w *world) checkMemory(p *proc) {
+	if n := p.core.claimsOpen; n > maxClaims || n < 0 {
+		w.fail("I9", nil, "%v: %d claims are open", p, n)
+	}
 	rows, _, _ := p.core.Memory()
 	if most := w.plan.cfg.MaxRows + maxChunk + w.plan.cfg.PageRows; rows > most {
 		w.fail("I9", nil, "%v: %d rows in memory, at most %d may be", p, rows, most)

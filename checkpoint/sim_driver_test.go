@@ -28,6 +28,9 @@ type proc struct {
 
 	readParks uint64 // the Core's clock when it had read the parks
 
+	claiming *claimQuery
+	late     []*claimQuery // answers of earlier connections
+
 	check   *query[[]*outbox.Row, []outbox.Checked]
 	sweep   *query[outbox.SweepRequest, outbox.Page]
 	watch   *query[outbox.WatchRequest, outbox.Candidates]
@@ -84,6 +87,7 @@ func (p *proc) boot() {
 
 // fresh gives the process a new Core and a new sink.
 func (p *proc) fresh() {
+	p.dropClaims()
 	p.core = New(p.w.plan.cfg)
 	p.core.off = p.w.off
 	p.sink = newSink(p)
@@ -94,6 +98,7 @@ func (p *proc) fresh() {
 }
 
 func (p *proc) voidQueries() {
+	p.endClaiming()
 	p.check, p.sweep, p.watch, p.rewatch = nil, nil, nil, nil
 }
 
@@ -117,10 +122,11 @@ func (p *proc) take() {
 	r := p.core.Take()
 	p.tell(r.Notes)
 	p.sink.cmds = append(p.sink.cmds, r.Commands...)
-	p.marks = append(p.marks, r.Marks...)
 	for _, m := range r.Marks {
 		w.note("%v: wants %s of row %s", p, markNames[m.Kind], m.Row.ID)
+		p.wantMark(m)
 	}
+	p.giveUp(r.Unclaim)
 	p.ask(&r)
 	if r.Parks != nil {
 		if p.change != nil {
@@ -152,7 +158,7 @@ func (p *proc) tell(notes []Note) {
 // ask puts the requests of a Ready on their way.
 func (p *proc) ask(r *Ready) {
 	w := p.w
-	if p.conn == nil && (len(r.Check) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0) {
+	if p.conn == nil && (len(r.Check) > 0 || len(r.Claim) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0) {
 		w.fail("contract", nil, "%v: a request without a connection", p)
 		return
 	}
@@ -165,6 +171,10 @@ func (p *proc) ask(r *Ready) {
 	if len(r.Check) > 0 {
 		once("check", p.check != nil)
 		p.check = &query[[]*outbox.Row, []outbox.Checked]{ask: r.Check}
+	}
+	if len(r.Claim) > 0 {
+		once("claim", p.claiming != nil)
+		p.claiming = &claimQuery{query: query[[]*outbox.Row, []outbox.Checked]{ask: r.Claim}}
 	}
 	if r.Sweep != nil {
 		once("sweep", p.sweep != nil)
@@ -512,6 +522,7 @@ func (p *proc) runMark(i int, lost bool) {
 func (p *proc) markable() (list []int) {
 	for i := range p.marks {
 		first := true
+		first = p.w.lockOf(p.w.byID[p.marks[i].Row.ID]) == nil
 		for j := 0; j < i && first; j++ {
 			first = p.marks[j].Row.ID != p.marks[i].Row.ID
 		}
@@ -541,6 +552,13 @@ func (p *proc) held() map[*dbRow]bool {
 	}
 	for _, m := range p.marks {
 		add(m.Row)
+	}
+	for _, c := range p.w.claims {
+		for _, m := range c.marks {
+			if c.p == p {
+				add(m.Row)
+			}
+		}
 	}
 	for _, l := range p.w.kafka.log {
 		if l.proc == p && l.row.status == statusPending {
@@ -588,7 +606,7 @@ func (p *proc) dispose(string) {
 }
 
 func (w *world) strayMark(m outbox.Mark) {
-	if !w.chance(50) {
+	if !w.chance(50) || w.lockOf(w.byID[m.Row.ID]) != nil {
 		return
 	}
 	a := w.mark(m)
@@ -604,6 +622,7 @@ func (p *proc) kill() {
 	if p.conn != nil && p.conn.alive {
 		p.conn.dropped()
 	}
+	p.dropClaims()
 	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
 }
 
@@ -626,6 +645,12 @@ func (p *proc) stopped() {
 		x := x
 		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
 	}
+	for _, c := range p.w.claims {
+		if c.p == p && c.told && len(c.open)+len(c.marks) > 0 {
+			p.w.fail("contract", nil, "%v stopped with a claim", p)
+		}
+	}
+	p.dropClaims()
 	p.conn, p.up, p.core, p.sink = nil, false, nil, nil
 }
 

@@ -22,6 +22,8 @@ const (
 	evTraffic
 	evPersist
 	evClock
+	evRelay
+	evRelayDone
 	// Processes.
 	evBoot
 	evLead
@@ -69,6 +71,9 @@ const (
 	evMarkLost
 	evParkStream
 	evStray
+	evRelayDies
+	evClaimBreaks
+	evMode
 	numEvents
 )
 
@@ -81,12 +86,13 @@ const (
 // changes it.
 var usual = [numEvents]int{
 	evBegin: 6, evInsert: 12, evCommit: 12, evRollback: 1, evVisible: 6, evTraffic: 1, evPersist: 2, evClock: 6,
+	evRelay: 1, evRelayDone: 6,
 	evBoot: 8, evLead: 8, evConnect: 10, evMakeSlot: 6, evReceive: 20, evKeepalive: 3, evStatus: 5, evTick: 2, evTake: 20,
 	evQuery: 12, evAnswer: 12, evParks: 10, evParksAnswer: 10, evCommand: 20, evFence: 10, evSend: 12, evArrive: 12,
 	evSinkAnswer: 12, evOutcome: 15, evState: 10, evMark: 12, evMarked: 12, evNotice: 8, evResume: 3, evStopped: 8, evRetained: 1,
 	evInvisible: 4, evRequeue: 1, evDelete: 1, evCrash: 1, evFailover: 1, evSlotLost: 1, evNoWrite: 1, evBroken: 1, evLapse: 1,
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
-	evStray: 2,
+	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
 }
 
 type event struct {
@@ -109,7 +115,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	p.tables = drawTables(r)
 	if p.stateless = len(often) == 0 && r.IntN(12) == 0; p.stateless {
 		p.tables = p.tables[:1]
-		p.tables[0].Mapping.Published = outbox.PublishedNone
+		p.tables[0].Mapping.Published, p.tables[0].Mapping.HeadStart, p.tables[0].Mapping.Claim = outbox.PublishedNone, 0, outbox.ClaimNone
 	}
 	p.clusters = []string{"main"}
 	if r.IntN(4) == 0 {
@@ -152,7 +158,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -170,6 +176,12 @@ func drawTables(r *rand.Rand) []*outbox.Table {
 		}
 		t.Mapping.Grace = time.Second
 		t.Mapping.Status.MaxAttempts = 1 + r.IntN(3)
+		if r.IntN(3) == 0 {
+			t.Mapping.HeadStart = time.Duration(1+r.IntN(2)) * time.Second
+		}
+		if r.IntN(5) == 0 {
+			t.Mapping.Claim = outbox.ClaimRowLock
+		}
 	}
 	return tables
 }
@@ -232,6 +244,7 @@ func (w *world) listDatabase() {
 	if w.slot.exists {
 		w.can(evPersist, w.persist)
 	}
+	w.listRelay()
 	if !w.healing {
 		w.can(evClock, func() { w.advance(time.Duration(100+w.intn(1500)) * time.Millisecond) })
 	}
@@ -403,7 +416,7 @@ func (p *proc) makeSlot() {
 
 func (w *world) listQueries(p *proc) {
 	if q := p.check; q != nil {
-		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.check(q.ask) }, func() {
+		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.check(p, q.ask) }, func() {
 			p.check = nil
 			if q.refuse != nil {
 				p.input(func() { p.core.CheckRefused(q.refuse, errMapping) })
@@ -529,6 +542,7 @@ func (w *world) listAnswers(p *proc) {
 			p.input(func() { p.core.Cluster(s) })
 		})
 	}
+	p.listClaims()
 	if list := p.markable(); len(list) > 0 {
 		w.can(evMark, func() { p.runMark(list[w.intn(len(list))], false) })
 	}
@@ -591,6 +605,9 @@ func (w *world) listFaults() {
 	if len(w.strays) > 0 {
 		w.can(evStray, w.runStray)
 	}
+	for _, c := range w.claims {
+		w.can(evClaimBreaks, func() { w.breakClaim(c) })
+	}
 	for _, p := range w.procs {
 		if p.up {
 			w.listProcFaults(p)
@@ -632,7 +649,7 @@ func (w *world) define(t *outbox.Table, broken bool) {
 // listOperator gives what people do to rows.
 func (w *world) listOperator() {
 	for _, r := range w.rows {
-		if !r.exists() || r.foreign {
+		if !r.exists() || r.foreign || r.taken || w.lockOf(r) != nil {
 			continue
 		}
 		if r.status != statusPending {
@@ -650,6 +667,12 @@ func (w *world) listOperator() {
 
 func (w *world) listProcFaults(p *proc) {
 	w.can(evKill, p.kill)
+	w.can(evMode, func() {
+		w.plan.cfg.Shadow = !w.plan.cfg.Shadow
+		w.note("%v: is started anew, in shadow: %v", p, w.plan.cfg.Shadow)
+		p.kill()
+		p.boot()
+	})
 	if !p.frozen {
 		w.can(evFreeze, func() { w.note("%v: stopped by a signal", p); p.frozen = true })
 		if !p.draining {
@@ -662,8 +685,8 @@ func (w *world) listProcFaults(p *proc) {
 		if p.conn != nil && p.conn.streaming && p.conn.alive {
 			w.can(evParkStream, func() { p.input(func() { p.core.ParkStream(outbox.CauseUnreadable, "unreadable") }) })
 		}
-		if len(p.marks) > 0 {
-			w.can(evMarkLost, func() { list := p.markable(); p.runMark(list[w.intn(len(list))], true) })
+		if list := p.markable(); len(list) > 0 {
+			w.can(evMarkLost, func() { p.runMark(list[w.intn(len(list))], true) })
 		}
 	}
 	if p.conn != nil && p.conn.alive {
@@ -694,8 +717,12 @@ func (w *world) heal() {
 	for len(w.strays) > 0 {
 		w.runStray()
 	}
+	w.plan.cfg.Shadow = false
 	for _, p := range w.procs {
 		p.frozen = false
+		if p.up && p.core.cfg.Shadow {
+			p.kill()
+		}
 	}
 	w.goOn()
 }

@@ -130,6 +130,9 @@ func (s *sink) publish(row *outbox.Row) {
 	if row.Err != nil {
 		s.w.fail("contract", r, "%v cannot become a record and is published", r)
 	}
+	if s.p.core.cfg.Shadow {
+		s.w.fail("contract", r, "%v is published in shadow", r)
+	}
 	if r.foreign {
 		s.w.fail("contract", r, "%v was not inserted PENDING and is published", r)
 	}

@@ -99,15 +99,20 @@ type dbRow struct {
 	deleted  bool
 	attempts int
 
-	requeued  bool // put back by the operator
-	wasFailed bool
-	missed    bool // the stream does not carry it
-	undone    bool // a failover took it back from being terminal or gone
-	refusals  int  // by Kafka, or read with an error of its own
-	unknown   int  // attempts that may have been charged twice
-	copies    int  // in Kafka
-	allowed   int  // copies that an unknown outcome explains
-	first     *landing
+	requeued       bool // put back by the operator
+	wasFailed      bool
+	missed         bool      // the stream does not carry it
+	late           bool      // the log does not show when it is available
+	taken          bool      // the relay has it, in a state of its own
+	dead           bool      // it had, and died
+	other          bool      // the relay has published it
+	foundInvisible time.Time // a look of the leader did not see it yet
+	undone         bool      // a failover took it back from being terminal or gone
+	refusals       int       // by Kafka, or read with an error of its own
+	unknown        int       // attempts that may have been charged twice
+	copies         int       // in Kafka
+	allowed        int       // copies that an unknown outcome explains
+	first          *landing
 }
 
 func (r *dbRow) String() string {
@@ -143,6 +148,7 @@ type txn struct {
 	seq         int // commit order over the whole run
 	start       outbox.LSN
 	commit, end outbox.LSN
+	committedAt time.Time
 }
 
 // running says whether the transaction is in progress for snapshots.
@@ -229,6 +235,8 @@ type world struct {
 
 	kafka kafka
 	procs []*proc
+
+	claims []*dbClaim
 
 	strays  []stray
 	metas   []copyMeta
@@ -320,7 +328,7 @@ func (w *world) commit(t *txn, visible bool) {
 	}
 	w.commits++
 	t.seq = w.commits
-	t.state = txnCommitted
+	t.state, t.committedAt = txnCommitted, w.now
 	t.commit = w.write(24)
 	t.end = w.insert
 	w.wal = append(w.wal, &walRec{at: t.commit, tx: t})
@@ -458,6 +466,7 @@ func (w *world) endSessions() {
 		}
 	}
 	w.slot.making = nil
+	w.breakClaims()
 	for i := range w.strays {
 		if w.chance(50) {
 			w.strays[i].f()
@@ -633,6 +642,9 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 	if r.scheduled() {
 		row.AvailableAt = r.available.UnixMicro()
 	}
+	if fromLog && r.late {
+		row.AvailableAt = outbox.Never
+	}
 	if fromLog {
 		row.XID, row.Commit = uint32(r.tx.xid), r.tx.commit
 	}
@@ -657,7 +669,7 @@ type cursor struct {
 
 // due says whether a sweep's part wants the row.
 func (w *world) wanted(part *outbox.SweepPart, r *dbRow, row *outbox.Row) bool {
-	if r.table != part.Table || !r.exists() || r.status != statusPending || r.foreign || r.available.After(w.now) {
+	if r.table != part.Table || !r.exists() || r.status != statusPending || r.foreign || r.taken || r.available.After(w.now) {
 		return false
 	}
 	included := len(part.Include) == 0
@@ -695,6 +707,9 @@ func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 			return outbox.Page{}, part.Table
 		}
 		for _, r := range w.source(part) {
+			if !q.Nudge && w.now.Sub(r.created) < r.table.Mapping.HeadStart {
+				continue
+			}
 			if len(page.Rows) == q.Limit {
 				page.More = true
 				break
@@ -762,7 +777,7 @@ func (w *world) watch(q *outbox.WatchRequest) (found outbox.Candidates, refused 
 func (w *world) rewatch(rows []*outbox.Row) []*outbox.Row {
 	var pending []*outbox.Row
 	for _, row := range rows {
-		if r := w.byID[row.ID]; r.exists() && r.status == statusPending {
+		if r := w.byID[row.ID]; r.exists() && r.status == statusPending && !r.taken {
 			pending = append(pending, row)
 		}
 	}
@@ -770,13 +785,15 @@ func (w *world) rewatch(rows []*outbox.Row) []*outbox.Row {
 }
 
 // check looks at rows in one snapshot.
-func (w *world) check(rows []*outbox.Row) []outbox.Checked {
+func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 	answers := make([]outbox.Checked, len(rows))
 	s := w.snapshot()
 	for i, row := range rows {
 		r := w.byID[row.ID]
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckSettled}
 		switch {
+		case r.exists() && r.taken:
+			answers[i].State = outbox.CheckTaken
 		case r.exists() && r.status == statusPending && !r.foreign:
 			answers[i].State = outbox.CheckPending
 		case r.exists() && r.status == statusFailed:
@@ -784,6 +801,9 @@ func (w *world) check(rows []*outbox.Row) []outbox.Checked {
 		case r.exists():
 		case row.XID != 0 && !s.Ended(s.Widen(row.XID)):
 			answers[i].State = outbox.CheckInvisible
+			if p.conn != nil && p.conn == w.lock {
+				r.foundInvisible = w.now
+			}
 		}
 	}
 	return answers
@@ -803,7 +823,7 @@ func (w *world) mark(m outbox.Mark) outbox.Marked {
 	case !r.exists() && m.Row.XID != 0 && !s.Ended(s.Widen(m.Row.XID)):
 		a.State = outbox.MarkedInvisible
 	case !r.exists():
-	case r.status != statusPending && !w.offW.guardedMark:
+	case r.status != statusPending && !w.offW.guardedMark, r.taken:
 	case m.Kind == outbox.MarkSent:
 		w.markSent(r)
 		a.State = outbox.MarkedSent
