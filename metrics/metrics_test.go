@@ -301,24 +301,23 @@ func natives(h *dto.Histogram) map[int32]int64 {
 	return counts
 }
 
-func TestLostIn(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		rate   float64
-		slot   Slot
-		budget uint64
-		want   float64
-	}{
-		{"not growing", 0, Slot{Retained: 10, Safe: 100}, 1000, math.Inf(1)},
-		{"shrinking", -5, Slot{Retained: 10, Safe: 100}, 1000, math.Inf(1)},
-		{"the server's bound comes first", 10, Slot{Retained: 10, Safe: 100}, 1000, 10},
-		{"the budget comes first", 10, Slot{Retained: 900, Safe: 5000}, 1000, 10},
-		{"no bound at all", 10, Slot{Retained: 900, Safe: -1}, 0, math.Inf(1)},
-		{"the budget alone", 10, Slot{Retained: 900, Safe: -1}, 1000, 10},
-		{"past the budget", 10, Slot{Retained: 2000, Safe: -1}, 1000, 0},
-	} {
-		if got := LostIn(c.rate, c.slot, c.budget); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+// The rate is that of minutes: a slot moves on in steps.
+func TestSlotsRate(t *testing.T) {
+	r := New("", "")
+	s := r.Stream("orders", nil, 1000)
+	at := time.Unix(0, 0)
+	for i, retained := range []uint64{100, 400, 100, 400, 100} {
+		s.Slot(Slot{State: "reserved", Retained: retained, Safe: -1}, at.Add(time.Duration(i)*time.Minute))
+	}
+	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} +Inf") {
+		t.Error("steps are taken for a trend")
+	}
+	s.Slot(Slot{State: "reserved", Retained: 400, Safe: -1}, at.Add(5*time.Minute))
+	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} 600") {
+		t.Error("a byte per second for 5 minutes, and 600 left")
+	}
+	s.Standby()
+	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} +Inf") || !value(t, r, "outbox_cdc_slot_state{state=reserved,stream=orders} 0") {
+		t.Error("a standby tells of the slot")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // Slot is what the server says of the stream's slot.
@@ -77,7 +79,7 @@ func (s *slot) tell(state Slot, now time.Time) {
 	for now.Sub(s.samples[0].at) > forecastWindow {
 		s.samples = s.samples[1:]
 	}
-	s.lostIn.Set(LostIn(s.rate(), state, s.budget))
+	s.lostIn.Set(lostIn(state, s.budget, s.rate()))
 }
 
 // rate is by how many bytes a second the WAL held back grew over the window. A
@@ -90,21 +92,12 @@ func (s *slot) rate() float64 {
 	return 0
 }
 
-// LostIn is in how many seconds the WAL held back reaches the budget (in bytes;
-// 0: none) or the server's own bound, whichever comes first, while it grows by
-// rate bytes a second. +Inf: never at this rate.
-func LostIn(rate float64, state Slot, budget uint64) float64 {
-	left := math.Inf(1)
-	if state.Safe >= 0 {
-		left = float64(state.Safe)
+// lostIn is when the slot is at an end, in seconds. +Inf: not at this rate.
+func lostIn(state Slot, budget uint64, rate float64) float64 {
+	if loss := status.Predict(state.Retained, budget, state.Safe, rate); loss != nil {
+		return loss.Seconds
 	}
-	if budget > 0 {
-		left = min(left, max(0, float64(budget)-float64(state.Retained)))
-	}
-	if rate <= 0 {
-		return math.Inf(1)
-	}
-	return left / rate
+	return math.Inf(1)
 }
 
 // forget sets what only a leader knows to what says nothing.

@@ -54,7 +54,7 @@ func named(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanS
 func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 	all := map[attribute.Key]string{}
 	for _, a := range s.Attributes {
-		all[a.Key] = a.Value.Emit()
+		all[a.Key] = a.Value.String()
 	}
 	return all
 }
