@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -107,6 +108,9 @@ func fill(todo []*batch, most int) int {
 	return len(todo)
 }
 
+// errLate says that a batch was not sent because nothing may be any more.
+var errLate = errors.New("not sent: what allows us to publish has not been extended")
+
 // send produces batches of different partitions in one request. Each gets
 // exactly one reply.
 func (l *link) send(ctx context.Context, batches []*batch) {
@@ -118,6 +122,10 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 	}
 	if !sleepUntil(ctx, time.Unix(0, c.throttled.Load())) {
 		l.reply(batches, reply{err: ctx.Err(), unsent: true})
+		return
+	}
+	if l.sink.cfg.late(time.Now()) {
+		l.reply(batches, reply{err: errLate, unsent: true})
 		return
 	}
 	l.open.Add(1)

@@ -25,6 +25,7 @@ type machine struct {
 	cluster string
 	cfg     machineConfig
 	now     time.Time
+	closed  bool // nothing may be sent now; see Config.Until
 
 	id      identity
 	fencing bool // the identity belongs to a transactional id
@@ -343,6 +344,10 @@ func (m *machine) drive(l *lane) {
 	if !l.fenced {
 		return
 	}
+	if m.closed {
+		m.hold(l)
+		return
+	}
 	if b := l.next(m.limits(t), m.id, m.now); b != nil {
 		t.batched(l.partition)
 		l.flight = b
@@ -439,6 +444,10 @@ func (m *machine) launch(l *lane) {
 		m.wait(l, errLeaderless(l), backoffMax)
 		return
 	}
+	if m.closed {
+		m.hold(l)
+		return
+	}
 	l.state = laneFlying
 	b.tries++
 	b.sent = m.now
@@ -453,6 +462,16 @@ func (m *machine) wait(l *lane, err error, most time.Duration) {
 	l.at = m.now.Add(backoff(l.failures, most))
 	m.waiting[l] = struct{}{}
 	m.want(0)
+}
+
+// holdPause is how often a lane looks whether it may send again.
+const holdPause = 50 * time.Millisecond
+
+// hold makes the lane wait while nothing may be sent, which is no failure.
+func (m *machine) hold(l *lane) {
+	l.state = laneWaiting
+	l.at = m.now.Add(holdPause)
+	m.waiting[l] = struct{}{}
 }
 
 // calm forgets a lane's failures.
@@ -470,6 +489,10 @@ func errLeaderless(l *lane) error {
 // produced takes the reply to a try.
 func (m *machine) produced(b *batch, r reply) {
 	l := b.lane
+	if errors.Is(r.err, errLate) {
+		m.hold(l)
+		return
+	}
 	if r.leader != "" {
 		l.leader = r.leader
 	}

@@ -105,6 +105,9 @@ func (w *world) collect() {
 		w.t.Fatalf("the machine stops: %v", out.err)
 	}
 	for _, b := range out.send {
+		if w.m.closed {
+			w.t.Fatalf("row %s is sent although nothing may be", b.rows[0].ID)
+		}
 		w.network = append(w.network, &message{b: b, as: b.as, seq: b.seq, rows: slices.Clone(b.rows)})
 	}
 	if out.ask != nil {
@@ -225,6 +228,8 @@ func (w *world) handle(i int, how string) {
 	case "late":
 		m.settled, drop = true, false
 		r = reply{err: errors.New("timeout")}
+	case "too late":
+		r = reply{err: errLate, unsent: true}
 	case "never sent":
 		r = reply{err: errors.New("refused"), unsent: true}
 	case "not leader":
@@ -248,7 +253,7 @@ func (w *world) handle(i int, how string) {
 	w.m.produced(m.b, r)
 }
 
-var fates = []string{"ok", "ok", "ok", "lost answer", "late", "never sent", "not leader", "appended, fate unknown", "too few replicas", "rejected"}
+var fates = []string{"ok", "ok", "ok", "lost answer", "late", "never sent", "too late", "not leader", "appended, fate unknown", "too few replicas", "rejected"}
 
 func (w *world) answerMetadata(fail bool) {
 	if w.asked == nil {
@@ -387,7 +392,7 @@ func (w *world) flying(r *outbox.Row) bool {
 
 // heal lets everything end well and everybody have an outcome.
 func (w *world) heal() {
-	w.calm, w.state, w.write = true, 0, 0
+	w.calm, w.state, w.write, w.m.closed = true, 0, 0, false
 	for range 3000 {
 		w.release()
 		w.step(time.Second)
@@ -481,7 +486,7 @@ func (w *world) remove() {
 }
 
 func (w *world) rare() {
-	switch rapid.SampledFrom([]string{"withdraw", "release", "grow", "missing", "there again", "forbidden", "allowed"}).Draw(w.t, "rare") {
+	switch rapid.SampledFrom([]string{"withdraw", "release", "grow", "missing", "there again", "forbidden", "allowed", "closed", "open"}).Draw(w.t, "rare") {
 	case "withdraw":
 		w.withdraw()
 	case "release":
@@ -496,5 +501,9 @@ func (w *world) rare() {
 		w.write = sarama.ErrTopicAuthorizationFailed
 	case "allowed":
 		w.write = 0
+	case "closed":
+		w.m.closed = true
+	case "open":
+		w.m.closed = false
 	}
 }

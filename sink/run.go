@@ -105,7 +105,7 @@ func (d *driver) loop() error {
 	var events []event
 	for {
 		now := time.Now()
-		d.m.now = now
+		d.m.now, d.m.closed = now, d.sink.cfg.late(now)
 		if taken := d.events.Take(events); taken != nil {
 			for i := range taken {
 				if err := d.happened(&taken[i]); err != nil {
@@ -169,6 +169,9 @@ func (d *driver) observe(e *event) {
 		if o := d.sink.cfg.Observer; o != nil {
 			o.Produced(b.lane.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
 		}
+		return
+	}
+	if errors.Is(e.reply.err, errLate) {
 		return
 	}
 	c.retries.Add(1)

@@ -56,8 +56,13 @@ type Config struct {
 	// DialTimeout bounds the making of a connection. Default: 2s.
 	DialTimeout time.Duration
 	// RequestTimeout is how long a broker may wait for its replicas before it
-	// answers a produce request. Default: 10s.
+	// answers a produce request. Default: 10s; with Until at most 3s.
 	RequestTimeout time.Duration
+	// Until, if set, is asked until when rows may be published, by the monotonic
+	// clock: no produce request leaves later than RequestTimeout before it.
+	// Batches wait until it moves on. The zero time: nothing may be published
+	// now. It must return at once and may be called by any goroutine.
+	Until func() time.Time
 	// MetadataRefresh is how often topics are looked at when nothing is wrong.
 	// Default: 1m.
 	MetadataRefresh time.Duration
@@ -164,6 +169,15 @@ func or[T comparable](value, instead T) T {
 	return value
 }
 
+// boundedTimeout is the most of RequestTimeout where Until bounds requests: what
+// it follows is held some seconds ahead only.
+const boundedTimeout = 3 * time.Second
+
+// late says that no produce request may leave at this time.
+func (c *Config) late(now time.Time) bool {
+	return c.Until != nil && !now.Before(c.Until().Add(-c.RequestTimeout))
+}
+
 func (c *Config) defaults() {
 	c.ClientID = or(c.ClientID, "outbox-cdc")
 	c.Compression = or(c.Compression, "none")
@@ -172,6 +186,9 @@ func (c *Config) defaults() {
 	c.RequestBytes = or(c.RequestBytes, 4<<20)
 	c.DialTimeout = or(c.DialTimeout, 2*time.Second)
 	c.RequestTimeout = or(c.RequestTimeout, 10*time.Second)
+	if c.Until != nil {
+		c.RequestTimeout = min(c.RequestTimeout, boundedTimeout)
+	}
 	c.MetadataRefresh = or(c.MetadataRefresh, time.Minute)
 	c.TopicGrace = or(c.TopicGrace, 3*time.Second)
 	c.OutageAfter = or(c.OutageAfter, time.Second)
