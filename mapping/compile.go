@@ -403,10 +403,13 @@ func (c *compiler) existing() string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// nearest is the column with the fewest changes from name, if they are few.
-func (c *compiler) nearest(name string) string {
+func (c *compiler) nearest(name string) string { return Nearest(name, c.cols) }
+
+// Nearest is the column with the fewest changes from name, if they are few;
+// otherwise it is empty.
+func Nearest(name string, cols []Column) string {
 	best, fewest := "", min(len(name), maxName)/2+1
-	for _, col := range c.cols {
+	for _, col := range cols {
 		if max(len(name), len(col.Name)) > maxName {
 			continue
 		}

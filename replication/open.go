@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -53,4 +54,29 @@ func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, erro
 	}
 	r := rows[0]
 	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3]}, nil
+}
+
+// RetainedBy is ReadRetained over any connection.
+func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, error) {
+	text, err := sql.Bind(sql.Retained, slot)
+	if err != nil {
+		return Retained{}, err
+	}
+	rows, err := run(ctx, pg, text)
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))
+	}
+	if err != nil {
+		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %w", slot, err)
+	}
+	return parseRetained(rows[0])
+}
+
+// BlockersOf is Blockers over any connection.
+func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
+	rows, err := run(ctx, pg, sql.SlotBlockers)
+	if err != nil {
+		return nil, fmt.Errorf("look for transactions that a new slot waits for: %w", err)
+	}
+	return parseBlockers(rows), nil
 }

@@ -51,14 +51,16 @@ func (r *Relation) created() string {
 }
 
 // Destinations is the SQL for what some of the table's rows are for, at most
-// limit rows of them: the Kafka cluster's name (empty: none) and the topic.
+// limit pending rows and as many others: the Kafka cluster's name (empty: none)
+// and the topic.
 func (r *Relation) Destinations(limit int) string {
-	cluster := "''"
+	cluster := "''::text"
 	if c := r.Table.Mapping.Cluster.Column; c != "" {
-		cluster = "coalesce(" + Ref(c) + "::text, '')"
+		cluster = "coalesce(" + r.Column(c).word() + ", '')"
 	}
-	return fmt.Sprintf("SELECT DISTINCT cluster, topic FROM (SELECT %s AS cluster, %s AS topic FROM %s t LIMIT %d) some WHERE topic <> ''",
-		cluster, r.topic(), r.Name(), limit)
+	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, r.topic(), r.Name())
+	return fmt.Sprintf("SELECT DISTINCT cluster, topic FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s LIMIT %d)) sampled WHERE topic <> ''",
+		some, r.Pending(), limit, some, limit)
 }
 
 // States is the SQL for the values of the status column among at most limit
@@ -68,14 +70,14 @@ func (r *Relation) States(limit int) string {
 	if c == "" || r.column(c) == nil {
 		return ""
 	}
-	return fmt.Sprintf("SELECT DISTINCT state FROM (SELECT %s::text AS state FROM %s t LIMIT %d) some WHERE state IS NOT NULL ORDER BY 1",
+	return fmt.Sprintf("SELECT DISTINCT state FROM (SELECT %s::text AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
 		Ref(c), r.Name(), limit)
 }
 
 // Written names the columns that marks write.
 func Written(m *outbox.Mapping) []string {
 	s := &m.Status
-	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt}
+	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt, s.Resend}
 	switch m.Published {
 	case outbox.PublishedNone:
 		return nil

@@ -45,6 +45,9 @@ var arrows = map[string][]string{
 	"tracing":       {"outbox"},
 	"loglimit":      {},
 
+	// What looks at a stream's surroundings before it runs.
+	"preflight": {"outbox", "mapping", "sql", "statement", "replication", "sweeper", "sink", "shedlock"},
+
 	// One stream's flow, and the program.
 	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics", "tracing", "loglimit"},
 	"cmd/outbox-cdc": {"*"},

@@ -1,0 +1,269 @@
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// kafka asks every cluster that the stream's rows may go to.
+func (g *gathering) kafka(ctx context.Context) {
+	names := slices.Sorted(maps.Keys(g.facts.Stream.Kafka))
+	found := make([]ClusterFacts, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		c := clusterProbe{cfg: g.facts.Stream.Kafka[name], o: g.o}
+		c.facts.Name = name
+		c.topics, c.facts.Unknown = g.facts.topics(name)
+		all.Go(func() { found[i] = c.ask(ctx) })
+	}
+	all.Wait()
+	g.facts.Kafka = found
+}
+
+// topics are those that are known to get rows: constants of the mappings and
+// what a sample of rows names. unknown: some table's rows name theirs, and
+// there is none to tell.
+func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
+	for i := range f.Stream.Tables {
+		m := &f.Stream.Tables[i].Mapping
+		if m.Cluster.Column == "" && m.Cluster.Default != cluster {
+			continue
+		}
+		if len(m.Topic.Columns) == 0 {
+			topics = append(topics, m.Topic.Literals[0])
+			continue
+		}
+		var sampled []string
+		if i < len(f.Tables) {
+			sampled = f.Tables[i].Topics[cluster]
+		}
+		topics = append(topics, sampled...)
+		unknown = unknown || len(sampled) == 0
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), unknown
+}
+
+// clusterProbe asks one cluster. It never uses the stream's transactional id
+// to produce: InitProducerID with it would fence a running leader.
+type clusterProbe struct {
+	cfg    sink.Config
+	o      Options
+	topics []string
+	facts  ClusterFacts
+}
+
+func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	f := &c.facts
+	f.TransactionalID, f.BatchBytes, f.ProduceVersion = c.cfg.TransactionalID, cmp.Or(c.cfg.BatchBytes, 1_000_000), -1
+	f.Bootstrap = c.cfg.Brokers[0]
+	if c.cfg.SASL != nil {
+		f.Principal = c.cfg.SASL.Username
+	}
+	conns := c.dial(ctx, bootstrap(c.cfg.Brokers))
+	defer closeAll(conns)
+	first := slices.IndexFunc(conns, func(b *sarama.Broker) bool { return b != nil })
+	if first < 0 {
+		f.Err = "no broker can be used"
+		return *f
+	}
+	if err := c.metadata(ctx, conns[first]); err != nil {
+		f.Err = explained(ctx, c.o, err)
+		return *f
+	}
+	c.settings(conns[first])
+	c.permissions(conns[first])
+	return *f
+}
+
+func bootstrap(addresses []string) []BrokerFacts {
+	brokers := make([]BrokerFacts, len(addresses))
+	for i, address := range addresses {
+		brokers[i] = BrokerFacts{Address: address, ID: -1}
+	}
+	return brokers
+}
+
+// dial connects to brokers side by side and notes what came of it. A broker
+// that cannot be used has no connection.
+func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*sarama.Broker {
+	conns := make([]*sarama.Broker, len(brokers))
+	var all sync.WaitGroup
+	for i := range brokers {
+		all.Go(func() {
+			b := &brokers[i]
+			began := time.Now()
+			conns[i], b.Err = c.cfg.Dial(ctx, b.Address)
+			b.Took = time.Since(began)
+			if b.Err != nil {
+				b.Permanent = permanent(b.Err)
+				b.Err = errors.New(explained(ctx, c.o, b.Err))
+			}
+		})
+	}
+	all.Wait()
+	c.facts.Brokers = append(c.facts.Brokers, brokers...)
+	for _, conn := range conns {
+		c.version(conn)
+	}
+	return conns
+}
+
+func explained(ctx context.Context, o Options, err error) string {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %v (%v)", o.Timeout, err)
+	}
+	return err.Error()
+}
+
+// permanent: the broker, or our own settings, refuse; a network may come back.
+func permanent(err error) bool {
+	return errors.Is(err, sarama.ErrSASLAuthenticationFailed) || errors.Is(err, sarama.ErrUnsupportedSASLMechanism) ||
+		errors.Is(err, sarama.ErrIllegalSASLState) || untrusted(err)
+}
+
+// version notes the newest Produce request that every broker knows.
+// https://kafka.apache.org/protocol#The_Messages_ApiVersions
+func (c *clusterProbe) version(conn *sarama.Broker) {
+	if conn == nil {
+		return
+	}
+	res, err := conn.ApiVersions(&sarama.ApiVersionsRequest{})
+	if err != nil {
+		return
+	}
+	for _, key := range res.ApiKeys {
+		known := int(key.MaxVersion)
+		if key.ApiKey == 0 && (c.facts.ProduceVersion < 0 || known < c.facts.ProduceVersion) {
+			c.facts.ProduceVersion = known
+		}
+	}
+}
+
+func closeAll(conns []*sarama.Broker) {
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close() // it was only asked
+		}
+	}
+}
+
+// metadata asks which brokers and topics there are, connects to every broker,
+// and notes what we may do with each topic (KIP-430).
+func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error {
+	topics := c.topics
+	if len(topics) == 0 {
+		topics = []string{"outbox-cdc-check"} // no topic at all would mean every one; this one is not made either
+	}
+	req := sarama.NewMetadataRequest(sarama.MaxVersion, topics)
+	req.IncludeTopicAuthorizedOperations = true
+	res, err := conn.GetMetadata(req)
+	if err != nil {
+		return fmt.Errorf("broker %s: ask for its metadata: %w", conn.Addr(), err)
+	}
+	c.facts.Controller = res.ControllerID
+	for _, t := range res.Topics {
+		if slices.Contains(c.topics, t.Name) {
+			c.facts.Topics = append(c.facts.Topics, topicFacts(t))
+		}
+	}
+	slices.SortFunc(c.facts.Topics, func(a, b TopicFacts) int { return strings.Compare(a.Name, b.Name) })
+	var others []BrokerFacts
+	for _, b := range res.Brokers {
+		if !slices.ContainsFunc(c.facts.Brokers, func(f BrokerFacts) bool { return f.Address == b.Addr() }) {
+			others = append(others, BrokerFacts{Address: b.Addr(), ID: b.ID()})
+		}
+	}
+	closeAll(c.dial(ctx, others))
+	return nil
+}
+
+func topicFacts(t *sarama.TopicMetadata) TopicFacts {
+	f := TopicFacts{Name: t.Name, Err: t.Err, Partitions: len(t.Partitions), Replicas: -1, InSync: -1}
+	f.Operations, f.OperationsKnown = t.TopicAuthorizedOperations, t.TopicAuthorizedOperations != math.MinInt32
+	for _, p := range t.Partitions {
+		if p.Leader < 0 {
+			f.Leaderless++
+		}
+		f.Replicas = least(f.Replicas, len(p.Replicas))
+		f.InSync = least(f.InSync, len(p.Isr))
+	}
+	return f
+}
+
+// least of what was seen so far, -1 being nothing, and another.
+func least(sofar, n int) int {
+	if sofar < 0 {
+		return n
+	}
+	return min(sofar, n)
+}
+
+// wanted are the settings of a topic that matter.
+var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy"}
+
+// settings reads the topics' settings, which needs DESCRIBE_CONFIGS on them.
+func (c *clusterProbe) settings(conn *sarama.Broker) {
+	req := &sarama.DescribeConfigsRequest{Version: 2}
+	for _, t := range c.facts.Topics {
+		if t.Err == sarama.ErrNoError {
+			req.Resources = append(req.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
+		}
+	}
+	if len(req.Resources) == 0 {
+		return
+	}
+	res, err := conn.DescribeConfigs(req)
+	if err != nil {
+		return // as without the permission: unknown
+	}
+	for _, r := range res.Resources {
+		i := slices.IndexFunc(c.facts.Topics, func(t TopicFacts) bool { return t.Name == r.Name })
+		if i < 0 || r.ErrorCode != 0 {
+			continue
+		}
+		c.facts.Topics[i].Settings = map[string]string{}
+		for _, entry := range r.Configs {
+			c.facts.Topics[i].Settings[entry.Name] = entry.Value
+		}
+	}
+}
+
+// permissions asks for a producer id without a name, which disturbs nobody,
+// and who coordinates the transactional id, which only looks: it needs
+// DESCRIBE, and so is refused where WRITE, which includes it, is not granted.
+func (c *clusterProbe) permissions(conn *sarama.Broker) {
+	if res, err := conn.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute}); err == nil {
+		c.facts.Idempotent = &res.Err
+	}
+	if c.facts.TransactionalID == "" {
+		return
+	}
+	req := &sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: c.facts.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction}
+	if res, err := conn.FindCoordinator(req); err == nil {
+		c.facts.Transactional = &res.Err
+	}
+}
+
+// untrusted: one side does not accept the other's certificate.
+func untrusted(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
+}

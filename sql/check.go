@@ -1,0 +1,14 @@
+package sql
+
+import _ "embed" // the statements
+
+// The statements by which a check gathers what it judges: each gives one JSON
+// document.
+var (
+	//go:embed check_server.sql
+	CheckServer string
+	//go:embed check_role.sql
+	CheckRole string
+	//go:embed check_table.sql
+	CheckTable string
+)

@@ -1,0 +1,53 @@
+-- What a check wants to know of one table beside its columns' fitness, as one
+-- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
+-- column of the status, or nothing.
+SELECT jsonb_build_object(
+    'kind', c.relkind, 'persistence', c.relpersistence,
+    'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
+    'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
+    'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),
+    'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text, 'enabled', t.tgenabled) ORDER BY t.tgname), '[]')
+        FROM pg_trigger t
+        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0
+          AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $3 AND a.attnum = ANY (t.tgattr::int2[])))),
+    'options', coalesce(to_jsonb(c.reloptions), '[]'),
+    'rows', c.reltuples::bigint,
+    'bytes', CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(l.relid)), 0) FROM pg_partition_tree(c.oid) l WHERE l.isleaf)
+        ELSE pg_table_size(c.oid) END,
+    'updates', coalesce((SELECT sum(s.n_tup_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
+    'hot_updates', coalesce((SELECT sum(s.n_tup_hot_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
+    'dead', coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
+    -- Indexes that a change of the status has to touch.
+    'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL,
+            'definition', pg_get_indexdef(i.indexrelid)) ORDER BY x.relname), '[]')
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
+        WHERE i.indrelid = c.oid AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS
+            (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid = a.attnum))),
+    'broken_indexes', (SELECT coalesce(jsonb_agg(x.relname ORDER BY x.relname), '[]')
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND NOT i.indisvalid AND x.relkind = 'i'),
+    'identity', c.relreplident,
+    'key', (SELECT coalesce(jsonb_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum)), '[]')
+        FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid AND i.indisprimary),
+    'has_key', EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary AND c.relreplident = 'd' OR i.indisreplident)),
+    -- Publications that make the server refuse an UPDATE without identity.
+    'update_publications', (SELECT coalesce(jsonb_agg(DISTINCT p.pubname), '[]')
+        FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
+        WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2),
+    'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
+        WHERE has_table_privilege(c.oid, p.privilege)),
+    'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND has_column_privilege(c.oid, a.attnum, 'UPDATE')),
+    'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
+            'not_null', a.attnotnull, 'default', coalesce(pg_get_expr(d.adbin, d.adrelid), '')) ORDER BY a.attnum), '[]')
+        FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    -- What the status may be: the labels of its enum, the constraints on it alone.
+    'status_labels', (SELECT coalesce(jsonb_agg(e.enumlabel ORDER BY e.enumsortorder), '[]')
+        FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid WHERE a.attrelid = c.oid AND a.attname = $3),
+    'status_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
+        FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
+        WHERE k.conrelid = c.oid AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
+)::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')
