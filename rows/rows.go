@@ -88,6 +88,11 @@ type Count struct {
 
 // Count counts picked rows, up to a limit.
 func (d *Desk) Count(ctx context.Context, pick *statement.Pick, limit int) (Count, error) {
+	return d.CountWithin(ctx, pick, limit, statementTimeout)
+}
+
+// CountWithin is Count with a bound of the time that it may take.
+func (d *Desk) CountWithin(ctx context.Context, pick *statement.Pick, limit int, within time.Duration) (Count, error) {
 	step, err := d.relation.Counting(pick, limit)
 	if err != nil {
 		return Count{}, err
@@ -97,7 +102,7 @@ func (d *Desk) Count(ctx context.Context, pick *statement.Pick, limit int) (Coun
 		c.N, err = statement.Count(row[0])
 		return err
 	}
-	if err := d.run(ctx, statementTimeout, step); err != nil {
+	if err := d.run(ctx, within, step); err != nil {
 		return Count{}, d.failure("count rows", err)
 	}
 	if c.N > int64(limit) {

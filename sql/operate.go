@@ -8,4 +8,6 @@ var (
 	SlotsList string
 	//go:embed slots_leaders.sql
 	SlotsLeaders string
+	//go:embed leader_read.sql
+	LeaderRead string
 )

@@ -20,9 +20,10 @@ const (
 	LotPending Lot = iota + 1
 	LotFailed
 	LotSent
+	LotAny
 )
 
-func (l Lot) String() string { return [...]string{"", "PENDING", "FAILED", "SENT"}[l] }
+func (l Lot) String() string { return [...]string{"", "PENDING", "FAILED", "SENT", "any"}[l] }
 
 // Pick narrows a lot down. Zero fields narrow nothing.
 type Pick struct {
@@ -52,7 +53,7 @@ func (r *Relation) TimeOf(l Lot) string {
 // lot is the condition that a row is of the lot, or an Unusable: the table has
 // no such rows.
 func (r *Relation) lot(l Lot) (string, error) {
-	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent()}[l]
+	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent(), LotAny: "true"}[l]
 	if condition != "false" && r.Table.Stateful() {
 		return condition, nil
 	}

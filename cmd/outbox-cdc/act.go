@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/rows"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// This file holds what requeue, discard and replay have in common: look first,
+// say what would be done, do it with --yes, log who did what.
+
+// actFlags are the flags of an act besides those that pick rows.
+type actFlags struct {
+	*pickFlags
+	logs *logFlags
+	all  bool
+	yes  bool
+	rate int
+}
+
+func addActFlags(c *cobra.Command, limit int, time string) *actFlags {
+	a := &actFlags{pickFlags: addPickFlags(c, limit, time), logs: addLogFlags(c)}
+	c.Flags().BoolVar(&a.all, "all", false, "every row: needed where no other flag picks any")
+	c.Flags().IntVar(&a.rate, "rows-per-second", 0, "change at most this many `ROWS` a second (0: no limit)")
+	yesFlag(c, &a.yes, "act; without it only what would be done is shown")
+	return a
+}
+
+// acted is the JSON of an act.
+type acted struct {
+	Verb   rows.Verb `json:"verb"`
+	DryRun bool      `json:"dry_run"`
+	// By is nil for a dry run.
+	By     *operator    `json:"by,omitempty"`
+	Tables []actedTable `json:"tables"`
+}
+
+type actedTable struct {
+	Stream string       `json:"stream"`
+	Table  string       `json:"table"`
+	Plan   rows.Plan    `json:"plan"`
+	Result *rows.Result `json:"result,omitempty"` // nil: a dry run
+}
+
+// run carries the act out on every table that the flags name.
+func (a *actFlags) run(c *cobra.Command, io streams, act rows.Act) error {
+	if !a.narrowed() && !a.all {
+		return usage("%s picks no rows: say which (--id, --topic, --key, --since, …), or --all", c.CommandPath())
+	}
+	if a.rate < 0 {
+		return usage("--rows-per-second %d is less than nothing", a.rate)
+	}
+	log, err := a.logs.logger(io.err)
+	if err != nil {
+		return err
+	}
+	out := acted{Verb: act.Verb, DryRun: !a.yes, Tables: []actedTable{}}
+	err = a.each(c.Context(), io, func(d *desk) error {
+		done, by, err := a.onTable(c, d, act, log)
+		if a.yes {
+			out.By = &by
+		}
+		if done.Table != "" {
+			out.Tables = append(out.Tables, done)
+			if !a.json {
+				printAct(io.out, act.Verb, &done, d)
+			}
+		}
+		return err
+	})
+	if a.json && len(out.Tables) > 0 {
+		err = errors.Join(err, printJSON(io.out, out))
+	}
+	return err
+}
+
+func (a *actFlags) onTable(c *cobra.Command, d *desk, act rows.Act, log zerolog.Logger) (actedTable, operator, error) {
+	by := whoActs(d.conn.Config().User)
+	var err error
+	if act.Pick, err = a.pick(c, d.Table(), 0); err != nil {
+		return actedTable{}, by, err
+	}
+	act.Limit, act.PerSecond = a.limit, a.rate
+	plan, err := d.Plan(c.Context(), act)
+	if err != nil {
+		return actedTable{}, by, err
+	}
+	t := actedTable{Stream: d.stream.Name, Table: d.Table().String(), Plan: plan}
+	if !a.yes || plan.Taken == 0 {
+		return t, by, nil
+	}
+	act.Progress = func(done, of int) {
+		log.Debug().Int("done", done).Int("of", of).Stringer("table", d.Table()).Msg(string(act.Verb))
+	}
+	result, err := d.Do(c.Context(), act)
+	t.Result = &result
+	a.audit(log, c, d, &act, &result, by, err)
+	return t, by, err
+}
+
+// audit logs who did what, also when it ended with an error, at every level.
+func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *rows.Act, result *rows.Result, by operator, err error) {
+	var filter []string
+	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			filter = append(filter, name+"="+f.Value.String())
+		}
+	}
+	ids := make([]string, len(result.IDs))
+	for i, id := range result.IDs {
+		ids[i] = strings.Join(id, ",")
+	}
+	log.Log().Err(err).Str("verb", string(act.Verb)).Str("stream", d.stream.Name).Stringer("table", d.Table()).
+		Str("os_user", by.OSUser).Str("host", by.Host).Str("database_user", by.DatabaseUser).Strs("filter", filter).
+		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
+		Msg("an operator changed rows")
+}
+
+func printAct(out io.Writer, verb rows.Verb, t *actedTable, d *desk) {
+	p := &t.Plan
+	lot := statement.LotFailed
+	if verb == rows.Replay {
+		lot = statement.LotSent
+	}
+	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(lot, p.Matched.N))
+	if p.Taken < p.Matched.N || p.Matched.Capped {
+		fmt.Fprintf(out, "; the first %d are taken (--limit)", p.Taken)
+	}
+	fmt.Fprintln(out)
+	if t.Result == nil && len(p.Sample) > 0 {
+		_ = printRows(out, p.Sample, false)
+		if p.Taken > int64(len(p.Sample)) {
+			fmt.Fprintf(out, "… and %d more\n", p.Taken-int64(len(p.Sample)))
+		}
+	}
+	printOrder(out, p)
+	switch {
+	case t.Result != nil:
+		printResult(out, verb, t.Result, d)
+	case p.Taken > 0:
+		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", wouldBe[verb])
+	}
+}
+
+var wouldBe = map[rows.Verb]string{
+	rows.Requeue: "they would be PENDING again, their tries counted anew",
+	rows.Replay:  "they would be PENDING again, and published once more",
+	rows.Delete:  "they would be deleted",
+	rows.Dismiss: "they would get the other status",
+}
+
+func printOrder(out io.Writer, p *rows.Plan) {
+	o := &p.Order
+	switch {
+	case o.Overtaken > 0:
+		fmt.Fprintf(out, "order: of %d of them (of %d looked at) later rows of the key were SENT already: they come after those", o.Overtaken, o.Looked)
+		for i, id := range o.IDs {
+			fmt.Fprint(out, map[bool]string{true: "; ids ", false: " "}[i == 0], strings.Join(id, ","))
+		}
+		fmt.Fprintln(out)
+	case o.Note != "" && p.Taken > 0:
+		fmt.Fprintln(out, "order: "+o.Note)
+	}
+}
+
+func printResult(out io.Writer, verb rows.Verb, r *rows.Result, d *desk) {
+	fmt.Fprintf(out, "%s: %d", map[rows.Verb]string{rows.Requeue: "requeued", rows.Replay: "to be replayed", rows.Delete: "deleted", rows.Dismiss: "dismissed"}[verb], r.Changed)
+	if r.Passed > 0 {
+		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile: %d", r.Passed)
+	}
+	if r.Unknown > 0 {
+		fmt.Fprintf(out, "; unknown, since the connection broke: %d", r.Unknown)
+	}
+	if verb == rows.Requeue || verb == rows.Replay {
+		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Table().Mapping.Grace)
+	}
+	fmt.Fprintln(out)
+}

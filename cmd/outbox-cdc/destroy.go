@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/slots"
+	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/survey"
+)
+
+func destroyCommand(io streams) *cobra.Command {
+	var stream string
+	var yes, asJSON bool
+	c := &cobra.Command{
+		Use:   "destroy",
+		Short: "Remove what init made in the databases",
+		Long: `Removes exactly what init made for the streams: the slot, the publication if init made it, what
+schema outbox_cdc keeps about the stream, and the schema when no other stream is left in it. Your
+tables, their rows, roles and grants stay. It says what it will remove and how much WAL that frees,
+and asks. While a process leads the stream it refuses.
+
+It connects as the role of dsn, or as that of ` + adminVariable + `.`,
+		Example: `  outbox-cdc destroy --stream orders
+  outbox-cdc destroy --stream orders --yes`,
+		Args: noArguments,
+	}
+	file := configFlag(c)
+	streamFlag(c, &stream)
+	yesFlag(c, &yes, "remove without asking")
+	jsonFlag(c, &asJSON)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		chosen, err := chooseStreams(cfg, stream)
+		if err != nil {
+			return err
+		}
+		report := destroyReport{Streams: []destroyed{}}
+		for _, s := range chosen {
+			d, err := destroyStream(c.Context(), s, yes, asJSON, io)
+			if err != nil {
+				return fmt.Errorf("stream %s: %w", s.Name, err)
+			}
+			report.Streams = append(report.Streams, d)
+		}
+		if asJSON {
+			return printJSON(io.out, report)
+		}
+		return nil
+	}
+	return c
+}
+
+// destroyReport is the JSON of destroy.
+type destroyReport struct {
+	Streams []destroyed `json:"streams"`
+}
+
+type destroyed struct {
+	Stream  string   `json:"stream"`
+	Removed []string `json:"removed"`
+	// Freed is how much WAL the server can remove, in bytes.
+	Freed uint64   `json:"wal_freed_bytes"`
+	By    operator `json:"by"`
+}
+
+func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io streams) (destroyed, error) {
+	pg, err := connectAdmin(ctx, s)
+	if err != nil {
+		return destroyed{}, err
+	}
+	defer closeNow(pg)
+	d := destroyed{Stream: s.Name, Removed: []string{}, By: whoActs(pg.ParameterStatus("session_authorization"))}
+	setup := setupOf(s, "", userOf(s))
+	plan, err := destroyPlan(ctx, pg, setup)
+	if err != nil {
+		return d, err
+	}
+	if len(plan) == 0 {
+		fmt.Fprintf(io.err, "%s: nothing is left that init made\n", s.Name)
+		return d, nil
+	}
+	if d.Freed, err = freedBy(ctx, s); err != nil {
+		return d, err
+	}
+	for _, step := range plan {
+		fmt.Fprintf(io.err, "%s: will remove %s\n", s.Name, step.Title)
+	}
+	fmt.Fprintf(io.err, "%s: that frees %s of WAL; tables, rows, roles and grants stay\n", s.Name, status.Bytes(d.Freed))
+	if err := confirm(io, yes, "Remove it?"); err != nil {
+		return d, err
+	}
+	err = replication.Apply(ctx, pg, setup, plan, replication.Progress{Done: func(step replication.Step) {
+		d.Removed = append(d.Removed, step.Title)
+		if !quiet {
+			fmt.Fprintf(io.out, "%s: removed %s\n", s.Name, step.Title)
+		}
+	}})
+	return d, removing(err)
+}
+
+func destroyPlan(ctx context.Context, pg *pgconn.PgConn, setup replication.Setup) ([]replication.Step, error) {
+	state, err := replication.Inspect(ctx, pg, setup.Config)
+	if err != nil {
+		return nil, err
+	}
+	return replication.DestroyPlan(&state, setup)
+}
+
+// freedBy refuses a stream that somebody leads, and says how much WAL only its
+// slot holds back.
+func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
+	conn, err := connectOperator(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	defer hangUp(conn)
+	leader, _, err := survey.Leader(ctx, conn, s.Name, s.Slot)
+	if err != nil {
+		return 0, err
+	}
+	if leader != nil {
+		return 0, &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
+	}
+	list, err := slots.List(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	slots.Judge(list, nil)
+	for i := range list {
+		if list[i].Name == s.Slot && list[i].Database == s.Postgres.Database {
+			if list[i].Active {
+				return 0, &failure{exitPermanent, fmt.Errorf("slot %s: %s", s.Slot, list[i].Refusal)}
+			}
+			return list[i].Frees, nil
+		}
+	}
+	return 0, nil
+}
+
+// removing turns the words of an error of a plan that was made for making.
+func removing(err error) error {
+	var e *replication.Error
+	if errors.As(err, &e) {
+		e.What = strings.Replace(e.What, "make ", "remove ", 1)
+		e.Mend = strings.Replace(e.Mend, "; --show-sql prints the statements", "", 1)
+	}
+	return err
+}
+
+// connectReplicator connects as the role that may drop slots; not for streaming.
+func connectReplicator(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
+	dsn := s.Postgres.ReplicationSecret().Reveal()
+	if admin := os.Getenv(adminVariable); admin != "" {
+		dsn = admin
+	}
+	c, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
+	}
+	for name := range c.RuntimeParams {
+		if strings.HasPrefix(name, "pool_") {
+			delete(c.RuntimeParams, name)
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	pg, err := pgconn.ConnectConfig(bounded, &c.Config)
+	if err != nil {
+		return nil, connectError(&c.Config, err)
+	}
+	return pg, nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/rows"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+func failedCommand(io streams) *cobra.Command {
+	return group("failed", "List, requeue and discard rows that were given up", `  outbox-cdc failed list
+  outbox-cdc failed show 4711 --table public.outbox
+  outbox-cdc failed requeue --error 'too large' --since 24h
+  outbox-cdc failed requeue --error 'too large' --since 24h --yes`,
+		listCommand(io, statement.LotFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
+}
+
+func pendingCommand(io streams) *cobra.Command {
+	return group("pending", "List rows that are still to be published", "  outbox-cdc pending list --topic orders", listCommand(io, statement.LotPending))
+}
+
+// listing is the JSON of failed list and pending list.
+type listing struct {
+	Tables []tableListing `json:"tables"`
+}
+
+type tableListing struct {
+	Stream string     `json:"stream"`
+	Table  string     `json:"table"`
+	Total  rows.Count `json:"total"`
+	Rows   []rows.Row `json:"rows"`
+}
+
+// countLimit bounds what a listing counts, and so what it costs.
+const countLimit = 100_000
+
+func listCommand(io streams, lot statement.Lot) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List rows that used up their tries",
+		Long: `Lists FAILED rows, the first in the order of sweeping, with the error that they ended with. A row
+fails only by errors of itself (too large, refused by the broker); an outage costs no row a try.
+Nothing is changed, and no payload is shown.`,
+		Example: `  outbox-cdc failed list
+  outbox-cdc failed list --topic orders --error 'too large' --since 24h --json`,
+		Args: noArguments,
+	}
+	if lot == statement.LotPending {
+		c.Short = "List rows that are still to be published"
+		c.Long = `Lists PENDING rows, the first in the order of sweeping, with the time at which they are due and the
+park that they wait for (a topic that is missing, a key whose row was refused), if any. Nothing is
+changed, and no payload is shown.`
+		c.Example = `  outbox-cdc pending list
+  outbox-cdc pending list --key 42 --until 10m`
+	}
+	p := addPickFlags(c, 20, map[bool]string{true: "created_at", false: "failed_at, else created_at,"}[lot == statement.LotPending])
+	p.addError(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		all := listing{Tables: []tableListing{}}
+		err := p.each(c.Context(), io, func(d *desk) error {
+			l, err := list(c, p, d, lot)
+			if err != nil {
+				return err
+			}
+			all.Tables = append(all.Tables, l)
+			if p.json {
+				return nil
+			}
+			return printListing(io.out, &l, lot)
+		})
+		if err != nil || !p.json {
+			return err
+		}
+		return printJSON(io.out, all)
+	}
+	return c
+}
+
+func list(c *cobra.Command, p *pickFlags, d *desk, lot statement.Lot) (tableListing, error) {
+	l := tableListing{Stream: d.stream.Name, Table: d.Table().String()}
+	pick, err := p.pick(c, d.Table(), lot)
+	if err != nil {
+		return l, err
+	}
+	shown := rows.Shown{}
+	if lot == statement.LotPending {
+		if shown.Parks, err = parksOf(c.Context(), d.conn, d.stream.Name); err != nil {
+			return l, err
+		}
+	}
+	if l.Total, err = d.Count(c.Context(), &pick, countLimit); err != nil {
+		return l, err
+	}
+	l.Rows, err = d.List(c.Context(), &pick, p.limit, shown)
+	return l, err
+}
+
+func printListing(out io.Writer, l *tableListing, lot statement.Lot) error {
+	fmt.Fprintf(out, "stream %s, table %s: %s %s", l.Stream, l.Table, countText(l.Total), plain(lot, l.Total.N))
+	if int64(len(l.Rows)) < l.Total.N {
+		fmt.Fprintf(out, ", the first %d", len(l.Rows))
+	}
+	fmt.Fprintln(out)
+	if len(l.Rows) == 0 {
+		return nil
+	}
+	return printRows(out, l.Rows, lot == statement.LotPending)
+}
+
+func plain(lot statement.Lot, n int64) string {
+	if n == 1 {
+		return lot.String() + " row"
+	}
+	return lot.String() + " rows"
+}
+
+func countText(c rows.Count) string {
+	if c.Capped {
+		return fmt.Sprintf("more than %d", c.N)
+	}
+	return fmt.Sprint(c.N)
+}
+
+func showCommand(io streams) *cobra.Command {
+	var payload bool
+	c := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show all about one row, in whatever state it is",
+		Long: `Shows one row as it would be published: topic, key, times, tries, the whole error and the size of
+its payload. The id has the values of the mapping's id columns, joined by commas (or as a JSON
+list, where a value has a comma).`,
+		Example: `  outbox-cdc failed show 4711
+  outbox-cdc failed show 6f1c…,93ab… --table public.outbox --payload`,
+		Args: oneArgument("id"),
+	}
+	p := &pickFlags{config: configFlag(c), limit: 1}
+	streamFlag(c, &p.stream)
+	c.Flags().StringVar(&p.table, "table", "", "the table `SCHEMA.NAME`")
+	c.Flags().BoolVar(&payload, "payload", false, "print the payload, too")
+	jsonFlag(c, &p.json)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		p.ids = args
+		return p.each(c.Context(), io, func(d *desk) error { return show1(c, p, d, payload, io) })
+	}
+	return c
+}
+
+func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) error {
+	pick := statement.Pick{Lot: statement.LotAny, IDs: []string{parseID(p.ids[0], len(d.Table().Mapping.ID))}}
+	held, err := parksOf(c.Context(), d.conn, d.stream.Name)
+	if err != nil {
+		return err
+	}
+	found, err := d.List(c.Context(), &pick, 1, rows.Shown{Payload: payload, Parks: held})
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		return &failure{exitFailure, fmt.Errorf("table %s has no row with the id %s", d.Table(), p.ids[0])}
+	case p.json:
+		return printJSON(io.out, found[0])
+	}
+	return printRow(io.out, d, &found[0])
+}
+
+func printRow(out io.Writer, d *desk, r *rows.Row) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	line("table", r.Table+" (stream "+d.stream.Name+")")
+	for i, name := range d.Table().Mapping.ID {
+		line(name, r.ID[i])
+	}
+	line("state", r.State)
+	line("topic", r.Topic)
+	if r.Key != nil {
+		line("key", *r.Key)
+	} else {
+		line("key", "none")
+	}
+	line("created", r.Created)
+	line("due", r.Due)
+	line("sent", r.Sent)
+	line("failed", r.Failed)
+	line("attempts", fmt.Sprint(r.Attempts))
+	line("error", r.Error)
+	line("waits for", r.Parked)
+	if r.PayloadBytes == nil {
+		line("payload", "NULL")
+	} else {
+		line("payload", fmt.Sprintf("%d bytes", *r.PayloadBytes))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Payload != nil {
+		fmt.Fprintln(out, "\n"+*r.Payload)
+	}
+	return nil
+}

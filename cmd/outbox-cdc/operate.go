@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// This file holds what the operators' commands share: which streams, a
+// connection, the question before a dangerous act, and who asks for it.
+
+// chooseStreams takes the stream of that name, or all where it is empty.
+func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
+	return initOptions{stream: name}.choose(cfg)
+}
+
+// connectOperator connects as the role that reads and marks rows, or as that of
+// the environment variable.
+func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
+	dsn := s.Postgres.DSN.Reveal()
+	if admin := os.Getenv(adminVariable); admin != "" {
+		dsn = admin
+	}
+	c, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
+	}
+	if c.Database != s.Postgres.Database {
+		return nil, usage("%s is for the database %q, the stream's is %q", adminVariable, c.Database, s.Postgres.Database)
+	}
+	for name := range c.RuntimeParams { // of a pool, not of a session
+		if strings.HasPrefix(name, "pool_") {
+			delete(c.RuntimeParams, name)
+		}
+	}
+	c.RuntimeParams["application_name"] = "outbox-cdc operator"
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(bounded, c)
+	if err != nil {
+		return nil, connectError(&c.Config, err)
+	}
+	return conn, nil
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// unfit makes a usage error of a command that does not fit the table.
+func unfit(err error) error {
+	var unusable *statement.Unusable
+	if errors.As(err, &unusable) {
+		return &failure{exitUsage, err}
+	}
+	if f := statement.FaultOf(err); err != nil && (f == statement.TableRefused || f == statement.RowRefused) {
+		return &failure{exitPermanent, err}
+	}
+	return err
+}
+
+// confirm asks on a terminal; elsewhere only --yes goes on.
+func confirm(io streams, yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	if !isTerminal(io.err) || !isTerminal(os.Stdin) {
+		return usage("%s Repeat with --yes", question)
+	}
+	fmt.Fprintf(io.err, "%s [y/N] ", question)
+	return answered(os.Stdin)
+}
+
+func answered(from io.Reader) error {
+	line, _ := bufio.NewReader(from).ReadString('\n') // no answer is no
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return &failure{exitUsage, errors.New("nothing was changed")}
+}
+
+// operator is who acts, for the log.
+type operator struct {
+	OSUser       string `json:"os_user"`
+	Host         string `json:"host"`
+	DatabaseUser string `json:"database_user"`
+}
+
+func whoActs(databaseUser string) operator {
+	o := operator{OSUser: "unknown", Host: "unknown", DatabaseUser: databaseUser}
+	if u, err := user.Current(); err == nil {
+		o.OSUser = u.Username
+	}
+	if sudo := os.Getenv("SUDO_USER"); sudo != "" {
+		o.OSUser += " (sudo by " + sudo + ")"
+	}
+	if host, err := os.Hostname(); err == nil {
+		o.Host = host
+	}
+	return o
+}
+
+// printJSON prints one object, indented.
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func streamFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "stream", "", "only the stream `NAME`")
+}
+
+func jsonFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "json", false, "print JSON (fields: docs/commands.md)")
+}
+
+func yesFlag(c *cobra.Command, to *bool, does string) {
+	c.Flags().BoolVar(to, "yes", false, does)
+}
+
+// oneArgument takes exactly one argument.
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s needs one %s (see %s --help)", c.CommandPath(), what, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// parseMoment reads a time: RFC 3339, a date, a date and a time of UTC, or a
+// duration before now.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usage("%q is not a time: write 2026-01-31T10:00:00Z, 2026-01-31 10:00 (UTC), 2026-01-31, or 2h for two hours ago", text)
+}
+
+// cut shortens a text for a table.
+func cut(text string, width int) string {
+	text = strings.Join(strings.Fields(text), " ")
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	return string(runes[:width-1]) + "…"
+}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/parks"
+)
+
+// parksOf reads what the database remembers as parked; nothing where schema
+// outbox_cdc is not there yet.
+func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park, error) {
+	list, err := parks.New(parks.Config{DB: conn, Stream: stream}).Load(ctx)
+	if errors.Is(err, parks.ErrNoSchema) {
+		return nil, nil
+	}
+	return list, err
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/rows"
+	"github.com/outbox-cdc/outbox-cdc/statement"
+)
+
+// pickFlags say which rows of which tables.
+type pickFlags struct {
+	config        *string
+	stream, table string
+	ids           []string
+	topic, key    string
+	pattern       string
+	since, until  string
+	limit         int
+	json          bool
+}
+
+func addPickFlags(c *cobra.Command, limit int, time string) *pickFlags {
+	p := &pickFlags{config: configFlag(c)}
+	f := c.Flags()
+	streamFlag(c, &p.stream)
+	f.StringVar(&p.table, "table", "", "only the table `SCHEMA.NAME`")
+	f.StringArrayVar(&p.ids, "id", nil, "only the row of this `ID`; of several columns: A,B or [\"A\",\"B\"] (repeatable)")
+	f.StringVar(&p.topic, "topic", "", "only rows of this `TOPIC`")
+	f.StringVar(&p.key, "key", "", "only rows of this `KEY`")
+	f.StringVar(&p.since, "since", "", "only rows whose "+time+" is at or after `TIME` (2026-01-31T10:00:00Z, 2026-01-31, 2h ago: 2h)")
+	f.StringVar(&p.until, "until", "", "only rows whose "+time+" is before `TIME`")
+	f.IntVar(&p.limit, "limit", limit, fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", rows.MaxLimit))
+	jsonFlag(c, &p.json)
+	return p
+}
+
+func (p *pickFlags) addError(c *cobra.Command) {
+	c.Flags().StringVar(&p.pattern, "error", "", "only rows whose last error matches this regular expression, whatever its case (`PATTERN`)")
+}
+
+// narrowed says that something tells the rows apart from all others.
+func (p *pickFlags) narrowed() bool {
+	return len(p.ids) > 0 || p.topic != "" || p.key != "" || p.pattern != "" || p.since != "" || p.until != ""
+}
+
+// desk is one table with its stream and connection.
+type desk struct {
+	*rows.Desk
+	stream *config.Stream
+	conn   *pgx.Conn
+}
+
+// pick is what the flags ask for.
+func (p *pickFlags) pick(c *cobra.Command, t *outbox.Table, lot statement.Lot) (statement.Pick, error) {
+	pick := statement.Pick{Lot: lot, Error: p.pattern}
+	if c.Flags().Changed("topic") {
+		pick.Topic = &p.topic
+	}
+	if c.Flags().Changed("key") {
+		pick.Key = &p.key
+	}
+	for _, text := range p.ids {
+		pick.IDs = append(pick.IDs, parseID(text, len(t.Mapping.ID)))
+	}
+	var err error
+	now := time.Now()
+	if pick.Since, err = parseMoment(p.since, now); err != nil {
+		return pick, err
+	}
+	pick.Until, err = parseMoment(p.until, now)
+	return pick, err
+}
+
+// parseID reads an id of so many columns; whether it can be one of the table's
+// is seen by package statement.
+func parseID(text string, columns int) string {
+	var parts []string
+	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &parts) == nil {
+		return outbox.JoinID(parts...)
+	}
+	if columns == 1 {
+		return text
+	}
+	return outbox.JoinID(strings.Split(text, ",")...)
+}
+
+// each calls f with every table that the flags name. A table that cannot serve
+// the command is passed over with a note; where none can, it is an error.
+func (p *pickFlags) each(ctx context.Context, io streams, f func(*desk) error) error {
+	if p.limit < 1 || p.limit > rows.MaxLimit {
+		return usage("--limit %d is not between 1 and %d", p.limit, rows.MaxLimit)
+	}
+	cfg, err := config.Load(*p.config)
+	if err != nil {
+		return err
+	}
+	chosen, err := p.choose(cfg)
+	if err != nil {
+		return err
+	}
+	served, passed := 0, []error{}
+	for _, s := range cfg.Streams {
+		if len(chosen[s]) == 0 {
+			continue
+		}
+		n, unfit, err := p.eachOf(ctx, s, chosen[s], f)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		served += n
+		passed = append(passed, unfit...)
+	}
+	if served == 0 {
+		return unfit(errors.Join(passed...))
+	}
+	for _, err := range passed {
+		fmt.Fprintf(io.err, "outbox-cdc: passed over: %v\n", err)
+	}
+	return nil
+}
+
+// eachOf serves the tables of one stream, and says how many and which not.
+func (p *pickFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*desk) error) (served int, passed []error, err error) {
+	conn, err := connectOperator(ctx, s)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer hangUp(conn)
+	for _, t := range tables {
+		d, err := rows.Open(ctx, conn, t)
+		if err == nil {
+			err = f(&desk{Desk: d, stream: s, conn: conn})
+		}
+		var unusable *statement.Unusable
+		switch {
+		case errors.As(err, &unusable):
+			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
+		case err != nil:
+			return served, passed, unfit(err)
+		default:
+			served++
+		}
+	}
+	return served, passed, nil
+}
+
+// choose finds the tables by the names of stream and table.
+func (p *pickFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Table, error) {
+	list, err := chooseStreams(cfg, p.stream)
+	if err != nil {
+		return nil, err
+	}
+	chosen, n, names := map[*config.Stream][]*outbox.Table{}, 0, []string{}
+	for _, s := range list {
+		for _, t := range s.OutboxTables() {
+			names = append(names, t.String())
+			if p.table == "" || p.table == t.String() {
+				chosen[s] = append(chosen[s], t)
+				n++
+			}
+		}
+	}
+	switch {
+	case n == 0:
+		return nil, usage("there is no table %q in %s (write one of %v)", p.table, cfg.File, names)
+	case n > 1 && len(p.ids) > 0:
+		return nil, usage("an id is of one table: name it with --table, and its stream with --stream (tables: %v)", names)
+	}
+	return chosen, nil
+}
+
+// printRows prints rows as a table.
+func printRows(out io.Writer, list []rows.Row, pending bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	last, fourth := "ERROR", "FAILED AT"
+	if pending {
+		last, fourth = "WAITS FOR", "DUE"
+	}
+	fmt.Fprintf(w, "ID\tTOPIC\tKEY\tCREATED\t%s\tATTEMPTS\t%s\n", fourth, last)
+	for i := range list {
+		r := &list[i]
+		key, at, why := "-", r.Failed, r.Error
+		if r.Key != nil {
+			key = *r.Key
+		}
+		if pending {
+			at, why = r.Due, r.Parked
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.IDText(), dash(r.Topic), cut(key, 40), short(r.Created), short(at), r.Attempts, dash(cut(why, 70)))
+	}
+	return w.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// short cuts a time of RFC 3339 to its second.
+func short(at string) string {
+	if len(at) > 19 {
+		return at[:10] + " " + at[11:19] + "Z"
+	}
+	return dash(at)
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/slots"
+	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/survey"
+)
+
+func slotsCommand(io streams) *cobra.Command {
+	var stream string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "slots",
+		Short: "List every replication slot of the servers, and drop one",
+		Long: `Lists every replication slot of the servers of the configuration: whose it is, who reads from it,
+how much WAL it holds back on the primary's disk, how much more the server allows, and what
+dropping it would do. A slot that nobody reads keeps WAL until the disk is full, unless the server
+has a limit (max_slot_wal_keep_size).
+
+whose: stream (of this configuration), orphan (outbox-cdc's, but of no stream of this
+configuration), other.`,
+		Example: `  outbox-cdc slots
+  outbox-cdc slots --json
+  outbox-cdc slots drop outbox_cdc_old`,
+		Args: noArguments,
+	}
+	file := configFlag(c)
+	streamFlag(c, &stream)
+	jsonFlag(c, &asJSON)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		servers, err := lookAtServers(c.Context(), *file, stream, io)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return printJSON(io.out, map[string]any{"servers": servers})
+		}
+		for _, s := range servers {
+			if err := printSlots(io.out, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	c.AddCommand(dropCommand(io))
+	return c
+}
+
+// slotServer is one server with its slots; the JSON of slots.
+type slotServer struct {
+	Server string       `json:"server"` // host:port
+	Slots  []slots.Slot `json:"slots"`
+
+	streams []*config.Stream
+}
+
+// lookAtServers looks at the servers of the streams.
+func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slotServer, error) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := chooseStreams(cfg, stream)
+	if err != nil {
+		return nil, err
+	}
+	var servers []*slotServer
+	for _, s := range chosen {
+		name := serverOf(s)
+		if !slices.ContainsFunc(servers, func(o *slotServer) bool { return o.Server == name }) {
+			servers = append(servers, &slotServer{Server: name})
+		}
+	}
+	for _, server := range servers {
+		for _, s := range cfg.Streams { // all of them: another one's slot is no orphan
+			if serverOf(s) == server.Server {
+				server.streams = append(server.streams, s)
+			}
+		}
+		if err := server.look(ctx, io); err != nil {
+			return nil, fmt.Errorf("server %s: %w", server.Server, err)
+		}
+	}
+	return servers, nil
+}
+
+func serverOf(s *config.Stream) string {
+	return net.JoinHostPort(s.Postgres.Host, strconv.Itoa(int(s.Postgres.Port)))
+}
+
+// look reads the slots, and from each database what it knows of streams.
+func (v *slotServer) look(ctx context.Context, io streams) error {
+	var known []slots.Stream
+	for i, s := range v.streams {
+		conn, err := connectOperator(ctx, s)
+		if err != nil && (i > 0 || len(v.streams) > 1 && ctx.Err() == nil) {
+			fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
+			known = append(known, slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		more, err := v.ask(ctx, conn, s)
+		hangUp(conn)
+		if err != nil {
+			return err
+		}
+		known = append(known, more...)
+	}
+	if v.Slots == nil {
+		return &failure{exitFailure, fmt.Errorf("none of its databases could be reached")}
+	}
+	slots.Judge(v.Slots, known)
+	return nil
+}
+
+func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) ([]slots.Stream, error) {
+	if v.Slots == nil {
+		list, err := slots.List(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		v.Slots = append([]slots.Slot{}, list...)
+	}
+	known, err := slots.Remembered(ctx, conn, s.Postgres.Database)
+	if err != nil {
+		return nil, err
+	}
+	ours := slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true}
+	for _, t := range s.OutboxTables() {
+		ours.Stateless = ours.Stateless || !t.Stateful()
+	}
+	leader, _, err := survey.Leader(ctx, conn, s.Name, s.Slot)
+	if err == nil && leader != nil {
+		ours.Led = fmt.Sprintf("%s (pid %s)", leader.Name, leader.PID)
+	}
+	return append(known, ours), err
+}
+
+func printSlots(out io.Writer, v *slotServer) error {
+	fmt.Fprintf(out, "server %s: %s\n", v.Server, plural(len(v.Slots), "slot"))
+	if len(v.Slots) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SLOT\tWHOSE\tDATABASE\tREADER\tHOLDS BACK\tLEFT\tSTATE\tDROPPING FREES")
+	for i := range v.Slots {
+		s := &v.Slots[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), dash(s.Database), reader(s),
+			status.Bytes(s.Retained), room(s.Safe), slotState(s), status.Bytes(s.Frees))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for i := range v.Slots {
+		if s := &v.Slots[i]; s.Whose == slots.Orphan && s.Refusal == "" {
+			fmt.Fprintf(out, "%s is an orphan: %s. Drop it: outbox-cdc slots drop %s\n", s.Name, s.Dropping, s.Name)
+		}
+	}
+	return nil
+}
+
+func whose(s *slots.Slot) string {
+	if s.Whose == slots.OfStream {
+		return "stream " + s.Stream
+	}
+	return s.Whose
+}
+
+func reader(s *slots.Slot) string {
+	switch {
+	case s.Client != nil:
+		return s.Client.Application + " (pid " + strconv.Itoa(s.Client.PID) + ")"
+	case s.InactiveSince != "":
+		return "none since " + short(s.InactiveSince)
+	}
+	return "none"
+}
+
+func room(safe *int64) string {
+	switch {
+	case safe == nil:
+		return "no limit"
+	case *safe < 0:
+		return "none"
+	}
+	return status.Bytes(uint64(*safe))
+}
+
+func slotState(s *slots.Slot) string {
+	words := []string{dash(s.WALStatus)}
+	if s.Invalidation != "" {
+		words = append(words, s.Invalidation)
+	}
+	if s.Failover != nil && *s.Failover {
+		words = append(words, "failover")
+	}
+	if s.Synced != nil && *s.Synced {
+		words = append(words, "synced")
+	}
+	if s.Temporary {
+		words = append(words, "temporary")
+	}
+	return strings.Join(words, ", ")
+}
+
+func dropCommand(io streams) *cobra.Command {
+	var stream string
+	var yes, asJSON bool
+	c := &cobra.Command{
+		Use:   "drop NAME",
+		Short: "Drop a replication slot",
+		Long: `Drops one slot, after saying whose it is, what dropping it does and how much WAL the server can
+remove then (at its next checkpoint). It asks first. A slot that is in use is refused, and one of a
+stream that a process leads: stop that first. It connects as the role of replication_dsn, or as that
+of ` + adminVariable + `; with several servers name a stream of the right one.`,
+		Example: `  outbox-cdc slots drop outbox_cdc_old
+  outbox-cdc slots drop outbox_cdc_old --yes --json`,
+		Args: oneArgument("slot name"),
+	}
+	file := configFlag(c)
+	streamFlag(c, &stream)
+	yesFlag(c, &yes, "drop without asking")
+	jsonFlag(c, &asJSON)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		servers, err := lookAtServers(c.Context(), *file, stream, io)
+		if err != nil {
+			return err
+		}
+		server, slot, err := findSlot(servers, args[0])
+		if err != nil {
+			return err
+		}
+		if err := dropSlot(c.Context(), server, slot, yes, io); err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(io.out, map[string]any{"server": server.Server, "dropped": slot, "by": whoActs(server.streams[0].Postgres.User)})
+		}
+		fmt.Fprintf(io.out, "dropped slot %s: the server can remove %s of WAL at its next checkpoint\n", slot.Name, status.Bytes(slot.Frees))
+		return nil
+	}
+	return c
+}
+
+func findSlot(servers []*slotServer, name string) (*slotServer, *slots.Slot, error) {
+	var on *slotServer
+	var found *slots.Slot
+	var names []string
+	for _, server := range servers {
+		for i := range server.Slots {
+			names = append(names, server.Slots[i].Name)
+			if server.Slots[i].Name != name {
+				continue
+			}
+			if found != nil {
+				return nil, nil, usage("%s and %s both have a slot %s: name a stream of the right server with --stream", on.Server, server.Server, name)
+			}
+			on, found = server, &server.Slots[i]
+		}
+	}
+	if found == nil {
+		return nil, nil, usage("there is no slot %q (there are %v)", name, names)
+	}
+	return on, found, nil
+}
+
+func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes bool, io streams) error {
+	if slot.Refusal != "" {
+		return &failure{exitPermanent, fmt.Errorf("slot %s is not dropped: %s", slot.Name, slot.Refusal)}
+	}
+	fmt.Fprintf(io.err, "slot %s on %s (%s): dropping it frees %s of WAL; %s\n", slot.Name, server.Server, whose(slot), status.Bytes(slot.Frees), slot.Dropping)
+	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
+		return err
+	}
+	pg, err := connectReplicator(ctx, server.streamFor(slot))
+	if err != nil {
+		return err
+	}
+	defer closeNow(pg)
+	return replication.DropSlot(ctx, pg, slot.Name)
+}
+
+// streamFor is the stream to connect by.
+func (v *slotServer) streamFor(slot *slots.Slot) *config.Stream {
+	for _, s := range v.streams {
+		if s.Name == slot.Stream {
+			return s
+		}
+	}
+	return v.streams[0]
+}
