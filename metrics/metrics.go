@@ -33,10 +33,13 @@ type families struct {
 	connections, errors                                      *prometheus.CounterVec
 
 	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
+	neverReady                                              *prometheus.GaugeVec
+	recovered                                               *prometheus.CounterVec
 	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
 	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
 	leaderships, publication                                *prometheus.CounterVec
 	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
+	shadowRows                                              *prometheus.CounterVec
 }
 
 // New makes the registry of a process of the given version and commit.
@@ -57,6 +60,8 @@ func New(version, commit string) *Registry {
 			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
 		missed: r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
 
+		recovered: r.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
+
 		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
 		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
 		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
@@ -70,12 +75,13 @@ func New(version, commit string) *Registry {
 		lostIn:     r.gauges("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
 		progressed: r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
 
-		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep.", "mode"),
+		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
 		leader:      r.gauges("leader", "1 while this process leads the stream."),
 		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
 		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
 		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
 		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
+		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
 		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published, at the last count. 0: none.", "table"),
 		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
 
@@ -94,6 +100,8 @@ func New(version, commit string) *Registry {
 
 		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
 			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
+		shadowRows: r.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
+			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
 		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
 		batches:        r.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
 		retries:        r.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),

@@ -63,7 +63,7 @@ const (
 	ClassWriteBack = "write_back"
 )
 
-var modes = []string{"standby", "stream", "hold", "sweep"}
+var modes = []string{"standby", "stream", "hold", "sweep", "shadow"}
 
 // Stream makes the metrics of a stream, all at 0. walBudget is in bytes. A
 // stream's name may be used once.
@@ -330,9 +330,15 @@ func (s *Stream) Failed(t *outbox.Table, rows, resend int64) {
 	}
 }
 
+// NeverReady tells how many rows of a table nobody will send as they are.
+func (s *Stream) NeverReady(t *outbox.Table, rows int64) {
+	s.families.neverReady.WithLabelValues(s.name, t.String()).Set(float64(rows))
+}
+
 // Recovered counts rows of a table that a dead relay had claimed and that were
 // taken up again.
 func (s *Stream) Recovered(t *outbox.Table, rows int) {
+	s.families.recovered.WithLabelValues(s.name, t.String()).Add(float64(rows))
 	if c := s.tables[t]; c != nil {
 		c.relay.recovered(rows)
 	}
@@ -383,7 +389,7 @@ func (s *Stream) ShedLock(lock string, held bool) {
 	s.families.shedLocks.WithLabelValues(s.name, lock).Set(number(held))
 }
 
-// Mode tells the stream's mode: standby, stream, hold or sweep.
+// Mode tells the stream's mode: standby, stream, hold, sweep or shadow.
 func (s *Stream) Mode(mode string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -423,7 +429,7 @@ func (s *Stream) rest() {
 	}
 	s.slot.forget()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.clusterGood, s.families.fenced, s.families.shedLocks} {
+	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks} {
 		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
 	}
 	for _, c := range s.tables {
@@ -439,7 +445,7 @@ func (s *Stream) Heard(at time.Time) { s.heard.Store(at.UnixNano()) }
 
 // Status is what readiness is judged by.
 type Status struct {
-	// Mode is standby, stream, hold or sweep; empty: not working yet or any more.
+	// Mode is standby, stream, hold, sweep or shadow; empty: not working yet or any more.
 	Mode string
 	// Leader says whether this process leads.
 	Leader bool

@@ -36,11 +36,9 @@ func (t *topics) of(name topicName) *topicCounters {
 	if c := t.known[name]; c != nil {
 		return c
 	}
-	if len(t.known) >= maxTopics {
-		name.topic = otherTopics
-		if c := t.known[name]; c != nil {
-			return c
-		}
+	name = t.bounded(name)
+	if c := t.known[name]; c != nil {
+		return c
 	}
 	rows := func(outcome string) prometheus.Counter {
 		return t.families.topicRows.WithLabelValues(t.stream, name.cluster, name.topic, outcome)
@@ -51,6 +49,14 @@ func (t *topics) of(name topicName) *topicCounters {
 	}
 	t.known[name] = c
 	return c
+}
+
+// bounded is the topic itself, or other when there are too many already.
+func (t *topics) bounded(name topicName) topicName {
+	if t.known[name] == nil && len(t.known) >= maxTopics {
+		name.topic = otherTopics
+	}
+	return name
 }
 
 // outcome counts once per run of rows of one topic.
