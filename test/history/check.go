@@ -183,9 +183,9 @@ func (c *checker) checkRows() {
 		status, there := c.state[in.Ref]
 		published := len(c.records[in.Ref]) > 0
 		switch {
-		case in.Outcome == RolledBack:
+		case in.Outcome == RolledBack || in.Outcome == TakenBack:
 			if there {
-				c.violated("test", "a row whose writer rolled it back is in the table", in.Ref)
+				c.violated("test", "a row that was "+in.Outcome.String()+" is in the table", in.Ref)
 			}
 		case c.rules.Stateless:
 			if in.Outcome == Committed && !published && !c.rules.Unfinished {
@@ -241,7 +241,8 @@ func (c *checker) checkOrder() {
 	for i := range c.h.Records {
 		rec := &c.h.Records[i]
 		in := c.inserts[rec.Ref]
-		if in == nil || !in.Keyed || in.Seq == 0 || seen[rec.Ref] || c.rules.Late != nil && c.rules.Late(*in) {
+		// What was taken back has given its place to another row.
+		if in == nil || !in.Keyed || in.Seq == 0 || seen[rec.Ref] || in.Outcome == TakenBack || c.rules.Late != nil && c.rules.Late(*in) {
 			continue
 		}
 		seen[rec.Ref] = true

@@ -16,14 +16,18 @@ import (
 type Outcome uint8
 
 // The outcomes. A COMMIT whose answer was lost is Unknown: the table tells.
+// TakenBack is a transaction that was committed, or perhaps was, on a server
+// whose last moments a failover or a restored backup took back: its rows may be
+// in a topic, and are not in the table.
 const (
 	Unknown Outcome = iota
 	Committed
 	RolledBack
+	TakenBack
 )
 
 func (o Outcome) String() string {
-	return [...]string{"with unknown outcome", "committed", "rolled back"}[o]
+	return [...]string{"with unknown outcome", "committed", "rolled back", "taken back"}[o]
 }
 
 // Insert is one row as its writer saw it.
@@ -91,7 +95,7 @@ type History struct {
 type Log struct {
 	mu      sync.Mutex
 	inserts []Insert
-	counts  [3]int
+	counts  [4]int
 }
 
 // Add records inserts of one transaction.
@@ -102,6 +106,25 @@ func (l *Log) Add(inserts ...Insert) {
 	for i := range inserts {
 		l.counts[inserts[i].Outcome]++
 	}
+}
+
+// TakeBack says of the inserts recorded from the given one on that a failover
+// or a restored backup took back those that are not there any more, and how
+// many these are. Nobody may read Inserts meanwhile.
+func (l *Log) TakeBack(from int, there func(ref string) bool) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := from; i < len(l.inserts); i++ {
+		in := &l.inserts[i]
+		if in.Outcome == RolledBack || there(in.Ref) {
+			continue
+		}
+		l.counts[in.Outcome]--
+		in.Outcome = TakenBack
+		l.counts[in.Outcome]++
+		n++
+	}
+	return n
 }
 
 // Inserts is what has been recorded so far.

@@ -97,10 +97,16 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 		"an uncommitted row in the topic": {func(h *History) {
 			h.Records = append(h.Records, Record{Ref: "b3x", Topic: "t", Partition: 1, Offset: 99, Key: "b", Keyed: true, Seq: 3})
 		}, Rules{}, "I10", "b3x"},
-		"a record from nowhere": {func(h *History) { h.Records = append(h.Records, Record{Topic: "t", Partition: 1, Offset: 99}) }, Rules{}, "value", ""},
-		"another key":           {func(h *History) { h.record("a1").Key = "b" }, Rules{}, "value", "a1"},
-		"a key lost":            {func(h *History) { r := h.record("a1"); r.Key, r.Keyed = "", false }, Rules{}, "value", "a1"},
-		"another topic":         {func(h *History) { h.record("a1").Topic = "u" }, Rules{}, "value", "a1"},
+		"a row taken back, delivered before": {func(h *History) {
+			h.gone("a2")
+			h.Inserts[3].Outcome = TakenBack
+			h.record("a3").Seq, h.Inserts[7].Seq = 2, 2
+		}, Rules{}, "", ""},
+		"a row taken back that is there": {func(h *History) { h.Inserts[3].Outcome = TakenBack }, Rules{}, "test", "a2"},
+		"a record from nowhere":          {func(h *History) { h.Records = append(h.Records, Record{Topic: "t", Partition: 1, Offset: 99}) }, Rules{}, "value", ""},
+		"another key":                    {func(h *History) { h.record("a1").Key = "b" }, Rules{}, "value", "a1"},
+		"a key lost":                     {func(h *History) { r := h.record("a1"); r.Key, r.Keyed = "", false }, Rules{}, "value", "a1"},
+		"another topic":                  {func(h *History) { h.record("a1").Topic = "u" }, Rules{}, "value", "a1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()
