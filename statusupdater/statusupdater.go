@@ -25,6 +25,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
+// DefaultClaims is how many claims may be open at a time.
+const DefaultClaims = 4
+
 // Config of an Updater. Zero fields take their defaults.
 type Config struct {
 	// Pool gives the connections. Its role needs SELECT on the columns of id
@@ -50,7 +53,7 @@ type Config struct {
 	// after an error that passes. Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
 	// Claims is how many claims may be open at a time, each with a connection of
-	// its own besides Connections. Default 4.
+	// its own besides Connections. Default DefaultClaims.
 	Claims int
 	// ClaimRows is the most rows of one claim. Default 1000.
 	ClaimRows int
@@ -121,7 +124,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.StatementTimeout, 30*time.Second)
 	setDefault(&cfg.BackoffMin, 50*time.Millisecond)
 	setDefault(&cfg.BackoffMax, 5*time.Second)
-	setDefault(&cfg.Claims, 4)
+	setDefault(&cfg.Claims, DefaultClaims)
 	setDefault(&cfg.ClaimRows, 1000)
 	setDefault(&cfg.ClaimIdle, 15*time.Second)
 	setDefault(&cfg.ClaimWarn, 30*time.Second)

@@ -9,8 +9,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
 )
 
 // This file translates the configuration into what the parts take. The parts
@@ -125,5 +127,18 @@ func constantTopics(s *config.Stream, cluster string) []string {
 // signs of life come within half of the server's timeout.
 func silence(s *config.Stream) time.Duration { return 3 * s.Postgres.WALSenderTimeout }
 
-// poolConnections are those that mark, and a few that sweep, look and ask.
-func poolConnections(s *config.Stream) int { return s.Mark.Connections + 4 }
+// poolConnections are those that mark, and a few that sweep, look and ask; those
+// that keep claims open; and one that never waits for others to extend the
+// application's lock.
+func poolConnections(s *config.Stream) int {
+	n, claims, locks := s.Mark.Connections+4, 0, 0
+	for _, t := range s.OutboxTables() {
+		if t.Mapping.Claim != outbox.ClaimNone {
+			claims = statusupdater.DefaultClaims
+		}
+		if t.Mapping.ShedLock.Name != "" || t.Mapping.RetentionLock.Name != "" {
+			locks = 1
+		}
+	}
+	return n + claims + locks
+}
