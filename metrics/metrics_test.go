@@ -60,6 +60,8 @@ func everything() (*Registry, *Stream) {
 	s.MarkStats(1, 1, 0)
 	s.Pending(a, Backlog{Rows: 5, Ready: 4, Oldest: time.Minute, Took: time.Millisecond})
 	s.Failed(a, 2, 0)
+	s.NeverReady(a, 1)
+	s.Recovered(a, 1)
 	s.Parked(&outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot})
 	s.HandedBack(&outbox.Park{Scope: outbox.StreamScope()})
 	s.Fenced("main", true)

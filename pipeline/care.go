@@ -14,6 +14,7 @@ import (
 const (
 	retainedEvery  = 5 * time.Second
 	retentionEvery = time.Minute
+	recoveryEvery  = 15 * time.Second
 )
 
 // What a server that shuts down says on connections that are open, and to new
@@ -25,15 +26,22 @@ const (
 
 // care does what has to be done now and then beside the flow: write WAL so that
 // the slot of an idle database moves on, ask how much WAL the slot retains,
-// watch the publication, delete rows past their retention.
+// watch the publication, delete rows past their retention, recover rows that
+// another relay left.
 // Errors are logged and passed over: the next round tries again.
 func (d *driver) care(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
 	retained := time.NewTicker(retainedEvery)
 	retention := time.NewTicker(retentionEvery)
+	recovery := time.NewTicker(recoveryEvery)
 	defer heartbeat.Stop()
 	defer retained.Stop()
 	defer retention.Stop()
+	defer recovery.Stop()
+	if d.cfg.Shadow { // changes no row
+		retention.Stop()
+		recovery.Stop()
+	}
 	for {
 		var err error
 		select {
@@ -48,6 +56,8 @@ func (d *driver) care(ctx context.Context) error {
 			}
 		case <-retention.C:
 			err = d.retain(ctx)
+		case <-recovery.C:
+			err = d.recover(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			d.heed(err)
@@ -73,10 +83,14 @@ func (d *driver) askRetained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if conn := d.log.streaming.Load(); conn != nil {
+	conn := d.log.streaming.Load()
+	if conn != nil {
 		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
 	}
 	d.answers.Put(answer{0, func() {
+		if conn != nil && conn == d.log.streaming.Load() {
+			d.core.Inserted(r.Insert)
+		}
 		d.core.Retained(r.Bytes())
 		d.retained(r)
 	}})
@@ -102,12 +116,4 @@ func (d *driver) watchPublication(ctx context.Context) error {
 		d.answers.Put(answer{0, func() { d.log.kill() }})
 	}
 	return nil
-}
-
-func (d *driver) retain(ctx context.Context) error {
-	n, err := d.sweeper.Retain(ctx)
-	if n > 0 {
-		d.cfg.Log.Info().Int("rows", n).Msg("deleted rows past their retention")
-	}
-	return err
 }

@@ -26,12 +26,14 @@ func (d *driver) counting(ctx context.Context) error {
 	ticker := time.NewTicker(pendingEvery)
 	defer ticker.Stop()
 	failedAt := map[*outbox.Table]time.Time{}
+	never := map[*outbox.Table]int64{}
 	for {
 		for _, t := range d.cfg.Tables {
 			if !t.Stateful() {
 				continue
 			}
 			d.countPending(ctx, t)
+			never[t] = d.countNeverReady(ctx, t, never[t])
 			if now := time.Now(); !now.Before(failedAt[t]) {
 				failedAt[t] = now.Add(d.countFailed(ctx, t))
 			}

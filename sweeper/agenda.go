@@ -80,6 +80,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
+	s.headStart(q)
 	q.where = append(q.where, statement.Ref(steps.Name)+" < "+q.params.Bind([]byte(a.value), steps.Type))
 	_, err := s.fetch(ctx, q.sql(), q.params.Values, s.taking(r))
 	return err
@@ -164,6 +165,7 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 	}
 	q.include(part.Include)
 	q.exclude(part.Exclude, nil)
+	s.headStart(q)
 	wanted := "true"
 	if len(q.where) > 0 {
 		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement"
@@ -59,16 +60,11 @@ func (q *selection) exclude(scopes []outbox.Scope, ids []string) {
 	}
 }
 
-// old wants rows that are past their grace. A time in the future says nothing
-// about a row's age, so such a row counts as old, and so does one without.
-func (q *selection) old() {
-	m := &q.relation.Table.Mapping
-	if m.CreatedAt == "" || m.Grace <= 0 {
-		return
+// old wants rows that were created longer ago than the age.
+func (q *selection) old(age time.Duration) {
+	if condition := q.relation.Older(&q.params, age); condition != "" {
+		q.where = append(q.where, condition)
 	}
-	at := statement.Ref(m.CreatedAt)
-	grace := q.params.Bind(strconv.AppendInt(nil, m.Grace.Microseconds(), 10), "bigint") + " * interval '1 microsecond'"
-	q.where = append(q.where, "("+at+" <= now() - "+grace+" OR "+at+" > now() + "+grace+" OR "+at+" IS NULL)")
 }
 
 func (q *selection) sql() string {

@@ -101,6 +101,9 @@ func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err := i.catalogue(ctx, conn); err != nil {
 		return nil, err
 	}
+	if err := i.headers(ctx, conn); err != nil {
+		return nil, err
+	}
 	i.kind()
 	i.columns()
 	i.privileges()
@@ -123,6 +126,9 @@ func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	}
 	i := inspection{Resolution: r, sweeper: s, plan: p, relation: relation}
 	if err := i.catalogue(ctx, conn); err != nil {
+		return nil, err
+	}
+	if err := i.headers(ctx, conn); err != nil {
 		return nil, err
 	}
 	i.kind()
@@ -166,6 +172,22 @@ func (i *inspection) fatalColumn(about About, column, problem, mend string) {
 
 func (i *inspection) advise(about About, problem, mend string) {
 	i.Findings = append(i.Findings, Finding{About: about, Problem: problem, Mend: mend})
+}
+
+// headers reads those of no row from the side table, to see whether it can.
+func (i *inspection) headers(ctx context.Context, conn *pgx.Conn) error {
+	if !i.relation.HeadersTable() {
+		return nil
+	}
+	_, step, err := i.relation.HeadersOf(0, nil)
+	if err != nil {
+		return err
+	}
+	if err := i.sweeper.send(ctx, conn, step); err != nil {
+		h := &i.Table.Mapping.HeadersTable
+		return fmt.Errorf("reading the headers table %s.%s: %w (it must exist with the columns that headers_table names, and GRANT SELECT on it)", h.Schema, h.Name, err)
+	}
+	return nil
 }
 
 func (i *inspection) kind() {
@@ -285,7 +307,7 @@ func (i *inspection) privileges() {
 	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
 	}
-	if i.Table.Mapping.Retention > 0 && i.Table.Mapping.Published == outbox.PublishedStatus && !i.remove {
+	if Retains(i.Table) && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
 	i.onColumns()

@@ -60,7 +60,7 @@ func (s *sweep) run(ctx context.Context) error {
 		return err
 	}
 	for i := range s.request.Parts {
-		if err := s.part(ctx, plans[i], &s.request.Parts[i]); err != nil {
+		if err := s.whole(ctx, plans[i], &s.request.Parts[i]); err != nil {
 			t := s.request.Parts[i].Table
 			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
 		}
@@ -97,6 +97,39 @@ func (s *sweep) readPosition(row [][]byte) (err error) {
 	return err
 }
 
+// whole reads one table's rows with what stands beside them.
+func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+	from := len(s.page.Rows)
+	if err := s.part(ctx, p, part); err != nil {
+		return err
+	}
+	rows := s.page.Rows[from:]
+	if len(rows) == 0 || !p.relation.HeadersTable() {
+		return nil
+	}
+	beside, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	if err != nil {
+		return err
+	}
+	if err := s.send(ctx, s.conn, step); err != nil {
+		return err
+	}
+	for i, row := range rows {
+		size := row.Size()
+		beside.Attach(i)
+		s.bytes += row.Size() - size
+	}
+	return nil
+}
+
+// headStart leaves young rows to the application's own relay, but for a
+// hand-back's page, which must have every row: who asked for it waits.
+func (s *sweep) headStart(q *selection) {
+	if !s.request.Nudge {
+		q.old(q.relation.Table.Mapping.HeadStart)
+	}
+}
+
 // part reads one table's rows: by its agenda where it has one, and otherwise by
 // the plain selection, which may show that it needs one.
 func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
@@ -119,6 +152,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, step
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
+	s.headStart(q)
 	if q.none {
 		return nil
 	}

@@ -37,9 +37,11 @@ type Config struct {
 	PageBytes int
 	// StatementTimeout is how long one statement may take. Default 60 s.
 	StatementTimeout time.Duration
-	// RetainRows is how many rows one DELETE of Retain takes. Default 1000.
+	// RetainRows is how many rows one DELETE of Retain takes. Default 500.
 	RetainRows int
-	Log        zerolog.Logger
+	// Now is the clock that Recover measures by, monotonic. Default time.Now.
+	Now func() time.Time
+	Log zerolog.Logger
 }
 
 // Sweeper may be used by any number of goroutines.
@@ -47,11 +49,13 @@ type Sweeper struct {
 	cfg        Config
 	agendaRows int
 
-	mu sync.Mutex // guards plans
+	mu sync.Mutex // guards what follows
 	// plans as made of the catalogue when a table was last read.
 	plans map[*outbox.Table]*plan
 	// agendas of tables that hold many rows with one order value.
 	agendas map[*outbox.Table]*agenda
+	// taken are rows that another relay had when they were last looked at.
+	taken map[*outbox.Table]taken
 }
 
 // New returns a Sweeper. It connects to nothing.
@@ -61,12 +65,16 @@ func New(cfg Config) (*Sweeper, error) {
 	}
 	setDefault(&cfg.PageBytes, 16<<20)
 	setDefault(&cfg.StatementTimeout, time.Minute)
-	setDefault(&cfg.RetainRows, 1000)
+	setDefault(&cfg.RetainRows, 500)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Sweeper{
 		cfg:        cfg,
 		agendaRows: maxAgenda,
 		plans:      make(map[*outbox.Table]*plan),
 		agendas:    make(map[*outbox.Table]*agenda),
+		taken:      make(map[*outbox.Table]taken),
 	}, nil
 }
 
@@ -235,9 +243,10 @@ func standIn(m *outbox.Mapping, c *statement.Column) *mapping.Value {
 func needed(m *outbox.Mapping) map[string]bool {
 	names := map[string]bool{
 		m.Cluster.Column: true, m.CreatedAt: true, m.AvailableAfter: true,
-		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true,
+		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true, m.Status.Resend: true,
+		m.Writer.Column: true, m.Writer.Until: true,
 	}
-	for _, list := range [][]string{m.ID, m.Topic.Columns} {
+	for _, list := range [][]string{m.ID, m.Topic.Columns, m.Status.SentBy} {
 		for _, name := range list {
 			names[name] = true
 		}

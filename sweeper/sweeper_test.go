@@ -186,8 +186,10 @@ func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Table != missing || len(rows) != 1 {
 		t.Fatal(rows, err)
 	}
-	n, err := b.sweeper.Retain(t.Context())
-	if !errors.As(err, &refused) || refused.Table != missing || n != 1 {
+	if n, err := b.sweeper.Retain(t.Context(), missing, nil); !errors.As(err, &refused) || refused.Table != missing || n != 0 {
+		t.Fatal(n, err)
+	}
+	if n, err := b.sweeper.Retain(t.Context(), there, nil); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 }
@@ -206,7 +208,7 @@ func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT * FROM plain WHERE id = 2 FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.sweeper.Retain(t.Context()); err != nil || n != 9 {
+	if n, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 9 {
 		t.Fatal(n, err)
 	}
 	left := harness.One[string](t, b.db, `SELECT string_agg(body, ' ' ORDER BY id) FROM plain`)

@@ -136,66 +136,18 @@ func (p *Pending) read(row [][]byte) (err error) {
 		}
 		p.Ready = min(p.Ready, maxCounted)
 	}
-	if row[1] == nil {
-		return nil
-	}
-	micros, err := strconv.ParseInt(string(row[1]), 10, 64)
-	if err != nil {
-		return fmt.Errorf("reading an age: %w", err)
-	}
-	p.Oldest = max(0, time.Duration(micros)*time.Microsecond)
-	return nil
+	p.Oldest, err = readAge(row[1])
+	return err
 }
 
-// Retain deletes rows whose retention has run out, a page at a time, passing
-// over rows that somebody has locked, and returns how many. Only rows that
-// were sent are touched. A table that refuses holds up no other.
-func (s *Sweeper) Retain(ctx context.Context) (int, error) {
-	deleted := 0
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			var refused []error
-			for _, t := range s.cfg.Tables {
-				if t.Mapping.Retention <= 0 || t.Mapping.Published != outbox.PublishedStatus {
-					continue
-				}
-				n, err := s.retain(ctx, conn, t)
-				deleted += n
-				if err == nil {
-					continue
-				}
-				err = refusal(t, fmt.Errorf("deleting sent rows of table %s past their retention: %w", t, err))
-				if !isRefusal(err) {
-					return err
-				}
-				refused = append(refused, err)
-			}
-			return errors.Join(refused...)
-		})
-	})
-	return deleted, err
-}
-
-func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (int, error) {
-	p, err := s.plan(ctx, conn, t)
+// readAge reads an age in microseconds; NULL, and what lies ahead, is 0.
+func readAge(text []byte) (time.Duration, error) {
+	if text == nil {
+		return 0, nil
+	}
+	micros, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("reading an age: %w", err)
 	}
-	sql, err := p.relation.Expired(s.cfg.RetainRows)
-	if err != nil {
-		return 0, err
-	}
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
-	args := [][]byte{strconv.AppendInt(nil, t.Mapping.Retention.Microseconds(), 10)}
-	for total := 0; ; {
-		page := 0
-		count := func([][]byte) error { page++; return nil }
-		if err := s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Args: args, Each: count}); err != nil {
-			return total, err
-		}
-		total += page
-		if page < s.cfg.RetainRows {
-			return total, nil
-		}
-	}
+	return max(0, time.Duration(micros)*time.Microsecond), nil
 }

@@ -67,21 +67,14 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement
 		q.include(part.Include)
 	}
 	q.exclude(part.Exclude, part.ExcludeIDs)
-	q.old()
+	q.old(max(relation.Table.Mapping.Grace, relation.Table.Mapping.HeadStart))
 	if limit > 0 && !q.none {
 		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params.Values, Each: w.reader.each})
 	}
-	if after := relation.Table.Mapping.AvailableAfter; after != "" {
-		steps = append(steps, statement.Step{SQL: nextDueSQL(relation, after), Each: w.due})
+	for _, sql := range relation.NextDue() {
+		steps = append(steps, statement.Step{SQL: sql, Each: w.due})
 	}
 	return append(steps, statement.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: w.position})
-}
-
-// nextDueSQL gives microseconds since 1970. Infinity is no time that comes.
-func nextDueSQL(relation *statement.Relation, after string) string {
-	ref := statement.Ref(after)
-	return "SELECT (extract(epoch FROM " + ref + ") * 1000000)::bigint FROM " + relation.Name() + " AS t WHERE " + relation.Pending() +
-		" AND " + ref + " > now() AND " + ref + " < 'infinity' ORDER BY " + ref + " LIMIT 1"
 }
 
 func (w *watch) due(row [][]byte) error {
