@@ -102,6 +102,47 @@ func TestTopicNotAuthorised(t *testing.T) {
 	inOrder(t, k.Records(t, "t"), "v", 1)
 }
 
+// TestTopicErrorsOfRowsThemselves: where a table says so, a forbidden topic
+// fails its rows one by one and blocks nothing; a missing one still blocks.
+func TestTopicErrorsOfRowsThemselves(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t"}, TopicGrace: 10 * time.Millisecond})
+	r.usable(5*time.Second, true)
+	refuse(k.Fake, 1, 29)
+	first, second, keyless := newRow("t", "k", "v0"), newRow("t", "k", "v1"), newRow("t", "", "v2")
+	for _, row := range []*outbox.Row{first, second, keyless} {
+		row.Table = ownTable
+	}
+	r.publish(first, second, keyless)
+	r.expect(outbox.Refused, 5*time.Second, first, keyless)
+	r.expect(outbox.Withdrawn, 5*time.Second, second)
+	o := r.fate[first]
+	if !o.Blocked || o.Scope != outbox.KeyScope(first) || !strings.HasPrefix(o.Err.Error(), "TOPIC_AUTHORIZATION_FAILED: topic t") {
+		t.Errorf("%+v", o)
+	}
+	if o = r.fate[keyless]; o.Blocked {
+		t.Errorf("%+v", o)
+	}
+	// Nobody was told that the topic is blocked, and it is not.
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
+	scope := outbox.KeyScope(first)
+	r.sink.Do(outbox.Command{Release: &scope})
+	again := newRow("t", "k", "v1")
+	again.Table = ownTable
+	r.expect(outbox.Delivered, 5*time.Second, r.publish(again)...)
+	missing := newRow("none", "k", "v0")
+	missing.Table = ownTable
+	r.expect(outbox.Withdrawn, 5*time.Second, r.publish(missing)...)
+	table := *ownTable
+	table.Mapping.FailOn = []outbox.TopicError{outbox.TopicMissing}
+	gone := newRow("gone", "", "v0")
+	gone.Table = &table
+	r.expect(outbox.Refused, 5*time.Second, r.publish(gone)...)
+	if err := r.fate[gone].Err; !strings.HasPrefix(err.Error(), "UNKNOWN_TOPIC_OR_PARTITION: topic gone does not exist") {
+		t.Error(err)
+	}
+}
+
 // TestOutage: a broker that is away for a while gets everything, in order, and
 // the cluster's state is told once each way.
 func TestOutage(t *testing.T) {

@@ -293,15 +293,64 @@ func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope, err error) {
 }
 
 // giveBackTopic gives rows of a blocked topic back. The first of them say that
-// a Release is owed.
+// a Release is owed. Rows of tables for which the topic's error is the row's own
+// are refused instead, each by itself.
 func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
+	rows = m.refuseOwn(t, rows)
 	if len(rows) == 0 {
+		m.reopen(t)
 		return
+	}
+	if t.untold {
+		m.note("topic is blocked", t.name, t.err)
 	}
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
 		Rows: rows, Class: outbox.Withdrawn, Scope: outbox.TopicScope(m.cluster, t.name), Blocked: t.untold, Err: t.err,
 	})
 	t.untold = false
+}
+
+// refuseOwn refuses those of a blocked topic's rows whose own error it is, gives
+// back those behind them, and returns the rest.
+func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
+	kind, name := topicErrorOf(t.err)
+	if kind == "" || !slices.ContainsFunc(rows, func(r *outbox.Row) bool { return failsOn(r, kind) }) {
+		return rows
+	}
+	t.refused = true
+	err := fmt.Errorf("%s: %w", name, t.err)
+	var rest []*outbox.Row
+	for _, r := range rows {
+		switch {
+		case !failsOn(r, kind):
+			rest = append(rest, r)
+		case t.isBlocked(r):
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
+		default:
+			m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+				Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: r.Key != nil, Err: err,
+			})
+			if r.Key != nil {
+				t.block(r)
+			}
+		}
+	}
+	return rest
+}
+
+// reopen unblocks a topic that is blocked without anybody having heard of it,
+// since all its rows were refused: no Release will come. The next row asks again.
+func (m *machine) reopen(t *topic) {
+	if t.state != topicBlocked || !t.untold || !t.refused || t.waiting.len() > 0 || t.flights() {
+		return
+	}
+	for _, l := range t.lanes {
+		if l.queue.len() > 0 {
+			return
+		}
+	}
+	t.untold, t.refused = false, false
+	m.unblock(t)
 }
 
 // ---- sending ----
@@ -575,9 +624,8 @@ func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
 	}
-	t.state, t.err, t.fresh, t.untold = topicBlocked, err, nil, true
+	t.state, t.err, t.fresh, t.untold, t.refused = topicBlocked, err, nil, true, false
 	delete(m.stalled, t)
-	m.note("topic is blocked", t.name, err)
 	for _, l := range t.lanes {
 		m.touch(l)
 	}

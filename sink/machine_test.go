@@ -124,8 +124,16 @@ func (w *world) collect() {
 	}
 }
 
+// ownTable is a table for which it is a row's own error that its topic is
+// forbidden.
+var ownTable = &outbox.Table{Schema: "public", Name: "own", Mapping: outbox.Mapping{FailOn: []outbox.TopicError{outbox.TopicUnauthorized}}}
+
 func (w *world) outcome(o outbox.Outcome) {
+	forbidden := errors.Is(o.Err, sarama.ErrTopicAuthorizationFailed)
 	for _, r := range o.Rows {
+		if forbidden && (o.Class == outbox.Refused) != (r.Table == ownTable) {
+			w.t.Fatalf("row %s of table %s: class %d: %v", r.ID, r.Table, o.Class, o.Err)
+		}
 		if before, ok := w.fate[r]; ok {
 			w.t.Fatalf("row %s: class %d after class %d", r.ID, o.Class, before.Class)
 		}
@@ -144,7 +152,7 @@ func (w *world) outcome(o outbox.Outcome) {
 	switch {
 	case o.Class == outbox.Refused && o.Scope.Kind == outbox.ScopeKey:
 		w.blocked[o.Scope] = true
-	case o.Class == outbox.Refused && string(o.Rows[0].Value) == "v" && o.Rows[0].Partition < 4:
+	case o.Class == outbox.Refused && string(o.Rows[0].Value) == "v" && o.Rows[0].Partition < 4 && !forbidden:
 		w.t.Fatalf("row %s charged for nothing: %v", o.Rows[0].ID, o.Err)
 	case o.Class == outbox.Withdrawn && o.Scope.Kind == outbox.ScopeTopic && o.Err != nil:
 		w.blocked[o.Scope] = true
@@ -341,11 +349,14 @@ func (w *world) publish() {
 	n := rapid.IntRange(1, 6).Draw(w.t, "rows")
 	var rows []*outbox.Row
 	for range n {
-		key := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(w.t, "key")
+		key := rapid.SampledFrom([]string{"a", "b", "c", "d", ""}).Draw(w.t, "key")
 		value := rapid.SampledFrom([]string{"v", "v", "v", "v", "v", "v", oversized, invalid}).Draw(w.t, "value")
 		r := newRow(worldName, key, value)
 		if key == "c" { // partitions of its own: 4 may not exist yet
 			r.Partition = rapid.SampledFrom([]int32{1, 1, 1, 4}).Draw(w.t, "own partition")
+		}
+		if key == "d" || key == "" && rapid.Bool().Draw(w.t, "own error") {
+			r.Table = ownTable
 		}
 		w.index[r] = len(w.published)
 		w.published = append(w.published, r)

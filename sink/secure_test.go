@@ -268,6 +268,9 @@ func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 	if o := r.fate[rows[0]]; o.Scope != scope || !errors.Is(o.Err, sarama.ErrTopicAuthorizationFailed) {
 		t.Errorf("%+v", o)
 	}
+	own := newRow(forbidden, "", "own")
+	own.Table = ownTable
+	r.expect(outbox.Refused, 10*time.Second, r.publish(own)...)
 	allow(sarama.AclResourceTopic, forbidden, sarama.AclOperationWrite)
 	r.sink.Do(outbox.Command{Release: &scope})
 	r.expect(outbox.Delivered, 10*time.Second, r.publish(newRow(forbidden, "k", "v0"))...)

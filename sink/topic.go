@@ -1,6 +1,9 @@
 package sink
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -28,6 +31,8 @@ type topic struct {
 	err   error // of topicBlocked
 	// untold says of topicBlocked that nobody has heard of it yet.
 	untold bool
+	// refused says of topicBlocked that rows were refused for it.
+	refused bool
 	// gone says of topicBlocked that the topic, and so its log, does not exist.
 	gone  bool
 	uuid  sarama.Uuid // zero before Kafka 2.8
@@ -74,6 +79,26 @@ func (t *topic) block(r *outbox.Row) {
 		t.blocked = map[key]struct{}{}
 	}
 	t.blocked[key{r.Table.String(), string(r.Key)}] = struct{}{}
+}
+
+// topicErrorOf is what kind of error of a topic it is, and Kafka's name for it;
+// empty: one that no mapping can name.
+// https://kafka.apache.org/protocol.html#protocol_error_codes
+func topicErrorOf(err error) (kind outbox.TopicError, name string) {
+	switch {
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+		return outbox.TopicUnauthorized, "TOPIC_AUTHORIZATION_FAILED"
+	case errors.Is(err, sarama.ErrInvalidTopic):
+		return outbox.TopicInvalid, "INVALID_TOPIC_EXCEPTION"
+	case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+		return outbox.TopicMissing, "UNKNOWN_TOPIC_OR_PARTITION"
+	}
+	return "", ""
+}
+
+// failsOn says whether the error of its topic is the row's own.
+func failsOn(r *outbox.Row, kind outbox.TopicError) bool {
+	return slices.Contains(r.Table.Mapping.FailOn, kind)
 }
 
 // lane chooses the row's lane like the Java client's producer does.
