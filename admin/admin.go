@@ -1,10 +1,12 @@
-// Package admin serves a process's HTTP: /metrics, /healthz and /readyz. It
-// reads states and changes none, and never touches a database or a broker. cmd
-// runs it beside the streams.
+// Package admin serves a process's HTTP: /metrics, /healthz, /readyz and
+// /api/v1/status, over TLS and for those with credentials only where that is
+// configured. It reads states and changes none, shows no row's contents, and
+// never touches a database or a broker. cmd runs it beside the streams.
 package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // Config is what is served.
@@ -24,6 +27,11 @@ type Config struct {
 	Streams []Stream
 	// Version is told by /healthz.
 	Version string
+	// CertFile and KeyFile (PEM) switch TLS on. They may be replaced while the
+	// process runs.
+	CertFile, KeyFile string
+	// Auth is who may ask for anything but health.
+	Auth Auth
 }
 
 // Stream is one stream, as readiness sees it.
@@ -36,6 +44,8 @@ type Stream struct {
 	// Silence is how long the replication connection of a leader may be quiet
 	// before the stream counts as not ready.
 	Silence time.Duration
+	// Report is how the stream stands; nil: /api/v1/status leaves it out.
+	Report func() status.Stream
 }
 
 // Bounds of a request: none needs more, and a slow client must not hold a
@@ -57,9 +67,19 @@ type Server struct {
 
 // Listen takes the address, so that a bad one is known before anything starts.
 func Listen(cfg Config) (*Server, error) {
+	var encrypted *tls.Config
+	if cfg.CertFile != "" {
+		var err error
+		if encrypted, err = tlsConfig(cfg.CertFile, cfg.KeyFile); err != nil {
+			return nil, err
+		}
+	}
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics and health on %s (choose a free address with http.listen, or off): %w", cfg.Listen, err)
+	}
+	if encrypted != nil {
+		l = tls.NewListener(l, encrypted)
 	}
 	return &Server{listener: l, http: &http.Server{
 		Handler:           Handler(cfg, time.Now),
@@ -107,11 +127,12 @@ func Handler(cfg Config, now func() time.Time) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		readiness(w, r, cfg.Streams, now())
 	})
+	mux.HandleFunc("GET /api/v1/status", serveStatus(cfg, now))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)")
+		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")
 	})
-	return mux
+	return guard(cfg.Auth, mux)
 }
 
 // Readiness is the body of /readyz.
@@ -146,12 +167,16 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 	}
 	switch {
 	case wanted != "" && len(body.Streams) == 0:
-		answer(w, http.StatusNotFound, map[string]string{"error": fmt.Sprintf("there is no stream %q", wanted)})
+		answer(w, http.StatusNotFound, noStream(wanted))
 	case !body.Ready:
 		answer(w, http.StatusServiceUnavailable, body)
 	default:
 		answer(w, http.StatusOK, body)
 	}
+}
+
+func noStream(name string) map[string]string {
+	return map[string]string{"error": fmt.Sprintf("there is no stream %q", name)}
 }
 
 // judge decides whether a stream is ready: standing by while another process

@@ -125,12 +125,7 @@ func checkTLS(b *binder, t *TLS, at string) {
 		path Path
 	}{{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}}
 	for _, f := range files {
-		if f.path == "" {
-			continue
-		}
-		if _, err := os.Stat(string(f.path)); err != nil {
-			b.complain(at+"."+f.key, fmt.Sprintf("%q: %s", f.path, reason(err)), "write the path of a PEM file, absolute or from the configuration file's folder")
-		}
+		checkFile(b, at+"."+f.key, f.path)
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		b.complain(at, "one of cert_file and key_file alone", "write both for mutual TLS, or neither")
@@ -180,6 +175,28 @@ func checkTokenURL(b *binder, s *SASL, at string) {
 func checkHTTP(b *binder, h *HTTP) {
 	if h.Listen != "off" && !b.hasProblem("http.listen") && !isAddress(h.Listen, true) {
 		b.complain("http.listen", fmt.Sprintf("%q is not an address", h.Listen), "write host:port, for example 127.0.0.1:9187, or off")
+	}
+	if h.TLS != nil {
+		checkFile(b, "http.tls.cert_file", h.TLS.CertFile)
+		checkFile(b, "http.tls.key_file", h.TLS.KeyFile)
+	}
+	if a := h.Auth; a != nil {
+		if (a.Username == "") != a.Password.Empty() {
+			b.complain("http.auth", "one of username and password alone", "write both, or neither and a token")
+		}
+		if a.Token.Empty() && a.Username == "" && a.Password.Empty() {
+			b.complain("http.auth", "has no credentials", "write token, or username and password; leave auth out to let everybody in")
+		}
+	}
+}
+
+// checkFile complains about a file that cannot be found.
+func checkFile(b *binder, at string, path Path) {
+	if path == "" || b.hasProblem(at) {
+		return
+	}
+	if _, err := os.Stat(string(path)); err != nil {
+		b.complain(at, fmt.Sprintf("%q: %s", path, reason(err)), "write the path of a PEM file, absolute or from the configuration file's folder")
 	}
 }
 

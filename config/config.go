@@ -19,7 +19,7 @@ type Config struct {
 	// Streams are the databases to stream from. Each is isolated from the
 	// others: one stream's failure leaves the others running.
 	Streams []*Stream `yaml:"streams" required:"true" example:"[{name: orders, postgres: {…}, tables: […]}]"`
-	// HTTP serves metrics and health.
+	// HTTP serves metrics, health and status.
 	HTTP HTTP `yaml:"http"`
 
 	// File is the path the configuration was read from.
@@ -208,10 +208,36 @@ type Mark struct {
 	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
 }
 
-// HTTP serves /metrics, /healthz and /readyz.
+// HTTP serves /metrics, /healthz, /readyz and /api/v1/status. It never shows a
+// row's contents.
 type HTTP struct {
 	// Listen is the address to serve on, host:port; off serves nothing.
 	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
+	// TLS encrypts. Left out: plain HTTP.
+	TLS *HTTPTLS `yaml:"tls"`
+	// Auth is who may ask, by a token, or a name and a password, or either;
+	// /healthz and /readyz answer everybody. Left out: whoever reaches the address.
+	Auth *HTTPAuth `yaml:"auth"`
+}
+
+// HTTPTLS is the certificate that HTTP is served with. Files that are replaced
+// are read anew.
+type HTTPTLS struct {
+	// CertFile has the certificate (PEM), then those that lead to its root.
+	// Relative to the configuration file's folder.
+	CertFile Path `yaml:"cert_file" required:"true" example:"cert.pem"`
+	// KeyFile has its private key (PEM).
+	KeyFile Path `yaml:"key_file" required:"true" example:"key.pem"`
+}
+
+// HTTPAuth is who may ask for anything but health.
+type HTTPAuth struct {
+	// Token is sent by clients as Authorization: Bearer TOKEN.
+	Token Secret `yaml:"token"`
+	// Username for basic authentication.
+	Username string `yaml:"username"`
+	// Password for basic authentication.
+	Password Secret `yaml:"password"`
 }
 
 // Table is one outbox table: its name, a profile or none, and any fields of

@@ -60,7 +60,7 @@ func structs() []reflect.Type {
 		reflect.TypeFor[Stream](), reflect.TypeFor[Postgres](), reflect.TypeFor[Memory](), reflect.TypeFor[Backoff](), reflect.TypeFor[Sweep](), reflect.TypeFor[Mark](),
 		reflect.TypeFor[Table](), reflect.TypeFor[MappingSpec](), reflect.TypeFor[TopicSpec](), reflect.TypeFor[KeySpec](), reflect.TypeFor[PayloadSpec](),
 		reflect.TypeFor[HeaderSpec](), reflect.TypeFor[TraceSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](),
-		reflect.TypeFor[WriterSpec](), reflect.TypeFor[ShedLockSpec](), reflect.TypeFor[HeadersTableSpec](), reflect.TypeFor[HTTP](),
+		reflect.TypeFor[WriterSpec](), reflect.TypeFor[ShedLockSpec](), reflect.TypeFor[HeadersTableSpec](), reflect.TypeFor[HTTP](), reflect.TypeFor[HTTPTLS](), reflect.TypeFor[HTTPAuth](),
 	}
 }
 
@@ -70,7 +70,7 @@ var titles = map[string]string{
 	"Stream": "`streams[]`", "Postgres": "`streams[].postgres`", "Memory": "`streams[].memory`", "Backoff": "`streams[].backoff`", "Sweep": "`streams[].sweep`", "Mark": "`streams[].mark`",
 	"Table": "`streams[].tables[]`", "MappingSpec": "The mapping, in `streams[].tables[]` and in profiles", "TopicSpec": "`topic`", "KeySpec": "`key`", "PayloadSpec": "`payload`",
 	"TraceSpec": "`headers[].trace`", "WriterSpec": "`writer`", "ShedLockSpec": "`shedlock` and `retention_lock`", "HeadersTableSpec": "`headers_table`",
-	"HeaderSpec": "`headers[]`", "EventIDSpec": "`event_id`", "ClusterSpec": "`cluster`", "StatusSpec": "`status`", "HTTP": "`http`",
+	"HeaderSpec": "`headers[]`", "EventIDSpec": "`event_id`", "ClusterSpec": "`cluster`", "StatusSpec": "`status`", "HTTP": "`http`", "HTTPTLS": "`http.tls`", "HTTPAuth": "`http.auth`",
 }
 
 func keyTables() string {

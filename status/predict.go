@@ -119,6 +119,8 @@ func Words(mode string) string {
 		return "holding: a Kafka cluster cannot be used, its rows wait"
 	case ModeSweep:
 		return "sweeping: rows are read from the table, not from the log"
+	case ModeShadow:
+		return "in shadow: rows are read and compared, nothing is published"
 	case ModeStandby:
 		return "standing by: another process leads"
 	case ModeStarting:

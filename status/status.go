@@ -27,12 +27,13 @@ const (
 	FromDatabase = "database"
 )
 
-// The modes. The first four are those of docs/design.md, as the process that
+// The modes. The first five are those of docs/design.md, as the process that
 // leads, or stands by, sees them.
 const (
 	ModeStream   = "stream"
 	ModeHold     = "hold"
 	ModeSweep    = "sweep"
+	ModeShadow   = "shadow"
 	ModeStandby  = "standby"
 	ModeStarting = "starting" // this process is connecting
 	ModeStopped  = "stopped"  // no process leads
