@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,10 @@ type logReader struct {
 	// publication is the Mark that the connection was judged sound with.
 	publication atomic.Pointer[string]
 	decoder     *decoder.Decoder
+	// history is the database's at the term's first connection, and received the
+	// farthest position that was heard of: see sameHistory.
+	history  history
+	received outbox.LSN
 	// known is what the stream remembers of its slot.
 	known parks.Identity
 
@@ -80,6 +85,15 @@ type turn struct {
 // is old.
 var errSuperseded = errors.New("another process took the lead")
 
+// errMoved: the database is not the one that what is in memory came from.
+var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
+
+// history tells a database from its copies that went another way.
+type history struct {
+	system   string // system identifier
+	timeline uint32
+}
+
 func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leadership) *logReader {
 	l := &logReader{
 		stream: s, d: d, conn: conn, known: lead.Known,
@@ -116,6 +130,9 @@ func (l *logReader) run(ctx context.Context) error {
 		l.conn.Kill()
 		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
+		}
+		if errors.Is(err, errMoved) {
+			return err
 		}
 		l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
 		if err := l.tell(ctx, turn{lost: true}); err != nil {
@@ -289,6 +306,7 @@ func (l *logReader) read(ctx context.Context) error {
 		if m.Kind != replication.Idle {
 			l.d.cfg.Metrics.Heard(time.Now())
 		}
+		l.received = max(l.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
 			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
@@ -298,6 +316,9 @@ func (l *logReader) read(ctx context.Context) error {
 			b.walEnd = m.WALEnd
 		case replication.Notice:
 			l.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
+			if err := l.lookAtPublication(ctx); err != nil {
+				return err
+			}
 		}
 		if l.full(b) {
 			if b, err = l.handOver(ctx, b); err != nil || b == nil {
@@ -318,6 +339,22 @@ func (l *logReader) read(ctx context.Context) error {
 		default:
 		}
 	}
+}
+
+// lookAtPublication ends the connection where a warning came because the
+// publication was away. Version 18 then passes rows over and goes on (seen with
+// 18.4; earlier ones end the stream): no later row may be taken from this
+// connection, or it would overtake them.
+func (l *logReader) lookAtPublication(ctx context.Context) error {
+	name := l.d.cfg.Replication.Publication
+	mark, err := replication.WatchPublication(ctx, l.d.cfg.Pool, name)
+	if err != nil {
+		return err
+	}
+	if damage := replication.Damage(l.known.Publication, mark); damage != "" {
+		return fmt.Errorf("publication %s %s: %w", name, damage, replication.ErrPublicationGone)
+	}
+	return nil
 }
 
 // feedBack sends the confirmed position.

@@ -112,7 +112,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		if permanent(err) {
 			pause = retryMax
 		}
-		if errors.Is(err, errSuperseded) { // as it should
+		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
 			s.cfg.Log.Info().Msg(err.Error())
 		} else {
 			s.report(err, pause)

@@ -71,6 +71,9 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if err != nil {
 		return checkpoint.Connected{}, replication.Verdict{}, err
 	}
+	if err := l.sameHistory(&state); err != nil {
+		return checkpoint.Connected{}, replication.Verdict{}, err
+	}
 	if parked {
 		l.known = replication.Identify(&state, &cfg)
 	}
@@ -106,6 +109,22 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		l.known = replication.Identify(&state, &cfg)
 	}
 	return connected, verdict, nil
+}
+
+// sameHistory remembers the database's history at the term's first connection,
+// and says whether a later one goes on with it. A failover or a restored backup
+// may have taken transactions back, and sequences then give their numbers out
+// again: rows in memory must not be taken for others of the same id.
+// https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
+func (l *logReader) sameHistory(s *replication.State) error {
+	now := history{system: s.SystemID, timeline: s.Timeline}
+	if l.history == (history{}) {
+		l.history = now
+	}
+	if now != l.history || s.Insert < l.received {
+		return fmt.Errorf("%w: timeline %d at %v after timeline %d at %v", errMoved, s.Timeline, s.Insert, l.history.timeline, l.received)
+	}
+	return nil
 }
 
 // mend makes publication and slot beside the connection, which is kept alive.

@@ -83,6 +83,7 @@ type world struct {
 	// Of single tests: what stands in the way.
 	proxy *harness.Proxy
 	taken *pgconn.PgConn
+	pair  *harness.Pair
 }
 
 // surroundings are what a world is made of; the zero value shares everything.
