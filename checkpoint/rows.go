@@ -190,7 +190,9 @@ func (c *Core) row(r *outbox.Row) {
 	case c.stateless && c.cfg.Shadow:
 		return // nothing to leave it to the sweeper by
 	case r.AvailableAt == outbox.Never && !c.stateless:
-		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
+		if !c.off.askSoon {
+			c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
+		}
 		return
 	case r.AvailableAt > c.now.UnixMicro() && !c.stateless:
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))

@@ -128,6 +128,9 @@ type rules struct {
 	// unclaims: rows that were claimed and are left have their locks given up. Off:
 	// not so.
 	unclaims bool
+	// askSoon: when a row passes of which the log does not show when it is due, the
+	// watch asks soon. Off: at its next round.
+	askSoon bool
 	// claimOutage: where rows are claimed, an unusable cluster is parked at once.
 	// Off: only where others wait behind it.
 	claimOutage bool

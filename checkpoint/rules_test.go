@@ -11,6 +11,7 @@ var redundant = map[string]string{
 	"handBackQuiet":   "the park's removal waits for what was in flight at the statement, too",
 	"watchExcludes":   "a row in flight has a hold in the ledger or a park; both are looked at before it counts as missed",
 	"voidDiscarded":   "a healed world's xids soon pass those that a failover lost: TestDiscardedXIDsAreVoidAfterAReconnect",
+	"askSoon":         "only time is lost: TestWritersRowIsOnTime",
 	"claimOutage":     "locks are held through the outage, which no invariant forbids: TestNothingStaysLockedInAnOutage",
 	"lockGuard":       "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
 }
@@ -176,6 +177,8 @@ func coreRule(name string) (off rules) {
 		off.standInFlight = true
 	case "unclaims":
 		off.unclaims = true
+	case "askSoon":
+		off.askSoon = true
 	case "claimOutage":
 		off.claimOutage = true
 	case "drainAwaits":

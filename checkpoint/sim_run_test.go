@@ -115,7 +115,9 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	p.tables = drawTables(r)
 	if p.stateless = len(often) == 0 && r.IntN(12) == 0; p.stateless {
 		p.tables = p.tables[:1]
-		p.tables[0].Mapping.Published, p.tables[0].Mapping.HeadStart, p.tables[0].Mapping.Claim = outbox.PublishedNone, 0, outbox.ClaimNone
+		p.tables[0].Mapping = outbox.Mapping{
+			Published: outbox.PublishedNone, Grace: time.Second, OnFailed: p.tables[0].Mapping.OnFailed, Status: p.tables[0].Mapping.Status,
+		}
 	}
 	p.clusters = []string{"main"}
 	if r.IntN(4) == 0 {
@@ -181,6 +183,9 @@ func drawTables(r *rand.Rand) []*outbox.Table {
 		}
 		if r.IntN(5) == 0 {
 			t.Mapping.Claim = outbox.ClaimRowLock
+		}
+		if r.IntN(6) == 0 {
+			t.Mapping.HeadersTable.Name = "headers"
 		}
 	}
 	return tables
@@ -315,6 +320,7 @@ func (w *world) drawRow() *dbRow {
 		r.bad = errNoRecord
 	case w.chance(4):
 		r.available = w.now.Add(time.Duration(w.intn(8000)) * time.Millisecond)
+		r.late = w.chance(50)
 	case w.chance(2):
 		r.foreign, r.status = true, statusSent
 	}

@@ -7,11 +7,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// Bounds of claims: locks are held for no more rows than are soon marked.
-const (
-	claimRows = 500 // of one claim
-	maxClaims = 4   // with rows that are not marked yet
-)
+// claimRows is the most rows of one claim: locks are held for no more than are
+// soon marked.
+const claimRows = 500
+
+// maxClaims is how many claims may have rows that are not marked yet. Each has a
+// connection of its own (statusupdater.Config.Claims).
+const maxClaims = 4
 
 // stand holds the rows of one table with Mapping.Stands on their way to the
 // sink, wherever they come from: for the head start of the application's own
@@ -81,14 +83,12 @@ func (c *Core) stand(h uint32) {
 	e := &c.entries[h]
 	m := &e.row.Table.Mapping
 	c.fly(h, standing)
-	from := c.now
+	from := c.now // a page's row was visible by now
 	switch {
 	case e.page == nil:
 		from = c.committedBy(e.row.Commit)
 	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
-	default:
-		from = e.page.at // visible by then
 	}
 	if m.HeadStart > 0 && !c.off.headStart {
 		e.due = from.Add(m.HeadStart)
@@ -130,7 +130,7 @@ func (c *Core) lookAtStanding() {
 // turn takes the next rows to be looked at.
 func (c *Core) turn(s *stand, limit int) []*outbox.Row {
 	c.resume(&s.line)
-	if s.next.After(c.now) {
+	if s.next.After(c.now) && len(s.queue) < limit {
 		return nil
 	}
 	var rows []*outbox.Row

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"slices"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -12,7 +11,6 @@ type sweep struct {
 	parks []*park
 	clock uint64
 	hb    *handback // nil: an ordinary sweep
-	at    time.Time
 }
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
@@ -95,7 +93,7 @@ func (c *Core) coveredBySweep(p *park) bool {
 // ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.clock++
-	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb, at: c.now}
+	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb}
 	for _, p := range parks {
 		p.lastSweep = c.clock
 	}

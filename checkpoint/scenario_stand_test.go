@@ -1,0 +1,266 @@
+package checkpoint
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// The scenarios of tables that another relay works on, too.
+
+// beside plays an act as play does, with a mapping that stands.
+func beside(t *testing.T, m outbox.Mapping, without switches, act func(s *scene)) {
+	t.Helper()
+	play(t, without, func(s *scene) {
+		own := &s.plan.tables[0].Mapping
+		own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
+		s.restart()
+		s.rest()
+		act(s)
+	})
+}
+
+var (
+	headStart  = outbox.Mapping{HeadStart: 2 * time.Second}
+	rowLock    = outbox.Mapping{Claim: outbox.ClaimRowLock}
+	sideHeader = outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}}
+)
+
+// inKafka says that there are n copies of the row.
+func (s *scene) inKafka(r *dbRow, n int, when string) {
+	if s.bad == nil && r.copies != n {
+		s.fail("stand", r, "%s %v is in Kafka %d times, not %d", when, r, r.copies, n)
+	}
+}
+
+// The application's relay publishes and marks right after the commit. Within its
+// head start the row is its own; one that it passed over is ours afterwards.
+func TestHeadStart(t *testing.T) {
+	beside(t, headStart, switches{core: rules{headStart: true}}, func(s *scene) {
+		r1, r2 := s.row("k", 0), s.row("k", 0)
+		s.rest(evMark)
+		s.advance(1900 * time.Millisecond)
+		s.rest(evMark)
+		s.relaySends(r1)
+		s.inKafka(r2, 0, "within its head start")
+		s.advance(100 * time.Millisecond)
+		s.rest()
+		s.inKafka(r1, 1, "after its head start")
+		s.inKafka(r2, 1, "after its head start")
+	})
+}
+
+// Rows that were committed while nobody led wait once, together, from the moment
+// at which they are known to be there; not each from its own reading.
+func TestBacklogWaitsOnce(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.plan.tables[0].Mapping.HeadStart = 2 * time.Second
+		s.a.kill()
+		var rows []*dbRow
+		for range 12 {
+			rows = append(rows, s.row("k", 0))
+		}
+		s.a.boot()
+		s.rest(evReceive)
+		s.advance(2 * time.Second)
+		for range 3 { // looks
+			s.rest()
+			s.advance(10 * time.Millisecond)
+		}
+		for _, r := range rows {
+			s.inKafka(r, 1, "two seconds after the start")
+		}
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// A commit waits for the standby for longer than the head start. The relay, which
+// works when the commit returns, has its time from then on.
+func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
+	beside(t, headStart, switches{core: rules{headStartAnew: true}}, func(s *scene) {
+		r := s.invisible("k")
+		s.rest()
+		s.advance(3 * time.Second)
+		s.rest() // not visible
+		s.show(r.tx)
+		s.advance(100 * time.Millisecond)
+		s.rest(evMark)
+		s.relaySends(r)
+	})
+}
+
+// r1 is refused while r2 of its key is being looked at. The sweeper's page leaves
+// out what is in flight: had r2 stayed, the page would bring r3 alone.
+func TestParkTakesWhatStands(t *testing.T) {
+	beside(t, sideHeader, switches{core: rules{standLeaves: true}}, func(s *scene) {
+		s.row("k", 1)
+		s.rest(evArrive)
+		s.row("k", 0)
+		s.rest(evArrive, evQuery)
+		look := s.a.check
+		s.a.check = nil // takes long
+		s.rest()
+		s.row("k", 0)
+		s.rest()
+		s.advance(time.Second)
+		s.rest()
+		if s.a.check == nil {
+			s.a.check = look
+		}
+		s.rest()
+	})
+}
+
+// A row is being claimed when the stream is parked. The claim that was made for
+// nobody is given up, or nobody would ever get the row.
+func TestClaimForNobodyIsGivenUp(t *testing.T) {
+	beside(t, rowLock, switches{core: rules{unclaims: true}}, func(s *scene) {
+		s.row("k", 0)
+		s.rest(evQuery)
+		s.must(evQuery) // the row is locked
+		s.a.input(func() { s.a.core.ParkStream(outbox.CauseUnreadable, "unreadable") })
+		s.rest()
+	})
+}
+
+// The connection breaks while a claim is made, which is answered late.
+func TestLateClaimIsGivenUp(t *testing.T) {
+	beside(t, rowLock, switches{core: rules{unclaims: true}}, func(s *scene) {
+		s.row("k", 0)
+		s.rest(evQuery)
+		s.must(evQuery)
+		s.a.conn.dropped()
+		s.rest()
+	})
+}
+
+// The relay has r1, so r2 of its key waits for it, and is not kept locked.
+func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.plan.tables[0].Mapping.Claim = outbox.ClaimRowLock
+		s.restart()
+		s.rest()
+		held := []eventKind{evRelayDone}
+		r1, r2 := s.row("k", 0), s.row("k", 0)
+		r1.taken = true
+		s.rest(held...)
+		s.inKafka(r2, 0, "behind one that the relay has")
+		if s.lockOf(r2) != nil {
+			s.fail("claims", r2, "%v waits and is locked", r2)
+		}
+		s.relaySends(r1)
+		s.advance(takenWait)
+		s.rest(held...)
+		s.inKafka(r2, 1, "when the relay is done")
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// Kafka cannot be reached. Rows that were never sent are not kept locked for as
+// long as that lasts.
+func TestNothingStaysLockedInAnOutage(t *testing.T) {
+	beside(t, rowLock, switches{core: rules{claimOutage: true}}, func(s *scene) {
+		s.row("k", 0)
+		s.rest(evSend)
+		s.kafka.down["main"] = true
+		s.rest()
+		if len(s.claims) > 0 {
+			s.fail("claims", nil, "rows stay locked while Kafka cannot be reached")
+		}
+	})
+}
+
+// A clean stop in the middle of everything: what stands is left to the next
+// process, and nothing is published twice.
+func TestCleanStopLeavesWhatStands(t *testing.T) {
+	for name, m := range map[string]outbox.Mapping{"head start": headStart, "claims": rowLock, "side table": sideHeader} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, switches{})
+			v := s.end(func(s *scene) {
+				own := &s.plan.tables[0].Mapping
+				own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
+				s.restart()
+				s.rest()
+				for range 3 {
+					s.row("k", 0)
+				}
+				s.rest(evQuery)
+				s.row("j", 0)
+				s.a.draining = true
+				s.a.input(s.a.core.Drain)
+				s.rest()
+				if s.a.up {
+					t.Error("it does not stop")
+				}
+				s.a.boot()
+			})
+			if v != nil {
+				t.Error(v)
+			}
+		})
+	}
+}
+
+// In shadow rows are confirmed past under the stream's park, and nothing is
+// published. A later start that is not in shadow publishes what the application's
+// relay left over.
+func TestShadowPassesNothingOver(t *testing.T) {
+	play(t, switches{core: rules{parkDurable: true}}, func(s *scene) {
+		s.plan.cfg.Shadow = true
+		s.restart()
+		s.rest(evParks)
+		r1, r2 := s.row("k", 0), s.row("k", 0)
+		s.rest(evParks)
+		s.must(evStatus)
+		s.rest()
+		s.inKafka(r1, 0, "in shadow")
+		s.relaySends(r1)
+		s.advance(10 * time.Second)
+		s.rest()
+		s.inKafka(r2, 0, "in shadow")
+		if s.slot.confirmed <= r2.tx.commit {
+			s.fail("shadow", r2, "the position does not move in shadow")
+		}
+		s.plan.cfg.Shadow = false
+		s.restart()
+		s.rest()
+		s.inKafka(r2, 1, "after the shadow")
+	})
+}
+
+// The log does not show until when a row is the writer's. It is asked for soon, so
+// that the row is published when it is due and not at the watch's next round.
+func TestWritersRowIsOnTime(t *testing.T) {
+	play(t, switches{core: rules{askSoon: true}}, func(s *scene) {
+		s.a.kill()
+		s.plan.cfg.WatchEvery = time.Minute
+		s.a.boot()
+		s.rest()
+		s.advance(10 * time.Second)
+		s.rest()
+		tx := s.begin()
+		r := &dbRow{
+			table: s.plan.tables[0], cluster: "main", topic: "x", key: "k",
+			available: s.now.Add(3 * time.Second), late: true,
+		}
+		s.addRow(tx, r)
+		s.commit(tx, true)
+		for range 11 {
+			s.rest()
+			s.advance(250 * time.Millisecond)
+		}
+		s.inKafka(r, 0, "before it is due")
+		for range 4 {
+			s.rest()
+			s.advance(250 * time.Millisecond)
+		}
+		s.inKafka(r, 1, "a second after it is due")
+	})
+}
