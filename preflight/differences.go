@@ -64,14 +64,13 @@ func (d *differing) add(f Difference) {
 	d.found = append(d.found, f)
 }
 
-// use is one place of a mapping that names a column.
-type use struct {
-	column string
-	// key is the line of YAML with %s for another column's name.
-	key string
-	// without is the line that does without the column; empty: there is none.
-	without string
+// place is one place of a mapping that names columns.
+type place struct {
+	columns []string
 	kind    string // of columns that fit there
+	// write is the line of YAML with other columns in place of those; an empty
+	// name is a column that there is none for.
+	write func(names []string) string
 }
 
 // The kinds of columns, by their types' names.
@@ -82,150 +81,151 @@ const (
 	textColumn  = "text"
 )
 
-// uses lists every place of a mapping that names a column.
-func uses(m *outbox.Mapping) []use {
-	all := []use{
-		{m.Payload.Column, "payload: {column: %s}", "", anyColumn},
-		{m.Cluster.Column, "cluster: {column: %s}", "cluster: null", textColumn},
-		{m.Partition, "partition: %s", "partition: null", countColumn},
-		{m.Timestamp, "timestamp: %s", "timestamp: null", timeColumn},
-		{m.CreatedAt, "created_at: %s", "created_at: null", timeColumn},
-		{m.AvailableAfter, "available_after: %s", "available_after: null", timeColumn},
-		{m.Status.Column, "status: {column: %s}", "", textColumn},
-		{m.Status.SentAt, "status: {sent_at: %s}", "status: {sent_at: null}", timeColumn},
-		{m.Status.FailedAt, "status: {failed_at: %s}", "status: {failed_at: null}", timeColumn},
-		{m.Status.Attempts, "status: {attempts: %s}", "status: {attempts: null, max_attempts: null}", countColumn},
-		{m.Status.LastError, "status: {last_error: %s}", "status: {last_error: null}", textColumn},
-		{m.Status.Version, "status: {version: %s}", "status: {version: null}", countColumn},
-		{m.Status.Resend, "status: {resend: %s}", "status: {resend: null}", anyColumn},
-		{m.Writer.Column, "writer: {column: %s, until: " + m.Writer.Until + "}", "writer: null", anyColumn},
-		{m.Writer.Until, "writer: {column: " + m.Writer.Column + ", until: %s}", "writer: null", timeColumn},
-	}
-	if m.Status.Column == "" { // the times are the state
-		for i := range all {
-			if strings.HasPrefix(all[i].key, "status: {sent_at") {
-				all[i].without = ""
-			}
+// unknown stands for a column that has to be named, and only people know.
+const unknown = "…"
+
+// one is a place for one column: with has %s for it; without is the line that
+// does without, empty: it has to be named.
+func one(column, with, without, kind string) place {
+	return place{[]string{column}, kind, func(names []string) string {
+		if names[0] == "" && without != "" {
+			return without
 		}
+		return fmt.Sprintf(with, or(names[0], unknown))
+	}}
+}
+
+// places lists every place of a mapping that names columns.
+func places(m *outbox.Mapping) []place {
+	s := &m.Status
+	sentAt := "status: {sent_at: null}"
+	if s.Column == "" {
+		sentAt = "" // the time is the state
+	}
+	all := []place{
+		one(m.Payload.Column, "payload: {column: %s}", "", anyColumn),
+		one(m.Cluster.Column, "cluster: {column: %s}", "cluster: null", textColumn),
+		one(m.Partition, "partition: %s", "partition: null", countColumn),
+		one(m.Timestamp, "timestamp: %s", "timestamp: null", timeColumn),
+		one(m.CreatedAt, "created_at: %s", "created_at: null", timeColumn),
+		one(m.AvailableAfter, "available_after: %s", "available_after: null", timeColumn),
+		one(s.Column, "status: {column: %s}", "", textColumn),
+		one(s.SentAt, "status: {sent_at: %s}", sentAt, timeColumn),
+		one(s.FailedAt, "status: {failed_at: %s}", "status: {failed_at: null}", timeColumn),
+		one(s.Attempts, "status: {attempts: %s}", "status: {attempts: null, max_attempts: null}", countColumn),
+		one(s.LastError, "status: {last_error: %s}", "status: {last_error: null}", textColumn),
+		one(s.Version, "status: {version: %s}", "status: {version: null}", countColumn),
+		one(s.Resend, "status: {resend: %s}", "status: {resend: null}", anyColumn),
+		one(m.Writer.Column, "writer: {column: %s, until: "+m.Writer.Until+"}", "writer: null", anyColumn),
+		one(m.Writer.Until, "writer: {column: "+m.Writer.Column+", until: %s}", "writer: null", timeColumn),
+		list(m.ID, "id: [", "]", unknown),
+		list(m.Order, "order: [", "]", "order: null"),
+		list(s.SentBy, "status: {sent_by: [", "]}", "status: {sent_by: null}"),
+		topicPlace(&m.Topic),
 	}
 	if m.Key != nil {
-		all = append(all, use{m.Key.Column, "key: {column: %s}", "key: null", anyColumn})
+		all = append(all, one(m.Key.Column, "key: {column: %s}", "key: null", anyColumn))
 	}
-	if topic := &m.Topic; len(topic.Columns) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
-		all = append(all, use{topic.Columns[0], "topic: {column: %s}", "topic: {constant: …}", textColumn})
-	} else {
-		for i, column := range topic.Columns {
-			all = append(all, use{column, "topic: {template: \"" + template(topic, i) + "\"}", "topic: {constant: …}", textColumn})
-		}
-	}
-	return append(all, listed(m)...)
-}
-
-// template is the topic with %s for one of its columns.
-func template(topic *outbox.Template, replaced int) string {
-	text := topic.Literals[0]
-	for i, column := range topic.Columns {
-		if i == replaced {
-			column = "%s"
-		}
-		text += "${" + column + "}" + topic.Literals[i+1]
-	}
-	return text
-}
-
-// listed are the places in lists, which a configuration replaces whole.
-func listed(m *outbox.Mapping) []use {
-	var all []use
-	list := func(key string, columns []string, without string) {
-		for i := range columns {
-			with := slices.Clone(columns)
-			with[i] = "%s"
-			all = append(all, use{columns[i], key + strings.Join(with, ", ") + closing(key), without, anyColumn})
-		}
-	}
-	list("id: [", m.ID, "")
-	list("order: [", m.Order, "order: null")
-	list("status: {sent_by: [", m.Status.SentBy, "status: {sent_by: null}")
 	if m.EventID.Name != "" {
-		list("event_id: {header: "+m.EventID.Name+", columns: [", m.EventID.Columns, "event_id: null")
+		all = append(all, list(m.EventID.Columns, "event_id: {header: "+m.EventID.Name+", columns: [", "]}", "event_id: null"))
 	}
-	for i := range m.Headers {
-		h := &m.Headers[i]
-		others := headers(slices.Delete(slices.Clone(m.Headers), i, i+1))
+	return append(all, headersPlace(m.Headers))
+}
+
+// list is a place for several columns; empty is the line, or the name, for when
+// none is left.
+func list(columns []string, begin, end, empty string) place {
+	return place{columns, anyColumn, func(names []string) string {
+		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 		switch {
-		case h.Column != "":
-			all = append(all, use{h.Column, headers(replacedHeader(m.Headers, i)), others, anyColumn})
-		case h.JSON != "":
-			all = append(all, use{h.JSON, headers(replacedHeader(m.Headers, i)), others, anyColumn})
+		case len(left) > 0:
+			return begin + strings.Join(left, ", ") + end
+		case empty == unknown:
+			return begin + unknown + end
 		}
-	}
-	return all
+		return empty
+	}}
 }
 
-func closing(key string) string {
-	if strings.Contains(key, "{") {
-		return "]}"
-	}
-	return "]"
-}
-
-func replacedHeader(all []outbox.HeaderMapping, i int) []outbox.HeaderMapping {
-	with := slices.Clone(all)
-	if with[i].JSON != "" {
-		with[i].JSON = "%s"
-	} else {
-		with[i].Column = "%s"
-	}
-	return with
-}
-
-// headers are a list of headers in YAML.
-func headers(all []outbox.HeaderMapping) string {
-	if len(all) == 0 {
-		return "headers: null"
-	}
-	var lines []string
-	for _, h := range all {
-		switch {
-		case h.JSON != "":
-			lines = append(lines, "{json: "+h.JSON+"}")
-		case h.Column != "" && h.OmitNull:
-			lines = append(lines, "{name: "+h.Name+", column: "+h.Column+", omit_null: true}")
-		case h.Column != "":
-			lines = append(lines, "{name: "+h.Name+", column: "+h.Column+"}")
-		default:
-			lines = append(lines, "{name: "+h.Name+", value: "+h.Value+"}")
+func topicPlace(topic *outbox.Template) place {
+	return place{topic.Columns, textColumn, func(names []string) string {
+		if len(names) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
+			return "topic: {column: " + or(names[0], unknown) + "}"
 		}
-	}
-	return "headers: [" + strings.Join(lines, ", ") + "]"
+		text := topic.Literals[0]
+		for i, name := range names {
+			text += "${" + or(name, unknown) + "}" + topic.Literals[i+1]
+		}
+		return "topic: {template: \"" + text + "\"}"
+	}}
 }
 
-// overrides are the lines that use another column in place of one, or none.
+// headersPlace is all headers, since a configuration replaces the list whole.
+func headersPlace(all []outbox.HeaderMapping) place {
+	var columns []string
+	for i := range all {
+		columns = append(columns, or(all[i].Column, all[i].JSON))
+	}
+	return place{columns, anyColumn, func(names []string) string {
+		var lines []string
+		for i := range all {
+			switch h := &all[i]; {
+			case columns[i] != "" && names[i] == "":
+			case h.JSON != "":
+				lines = append(lines, "{json: "+names[i]+"}")
+			case h.Column != "" && h.OmitNull:
+				lines = append(lines, "{name: "+h.Name+", column: "+names[i]+", omit_null: true}")
+			case h.Column != "":
+				lines = append(lines, "{name: "+h.Name+", column: "+names[i]+"}")
+			case h.Trace != nil:
+				lines = append(lines, unknown) // written out in the profile
+			default:
+				lines = append(lines, "{name: "+h.Name+", value: "+h.Value+"}")
+			}
+		}
+		if len(lines) == 0 {
+			return "headers: null"
+		}
+		return "headers: [" + strings.Join(lines, ", ") + "]"
+	}}
+}
+
+// overrides are the lines that use other columns in place of one that does not
+// fit, and of those that do not fit either in the same places.
 func (d *differing) overrides(column string) []string {
+	if column == "" {
+		return nil
+	}
+	unfit := map[string]bool{}
+	for _, f := range d.t.Resolution.Findings {
+		if f.About == sweeper.AboutColumn {
+			unfit[f.Column] = true
+		}
+	}
 	var lines []string
-	for _, u := range uses(&d.t.Table.Mapping) {
-		if u.column != column || column == "" {
+	for _, p := range places(&d.t.Table.Mapping) {
+		if !slices.Contains(p.columns, column) {
 			continue
 		}
-		other := d.meant(column, u.kind)
-		switch {
-		case other != "":
-			lines = append(lines, fmt.Sprintf(u.key, other))
-		case u.without != "":
-			lines = append(lines, u.without)
-		default:
-			lines = append(lines, fmt.Sprintf(u.key, "…"))
+		names := slices.Clone(p.columns)
+		for i, name := range names {
+			if unfit[name] {
+				names[i] = d.meant(name, p.kind)
+			}
 		}
+		lines = append(lines, p.write(names))
 	}
-	return slices.Compact(lines)
+	return Merge(lines)
 }
 
 // meant is the column that may be meant instead of one: of the right kind, not
-// mapped yet, and with a name like it, or else the only one.
+// mapped yet, and with a name like it.
 func (d *differing) meant(column, kind string) string {
 	used := map[string]bool{}
-	for _, u := range uses(&d.t.Table.Mapping) {
-		used[u.column] = true
+	for _, p := range places(&d.t.Table.Mapping) {
+		for _, name := range p.columns {
+			used[name] = true
+		}
 	}
 	var fitting []mapping.Column
 	for _, c := range d.t.Resolution.Columns {
@@ -250,6 +250,39 @@ func fits(c *Column, kind string) bool {
 		return is("smallint", "integer", "bigint")
 	}
 	return !is("timestamp", "bytea", "json", "double", "real", "numeric", "date", "time")
+}
+
+// Merge makes one block of YAML of overrides: a key twice is an error there.
+func Merge(lines []string) []string {
+	var keys []string
+	values := map[string][]string{}
+	for _, line := range lines {
+		key, value, _ := strings.Cut(line, ": ")
+		if values[key] == nil {
+			keys = append(keys, key)
+		}
+		if !slices.Contains(values[key], value) {
+			values[key] = append(values[key], value)
+		}
+	}
+	merged := make([]string, len(keys))
+	for i, key := range keys {
+		merged[i] = key + ": " + join(values[key])
+	}
+	return merged
+}
+
+// join puts the keys of several maps into one; of other values the first stands.
+func join(values []string) string {
+	var inner []string
+	for _, value := range values {
+		text, isMap := strings.CutPrefix(value, "{")
+		if !isMap || len(values) == 1 {
+			return value
+		}
+		inner = append(inner, strings.TrimSuffix(text, "}"))
+	}
+	return "{" + strings.Join(inner, ", ") + "}"
 }
 
 // identities is the override for an id that is not unique: what is.

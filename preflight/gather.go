@@ -498,3 +498,33 @@ func timeLeft(ctx context.Context) time.Duration {
 	}
 	return max(time.Until(deadline), time.Millisecond)
 }
+
+// Compare looks only at the stream's tables and lists everything in which they
+// differ from their mappings. Its error says that it could not look.
+func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
+	o = o.withDefaults()
+	g := gathering{o: o, facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	pool, err := openPool(s)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	g.tableSession(ctx, pool)
+	if t := &g.facts.Table; t.Err != nil {
+		return nil, fmt.Errorf("connect as role %s: %w (%s)", t.User, t.Err, t.Mend)
+	}
+	var all sync.WaitGroup
+	g.onTables(ctx, pool, &all)
+	all.Wait()
+	var found []Difference
+	for i := range g.facts.Tables {
+		t := &g.facts.Tables[i]
+		for _, name := range []string{"table", "catalogue"} {
+			if why := t.Missing[name]; why != "" {
+				return found, fmt.Errorf("look at table %s: %s", t.Table, why)
+			}
+		}
+		found = append(found, Differences(t)...)
+	}
+	return found, nil
+}

@@ -50,6 +50,14 @@ type Options struct {
 	Now func() time.Time
 }
 
+func (o Options) withDefaults() Options {
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
 // Level is how grave a finding is.
 type Level string
 
@@ -121,10 +129,7 @@ func (r *Report) Incomplete() bool { return r.Summary.Unseen > 0 }
 // Run looks at all streams at once. It ends when every probe has answered or
 // its time is up.
 func Run(ctx context.Context, streams []Stream, o Options) Report {
-	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
+	o = o.withDefaults()
 	found := make([][]Finding, len(streams))
 	var all sync.WaitGroup
 	for i := range streams {

@@ -19,15 +19,27 @@ func validateCommand(io streams) *cobra.Command {
 		Short: "Check a configuration file",
 		Long: `Reads the file as run would, with the variables and files that it refers to, and prints every
 fault that it finds: file:line:column, the key, what was found and what to write instead.
-It connects nowhere. Secrets are never printed.`,
-		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml`,
-		Args:    noArguments,
+It connects nowhere. Secrets are never printed.
+
+--against-database also compares each table with its mapping, and lists everything in which they
+differ: columns that are missing or of another type, other words for the status, an id that is not
+unique, NULLs. Each comes with the lines of YAML that would mend it, and all of them together at
+the end. Differences that keep rows from being delivered end it with exit code 2.`,
+		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml
+  outbox-cdc config validate --against-database --stream orders`,
+		Args: noArguments,
 	}
-	file := configFlag(c)
-	c.RunE = func(*cobra.Command, []string) error {
+	file, o := configFlag(c), againstOptions{}
+	c.Flags().BoolVar(&o.against, "against-database", false, "compare each table with its mapping")
+	streamFlag(c, &o.stream)
+	c.Flags().BoolVar(&o.json, "json", false, "with --against-database: print JSON (fields: docs/check.md)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(*file)
 		if err != nil {
 			return err
+		}
+		if o.against {
+			return against(c.Context(), cfg, o, io)
 		}
 		tables := 0
 		for _, s := range cfg.Streams {

@@ -102,6 +102,7 @@ Begin with: outbox-cdc demo (nothing needed), or on your own database
   outbox-cdc config validate    is the configuration right?
   outbox-cdc init --show-sql    what would be made in the database?
   outbox-cdc init               make it
+  outbox-cdc check              is everything right?
   outbox-cdc run                stream
 
 Exit codes:
@@ -122,6 +123,7 @@ Exit codes:
 	})
 	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io), manCommand())
 	root.AddCommand(failedCommand(io), pendingCommand(io), replayCommand(io), slotsCommand(io), destroyCommand(io))
+	root.AddCommand(checkCommand(io))
 	root.InitDefaultCompletionCmd()
 	return root
 }

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/preflight"
+)
+
+// This file is config validate --against-database.
+
+type againstOptions struct {
+	against, json bool
+	stream        string
+}
+
+// differences is the JSON of one stream.
+type differences struct {
+	Stream      string                 `json:"stream"`
+	Differences []preflight.Difference `json:"differences"`
+}
+
+// against compares the tables of streams with their mappings.
+func against(ctx context.Context, cfg *config.Config, o againstOptions, io streams) error {
+	chosen, err := chooseStreams(cfg, o.stream)
+	if err != nil {
+		return err
+	}
+	all := []differences{}
+	fatal := false
+	for i, s := range preflightStreams(cfg, chosen) {
+		found, err := preflight.Compare(ctx, &s, preflight.Options{})
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		all = append(all, differences{s.Name, append([]preflight.Difference{}, found...)})
+		fatal = fatal || slices.ContainsFunc(found, func(d preflight.Difference) bool { return d.Fatal })
+		if !o.json {
+			printDifferences(io.out, chosen[i], found)
+		}
+	}
+	if o.json {
+		if err := printJSON(io.out, map[string]any{"version": 1, "streams": all}); err != nil {
+			return err
+		}
+	}
+	if fatal {
+		return &failure{exitUsage, errReported}
+	}
+	return nil
+}
+
+func printDifferences(out io.Writer, s *config.Stream, all []preflight.Difference) {
+	for _, t := range s.Tables {
+		name := t.Outbox.String()
+		var found []preflight.Difference
+		for _, d := range all {
+			if d.Table == name {
+				found = append(found, d)
+			}
+		}
+		with := "its mapping"
+		if t.Profile != "" {
+			with = "profile " + t.Profile
+		}
+		if len(found) == 0 {
+			fmt.Fprintf(out, "%s, %s: fits %s\n", s.Name, name, with)
+			continue
+		}
+		fmt.Fprintf(out, "%s, %s: %s from %s\n", s.Name, name, plural(len(found), "difference"), with)
+		printEach(out, found)
+		printOverrides(out, t, found)
+	}
+}
+
+func printEach(out io.Writer, found []preflight.Difference) {
+	for _, d := range found {
+		kind := "note"
+		if d.Fatal {
+			kind = "wrong"
+		}
+		fmt.Fprintf(out, "\n  %s: %s\n", kind, d.Problem)
+		for _, line := range d.Override {
+			fmt.Fprintf(out, "    %s\n", line)
+		}
+		if d.Mend != "" {
+			fmt.Fprintf(out, "    # %s\n", d.Mend)
+		}
+	}
+}
+
+// printOverrides prints what mends the wrong ones, as it would be written.
+func printOverrides(out io.Writer, t *config.Table, found []preflight.Difference) {
+	var lines []string
+	for _, d := range found {
+		if d.Fatal {
+			lines = append(lines, d.Override...)
+		}
+	}
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n  together, where … stands for what only you know:\n\n    - table: %s\n", t.Outbox)
+	if t.Profile != "" {
+		fmt.Fprintf(out, "      profile: %s\n", t.Profile)
+	}
+	for _, line := range preflight.Merge(lines) {
+		fmt.Fprintf(out, "      %s\n", line)
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/preflight"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+type checkOptions struct {
+	stream         string
+	json, fix, yes bool
+	timeout        time.Duration
+}
+
+func checkCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Look whether everything is right before streaming",
+		Long: `Looks at the servers, roles, slots, publications, tables, topics and brokers of a configuration, and
+says of each what was found, why it matters and the statement, setting or command that mends it.
+It changes nothing and disturbs no process that runs.
+
+OK    as it should be
+WARN  it works, but not as anybody would want
+FAIL  somebody has to act, or rows will not be delivered
+SKIP  not looked at, and why
+
+--fix makes what is safe to make, after asking: our own schema, publication and slot, as init makes
+them, and the index of the native table (CONCURRENTLY). Then it looks again.
+
+Exit codes: 0 no FAIL; 3 a FAIL; 1 no FAIL, but something could not be looked at.
+docs/check.md has every check.`,
+		Example: `  outbox-cdc check --config outbox-cdc.yaml
+  outbox-cdc check --stream orders --json
+  ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc check --stream orders --fix`,
+		Args: noArguments,
+	}
+	file, o := configFlag(c), checkOptions{}
+	streamFlag(c, &o.stream)
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON (fields: docs/check.md)")
+	c.Flags().BoolVar(&o.fix, "fix", false, "make the schema, publication, slot and native index that are missing, after asking")
+	yesFlag(c, &o.yes, "with --fix: do not ask")
+	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how `LONG` each look may take")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		chosen, err := chooseStreams(cfg, o.stream)
+		if err != nil {
+			return err
+		}
+		if o.yes && !o.fix {
+			return usage("--yes is for --fix")
+		}
+		return check(c.Context(), cfg, chosen, o, io)
+	}
+	return c
+}
+
+// check looks, and with --fix mends and looks again.
+func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o checkOptions, io streams) error {
+	look := func() preflight.Report {
+		return preflight.Run(ctx, preflightStreams(cfg, chosen), preflight.Options{Timeout: o.timeout})
+	}
+	report := look()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if o.fix {
+		if !o.json {
+			printCheck(io.out, &report)
+		}
+		fixed, err := fix(ctx, chosen, &report, o, io)
+		if err != nil {
+			return err
+		}
+		if !fixed {
+			return reported(&report, o.json, io.out, o.json)
+		}
+		report = look()
+	}
+	return reported(&report, o.json, io.out, true)
+}
+
+// reported prints a report, unless it was before, and makes the exit code of it.
+func reported(r *preflight.Report, asJSON bool, out io.Writer, show bool) error {
+	switch {
+	case show && asJSON:
+		if err := printJSON(out, r); err != nil {
+			return err
+		}
+	case show:
+		printCheck(out, r)
+	}
+	switch {
+	case r.MustAct():
+		return &failure{exitPermanent, errReported}
+	case r.Incomplete():
+		return &failure{exitFailure, errReported}
+	}
+	return nil
+}
+
+// preflightStreams are streams as check takes them: as run would run them.
+func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.Stream {
+	all := make([]preflight.Stream, len(chosen))
+	for i, s := range chosen {
+		all[i] = preflight.Stream{
+			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
+			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()),
+		}
+		for _, t := range s.Tables {
+			all[i].Tables = append(all[i].Tables, preflight.Table{Table: t.Outbox, Native: t.Profile == "native"})
+		}
+	}
+	return all
+}
+
+// ---- printing ----
+
+func printCheck(out io.Writer, r *preflight.Report) {
+	printFindings(out, r.Findings)
+	for _, level := range []preflight.Level{preflight.Warn, preflight.Fail} {
+		for _, f := range r.Findings {
+			if f.Level == level {
+				printMend(out, &f)
+			}
+		}
+	}
+	s := r.Summary
+	fmt.Fprintf(out, "\n%d OK, %d WARN, %d FAIL, %d SKIP", s.OK, s.Warn, s.Fail, s.Skip)
+	if s.Unseen > 0 {
+		fmt.Fprintf(out, "; %d could not be looked at", s.Unseen)
+	}
+	fmt.Fprintln(out)
+}
+
+// foundWidth is how wide the column with what was found may be.
+const foundWidth = 90
+
+func printFindings(out io.Writer, all []preflight.Finding) {
+	t := table.NewWriter()
+	t.SetOutputMirror(out)
+	t.SetStyle(table.StyleLight)
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t.SetColumnConfigs([]table.ColumnConfig{{Name: "found", WidthMax: foundWidth, WidthMaxEnforcer: text.WrapSoft}})
+	t.AppendHeader(table.Row{"", "check", "stream", "about", "found"})
+	for i := range all {
+		f := &all[i]
+		t.AppendRow(table.Row{f.Level, f.Check, f.Stream, f.Subject, f.Found})
+	}
+	t.Render()
+}
+
+func printMend(out io.Writer, f *preflight.Finding) {
+	about := strings.TrimSpace(f.Stream + " " + f.Subject)
+	fmt.Fprintf(out, "\n%s %s (%s): %s\n", f.Level, f.Check, about, f.Found)
+	if f.Why != "" {
+		fmt.Fprintf(out, "  why:  %s\n", f.Why)
+	}
+	for i, mend := range f.Mend {
+		label := "      "
+		if i == 0 {
+			label = "mend: "
+		}
+		fmt.Fprintf(out, "  %s%s\n", label, mend)
+	}
+	if f.Fix != "" {
+		fmt.Fprintf(out, "        or: outbox-cdc check --fix\n")
+	}
+}
+
+// ---- mending ----
+
+// fix makes what the findings say can be made, and says whether anything was.
+func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o checkOptions, io streams) (bool, error) {
+	said := io.out
+	if o.json {
+		said = io.err
+	}
+	fixed := false
+	for _, s := range chosen {
+		wanted := fixable(r, s.Name)
+		if len(wanted) == 0 {
+			continue
+		}
+		did, err := fixStream(ctx, s, wanted, o, io, said)
+		if err != nil {
+			return fixed, fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		fixed = fixed || did
+	}
+	if !fixed {
+		fmt.Fprintln(said, "\nthere is nothing that --fix can make")
+	}
+	return fixed, nil
+}
+
+// fixable are a stream's findings that --fix can make something of.
+func fixable(r *preflight.Report, stream string) []preflight.Finding {
+	var found []preflight.Finding
+	for _, f := range r.Findings {
+		if f.Stream == stream && f.Fix != "" {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding, o checkOptions, io streams, said io.Writer) (bool, error) {
+	pg, err := connectAdmin(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	defer closeNow(pg)
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name}
+	plan, err := fixPlan(ctx, pg, s, setup, wanted)
+	if err != nil || len(plan) == 0 {
+		return false, err
+	}
+	fmt.Fprintf(said, "\nstream %s, database %s on %s:%d:\n\n%s\n", s.Name, s.Postgres.Database, s.Postgres.Host, s.Postgres.Port, replication.Script(plan))
+	if err := confirm(io, o.yes, fmt.Sprintf("Run this for stream %s?", s.Name)); err != nil {
+		return false, err
+	}
+	return true, apply(ctx, pg, s, setup, plan, said)
+}
+
+// fixPlan is what init would make, as far as it was found missing: schema,
+// publication, slot, and indexes of native tables. It makes no role and touches
+// no other table.
+func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, wanted []preflight.Finding) ([]replication.Step, error) {
+	is := func(what string) bool {
+		return slices.ContainsFunc(wanted, func(f preflight.Finding) bool { return f.Fix == what })
+	}
+	state, err := replication.Inspect(ctx, pg, setup.Config)
+	if err != nil {
+		return nil, err
+	}
+	setup.NoSlot = !is(preflight.FixPublication) && !is(preflight.FixSlot)
+	if missing := missingTables(&state); !setup.NoSlot && missing != "" {
+		return nil, &failure{exitPermanent, errors.New("table " + missing + " has to be there before its publication: create it, or correct its name (outbox-cdc init --native-table makes a native one)")}
+	}
+	steps, err := replication.InitPlan(&state, setup)
+	if err != nil {
+		return nil, err
+	}
+	if is(preflight.FixSchema) && s.Postgres.User != pg.ParameterStatus("session_authorization") {
+		steps = slices.Insert(steps, min(1, len(steps)), grantSchema(s.Postgres.User))
+	}
+	for _, t := range s.Tables {
+		about := func(f preflight.Finding) bool { return f.Fix == preflight.FixIndex && f.Subject == t.Outbox.String() }
+		if slices.ContainsFunc(wanted, about) {
+			steps = append(steps, nativeIndex(t.Outbox.Schema, t.Outbox.Name)...)
+		}
+	}
+	return replication.Pending(ctx, pg, steps)
+}
+
+func missingTables(state *replication.State) string {
+	for _, t := range state.Tables {
+		if !t.Exists {
+			return t.Table.String()
+		}
+	}
+	return ""
+}
+
+// grantSchema lets the role that reads and marks use our own schema.
+func grantSchema(role string) replication.Step {
+	quoted := sql.Identifier(role)
+	return replication.Step{
+		Title: "privileges of role " + role + " on schema outbox_cdc",
+		SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park TO " + quoted + ";",
+	}
+}
+
+// nativeIndex makes the index of a native table without keeping writers
+// waiting, after removing what an interrupted making has left.
+func nativeIndex(schema, name string) []replication.Step {
+	index := name + "_pending"
+	qualified := sql.Identifier(schema, index)
+	quoted := "'" + strings.ReplaceAll(qualified, "'", "''") + "'"
+	return []replication.Step{
+		{
+			Title: "the invalid index " + index + ", which was never finished, goes",
+			SQL:   "DROP INDEX CONCURRENTLY " + qualified + ";",
+			Done:  "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + quoted + ") AND NOT indisvalid)",
+		},
+		{
+			Title: "index " + index + " for the sweep",
+			SQL:   "CREATE INDEX CONCURRENTLY " + sql.Identifier(index) + " ON " + sql.Identifier(schema, name) + " (id) WHERE status = 'PENDING';",
+			Done:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + quoted + ") AND indisvalid)",
+		},
+	}
+}

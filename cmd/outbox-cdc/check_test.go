@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/preflight"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// checked runs check --json and gives its report.
+func checked(t *testing.T, want int, args ...string) preflight.Report {
+	t.Helper()
+	out, _ := command(t, want, append([]string{"check", "--json"}, args...)...)
+	var r preflight.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v in:\n%s", err, out)
+	}
+	return r
+}
+
+// named gives a report's findings as "LEVEL check subject".
+func named(r preflight.Report) string {
+	var lines []string
+	for _, f := range r.Findings {
+		lines = append(lines, string(f.Level)+" "+f.Check+" "+f.Subject)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// From an empty database to one that is in order, by --fix.
+func TestCheckFixes(t *testing.T) {
+	db, kafka := harness.Postgres(t), harness.Kfake(t)
+	c := file(t, db.DSN, db.DSN, "")
+	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+	rewrite(t, c, "name: orders", "name: orders\n    slot: fixed_"+db.Name)
+
+	out, _ := command(t, exitPermanent, "check", "--config", c)
+	mustHave(t, out, "FAIL publication (orders publication fixed_"+db.Name+"): it does not exist", "mend: outbox-cdc init --stream orders",
+		"FAIL table (orders public.outbox): it does not exist in this database", "why:", "or: outbox-cdc check --fix", "SKIP")
+	_, e := command(t, exitPermanent, "check", "--config", c, "--fix", "--yes")
+	mustHave(t, e, "table public.outbox has to be there before its publication")
+
+	without, _, _ := strings.Cut(sql.NativeTable("public", "outbox"), "-- What the sweeper reads")
+	db.Exec(t, without)
+	_, e = command(t, exitUsage, "check", "--config", c, "--fix")
+	mustHave(t, e, "Run this for stream orders? Repeat with --yes")
+	if n := harness.One[int](t, db, "SELECT count(*) FROM pg_publication"); n != 0 {
+		t.Fatal("it did not wait for the answer")
+	}
+	out, _ = command(t, exitOK, "check", "--config", c, "--fix", "--yes")
+	mustHave(t, out, "orders: made publication", "orders: made slot fixed_"+db.Name, "CREATE INDEX CONCURRENTLY", "orders: made index outbox_pending for the sweep", ", 0 FAIL, ")
+	r := checked(t, exitOK, "--config", c)
+	mustHave(t, named(r), "OK publication publication", "OK slot slot", "OK sweep-index public.outbox", "OK schema schema outbox_cdc")
+	_, e = command(t, exitOK, "check", "--config", c, "--fix", "--json")
+	mustHave(t, e, "there is nothing that --fix can make")
+
+	db.Exec(t, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'outbox_pending'::regclass")
+	out, _ = command(t, exitOK, "check", "--config", c, "--fix", "--yes")
+	mustHave(t, out, `DROP INDEX CONCURRENTLY "public"."outbox_pending"`, "made index outbox_pending")
+}
+
+func TestCheckThatCannotLook(t *testing.T) {
+	t.Setenv("PGCONNECT_TIMEOUT", "2")
+	dsn := "postgres://nobody:hunter2@127.0.0.1:1/nowhere?sslmode=disable"
+	r := checked(t, exitFailure, "--config", file(t, dsn, dsn, ""), "--timeout", "2s")
+	mustHave(t, named(r), "FAIL connection role nobody", "SKIP wal-level ", "FAIL brokers broker 127.0.0.1:1 of main")
+	_, e := command(t, exitUsage, "check", "--config", file(t, dsn, dsn, ""), "--yes")
+	mustHave(t, e, "--yes is for --fix")
+	_, e = command(t, exitUsage, "check", "--config", file(t, dsn, dsn, ""), "--stream", "other")
+	mustHave(t, e, `there is no stream "other"`)
+}
+
+func TestValidateAgainstDatabase(t *testing.T) {
+	db := harness.Postgres(t)
+	c := file(t, db.DSN, db.DSN, "")
+	db.Exec(t, `CREATE TABLE outbox (id bigint, event_id uuid, topics text, key text, body bytea, headers jsonb, created_at timestamptz,
+		status text CHECK (status IN ('NEW', 'DONE', 'ERROR')), sent_at text, attempts int, error text)`)
+	db.Exec(t, "INSERT INTO outbox (id, status) VALUES (1, 'NEW')")
+	out, _ := command(t, exitUsage, "config", "validate", "--config", c, "--against-database")
+	mustHave(t, out, "orders, public.outbox: ", "differences from profile native",
+		`wrong: column "topic" does not exist`, "topic: {column: topics}",
+		`wrong: column "available_after" does not exist`, "available_after: null",
+		`wrong: column "sent_at" (text) cannot be the time of sending`, `wrong: column "last_error"`, "last_error: error",
+		`wrong: id column "id" may be NULL`, `wrong: no unique index`,
+		`can never be PENDING`, `cannot be SENT`, "status: {pending: [NEW], sent: DONE, failed: ERROR}",
+		"together", "- table: public.outbox")
+	var parsed struct {
+		Streams []differences `json:"streams"`
+	}
+	text, _ := command(t, exitUsage, "config", "validate", "--config", c, "--against-database", "--json")
+	if err := json.Unmarshal([]byte(text), &parsed); err != nil || len(parsed.Streams) != 1 || len(parsed.Streams[0].Differences) < 8 {
+		t.Fatal(err, text)
+	}
+
+	db.Exec(t, "DROP TABLE outbox")
+	out, _ = command(t, exitUsage, "config", "validate", "--config", c, "--against-database")
+	mustHave(t, out, "it does not exist in this database")
+	db.Exec(t, sql.NativeTable("public", "outbox"))
+	out, _ = command(t, exitOK, "config", "validate", "--config", c, "--against-database")
+	mustHave(t, out, `column "key" may be NULL`)
+	dsn := "postgres://nobody:hunter2@127.0.0.1:1/nowhere?sslmode=disable"
+	_, e := command(t, exitFailure, "config", "validate", "--config", file(t, dsn, dsn, ""), "--against-database")
+	mustHave(t, e, "connect as role nobody", "make sure that PostgreSQL runs")
+}
