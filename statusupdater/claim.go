@@ -29,11 +29,11 @@ type claims struct {
 	byRow map[*outbox.Row]*claim // claimed, without a mark or an Unclaim
 }
 
-// claimRequest asks a keeper. Its answer is taken, or ctx ends.
+// claimRequest asks a keeper, which answers also after the end of ctx.
 type claimRequest struct {
 	ctx    context.Context
 	rows   []*outbox.Row
-	answer chan claimAnswer // unbuffered: what was answered was taken
+	answer chan claimAnswer
 }
 
 type claimAnswer struct {
@@ -82,12 +82,8 @@ func (u *Updater) Claim(ctx context.Context, rows []*outbox.Row) ([]outbox.Check
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for a connection to claim rows with: %w", ctx.Err())
 	}
-	select {
-	case a := <-request.answer:
-		return a.checked, a.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("claiming rows: %w", ctx.Err())
-	}
+	a := <-request.answer // soon after the end of ctx, too
+	return a.checked, a.err
 }
 
 // Unclaim gives claimed rows back that will get no mark. It never blocks. Rows
@@ -157,14 +153,7 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	if c != nil {
 		k.register(c, answer.checked)
 	}
-	select {
-	case request.answer <- answer:
-	case <-request.ctx.Done():
-		if c != nil {
-			k.release(c)
-		}
-		return
-	}
+	request.answer <- answer
 	if c != nil {
 		k.keep(ctx, c)
 	}
@@ -206,6 +195,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 	for _, l := range looks {
 		at := places[l.Relation.Table]
 		l.N, l.ID = len(at), func(i int) string { return rows[at[i]].ID }
+		l.Row = func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := k.lockAll(ctx, c, looks)
 	if err != nil {
