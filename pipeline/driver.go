@@ -43,6 +43,9 @@ type driver struct {
 	endAsking  context.CancelFunc
 	queries    sync.WaitGroup
 	xid        uint32 // of the log's open transaction
+	// stopKeeping ends the extending of the application's locks; kept is closed then.
+	stopKeeping context.CancelFunc
+	kept        chan struct{}
 	// fatal takes the error that ends the leadership.
 	fatal chan error
 	// behindSince is when rows came into memory that have not all left it, or
@@ -75,6 +78,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		d.log.mayMake.Store(d.core.SlotMayBeMade())
 		d.gauges(now)
 		if d.core.Drained() {
+			d.giveLocksBack(ctx)
 			return d.log.finish(ctx)
 		}
 		arm(timer, d.core.NextTick())
@@ -164,6 +168,9 @@ func (d *driver) feed(b *batch) {
 			d.core.Begin(e.Transaction)
 		case decoder.Rows:
 			d.core.Rows(e.Rows)
+			if d.cfg.Shadow {
+				d.cfg.Metrics.Shadowed(e.Rows)
+			}
 			d.cfg.Metrics.Decoded(e.Rows)
 		case decoder.Commit:
 			d.core.Commit(e.Transaction.End)
@@ -205,6 +212,10 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	d.command(r.Commands)
 	if len(r.Marks) > 0 {
 		d.updater.Do(r.Marks...)
+	}
+	d.updater.Unclaim(r.Unclaim...)
+	if len(r.Claim) > 0 {
+		d.claim(r.Claim)
 	}
 	if len(r.Check) > 0 {
 		askTables(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked, d.core.CheckRefused)
@@ -254,6 +265,29 @@ func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
 		parts[r.Cluster] = append(parts[r.Cluster], r)
 	}
 	return parts
+}
+
+// claim locks rows. What was locked is told the Core even when the connection
+// has ended meanwhile: it gives the locks up.
+func (d *driver) claim(rows []*outbox.Row) {
+	connection, ctx := d.connection, d.asking
+	d.queries.Go(func() {
+		checked, err := backoff.Retry(ctx, func() ([]outbox.Checked, error) {
+			checked, err := d.updater.Claim(ctx, rows)
+			var refusal *sweeper.TableError
+			if errors.As(err, &refusal) {
+				err = backoff.Permanent(err)
+			}
+			return checked, err
+		}, d.patience("claim rows")...)
+		var refusal *sweeper.TableError
+		switch {
+		case err == nil:
+			d.answers.Put(answer{0, func() { d.core.Claimed(checked) }})
+		case errors.As(err, &refusal):
+			d.answers.Put(answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }})
+		}
+	})
 }
 
 // ask puts a question to the database and its answer into the driver's queue.

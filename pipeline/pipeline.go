@@ -49,6 +49,9 @@ type Config struct {
 	Sinks map[string]sink.Config
 	// Core bounds memory, pages and waits.
 	Core checkpoint.Config
+	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
+	// marked or deleted. No sink is made.
+	Shadow bool
 	// MarkConnections and MarkRows: see statusupdater.Config.
 	MarkConnections, MarkRows int
 	// HeartbeatInterval is how often WAL is written so that the slot of an idle
@@ -77,11 +80,13 @@ type Stream struct {
 	// failed is the error that keeps the stream from working, logged once.
 	failed atomic.Pointer[string]
 	turns  turns
+	locks  locks
 }
 
 // New prepares a stream. It connects nowhere.
 func New(cfg Config) *Stream {
-	return &Stream{cfg: cfg, turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
+	cfg.Core.Shadow = cfg.Shadow
+	return &Stream{cfg: cfg, locks: newLocks(&cfg), turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
 }
 
 // Failing is what keeps the stream from working, for people, or empty.
@@ -179,6 +184,10 @@ func (s *Stream) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.awaitLocks(ctx, conn); err != nil {
+		conn.Kill()
+		return err
+	}
 	lead, err := s.store.lead(ctx, cfg.Name)
 	if err != nil {
 		conn.Kill()
@@ -210,6 +219,13 @@ func (d *driver) run(stop context.Context) error {
 	}
 	group.Go(func() error { return d.updater.Run(ctx) })
 	group.Go(func() error { return d.log.run(ctx) })
+	keeping, stopKeeping := context.WithCancel(ctx)
+	defer stopKeeping()
+	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
+	group.Go(func() error {
+		defer close(d.kept)
+		return d.stream.locks.keep(keeping, ctx)
+	})
 	group.Go(func() error { return d.care(ctx) })
 	group.Go(func() error { return d.counting(ctx) })
 	group.Go(func() error {
@@ -241,7 +257,13 @@ func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driv
 		return nil, err
 	}
 	for name, sc := range cfg.Sinks {
+		if cfg.Shadow {
+			break
+		}
 		sc.Observer = observer{cfg.Metrics, name}
+		if len(s.locks) > 0 {
+			sc.Until = s.locks.until
+		}
 		if d.sinks[name], err = sink.New(sc, d.outcomes, d.states); err != nil {
 			return nil, fmt.Errorf("kafka cluster %s: %w", name, err)
 		}

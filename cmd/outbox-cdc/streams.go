@@ -59,6 +59,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		MarkRows:          s.Mark.BatchRows,
 		HeartbeatInterval: s.HeartbeatInterval,
 		DrainTimeout:      s.DrainTimeout,
+		Shadow:            s.Shadow(),
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
