@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // How often rows are counted.
@@ -19,6 +20,8 @@ const (
 )
 
 const queryCanceled = "57014"
+
+const failedCounted = 100_000 // at most
 
 // counting counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
@@ -56,6 +59,7 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 		}
 		return
 	}
+	d.stream.board.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
 	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
 }
 
@@ -66,6 +70,7 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 	switch {
 	case err == nil:
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
+		d.stream.board.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Rows >= failedCounted })
 	case errors.As(err, &server) && server.Code == queryCanceled:
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")

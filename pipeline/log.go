@@ -236,6 +236,7 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	}
 	l.known = lead.Known
 	l.d.cfg.Metrics.Leading(lead.Epoch)
+	l.stream.board.leads(l.d.cfg.Replication.Name, lead.Epoch)
 	return conn, nil
 }
 

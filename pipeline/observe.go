@@ -63,6 +63,7 @@ func (d *driver) outcome(o outbox.Outcome) {
 	}
 	now := time.Now()
 	d.cfg.Metrics.Outcome(o, now)
+	d.stream.board.outcome(&o, now)
 	d.cfg.Traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
@@ -75,6 +76,7 @@ func (d *driver) outcome(o outbox.Outcome) {
 
 func (d *driver) clusterState(s outbox.ClusterState) {
 	d.cfg.Metrics.Cluster(s)
+	d.stream.board.cluster(s)
 	if s.Usable {
 		d.cfg.Log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
 	} else {
@@ -85,6 +87,7 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 
 func (d *driver) marksAnswered(answers []outbox.Marked) {
 	d.cfg.Metrics.Marked(answers)
+	d.stream.board.marked(answers)
 	d.cfg.Traces.Marked(answers, time.Now())
 	d.core.Marked(answers)
 }
@@ -118,6 +121,7 @@ func (d *driver) retained(r replication.Retained) {
 		waiting = time.Since(d.behindSince)
 	}
 	d.cfg.Metrics.Lag(lag, waiting)
+	d.stream.board.retains(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now())
 }
 
 // gauges tells once a second what the Core holds.
@@ -126,8 +130,11 @@ func (d *driver) gauges(now time.Time) {
 		return
 	}
 	d.gauged = now
-	d.cfg.Metrics.Memory(d.core.Memory())
-	d.cfg.Metrics.Parks(d.core.Parks())
+	rows, inFlight, bytes := d.core.Memory()
+	parks := d.core.Parks()
+	d.cfg.Metrics.Memory(rows, inFlight, bytes)
+	d.cfg.Metrics.Parks(parks)
+	d.stream.board.holds(inFlight, parks)
 	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
 	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)

@@ -80,6 +80,7 @@ type Stream struct {
 	// failed is the error that keeps the stream from working, logged once.
 	failed atomic.Pointer[string]
 	turns  turns
+	board  board
 	locks  locks
 }
 
@@ -173,6 +174,7 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 func (s *Stream) standingBy(h replication.Holder) {
 	s.works()
 	s.cfg.Metrics.Standby()
+	s.board.follows(h)
 	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
 }
 
@@ -194,8 +196,10 @@ func (s *Stream) term(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
+	s.board.leads(cfg.Name, lead.Epoch)
 	defer func() {
 		s.cfg.Metrics.Stopped()
+		s.board.rests()
 		s.cfg.Traces.Abandon(time.Now())
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")

@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	"preflight": {"outbox", "mapping", "sql", "statement", "replication", "sweeper", "sink", "shedlock"},
 
 	// One stream's flow, and the program.
-	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "statement", "metrics", "tracing", "loglimit"},
+	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "shedlock", "statement", "metrics", "status", "tracing", "loglimit"},
 	"cmd/outbox-cdc": {"*"},
 
 	// The demo's surroundings.
