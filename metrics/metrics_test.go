@@ -65,6 +65,8 @@ func everything() (*Registry, *Stream) {
 	s.Parked(&outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot})
 	s.HandedBack(&outbox.Park{Scope: outbox.StreamScope()})
 	s.Fenced("main", true)
+	s.ShedLock("outbox-poller", true)
+	s.Shadowed(rows)
 	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot}})
 	for _, usable := range []bool{false, true, false, true} {
 		s.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable})
