@@ -53,7 +53,9 @@ type Cluster struct {
 	// MaxRequestBytes bounds one record batch, before compression. The topic's
 	// and the broker's own limits bound it too, where they are lower.
 	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MB" min:"1KiB" max:"1GiB"`
-	// RequestTimeout is how long the broker may take to acknowledge a request.
+	// RequestTimeout is how long the broker may take to acknowledge a request;
+	// for a stream that holds a shedlock at most 3 s, since the lock is held no
+	// more than 10 s ahead.
 	RequestTimeout time.Duration `yaml:"request_timeout" default:"10s" min:"100ms" max:"10m"`
 	// DialTimeout is how long connecting to a broker may take, TLS and login included.
 	DialTimeout time.Duration `yaml:"dial_timeout" default:"2s" min:"100ms" max:"10m"`

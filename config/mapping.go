@@ -71,7 +71,8 @@ type MappingSpec struct {
 	// relay which selects with SKIP LOCKED passes over it.
 	Claim string `yaml:"claim" default:"none" enum:"none,row_lock"`
 	// ShedLock is the lock of the application's own relay. The stream waits for
-	// it, and holds it while it publishes, so that the relay rests.
+	// it, and holds it while it publishes, so that the relay rests. The
+	// application's lock provider must use the database's clock, or its own in UTC.
 	ShedLock *ShedLockSpec `yaml:"shedlock"`
 	// HeadersTable is a side table with further headers of the rows, written in
 	// the same transaction as the row.

@@ -196,7 +196,8 @@ func (l *Lock) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		wait = l.cfg.AtMost / 3
-		trying, cancel := context.WithDeadline(ctx, until)
+		// A try that hangs leaves time for another, on another connection.
+		trying, cancel := context.WithTimeout(ctx, min(time.Until(until), l.cfg.AtMost/4))
 		err := l.Extend(trying)
 		cancel()
 		switch {

@@ -220,6 +220,36 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// A connection that has died without a word is replaced in time.
+func TestAnExtensionThatHangs(t *testing.T) {
+	db := database(t, ddlNow)
+	through, proxy := db.Proxied(t)
+	ours, _ := newLock(t, newPool(t, through.DSN), 6*time.Second)
+	try(t, ours, true)
+	until := ours.Until()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- ours.Run(ctx) }()
+	proxy.Silence(harness.Replies)
+	harness.Eventually(t, 20*time.Second, func() error {
+		if left := time.Until(until); left > 3*time.Second {
+			return fmt.Errorf("%v left", left)
+		}
+		return nil
+	})
+	proxy.Speak()
+	harness.Eventually(t, 20*time.Second, func() error {
+		if !ours.Until().After(until) {
+			return errors.New("not extended")
+		}
+		return nil
+	})
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
 func TestWhile(t *testing.T) {
 	db := database(t, ddlNow)
 	pool := newPool(t, db.DSN)
