@@ -119,7 +119,9 @@ func TestAFailoverThatTakesTransactionsBack(t *testing.T) {
 // overtaking the standby, nothing is delivered that the failover takes back.
 func TestAFailoverWithASynchronisedSlot(t *testing.T) {
 	t.Parallel() // it mostly waits
-	w := newWorldOfPair(t, 17, map[string]string{"sync_replication_slots": "on", "synchronized_standby_slots": "standby"})
+	w := newWorldOfPair(t, 17, map[string]string{"sync_replication_slots": "on"})
+	w.pair.Primary.Exec(t, `ALTER SYSTEM SET synchronized_standby_slots = 'standby'`) // the standby has no standby
+	w.pair.Primary.Exec(t, `SELECT pg_reload_conf()`)
 	w.stream["failover_slot"] = true
 	w.dropSlot() // init made it without
 	w.small()

@@ -109,12 +109,12 @@ func TestTheServerGivesTheSlotUp(t *testing.T) {
 // budget: the stream is parked, the slot moves on, and everything is swept
 // when the broker is back.
 func TestTheWALBudgetHolds(t *testing.T) {
-	onlyLong(t)
 	t.Parallel() // it mostly waits
 	const budget = 64 << 20
 	k := harness.KfakeProxied(t)
 	w := newWorld(t, surroundings{kafka: k})
 	w.stream["wal_budget"] = "64MiB"
+	w.serve()
 	p := w.run().streaming()
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
@@ -127,7 +127,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	}
 	write(50)
 	p.awaitLog(20*time.Second, "parked", "stream", "retains nearly as much WAL as its budget allows")
-	for range 20 {
+	for range scaled(3, 20) {
 		write(10)
 		harness.Eventually(t, 20*time.Second, func() error {
 			n, err := harness.TryOne[int64](t.Context(), w.db, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE database = current_database()`)
@@ -146,6 +146,9 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	load.wrote(50, 30*time.Second)
 	load.stop()
 	w.settled(60 * time.Second)
+	if n := p.metric("outbox_cdc_rows_swept_total", `cause="wal_budget"`); n == 0 {
+		t.Error("no swept row is counted for the budget")
+	}
 	p.stop()
 	w.judge(history.Rules{})
 }

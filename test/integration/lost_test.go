@@ -1,0 +1,124 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// The server invalidates the slot that the program is reading from: the broker
+// is away, so the slot holds back more than the server allows, which is far less
+// than our budget. What waits in memory is swept in order with the rest.
+func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}})
+	k := harness.KfakeProxied(t)
+	w := newWorld(t, surroundings{db: db, kafka: k})
+	w.serve()
+	p := w.run().streaming()
+	load := w.write(steady())
+	load.wrote(100, 30*time.Second)
+	k.Cut()
+	p.awaitLog(20*time.Second, "the Kafka cluster cannot be used")
+	harness.Eventually(t, 60*time.Second, func() error {
+		w.pressure(8)
+		if p.logged("parked", "is lost") == 0 {
+			return fmt.Errorf("the slot is not lost")
+		}
+		return nil
+	})
+	p.awaitLog(20*time.Second, "made the slot")
+	load.wrote(100, 30*time.Second)
+	k.Mend(t)
+	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	if n := p.metric("outbox_cdc_rows_swept_total", `cause="slot"`); n == 0 {
+		t.Error("no swept row is counted for the slot")
+	}
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// pressure writes some MiB into the log, in a segment of its own, and has the
+// server look which of it slots still need.
+func (w *world) pressure(mib int) {
+	w.t.Helper()
+	w.db.Exec(w.t, `SELECT pg_logical_emit_message(false, 'filler', repeat('x', $1))`, mib<<20)
+	w.db.Exec(w.t, `SELECT pg_switch_wal()`)
+	w.db.Exec(w.t, `CHECKPOINT`)
+}
+
+// Version 18 invalidates slots that nobody has used for a while.
+func TestAnIdleSlotTimesOut(t *testing.T) {
+	t.Parallel() // it mostly waits
+	atLeast(t, 18)
+	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"idle_replication_slot_timeout": "1s"}})
+	w := newWorld(t, surroundings{db: db, partitions: 2})
+	w.run().streaming().stop()
+	w.writeRows(steady(), 200)
+	harness.Eventually(t, 60*time.Second, func() error {
+		db.Exec(t, `CHECKPOINT`)
+		why, err := harness.TryOne[string](t.Context(), db, `SELECT coalesce(invalidation_reason, 'none') FROM pg_replication_slots`)
+		if err == nil && why != "idle_timeout" {
+			err = fmt.Errorf("the reason of invalidation is %s", why)
+		}
+		return err
+	})
+	p := w.run()
+	load := w.write(steady())
+	p.awaitLog(20*time.Second, "parked", "stream", "idle_timeout")
+	p.awaitLog(20*time.Second, "made the slot")
+	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// Another database of the cluster writes a lot while the outbox is idle: the
+// slot moves on and holds nothing back.
+func TestAnIdleOutboxInABusyCluster(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	w := newWorld(t, surroundings{db: db})
+	w.stream["heartbeat_interval"] = "1s"
+	w.serve()
+	p := w.run().streaming()
+	w.insertNow(w.topic, "k", 1, 10)
+	w.settled(10 * time.Second)
+	other := harness.Database(t, db.Server)
+	other.Exec(t, `CREATE TABLE busy (id bigint, text text)`)
+	const mib, allowed = 96, 24 << 20
+	for i := range 6 {
+		other.Exec(t, `INSERT INTO busy SELECT i, repeat('x', 1024) FROM generate_series(1, $1) i`, mib/6<<10)
+		if i%2 == 1 {
+			other.Exec(t, `CHECKPOINT`)
+		}
+	}
+	// The server lets the slot's log go when it writes down which transactions
+	// run: every 15 seconds, and at each checkpoint.
+	harness.Eventually(t, 60*time.Second, func() error {
+		held, err := harness.TryOne[int64](t.Context(), db, `SELECT (pg_current_wal_lsn() - restart_lsn)::bigint FROM pg_replication_slots`)
+		if err == nil && held > allowed {
+			err = fmt.Errorf("the slot of an idle outbox holds %d MiB back", held>>20)
+		}
+		return err
+	})
+	harness.Eventually(t, 20*time.Second, func() error {
+		if held := p.metric("outbox_cdc_retained_wal_bytes"); held > allowed {
+			return fmt.Errorf("outbox_cdc_retained_wal_bytes is %.0f", held)
+		}
+		return nil
+	})
+	w.insertNow(w.topic, "k", 1, 10)
+	w.settled(10 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
