@@ -1,0 +1,134 @@
+package takeover
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// The pages of docs/takeover are followed word for word, on a database made by
+// the original DDL, with the application at work. Only durations are shorter.
+func TestPagesAreFollowed(t *testing.T) {
+	t.Parallel()
+	for _, app := range []outboxOf{im2be, advertMarket, jeap} {
+		t.Run(app.profile, func(t *testing.T) {
+			t.Parallel()
+			kafka := harness.Kafka(t)
+			w := newWorld(t, app, kafka, kafka.Topic(t, 6))
+			old := w.application()
+			old.polls()
+			r := newReader(w)
+			for _, line := range r.commands {
+				switch {
+				case strings.HasPrefix(line, "outbox-cdc run "):
+					r.run()
+				case strings.HasPrefix(line, "outbox-cdc compare "):
+					r.compare(line, old)
+				case strings.HasPrefix(line, "outbox-cdc destroy "):
+					old.wrote(30, 30, quiet)
+					w.settled(time.Minute)
+					r.running.Stop(30 * time.Second)
+					r.shell(line)
+				default:
+					r.shell(line)
+				}
+			}
+			if n := harness.One[int](t, w.db, `SELECT count(*)::int FROM pg_replication_slots WHERE database = current_database()`); n > 0 {
+				t.Errorf("%d slots are left behind", n)
+			}
+			old.wrote(60, 10, quiet)
+			w.settled(time.Minute)
+			if twice := w.counted(70); twice > 0 {
+				t.Errorf("%d rows were sent twice", twice)
+			}
+		})
+	}
+}
+
+// reader follows a page.
+type reader struct {
+	w        *world
+	config   string // the page's
+	commands []string
+	runs     int
+	running  *harness.Process
+}
+
+var block = regexp.MustCompile("(?s)```(yaml|sh)\n(.*?)```")
+
+func newReader(w *world) *reader {
+	w.t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "takeover", w.app.profile+".md"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &reader{w: w}
+	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
+		switch {
+		case m[1] == "yaml" && r.config == "":
+			r.config = m[2]
+		case m[1] == "sh":
+			r.commands = append(r.commands, strings.Split(strings.TrimSpace(m[2]), "\n")...)
+		}
+	}
+	// Not on the page: a port that is free, and a slot name for a shared server.
+	r.config = strings.ReplaceAll(r.config, "slot: outbox_cdc_orders", "slot: slot_"+w.db.Name) + "http: {listen: \"127.0.0.1:0\"}\n"
+	r.write(r.config)
+	return r
+}
+
+func (r *reader) write(config string) {
+	r.w.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.w.dir, "outbox-cdc.yaml"), []byte(config), 0o600); err != nil {
+		r.w.t.Fatal(err)
+	}
+}
+
+func (r *reader) prepared(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Dir = r.w.dir
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+r.w.db.DSN, "KAFKA_BROKERS="+r.w.kafka.Addrs[0],
+		"PATH="+filepath.Dir(harness.Binary(r.w.t))+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return cmd
+}
+
+func (r *reader) shell(line string) string {
+	r.w.t.Helper()
+	out, err := r.prepared(exec.Command("sh", "-c", line)).CombinedOutput()
+	if err != nil {
+		r.w.t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// run is first the shadow, and then the switch.
+func (r *reader) run() {
+	r.w.t.Helper()
+	r.runs++
+	if r.runs == 1 {
+		r.write(strings.Replace(r.config, "- name: orders\n", "- name: orders\n    mode: shadow\n", 1))
+	} else {
+		r.running.Stop(30 * time.Second)
+		r.write(r.config)
+	}
+	r.running = harness.Start(r.w.t, r.prepared(exec.Command(harness.Binary(r.w.t), "run", "--config", "outbox-cdc.yaml", "--log-format", "json")))
+	r.running.Await(time.Minute, `"message":"streaming"`)
+}
+
+// compare has the application write meanwhile. Nothing may differ.
+func (r *reader) compare(line string, old *relay) {
+	r.w.t.Helper()
+	cmd := r.prepared(exec.Command("sh", "-c", "exec "+strings.Replace(line, "--for 10m", "--for 6s --settle 20s", 1)))
+	p := harness.Start(r.w.t, cmd)
+	p.Await(time.Minute, "comparing stream orders")
+	old.wrote(0, 30, quiet)
+	if code := p.Ended(time.Minute); code != 0 {
+		r.w.t.Fatalf("%s: exit code %d\n%s", line, code, p.Tail(40))
+	}
+	p.Await(time.Second, "30 rows, 30 records, 30 equal, 0 differences")
+}
