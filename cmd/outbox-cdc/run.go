@@ -100,7 +100,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	defer stopServing()
 	group, groupCtx := errgroup.WithContext(serving)
 	if server != nil {
-		log.Info().Str("address", server.Address()).Msg("serving /metrics, /healthz and /readyz")
+		log.Info().Str("address", server.Address()).Msg("serving /metrics, /healthz, /readyz and /api/v1/status")
 		group.Go(func() error { return server.Run(groupCtx) })
 	}
 	group.Go(func() error {
@@ -164,5 +164,12 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 	if cfg.HTTP.Listen == "off" {
 		return nil, nil
 	}
-	return admin.Listen(admin.Config{Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version})
+	serve := admin.Config{Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version}
+	if t := cfg.HTTP.TLS; t != nil {
+		serve.CertFile, serve.KeyFile = string(t.CertFile), string(t.KeyFile)
+	}
+	if a := cfg.HTTP.Auth; a != nil {
+		serve.Auth = admin.Auth{Token: a.Token.Reveal(), Username: a.Username, Password: a.Password.Reveal()}
+	}
+	return admin.Listen(serve)
 }

@@ -65,7 +65,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Log:               log,
 	})
 	p.streams = append(p.streams, stream)
-	ready := admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s)}
+	ready := admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s), Report: stream.Status}
 	p.watched = append(p.watched, supervised{Stream: ready, halted: stream.Halted})
 	return nil
 }

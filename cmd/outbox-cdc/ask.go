@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/status"
+)
+
+// This file asks the running process over HTTP.
+
+const (
+	askTimeout  = 3 * time.Second
+	answerBytes = 8 << 20
+)
+
+// process is where the running process answers, and how to ask it.
+type process struct {
+	url    string
+	auth   *config.HTTPAuth
+	client *http.Client
+}
+
+// newProcess finds the process by the configuration, or by an address (URL or
+// host:port) where one is given.
+func newProcess(h *config.HTTP, address string) (*process, error) {
+	p := &process{auth: h.Auth}
+	encrypted := &tls.Config{MinVersion: tls.VersionTLS12}
+	scheme := "http"
+	if h.TLS != nil {
+		scheme = "https"
+		own, err := os.ReadFile(string(h.TLS.CertFile))
+		if err != nil {
+			return nil, fmt.Errorf("read http.tls.cert_file: %w", err)
+		}
+		trust(encrypted, own, address == "")
+	}
+	p.client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: encrypted, DisableKeepAlives: true}}
+	var err error
+	p.url, err = processURL(h.Listen, scheme, address)
+	return p, err
+}
+
+// trust accepts the certificate of the configuration, whatever host it names,
+// from the process on this machine; elsewhere it may sign or be the other's, by
+// the usual rules.
+func trust(c *tls.Config, own []byte, here bool) {
+	if !here {
+		if roots, err := x509.SystemCertPool(); err == nil && roots.AppendCertsFromPEM(own) {
+			c.RootCAs = roots
+		}
+		return
+	}
+	block, _ := pem.Decode(own)
+	c.InsecureSkipVerify = true // the certificate is compared as a whole instead
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if block == nil || len(s.PeerCertificates) == 0 || !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+			return errors.New("the process shows another certificate than http.tls.cert_file has")
+		}
+		return nil
+	}
+}
+
+// processURL is the address that a process with this configuration answers at,
+// on this machine.
+func processURL(listen, scheme, address string) (string, error) {
+	if u, err := url.Parse(address); err == nil && u.Scheme != "" && u.Host != "" {
+		return u.Scheme + "://" + u.Host, nil
+	}
+	if address != "" {
+		listen = address
+	}
+	if listen == "off" {
+		return "", errors.New("http.listen is off, so a process cannot be asked")
+	}
+	host, port, err := net.SplitHostPort(listen)
+	switch {
+	case err != nil:
+		return "", usage("%q is not an address: write host:port or http://host:port", listen)
+	case port == "0":
+		return "", errors.New("http.listen chooses any free port, so a process cannot be found: name it with --address")
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
+}
+
+// status asks GET /api/v1/status.
+func (p *process) status(ctx context.Context) (*status.Report, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	switch a := p.auth; {
+	case a == nil:
+	case !a.Token.Empty():
+		r.Header.Set("Authorization", "Bearer "+a.Token.Reveal())
+	default:
+		r.SetBasicAuth(a.Username, a.Password.Reveal())
+	}
+	res, err := p.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("no process answers: %w", withoutURL(err))
+	}
+	defer res.Body.Close()
+	switch {
+	case res.StatusCode == http.StatusUnauthorized:
+		return nil, fmt.Errorf("the process at %s refuses the credentials of http.auth", p.url)
+	case res.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s: it is no outbox-cdc, or an older one", p.url, res.Status)
+	}
+	var report status.Report
+	if err := json.NewDecoder(io.LimitReader(res.Body, answerBytes)).Decode(&report); err != nil {
+		return nil, fmt.Errorf("%s does not answer as outbox-cdc does: %w", p.url, err)
+	}
+	report.Process = p.url
+	return &report, nil
+}
+
+// withoutURL is the cause of an error of the HTTP client.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/survey"
+)
+
+// watchEvery is how often --watch looks.
+const watchEvery = 2 * time.Second
+
+func statusCommand(io streams) *cobra.Command {
+	w := &statusWatch{io: io}
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what each stream does",
+		Long: `Shows of each stream its mode and why, who leads, the lag, the WAL that its slot holds back against
+wal_budget and the server's limit, when the slot is at an end at this rate, rows that wait, what is
+parked and why, rows that were given up, and how many rows a second go through.
+
+It asks the running process (http.listen of the configuration, with its credentials), and the
+database about streams that this process does not lead, or where none answers. The database does not
+know rows in flight, throughput and the state of Kafka.
+
+Exit code 1: something could not be found out.`,
+		Example: `  outbox-cdc status
+  outbox-cdc status --watch
+  outbox-cdc status --stream orders --json
+  outbox-cdc status --address https://outbox-1:9187`,
+		Args: noArguments,
+	}
+	w.file = configFlag(c)
+	streamFlag(c, &w.stream)
+	jsonFlag(c, &w.json)
+	c.Flags().BoolVarP(&w.repeat, "watch", "w", false, "look every two seconds until interrupted; with --json one object per line")
+	c.Flags().StringVar(&w.address, "address", "", "ask the process at this `ADDRESS` (host:port or URL) instead")
+	c.Flags().BoolVar(&w.database, "database", false, "ask the database only")
+	c.RunE = func(c *cobra.Command, _ []string) error { return w.run(c.Context()) }
+	return c
+}
+
+// statusWatch is one call of status.
+type statusWatch struct {
+	io               streams
+	file             *string
+	stream, address  string
+	json             bool
+	repeat, database bool
+
+	process *process
+	chosen  []*config.Stream
+	pools   map[string]*pgxpool.Pool
+}
+
+func (w *statusWatch) run(ctx context.Context) error {
+	cfg, err := config.Load(*w.file)
+	if err != nil {
+		return err
+	}
+	if w.chosen, err = chooseStreams(cfg, w.stream); err != nil {
+		return err
+	}
+	var unasked error
+	if !w.database {
+		w.process, unasked = newProcess(&cfg.HTTP, w.address)
+	}
+	var wrong *failure
+	if errors.As(unasked, &wrong) {
+		return unasked
+	}
+	w.pools = map[string]*pgxpool.Pool{}
+	defer func() {
+		for _, p := range w.pools {
+			p.Close()
+		}
+	}()
+	for _, s := range w.chosen {
+		if w.pools[s.Name], err = openPool(s); err != nil {
+			return err
+		}
+	}
+	for {
+		next := time.After(watchEvery)
+		err := w.show(w.look(ctx, unasked))
+		if !w.repeat {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil // as it was asked to end
+		case <-next:
+		}
+	}
+}
+
+// look asks the process, then the database about what it does not lead.
+func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
+	report := status.Report{At: time.Now().UTC(), Streams: make([]status.Stream, len(w.chosen))}
+	var answered *status.Report
+	if w.process != nil && unasked == nil {
+		answered, unasked = w.process.status(ctx)
+	}
+	known := map[string]status.Stream{}
+	if answered != nil {
+		report.Version, report.Process = answered.Version, answered.Process
+		for _, s := range answered.Streams {
+			known[s.Name] = s
+		}
+	}
+	if unasked != nil {
+		report.Note = unasked.Error()
+	}
+	var group errgroup.Group
+	for i, s := range w.chosen {
+		if from, ok := known[s.Name]; ok && from.Leader != nil && from.Leader.Here {
+			report.Streams[i] = from
+			continue
+		}
+		group.Go(func() error {
+			report.Streams[i] = w.survey(ctx, s, known[s.Name])
+			return nil
+		})
+	}
+	_ = group.Wait() // what went wrong is in each stream
+	return report
+}
+
+const surveyTimeout = 30 * time.Second
+
+// survey asks the database. What the process that does not lead says of its own
+// troubles is added.
+func (w *statusWatch) survey(ctx context.Context, s *config.Stream, known status.Stream) status.Stream {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	found := survey.Look(ctx, survey.Config{
+		Name: s.Name, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second,
+	})
+	if known.Error != "" && found.Error == "" {
+		found.Error = "the process: " + known.Error
+	}
+	return found
+}
+
+func (w *statusWatch) show(r status.Report) error {
+	var err error
+	switch {
+	case w.json && w.repeat:
+		e := json.NewEncoder(w.io.out)
+		e.SetEscapeHTML(false)
+		err = e.Encode(r)
+	case w.json:
+		err = printJSON(w.io.out, r)
+	default:
+		if w.repeat && isTerminal(w.io.out) {
+			fmt.Fprint(w.io.out, "\x1b[H\x1b[2J")
+		}
+		err = printStatus(w.io.out, &r)
+	}
+	for i := range r.Streams {
+		if r.Streams[i].Error != "" && err == nil {
+			err = &failure{exitFailure, errReported}
+		}
+	}
+	return err
+}
+
+func printStatus(out io.Writer, r *status.Report) error {
+	if r.Note != "" {
+		fmt.Fprintf(out, "from the database, since %s\n\n", r.Note)
+	}
+	for i := range r.Streams {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := printStream(out, r, &r.Streams[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
+	fmt.Fprintf(out, "%s: %s\n", s.Name, s.ModeText)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	if s.Reason != "" {
+		line("reason", "%s", s.Reason)
+	}
+	if s.Error != "" {
+		line("trouble", "%s", s.Error)
+	}
+	if s.Mode != status.ModeUnknown {
+		line("leader", "%s", leaderText(s.Leader, r.Process))
+	}
+	printSlot(line, s.Slot)
+	for i := range s.Tables {
+		line(s.Tables[i].Name, "%s", tableText(&s.Tables[i]))
+	}
+	for _, c := range s.Kafka {
+		if c.Usable {
+			line("kafka "+c.Name, "usable")
+		} else {
+			line("kafka "+c.Name, "cannot be used: %s", c.Error)
+		}
+	}
+	if f := s.Flow; f != nil {
+		line("flow", "%.1f rows/s in the last minute; %d in flight; since the start %d published, %d refused, %d FAILED", f.PerSecond, f.InFlight, f.Published, f.Refused, f.GivenUp)
+	}
+	printParks(line, &s.Parks)
+	return w.Flush()
+}
+
+func leaderText(l *status.Leader, process string) string {
+	if l == nil {
+		return "none"
+	}
+	text := dash(l.Name)
+	if l.Here {
+		text += " (the process at " + process + ")"
+	}
+	if l.Address != "" {
+		text += " from " + l.Address
+	}
+	if l.Epoch > 0 {
+		text += fmt.Sprintf(", epoch %d", l.Epoch)
+	}
+	if l.Since != "" {
+		text += ", since " + l.Since
+	}
+	return text
+}
+
+func printSlot(line func(string, string, ...any), s *status.Slot) {
+	if s == nil {
+		return
+	}
+	if !s.Exists {
+		line("slot", "%s does not exist: run makes it, and sweeps the table until then", s.Name)
+		return
+	}
+	words := []string{s.Name, dash(s.WALStatus), map[bool]string{true: "active", false: "not active"}[s.Active]}
+	line("slot", "%s", strings.Join(words, ", "))
+	limit := "the server has no limit (max_slot_wal_keep_size)"
+	if s.Safe != nil {
+		limit = "the server allows " + room(s.Safe) + " more"
+	}
+	line("WAL", "holds back %s of %s (wal_budget); %s", status.Bytes(s.Retained), status.Bytes(s.Budget), limit)
+	line("end of slot", "%s", s.Loss.Text())
+	lag := status.Bytes(s.Lag)
+	if s.LagSeconds != nil {
+		lag += fmt.Sprintf(", %.1f s", *s.LagSeconds)
+	}
+	line("lag", "%s", lag)
+}
+
+func tableText(t *status.Table) string {
+	if t.Error != "" {
+		return t.Error
+	}
+	if t.Pending == nil {
+		return "not counted"
+	}
+	text := capped(*t.Pending, t.PendingCapped) + " pending"
+	if t.Oldest > 0 {
+		text += ", the oldest for " + status.About(time.Duration(t.Oldest*float64(time.Second)))
+	}
+	if t.Failed != nil {
+		text += "; " + capped(*t.Failed, t.FailedCapped) + " failed"
+	}
+	return text
+}
+
+func capped(n int64, more bool) string {
+	if more {
+		return fmt.Sprintf("more than %d", n)
+	}
+	return fmt.Sprint(n)
+}
+
+func printParks(line func(string, string, ...any), p *status.Parks) {
+	if p.Total == 0 {
+		line("parked", "nothing")
+		return
+	}
+	line("parked", "%d", p.Total)
+	for _, g := range p.Top {
+		what := g.Example
+		if g.Count > 1 {
+			what = fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
+		}
+		line("", "%s (%s): %s, since %s", what, g.Cause, cut(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
+	}
+}

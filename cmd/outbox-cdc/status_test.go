@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := localpg.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// Without a process the database tells; then a process that leads does, and
+// asks for its token.
+func TestStatusFromDatabaseAndProcess(t *testing.T) {
+	db := harness.Postgres(t)
+	kafka := harness.Kfake(t)
+	kafka.CreateTopic(t, "orders", 1, nil)
+	address := freeAddress(t)
+	c := file(t, db.DSN, db.DSN, fmt.Sprintf("http: {listen: %q, auth: {token: hunter2, username: ops, password: hunter2}}", address))
+	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+
+	out, _ := command(t, 0, "status", "-c", c)
+	mustHave(t, out, "from the database, since no process answers", "connection refused", "orders: stopped: no process leads", "does not exist: run makes it")
+	command(t, 0, "init", "-c", c, "--native-table")
+	db.Exec(t, `INSERT INTO outbox (topic, key, payload, status, created_at) VALUES ('orders', 'a', 'x', 'PENDING', now() - interval '2 minutes'), ('orders', 'a', 'x', 'FAILED', now())`)
+	r := decoded[status.Report](t, "status", "-c", c)
+	s := r.Streams[0]
+	if s.Source != status.FromDatabase || s.Mode != status.ModeStopped || s.Leader != nil || !s.Slot.Exists || s.Slot.Active || s.Slot.Budget != 8<<30 ||
+		s.Slot.Growth == nil || *s.Tables[0].Pending != 1 || *s.Tables[0].Failed != 1 || s.Tables[0].Oldest < 100 || s.Flow != nil || s.Error != "" {
+		t.Errorf("%+v\n%+v", s, s.Slot)
+	}
+	out, _ = command(t, 0, "status", "-c", c, "--database")
+	mustHave(t, out, "reason", "nobody has led it yet", "1 pending, the oldest for 2 min; 1 failed", "parked         nothing", "not active", "the server has no limit")
+
+	run := startRun(t, c)
+	harness.Eventually(t, patience, func() error {
+		r := decoded[status.Report](t, "status", "-c", c)
+		if s := r.Streams[0]; s.Source != status.FromProcess || s.Mode != status.ModeStream || s.Flow == nil || s.Flow.Published != 1 || s.Slot == nil {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	out, _ = command(t, 0, "status", "-c", c)
+	mustHave(t, out, "orders: streaming\n", "(the process at http://"+address+"), epoch 1", "kafka main", "usable", "since the start 1 published")
+	out, _ = command(t, 0, "status", "-c", c, "--database")
+	mustHave(t, out, "orders: streaming\n", "outbox-cdc/orders@", "reserved, active")
+	if res, err := http.Get("http://" + address + "/api/v1/status"); err != nil || res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without credentials: %v %v", res, err)
+	} else {
+		res.Body.Close()
+	}
+	rewrite(t, c, "token: hunter2", "token: other")
+	out, _ = command(t, 0, "status", "-c", c)
+	mustHave(t, out, "refuses the credentials of http.auth", "orders: streaming\n")
+	rewrite(t, c, "token: other, ", "")
+	if r := decoded[status.Report](t, "status", "-c", c); r.Process != "http://"+address {
+		t.Errorf("by name and password: %+v", r)
+	}
+	run.stop(t)
+}
+
+func TestStatusOfWhatCannotBeReached(t *testing.T) {
+	c := file(t, "postgres://u:hunter2@127.0.0.1:1/db", "", `http: {listen: "off"}`)
+	rewrite(t, c, `, replication_dsn: ""`, "")
+	out, _ := command(t, exitFailure, "status", "-c", c)
+	mustHave(t, out, "http.listen is off", "orders: unknown", "trouble", "connection refused")
+	_, e := command(t, exitUsage, "status", "-c", c, "--stream", "x")
+	mustHave(t, e, `there is no stream "x"`)
+	_, e = command(t, exitUsage, "status", "-c", c, "--address", "nowhere")
+	mustHave(t, e, `"nowhere" is not an address`)
+}
+
+func TestWatchPrintsALineEach(t *testing.T) {
+	var out bytes.Buffer
+	w := &statusWatch{io: streams{out: &out, err: io.Discard}, json: true, repeat: true}
+	for range 2 {
+		if err := w.show(status.Report{Streams: []status.Stream{{Name: "orders"}}}); err != nil {
+			t.Error(err)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !json.Valid([]byte(lines[1])) {
+		t.Errorf("%q", lines)
+	}
+	if err := w.show(status.Report{Streams: []status.Stream{{Error: "x"}}}); exitCode(err) != exitFailure || !errors.Is(err, errReported) {
+		t.Error(err)
+	}
+}
+
+func TestProcessURL(t *testing.T) {
+	for _, c := range []struct{ listen, scheme, address, want string }{
+		{"127.0.0.1:9187", "http", "", "http://127.0.0.1:9187"},
+		{":9187", "https", "", "https://127.0.0.1:9187"},
+		{"0.0.0.0:9187", "http", "", "http://127.0.0.1:9187"},
+		{"[::]:9187", "http", "", "http://127.0.0.1:9187"},
+		{"off", "http", "there:1", "http://there:1"},
+		{"off", "http", "https://there:1/", "https://there:1"},
+		{"off", "http", "", ""},
+		{"127.0.0.1:0", "http", "", ""},
+	} {
+		got, err := processURL(c.listen, c.scheme, c.address)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%+v: %s, %v", c, got, err)
+		}
+	}
+}
+
+// What an operator reads when much is wrong at once.
+func TestStatusInWords(t *testing.T) {
+	safe, growth, lag, pending, failed := int64(5<<30), 1e6, 12.5, int64(100_000), int64(3)
+	r := status.Report{Process: "http://127.0.0.1:9187", Streams: []status.Stream{{
+		Name: "orders", Mode: status.ModeHold, ModeText: status.Words(status.ModeHold), Reason: "Kafka cluster main: connection refused",
+		Leader: &status.Leader{Name: "outbox-cdc/orders@here", Here: true, Epoch: 3},
+		Slot: &status.Slot{
+			Name: "outbox_cdc_orders", Exists: true, Active: true, WALStatus: "extended", Retained: 6 << 30, Budget: 8 << 30, Safe: &safe,
+			Lag: 5 << 20, LagSeconds: &lag, Growth: &growth, Loss: status.Predict(6<<30, 8<<30, safe, growth),
+		},
+		Tables: []status.Table{{Name: "public.outbox", Pending: &pending, PendingCapped: true, Oldest: 4000, Failed: &failed}, {Name: "public.other"}},
+		Kafka:  []status.Cluster{{Name: "main", Error: "connection refused"}},
+		Flow:   &status.Flow{InFlight: 20000},
+		Parks:  status.Parks{Total: 3, Top: []status.ParkGroup{{Kind: "key", Cause: "row_error", Reason: "too large", Count: 3, Since: time.Unix(0, 0), Example: `key "a" of topic t in table public.outbox`}}},
+	}}}
+	var out bytes.Buffer
+	if err := printStatus(&out, &r); err != nil {
+		t.Fatal(err)
+	}
+	golden := "testdata/status.txt"
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(golden, out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || out.String() != string(want) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestTrustIsInTheCertificateItself(t *testing.T) {
+	_, err := newProcess(&config.HTTP{Listen: "127.0.0.1:1", TLS: &config.HTTPTLS{CertFile: "missing"}}, "")
+	if err == nil || !strings.Contains(err.Error(), "http.tls.cert_file") {
+		t.Error(err)
+	}
+}
