@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/localpg"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -356,4 +361,129 @@ func wantTableError(t *testing.T, err error, text string) {
 	if !isTableError(err) || !strings.Contains(err.Error(), text) {
 		t.Fatalf("%v, want a TableError that says %s", err, text)
 	}
+}
+
+// delivery counts who published what.
+type delivery struct {
+	mu    sync.Mutex
+	by    map[string]string
+	twice []string
+}
+
+func (d *delivery) publish(who, id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.by[id] != "" {
+		d.twice = append(d.twice, id+" by "+d.by[id]+" and "+who)
+	}
+	d.by[id] = who
+}
+
+// Several claims and several pollers at once, each of which gives up halfway now
+// and then: no row is published twice, and each ends.
+func TestClaimsAndPollersAtOnce(t *testing.T) {
+	const total = 600
+	b := newBench(t, fixture.Claimed())
+	rows := b.notifications(total)
+	d := &delivery{by: map[string]string{}}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	over := func(conn *pgx.Conn) bool {
+		n := 1
+		err := conn.QueryRow(ctx, `SELECT count(*) FROM notification_outbox WHERE status IN ('PENDING', 'PROCESSING')`).Scan(&n)
+		return err != nil || n == 0
+	}
+	var group errgroup.Group
+	for i := range uint64(3) {
+		conn := b.db.Conn(t)
+		group.Go(func() error {
+			random := rand.New(rand.NewPCG(seed, i))
+			for !over(conn) {
+				if err := b.claimSome(ctx, rows, random, d); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	for i := range uint64(2) {
+		conn := b.db.Conn(t)
+		group.Go(func() error {
+			random := rand.New(rand.NewPCG(seed, 100+i))
+			for !over(conn) {
+				if err := pollSome(ctx, conn, random, d); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.twice) > 0 {
+		t.Fatalf("published twice: %v", d.twice)
+	}
+	shares := map[string]int{}
+	for _, who := range d.by {
+		shares[who]++
+	}
+	if len(shares) != 2 {
+		t.Fatalf("only one of the two published: %v", shares)
+	}
+	b.want(strconv.Itoa(len(d.by)), `SELECT count(*)::text FROM notification_outbox WHERE status = 'DELIVERED'`)
+}
+
+// claimSome claims some rows; most that it gets are published and marked, the
+// others charged, or given back.
+func (b *bench) claimSome(ctx context.Context, rows []*outbox.Row, random *rand.Rand, d *delivery) error {
+	var some []*outbox.Row
+	for range 10 {
+		r := *rows[random.IntN(len(rows))]
+		if !slices.ContainsFunc(some, func(x *outbox.Row) bool { return x.ID == r.ID }) {
+			some = append(some, &r)
+		}
+	}
+	got, err := b.updater.Claim(ctx, some)
+	for _, c := range got {
+		if c.State != outbox.CheckPending {
+			continue
+		}
+		switch random.IntN(6) {
+		case 0:
+			b.updater.Unclaim(c.Row)
+		case 1:
+			b.updater.Do(outbox.Mark{Row: c.Row, Kind: outbox.MarkAttempt, Reason: "no"})
+		default:
+			d.publish("us", c.Row.ID)
+			b.updater.Do(outbox.Mark{Row: c.Row, Kind: outbox.MarkSent})
+		}
+	}
+	return err
+}
+
+// pollSome is a tick of the poller, which fails before it publishes now and then.
+func pollSome(ctx context.Context, conn *pgx.Conn, random *rand.Rand, d *delivery) error {
+	rows, err := conn.Query(ctx, strings.Replace(pollerClaims, "LIMIT 50", "LIMIT 3", 1))
+	if err != nil {
+		return err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		next := "DELIVERED"
+		if random.IntN(4) == 0 {
+			next = "PENDING"
+		} else {
+			d.publish("the poller", id)
+		}
+		if _, err := conn.Exec(ctx, `UPDATE notification_outbox SET status = $1, version = version + 1 WHERE id = $2::bigint AND status = 'PROCESSING'`, next, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
