@@ -217,7 +217,7 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 		m.giveBackTopic(t, []*outbox.Row{r})
 	case t.state == topicReady || t.state == topicBlocked:
 		if t.isBlocked(r) {
-			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
 			return
 		}
 		l := t.lane(r, m.cfg.random)
@@ -282,14 +282,14 @@ func (m *machine) withdraw(s outbox.Scope) {
 		}
 		out = append(out, t.waiting.extract(s.Covers)...)
 	}
-	m.giveBack(out, s, nil)
+	m.giveBack(out, s)
 }
 
-func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope, err error) {
+func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope) {
 	if len(rows) == 0 {
 		return
 	}
-	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s, Err: err})
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s})
 }
 
 // giveBackTopic gives rows of a blocked topic back. The first of them say that
@@ -325,7 +325,7 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 		case !failsOn(r, kind):
 			rest = append(rest, r)
 		case t.isBlocked(r):
-			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r), nil)
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
 		default:
 			m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
 				Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: r.Key != nil, Err: err,
@@ -477,7 +477,7 @@ func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
 	t.block(r)
 	later := append(l.queue.extract(scope.Covers), t.waiting.extract(scope.Covers)...)
 	l.pardon(later)
-	m.giveBack(later, scope, nil)
+	m.giveBack(later, scope)
 }
 
 // launch sends the flight to the lane's leader, or to the owner first.

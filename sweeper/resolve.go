@@ -394,13 +394,13 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // served says that the plan reads by a condition on an index, or a partial
-// index as a whole.
+// index as a whole; where every row there is is pending, any index.
 func (i *inspection) served(planned []string) bool {
 	plan := strings.Join(planned, " ") + " "
 	if strings.Contains(plan, "Seq Scan") {
 		return false
 	}
-	return strings.Contains(plan, "Index Cond") ||
+	return strings.Contains(plan, "Index Cond") || i.Table.Mapping.Published == outbox.PublishedDelete ||
 		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
 }
 
@@ -414,8 +414,11 @@ func (i *inspection) indexFor() string {
 	for n, name := range by {
 		names[n] = pgx.Identifier{name}.Sanitize()
 	}
-	where := strings.ReplaceAll(i.relation.Pending(), `t."`, `"`)
-	return "CREATE INDEX CONCURRENTLY ON " + i.relation.Name() + " (" + strings.Join(names, ", ") + ") WHERE " + where
+	index := "CREATE INDEX CONCURRENTLY ON " + i.relation.Name() + " (" + strings.Join(names, ", ") + ")"
+	if i.Table.Mapping.Published == outbox.PublishedDelete {
+		return index
+	}
+	return index + " WHERE " + strings.ReplaceAll(i.relation.Pending(), `t."`, `"`)
 }
 
 // Partitions says which leaves, by schema.name, are of which of the

@@ -23,7 +23,7 @@ func im2be() layout {
 			record_version bigint NOT NULL DEFAULT 0, trace_parent varchar(64), trace_state varchar(512),
 			PRIMARY KEY (aggregate_id, event_id));
 			CREATE INDEX outbox_status_created_at ON outbox (status, created_at)`,
-		config: fields{"table": "public.outbox", "profile": "im2be", "grace": "200ms"},
+		config: fields{"table": "public.outbox", "profile": "im2be", "grace": "200ms", "head_start": "0s", "shedlock": nil},
 		insert: `INSERT INTO outbox (aggregate_id, event_id, topic, payload, created_at, trace_parent)
 			SELECT md5(coalesce(key, ''))::uuid, gen_random_uuid(), topic, value, clock_timestamp(), '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' FROM rows`,
 		payload: "payload", status: "status",
