@@ -47,6 +47,24 @@ race: ## the tests in their short form under the race detector
 integration: ## the tests of the whole program against real servers
 	go test $(TESTFLAGS) -v ./test/integration/...
 
+# Every test has Kafka 4.2 unless it is told otherwise. Versions that are not
+# installed are fetched on first use.
+POSTGRES_VERSIONS ?= 14 15 16 17 18
+KAFKA_VERSIONS    ?= 3.9.1
+SPEAKING := ./replication/... ./parks/... ./sweeper/... ./statusupdater/... ./test/integration/...
+# Stream, restart, lost slot, sweep and hand-back, publication, roles, failover.
+CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut)$$
+
+.PHONY: test-matrix
+test-matrix: ## all that speaks to servers, on PostgreSQL 14 to 18, and on Kafka 3.9
+	@set -e; for v in $(POSTGRES_VERSIONS); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) $(SPEAKING); done; \
+	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./sink/... ./test/integration/...; done
+
+.PHONY: test-core
+test-core: ## a few tests of the whole program on the same versions
+	@set -e; for v in $(filter-out 15,$(POSTGRES_VERSIONS)); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; done; \
+	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; done
+
 .PHONY: sim
 sim: ## the simulation of the delivery core (SEEDS=100000, or SEED=n for one)
 ifdef SEED
