@@ -336,7 +336,11 @@ func (d *differing) status() {
 	}
 	allowed := allowedWords(c)
 	refused := func(word string) bool { return word != "" && len(allowed) > 0 && !slices.Contains(allowed, word) }
-	suggestion := d.suggest(slices.Concat(allowed, d.t.States))
+	words := allowed
+	if len(words) == 0 {
+		words = d.t.States
+	}
+	suggestion := d.suggest(words)
 	if !slices.ContainsFunc(s.Pending, func(word string) bool { return !refused(word) }) {
 		d.add(Difference{
 			Problem: fmt.Sprintf("column %q can never be %s, so no row is ever pending; it may be %s", s.Column, strings.Join(s.Pending, " or "), some(allowed)),

@@ -6,7 +6,9 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
 )
 
@@ -112,15 +114,19 @@ type Role struct {
 // TableFacts are what is known of one table.
 type TableFacts struct {
 	Table Table
-	// Resolution is sweeper's; Gone says that there is no such table.
+	// Resolution is sweeper's; Gone says that there is no such table, Refused,
+	// that it, or its table of headers, cannot be read as it is.
 	Resolution *sweeper.Resolution
 	Gone       string
+	Refused    string
 	Catalogue  *Catalogue
 	Backlog    *Backlog
 	// Topics that rows of the table are for, by cluster, from a sample.
 	Topics map[string][]string
 	// States found in the status column, from a sample.
-	States  []string
+	States []string
+	// Locks of the application that are held beside its own relay.
+	Locks   []LockFacts
 	Missing map[string]string
 }
 
@@ -239,4 +245,15 @@ func (t *TopicFacts) number(name string) int64 {
 		return -1
 	}
 	return n
+}
+
+// LockFacts are what is known of one lock of the application.
+type LockFacts struct {
+	Lock outbox.ShedLock
+	// While says what it is held for.
+	While string
+	Sight shedlock.Sight
+	Err   error
+	// Refused: it could not be taken as it is.
+	Refused bool
 }

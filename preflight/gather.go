@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
@@ -389,12 +390,16 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
 		var refused *sweeper.TableError
 		var unusable *statement.Unusable
-		if errors.As(err, &refused) && errors.As(err, &unusable) {
+		switch {
+		case errors.As(err, &refused) && errors.As(err, &unusable):
 			t.Gone, err = unusable.Problem+": "+unusable.Mend, nil
+		case errors.As(err, &refused):
+			t.Refused = refused.Err.Error()
 		}
 		return err
 	})
 	look("catalogue", func(ctx context.Context) error { return t.catalogue(ctx, pool) })
+	t.locks(ctx, pool, g.o)
 	if t.Resolution == nil || slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool {
 		return f.Fatal && (f.About == sweeper.AboutColumn || f.About == sweeper.AboutPrivilege)
 	}) {
@@ -402,6 +407,21 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	}
 	look("rows", func(ctx context.Context) error { return t.sample(ctx, pool) })
 	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
+}
+
+// locks looks who has the application's locks, and takes none.
+func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
+	m := &t.Table.Mapping
+	for _, l := range []LockFacts{{Lock: m.ShedLock, While: "rows are published"}, {Lock: m.RetentionLock, While: "old rows are deleted"}} {
+		if l.Lock.Name == "" {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, o.Timeout)
+		l.Sight, l.Err = shedlock.See(bounded, pool, l.Lock)
+		cancel()
+		l.Refused = shedlock.Refused(l.Err)
+		t.Locks = append(t.Locks, l)
+	}
 }
 
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {

@@ -116,6 +116,8 @@ func (j *judgment) resolved(f func(name string, t *TableFacts)) {
 		switch {
 		case t.Gone != "":
 			j.skip(name, "the table is not there (see the check table)")
+		case t.Refused != "":
+			j.skip(name, "the table cannot be read (see the check table)")
 		case t.Resolution == nil:
 			j.unseen(name, t.Missing["table"])
 		default:

@@ -84,11 +84,12 @@ func judgeStreamingRole(j *judgment) {
 		}
 	}
 	same := j.Table.User == r.User
-	note(r.Superuser, "it is a superuser", "ALTER ROLE "+role+" NOSUPERUSER;  -- or a role of its own: CREATE ROLE outbox_cdc_stream LOGIN REPLICATION PASSWORD '…';")
-	note(same, "it reads and marks as well", "CREATE ROLE outbox_cdc_stream LOGIN REPLICATION PASSWORD '…';  -- and name it in postgres.replication_dsn")
+	const another = "CREATE ROLE outbox_cdc_stream LOGIN REPLICATION PASSWORD '…';  -- and name it in postgres.replication_dsn"
+	note(r.Superuser, "it is a superuser", another)
+	note(same, "it reads and marks as well", another)
 	note(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revokeAll(j, r))
 	if len(found) > 0 {
-		j.warn(subject, strings.Join(found, "; "), mend...)
+		j.warn(subject, strings.Join(found, "; "), slices.Compact(mend)...)
 		return
 	}
 	j.ok(subject, "it has REPLICATION, and nothing on the tables")

@@ -227,6 +227,8 @@ func judgeRowFilter(j *judgment) {
 	for _, t := range j.State.Tables {
 		name := t.Table.String()
 		switch {
+		case !j.State.Publication.Exists:
+			j.skip(name, "there is no publication (see the check publication)")
 		case t.RowFilter == "":
 			j.ok(name, "no row filter")
 		case t.Table.Stateful():

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
@@ -16,7 +17,7 @@ func tableChecks() []check {
 		{
 			name: "table", judge: judgeTable,
 			looks:  "each table is there, and permanent",
-			levels: "FAIL: it is not there, a view, unlogged or temporary",
+			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary",
 			mend:   "its name in the configuration; `ALTER TABLE … SET LOGGED`",
 			why:    "only permanent tables are in the log",
 		},
@@ -96,6 +97,13 @@ func stateChecks() []check {
 			why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
 		},
 		{
+			name: "shedlock", judge: judgeLocks,
+			looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
+			levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
+			mend:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
+			why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
+		},
+		{
 			name: "backlog", judge: judgeBacklog,
 			looks:  "rows that wait, up to 100,000, and the age of the oldest",
 			levels: "WARN: the oldest has waited for more than five minutes",
@@ -114,6 +122,8 @@ func judgeTable(j *judgment) {
 				mend = "outbox-cdc init --native-table --stream " + j.Stream.Name
 			}
 			j.fail(name, "it "+problem, mend)
+		case t.Refused != "":
+			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
 		case t.Resolution == nil:
 			j.unseen(name, t.Missing["table"])
 		default:
@@ -402,6 +412,48 @@ func judgeStates(j *judgment) {
 			j.ok(name, "%s", wordsOf(t))
 		}
 	})
+}
+
+func judgeLocks(j *judgment) {
+	j.tables(func(name string, t *TableFacts) {
+		if len(t.Locks) == 0 {
+			j.skip(name, "no lock is configured")
+		}
+		for i := range t.Locks {
+			judgeLock(j, &t.Locks[i])
+		}
+	})
+}
+
+func judgeLock(j *judgment, l *LockFacts) {
+	subject := fmt.Sprintf("lock %s of %s.%s", l.Lock.Name, l.Lock.Schema, l.Lock.Table)
+	switch s := &l.Sight; {
+	case l.Refused:
+		problem, mend, _ := strings.Cut(l.Err.Error(), ": ")
+		j.fail(subject, problem, strings.Split(or(mend, "see the server's log"), "; ")...)
+	case l.Err != nil:
+		j.unseen(subject, l.Err.Error())
+	case s.Suspicion != "":
+		problem, mend, _ := strings.Cut(s.Suspicion, ": ")
+		j.fail(subject, problem+holder(s.Holding), mend)
+	case s.Zoned:
+		j.warn(subject, "its times are with time zone: that works with the application only if its database sessions run in UTC",
+			"use timestamp columns as ShedLock's documentation has them, or usingDbTime() and sessions in UTC in the application")
+	case s.Held:
+		j.ok(subject, "held%s; while %s the stream holds it, and waits for whoever has it", holder(s.Holding), l.While)
+	default:
+		j.ok(subject, "free; the stream takes it while %s", l.While)
+	}
+}
+
+func holder(h shedlock.Holding) string {
+	switch {
+	case h.By == "":
+		return ""
+	case h.Until.IsZero():
+		return " by " + h.By
+	}
+	return " by " + h.By + " until " + h.Until.UTC().Format("15:04:05") + " UTC"
 }
 
 func judgeBacklog(j *judgment) {
