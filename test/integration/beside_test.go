@@ -1,0 +1,216 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// Tables that another relay works on, too.
+
+// insertRefs inserts rows in transactions of their own, and gives their keys.
+func (w *world) insertRefs(prefix string, n int) []string {
+	w.t.Helper()
+	var refs []string
+	for i := range n {
+		ref := fmt.Sprintf("%s-%d", prefix, i)
+		w.db.Exec(w.t, `INSERT INTO outbox (topic, key, payload) VALUES ($1, $2, convert_to($2, 'UTF8'))`, w.topic, ref)
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// published are the records' values, sorted.
+func (w *world) published() []string {
+	w.t.Helper()
+	var values []string
+	for _, r := range w.kafka.Records(w.t, w.topic) {
+		values = append(values, string(r.Value))
+	}
+	slices.Sort(values)
+	return values
+}
+
+// rival is a poller that takes pending rows by SKIP LOCKED and marks them in the
+// same transaction. It gives the rows that it took.
+func (w *world) rival(ctx context.Context, pause time.Duration) func() []string {
+	var taken []string
+	done := make(chan struct{})
+	conn := w.db.Conn(w.t)
+	poll := func() error {
+		rows, err := conn.Query(ctx, `WITH taken AS (
+				SELECT id FROM outbox WHERE status = 'PENDING' ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED)
+			UPDATE outbox SET status = 'SENT', sent_at = now() FROM taken WHERE outbox.id = taken.id RETURNING convert_from(payload, 'UTF8')`)
+		if err != nil {
+			return err
+		}
+		values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		taken = append(taken, values...)
+		return err
+	}
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(pause)
+		defer ticker.Stop()
+		for poll() == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() []string { <-done; return taken }
+}
+
+// once fails the test unless each row was published by us or taken, once.
+func once(t *testing.T, all, published, taken []string) {
+	t.Helper()
+	both := append(slices.Clone(published), taken...)
+	slices.Sort(both)
+	slices.Sort(all)
+	if !slices.Equal(both, all) {
+		t.Errorf("%d rows, %d published, %d taken by the rival: some twice or never", len(all), len(published), len(taken))
+	}
+}
+
+// Claims: a poller with SKIP LOCKED and outbox-cdc share a table, through stops,
+// starts and kills, and no row is published twice but those of the kill.
+func TestRowsAreClaimed(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["claim"] = "row_lock"
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := w.rival(ctx, 3*time.Millisecond)
+	var all []string
+	for round := range 3 {
+		p := w.run().streaming()
+		all = append(all, w.insertRefs(fmt.Sprint("r", round), scaled(150, 2000))...)
+		p.stop()
+		all = append(all, w.insertRefs(fmt.Sprint("s", round), 20)...)
+	}
+	cancel()
+	others := taken()
+	p := w.run().streaming()
+	w.settled(20 * time.Second)
+	p.stop()
+	ours := w.published()
+	if len(ours) == 0 || len(others) == 0 {
+		t.Errorf("%d rows published, %d taken: one of both had nothing to do", len(ours), len(others))
+	}
+	once(t, all, ours, others)
+}
+
+// A killed process leaves no row locked.
+func TestKilledClaimsAreFree(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["claim"] = "row_lock"
+	p := w.run().streaming()
+	w.insertRefs("a", 50)
+	p.kill()
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := w.rival(ctx, time.Millisecond)
+	w.settled(20 * time.Second)
+	cancel()
+	taken()
+}
+
+// Within their head start rows are the application's: what it marks is not
+// published, what it leaves is.
+func TestHeadStart(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["head_start"], w.table["grace"] = "4s", "4s"
+	p := w.run().streaming()
+	var all []string
+	for i := range 40 {
+		all = append(all, fmt.Sprintf("a-%d", i))
+	}
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT $1, ref, convert_to(ref, 'UTF8') FROM unnest($2::text[]) AS ref`, w.topic, all)
+	w.db.Exec(t, `UPDATE outbox SET status = 'SENT' WHERE id % 2 = 0`)
+	if got := w.published(); len(got) > 0 {
+		t.Errorf("%d rows were published within their head start", len(got))
+	}
+	w.settled(20 * time.Second)
+	p.stop()
+	var left []string
+	for i, ref := range all {
+		if (i+1)%2 != 0 {
+			left = append(left, ref)
+		}
+	}
+	once(t, left, w.published(), nil)
+}
+
+// In shadow nothing is published or marked and the slot moves on. A start without
+// shadow publishes what was left over.
+func TestShadow(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.stream["mode"] = "shadow"
+	p := w.run().streaming()
+	all := w.insertRefs("a", 30)
+	var last string
+	if err := w.query(`SELECT pg_current_wal_insert_lsn()::text`, func(r pgx.Rows) error { return r.Scan(&last) }); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, 20*time.Second, func() error {
+		var passed bool
+		err := w.query(`SELECT confirmed_flush_lsn >= '`+last+`' FROM pg_replication_slots WHERE database = current_database()`,
+			func(r pgx.Rows) error { return r.Scan(&passed) })
+		if err == nil && !passed {
+			err = fmt.Errorf("the slot is not confirmed up to %s", last)
+		}
+		return err
+	})
+	w.db.Exec(t, `UPDATE outbox SET status = 'SENT' WHERE id % 3 = 0`) // the application's relay
+	if got := w.published(); len(got) > 0 {
+		t.Errorf("%d rows were published in shadow", len(got))
+	}
+	p.stop()
+	w.stream["mode"] = "stream"
+	p = w.run().streaming()
+	w.settled(20 * time.Second)
+	all = append(all, w.insertRefs("b", 10)...)
+	w.settled(20 * time.Second)
+	p.stop()
+	left := slices.DeleteFunc(all, func(ref string) bool {
+		var n int
+		_, err := fmt.Sscanf(ref, "a-%d", &n)
+		return err == nil && (n+1)%3 == 0
+	})
+	once(t, left, w.published(), nil)
+}
+
+// The application's lock is waited for, held, and given back at the stop.
+func TestApplicationsLock(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.db.Exec(t, `CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)`)
+	w.db.Exec(t, `INSERT INTO shedlock VALUES ('relay', timezone('utc', now()) + interval '4 s', timezone('utc', now()), 'pod-1')`)
+	w.table["shedlock"] = fields{"name": "relay"}
+	p := w.run()
+	refs := w.insertRefs("a", 5)
+	p.awaitLog(10*time.Second, `pod-1`)
+	if got := w.published(); len(got) > 0 {
+		t.Errorf("%d rows were published while the application held its lock", len(got))
+	}
+	p.streaming()
+	w.settled(20 * time.Second)
+	w.lock(true)
+	p.stop()
+	w.lock(false)
+	once(t, refs, w.published(), nil)
+}
+
+// lock fails the test unless the lock is held, or free.
+func (w *world) lock(held bool) {
+	w.t.Helper()
+	var is bool
+	err := w.query(`SELECT lock_until > timezone('utc', now()) FROM shedlock`, func(r pgx.Rows) error { return r.Scan(&is) })
+	if err != nil || is != held {
+		w.t.Errorf("the application's lock is held: %v (%v), want %v", is, err, held)
+	}
+}
