@@ -903,7 +903,12 @@ func TestStreamingRoleNeedsReplicationOnly(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	b := onBench(t, db)
 	b.setup.StreamRole, b.setup.WriteRole = "streamer", "writer"
-	b.setup.Tables[0].Mapping.Retention = time.Hour
+	m := &b.setup.Tables[0].Mapping
+	m.Retention = time.Hour
+	m.HeadersTable = outbox.HeadersTable{Schema: "beside", Name: "headers"}
+	m.ShedLock = outbox.ShedLock{Schema: "beside", Table: "locks", Name: "relay"}
+	m.RetentionLock = outbox.ShedLock{Schema: "beside", Table: "locks", Name: "housekeeping"}
+	db.Exec(t, `CREATE SCHEMA beside CREATE TABLE headers (id int) CREATE TABLE locks (name text)`)
 	b.init(t).init(t)
 	db.Exec(t, `ALTER ROLE streamer PASSWORD 'p'; ALTER ROLE writer PASSWORD 'p'`)
 	db.Exec(t, `REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO writer`)
@@ -930,6 +935,7 @@ func TestStreamingRoleNeedsReplicationOnly(t *testing.T) {
 		`SELECT ctid, cmin, * FROM public.outbox`, `UPDATE public.outbox SET status = 'SENT' WHERE id = 1`,
 		`SELECT id FROM public.outbox FOR UPDATE SKIP LOCKED`, `DELETE FROM public.outbox WHERE id = 2`,
 		`INSERT INTO outbox_cdc.leader (stream) VALUES ('x')`, `SELECT * FROM outbox_cdc.park`,
+		`SELECT * FROM beside.headers`, `INSERT INTO beside.locks VALUES ('a')`, `UPDATE beside.locks SET name = 'b' WHERE name = 'a'`,
 	} {
 		if _, err := writer.Exec(t.Context(), statement); err != nil {
 			t.Errorf("%s: %v", statement, err)

@@ -112,18 +112,43 @@ func grantSteps(s *State, setup Setup) []Step {
 		if columns := written(&t.Mapping); len(columns) > 0 {
 			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
 		}
-		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 {
+		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {
 			grant(setup.WriteRole, "DELETE ON %s", name)
 		}
 	}
+	for _, b := range tablesBeside(setup.Tables) {
+		grant(setup.WriteRole, "USAGE ON SCHEMA %s", quoteName(b.schema))
+		grant(setup.WriteRole, "%s ON %s.%s", b.privileges, quoteName(b.schema), quoteName(b.name))
+	}
 	return plan
+}
+
+// beside is a table of the application besides its outbox.
+type beside struct{ schema, name, privileges string }
+
+// tablesBeside are those with headers and with locks, each once.
+func tablesBeside(tables []*outbox.Table) []beside {
+	var found []beside
+	add := func(b beside) {
+		if b.name != "" && !slices.Contains(found, b) {
+			found = append(found, b)
+		}
+	}
+	for _, t := range tables {
+		m := &t.Mapping
+		add(beside{m.HeadersTable.Schema, m.HeadersTable.Name, "SELECT"})
+		for _, lock := range []outbox.ShedLock{m.ShedLock, m.RetentionLock} {
+			add(beside{lock.Schema, lock.Table, "SELECT, INSERT, UPDATE"})
+		}
+	}
+	return found
 }
 
 // written lists the columns that marks write, quoted.
 func written(m *outbox.Mapping) []string {
 	s := &m.Status
 	var columns []string
-	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version} {
+	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.Resend} {
 		if quoted := quoteName(c); c != "" && !slices.Contains(columns, quoted) {
 			columns = append(columns, quoted)
 		}

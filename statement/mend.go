@@ -39,7 +39,7 @@ func Mended(err error, t *outbox.Table, role string) error {
 // grants are the privileges of whoever reads and marks rows of the table.
 func grants(t *outbox.Table, role string) string {
 	privileges := "SELECT, UPDATE"
-	if t.Mapping.Published == outbox.PublishedDelete {
+	if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {
 		privileges = "SELECT, UPDATE, DELETE"
 	}
 	return fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %[3]s; GRANT %[4]s ON %[2]s TO %[3]s",
