@@ -51,14 +51,11 @@ type claim struct {
 	wake    chan struct{} // has a value when inbox or open changed
 
 	// Guarded by claims.mu. open is how many rows have neither a mark nor an
-	// Unclaim; inbox are marks that are yet to be written.
+	// Unclaim; inbox are the marks.
 	open  int
 	inbox []outbox.Mark
 
-	written  []*written // not committed
-	leftover []*item    // marks that the claim could not write
-	batches  []Batch
-	warned   bool
+	warned bool
 }
 
 // Claim locks those of the rows that are pending and that nobody else has
@@ -280,40 +277,31 @@ func (k *keeper) unregister(c *claim) []outbox.Mark {
 	return inbox
 }
 
-// keep writes marks as they come, and commits when no row is left open.
+// keep waits until no row is left open, and writes their marks.
 func (k *keeper) keep(ctx context.Context, c *claim) {
 	ping := time.NewTicker(k.cfg.ClaimIdle / 3)
 	defer ping.Stop()
-	for {
-		err := k.write(ctx, c)
-		switch {
-		case err != nil:
-			k.lost(ctx, c, err)
-			return
-		case k.finished(c):
-			k.commit(ctx, c)
-			return
-		}
+	for !k.finished(c) {
 		select {
 		case <-ctx.Done():
-			k.unregister(c)
 			k.release(c)
 			return
 		case <-c.wake:
 		case <-ping.C:
 			if err := k.ping(ctx, c); err != nil {
-				k.lost(ctx, c, err)
+				k.lost(ctx, c, group(k.unregister(c), c.counts), fmt.Errorf("keeping rows claimed: %w", err))
 				return
 			}
 		}
 	}
+	k.finish(ctx, c)
 }
 
 // finished says that nothing more will come.
 func (k *keeper) finished(c *claim) bool {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()
-	return c.open == 0 && len(c.inbox) == 0
+	return c.open == 0
 }
 
 // ping keeps the session from being idle for too long, notices soon that it is
@@ -346,127 +334,96 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 	event.Msg("rows stay locked because some of them are neither delivered nor given back; is Kafka slow?")
 }
 
-// take is the marks that came, in groups that can share a statement.
-func (k *keeper) take(c *claim) map[laneKey][]*item {
-	k.claims.mu.Lock()
-	marks := c.inbox
-	c.inbox = nil
-	k.claims.mu.Unlock()
-	return c.group(marks)
-}
-
-func (c *claim) group(marks []outbox.Mark) map[laneKey][]*item {
-	if len(marks) == 0 {
-		return nil
-	}
+// group gathers marks that can share a statement.
+func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[laneKey][]*item {
 	groups := make(map[laneKey][]*item)
 	for _, m := range marks {
 		key := laneKey{table: m.Row.Table, kind: m.Kind}
-		groups[key] = append(groups[key], &item{mark: m, expected: c.counts[m.Row]})
+		groups[key] = append(groups[key], &item{mark: m, expected: counts[m.Row]})
 	}
 	return groups
 }
 
-// write executes the marks that came. After an error all of them are in
-// written or leftover.
-func (k *keeper) write(ctx context.Context, c *claim) error {
-	groups := k.take(c)
-	var failed error
-	for key, items := range groups {
-		if failed != nil {
-			c.leftover = append(c.leftover, items...)
-			continue
-		}
-		failed = k.writeGroup(ctx, c, key, items)
+// finish writes the marks and commits, in one round trip, and then answers them.
+func (k *keeper) finish(ctx context.Context, c *claim) {
+	groups := group(k.unregister(c), c.counts)
+	if len(groups) == 0 {
+		k.release(c)
+		return
 	}
-	return failed
-}
-
-// writeGroup executes one statement. Rows that it passes over, though they are
-// locked and pending, are left to the ordinary way, which looks at them.
-func (k *keeper) writeGroup(ctx context.Context, c *claim, key laneKey, items []*item) error {
-	t := c.targets[key.table]
-	w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
-	step, err := t.step(key.kind, w)
-	if err != nil || step.SQL == "" {
-		c.leftover = append(c.leftover, items...)
-		return err
+	steps, all, err := c.steps(groups)
+	if err != nil {
+		k.lost(ctx, c, groups, err)
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
+	running, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
 	defer cancel()
 	failpoint.Hit(failpoint.BeforeMark)
-	k.stats.statements.Add(1)
+	k.stats.statements.Add(int64(len(all)))
 	started := time.Now()
-	c.written = append(c.written, w)
-	if err := statement.Run(ctx, c.conn.Conn(), step); err != nil {
-		return fmt.Errorf("writing back to table %s: %w", key.table, err)
-	}
-	c.batches = append(c.batches, Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: time.Since(started)})
-	return nil
-}
-
-// commit makes the marks last and answers them.
-func (k *keeper) commit(ctx context.Context, c *claim) {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
-	defer cancel()
-	started := time.Now()
-	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "COMMIT"}); err != nil {
-		for _, w := range c.written {
+	if err := statement.Run(running, c.conn.Conn(), append(steps, statement.Step{SQL: "COMMIT"})...); err != nil {
+		for _, w := range all {
 			markUnsure(w.items, err)
 		}
-		k.lost(ctx, c, fmt.Errorf("committing marks of claimed rows: %w", err))
+		k.lost(ctx, c, groups, fmt.Errorf("writing the marks of claimed rows: %w", err))
 		return
 	}
 	failpoint.Hit(failpoint.AfterMark)
 	c.conn.Release()
-	took := time.Since(started)
-	for _, w := range c.written {
-		left, answers := w.answers()
-		k.answer(answers)
-		c.leftover = append(c.leftover, left...)
-	}
-	for _, b := range c.batches {
-		b.Took += took
-		if k.cfg.OnBatch != nil {
-			k.cfg.OnBatch(b)
+	k.told(all, time.Since(started))
+}
+
+// steps marks each group. A table that keeps nothing of a mark has no step for
+// it.
+func (c *claim) steps(groups map[laneKey][]*item) ([]statement.Step, map[laneKey]*written, error) {
+	var steps []statement.Step
+	all := make(map[laneKey]*written)
+	for key, items := range groups {
+		w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
+		step, err := c.targets[key.table].step(key.kind, w)
+		if err != nil {
+			return nil, nil, err
+		}
+		all[key] = w
+		if step.SQL != "" {
+			steps = append(steps, step)
 		}
 	}
-	k.ordinary(c)
+	return steps, all, nil
 }
 
-// ordinary leaves the leftover marks to the workers.
-func (k *keeper) ordinary(c *claim) {
-	groups := make(map[laneKey][]*item)
-	for _, it := range c.leftover {
-		key := laneKey{table: it.mark.Row.Table, kind: it.mark.Kind}
-		groups[key] = append(groups[key], it)
+// told answers marks that are committed. Those that their statement passed over,
+// though the rows were locked and pending, go the ordinary way, which looks at
+// the rows.
+func (k *keeper) told(all map[laneKey]*written, took time.Duration) {
+	for key, w := range all {
+		left, answers := w.answers()
+		k.answer(answers)
+		if k.cfg.OnBatch != nil {
+			k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
+		}
+		if len(left) > 0 {
+			k.queue.putBack(key, left)
+		}
 	}
-	for key, items := range groups {
-		k.queue.putBack(key, items)
-	}
-	c.leftover = nil
 }
 
-// lost ends a claim whose transaction failed. Its locks are gone, and all of
-// its marks go the ordinary way.
-func (k *keeper) lost(ctx context.Context, c *claim, err error) {
-	for _, items := range c.group(k.unregister(c)) {
-		c.leftover = append(c.leftover, items...)
-	}
-	for _, w := range c.written {
-		c.leftover = append(c.leftover, w.items...)
-	}
-	for table := range c.targets {
-		if statement.FaultOf(err) != statement.Passing {
+// lost ends a claim whose transaction failed. Its locks are gone, and its marks
+// go the ordinary way.
+func (k *keeper) lost(ctx context.Context, c *claim, groups map[laneKey][]*item, err error) {
+	if statement.FaultOf(err) != statement.Passing {
+		for table := range c.targets {
 			k.forget(table)
 		}
 	}
 	if ctx.Err() == nil {
-		k.cfg.Log.Warn().Err(err).Int("rows", len(c.counts)).Int("marks", len(c.leftover)).
+		k.cfg.Log.Warn().Err(err).Int("rows", len(c.counts)).
 			Msg("a claim was lost: another relay may publish those of its rows that are not marked yet; they are marked as other rows are")
 	}
 	k.release(c)
-	k.ordinary(c)
+	for key, items := range groups {
+		k.queue.putBack(key, items)
+	}
 }
 
 // release rolls the transaction back and gives the connection back. When it does not
