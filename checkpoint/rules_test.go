@@ -47,7 +47,7 @@ var often = map[string][]eventKind{
 	"stands":               {evRelay},
 	"headStart":            {evRelay},
 	"headStartAnew":        {evRelay, evInvisible},
-	"standLeaves":          {evRelay},
+	"standLeaves":          {evSlotLost},
 	"standInFlight":        {evSlotLost},
 	"unclaims":             {evClusterDown},
 }

@@ -153,9 +153,19 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		}
 	}
 	for _, k := range often {
+		if k == evRelay {
+			p.besideRelay()
+		}
 		p.weights[k] = max(p.weights[k], usual[k]*(2+r.IntN(6)))
 	}
 	return p
+}
+
+// besideRelay gives every table a relay that publishes within its head start.
+func (p *plan) besideRelay() {
+	for _, t := range p.tables {
+		t.Mapping.HeadStart, t.Mapping.Claim = max(t.Mapping.HeadStart, time.Second), outbox.ClaimNone
+	}
 }
 
 // needState are faults that a table without state does not survive, or that do
