@@ -487,3 +487,30 @@ func pollSome(ctx context.Context, conn *pgx.Conn, random *rand.Rand, d *deliver
 	}
 	return nil
 }
+
+// A claim spans tables; one that refuses is named, and nothing stays locked.
+func TestAClaimOfSeveralTables(t *testing.T) {
+	b := newBench(t, fixture.Claimed())
+	queue := fixture.Deleting()
+	b.db.Exec(t, queue.DDL)
+	rows := b.notifications(3)
+	for _, r := range b.insert(`INSERT INTO queue (body) SELECT 'x' FROM generate_series(1, 3) RETURNING id::text`) {
+		r.Table = queue.Table
+		rows = append(rows, r)
+	}
+	first := []*outbox.Row{rows[0], rows[3], rows[1], rows[4]}
+	b.claim(first, outbox.CheckPending)
+	b.do(outbox.MarkSent, "", rows[0], rows[3])
+	b.do(outbox.MarkAttempt, "no", rows[1], rows[4])
+	got := b.await(4)
+	for i, want := range map[int]outbox.MarkState{0: outbox.MarkedSent, 3: outbox.MarkedSent, 1: outbox.MarkedRetry, 4: outbox.MarkedRetry} {
+		if got[rows[i]].State != want {
+			t.Fatalf("%d: %+v", i, got[rows[i]])
+		}
+	}
+	b.want("2 1", `SELECT count(*) || ' ' || sum(tries) FROM queue`)
+	b.db.Exec(t, `DROP TABLE queue`)
+	_, err := b.updater.Claim(t.Context(), []*outbox.Row{rows[2], rows[5]})
+	wantTableError(t, err, "queue")
+	b.claim(rows[2:3], outbox.CheckPending)
+}
