@@ -122,3 +122,26 @@ func TestAnIdleOutboxInABusyCluster(t *testing.T) {
 	p.stop()
 	w.judge(history.Rules{})
 }
+
+// The stream is moved to another slot: stopped, its configuration changed, and
+// started. What came in between is swept, and the old slot is nobody's.
+func TestTheStreamIsMovedToAnotherSlot(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 2})
+	load := w.write(steady())
+	p := w.run().streaming()
+	load.wrote(100, 30*time.Second)
+	p.stop()
+	old := fmt.Sprint(w.stream["slot"])
+	w.stream["slot"] = old[:min(len(old), 60)] + "_b"
+	load.wrote(100, 30*time.Second)
+	p = w.run()
+	p.awaitLog(20*time.Second, "made the slot")
+	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, old)
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
