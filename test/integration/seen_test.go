@@ -77,7 +77,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	})
 
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'large' || n, convert_to(string_agg(gen_random_uuid()::text, ''), 'UTF8')
-		FROM generate_series(1, 30) n, generate_series(1, 100) GROUP BY n`)
+		FROM generate_series(1, 12) n, generate_series(1, 100) GROUP BY n`)
 	harness.Eventually(t, 30*time.Second, func() error {
 		for _, want := range []struct {
 			name   string
@@ -85,13 +85,13 @@ func TestWhatOperatorsSee(t *testing.T) {
 			least  float64
 		}{
 			{"outbox_cdc_topic_rows_total", []string{`outcome="published"`, w.topic}, 1},
-			{"outbox_cdc_topic_rows_total", []string{`outcome="refused"`, w.topic}, 60},
+			{"outbox_cdc_topic_rows_total", []string{`outcome="refused"`, w.topic}, 24},
 			{"outbox_cdc_marks_total", []string{`outcome="sent"`}, 1},
-			{"outbox_cdc_marks_total", []string{`outcome="retry"`}, 30},
+			{"outbox_cdc_marks_total", []string{`outcome="retry"`}, 12},
 			{"outbox_cdc_slot_state", []string{`state="reserved"`}, 1},
 			{"outbox_cdc_retained_wal_bytes", nil, 1},
 			{"outbox_cdc_kafka_fenced", nil, 1},
-			{"outbox_cdc_parked_total", []string{`cause="row_error"`}, 30},
+			{"outbox_cdc_parked_total", []string{`cause="row_error"`}, 12},
 			{"outbox_cdc_last_progress_timestamp_seconds", nil, float64(time.Now().Add(-time.Hour).Unix())},
 			{"outbox_cdc_config_info", []string{`hash="`}, 1},
 		} {
