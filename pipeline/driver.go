@@ -46,6 +46,8 @@ type driver struct {
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
+	// once ends a single sweep; nil: the stream goes on.
+	once *once
 	// fatal takes the error that ends the leadership.
 	fatal chan error
 	// behindSince is when rows came into memory that have not all left it, or

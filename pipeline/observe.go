@@ -99,7 +99,9 @@ func (d *driver) swept(page outbox.Page, handback bool) {
 	for cause, rows := range d.core.Causes(page.Rows) {
 		d.cfg.Metrics.Swept(cause, rows)
 	}
+	_, inFlight, _ := d.core.Memory()
 	d.core.Swept(page)
+	d.once.page(len(page.Rows), page.More, inFlight)
 }
 
 // retained tells what the server says of the slot, and what the Core holds.
@@ -135,6 +137,7 @@ func (d *driver) gauges(now time.Time) {
 	d.cfg.Metrics.Memory(rows, inFlight, bytes)
 	d.cfg.Metrics.Parks(parks)
 	d.stream.board.holds(inFlight, parks)
+	d.once.look(now, inFlight)
 	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
 	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)

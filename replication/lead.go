@@ -29,6 +29,9 @@ type Config struct {
 	Slot, Publication string
 	// Tables are the stream's outbox tables.
 	Tables []*outbox.Table
+	// Ordinary leads over an ordinary connection, which cannot stream and needs
+	// no privilege to: for sweeping without a slot.
+	Ordinary bool
 	// Failover makes the slot one that standbys carry along (version 17 and
 	// later; ignored before).
 	Failover bool
@@ -179,7 +182,9 @@ func parseDSN(cfg Config) (*pgconn.Config, error) {
 			delete(pc.RuntimeParams, name)
 		}
 	}
-	pc.RuntimeParams["replication"] = "database"
+	if !cfg.Ordinary {
+		pc.RuntimeParams["replication"] = "database"
+	}
 	pc.RuntimeParams["application_name"] = cfg.Name
 	return pc, nil
 }

@@ -51,6 +51,7 @@ which ones.`,
 	c.Flags().BoolVar(&what.showSQL, "show-sql", false, "print what would be run, and change nothing")
 	c.Flags().StringVar(&what.stream, "stream", "", "only the stream `NAME`")
 	c.Flags().BoolVar(&what.nativeTable, "native-table", false, "also create the tables of profile native")
+	c.Flags().BoolVar(&what.noSlot, "no-slot", false, "make neither publication nor slot: for sweep --once only")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(*file)
 		if err != nil {
@@ -71,8 +72,8 @@ which ones.`,
 }
 
 type initOptions struct {
-	showSQL, nativeTable bool
-	stream               string
+	showSQL, nativeTable, noSlot bool
+	stream                       string
 }
 
 func (o initOptions) choose(cfg *config.Config) ([]*config.Stream, error) {
@@ -200,6 +201,7 @@ func userOf(s *config.Stream) string {
 // planOf is what is to be made: native tables first, for the publication is of
 // tables.
 func planOf(state *replication.State, setup replication.Setup, s *config.Stream, what initOptions) ([]replication.Step, error) {
+	setup.NoSlot = what.noSlot
 	steps, err := replication.InitPlan(state, setup)
 	if err != nil || !what.nativeTable {
 		return steps, err

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/pipeline"
+	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/survey"
+)
+
+func sweepCommand(io streams) *cobra.Command {
+	w := &sweepRun{io: io}
+	c := &cobra.Command{
+		Use:   "sweep",
+		Short: "Publish what is PENDING once, with no slot at all",
+		Long: `Publishes the rows that are PENDING and due, each table's in the order of its order columns, marks
+them, and ends when nothing more is found: for cron, where no replication slot is wanted. It needs
+what init --no-slot makes, no slot, no publication and no role with REPLICATION.
+
+It takes the stream's leadership, so that it refuses while run leads the stream, and fences former
+leaders in Kafka as run does. Rows that Kafka refuses are charged an attempt and left to the next
+sweep; parks are kept. Where Kafka cannot be used it gives up after --give-up-after; rows that were
+not sent stay PENDING.
+
+Exit codes: 0 done, also where rows were refused (the summary counts them); 1 something kept it from
+finishing; 3 a process leads the stream.`,
+		Example: `  outbox-cdc sweep --once
+  outbox-cdc sweep --once --stream orders --json --log-level error`,
+		Args: noArguments,
+	}
+	w.file, w.logs = configFlag(c), addLogFlags(c)
+	streamFlag(c, &w.stream)
+	jsonFlag(c, &w.json)
+	c.Flags().BoolVar(&w.once, "once", false, "sweep once and end (the only way there is; run sweeps by itself)")
+	c.Flags().DurationVar(&w.giveUp, "give-up-after", 30*time.Second, "end with an error after this long without progress")
+	c.RunE = func(c *cobra.Command, _ []string) error { return w.run(c.Context()) }
+	return c
+}
+
+// sweepRun is one call of sweep.
+type sweepRun struct {
+	io         streams
+	file       *string
+	logs       *logFlags
+	stream     string
+	once, json bool
+	giveUp     time.Duration
+}
+
+// swept is the JSON of one stream's sweep.
+type swept struct {
+	Stream    string  `json:"stream"`
+	Published uint64  `json:"published_rows"`
+	Refused   uint64  `json:"refused_rows"`
+	GivenUp   uint64  `json:"failed_rows"`
+	Seconds   float64 `json:"seconds"`
+	// Left is what is still to be published: not due yet, parked, or inserted meanwhile.
+	Left  []status.Table `json:"left"`
+	Parks status.Parks   `json:"parks"`
+	Error string         `json:"error,omitempty"`
+}
+
+func (w *sweepRun) run(ctx context.Context) error {
+	if !w.once {
+		return usage("sweep needs --once: run sweeps by itself whatever its slot missed")
+	}
+	if w.giveUp <= 0 {
+		return usage("--give-up-after %s is no time", w.giveUp)
+	}
+	log, err := w.logs.logger(w.io.err)
+	if err != nil {
+		return err
+	}
+	cfg, err := config.Load(*w.file)
+	if err != nil {
+		return err
+	}
+	chosen, err := chooseStreams(cfg, w.stream)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	all := []swept{}
+	for _, s := range chosen {
+		one, err := w.sweep(ctx, cfg, s, log)
+		if err != nil {
+			one.Error = err.Error()
+			errs = append(errs, fmt.Errorf("stream %s: %w", s.Name, err))
+		}
+		all = append(all, one)
+		if !w.json {
+			w.print(&one)
+		}
+	}
+	if w.json {
+		errs = append(errs, printJSON(w.io.out, map[string]any{"streams": all}))
+	}
+	return led(errors.Join(errs...))
+}
+
+// led: somebody has to stop the leader, or the sweeps.
+func led(err error) error {
+	if errors.Is(err, pipeline.ErrLed) {
+		return &failure{exitPermanent, err}
+	}
+	return err
+}
+
+// sweep sweeps one stream.
+func (w *sweepRun) sweep(ctx context.Context, cfg *config.Config, s *config.Stream, log zerolog.Logger) (swept, error) {
+	began := time.Now()
+	out := swept{Stream: s.Name, Left: []status.Table{}}
+	v, commit := build()
+	p := &prepared{}
+	defer p.close()
+	if err := p.add(cfg, s, instruments{metrics: metrics.New(v, commit)}, log.With().Str("stream", s.Name).Logger()); err != nil {
+		return out, err
+	}
+	done, err := p.streams[0].SweepOnce(ctx, w.giveUp)
+	out.Published, out.Refused, out.GivenUp, out.Parks = done.Published, done.Refused, done.GivenUp, done.Parks
+	out.Seconds = time.Since(began).Seconds()
+	if ctx.Err() == nil && !errors.Is(err, pipeline.ErrLed) {
+		out.Left = survey.Tables(ctx, survey.Config{Name: s.Name, Tables: s.OutboxTables(), Pool: p.pools[0]})
+	}
+	return out, err
+}
+
+func (w *sweepRun) print(s *swept) {
+	fmt.Fprintf(w.io.out, "%s: %d published, %d refused, %d FAILED in %.1f s\n", s.Stream, s.Published, s.Refused, s.GivenUp, s.Seconds)
+	for i := range s.Left {
+		fmt.Fprintf(w.io.out, "  left in %s: %s\n", s.Left[i].Name, tableText(&s.Left[i]))
+	}
+	for _, g := range s.Parks.Top {
+		fmt.Fprintf(w.io.out, "  parked: %d %s (%s): %s\n", g.Count, g.Kind, g.Cause, cut(g.Reason, 200))
+	}
+}
