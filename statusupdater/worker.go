@@ -109,7 +109,7 @@ func (p *process) setAside(items []*item) {
 	p.stats.locked.Add(int64(len(items)))
 	for _, it := range items {
 		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
-			p.cfg.Log.Warn().Stringer("table", p.key.table).Strs("row", outbox.SplitID(it.mark.Row.ID)).Int("tries", it.aside).
+			p.cfg.Log.Warn().Stringer("table", p.key.table).Strs("id", outbox.SplitID(it.mark.Row.ID)).Int("tries", it.aside).
 				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
 		}
 	}
@@ -149,7 +149,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
 	wait := p.backoff.NextBackOff()
 	p.stats.repeated.Add(1)
-	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("wait", wait).
+	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", wait).
 		Msg("writing back failed and will be repeated")
 	pause(ctx, wait)
 	var server *pgconn.PgError

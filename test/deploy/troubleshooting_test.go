@@ -99,12 +99,13 @@ func or(s string) string {
 	return s
 }
 
-// loud says whether a chain of zerolog begins with a warning or an error.
+// loud says whether a chain of zerolog begins with a warning or an error, or
+// with an event that was begun elsewhere.
 func loud(e ast.Expr) bool {
 	for {
 		call, ok := e.(*ast.CallExpr)
 		if !ok {
-			return false
+			return true
 		}
 		f, ok := call.Fun.(*ast.SelectorExpr)
 		if !ok {
@@ -113,6 +114,8 @@ func loud(e ast.Expr) bool {
 		switch f.Sel.Name {
 		case "Warn", "Error", "WithLevel":
 			return true
+		case "Info", "Debug", "Trace":
+			return false
 		}
 		e = f.X
 	}
