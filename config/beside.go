@@ -13,6 +13,7 @@ func (r *resolver) beside(m *outbox.Mapping) {
 	s := r.spec
 	m.HeadStart = s.HeadStart
 	m.RetentionUnsent = s.RetentionUnsent
+	m.DropPartitions = s.RetentionBy == retentionByPartitions
 	m.RetentionLock = r.shedLock("retention_lock", s.RetentionLock)
 	m.ShedLock = r.shedLock("shedlock", s.ShedLock)
 	m.Writer = r.writer()
@@ -36,8 +37,10 @@ func (r *resolver) beside(m *outbox.Mapping) {
 	}
 }
 
-// The words for nothing, which an override can write.
+// Words that mean something here. None is what an override can write.
 const (
+	retentionByPartitions = "partitions"
+
 	claimNone         = "none"
 	metricsCompatNone = "none"
 )

@@ -53,6 +53,10 @@ type MappingSpec struct {
 	Grace time.Duration `yaml:"grace" default:"5s" min:"0s" max:"24h"`
 	// Retention deletes rows this long after they were sent. 0s: never.
 	Retention time.Duration `yaml:"retention" default:"0s" min:"0s"`
+	// RetentionBy says how: rows deletes row by row; partitions drops a partition
+	// by a range of created_at, which takes the table's owner, once retention has
+	// run out for every row in it, and deletes no other row.
+	RetentionBy string `yaml:"retention_by" default:"rows" enum:"rows,partitions"`
 	// RetentionUnsent deletes also rows that are still pending, or failed, this
 	// long after created_at. 0s: never.
 	RetentionUnsent time.Duration `yaml:"retention_unsent" default:"0s" min:"0s"`

@@ -357,6 +357,9 @@ func (r *resolver) times(m *outbox.Mapping) {
 	if m.Retention > 0 && m.Published == outbox.PublishedDelete {
 		r.complain("retention", "beside published: delete, which keeps no sent rows", "remove it")
 	}
+	if m.DropPartitions && (m.Retention == 0 || m.CreatedAt == "" || m.RetentionUnsent > 0) {
+		r.complain("retention_by", "partitions, which needs retention and created_at, and does not go with retention_unsent", "write both, or retention_by: rows")
+	}
 	const byCreation = "write created_at: COLUMN, or remove it"
 	if m.RetentionUnsent > 0 && m.CreatedAt == "" {
 		r.complain("retention_unsent", fmt.Sprintf("%s, but no column says when a row was created", m.RetentionUnsent), byCreation)

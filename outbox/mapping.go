@@ -35,6 +35,10 @@ type Mapping struct {
 	Grace time.Duration
 	// Retention deletes rows this long after they were sent; 0: never.
 	Retention time.Duration
+	// DropPartitions gives the table's retention another form: no row is deleted,
+	// but a partition by a range of CreatedAt is dropped once Retention has run
+	// out for every row in it.
+	DropPartitions bool
 	// RetentionUnsent deletes also rows that were never sent, this long after
 	// CreatedAt; 0: never.
 	RetentionUnsent time.Duration

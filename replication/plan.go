@@ -112,7 +112,7 @@ func grantSteps(s *State, setup Setup) []Step {
 		if columns := written(&t.Mapping); len(columns) > 0 {
 			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
 		}
-		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {
+		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 && !t.Mapping.DropPartitions || t.Mapping.RetentionUnsent > 0 {
 			grant(setup.WriteRole, "DELETE ON %s", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/mapping"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -89,11 +90,18 @@ func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 		return nil, err
 	}
 	r := &Resolution{Table: t, OID: relation.OID, Columns: columns(relation)}
-	var unfit *mapping.Error
-	if err := mapping.Verify(t, r.Columns); !errors.As(err, &unfit) {
-		return s.resolve(ctx, conn, t)
-	}
 	i := inspection{Resolution: r, sweeper: s, relation: relation}
+	unfit := &mapping.Error{}
+	if err := mapping.Verify(t, r.Columns); !errors.As(err, &unfit) {
+		fit, err := s.resolve(ctx, conn, t)
+		if !foreignWord(err) {
+			return fit, err
+		}
+		// No label of the status's enum, say: the rest can be told.
+		if i.plan, err = newPlan(relation); err != nil {
+			return nil, err
+		}
+	}
 	for _, f := range unfit.Faults {
 		f := Finding{Fatal: true, About: AboutColumn, Column: f.Column, Problem: strings.TrimSuffix(f.String(), ": "+f.Mend), Mend: f.Mend}
 		r.Findings = append(r.Findings, f)
@@ -109,6 +117,13 @@ func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	i.privileges()
 	i.identity()
 	return r, nil
+}
+
+// foreignWord: the mapping has a word that is no value of its column's type
+// (22P02, invalid_text_representation).
+func foreignWord(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "22P02"
 }
 
 func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
@@ -307,7 +322,7 @@ func (i *inspection) privileges() {
 	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
 	}
-	if Retains(i.Table) && !i.remove {
+	if Retains(i.Table) && !i.Table.Mapping.DropPartitions && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
 	i.onColumns()

@@ -45,6 +45,9 @@ func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table, i
 		return 0, err
 	}
 	m, deleted := &t.Mapping, 0
+	if m.DropPartitions {
+		return s.dropPartitions(ctx, conn, p)
+	}
 	if m.Retention > 0 && m.Published == outbox.PublishedStatus {
 		sql, err := p.relation.Expired(s.cfg.RetainRows)
 		if err != nil {
@@ -82,3 +85,60 @@ func (s *Sweeper) inPages(ctx context.Context, conn *pgx.Conn, sql string, args 
 		}
 	}
 }
+
+// dropPartitions drops the partitions for all of whose rows retention has run
+// out. It tries without waiting long for the locks, since writers wait behind it.
+func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (int, error) {
+	var found []statement.Partition
+	age := p.relation.Table.Mapping.Retention
+	step, err := p.relation.ExpiredPartitions(age, &found)
+	if err != nil {
+		return 0, err
+	}
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
+		return 0, err
+	}
+	dropped := 0
+	for i := range found {
+		n, err := s.dropPartition(ctx, conn, &found[i], age)
+		if err != nil {
+			return dropped, fmt.Errorf("dropping partition %s: %w", &found[i], err)
+		}
+		dropped += n
+	}
+	return dropped, nil
+}
+
+// dropPartition looks before it locks, so that a partition that must stay is
+// not locked each time, and again when nobody can write to it any more.
+func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *statement.Partition, age time.Duration) (int, error) {
+	var rows, kept int64
+	count, err := leaf.Count(age, &rows, &kept)
+	if err != nil {
+		return 0, err
+	}
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
+	if err := s.send(ctx, conn, settings.Step(nil), count); err != nil || kept > 0 {
+		return 0, err
+	}
+	err = s.send(ctx, conn, statement.Step{SQL: "BEGIN"}, settings.Step(nil), leaf.Lock(), count)
+	if err == nil && kept == 0 {
+		err = s.send(ctx, conn, leaf.Drop(), statement.Step{SQL: "COMMIT"})
+	}
+	if err == nil && kept == 0 {
+		s.cfg.Log.Info().Stringer("partition", leaf).Int64("rows", rows).Msg("dropped a partition past its retention")
+		return int(rows), nil
+	}
+	if rollback := s.send(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+		return 0, rollback
+	}
+	if statement.FaultOf(err) == statement.Locked {
+		return 0, nil // the next round tries again
+	}
+	return 0, err
+}
+
+// dropPatience is how long writers of a table may have to wait for the drop of
+// a partition that is itself waiting.
+const dropPatience = 200 * time.Millisecond
