@@ -55,17 +55,6 @@ var (
 	LockHeld string
 )
 
-// The statements by which a check gathers what it judges: each gives one JSON
-// document.
-var (
-	//go:embed check_server.sql
-	CheckServer string
-	//go:embed check_role.sql
-	CheckRole string
-	//go:embed check_table.sql
-	CheckTable string
-)
-
 //go:embed native_table.sql
 var nativeTable string
 
