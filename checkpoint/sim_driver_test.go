@@ -521,8 +521,7 @@ func (p *proc) runMark(i int, lost bool) {
 
 func (p *proc) markable() (list []int) {
 	for i := range p.marks {
-		first := true
-		first = p.w.lockOf(p.w.byID[p.marks[i].Row.ID]) == nil
+		first := p.w.lockOf(p.w.byID[p.marks[i].Row.ID]) == nil
 		for j := 0; j < i && first; j++ {
 			first = p.marks[j].Row.ID != p.marks[i].Row.ID
 		}
