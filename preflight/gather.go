@@ -382,7 +382,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	look := func(name string, f func(ctx context.Context) error) {
 		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 		defer cancel()
-		if err := f(bounded); err != nil {
+		if err := f(bounded); err != nil && !foreignWord(err) {
 			t.Missing[name] = g.why(bounded, err)
 		}
 	}
@@ -422,6 +422,14 @@ func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
 		l.Refused = shedlock.Refused(l.Err)
 		t.Locks = append(t.Locks, l)
 	}
+}
+
+// foreignWord: the mapping has a word that is no value of its column's type
+// (22P02, invalid_text_representation), so that no row can be asked for by it.
+// The catalogue tells which.
+func foreignWord(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "22P02"
 }
 
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {

@@ -465,7 +465,7 @@ func judgeBacklog(j *judgment) {
 			j.skip(name, "a table without state does not tell what waits")
 			return
 		case b == nil && t.Missing["backlog"] == "":
-			j.skip(name, "its rows cannot be read (see the checks columns and table-privileges)")
+			j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
 			return
 		case b == nil:
 			j.unseen(name, t.Missing["backlog"]+"; an index for the sweep would make it quick")

@@ -75,14 +75,15 @@ func made(t *testing.T, db *harness.DB, brokers ...string) *world {
 	t.Helper()
 	w := newWorld(t, db, brokers...)
 	db.Exec(t, sql.NativeTable("public", "outbox"))
-	w.init()
+	w.init(replication.Setup{})
 	return w
 }
 
-func (w *world) init() {
+// init makes what init would.
+func (w *world) init(setup replication.Setup) {
 	w.t.Helper()
 	pg := w.db.Conn(w.t).PgConn()
-	setup := replication.Setup{Config: w.stream.Replication, Stream: w.stream.Name}
+	setup.Config, setup.Stream = w.stream.Replication, w.stream.Name
 	state, err := replication.Inspect(w.t.Context(), pg, setup.Config)
 	if err != nil {
 		w.t.Fatal(err)
