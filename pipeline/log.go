@@ -85,9 +85,6 @@ type turn struct {
 // is old.
 var errSuperseded = errors.New("another process took the lead")
 
-// errMoved: the database is not the one that what is in memory came from.
-var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
-
 // history tells a database from its copies that went another way.
 type history struct {
 	system   string // system identifier
@@ -227,8 +224,11 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	}
 	ours.add(conn)
 	lead, err := l.stream.store.lead(ctx, l.d.cfg.Replication.Name)
-	if err == nil && lead.Interrupted {
+	switch {
+	case err == nil && lead.Interrupted:
 		err = backoff.Permanent(errSuperseded)
+	case errors.Is(err, errMoved):
+		err = backoff.Permanent(err)
 	}
 	if err != nil {
 		conn.Kill()

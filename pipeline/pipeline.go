@@ -43,6 +43,8 @@ type Config struct {
 	Tables []*outbox.Table
 	// Pool is the database with the role that reads and marks rows.
 	Pool *pgxpool.Pool
+	// Lineage admits the Pool's connections (AfterConnect). nil: any.
+	Lineage *Lineage
 	// Replication is the replication connection, its slot and publication.
 	Replication replication.Config
 	// Sinks by Kafka cluster. The TransactionalID must be the stream's alone.
@@ -87,6 +89,9 @@ type Stream struct {
 // New prepares a stream. It connects nowhere.
 func New(cfg Config) *Stream {
 	cfg.Core.Shadow = cfg.Shadow
+	if cfg.Lineage == nil {
+		cfg.Lineage = &Lineage{}
+	}
 	return &Stream{cfg: cfg, locks: newLocks(&cfg), turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
 }
 
@@ -189,6 +194,9 @@ func (s *Stream) term(ctx context.Context) error {
 	if err := s.awaitLocks(ctx, conn); err != nil {
 		conn.Kill()
 		return err
+	}
+	if s.cfg.Lineage.release() {
+		s.cfg.Pool.Reset() // what leads the other way
 	}
 	lead, err := s.store.lead(ctx, cfg.Name)
 	if err != nil {

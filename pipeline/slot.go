@@ -120,6 +120,7 @@ func (l *logReader) sameHistory(s *replication.State) error {
 	now := history{system: s.SystemID, timeline: s.Timeline}
 	if l.history == (history{}) {
 		l.history = now
+		l.stream.cfg.Lineage.hold(s.Timeline)
 	}
 	if now != l.history || s.Insert < l.received {
 		return fmt.Errorf("%w: timeline %d at %v after timeline %d at %v", errMoved, s.Timeline, s.Insert, l.history.timeline, l.received)

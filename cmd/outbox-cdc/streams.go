@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -41,7 +42,8 @@ func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*
 }
 
 func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, log zerolog.Logger) error {
-	pool, err := openPool(s)
+	lineage := &pipeline.Lineage{}
+	pool, err := openPoolAdmitting(s, lineage.Admit)
 	if err != nil {
 		return err
 	}
@@ -52,6 +54,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
 		Pool:              pool,
+		Lineage:           lineage,
 		Replication:       replicationConfig(s),
 		Sinks:             sinkConfigs(cfg, s, log),
 		Core:              coreConfig(s),
@@ -99,11 +102,15 @@ func (p *prepared) close() {
 // openPool prepares the pool that reads and marks rows. Its sessions print
 // values as the replication connection's does, so that both ways make the same
 // records.
-func openPool(s *config.Stream) (*pgxpool.Pool, error) {
+func openPool(s *config.Stream) (*pgxpool.Pool, error) { return openPoolAdmitting(s, nil) }
+
+// openPoolAdmitting is openPool with a judge of new connections, or nil.
+func openPoolAdmitting(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	pc, err := pgxpool.ParseConfig(s.Postgres.DSN.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
 	}
+	pc.AfterConnect = admit
 	pc.MaxConns = int32(poolConnections(s))
 	pc.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc/" + s.Name
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)

@@ -114,6 +114,37 @@ func TestAFailoverThatTakesTransactionsBack(t *testing.T) {
 	t.Logf("%d rows, %d taken back, %d duplicates", len(h.Inserts), lost, duplicates(h))
 }
 
+// The same while marks are outstanding: rows that the failover takes back were
+// delivered, and the numbers they had are given to others before it is over.
+func TestMarksOutstandingInAFailover(t *testing.T) {
+	t.Parallel() // it mostly waits
+	pair := harness.PrivatePair(t, nil)
+	w := newWorld(t, surroundings{db: pair.Either})
+	w.small()
+	p := w.run().streaming()
+	writers := w.write(patient())
+	writers.wrote(200, 30*time.Second)
+	pair.CaughtUp(t)
+	from := len(w.log.Inserts())
+	pair.Link.Refuse()
+	pair.Primary.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
+		CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION wait()`)
+	writers.wrote(300, 60*time.Second)
+	pair.FailOver(t)
+	p.awaitLog(30*time.Second, "a failover or a restored backup has replaced the database")
+	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	writers.wrote(scaled(600, 3000), 60*time.Second)
+	writers.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	lost := w.takeBack(from)
+	if lost == 0 {
+		t.Error("nothing was taken back: the test is void")
+	}
+	h := w.judge(history.Rules{Duplicates: window})
+	t.Logf("%d rows, %d taken back, %d duplicates", len(h.Inserts), lost, duplicates(h))
+}
+
 // With a failover slot the stream goes on at the new primary as if nothing had
 // happened: no sweep, no new slot, and since the server keeps events from
 // overtaking the standby, nothing is delivered that the failover takes back.
