@@ -82,7 +82,7 @@ func New(version, commit string) *Registry {
 		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
 		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
 		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
-		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published, at the last count. 0: none.", "table"),
+		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
 		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
 
 		maxRows:     r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),

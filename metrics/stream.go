@@ -306,7 +306,7 @@ func grown(before, now int64) int64 {
 type Backlog struct {
 	// Rows are to be published; Ready are those of them whose time has come.
 	Rows, Ready int64
-	// Oldest is the age of the oldest; 0: none.
+	// Oldest is the age of the oldest of Ready; 0: none.
 	Oldest time.Duration
 	// Took is how long counting took.
 	Took time.Duration

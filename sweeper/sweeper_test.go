@@ -228,6 +228,11 @@ func TestPendingCounts(t *testing.T) {
 	if err != nil || p.Rows != 2 || p.Ready != 2 || p.Capped || p.Oldest < 90*time.Second || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
 	}
+	// A row whose time has not come waits for nobody.
+	b.db.Exec(t, `INSERT INTO plain (body, created_at, due) VALUES ('', now() - interval '1 day', now() + interval '1 h')`)
+	if p, err = b.sweeper.Pending(t.Context(), b.table); err != nil || p.Rows != 3 || p.Ready != 2 || p.Oldest > 100*time.Second {
+		t.Fatal(p, err)
+	}
 	b.db.Exec(t, `INSERT INTO plain (body, status) VALUES ('', 'FAILED'), ('', 'FAILED')`)
 	if f, err := b.sweeper.CountFailed(t.Context(), b.table); err != nil || f != (FailedCount{Rows: 2}) {
 		t.Fatal(f, err)

@@ -75,7 +75,7 @@ type Pending struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
 	Ready  int64         // of these, rows whose time has come
-	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
+	Oldest time.Duration // age of the oldest of Ready; 0: none, or the table has no creation time
 }
 
 // maxCounted bounds how many rows Pending counts, and so what it costs.
@@ -103,15 +103,16 @@ func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error)
 
 func pendingSQL(r *statement.Relation) string {
 	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
+	due, ready := from, "NULL" // all of them
+	if condition := r.Due(); condition != "" {
+		due = from + " AND " + condition
+		ready = counted(due)
+	}
 	oldest := "NULL"
 	if at := r.Table.Mapping.CreatedAt; at != "" {
 		ref := statement.Ref(at)
-		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + from +
+		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + due +
 			" AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
-	}
-	ready := "NULL" // all of them
-	if due := r.Due(); due != "" {
-		ready = counted(from + " AND " + due)
 	}
 	return "SELECT " + counted(from) + ", " + oldest + ", " + ready
 }

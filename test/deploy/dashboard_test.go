@@ -19,6 +19,15 @@ type panel struct {
 	queries            []query
 }
 
+// quantile asks for the classic form of a histogram, or the native one where
+// Prometheus asks for that.
+func quantile(q, metric, legend string) query {
+	of := func(labels, name string) string {
+		return "histogram_quantile(" + q + ", sum by (" + labels + ") (rate(" + name + `{stream=~"$stream"}[$__rate_interval])))`
+	}
+	return query{of("stream, le", metric+"_bucket") + " or " + of("stream", metric), legend}
+}
+
 // rows are the dashboard, from what is looked at first to what explains it.
 // Filters are by $stream; maxima over processes, since a standby shows 0.
 var rows = []struct {
@@ -41,8 +50,8 @@ var rows = []struct {
 			{`sum by (stream) (rate(outbox_cdc_rows_marked_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} marked"},
 		}},
 		{"From creation to Kafka", "s", "By the clocks of the writer and of this process.", "timeseries", []query{
-			{`histogram_quantile(0.5, sum by (stream, le) (rate(outbox_cdc_created_to_published_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p50"},
-			{`histogram_quantile(0.99, sum by (stream, le) (rate(outbox_cdc_created_to_published_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p99"},
+			quantile(`0.5`, `outbox_cdc_created_to_published_seconds`, "{{stream}} p50"),
+			quantile(`0.99`, `outbox_cdc_created_to_published_seconds`, "{{stream}} p99"),
 		}},
 		{"By topic", "ops", "", "timeseries", []query{{`sum by (topic, outcome) (rate(outbox_cdc_topic_rows_total{stream=~"$stream"}[$__rate_interval]))`, "{{topic}} {{outcome}}"}}},
 		{"Bytes by topic", "Bps", "Before compression.", "timeseries", []query{{`sum by (topic) (rate(outbox_cdc_topic_bytes_total{stream=~"$stream"}[$__rate_interval]))`, "{{topic}}"}}},
@@ -81,13 +90,13 @@ var rows = []struct {
 			{`max by (stream) (outbox_cdc_memory_limit_rows{stream=~"$stream"})`, "{{stream}} limit"},
 		}},
 		{"Kafka: time to acknowledge", "s", "", "timeseries", []query{
-			{`histogram_quantile(0.5, sum by (stream, le) (rate(outbox_cdc_publish_latency_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p50"},
-			{`histogram_quantile(0.99, sum by (stream, le) (rate(outbox_cdc_publish_latency_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p99"},
+			quantile(`0.5`, `outbox_cdc_publish_latency_seconds`, "{{stream}} p50"),
+			quantile(`0.99`, `outbox_cdc_publish_latency_seconds`, "{{stream}} p99"),
 		}},
 		{"Kafka: tries that failed", "ops", "", "timeseries", []query{{`sum by (cluster, class) (rate(outbox_cdc_kafka_retries_total{stream=~"$stream"}[$__rate_interval]))`, "{{cluster}} {{class}}"}}},
 		{"Database: time to mark", "s", "", "timeseries", []query{
-			{`histogram_quantile(0.5, sum by (stream, le) (rate(outbox_cdc_mark_latency_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p50"},
-			{`histogram_quantile(0.99, sum by (stream, le) (rate(outbox_cdc_mark_latency_seconds_bucket{stream=~"$stream"}[$__rate_interval])))`, "{{stream}} p99"},
+			quantile(`0.5`, `outbox_cdc_mark_latency_seconds`, "{{stream}} p50"),
+			quantile(`0.99`, `outbox_cdc_mark_latency_seconds`, "{{stream}} p99"),
 		}},
 		{"Database: answers to marks", "ops", "", "timeseries", []query{
 			{`sum by (table, outcome) (rate(outbox_cdc_marks_total{stream=~"$stream"}[$__rate_interval]))`, "{{table}} {{outcome}}"},
