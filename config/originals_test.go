@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/statement"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -64,7 +66,7 @@ func TestProfilesOnOriginalTables(t *testing.T) {
 			if table.Stateful() && !slices.EqualFunc(due(logged), swept, sameRow) {
 				t.Errorf("from the log:\n%s\nswept:\n%s", show(due(logged)), show(swept))
 			}
-			golden(t, "testdata/originals/"+o.name+".want", show(logged))
+			golden(t, "testdata/originals/"+o.name+".want", show(logged)+fate(t, db, table, logged))
 		})
 	}
 }
@@ -144,6 +146,73 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 		t.Fatal(err)
 	}
 	return page.Rows
+}
+
+// fate charges the rows that can be no record until their budgets are used up,
+// and says what stands in the table then.
+func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row) string {
+	t.Helper()
+	if !table.Stateful() {
+		return ""
+	}
+	conn := db.Conn(t)
+	relation, err := statement.Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marking, err := relation.Marking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if marking.Attempt == "" {
+		return "nothing is kept of a failure\n"
+	}
+	var out strings.Builder
+	for _, r := range due(rows) {
+		if r.Err == nil {
+			continue
+		}
+		if state := charge(t, db, conn, relation, marking, r); state != string(statement.Failed) {
+			t.Fatalf("row %s is in state %q", r.ID, state)
+		}
+		fmt.Fprintf(&out, "%s: FAILED, of %d attempts%s\n", strings.Join(outbox.SplitID(r.ID), "/"), table.Mapping.Status.MaxAttempts, told(t, db, table, r))
+	}
+	return out.String()
+}
+
+// charge charges the last attempt of the row's budget.
+func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *statement.Relation, marking statement.Marking, r *outbox.Row) (state string) {
+	t.Helper()
+	s := &r.Table.Mapping.Status
+	args, err := relation.IDArrays(1, func(int) string { return r.ID })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reason, expected statement.Array
+	reason.Add(relation.Reason(r.Err.Error()))
+	args = append(args, reason.Text())
+	if marking.Counted {
+		db.Exec(t, fmt.Sprintf("UPDATE %s SET %s = %d", r.Table, s.Attempts, s.MaxAttempts-1))
+		expected.AddInt(int64(s.MaxAttempts - 1))
+		args = append(args, expected.Text())
+	}
+	step := statement.Step{SQL: marking.Attempt, Args: args, Each: func(row [][]byte) error { state = string(row[2]); return nil }}
+	if err := statement.Run(t.Context(), conn, step); err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// told is the reason as it stands in the row.
+func told(t *testing.T, db *harness.DB, table *outbox.Table, r *outbox.Row) string {
+	t.Helper()
+	column := table.Mapping.Status.LastError
+	if column == "" {
+		return ", and no column for the reason"
+	}
+	id := outbox.SplitID(r.ID)
+	return fmt.Sprintf(", %s = %q", column, harness.One[string](t, db,
+		fmt.Sprintf("SELECT %s FROM %s WHERE %s::text = $1", column, table, table.Mapping.ID[0]), id[0]))
 }
 
 func due(rows []*outbox.Row) (out []*outbox.Row) {
