@@ -104,6 +104,7 @@ Begin with: outbox-cdc demo (nothing needed), or on your own database
   outbox-cdc init               make it
   outbox-cdc check              is everything right?
   outbox-cdc run                stream
+  outbox-cdc status             what does each stream do?
 
 Exit codes:
   0    done; run: stopped by a signal, everything sent confirmed
