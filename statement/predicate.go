@@ -155,6 +155,23 @@ func (r *Relation) NextDue() []string {
 	return statements
 }
 
+// Scheduled is the condition that a row was not due yet when it was written, so
+// that the log's reader left it alone; empty: all are due at once.
+func (r *Relation) Scheduled() string {
+	m := &r.Table.Mapping
+	var ways []string
+	if m.AvailableAfter != "" && m.CreatedAt != "" {
+		ways = append(ways, Ref(m.AvailableAfter)+" > "+Ref(m.CreatedAt))
+	}
+	if m.Writer.Column != "" {
+		ways = append(ways, Ref(m.Writer.Column))
+	}
+	if len(ways) == 0 {
+		return ""
+	}
+	return "coalesce(" + strings.Join(ways, " OR ") + ", false)"
+}
+
 // NeverDue is the condition that a row is pending and, as it stands, will be
 // neither sent by its writer nor become due; empty: there are none.
 func (r *Relation) NeverDue() string {

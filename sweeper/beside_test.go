@@ -118,6 +118,7 @@ func TestAWritersRowIsSweptOnceItsTimeHasPassed(t *testing.T) {
 	if len(found.Rows) != 0 || !found.NextDue.Equal(due.Add(time.Microsecond)) {
 		t.Fatalf("%v, due %v", ids(found.Rows), found.NextDue)
 	}
+	l.Table.Mapping.Grace = 2 * time.Hour
 	b.db.Exec(t, `UPDATE deferred_message SET schedule_after = now()`)
 	if found = b.watch(outbox.SweepPart{}); len(found.Rows) != 1 || !found.NextDue.IsZero() {
 		t.Fatalf("%v, due %v", ids(found.Rows), found.NextDue)

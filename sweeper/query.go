@@ -67,6 +67,20 @@ func (q *selection) old(age time.Duration) {
 	}
 }
 
+// missed wants rows that can count as missed: past their grace, which a row does
+// not need that waited for its time, and past the head start.
+func (q *selection) missed() {
+	m := &q.relation.Table.Mapping
+	q.old(m.HeadStart)
+	grace := q.relation.Older(&q.params, m.Grace)
+	if scheduled := q.relation.Scheduled(); grace != "" && scheduled != "" {
+		grace = "(" + grace + " OR " + scheduled + ")"
+	}
+	if grace != "" {
+		q.where = append(q.where, grace)
+	}
+}
+
 func (q *selection) sql() string {
 	return "SELECT " + q.columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") +
 		" ORDER BY " + strings.Join(q.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(q.limit)

@@ -98,7 +98,10 @@ func TestWatchSeesWhatIsPastItsGraceAndNudgesTheLog(t *testing.T) {
 	flight := harness.One[string](t, b.db, `SELECT id::text FROM plain WHERE body = 'flight'`)
 	part := outbox.SweepPart{ExcludeIDs: []string{flight}, Exclude: []outbox.Scope{{Kind: outbox.ScopeKey, Table: "public.plain", Topic: "events", Key: "x"}}}
 	found = b.watch(part)
-	if got := keys(found.Rows); got != `"o" "f"` {
+	b.db.Exec(t, `INSERT INTO plain (key, body, created_at, due) VALUES ('t', 'waited for its time', now() - interval '10 s', now() - interval '1 s'),
+		('n', 'did not', now() - interval '1 s', now() - interval '10 s')`)
+	found = b.watch(part)
+	if got := keys(found.Rows); got != `"o" "t" "f"` {
 		t.Fatal(got)
 	}
 	for _, r := range found.Rows {

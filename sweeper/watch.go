@@ -67,7 +67,7 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement
 		q.include(part.Include)
 	}
 	q.exclude(part.Exclude, part.ExcludeIDs)
-	q.old(max(relation.Table.Mapping.Grace, relation.Table.Mapping.HeadStart))
+	q.missed()
 	if limit > 0 && !q.none {
 		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params.Values, Each: w.reader.each})
 	}
