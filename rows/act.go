@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -54,7 +55,8 @@ type Plan struct {
 	// Matched rows, of which the act takes at most its limit.
 	Matched Count `json:"matched"`
 	Taken   int64 `json:"taken"`
-	// TimeColumn is what since and until are compared with.
+	// TimeColumn is what since and until are compared with: the first of these
+	// columns that is set.
 	TimeColumn string `json:"time_column,omitempty"`
 	Sample     []Row  `json:"sample"`
 	Order      Order  `json:"order"`
@@ -97,7 +99,7 @@ func (d *Desk) Plan(ctx context.Context, a Act) (Plan, error) {
 		return p, err
 	}
 	p.Taken = min(p.Matched.N, int64(a.Limit))
-	p.TimeColumn = d.relation.TimeOf(a.Pick.Lot)
+	p.TimeColumn = strings.Join(d.relation.TimeOf(a.Pick.Lot), ", ")
 	if p.Sample, err = d.List(ctx, &a.Pick, min(sampleRows, a.Limit), Shown{}); err != nil {
 		return p, err
 	}

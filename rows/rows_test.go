@@ -248,6 +248,37 @@ func TestStamps(t *testing.T) {
 	}
 }
 
+// Rows can be asked for again by a column of their own, and be sent by others.
+func TestResend(t *testing.T) {
+	db := harness.Postgres(t)
+	d := open(t, db, fixture.Deferred())
+	db.Exec(t, `INSERT INTO deferred_message (id, message, key, topic, message_id, message_idempotence_id, message_type_name, created, sent_immediately, sent_scheduled, failed, fail_reason) VALUES
+		(1, 'm', 'k', 't', '1', '1', 'n', '2026-01-01Z', NULL, NULL, '2026-01-02Z', 'too large'),
+		(2, 'm', 'k', 't', '2', '2', 'n', '2026-01-01Z', '2026-01-03Z', NULL, NULL, NULL),
+		(3, 'm', 'k', 't', '3', '3', 'n', '2026-01-01Z', NULL, '2026-01-04Z', NULL, NULL)`)
+	act := Act{Verb: Requeue, Pick: statement.Pick{Key: text("k"), Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}, Limit: 10}
+	if p := plan(t, d, act); p.Matched.N != 1 || p.TimeColumn != "failed" || p.Order.Overtaken != 1 {
+		t.Errorf("%+v", p)
+	}
+	if r := do(t, d, act); r.Changed != 1 {
+		t.Errorf("%+v", r)
+	}
+	replay := Act{Verb: Replay, Pick: statement.Pick{Until: time.Date(2026, 1, 4, 0, 0, 0, 0, time.UTC)}, Limit: 10}
+	if p := plan(t, d, replay); p.Matched.N != 1 || p.TimeColumn != "sent_scheduled, sent_immediately" {
+		t.Errorf("%+v", p)
+	}
+	if r := do(t, d, replay); r.Changed != 1 {
+		t.Errorf("%+v", r)
+	}
+	got := harness.One[string](t, db, "SELECT string_agg(concat_ws(' ', id, resend, failed IS NOT NULL, sent_immediately IS NOT NULL), ', ' ORDER BY id) FROM deferred_message")
+	if want := "1 t t f, 2 t f t, 3 f f f"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if n, err := d.Count(t.Context(), &statement.Pick{Lot: statement.LotPending}, 10); err != nil || n.N != 2 {
+		t.Errorf("%+v %v", n, err)
+	}
+}
+
 // Rows are deleted on success; the count alone tells FAILED ones.
 func TestDeletingTable(t *testing.T) {
 	db := harness.Postgres(t)

@@ -38,16 +38,25 @@ type Pick struct {
 	Since, Until time.Time
 }
 
-// TimeOf is the column that Since and Until are compared with; empty: none.
-func (r *Relation) TimeOf(l Lot) string {
+// TimeOf are the columns that Since and Until are compared with, the first of
+// them that is set; none: the table has no such time.
+func (r *Relation) TimeOf(l Lot) []string {
 	m := &r.Table.Mapping
+	var columns []string
 	switch {
 	case l == LotFailed && m.Status.FailedAt != "":
-		return m.Status.FailedAt
-	case l == LotSent && m.Status.SentAt != "":
-		return m.Status.SentAt
+		columns = []string{m.Status.FailedAt}
+	case l == LotSent:
+		columns = append(columns, m.Status.SentAt)
+		columns = append(columns, m.Status.SentBy...)
 	}
-	return m.CreatedAt
+	if columns = slices.DeleteFunc(columns, func(name string) bool { return name == "" }); len(columns) > 0 {
+		return columns
+	}
+	if m.CreatedAt == "" {
+		return nil
+	}
+	return []string{m.CreatedAt}
 }
 
 // lot is the condition that a row is of the lot, or an Unusable: the table has
@@ -142,11 +151,19 @@ func (r *Relation) withError(p *Params, pattern string) (string, error) {
 }
 
 func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (string, error) {
-	column := r.TimeOf(l)
-	if column == "" {
+	columns := r.TimeOf(l)
+	if len(columns) == 0 {
 		return "", &Unusable{Table: r.Table, Problem: "has no time of its rows", Mend: "map created_at, or pick rows in another way"}
 	}
-	return Ref(column) + " " + operator + " " + p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz"), nil
+	refs := make([]string, len(columns))
+	for i, name := range columns {
+		refs[i] = Ref(name)
+	}
+	moment := refs[0] // as it is, so that an index serves it
+	if len(refs) > 1 {
+		moment = "coalesce(" + strings.Join(refs, ", ") + ")"
+	}
+	return moment + " " + operator + " " + p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz"), nil
 }
 
 // Counting counts picked rows up to a limit and one more.
@@ -249,8 +266,8 @@ const ListedColumns = 10
 // more), and those that somebody has locked, are passed over; it returns the
 // ordinals of the others.
 //
-// With a resend column that is all that is written: it makes a row PENDING
-// whatever else it is.
+// With a resend column nothing but that and the count is written: it makes a
+// row PENDING whatever else it is.
 func (r *Relation) Requeue(l Lot) (string, error) {
 	lot, err := r.lot(l)
 	if err != nil {
@@ -265,10 +282,14 @@ func (r *Relation) Requeue(l Lot) (string, error) {
 
 func (r *Relation) untriedSet() []string {
 	s := &r.Table.Mapping.Status
-	if s.Resend != "" {
-		return []string{quote(s.Resend) + " = true"}
-	}
 	var set []string
+	if s.Resend != "" {
+		set = append(set, quote(s.Resend)+" = true")
+		if s.Attempts != "" {
+			set = append(set, quote(s.Attempts)+" = 0")
+		}
+		return set
+	}
 	if s.Column != "" && len(s.Pending) > 0 {
 		set = append(set, quote(s.Column)+" = "+Literal(s.Pending[0]))
 	}
