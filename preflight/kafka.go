@@ -77,18 +77,26 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	}
 	conns := c.dial(ctx, bootstrap(c.cfg.Brokers))
 	defer closeAll(conns)
-	first := slices.IndexFunc(conns, func(b *sarama.Broker) bool { return b != nil })
-	if first < 0 {
-		f.Err = "no broker can be used"
-		return *f
+	for i, conn := range conns {
+		if conn == nil {
+			continue
+		}
+		err := c.metadata(ctx, conn)
+		if err == nil {
+			c.settings(conn)
+			c.permissions(conn)
+			return *f
+		}
+		c.refused(ctx, &f.Brokers[i], err)
 	}
-	if err := c.metadata(ctx, conns[first]); err != nil {
-		f.Err = explained(ctx, c.o, err)
-		return *f
-	}
-	c.settings(conns[first])
-	c.permissions(conns[first])
+	f.Err = "no broker can be used"
 	return *f
+}
+
+// refused notes why a broker that was reached cannot be used.
+func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
+	b.Permanent = permanent(err)
+	b.Err = errors.New(explained(ctx, c.o, c.cfg.Explain(b.Address, err)))
 }
 
 func bootstrap(addresses []string) []BrokerFacts {
@@ -112,7 +120,7 @@ func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*saram
 			b.Took = time.Since(began)
 			if b.Err != nil {
 				b.Permanent = permanent(b.Err)
-				b.Err = errors.New(explained(ctx, c.o, b.Err))
+				b.Err = errors.New(explained(ctx, c.o, b.Err)) // with its words already
 			}
 		})
 	}
@@ -174,7 +182,7 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error 
 	req.IncludeTopicAuthorizedOperations = true
 	res, err := conn.GetMetadata(req)
 	if err != nil {
-		return fmt.Errorf("broker %s: ask for its metadata: %w", conn.Addr(), err)
+		return fmt.Errorf("ask for metadata: %w", err)
 	}
 	c.facts.Controller = res.ControllerID
 	for _, t := range res.Topics {

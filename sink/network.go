@@ -102,14 +102,14 @@ func (n *network) hint(err error) string {
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port: use its TLS listener or leave tls out"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return n.hintEOF()
+		return n.hintOther("it closed the connection")
 	}
 	return ""
 }
 
-// hintEOF: a broker closes connections that speak another protocol than its
-// listener without a word.
-func (n *network) hintEOF() string {
+// hintOther: a broker closes connections that speak another protocol than its
+// listener without a word, or waits for the rest of what it takes for a request.
+func (n *network) hintOther(did string) string {
 	var has []string
 	other := "something else"
 	if n.conf.Net.TLS.Enable {
@@ -123,5 +123,5 @@ func (n *network) hintEOF() string {
 	if has != nil {
 		with = strings.Join(has, " and ")
 	}
-	return "it closed the connection (we use " + with + "; does its listener want " + other + "?)"
+	return did + " (we use " + with + "; does its listener want " + other + "?)"
 }
