@@ -179,6 +179,19 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	}
 }
 
+func TestSlotsAreMadeAsAskedFor(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]bool{0: true, 150018: false, 169999: false, 170000: true, 180004: true} {
+		made := createSlot(Config{Slot: "s", Failover: true}, version)
+		if got := strings.HasSuffix(made, ", false, false, true)"); got != want {
+			t.Errorf("version %d: %s", version, made)
+		}
+	}
+	if made := createSlot(Config{Slot: "s"}, 180004); !strings.HasSuffix(made, ", false, false)") {
+		t.Error(made)
+	}
+}
+
 func TestSlotNames(t *testing.T) {
 	t.Parallel()
 	for name, good := range map[string]bool{

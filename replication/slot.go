@@ -85,10 +85,11 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	return outbox.ParseLSN(rows[0][0])
 }
 
-// createSlot is the statement that makes the slot. Version 0: unknown.
+// createSlot is the statement that makes the slot. Version 0: unknown, so that
+// it is as the configuration asks for it.
 func createSlot(cfg Config, version int) string {
 	failover := ""
-	if cfg.Failover && version >= 170000 {
+	if cfg.Failover && (version == 0 || version >= 170000) {
 		failover = ", true"
 	}
 	return fmt.Sprintf("SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput', false, false%s)", cfg.Slot, failover)
