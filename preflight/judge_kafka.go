@@ -137,8 +137,10 @@ func judgeBrokers(j *judgment) {
 func mendBroker(c *ClusterFacts, b *BrokerFacts) []string {
 	switch text := b.Err.Error(); {
 	case b.Permanent && strings.Contains(text, "credentials"):
-		return []string{"correct kafka.clusters." + c.Name + ".sasl in the configuration",
-			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+or(c.Principal, "…"))}
+		return []string{
+			"correct kafka.clusters." + c.Name + ".sasl in the configuration",
+			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+or(c.Principal, "…")),
+		}
 	case b.Permanent:
 		return []string{"correct kafka.clusters." + c.Name + ".tls or .sasl as the finding says"}
 	case b.ID >= 0:

@@ -155,12 +155,16 @@ func judgeExcess(j *judgment) {
 
 // judgeExcessOn looks at one table's privileges.
 func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue, another string) {
+	m := &t.Table.Mapping
+	if c.Owned && m.DropPartitions {
+		j.ok(name, "role %s owns it, or is a member of its owner %s, as dropping its partitions needs", j.Table.User, c.Owner)
+		return
+	}
 	if c.Owned {
 		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+c.Owner, another)
 		return
 	}
-	m := &t.Table.Mapping
-	deletes := m.Published == outbox.PublishedDelete || m.Retention > 0
+	deletes := m.Published == outbox.PublishedDelete || m.Retention > 0 && !m.DropPartitions || m.RetentionUnsent > 0
 	var excess []string
 	for _, p := range c.Privileges {
 		if p == "INSERT" || p == "TRUNCATE" || p == "DELETE" && !deletes {
