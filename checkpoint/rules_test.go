@@ -47,9 +47,9 @@ var often = map[string][]eventKind{
 	"stands":               {evRelay},
 	"headStart":            {evRelay},
 	"headStartAnew":        {evRelay, evInvisible},
-	"standLeaves":          {evSlotLost},
-	"standInFlight":        {evSlotLost},
-	"unclaims":             {evClusterDown},
+	"standLeaves":          {evRelayDone, evSlotLost},
+	"standInFlight":        {evRelayDone, evSlotLost},
+	"unclaims":             {evRelayDone, evClusterDown},
 }
 
 // Every rule of the contract is needed: with it off, and all others in force,

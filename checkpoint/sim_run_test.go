@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -113,6 +114,9 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		procs:   1 + r.IntN(2),
 	}
 	p.tables = drawTables(r)
+	if len(often) > 0 && !slices.Contains(often, evRelay) && !slices.Contains(often, evRelayDone) {
+		p.besideNobody()
+	}
 	if p.stateless = len(often) == 0 && r.IntN(12) == 0; p.stateless {
 		p.tables = p.tables[:1]
 		p.tables[0].Mapping = outbox.Mapping{
@@ -165,6 +169,13 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 func (p *plan) besideRelay() {
 	for _, t := range p.tables {
 		t.Mapping.HeadStart, t.Mapping.Claim = max(t.Mapping.HeadStart, time.Second), outbox.ClaimNone
+	}
+}
+
+// besideNobody leaves out what a search for something else need not meet.
+func (p *plan) besideNobody() {
+	for _, t := range p.tables {
+		t.Mapping.HeadStart, t.Mapping.Claim, t.Mapping.HeadersTable = 0, outbox.ClaimNone, outbox.HeadersTable{}
 	}
 }
 
