@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ type outboxOf struct {
 var im2be = outboxOf{
 	profile: "im2be", table: "public.outbox",
 	unsettled: `SELECT count(*)::int FROM public.outbox WHERE status = 'PENDING'`,
-	overrides: fields{"grace": "1s"},
+	overrides: fields{"head_start": "3s", "grace": "3s"}, // or a slow machine's writer is too slow
 }
 
 var advertMarket = outboxOf{
@@ -71,13 +72,15 @@ func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) 
 	return w
 }
 
+// ddl is what made the application's table, without the rows of that fixture.
 func ddl(t *testing.T, profile string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", profile+".sql"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "config", "testdata", "originals", profile+".sql"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	tables, _, _ := strings.Cut(string(text), "--- rows")
+	return tables
 }
 
 // config writes the configuration. mode is the stream's.
