@@ -32,7 +32,8 @@ The first SIGINT or SIGTERM stops reading, waits (at most drain_timeout) until w
 acknowledged, marked and confirmed, and exits with 0: a clean stop makes no duplicates. A second
 one stops at once; then the last rows may be published again.
 
-Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187).`,
+Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187). Spans go to the
+OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 		Example: `  outbox-cdc run --config outbox-cdc.yaml
   outbox-cdc run --config /etc/outbox-cdc/outbox-cdc.yaml --log-format json --log-level debug`,
 		Args: noArguments,

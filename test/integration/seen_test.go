@@ -55,7 +55,7 @@ func (c *collects) named(name string) *span.Span {
 // the slot, the topic and the marks; and a topic that refuses row after row does
 // not flood the log.
 func TestWhatOperatorsSee(t *testing.T) {
-	w := newWorld(t, surroundings{quick: true})
+	w := newWorld(t, surroundings{})
 	w.serve()
 	w.kafka.ConfigureTopic(t, w.topic, map[string]string{"max.message.bytes": "2000"})
 	c := &collects{}
