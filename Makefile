@@ -3,10 +3,12 @@
 GOLANGCI_VERSION := v2.15.0
 GOFUMPT_VERSION  := v0.12.0
 VULN_VERSION     := v1.8.0
+GORELEASER_VERSION := v2.14.3
 
 TOOLS ?= $(CURDIR)/bin
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOFUMPT  := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(VULN_VERSION)
 # Where known vulnerabilities are looked up: the public database, or a copy of it
 # (file:///…). VULN_UNREACHABLE=pass: say so and go on where it cannot be reached.
@@ -23,15 +25,18 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outage 5s')
 	@go run ./cmd/outbox-cdc demo $(ARGS)
 
+# Static, and decided by the commit alone: no paths, no time of the build.
+RELEASE_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w -X main.version=$(VERSION)'
+
 .PHONY: build
 build: ## bin/outbox-cdc
-	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/outbox-cdc ./cmd/outbox-cdc
+	$(RELEASE_BUILD) -o bin/outbox-cdc ./cmd/outbox-cdc
 
 .PHONY: test
 test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
@@ -110,9 +115,40 @@ alerts: ## the alerts in the situations they are made for (needs promtool: Debia
 	@command -v promtool >/dev/null || { echo "promtool is missing: Debian's package prometheus has it"; exit 1; }
 	cd deploy/prometheus && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
 
+# What packages hold besides the program, for build/.
+.PHONY: package-assets
+package-assets:
+	rm -rf build/man build/completions && mkdir -p build/completions
+	$(RELEASE_BUILD) -o build/host/outbox-cdc ./cmd/outbox-cdc
+	build/host/outbox-cdc man --dir build/man && gzip -9n build/man/*.1
+	build/host/outbox-cdc completion bash >build/completions/outbox-cdc.bash
+	build/host/outbox-cdc completion zsh >build/completions/_outbox-cdc
+	build/host/outbox-cdc completion fish >build/completions/outbox-cdc.fish
+
+.PHONY: packages
+packages: package-assets ## .deb and .rpm of this machine's architecture, in dist/
+	cd packaging && go run ./sbom -binary ../build/host/outbox-cdc -version $(VERSION) -dir ../build/sbom/linux-$$(go env GOARCH)
+	cd packaging && go run ./nfpm -binary ../build/host/outbox-cdc -version $(VERSION) -out ../dist
+
+.PHONY: package-test
+package-test: ## tests of packages, chart and reproducible build (OUTBOX_TEST_PACKAGES=install: installs for real, as root)
+	cd packaging && go vet ./... && go test -timeout 10m ./...
+
+.PHONY: chart-test
+chart-test: ## the Helm chart: lint, rendering, values (nothing to install)
+	cd packaging && go test ./chart
+
+.PHONY: release-check
+release-check: $(GORELEASER) ## .goreleaser.yaml is right (at first builds goreleaser, which takes long)
+	$(GORELEASER) check
+
+.PHONY: release-snapshot
+release-snapshot: $(GORELEASER) ## archives, packages and checksums of this commit, in dist/
+	$(GORELEASER) release --snapshot --clean
+
 .PHONY: clean
-clean: ## remove bin
-	rm -rf bin
+clean: ## remove bin, build and dist
+	rm -rf bin build dist
 
 # A tool that is on the machine in the right version is linked to; otherwise it
 # is built. Its version is in its name, so a new one is installed by itself.
@@ -125,6 +161,9 @@ endef
 
 $(GOLANGCI):
 	$(call install_tool,golangci-lint,version,$(GOLANGCI_VERSION),github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+
+$(GORELEASER):
+	$(call install_tool,goreleaser,--version,$(GORELEASER_VERSION),github.com/goreleaser/goreleaser/v2)
 
 $(GOFUMPT):
 	$(call install_tool,gofumpt,--version,$(GOFUMPT_VERSION),mvdan.cc/gofumpt)

@@ -40,6 +40,10 @@ const (
 	tellEvery = 5 * time.Second
 )
 
+// extendStop asks for more time to stop, in microseconds, again and again while
+// draining: drain_timeout bounds the drain, so TimeoutStopSec need not follow it.
+const extendStop = "EXTEND_TIMEOUT_USEC=20000000"
+
 func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -96,7 +100,7 @@ func (s *supervisor) tell(now time.Time) string {
 	switch {
 	case s.stopping:
 		status = "draining; " + status
-		say = append(say, daemon.SdNotifyStopping)
+		say = append(say, daemon.SdNotifyStopping, extendStop)
 	case settled && !s.ready:
 		s.ready = true
 		say = append(say, daemon.SdNotifyReady)

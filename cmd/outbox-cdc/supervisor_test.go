@@ -88,7 +88,7 @@ func TestWhatSystemdIsTold(t *testing.T) {
 		"one connects":  {[]supervised{watched("stream", "", 0), watched("", "", 0)}, false, "STATUS=orders: stream; orders: connecting\nWATCHDOG=1"},
 		"does not work": {[]supervised{watched("", "no\nroute", 0)}, false, "READY=1\nSTATUS=orders: does not work: no route\nWATCHDOG=1"},
 		"stuck":         {[]supervised{watched("stream", "", 31*time.Second)}, false, "READY=1\nSTATUS=orders: stream"},
-		"stopping":      {[]supervised{watched("stream", "", 0)}, true, "STOPPING=1\nSTATUS=draining; orders: stream\nWATCHDOG=1"},
+		"stopping":      {[]supervised{watched("stream", "", 0)}, true, "STOPPING=1\nEXTEND_TIMEOUT_USEC=20000000\nSTATUS=draining; orders: stream\nWATCHDOG=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &supervisor{streams: c.streams, watchdog: time.Minute, log: zerolog.Nop(), stopping: c.stopping}

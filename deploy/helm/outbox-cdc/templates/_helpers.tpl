@@ -1,0 +1,48 @@
+{{- define "outbox-cdc.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "outbox-cdc.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "outbox-cdc.labels" -}}
+{{ include "outbox-cdc.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "outbox-cdc.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "outbox-cdc.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "outbox-cdc.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "outbox-cdc.configMap" -}}
+{{- default (include "outbox-cdc.fullname" .) .Values.existingConfigMap -}}
+{{- end -}}
+
+{{/* The file, with the address that the probes ask. */}}
+{{- define "outbox-cdc.config" -}}
+{{- if not .Values.config -}}
+{{- fail "set config (docs/configuration.md has every option), or existingConfigMap" -}}
+{{- end -}}
+{{- $http := dict "listen" (printf ":%v" .Values.port) -}}
+{{- mergeOverwrite (deepCopy .Values.config) (dict "http" $http) | toYaml -}}
+{{- end -}}
