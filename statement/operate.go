@@ -129,13 +129,13 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 		return "", &Unusable{Table: r.Table, Problem: "has records without keys", Mend: "leave the key out"}
 	}
 	expression, sqlType, encode := r.key()
-	value, ok := key, true
 	if r.Table.Mapping.Key.Encoding == outbox.EncodingUUID {
-		value = strings.ToLower(key)
-		ok = (&Column{OID: oidUUID}).fits(value)
-	} else {
-		value, ok = encode(key)
+		encode = func(key string) (string, bool) {
+			key = strings.ToLower(key)
+			return key, (&Column{OID: oidUUID}).fits(key)
+		}
 	}
+	value, ok := encode(key)
 	if !ok {
 		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Mend: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
 	}

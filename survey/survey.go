@@ -151,7 +151,7 @@ func Leader(ctx context.Context, q replication.Querier, stream, slot string) (*s
 		l.Since = backendStart
 		return l, "", nil
 	}
-	if err != nil || holder == "" {
+	if holder == "" { // no row of the stream, or no schema yet
 		return nil, "nobody has led it yet", nil
 	}
 	return nil, fmt.Sprintf("last led by %s since %s", holder, since.UTC().Format(time.RFC3339)), nil

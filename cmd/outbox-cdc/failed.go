@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -122,7 +123,7 @@ func countText(c rows.Count) string {
 	if c.Capped {
 		return fmt.Sprintf("more than %d", c.N)
 	}
-	return fmt.Sprint(c.N)
+	return strconv.FormatInt(c.N, 10)
 }
 
 func showCommand(io streams) *cobra.Command {
@@ -189,7 +190,7 @@ func printRow(out io.Writer, d *desk, r *rows.Row) error {
 	line("due", r.Due)
 	line("sent", r.Sent)
 	line("failed", r.Failed)
-	line("attempts", fmt.Sprint(r.Attempts))
+	line("attempts", strconv.FormatInt(r.Attempts, 10))
 	line("error", r.Error)
 	line("waits for", r.Parked)
 	if r.PayloadBytes == nil {

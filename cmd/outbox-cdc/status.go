@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -289,7 +290,7 @@ func capped(n int64, more bool) string {
 	if more {
 		return fmt.Sprintf("more than %d", n)
 	}
-	return fmt.Sprint(n)
+	return strconv.FormatInt(n, 10)
 }
 
 func printParks(line func(string, string, ...any), p *status.Parks) {
