@@ -75,8 +75,8 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely
-	case ctx.Err() == nil:
-		d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting failed rows")
+	case ctx.Err() == nil: // the count of pending rows, before it, has said why
+		d.cfg.Log.Debug().Err(err).Stringer("table", t).Msg("counting failed rows")
 	}
 	return failedEvery
 }
