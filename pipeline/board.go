@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type board struct {
 	kafka  map[string]status.Cluster
 	flow   status.Flow
 	rate   rate
+	recent recent
 }
 
 // Status is how the stream stands, as far as this process knows: whoever stands
@@ -72,6 +74,7 @@ func (b *board) leads(name string, epoch int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: name, Epoch: epoch, Since: time.Now().UTC().Format(time.RFC3339), Here: true}
+	b.recent.happened(time.Now(), "leader", fmt.Sprintf("this process leads, as %s (epoch %d)", name, epoch))
 }
 
 // follows: another process leads.
@@ -80,12 +83,17 @@ func (b *board) follows(h replication.Holder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since}
+	b.recent.happened(time.Now(), "leader", "standing by behind "+h.String())
 }
 
 // rests forgets what only a leader knows.
 func (b *board) rests() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.leader != nil && b.leader.Here {
+		b.recent.happened(time.Now(), "leader", "this process leads no longer")
+	}
+	b.recent.rests()
 	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
 	b.growth = status.Growth{}
 	b.flow.InFlight = 0
@@ -100,6 +108,7 @@ func (b *board) outcome(o *outbox.Outcome, now time.Time) {
 		b.rate.add(now, uint64(len(o.Rows)))
 	case outbox.Refused:
 		b.flow.Refused += uint64(len(o.Rows))
+		b.recent.refusals(o, now)
 	case outbox.Withdrawn:
 	}
 }
@@ -108,8 +117,12 @@ func (b *board) marked(answers []outbox.Marked) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range answers {
-		if answers[i].State == outbox.MarkedFailed {
+		switch answers[i].State {
+		case outbox.MarkedSent:
+			b.recent.sent++
+		case outbox.MarkedFailed:
 			b.flow.GivenUp++
+		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible, outbox.MarkedRefused:
 		}
 	}
 }
@@ -123,6 +136,10 @@ func (b *board) cluster(c outbox.ClusterState) {
 	one := status.Cluster{Name: c.Cluster, Usable: c.Usable}
 	if c.Err != nil {
 		one.Error = c.Err.Error()
+		b.recent.went(time.Now(), "Kafka cluster "+c.Cluster, one.Error, "")
+	}
+	if before, known := b.kafka[c.Cluster]; !known || before.Usable != c.Usable {
+		b.recent.happened(time.Now(), "kafka", "Kafka cluster "+c.Cluster+map[bool]string{true: " can be used", false: " cannot be used: " + one.Error}[c.Usable])
 	}
 	b.kafka[c.Cluster] = one
 }
@@ -140,6 +157,7 @@ func (b *board) retains(name string, budget uint64, r replication.Retained, lag 
 		safe := r.Safe
 		b.slot.Safe = &safe
 	}
+	b.recent.retains(now, &r)
 	if growth, known := b.growth.Sample(now, r.Bytes()); known {
 		b.slot.Growth = &growth
 		b.slot.Loss = status.Predict(r.Bytes(), budget, r.Safe, growth)
@@ -152,6 +170,8 @@ func (b *board) holds(inFlight int, parks []outbox.Park) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flow.InFlight, b.parks, b.reason = inFlight, summary, ""
+	b.recent.parks = parks
+	b.recent.sample(time.Now(), b.flow.Published, b.slot)
 	if p := status.StreamPark(parks); p != nil {
 		b.reason = p.Reason
 	}

@@ -110,6 +110,7 @@ func (d *driver) watchPublication(ctx context.Context) error {
 	}
 	if damage := replication.Damage(*before, mark); damage != "" {
 		d.cfg.Metrics.PublicationChanged()
+		d.stream.board.happened("publication", "the publication changed, so the stream is swept: "+damage)
 		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).
 			Msg("the publication changed: rows may have been passed over, so the stream is swept")
 		d.log.publication.Store(nil)

@@ -132,6 +132,7 @@ func (l *logReader) run(ctx context.Context) error {
 			return err
 		}
 		l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
+		l.stream.board.went("the replication connection", err.Error(), "")
 		if err := l.tell(ctx, turn{lost: true}); err != nil {
 			return err
 		}
@@ -278,6 +279,7 @@ func (l *logReader) connection(ctx, waiting context.Context) error {
 		return err
 	}
 	l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Msg("streaming")
+	l.stream.board.happened("slot", "streaming from slot "+l.d.cfg.Replication.Slot)
 	l.d.cfg.Metrics.Connected()
 	mark := l.known.Publication
 	l.publication.Store(&mark)

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // This file tells metrics and log what passes through the driver.
@@ -151,13 +152,20 @@ func (d *driver) note(n checkpoint.Note) {
 	switch n.Kind {
 	case checkpoint.NoteMode:
 		d.cfg.Metrics.Mode(string(n.Mode))
+		d.stream.board.happened("mode", status.Words(string(n.Mode)))
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")
 	case checkpoint.NoteParked:
 		d.cfg.Metrics.Parked(&n.Park)
+		if n.Park.Scope.Kind < outbox.ScopeKey { // single keys come and go
+			d.stream.board.happened("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
+		}
 		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
 			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
+		if n.Park.Scope.Kind < outbox.ScopeKey {
+			d.stream.board.happened("park", "handed back to the stream: "+n.Park.Scope.String())
+		}
 		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)

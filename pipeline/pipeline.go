@@ -139,6 +139,7 @@ func (s *Stream) Run(ctx context.Context) error {
 // report says an error once, and again when it changes.
 func (s *Stream) report(err error, pause time.Duration) {
 	text := err.Error()
+	s.board.went("the stream", text, "")
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}

@@ -168,6 +168,7 @@ func (l *logReader) makeSlot(ctx context.Context, action replication.Action) err
 		var blocked *replication.Blocked
 		if err == nil {
 			l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
+			l.stream.board.happened("slot", "made slot "+l.d.cfg.Replication.Slot+" at "+at.String())
 			failpoint.Hit(failpoint.AfterSlot)
 			l.remake = checkpoint.Connected{}
 			return nil
