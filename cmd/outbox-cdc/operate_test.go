@@ -173,6 +173,10 @@ func TestSlots(t *testing.T) {
 		}
 		return nil
 	})
+	db.Exec(t, "CREATE ROLE poor LOGIN PASSWORD 'hunter2'; GRANT CONNECT ON DATABASE app TO poor")
+	poor := db.Server.DSNAs(db.Name, "poor", "hunter2")
+	_, e = command(t, exitPermanent, "slots", "drop", "outbox_cdc_old", "-c", file(t, poor, poor, ""), "--yes")
+	mustHave(t, e, "it takes a role with REPLICATION", adminVariable)
 	out, _ = command(t, 0, "slots", "drop", "outbox_cdc_old", "-c", c, "--yes")
 	mustHave(t, out, "dropped slot outbox_cdc_old")
 	_, e = command(t, 0, "slots", "drop", "outbox_cdc_orders", "-c", c, "--yes")

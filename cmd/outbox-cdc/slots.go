@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
@@ -293,7 +295,16 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 		return err
 	}
 	defer closeNow(pg)
-	return replication.DropSlot(ctx, pg, slot.Name)
+	return mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))
+}
+
+// mayNotDrop says which role may.
+func mayNotDrop(err error) error {
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == "42501" {
+		return &failure{exitPermanent, fmt.Errorf("%w (it takes a role with REPLICATION: that of replication_dsn, or put one into %s)", err, adminVariable)}
+	}
+	return err
 }
 
 // streamFor is the stream to connect by.

@@ -33,6 +33,9 @@ func freeAddress(t *testing.T) string {
 // Without a process the database tells; then a process that leads does, and
 // asks for its token.
 func TestStatusFromDatabaseAndProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a program")
+	}
 	db := harness.Postgres(t)
 	kafka := harness.Kfake(t)
 	kafka.CreateTopic(t, "orders", 1, nil)

@@ -55,6 +55,9 @@ func TestSweepOnce(t *testing.T) {
 }
 
 func TestSweepOnceRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a program")
+	}
 	db, kafka, c := sweeping(t)
 	_, e := command(t, exitUsage, "sweep", "-c", c)
 	mustHave(t, e, "needs --once")
