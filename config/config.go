@@ -210,8 +210,8 @@ type Mark struct {
 	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
 }
 
-// HTTP serves /metrics, /healthz, /readyz and /api/v1/status. It never shows a
-// row's contents.
+// HTTP serves /metrics, /healthz, /readyz and /api/v1/status, and with page the
+// operator's page. It shows no payload unless show_payloads allows it.
 type HTTP struct {
 	// Listen is the address to serve on, host:port; off serves nothing.
 	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
@@ -220,6 +220,12 @@ type HTTP struct {
 	// Auth is who may ask, by a token, or a name and a password, or either;
 	// /healthz and /readyz answer everybody. Left out: whoever reaches the address.
 	Auth *HTTPAuth `yaml:"auth"`
+	// Page serves the operator's page (docs/page.md) and the data behind it. It
+	// shows topics, keys, ids and errors of rows; with auth it also requeues and
+	// discards FAILED rows.
+	Page bool `yaml:"page" default:"false"`
+	// ShowPayloads lets the page show a row's payload.
+	ShowPayloads bool `yaml:"show_payloads" default:"false"`
 }
 
 // HTTPTLS is the certificate that HTTP is served with. Files that are replaced
