@@ -122,7 +122,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), configCommand(io), profileCommand(io), versionCommand(io), manCommand())
+	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), versionCommand(io), manCommand())
 	root.AddCommand(failedCommand(io), pendingCommand(io), replayCommand(io), slotsCommand(io), destroyCommand(io), statusCommand(io), sweepCommand(io))
 	root.AddCommand(checkCommand(io))
 	root.InitDefaultCompletionCmd()
