@@ -60,6 +60,7 @@ func TestNothingMade(t *testing.T) {
 
 // What is wrong with a table, each on its own, with what mends it.
 func TestTablesAsTheyAre(t *testing.T) {
+	long(t)
 	db := harness.Postgres(t)
 	for name, c := range map[string]struct {
 		sql   string
@@ -115,6 +116,14 @@ func TestTablesAsTheyAre(t *testing.T) {
 	}
 }
 
+// long leaves a test out of the short form.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the short form")
+	}
+}
+
 func needs(t *testing.T, db *harness.DB, version int) {
 	t.Helper()
 	if got := harness.One[int](t, db, "SELECT current_setting('server_version_num')::int"); got < version {
@@ -125,6 +134,7 @@ func needs(t *testing.T, db *harness.DB, version int) {
 // The two roles that init makes are found to have what they need and no more;
 // then each privilege too few or too many.
 func TestRoles(t *testing.T) {
+	long(t)
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	w := newWorld(t, db)
 	db.Exec(t, sql.NativeTable("public", "outbox"))
@@ -167,6 +177,7 @@ func TestRoles(t *testing.T) {
 
 // A server with little of everything, and a slot that it drops.
 func TestTightServer(t *testing.T) {
+	long(t)
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{
 		"max_replication_slots": "1", "max_wal_senders": "1", "max_slot_wal_keep_size": "1MB", "max_connections": "20",
 		"synchronous_standby_names": "*", "synchronous_commit": "local",
@@ -198,6 +209,7 @@ func TestTightServer(t *testing.T) {
 }
 
 func TestServerWithoutLogicalDecoding(t *testing.T) {
+	long(t)
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
 	r := newWorld(t, db).check()
 	expect(t, find(t, r, "wal-level", ""), Fail, "ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
