@@ -1,11 +1,15 @@
 package metrics
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // maxTopics bounds the label: topics come from rows.
@@ -95,3 +99,33 @@ func (t *topics) produced(cluster, topic string, bytes int) {
 func (t *topics) retried(cluster, class string) {
 	t.families.retries.WithLabelValues(t.stream, cluster, class).Inc()
 }
+
+// list tells the counts, by cluster and topic.
+func (t *topics) list() []status.Topic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := []status.Topic{}
+	for name, c := range t.known {
+		list = append(list, status.Topic{
+			Cluster: name.cluster, Topic: name.topic,
+			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
+		})
+	}
+	slices.SortFunc(list, func(a, b status.Topic) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Topic, b.Topic))
+	})
+	return list
+}
+
+// countOf reads a counter back.
+func countOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil { // it has no way to fail
+		return 0
+	}
+	return uint64(m.GetCounter().GetValue())
+}
+
+// Topics is what became of rows by topic, since the process began; topics
+// beyond the first 200 count as other.
+func (s *Stream) Topics() []status.Topic { return s.topics.list() }

@@ -43,7 +43,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b, now := &s.board, time.Now()
 	b.leads("outbox-cdc/orders@here", 7)
 	b.outcome(&outbox.Outcome{Class: outbox.Delivered, Rows: make([]*outbox.Row, 30)}, now)
-	b.outcome(&outbox.Outcome{Class: outbox.Refused, Rows: make([]*outbox.Row, 1)}, now)
+	b.outcome(&outbox.Outcome{Class: outbox.Refused, Rows: []*outbox.Row{{Table: table, ID: "1"}}, Err: errors.New("too large")}, now)
 	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}, {State: outbox.MarkedSent}})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.retains("slot", 1000, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, 100, time.Second, now)

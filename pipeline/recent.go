@@ -53,8 +53,9 @@ func (s *Stream) Activity() status.Activity {
 	defer b.mu.Unlock()
 	r := &b.recent
 	a := status.Activity{
-		Events: slices.Clone(r.events), Errors: slices.Clone(r.errors), History: slices.Clone(r.history),
-		Parks: status.ListParks(r.parks), Rates: r.rates,
+		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
+		History: append([]status.Point{}, r.history...),
+		Parks: status.ListParks(r.parks), Rates: r.rates, Topics: s.cfg.Metrics.Topics(),
 	}
 	slices.Reverse(a.Events)
 	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })

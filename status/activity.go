@@ -20,6 +20,8 @@ type Activity struct {
 	// History is the last hour, the oldest first; while another process leads none is added.
 	History []Point `json:"history"`
 	Rates   Rates   `json:"rates"`
+	// Topics are what became of rows by topic since the process began.
+	Topics []Topic `json:"topics"`
 	// Positions in the WAL; nil: not known yet.
 	Positions *Positions `json:"positions,omitempty"`
 }
@@ -58,6 +60,15 @@ type Point struct {
 	PerSecond float64   `json:"published_rows_per_second"`
 	Lag       uint64    `json:"lag_bytes"`
 	Retained  uint64    `json:"retained_wal_bytes"`
+}
+
+// Topic is one topic's counts. Those beyond the first 200 count as other.
+type Topic struct {
+	Cluster   string `json:"cluster"`
+	Topic     string `json:"topic"`
+	Published uint64 `json:"published_rows"`
+	Refused   uint64 `json:"refused_rows"`
+	Bytes     uint64 `json:"published_bytes"` // before compression
 }
 
 // Rates are means since the sample before the last, a few seconds.

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/rows"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
@@ -116,6 +118,11 @@ func whoActs(databaseUser string) operator {
 	return o
 }
 
+// audit begins a log line about what the operator did; it is logged at every level.
+func (o operator) audit(log zerolog.Logger) *zerolog.Event {
+	return log.Log().Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
+}
+
 // printJSON prints one object, indented.
 func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
@@ -146,21 +153,13 @@ func oneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
-// parseMoment reads a time: RFC 3339, a date, a date and a time of UTC, or a
-// duration before now.
+// parseMoment reads a time as rows.ParseMoment does.
 func parseMoment(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+	at, err := rows.ParseMoment(text, now)
+	if err != nil {
+		return at, usage("%v", err)
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, usage("%q is not a time: write 2026-01-31T10:00:00Z, 2026-01-31 10:00 (UTC), 2026-01-31, or 2h for two hours ago", text)
+	return at, nil
 }
 
 // cut shortens a text for a table.
