@@ -117,8 +117,7 @@ func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *row
 	for i, id := range result.IDs {
 		ids[i] = strings.Join(id, ",")
 	}
-	log.Log().Err(err).Str("verb", string(act.Verb)).Str("stream", d.stream.Name).Stringer("table", d.Table()).
-		Str("os_user", by.OSUser).Str("host", by.Host).Str("database_user", by.DatabaseUser).Strs("filter", filter).
+	by.audit(log).Err(err).Str("verb", string(act.Verb)).Str("stream", d.stream.Name).Stringer("table", d.Table()).Strs("filter", filter).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
 		Msg("an operator changed rows")
 }

@@ -34,11 +34,15 @@ It connects as the role of dsn, or as that of ` + adminVariable + `.`,
   outbox-cdc destroy --stream orders --yes`,
 		Args: noArguments,
 	}
-	file := configFlag(c)
+	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "remove without asking")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		log, err := logs.logger(io.err)
+		if err != nil {
+			return err
+		}
 		cfg, err := config.Load(*file)
 		if err != nil {
 			return err
@@ -50,6 +54,9 @@ It connects as the role of dsn, or as that of ` + adminVariable + `.`,
 		report := destroyReport{Streams: []destroyed{}}
 		for _, s := range chosen {
 			d, err := destroyStream(c.Context(), s, yes, asJSON, io)
+			if len(d.Removed) > 0 {
+				d.By.audit(log).Err(err).Str("stream", d.Stream).Strs("removed", d.Removed).Msg("an operator removed what init made")
+			}
 			if err != nil {
 				return fmt.Errorf("stream %s: %w", s.Name, err)
 			}

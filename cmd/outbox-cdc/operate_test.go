@@ -177,8 +177,9 @@ func TestSlots(t *testing.T) {
 	poor := db.Server.DSNAs(db.Name, "poor", "hunter2")
 	_, e = command(t, exitPermanent, "slots", "drop", "outbox_cdc_old", "-c", file(t, poor, poor, ""), "--yes")
 	mustHave(t, e, "it takes a role with REPLICATION", adminVariable)
-	out, _ = command(t, 0, "slots", "drop", "outbox_cdc_old", "-c", c, "--yes")
+	out, e = command(t, 0, "slots", "drop", "outbox_cdc_old", "-c", c, "--yes", "--log-format", "json")
 	mustHave(t, out, "dropped slot outbox_cdc_old")
+	mustHave(t, e, `"slot":"outbox_cdc_old"`, `"database_user":"postgres"`, "an operator dropped a slot")
 	_, e = command(t, 0, "slots", "drop", "outbox_cdc_orders", "-c", c, "--yes")
 	mustHave(t, e, "run makes it anew", "none is lost")
 	if n := harness.One[int](t, db, "SELECT count(*) FROM pg_replication_slots"); n != 1 {
@@ -196,7 +197,8 @@ func TestDestroy(t *testing.T) {
 	db.Exec(t, "INSERT INTO outbox_cdc.leader (stream) VALUES ('another')")
 	_, e = command(t, exitUsage, "destroy", "-c", c)
 	mustHave(t, e, "will remove slot outbox_cdc_orders", "will remove publication outbox_cdc_orders", "that frees", "Repeat with --yes")
-	out, _ := command(t, 0, "destroy", "-c", c, "--yes")
+	out, log := command(t, 0, "destroy", "-c", c, "--yes", "--log-format", "json")
+	mustHave(t, log, `"removed":["slot outbox_cdc_orders"`, "an operator removed what init made")
 	mustHave(t, out, "orders: removed slot outbox_cdc_orders", "orders: removed what is kept about stream orders")
 	got := harness.One[string](t, db, `SELECT concat_ws(' ', (SELECT count(*) FROM pg_publication), (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()),
 		(SELECT string_agg(stream, ',') FROM outbox_cdc.leader), to_regclass('public.outbox'))`)

@@ -235,11 +235,15 @@ of ` + adminVariable + `; with several servers name a stream of the right one.`,
   outbox-cdc slots drop outbox_cdc_old --yes --json`,
 		Args: oneArgument("slot name"),
 	}
-	file := configFlag(c)
+	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "drop without asking")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		log, err := logs.logger(io.err)
+		if err != nil {
+			return err
+		}
 		servers, err := lookAtServers(c.Context(), *file, stream, io)
 		if err != nil {
 			return err
@@ -248,11 +252,14 @@ of ` + adminVariable + `; with several servers name a stream of the right one.`,
 		if err != nil {
 			return err
 		}
-		if err := dropSlot(c.Context(), server, slot, yes, io); err != nil {
+		by, err := dropSlot(c.Context(), server, slot, yes, io)
+		if err != nil {
 			return err
 		}
+		by.audit(log).Str("server", server.Server).Str("slot", slot.Name).Str("whose", whose(slot)).Uint64("wal_freed_bytes", slot.Frees).
+			Msg("an operator dropped a slot")
 		if asJSON {
-			return printJSON(io.out, map[string]any{"server": server.Server, "dropped": slot, "by": whoActs(server.streams[0].Postgres.User)})
+			return printJSON(io.out, map[string]any{"server": server.Server, "dropped": slot, "by": by})
 		}
 		fmt.Fprintf(io.out, "dropped slot %s: the server can remove %s of WAL at its next checkpoint\n", slot.Name, status.Bytes(slot.Frees))
 		return nil
@@ -282,20 +289,20 @@ func findSlot(servers []*slotServer, name string) (*slotServer, *slots.Slot, err
 	return on, found, nil
 }
 
-func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes bool, io streams) error {
+func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes bool, io streams) (operator, error) {
 	if slot.Refusal != "" {
-		return &failure{exitPermanent, fmt.Errorf("slot %s is not dropped: %s", slot.Name, slot.Refusal)}
+		return operator{}, &failure{exitPermanent, fmt.Errorf("slot %s is not dropped: %s", slot.Name, slot.Refusal)}
 	}
 	fmt.Fprintf(io.err, "slot %s on %s (%s): dropping it frees %s of WAL; %s\n", slot.Name, server.Server, whose(slot), status.Bytes(slot.Frees), slot.Dropping)
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
-		return err
+		return operator{}, err
 	}
 	pg, err := connectReplicator(ctx, server.streamFor(slot))
 	if err != nil {
-		return err
+		return operator{}, err
 	}
 	defer closeNow(pg)
-	return mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))
+	return whoActs(pg.ParameterStatus("session_authorization")), mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))
 }
 
 // mayNotDrop says which role may.
