@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/config"
 	"github.com/outbox-cdc/outbox-cdc/preflight"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -95,6 +99,15 @@ func TestValidateAgainstDatabase(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &parsed); err != nil || len(parsed.Streams) != 1 || len(parsed.Streams[0].Differences) < 8 {
 		t.Fatal(err, text)
 	}
+
+	// run tells the same at its start.
+	cfg, err := config.Load(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	tellDifferences(t.Context(), cfg, zerolog.New(&log))
+	mustHave(t, log.String(), `"override":["topic: {column: topics}"]`, `"stream":"orders"`, `no unique index`, "the table does not fit its mapping")
 
 	db.Exec(t, "DROP TABLE outbox")
 	out, _ = command(t, exitUsage, "config", "validate", "--config", c, "--against-database")

@@ -110,6 +110,10 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	})
 	group.Go(func() error { return limit.Report(groupCtx, log) })
 	group.Go(func() error {
+		tellDifferences(groupCtx, cfg, log)
+		return nil
+	})
+	group.Go(func() error {
 		defer stopServing()
 		return streams.run(ctx)
 	})
