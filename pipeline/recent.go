@@ -55,7 +55,7 @@ func (s *Stream) Activity() status.Activity {
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
 		History: append([]status.Point{}, r.history...),
-		Parks: status.ListParks(r.parks), Rates: r.rates, Topics: s.cfg.Metrics.Topics(),
+		Parks:   status.ListParks(r.parks), Rates: r.rates, Topics: s.cfg.Metrics.Topics(),
 	}
 	slices.Reverse(a.Events)
 	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })

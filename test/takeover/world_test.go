@@ -188,8 +188,10 @@ func (w *world) jdbc() []string {
 	return []string{fmt.Sprintf("jdbc=jdbc:postgresql://%s:%d/%s", c.Host, c.Port, c.Database), "user=" + c.User, "password=" + c.Password}
 }
 
-var compiled sync.Once
-var classes string
+var (
+	compiled sync.Once
+	classes  string
+)
 
 func relayClasses(t *testing.T) string {
 	t.Helper()
