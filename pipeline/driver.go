@@ -162,6 +162,7 @@ func (d *driver) askAnew() {
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
 		failpoint.Hit(failpoint.AfterDecode)
+		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
 	}
 	for e := range b.All() {
 		switch e.Kind {

@@ -71,6 +71,7 @@ type logReader struct {
 type batch struct {
 	decoder.Batch
 	walEnd outbox.LSN
+	began  time.Time // when the first frame came; zero where nobody traces
 }
 
 // turn tells the driver that a connection began or was lost; the log goroutine
@@ -312,6 +313,9 @@ func (l *logReader) read(ctx context.Context) error {
 		l.received = max(l.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
+			if l.d.cfg.Traces != nil && b.began.IsZero() {
+				b.began = time.Now()
+			}
 			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
 				return err
 			}
@@ -406,7 +410,7 @@ func (l *logReader) giveBack(b *batch) {
 		return
 	}
 	b.Reset()
-	b.walEnd = 0
+	b.walEnd, b.began = 0, time.Time{}
 	select {
 	case l.spare <- b:
 	default:

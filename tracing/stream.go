@@ -96,6 +96,17 @@ func newStream(t trace.Tracer, name string) *Stream {
 	return &Stream{tracer: t, name: name, open: map[*outbox.Row]*batch{}}
 }
 
+// Decoded makes the span of rows that were read from the log together. They part
+// ways afterwards: each is in the batch of its partition then.
+func (s *Stream) Decoded(rows int, began, now time.Time) {
+	if s == nil {
+		return
+	}
+	_, span := s.tracer.Start(context.Background(), "outbox decode", trace.WithNewRoot(), trace.WithTimestamp(began),
+		trace.WithAttributes(attribute.String("outbox.stream", s.name), ours.size.Int(rows)))
+	span.End(trace.WithTimestamp(now))
+}
+
 // Outcome makes spans of what became of rows at the sink: one for the batch, and
 // one for each row that carries a trace's context. Rows that were given back
 // will have another outcome, so they have no span yet.

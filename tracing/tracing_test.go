@@ -69,6 +69,17 @@ func has(t *testing.T, s tracetest.SpanStub, want map[attribute.Key]string) {
 	}
 }
 
+func TestSpanOfDecoding(t *testing.T) {
+	s, memory := recorded(t)
+	began := time.Unix(100, 0)
+	s.Decoded(3, began, began.Add(time.Millisecond))
+	span := named(t, memory.GetSpans(), "outbox decode")
+	has(t, span, map[attribute.Key]string{"outbox.stream": "orders", "messaging.batch.message_count": "3"})
+	if span.Parent.IsValid() || span.EndTime.Sub(span.StartTime) != time.Millisecond {
+		t.Errorf("%+v", span)
+	}
+}
+
 // A row's span is a child of the context that the row carries, lasts from its
 // sending to its acknowledgement, and is linked to its batch; the batch ends
 // with the last mark.
@@ -186,6 +197,7 @@ func TestNoCollectorCostsNothing(t *testing.T) {
 	marks := []outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}}
 	o := outbox.Outcome{Rows: rows, Class: outbox.Delivered}
 	if n := testing.AllocsPerRun(100, func() {
+		s.Decoded(1, time.Time{}, time.Time{})
 		s.Outcome(o, time.Time{})
 		s.Marked(marks, time.Time{})
 		s.Abandon(time.Time{})
