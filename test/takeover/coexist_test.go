@@ -18,7 +18,7 @@ func TestCoexistence(t *testing.T) {
 	for _, app := range []outboxOf{im2be, advertMarket, jeap} {
 		t.Run(app.profile, func(t *testing.T) {
 			t.Parallel()
-			kafka := harness.Kafka(t)
+			kafka := broker(t)
 			w := newWorld(t, app, kafka, kafka.Topic(t, 6))
 			old := w.application()
 			old.polls()
@@ -93,7 +93,7 @@ func TestGiveBack(t *testing.T) {
 	for _, app := range []outboxOf{im2be, jeap} {
 		t.Run(app.profile, func(t *testing.T) {
 			t.Parallel()
-			kafka := harness.Kafka(t)
+			kafka := broker(t)
 			w := newWorld(t, app, kafka, kafka.Topic(t, 6))
 			old := w.application()
 			old.polls()

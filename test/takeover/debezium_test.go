@@ -26,7 +26,7 @@ var debezium = outboxOf{
 // same records of the same rows: NULL and empty payloads, keys and headers too.
 func TestParityWithDebezium(t *testing.T) {
 	t.Parallel()
-	kafka := harness.Kafka(t)
+	kafka := broker(t)
 	aggregate := strings.ReplaceAll(kafka.Topic(t, 1), "-", "_") // a name of our own
 	topic := "outbox.event." + aggregate
 	kafka.CreateTopic(t, topic, 6, nil)

@@ -19,7 +19,7 @@ func TestPagesAreFollowed(t *testing.T) {
 	for _, app := range []outboxOf{im2be, advertMarket, jeap} {
 		t.Run(app.profile, func(t *testing.T) {
 			t.Parallel()
-			kafka := harness.Kafka(t)
+			kafka := broker(t)
 			w := newWorld(t, app, kafka, kafka.Topic(t, 6))
 			old := w.application()
 			old.polls()

@@ -21,7 +21,7 @@ func TestParity(t *testing.T) {
 	for _, app := range []outboxOf{im2be, advertMarket, jeap} {
 		t.Run(app.profile, func(t *testing.T) {
 			t.Parallel()
-			kafka := harness.Kafka(t)
+			kafka := broker(t)
 			topic := kafka.Topic(t, 6)
 
 			before := newWorld(t, app, kafka, topic)

@@ -63,6 +63,15 @@ type world struct {
 	dir   string
 }
 
+// broker is a real Kafka. Everything here needs one.
+func broker(t *testing.T) *harness.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the short form: these start Java programs")
+	}
+	return harness.Kafka(t)
+}
+
 func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) *world {
 	t.Helper()
 	w := &world{t: t, app: app, db: harness.Postgres(t), kafka: kafka, topic: topic, dir: t.TempDir()}
