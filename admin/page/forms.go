@@ -1,0 +1,77 @@
+package page
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// forms tells our own forms from forged ones: a token that only this process
+// can make, for one person and a time, and headers by which browsers say where
+// a request comes from.
+type forms struct{ key []byte }
+
+const formLife = time.Hour
+
+func newForms() forms {
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // never fails: https://pkg.go.dev/crypto/rand#Read
+	return forms{key}
+}
+
+// token is for a form that is shown to somebody now.
+func (f forms) token(who string, now time.Time) string {
+	stamp := binary.BigEndian.AppendUint64(nil, uint64(now.Add(formLife).Unix())) // #nosec G115 -- after 1970
+	return base64.RawURLEncoding.EncodeToString(append(stamp, f.sign(stamp, who)...))
+}
+
+func (f forms) sign(stamp []byte, who string) []byte {
+	mac := hmac.New(sha256.New, f.key)
+	mac.Write(stamp)
+	mac.Write([]byte(who))
+	return mac.Sum(nil)
+}
+
+// Why a form is refused.
+var (
+	errForged = errors.New("this form did not come from this page: open the page again and repeat")
+	errElse   = errors.New("the request came from another site: nothing was changed")
+)
+
+// ours says whether the token was made for this person and still holds.
+func (f forms) ours(token, who string, now time.Time) error {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) != 8+sha256.Size {
+		return errForged
+	}
+	stamp, mac := raw[:8], raw[8:]
+	ends := time.Unix(int64(binary.BigEndian.Uint64(stamp)), 0) // #nosec G115 -- signed, or refused next
+	if !hmac.Equal(mac, f.sign(stamp, who)) || now.After(ends) {
+		return errForged
+	}
+	return nil
+}
+
+// sameOrigin says whether the browser sent the request from our own page.
+// Every current browser says so in Sec-Fetch-Site; older ones send Origin. One
+// of them has to be there: what is no browser has the commands.
+// https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header
+func sameOrigin(r *http.Request) error {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		if site == "same-origin" {
+			return nil
+		}
+		return errElse
+	}
+	from, err := url.Parse(r.Header.Get("Origin"))
+	if err != nil || from.Host == "" || from.Host != r.Host {
+		return errElse
+	}
+	return nil
+}
