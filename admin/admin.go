@@ -1,7 +1,8 @@
 // Package admin serves a process's HTTP: /metrics, /healthz, /readyz and
 // /api/v1/status, over TLS and for those with credentials only where that is
-// configured. It reads states and changes none, shows no row's contents, and
-// never touches a database or a broker. cmd runs it beside the streams.
+// configured. It reads states and changes none, and never touches a database or
+// a broker. The operator's page is package admin/page, which it serves where it
+// is handed one. cmd runs it beside the streams.
 package admin
 
 import (
@@ -32,6 +33,10 @@ type Config struct {
 	CertFile, KeyFile string
 	// Auth is who may ask for anything but health.
 	Auth Auth
+	// Page answers everything else; nil: nothing is there.
+	Page http.Handler
+	// Stopping is called when Run begins to stop, so that long answers end.
+	Stopping func()
 }
 
 // Stream is one stream, as readiness sees it.
@@ -81,14 +86,18 @@ func Listen(cfg Config) (*Server, error) {
 	if encrypted != nil {
 		l = tls.NewListener(l, encrypted)
 	}
-	return &Server{listener: l, http: &http.Server{
+	server := &http.Server{
 		Handler:           Handler(cfg, time.Now),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytes,
-	}}, nil
+	}
+	if cfg.Stopping != nil {
+		server.RegisterOnShutdown(cfg.Stopping)
+	}
+	return &Server{listener: l, http: server}, nil
 }
 
 // Address is what is listened on, with the port that was chosen for port 0.
@@ -128,6 +137,10 @@ func Handler(cfg Config, now func() time.Time) http.Handler {
 		readiness(w, r, cfg.Streams, now())
 	})
 	mux.HandleFunc("GET /api/v1/status", serveStatus(cfg, now))
+	if cfg.Page != nil {
+		mux.Handle("/", cfg.Page)
+		return guard(cfg.Auth, mux)
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")

@@ -21,7 +21,8 @@ type Auth struct {
 	Username, Password string // Authorization: Basic …
 }
 
-func (a *Auth) required() bool { return a.Token != "" || a.Username != "" || a.Password != "" }
+// Required says that anybody is refused.
+func (a *Auth) Required() bool { return a.Token != "" || a.Username != "" || a.Password != "" }
 
 // allows compares in a time that does not depend on what is wrong.
 func (a *Auth) allows(r *http.Request) bool {
@@ -30,6 +31,18 @@ func (a *Auth) allows(r *http.Request) bool {
 	byToken := same(token, a.Token)
 	byName, byPassword := same(name, a.Username), same(password, a.Password)
 	return a.Token != "" && bearer && byToken || a.Username != "" && basic && byName && byPassword
+}
+
+// Who says whose credentials a request came with that was let in, for the log:
+// the name, or that it was the token.
+func (a *Auth) Who(r *http.Request) string {
+	if name, _, basic := r.BasicAuth(); basic {
+		return name
+	}
+	if a.Required() {
+		return "whoever has the token"
+	}
+	return "anybody"
 }
 
 func same(a, b string) bool {
@@ -45,7 +58,7 @@ const bodyBytes = 64 << 10
 // guard refuses requests without credentials, and bounds their bodies.
 func guard(a Auth, next http.Handler) http.Handler {
 	next = http.MaxBytesHandler(next, bodyBytes)
-	if !a.required() {
+	if !a.Required() {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -70,6 +70,42 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
+func TestWhoAsks(t *testing.T) {
+	auth := Auth{Token: "s3cret", Username: "ops", Password: "x"}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if got := (&Auth{}).Who(r); got != "anybody" {
+		t.Error(got)
+	}
+	r.Header.Set("Authorization", "Bearer s3cret")
+	if got := auth.Who(r); got != "whoever has the token" {
+		t.Error(got)
+	}
+	r.SetBasicAuth("ops", "x")
+	if got := auth.Who(r); got != "ops" {
+		t.Error(got)
+	}
+}
+
+// The page is behind the credentials, and takes none of the other paths.
+func TestPageIsServed(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("page " + r.URL.Path)) })
+	h := Handler(Config{Metrics: http.NotFoundHandler(), Page: page, Auth: Auth{Username: "ops", Password: "x"}}, time.Now)
+	for path, want := range map[string]string{"/": "page /", "/slots": "page /slots", "/api/v1/slots": "page /api/v1/slots", "/api/v1/status": `"streams"`, "/healthz": "ok"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if path != "/healthz" && w.Code != http.StatusUnauthorized {
+			t.Errorf("%s without credentials: %d", path, w.Code)
+		}
+		r.SetBasicAuth("ops", "x")
+		w = httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	good := stream("good", metrics.Status{Mode: "standby"}, "")
 	good.Report = func() status.Stream { return status.Stream{Name: "good", Mode: status.ModeStandby} }

@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"statement":     {"outbox", "mapping", "sql"},
 	"replication":   {"outbox", "mailbox", "sql"},
-	"sink":          {"outbox", "mailbox"},
+	"sink":          {"failpoint", "outbox", "mailbox"},
 	"statusupdater": {"failpoint", "outbox", "mailbox", "mapping", "sql", "statement"},
 	"sweeper":       {"outbox", "mailbox", "mapping", "sql", "statement"},
 	"parks":         {"outbox", "sql"},
@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 	"rows":          {"outbox", "sql", "statement"},
 	"survey":        {"outbox", "parks", "replication", "rows", "sql", "statement", "status", "sweeper"},
 	"admin":         {"outbox", "metrics", "status"},
+	"admin/page":    {"outbox", "rows", "slots", "statement", "status"},
 	"metrics":       {"outbox", "status"},
 	"tracing":       {"outbox"},
 	"loglimit":      {},
