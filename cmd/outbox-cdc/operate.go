@@ -36,6 +36,11 @@ func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
 	if admin := os.Getenv(adminVariable); admin != "" {
 		dsn = admin
 	}
+	return connectRole(ctx, s, dsn)
+}
+
+// connectRole connects for one errand, as the role of the connection string.
+func connectRole(ctx context.Context, s *config.Stream, dsn string) (*pgx.Conn, error) {
 	c, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)

@@ -91,7 +91,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		streams.close()
 		return err
 	}
-	server, err := listen(cfg, registry, streams, v)
+	server, err := listen(cfg, registry, streams, v, log)
 	if err != nil {
 		streams.close()
 		return err
@@ -101,7 +101,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	defer stopServing()
 	group, groupCtx := errgroup.WithContext(serving)
 	if server != nil {
-		log.Info().Str("address", server.Address()).Msg("serving /metrics, /healthz, /readyz and /api/v1/status")
+		log.Info().Str("address", server.Address()).Bool("page", cfg.HTTP.Page).Msg("serving /metrics, /healthz, /readyz and /api/v1/status")
 		group.Go(func() error { return server.Run(groupCtx) })
 	}
 	group.Go(func() error {
@@ -165,7 +165,7 @@ func stopTraces(traces *tracing.Provider, log zerolog.Logger) {
 
 // listen takes the address of http.listen before anything is started. It is nil
 // where nothing is to be served.
-func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, version string) (*admin.Server, error) {
+func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, version string, log zerolog.Logger) (*admin.Server, error) {
 	if cfg.HTTP.Listen == "off" {
 		return nil, nil
 	}
@@ -175,6 +175,13 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 	}
 	if a := cfg.HTTP.Auth; a != nil {
 		serve.Auth = admin.Auth{Token: a.Token.Reveal(), Username: a.Username, Password: a.Password.Reveal()}
+	}
+	if cfg.HTTP.Page {
+		shown, err := newPage(cfg, streams, &serve.Auth, version, log)
+		if err != nil {
+			return nil, err
+		}
+		serve.Page, serve.Stopping = shown, shown.Close
 	}
 	return admin.Listen(serve)
 }

@@ -80,6 +80,17 @@ func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slo
 	if err != nil {
 		return nil, err
 	}
+	servers := serversOf(cfg, chosen)
+	for _, server := range servers {
+		if err := server.look(ctx, io); err != nil {
+			return nil, fmt.Errorf("server %s: %w", server.Server, err)
+		}
+	}
+	return servers, nil
+}
+
+// serversOf are the servers of the chosen streams, with every stream on them.
+func serversOf(cfg *config.Config, chosen []*config.Stream) []*slotServer {
 	var servers []*slotServer
 	for _, s := range chosen {
 		name := serverOf(s)
@@ -93,11 +104,8 @@ func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slo
 				server.streams = append(server.streams, s)
 			}
 		}
-		if err := server.look(ctx, io); err != nil {
-			return nil, fmt.Errorf("server %s: %w", server.Server, err)
-		}
 	}
-	return servers, nil
+	return servers
 }
 
 func serverOf(s *config.Stream) string {

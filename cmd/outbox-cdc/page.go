@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/admin"
+	"github.com/outbox-cdc/outbox-cdc/admin/page"
+	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// newPage hands the operator's page what it shows.
+func newPage(cfg *config.Config, p *prepared, auth *admin.Auth, version string, log zerolog.Logger) (*page.Page, error) {
+	shown := page.Config{
+		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, Acts: auth.Required(), Who: auth.Who, Log: log,
+		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
+	}
+	for i, s := range cfg.Streams {
+		text, err := cfg.InForce(s)
+		if err != nil {
+			return nil, err
+		}
+		shown.Streams = append(shown.Streams, page.Stream{
+			Name: s.Name, Report: p.streams[i].Status, Activity: p.streams[i].Activity, Tables: s.OutboxTables(),
+			Database:      fmt.Sprintf("%s@%s/%s", s.Postgres.User, serverOf(s), s.Postgres.Database),
+			Configuration: text,
+			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
+			Connect: func(ctx context.Context) (*pgx.Conn, error) {
+				return connectRole(ctx, s, s.Postgres.DSN.Reveal())
+			},
+		})
+	}
+	return page.New(shown)
+}
+
+// pageSlots looks at every server; what went wrong with one stands beside it.
+func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
+	var all []page.Server
+	for _, server := range serversOf(cfg, cfg.Streams) {
+		var notes bytes.Buffer
+		one := page.Server{Server: server.Server}
+		if err := server.look(ctx, streams{out: io.Discard, err: &notes}); err != nil {
+			fmt.Fprintln(&notes, err)
+		}
+		one.Slots, one.Error = server.Slots, strings.TrimSpace(notes.String())
+		all = append(all, one)
+	}
+	return all
+}
