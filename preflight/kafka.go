@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -84,7 +85,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 		err := c.metadata(ctx, conn)
 		if err == nil {
 			c.settings(conn)
-			c.permissions(conn)
+			c.permissions(ctx, conn)
 			return *f
 		}
 		c.refused(ctx, &f.Brokers[i], err)
@@ -254,10 +255,21 @@ func (c *clusterProbe) settings(conn *sarama.Broker) {
 
 // permissions asks for a producer id without a name, which disturbs nobody,
 // and who coordinates the transactional id, which only looks: it needs
-// DESCRIBE, and so is refused where WRITE, which includes it, is not granted.
-func (c *clusterProbe) permissions(conn *sarama.Broker) {
-	if res, err := conn.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute}); err == nil {
-		c.facts.Idempotent = &res.Err
+// DESCRIBE, and so is refused where WRITE, which includes it, is not granted. A
+// broker that has just started says for a moment that it is still loading.
+func (c *clusterProbe) permissions(ctx context.Context, conn *sarama.Broker) {
+	ask := func() (sarama.KError, error) {
+		res, err := conn.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute})
+		switch {
+		case err != nil:
+			return 0, backoff.Permanent(err)
+		case res.Err == sarama.ErrOffsetsLoadInProgress, res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
+			return res.Err, res.Err
+		}
+		return res.Err, nil
+	}
+	if answer, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(c.o.Timeout/2)); err == nil || answer != 0 {
+		c.facts.Idempotent = &answer
 	}
 	if c.facts.TransactionalID == "" {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -53,6 +54,24 @@ func TestBrokersThatRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A broker that has just started is asked again.
+func TestBrokerThatIsStillLoading(t *testing.T) {
+	k := harness.Kfake(t)
+	loading := 2
+	k.Fake.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		if loading == 0 {
+			return nil, nil, false
+		}
+		loading--
+		res := req.ResponseKind().(*kmsg.InitProducerIDResponse) //nolint:forcetypeassert // of this key
+		res.ErrorCode = int16(sarama.ErrOffsetsLoadInProgress)
+		return res, nil, true
+	})
+	all := lookAt(t, clusterWorld("orders", sink.Config{Brokers: k.Addrs}))
+	expect(t, worst(t, all, "idempotent-write"), OK, "we get a producer id")
 }
 
 func TestTopicsAsTheyAre(t *testing.T) {
