@@ -151,6 +151,7 @@ func (d *driver) note(n checkpoint.Note) {
 	log := d.cfg.Log
 	switch n.Kind {
 	case checkpoint.NoteMode:
+		failpoint.Hit(failpoint.ModeChange)
 		d.cfg.Metrics.Mode(string(n.Mode))
 		d.stream.board.happened("mode", status.Words(string(n.Mode)))
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")

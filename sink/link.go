@@ -9,6 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -130,11 +131,13 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 	}
 	l.open.Add(1)
 	l.sink.count.requests.Add(1)
+	failpoint.Hit(failpoint.BeforeProduce)
 	err = c.broker.AsyncProduce(l.request(batches), func(res *sarama.ProduceResponse, err error) {
 		l.answered(c, batches, res, err)
 	})
 	l.arena.clear()
 	if err == nil {
+		failpoint.Hit(failpoint.AfterProduce)
 		return
 	}
 	l.open.Add(-1)

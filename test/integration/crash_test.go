@@ -38,7 +38,8 @@ func TestKillsOnTheHotPath(t *testing.T) {
 	load := w.write(steady())
 	kills := 0
 	for _, name := range []string{
-		failpoint.AfterDecode, failpoint.AfterAck, failpoint.BeforeMark, failpoint.AfterMark, failpoint.BeforeConfirm,
+		failpoint.AfterDecode, failpoint.BeforeProduce, failpoint.AfterProduce, failpoint.AfterAck,
+		failpoint.BeforeMark, failpoint.AfterMark, failpoint.BeforeConfirm,
 	} {
 		for _, hit := range scaled([]int{1, 7}, []int{1, 2, 3, 7, 20, 50}) {
 			kills++
@@ -51,6 +52,34 @@ func TestKillsOnTheHotPath(t *testing.T) {
 	p.stop()
 	h := w.judge(history.Rules{Duplicates: kills * window})
 	t.Logf("%d kills, %d rows, %d duplicates", kills, len(h.Inserts), duplicates(h))
+}
+
+// Each place of a row's way hangs for longer than wal_sender_timeout, once, under
+// load. Nothing ends because of it: the replication connection stays, nothing is
+// published twice, and all goes on.
+func TestDelaysOnTheHotPath(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3})
+	load := w.write(steady())
+	for _, name := range scaled(
+		[]string{failpoint.AfterDecode, failpoint.AfterProduce, failpoint.BeforeMark},
+		[]string{failpoint.AfterDecode, failpoint.BeforeProduce, failpoint.AfterProduce, failpoint.AfterAck, failpoint.BeforeMark, failpoint.AfterMark, failpoint.BeforeConfirm},
+	) {
+		p := w.run(at(name, 5) + ":4s").streaming()
+		hung := time.Now()
+		load.wrote(100, 30*time.Second)
+		waitUntil(t, hung.Add(5*time.Second))
+		w.becomes(w.insertNow(w.topic, "after", 1, 10)[0], history.Sent, 20*time.Second)
+		if n := p.logged("replication connection ended"); n > 0 && name != failpoint.BeforeConfirm {
+			t.Errorf("%s hung, and the replication connection ended %d times", name, n)
+		}
+		p.stop()
+	}
+	load.stop()
+	p := w.run().streaming()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
 }
 
 // kill -9 while keys are parked and handed back: a record that the topic
@@ -124,12 +153,15 @@ func TestKillsWhileTheSlotIsMade(t *testing.T) {
 	load := w.write(steady())
 	kills := 0
 	w.run().streaming().kill()
-	for _, name := range []string{failpoint.BeforeParkWrite, failpoint.BeforeSlot, failpoint.AfterSlot, failpoint.InHandback} {
+	for _, name := range []string{failpoint.BeforeParkWrite, failpoint.BeforeSlot, failpoint.AfterSlot, failpoint.InHandback, failpoint.ModeChange} {
 		load.wrote(50, 30*time.Second)
 		w.dropSlot()
 		kills++
 		w.crash(name, 1, history.Rules{Duplicates: kills * window})
 	}
+	w.dropSlot()
+	kills++
+	w.crash(failpoint.ModeChange, 2, history.Rules{Duplicates: kills * window}) // from sweep to stream
 	load.stop()
 	p := w.run().streaming()
 	w.settled(30 * time.Second)

@@ -177,3 +177,33 @@ func TestARequeuedRowIsPublishedAgain(t *testing.T) {
 		t.Errorf("%d duplicates, wanted the requeued one", n)
 	}
 }
+
+// Under load, somebody sets rows back to PENDING as soon as they are SENT, the
+// same ones again and again, so that requeues race with marks that are under way.
+// Each requeue makes one more record and nothing else does, nothing is lost, and
+// the order of first publications stays.
+func TestRowsAreRequeuedUnderLoad(t *testing.T) {
+	w := newWorld(t, surroundings{partitions: 3})
+	p := w.run().streaming()
+	load := w.write(steady())
+	requeued := 0
+	conn := w.db.Conn(t)
+	for end := time.Now().Add(scaled(5*time.Second, 30*time.Second)); time.Now().Before(end); {
+		tag, err := conn.Exec(t.Context(), `UPDATE outbox SET status = 'PENDING', attempts = 0, sent_at = NULL
+			WHERE id IN (SELECT id FROM outbox WHERE status = 'SENT' ORDER BY id DESC LIMIT 3)`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requeued += int(tag.RowsAffected())
+		waitUntil(t, time.Now().Add(50*time.Millisecond))
+	}
+	load.stop()
+	w.settled(60 * time.Second)
+	p.stop()
+	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'SENT' AND became = 'PENDING'`)
+	h := w.judge(history.Rules{Duplicates: requeued})
+	if n := duplicates(h); n != requeued {
+		t.Errorf("%d rows were requeued, and %d records repeat one", requeued, n)
+	}
+	t.Logf("%d rows, %d requeued", len(h.Inserts), requeued)
+}

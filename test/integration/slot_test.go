@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
@@ -20,6 +22,47 @@ func TestALostSlotLosesNothing(t *testing.T) {
 		p.awaitLog(20*time.Second, "handed back to the stream", "stream")
 	}
 	load.wrote(200, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The slot is lost while another database of the cluster has a transaction open
+// and another one prepared. Making a slot waits for both, however long; meanwhile
+// rows are delivered by the sweeper, the log names what is waited for, and the
+// stream goes on by itself when they are gone.
+func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	elsewhere := harness.Database(t, db.Server)
+	elsewhere.Exec(t, `CREATE TABLE x (i int)`)
+	w := newWorld(t, surroundings{db: db, partitions: 3})
+	p := w.run().streaming()
+	load := w.write(steady())
+	tx, err := elsewhere.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `INSERT INTO x VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Exec(t, `BEGIN; INSERT INTO x VALUES (2); PREPARE TRANSACTION 'stuck'`)
+	w.dropSlot()
+	p.awaitLog(20*time.Second, "waited", `prepared transaction "stuck"`)
+	load.wrote(100, 30*time.Second)
+	w.isPublished(w.insertNow(w.topic, "both", 1, 10)[0])
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	load.wrote(100, 30*time.Second)
+	w.isPublished(w.insertNow(w.topic, "prepared", 1, 10)[0])
+	if n := p.logged("made the slot"); n > 0 {
+		t.Error("the slot was made beside a prepared transaction")
+	}
+	elsewhere.Exec(t, `ROLLBACK PREPARED 'stuck'`)
+	p.awaitLog(20*time.Second, "made the slot")
+	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
 	p.stop()

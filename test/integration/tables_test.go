@@ -240,3 +240,54 @@ func TestAColumnIsDroppedAndAddedAgain(t *testing.T) {
 		}
 	}
 }
+
+// partitioned is a native table in partitions, of which the table parts lists
+// those that applications write to.
+func partitioned() layout {
+	l := native()
+	l.ddl = `CREATE SEQUENCE ids;
+		CREATE TABLE outbox (
+			part int NOT NULL, id bigint NOT NULL DEFAULT nextval('ids'), event_id uuid NOT NULL DEFAULT gen_random_uuid(),
+			topic text NOT NULL, key text, payload bytea, headers jsonb, available_after timestamptz, created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+			status text NOT NULL DEFAULT 'PENDING', sent_at timestamptz, attempts integer NOT NULL DEFAULT 0, last_error text,
+			PRIMARY KEY (part, id)) PARTITION BY LIST (part);
+		CREATE INDEX ON outbox (id) WHERE status = 'PENDING';
+		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1);
+		CREATE TABLE parts (part int PRIMARY KEY);
+		INSERT INTO parts VALUES (1)`
+	l.config["id"] = []string{"part", "id"}
+	l.insert = `INSERT INTO outbox (part, topic, key, payload)
+		SELECT p.part, topic, key, value FROM rows, (SELECT part FROM parts ORDER BY random() LIMIT 1) p`
+	return l
+}
+
+// Partitions are attached under load, and written to at once. One has its columns
+// in another order with a dropped one among them, one had a row before; each row
+// is published, in order of its key across partitions, and with its own values.
+func TestPartitionsAreAttached(t *testing.T) {
+	l := partitioned()
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	p := w.run().streaming()
+	load := w.write(steady())
+	load.wrote(100, 30*time.Second)
+	w.db.Exec(t, `CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2); INSERT INTO parts VALUES (2)`)
+	load.wrote(100, 30*time.Second)
+	w.db.Exec(t, `CREATE TABLE outbox_3 (
+			last_error text, payload bytea, headers jsonb, dropped int, available_after timestamptz, created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+			attempts integer NOT NULL DEFAULT 0, key text, sent_at timestamptz, topic text NOT NULL, status text NOT NULL DEFAULT 'PENDING',
+			event_id uuid NOT NULL DEFAULT gen_random_uuid(), id bigint NOT NULL DEFAULT nextval('ids'), part int NOT NULL);
+		ALTER TABLE outbox_3 DROP COLUMN dropped;
+		ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES IN (3);
+		INSERT INTO parts VALUES (3)`)
+	load.wrote(100, 30*time.Second)
+	// A row that was there before was never an insert of the stream's.
+	w.db.Exec(t, `CREATE TABLE outbox_4 (LIKE outbox INCLUDING DEFAULTS)`)
+	w.db.Exec(t, `INSERT INTO outbox_4 (part, topic, payload) VALUES (4, $1, $2)`, w.topic, history.Value("lone.1", 0, "", 4))
+	w.db.Exec(t, `ALTER TABLE outbox ATTACH PARTITION outbox_4 FOR VALUES IN (4); INSERT INTO parts VALUES (4)`)
+	w.log.Add(history.Insert{Ref: "lone.1", Table: w.tableName(), Topic: w.topic, Outcome: history.Committed})
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/localpg"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
@@ -171,6 +172,86 @@ func TestATransactionOpenAcrossAHandBack(t *testing.T) {
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
+}
+
+// Transactions are prepared (two-phase commit) under load, and stay so across a
+// clean restart and a kill. Not one of their rows is published before COMMIT
+// PREPARED, none of ROLLBACK PREPARED ever, and what is written to their keys
+// afterwards follows them.
+func TestPreparedTransactions(t *testing.T) {
+	const prepared = 12
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	w := newWorld(t, surroundings{db: db, partitions: 3})
+	w.small()
+	p := w.run().streaming()
+	load := w.write(steady())
+	rows := make([][]history.Insert, prepared)
+	for i := range rows {
+		rows[i] = w.prepare(i)
+	}
+	conclude := func(from, to int) {
+		for i := from; i < to; i++ {
+			verb, outcome := "COMMIT", history.Committed
+			if i%3 == 0 {
+				verb, outcome = "ROLLBACK", history.RolledBack
+			}
+			w.db.Exec(t, fmt.Sprintf(`%s PREPARED 'p%d'`, verb, i))
+			w.conclude(rows[i], outcome)
+			w.insertNow(w.topic, preparedKey(i), 2, 10)
+		}
+	}
+	load.wrote(100, 30*time.Second)
+	conclude(0, prepared/3)
+	p.stop()
+	p = w.run().streaming()
+	load.wrote(100, 30*time.Second)
+	conclude(prepared/3, 2*prepared/3)
+	p.kill()
+	p = w.run().streaming()
+	load.wrote(100, 30*time.Second)
+	w.unpublished(rows[2*prepared/3:])
+	conclude(2*prepared/3, prepared)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{Duplicates: window})
+}
+
+func preparedKey(i int) string { return fmt.Sprintf("prepared%d", i) }
+
+// prepare inserts into a key of its own and prepares the transaction as p and i.
+func (w *world) prepare(i int) []history.Insert {
+	w.t.Helper()
+	tx, err := w.db.Conn(w.t).Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key := preparedKey(i)
+	rows, err := w.insert(w.t.Context(), tx, w.topic, &key, 3, 50)
+	if err == nil {
+		_, err = tx.Exec(w.t.Context(), fmt.Sprintf(`PREPARE TRANSACTION 'p%d'`, i))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+// unpublished fails the test if one of the rows is in the topic.
+func (w *world) unpublished(transactions [][]history.Insert) {
+	w.t.Helper()
+	there := map[string]bool{}
+	for _, r := range w.kafka.Records(w.t, w.topic) {
+		ref, _, _, _ := history.ParseValue(r.Value)
+		there[ref] = true
+	}
+	for _, rows := range transactions {
+		for _, row := range rows {
+			if there[row.Ref] {
+				w.t.Errorf("row %s is published, and not committed", row.Ref)
+			}
+		}
+	}
 }
 
 // isPublished waits until the row is in the topic.

@@ -267,10 +267,11 @@ func (w *world) settled(within time.Duration) {
 	})
 }
 
-// history reads what there is now.
+// history reads what there is now, while writers may be at work: the topics, then
+// what was inserted, then the table, so that what is in one is in the next.
 func (w *world) history(topics ...string) *history.History {
 	w.t.Helper()
-	h := &history.History{Inserts: slices.Clone(w.log.Inserts())}
+	h := &history.History{}
 	if len(topics) == 0 {
 		topics = []string{w.topic}
 	}
@@ -279,8 +280,26 @@ func (w *world) history(topics ...string) *history.History {
 			h.Records = append(h.Records, w.record(r))
 		}
 	}
+	h.Inserts = w.inserted(h.Records)
 	w.readStates(h)
 	return h
+}
+
+// inserted is what writers have recorded. A row can be in a topic before its
+// writer has got the answer to its COMMIT: that is waited for, for a while.
+func (w *world) inserted(records []history.Record) []history.Insert {
+	const patience = 10 * time.Second
+	for end := time.Now().Add(patience); ; waitUntil(w.t, time.Now().Add(50*time.Millisecond)) {
+		inserts := slices.Clone(w.log.Inserts())
+		known := make(map[string]bool, len(inserts))
+		for i := range inserts {
+			known[inserts[i].Ref] = true
+		}
+		missing := slices.ContainsFunc(records, func(r history.Record) bool { return !known[r.Ref] })
+		if !missing || time.Now().After(end) || w.t.Context().Err() != nil {
+			return inserts
+		}
+	}
 }
 
 func (w *world) record(r harness.Record) history.Record {
