@@ -31,6 +31,8 @@ type Options struct {
 	// Postgres is the connection string of a real database to use instead of
 	// the private one. The demo makes a schema there, and drops it at the end.
 	Postgres string
+	// Serve keeps everything up after the last row is through, until ctx ends.
+	Serve bool
 	// JSON asks for the summary as one JSON object and nothing else.
 	JSON bool
 
@@ -57,6 +59,9 @@ type Target struct {
 	Publication string
 	Brokers     []string
 	Topic       string // the topic of every row
+	// Serving is to be called with the address of the operator's page, once it
+	// is served; nil: none is wanted.
+	Serving func(url string)
 }
 
 // Summary is what the demo found, and its JSON form.
@@ -129,6 +134,8 @@ func (o *Options) check() error {
 		return errors.New("--rows, --rate, --duration and --outage cannot be negative")
 	case o.Outage > 0 && len(o.Brokers) > 0:
 		return errors.New("--outage takes the in-process Kafka away; with --brokers stop your broker yourself")
+	case o.Serve && o.JSON:
+		return errors.New("--serve is for people, --json is not: choose one")
 	case o.Init == nil || o.Stream == nil:
 		return errors.New("the demo was given no stream")
 	}

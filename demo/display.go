@@ -31,6 +31,7 @@ type display struct {
 	history []float64 // p99 in ms, a value a second
 	settled time.Time // of the newest value of history
 	worst   time.Duration
+	resting bool // nothing more is drawn
 }
 
 func newDisplay(o Options) *display { return &display{o: o} }
@@ -55,6 +56,14 @@ func (d *display) start(at time.Time) {
 func (d *display) say(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.print(line + "\n")
+}
+
+// rest prints a line below the last frame and draws no more.
+func (d *display) rest(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines, d.resting = 0, true
 	d.print(line + "\n")
 }
 
@@ -92,7 +101,7 @@ func (d *display) close() {
 func (d *display) draw(f frame) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.o.JSON || d.began.IsZero() {
+	if d.o.JSON || d.resting || d.began.IsZero() {
 		return
 	}
 	d.remember(f)

@@ -26,6 +26,9 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 	defer cancel()
 	group, all := errgroup.WithContext(all)
 	streamed := make(chan struct{})
+	if !r.JSON {
+		r.world.target.Serving = func(url string) { r.display.say("the operator's page: " + url) }
+	}
 	group.Go(func() error {
 		defer close(streamed)
 		if err := r.Stream(streamCtx, all, r.world.target); err != nil {
@@ -46,6 +49,7 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 		if err != nil {
 			return err
 		}
+		r.stay(ctx, all)
 		stopStream()
 		<-streamed
 		return r.checker.finish(all, r.world)
@@ -83,6 +87,18 @@ func (r *run) direct(ctx, all context.Context) (float64, error) {
 	}
 	err := r.await(all)
 	return time.Since(began).Seconds(), err
+}
+
+// stay keeps the demo up after the last row is through, where that is wanted.
+func (r *run) stay(ctx, all context.Context) {
+	if !r.Serve {
+		return
+	}
+	r.display.rest("every row is through; the page stays up until Ctrl-C")
+	select {
+	case <-ctx.Done():
+	case <-all.Done():
+	}
 }
 
 // trouble waits for half time, then takes away what is to be taken away. It

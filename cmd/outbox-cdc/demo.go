@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
@@ -26,12 +27,15 @@ Kafka, creates an outbox table, inserts orders into it as an application would, 
 checks with a consumer of its own what comes out: lost, duplicated, out of order. Nothing is left
 behind.
 
+The operator's page (docs/page.md) shows it too, at an address that is printed.
+
 PENDING rows, latency (from COMMIT to the consumer) and the WAL that the slot holds back are shown
 while it runs. Exit code 1: something was lost, duplicated, out of order or not SENT.`,
 		Example: `  outbox-cdc demo
   outbox-cdc demo --rows 200000 --json
   outbox-cdc demo --rate 2000 --duration 30s --outage 8s
   outbox-cdc demo --lose-slot
+  outbox-cdc demo --serve --duration 1h --outage 1m
   outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
 		Args: noArguments,
 	}
@@ -44,6 +48,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 	f.BoolVar(&o.LoseSlot, "lose-slot", false, "drop the replication slot half way through")
 	f.StringSliceVar(&o.Brokers, "brokers", nil, "a real Kafka instead (`HOST:PORT`, …); a topic is made and deleted")
 	f.StringVar(&o.Postgres, "postgres", "", "a real database instead (a connection string); a schema is made and dropped")
+	f.BoolVar(&o.Serve, "serve", false, "keep it all up when every row is through, until Ctrl-C: to look at the operator's page")
 	f.BoolVar(&o.JSON, "json", false, "print one JSON object at the end and nothing else")
 	// What the stream says would tear the display apart; errors are worth it.
 	_ = f.Lookup("log-level").Value.Set("error")
@@ -88,16 +93,38 @@ func (s demoStage) stream(ctx, _ context.Context, t demo.Target) error {
 		return err
 	}
 	v, commit := build()
-	prepared, err := prepareStreams(cfg, instruments{metrics: metrics.New(v, commit)}, s.log)
+	registry := metrics.New(v, commit)
+	prepared, err := prepareStreams(cfg, instruments{metrics: registry}, s.log)
 	if err != nil {
 		return err
 	}
-	return prepared.run(ctx)
+	server, err := listen(cfg, registry, prepared, v, s.log)
+	if err != nil {
+		prepared.close()
+		return err
+	}
+	if server == nil {
+		return prepared.run(ctx)
+	}
+	t.Serving("http://" + server.Address())
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	group, serving := errgroup.WithContext(serving)
+	group.Go(func() error { return server.Run(serving) })
+	group.Go(func() error {
+		defer stopServing()
+		return prepared.run(ctx)
+	})
+	return group.Wait()
 }
 
 // demoConfig is the demo's configuration file, read as any other.
 func demoConfig(t demo.Target) (*config.Config, error) {
 	type object = map[string]any
+	served := object{"listen": "off"}
+	if t.Serving != nil {
+		served = object{"listen": "127.0.0.1:0", "page": true, "show_payloads": true}
+	}
 	// In a configuration ${ names a variable.
 	text := func(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 	file, err := yaml.Marshal(object{
@@ -107,7 +134,7 @@ func demoConfig(t demo.Target) (*config.Config, error) {
 			"slot": t.Slot, "publication": t.Publication,
 			"tables": []object{{"table": t.Schema + "." + t.Table, "profile": "native"}},
 		}},
-		"http": object{"listen": "off"},
+		"http": served,
 	})
 	if err != nil {
 		return nil, err
