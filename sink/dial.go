@@ -42,6 +42,5 @@ func (c Config) Explain(address string, err error) error {
 	if invalid != nil {
 		return invalid
 	}
-	n := &network{conf: *conf}
-	return n.explain(address, err)
+	return newNetwork(context.Background(), conf, nil, conf.Net.ReadTimeout).explain(address, err)
 }

@@ -19,12 +19,16 @@ import (
 type network struct {
 	ctx   context.Context // the life of one Run, also of what sarama dials
 	conf  sarama.Config
+	tls   *tls.Config // nil: plain
 	count *counters
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
 func newNetwork(ctx context.Context, conf *sarama.Config, count *counters, readTimeout time.Duration) *network {
 	n := &network{ctx: ctx, conf: *conf, count: count}
+	if conf.Net.TLS.Enable {
+		n.tls, n.conf.Net.TLS.Enable = conf.Net.TLS.Config, false // Dial encrypts
+	}
 	n.conf.Net.ReadTimeout = readTimeout
 	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
 	n.conf.Net.Proxy.Dialer = n
@@ -37,12 +41,41 @@ func newNetwork(ctx context.Context, conf *sarama.Config, count *counters, readT
 // Dial is called by sarama.
 func (n *network) Dial(kind, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: n.conf.Net.DialTimeout, KeepAlive: 30 * time.Second}
-	conn, err := d.DialContext(n.ctx, kind, addr)
+	plain, err := d.DialContext(n.ctx, kind, addr)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(n.ctx, func() { _ = conn.Close() })
-	return &mortal{Conn: conn, stop: stop}, nil
+	stop := context.AfterFunc(n.ctx, func() { _ = plain.Close() })
+	conn := net.Conn(&mortal{Conn: plain, stop: stop})
+	if n.tls != nil {
+		if conn, err = n.encrypt(conn, addr); err != nil {
+			return nil, err
+		}
+	}
+	return &framed{Conn: conn}, nil
+}
+
+// encrypt shakes hands; sarama would leave that to the first request.
+func (n *network) encrypt(conn net.Conn, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, n.conf.Net.DialTimeout)
+	defer cancel()
+	encrypted := tls.Client(conn, named(n.tls, addr))
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return encrypted, nil
+}
+
+// named has the broker's own name verified where no other one is configured.
+func named(conf *tls.Config, addr string) *tls.Config {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || conf.ServerName != "" {
+		return conf
+	}
+	conf = conf.Clone()
+	conf.ServerName = host
+	return conf
 }
 
 // mortal is a connection that is closed when its network ends.
@@ -85,6 +118,7 @@ func (n *network) hint(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
+	var other *notKafka
 	sasl := n.conf.Net.SASL
 	switch {
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
@@ -101,6 +135,8 @@ func (n *network) hint(err error) string {
 		return "its certificate is for another name: set tls.server_name or correct the address"
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port: use its TLS listener or leave tls out"
+	case errors.As(err, &other):
+		return n.hintOther("something answers there that speaks another protocol")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return n.hintOther("it closed the connection")
 	}
@@ -112,7 +148,7 @@ func (n *network) hint(err error) string {
 func (n *network) hintOther(did string) string {
 	var has []string
 	other := "something else"
-	if n.conf.Net.TLS.Enable {
+	if n.tls != nil {
 		has = append(has, "TLS")
 	}
 	if n.conf.Net.SASL.Enable { // some brokers answer a wrong password like this, too

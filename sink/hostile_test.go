@@ -1,0 +1,211 @@
+package sink
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// mutilator stands between a client and a broker and passes requests on as they
+// are. While it is armed, every reply that is long enough is spoilt.
+type mutilator struct {
+	t        *testing.T
+	listener net.Listener
+	upstream string
+	spoil    atomic.Pointer[func(frame []byte) []byte]
+	spoilt   atomic.Int32
+	group    sync.WaitGroup
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+// newMutilator starts one; kfake advertises its address.
+func newMutilator(t *testing.T, opts ...kfake.Opt) (*mutilator, *harness.Cluster) {
+	t.Helper()
+	m := &mutilator{t: t}
+	hidden := func(network, _ string) (net.Listener, error) {
+		inner, err := (&net.ListenConfig{}).Listen(t.Context(), network, "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		if m.listener, err = (&net.ListenConfig{}).Listen(t.Context(), network, "127.0.0.1:0"); err != nil {
+			return nil, errors.Join(err, inner.Close())
+		}
+		m.upstream = inner.Addr().String()
+		return elsewhere{inner, m.listener.Addr()}, nil
+	}
+	k := harness.Kfake(t, append([]kfake.Opt{kfake.ListenFn(hidden)}, opts...)...)
+	m.group.Go(m.accept)
+	t.Cleanup(m.close)
+	return m, k
+}
+
+// elsewhere is a listener that says it listens at another address.
+type elsewhere struct {
+	net.Listener
+	shown net.Addr
+}
+
+func (e elsewhere) Addr() net.Addr { return e.shown }
+
+func (m *mutilator) close() {
+	_ = m.listener.Close()
+	m.cut()
+	m.group.Wait()
+}
+
+func (m *mutilator) cut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conns {
+		_ = c.Close()
+	}
+	m.conns = nil
+}
+
+func (m *mutilator) accept() {
+	for {
+		client, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := (&net.Dialer{}).DialContext(m.t.Context(), "tcp", m.upstream)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		m.mu.Lock()
+		m.conns = append(m.conns, client, server)
+		m.mu.Unlock()
+		m.group.Go(func() {
+			_, _ = io.Copy(server, client)
+			_ = server.Close()
+		})
+		m.group.Go(func() {
+			m.replies(client, server)
+			_ = client.Close()
+			_ = server.Close()
+		})
+	}
+}
+
+// replies passes frames on: four bytes of length, four of correlation, the body.
+func (m *mutilator) replies(client io.Writer, server io.Reader) {
+	for {
+		header := make([]byte, 4)
+		if _, err := io.ReadFull(server, header); err != nil {
+			return
+		}
+		frame := append(header, make([]byte, binary.BigEndian.Uint32(header))...)
+		if _, err := io.ReadFull(server, frame[4:]); err != nil {
+			return
+		}
+		if spoil := m.spoil.Load(); spoil != nil {
+			frame = (*spoil)(frame)
+			m.spoilt.Add(1)
+		}
+		if _, err := client.Write(frame); err != nil || len(frame) < 8 {
+			return // what is too short to be a reply ends with the connection
+		}
+	}
+}
+
+// Whatever a broker answers, nothing panics, memory stays bounded, no row has an
+// outcome that Kafka did not give, and when the broker is itself again all is
+// delivered, once, in order.
+func TestHostileBroker(t *testing.T) {
+	for name, spoil := range map[string]func(frame []byte) []byte{
+		"a length of 2 GiB":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<31-1); return f },
+		"a negative length":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<32-1); return f },
+		"no length":             func(f []byte) []byte { binary.BigEndian.PutUint32(f, 0); return f },
+		"cut short":             func(f []byte) []byte { return f[:6] },
+		"half of it":            func(f []byte) []byte { return resized(f[:4+len(f[4:])/2]) },
+		"more than it is":       func(f []byte) []byte { return resized(append(f, make([]byte, 100)...)) },
+		"somebody else's reply": func(f []byte) []byte { f[7] ^= 1; return f },
+		"a body of ones":        func(f []byte) []byte { return filled(f, 0xff) },
+		"arrays of 2^31-1":      func(f []byte) []byte { return filled(f, 0x7f) },
+		"a body of nothing":     func(f []byte) []byte { return resized(f[:8]) },
+		"another protocol":      func([]byte) []byte { return []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, k := newMutilator(t, kfake.SeedTopics(1, "t"))
+			r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", RequestTimeout: time.Second, DialTimeout: time.Second})
+			r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
+			m.spoil.Store(&spoil)
+			rows := r.publish(newRow("t", "k", "v1"), newRow("t", "k", "v2"))
+			r.until("some replies were spoilt", 20*time.Second, func() bool { return m.spoilt.Load() >= 3 })
+			rows = append(rows, r.publish(newRow("t", "k", "v3"))...)
+			m.spoil.Store(nil)
+			m.cut() // a reader in the middle of a frame would wait for its rest
+			r.expect(outbox.Delivered, 20*time.Second, rows...)
+			inOrder(t, k.Records(t, "t"), "v", 4)
+			var mem runtime.MemStats
+			runtime.ReadMemStats(&mem)
+			if mem.HeapSys > 512<<20 {
+				t.Errorf("%d MiB of heap", mem.HeapSys>>20)
+			}
+		})
+	}
+}
+
+// resized gives a frame the length that it has.
+func resized(f []byte) []byte {
+	binary.BigEndian.PutUint32(f, uint32(len(f)-4))
+	return f
+}
+
+// filled is a reply to the right request with nothing but one byte in it.
+func filled(f []byte, b byte) []byte {
+	for i := range f[8:] {
+		f[8+i] = b
+	}
+	return f
+}
+
+// Frames are followed however the bytes of them are cut into reads.
+func TestFramesAreFollowed(t *testing.T) {
+	good := []byte{0, 0, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 0, 4, 7, 8, 9, 10}
+	for _, bad := range [][]byte{{0, 0, 0, 3}, {0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}, {0x7f, 0xff, 0xff, 0xff}, []byte("HTTP")} {
+		for step := 1; step <= len(good)+4; step++ {
+			f := &framed{}
+			passed := 0
+			for rest := append(append([]byte(nil), good...), bad...); len(rest) > 0 && f.wrong.Load() == nil; {
+				n := min(step, len(rest))
+				passed += f.follow(rest[:n])
+				rest = rest[n:]
+			}
+			if f.wrong.Load() == nil || passed < len(good) || passed > len(good)+3 {
+				t.Fatalf("%v in steps of %d: %d bytes passed, %v", bad, step, passed, f.wrong.Load())
+			}
+		}
+	}
+}
+
+// A port where something else answers is named as such, and costs no memory.
+func TestAPortOfSomethingElse(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	addr := server.Listener.Addr().String()
+	r := newRig(t, Config{Brokers: []string{addr}})
+	s := r.usable(5*time.Second, false)
+	for _, part := range []string{addr, "another protocol", "HTTP"} {
+		if !strings.Contains(s.Err.Error(), part) {
+			t.Errorf("%q is missing in: %v", part, s.Err)
+		}
+	}
+}
