@@ -87,8 +87,14 @@ fuzz: ## every fuzz target for FUZZTIME=30s
 	done
 
 .PHONY: bench
-bench: ## the micro benchmarks
-	go test -run '^$$' -bench . -benchmem $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+bench: ## speed, latency, memory and cost, on servers of its own (ONLY=B1,B2 ROWS=1000000 ROUNDS=3 KAFKA=kfake OUT=bench.json)
+	OUTBOX_BENCH=1 BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_WARM_UP='$(WARM_UP)' BENCH_KAFKA='$(KAFKA)' \
+	  BENCH_IDLE_SECONDS='$(IDLE_SECONDS)' BENCH_OUTAGE_SECONDS='$(OUTAGE_SECONDS)' BENCH_OUT='$(abspath $(or $(OUT),bench.json))' \
+	  go test -count=1 -timeout 0 -v -run '^TestBench$$' ./test/bench
+
+.PHONY: microbench
+microbench: ## the micro benchmarks, for benchstat (COUNT=1)
+	go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: lint
 lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt

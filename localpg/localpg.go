@@ -136,6 +136,16 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 // Port is the TCP port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
+// PID is the main process's id, 0 while the server is stopped.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return 0
+	}
+	return s.running.pid()
+}
+
 // SocketDir is the folder of the Unix socket, where every local role is trusted.
 func (s *Server) SocketDir() string { return s.dir }
 

@@ -230,6 +230,19 @@ func serves(ctx context.Context, addr string, id int) error {
 	return errors.New("the broker is not in its own metadata yet")
 }
 
+// End is the sum of a topic's end offsets: how many records were appended to
+// it, the control records of transactions included.
+func (c *Cluster) End(ctx context.Context, topic string) (sum int64, err error) {
+	ends, err := c.ends(ctx, topic)
+	for _, end := range ends {
+		sum += end
+	}
+	return sum, err
+}
+
+// Client is a client of the other library, which knows its way around proxies.
+func (c *Cluster) Client(opts ...kgo.Opt) (*kgo.Client, error) { return c.client(opts...) }
+
 // ends are a topic's end offsets by partition.
 func (c *Cluster) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	client, err := c.client()

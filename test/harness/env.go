@@ -21,3 +21,6 @@ func kafkaVersion() string {
 	}
 	return "4.2.0"
 }
+
+// KafkaVersion is the version of the real brokers.
+func KafkaVersion() string { return kafkaVersion() }

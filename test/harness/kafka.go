@@ -28,6 +28,9 @@ type KafkaOptions struct {
 	// Proxied puts a Proxy in front of every broker, and Cluster.Addrs leads
 	// through it; Cluster.Direct goes around.
 	Proxied bool
+	// Optimized runs the brokers with all of Java's compilers, as servers run:
+	// for measuring. They start more slowly.
+	Optimized bool
 }
 
 // Listener is one more way to reach a broker. Its own settings are in
@@ -122,6 +125,7 @@ type Node struct {
 	advertise map[string]int // where it differs
 	props     string
 	jars      string
+	optimized bool
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -181,7 +185,7 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 }
 
 func newNode(c *Cluster, id int, jars string, o KafkaOptions) (*Node, error) {
-	n := &Node{id: id, jars: jars, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
+	n := &Node{id: id, jars: jars, optimized: o.Optimized, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
 	names := []string{plainListener, controlListener}
 	if o.Proxied {
 		names = append(names, proxiedListener)
@@ -282,8 +286,12 @@ func (n *Node) format() error {
 // java prepares a class of Kafka's to be run. The flags are for a short life:
 // the first compiler only, the small collector.
 func (n *Node) java(class string, args ...string) *exec.Cmd {
+	compilers := "-XX:TieredStopAtLevel=1"
+	if n.optimized {
+		compilers = "-XX:+TieredCompilation"
+	}
 	all := append([]string{
-		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		"-Xmx512m", "-XX:+UseSerialGC", compilers, "-Xshare:auto",
 		"-Dlog4j2.configurationFile=file:" + filepath.Join(n.jars, "log4j2.properties"),
 		"-cp", filepath.Join(n.jars, "libs", "*"), class,
 	}, args...)
@@ -294,6 +302,16 @@ func (n *Node) java(class string, args ...string) *exec.Cmd {
 
 // Addr is where the broker listens, host:port.
 func (n *Node) Addr(listener string) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[listener]) }
+
+// PID is the process's id, 0 while the broker does not run.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return 0
+	}
+	return n.cmd.Process.Pid
+}
 
 // ID is the broker's node id, from 1.
 func (n *Node) ID() int { return n.id }

@@ -129,6 +129,9 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Kill ends it with SIGKILL, if it still runs.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // fails where it has ended

@@ -1,0 +1,204 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// bar is something to measure: what a round of it does, and the lines that come
+// of it. A round gives one sample for each line.
+type bar struct {
+	name  string
+	lines []line
+	once  bool // it takes its own medians, or is too large to repeat
+	round func(b *bench, t *testing.T, rows int) []sample
+}
+
+// line is one figure of a bar, and its goal.
+type line struct {
+	what, unit, goal string
+	met              func(Result) bool // nil: no goal
+}
+
+func ratioAtLeast(least float64) func(Result) bool {
+	return func(r Result) bool { return valueOf(r.Ratio) >= least }
+}
+
+func atMost(most float64) func(Result) bool { return func(r Result) bool { return *r.Value <= most } }
+
+func atLeast(least float64) func(Result) bool {
+	return func(r Result) bool { return *r.Value >= least }
+}
+
+// aboveReference: the value is above its reference by no more than this.
+func aboveReference(most float64) func(Result) bool {
+	return func(r Result) bool { return r.Reference != nil && *r.Value-*r.Reference <= most }
+}
+
+// bars in their order.
+var bars = []bar{
+	{name: "B1", round: (*bench).decoded, lines: []line{
+		{"stream waiting rows, published: none; reference: the server's own decoding", "rows/s", "ratio ≥ 0.85", ratioAtLeast(0.85)},
+		{"the same; reference: pg_recvlogical to /dev/null", "rows/s", "", nil},
+	}},
+	{name: "B2", round: (*bench).writtenBack, lines: []line{
+		{"the same with SENT written back; reference: bare UPDATEs of 1000 on one connection", "rows/s", "ratio ≥ 1.25", ratioAtLeast(1.25)},
+	}},
+	{name: "B3", round: (*bench).threeLatencies, lines: []line{
+		{"commit to readable at 1,000 rows/s, p50; reference: the broker's own", "ms", "≤ 3 ms above", aboveReference(3)},
+		{"the same, p99", "ms", "≤ 15 ms above", aboveReference(15)},
+		{"commit to SENT visible, p99", "ms", "≤ 100 ms", atMost(100)},
+	}},
+	{name: "B4", once: true, round: (*bench).memory, lines: []line{
+		{"peak memory, published: none", "MiB", "≤ 64 MiB", atMost(64)},
+		{"peak memory, SENT written back", "MiB", "≤ 64 MiB", atMost(64)},
+		{"peak memory, sweep", "MiB", "≤ 64 MiB", atMost(64)},
+		{"peak memory, all rows in one transaction", "MiB", "≤ 128 MiB", atMost(128)},
+		{"peak memory, payloads of 1 MiB (a row for each 1000)", "MiB", "≤ 128 MiB", atMost(128)},
+	}},
+	{name: "B5", round: (*bench).oneKey, lines: []line{
+		{"all rows of one key, published: none", "rows/s", "≥ 50,000 rows/s", atLeast(50_000)},
+		{"all rows of one key, SENT written back", "rows/s", "", nil},
+	}},
+	{name: "B6", round: (*bench).slotLost, lines: []line{
+		{"sweep of PENDING rows after the slot was lost; reference: B2", "rows/s", "ratio ≥ 0.8", ratioAtLeast(0.8)},
+	}},
+	{name: "B7", once: true, round: (*bench).emptySweep, lines: []line{
+		{"empty sweep over ten times as many SENT rows", "ms", "≤ 5 ms", atMost(5)},
+		{"sequential scans in it", "scans", "0", atMost(0)},
+	}},
+	{name: "B8", once: true, round: (*bench).idle, lines: []line{
+		{"idle stream, CPU", "% of a core", "≤ 0.5 %", atMost(0.5)},
+		{"idle stream, statements on the database", "1/s", "≤ 2 /s", atMost(2)},
+	}},
+	{name: "B9", round: (*bench).takeover, lines: []line{
+		{"leader killed until the standby publishes", "s", "≤ 5 s", atMost(5)},
+	}},
+	{name: "B10", once: true, round: (*bench).brokerBack, lines: []line{
+		{"broker back until rows are published", "s", "≤ 3 s", atMost(3)},
+		{"rows FAILED by the outage", "rows", "0", atMost(0)},
+	}},
+	{name: "B11", round: (*bench).many, lines: []line{
+		{"10 tables in a stream; reference: 1 table", "rows/s", "ratio ≥ 0.8", ratioAtLeast(0.8)},
+		{"50 tables in a stream; reference: 1 table", "rows/s", "ratio ≥ 0.8", ratioAtLeast(0.8)},
+		{"10 streams in a process; reference: 1 stream", "rows/s", "ratio ≥ 0.8", ratioAtLeast(0.8)},
+		{"memory for each further stream", "MiB", "≤ 16 MiB", atMost(16)},
+	}},
+	{name: "B12", round: (*bench).startUp, lines: []line{
+		{"start with nothing to do until ready", "s", "≤ 1 s", atMost(1)},
+	}},
+	cost("im2be", im2be()), cost("hot", hot()), cost("native", native()), cost("delete", deleting()), cost("none", unmarked()),
+	scale("partitions", "1,000 partitions", func(rows int) job { j := standard(im2be(), rows); j.partitions = 1000; return j }),
+	scale("transaction", "one transaction of five times as many rows", func(rows int) job { j := standard(im2be(), 5*rows); j.perTx = j.rows; return j }),
+	scale("payload", "payloads of 1 MiB, a row for each 1000", large),
+	scale("waiting", "ten times as many rows waiting", func(rows int) job { return standard(im2be(), 10*rows) }),
+}
+
+// cost is what a table's design costs the primary.
+func cost(name string, l layout) bar {
+	return bar{name: "cost-" + name, once: true, round: func(b *bench, t *testing.T, rows int) []sample {
+		w := b.newWorld(t, standard(l, rows))
+		size := func() float64 {
+			return oneFloat(w, `SELECT pg_total_relation_size('`+w.tables[0]+`')::float8`) / float64(rows)
+		}
+		inserted := oneFloat(w, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`)
+		w.fill()
+		inserted = (oneFloat(w, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`) - inserted) / float64(rows)
+		before := size()
+		s := b.deliver(w)
+		s.note = fmt.Sprintf("per row: %.0f bytes of WAL for the INSERT; table and indexes %.0f bytes before and %.0f after; %.0f %% of the updates were HOT",
+			inserted, before, size(), 100*oneFloat(w, `SELECT (n_tup_hot_upd / greatest(n_tup_upd, 1)::float8) FROM pg_stat_user_tables WHERE relname = '`+w.tables[0]+`'`))
+		return []sample{s}
+	}, lines: []line{{"cost on the primary: " + l.name, "rows/s", "", nil}}}
+}
+
+func scale(name, what string, of func(rows int) job) bar {
+	return bar{name: "scale-" + name, once: true, round: func(b *bench, t *testing.T, rows int) []sample {
+		return []sample{b.streamed(t, of(rows))}
+	}, lines: []line{{what + ", SENT written back", "rows/s", "", nil}}}
+}
+
+// large is a few rows with payloads of 1 MiB.
+func large(rows int) job {
+	j := standard(im2be(), max(20, rows/1000))
+	j.bytes, j.perTx = 1<<20, 10
+	return j
+}
+
+// writtenBack is B2.
+func (b *bench) writtenBack(t *testing.T, rows int) []sample {
+	s := b.streamed(t, standard(im2be(), rows))
+	if rows == b.rows {
+		b.marked = append(b.marked, s)
+	}
+	return []sample{s.over(b.markedBare(t, rows))}
+}
+
+// threeLatencies is B3, for at most 20 s.
+func (b *bench) threeLatencies(t *testing.T, rows int) []sample {
+	return b.latency(t, min(rows, 20*rowsPerSecond))
+}
+
+// memory is B4.
+func (b *bench) memory(t *testing.T, rows int) []sample {
+	whole := standard(im2be(), rows)
+	whole.perTx = rows
+	runs := []func(*testing.T) sample{
+		func(t *testing.T) sample { return b.streamed(t, standard(unmarked(), rows)) },
+		func(t *testing.T) sample { return b.streamed(t, standard(im2be(), rows)) },
+		func(t *testing.T) sample { return b.swept(t, standard(im2be(), rows)) },
+		func(t *testing.T) sample { return b.streamed(t, whole) },
+		func(t *testing.T) sample { return b.streamed(t, large(rows)) },
+	}
+	var samples []sample
+	for _, run := range runs {
+		t.Run("run", func(t *testing.T) {
+			s := run(t)
+			if s.peak == nil {
+				b.cannot(t, "the peak is read from /proc/PID/status")
+			}
+			s.note = fmt.Sprintf("at %.0f rows/s", s.value)
+			s.value = *s.peak
+			samples = append(samples, s)
+		})
+	}
+	return samples
+}
+
+// oneKey is B5.
+func (b *bench) oneKey(t *testing.T, rows int) []sample {
+	none, sent := standard(unmarked(), rows), standard(im2be(), rows)
+	none.keys, sent.keys = 1, 1
+	return []sample{b.streamed(t, none), b.streamed(t, sent)}
+}
+
+// slotLost is B6. Each round has B2's of its own number for reference, or one
+// that it takes itself.
+func (b *bench) slotLost(t *testing.T, rows int) []sample {
+	s := b.swept(t, standard(im2be(), rows))
+	if rows == b.rows && len(b.marked) > 0 {
+		reference := b.marked[0].value
+		b.marked = b.marked[1:]
+		return []sample{s.over(reference)}
+	}
+	return []sample{s.over(b.streamed(t, standard(im2be(), rows)).value)}
+}
+
+// many is B11.
+func (b *bench) many(t *testing.T, rows int) []sample {
+	run := func(tables, streams int) sample {
+		j := standard(im2be(), rows)
+		j.tables, j.streams = tables, streams
+		return b.streamed(t, j)
+	}
+	one, ten, fifty, streams := run(1, 1), run(10, 1), run(50, 1), run(1, 10)
+	samples := []sample{ten.over(one.value), fifty.over(one.value), streams.over(one.value)}
+	if one.peak == nil {
+		b.cannot(t, "the peak is read from /proc/PID/status")
+	}
+	return append(samples, sample{value: (*streams.peak - *one.peak) / 9})
+}
+
+func oneFloat(w *world, sql string) float64 { return harness.One[float64](w.t, w.dbs[0], sql) }

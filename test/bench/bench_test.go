@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestBench is make bench. The environment says what to measure: see
+// docs/performance.md.
+func TestBench(t *testing.T) {
+	if os.Getenv("OUTBOX_BENCH") != "1" {
+		t.Skip("only by make bench")
+	}
+	b := &bench{
+		t: t, rows: setting(t, "BENCH_ROWS", 1_000_000), rounds: setting(t, "BENCH_ROUNDS", 3),
+		warmUp: setting(t, "BENCH_WARM_UP", 1) == 1, fake: os.Getenv("BENCH_KAFKA") == "kfake",
+		idleFor: time.Duration(setting(t, "BENCH_IDLE_SECONDS", 30)) * time.Second,
+		outage:  time.Duration(setting(t, "BENCH_OUTAGE_SECONDS", 10)) * time.Second,
+	}
+	some, err := chosen(os.Getenv("BENCH_ONLY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range some {
+		t.Run(a.name, func(t *testing.T) { b.measure(t, a) })
+	}
+	b.describe()
+	writeTable(os.Stdout, b.results)
+	if path := os.Getenv("BENCH_OUT"); path != "" {
+		if err := writeJSON(path, b.results); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// setting is a whole number of the environment.
+func setting(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		t.Fatalf("%s is %q, not a number", name, text)
+	}
+	return n
+}

@@ -1,0 +1,247 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// The load of B3: rowsPerSecond over writers connections, one row in each
+// transaction.
+const (
+	rowsPerSecond = 1000
+	writers       = 4
+	settling      = 2 * time.Second // the first of a run are not counted
+)
+
+// trace has when each row was committed (or sent) and when it was read, by one
+// clock.
+type trace struct {
+	mu       sync.Mutex
+	begun    map[int]time.Time
+	received map[int]time.Time
+}
+
+func newTrace() *trace { return &trace{begun: map[int]time.Time{}, received: map[int]time.Time{}} }
+
+func (tr *trace) begin(i int, at time.Time) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.begun[i] = at
+}
+
+// receivedAfter is when the first row that was begun after a moment was read.
+func (tr *trace) receivedAfter(after time.Time) (at time.Time, ok bool) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for i, read := range tr.received {
+		if tr.begun[i].After(after) && (!ok || read.Before(at)) {
+			at, ok = read, true
+		}
+	}
+	return at, ok
+}
+
+// milliseconds from begin to read, of rows begun after a moment.
+func (tr *trace) milliseconds(after time.Time) (took []float64) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for i, begun := range tr.begun {
+		if read, ok := tr.received[i]; ok && begun.After(after) {
+			took = append(took, float64(read.Sub(begun).Microseconds())/1000)
+		}
+	}
+	return took
+}
+
+// complete says what has not been read yet.
+func (tr *trace) complete() error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if len(tr.received) < len(tr.begun) {
+		return fmt.Errorf("%d of %d rows are readable", len(tr.received), len(tr.begun))
+	}
+	return nil
+}
+
+// follow notes when each record of a topic is read, until the round ends.
+func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
+	t.Helper()
+	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			fetches := client.PollFetches(ctx)
+			now := time.Now()
+			tr.mu.Lock()
+			fetches.EachRecord(func(r *kgo.Record) {
+				if i := rowNumber(r.Value); tr.received[i].IsZero() {
+					tr.received[i] = now
+				}
+			})
+			tr.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		client.Close()
+	})
+}
+
+// latency is B3.
+func (b *bench) latency(t *testing.T, rows int) []sample {
+	w := b.newWorld(t, standard(im2be(), rows))
+	broker := b.brokerAlone(t, rows)
+	cpu := b.cpu(0)
+	p := w.run()
+	p.ready()
+	tr := newTrace()
+	follow(t, w.kafka, w.topic, tr)
+	began := time.Now()
+	sent := w.writeSteadily(tr)
+	await(t, time.Minute, 10*time.Millisecond, tr.complete)
+	s := sample{cpu: b.cpu(p.PID()).since(cpu)}
+	if peak, err := peakOf(p.PID()); err == nil {
+		s.peak = &peak
+	}
+	await(t, time.Minute, 10*time.Millisecond, func() error { return w.delivered(p) })
+	p.Stop(30 * time.Second)
+	w.judge()
+	took := tr.milliseconds(began.Add(min(settling, rate(rows)/4)))
+	p50, p99, visible := s, s, s
+	p50.value, p99.value, visible.value = percentile(took, 0.5), percentile(took, 0.99), percentile(sent, 0.99)
+	visible.note = fmt.Sprintf("of %d rows, one after the other read by their id every millisecond", len(sent))
+	return []sample{p50.over(percentile(broker, 0.5)), p99.over(percentile(broker, 0.99)), visible}
+}
+
+// rate is how long so many rows take.
+func rate(rows int) time.Duration { return time.Duration(rows) * time.Second / rowsPerSecond }
+
+// writeSteadily commits the job's rows, one by one, and meanwhile asks for
+// single rows whether they are SENT: how long that took, in milliseconds.
+func (w *world) writeSteadily(tr *trace) (sent []float64) {
+	w.t.Helper()
+	g, ctx := errgroup.WithContext(w.t.Context())
+	latest := make(chan int, 1) // a row that was just committed
+	began := time.Now()
+	for n := range writers {
+		conn := w.dbs[0].Conn(w.t)
+		g.Go(func() error {
+			// Each writer has the keys that are its number modulo writers, so that
+			// rows of one key are committed in the order of their numbers.
+			for i := n; i < w.job.rows; i += writers {
+				if !until(ctx, began.Add(time.Duration(i)*time.Second/rowsPerSecond)) {
+					return ctx.Err()
+				}
+				sql := fmt.Sprintf(w.job.layout.insert, w.tables[0], w.job.keys, w.job.bytes, w.topic, "true", i, i)
+				if _, err := conn.Exec(ctx, sql); err != nil {
+					return err
+				}
+				tr.begin(i, time.Now())
+				select {
+				case latest <- i:
+				default:
+				}
+			}
+			return nil
+		})
+	}
+	watch, stop := context.WithCancel(w.t.Context())
+	conn := w.dbs[0].Conn(w.t)
+	var prober errgroup.Group
+	prober.Go(func() error {
+		for {
+			select {
+			case i := <-latest:
+				took, err := w.untilSent(watch, conn, i)
+				if watch.Err() != nil {
+					return nil //nolint:nilerr // the load is over
+				}
+				if err != nil {
+					return err
+				}
+				if time.Since(began) > min(settling, rate(w.job.rows)/4) {
+					sent = append(sent, float64(took.Microseconds())/1000)
+				}
+			case <-watch.Done():
+				return nil
+			}
+		}
+	})
+	err := g.Wait()
+	stop()
+	if probing := prober.Wait(); err == nil {
+		err = probing
+	}
+	if err != nil {
+		w.t.Fatalf("writing rows: %v", err)
+	}
+	return sent
+}
+
+// until waits for a moment; false: the context ended.
+func until(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// brokerAlone is the broker's own time from produce to consume, at the same
+// rate and size, in milliseconds.
+func (b *bench) brokerAlone(t *testing.T, rows int) []float64 {
+	k := b.kafka()
+	topic := k.Topic(t, 6)
+	client, err := k.Client(kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	tr := newTrace()
+	follow(t, k, topic, tr)
+	began := time.Now()
+	for i := range rows {
+		if !until(t.Context(), began.Add(time.Duration(i)*time.Second/rowsPerSecond)) {
+			t.Fatal(t.Context().Err())
+		}
+		value := make([]byte, 256)
+		copy(value, fmt.Sprintf("%d|", i))
+		tr.begin(i, time.Now())
+		client.Produce(t.Context(), &kgo.Record{Key: fmt.Appendf(nil, "%d", i), Value: value}, nil)
+	}
+	await(t, time.Minute, 10*time.Millisecond, tr.complete)
+	return tr.milliseconds(began.Add(min(settling, rate(rows)/4)))
+}
+
+// untilSent is how long a row that was just committed takes to be SENT.
+func (w *world) untilSent(ctx context.Context, conn *pgx.Conn, i int) (time.Duration, error) {
+	began := time.Now()
+	for {
+		var sent bool
+		err := conn.QueryRow(ctx, `SELECT bool_or(status = 'SENT') FROM `+w.tables[0]+` WHERE aggregate_id = lpad(to_hex($1::int), 32, '0')::uuid`, i%w.job.keys).Scan(&sent)
+		if err != nil || sent {
+			return time.Since(began), err
+		}
+		if !until(ctx, time.Now().Add(time.Millisecond)) {
+			return 0, ctx.Err()
+		}
+	}
+}
