@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	root = "../.."
+	page = root + "/docs/reliability.md"
+)
+
+var (
+	named   = regexp.MustCompile("(?:`([a-z/]+)`: )?`((?:Test|Fuzz)[A-Z]\\w*)`")
+	defined = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
+)
+
+// docs/reliability.md names every test of this package and none that is not there.
+func TestThePageNamesTheTests(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist := allTests(t)
+	told := map[string]bool{}
+	for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+		told[m[2]] = true
+		if !slices.ContainsFunc(exist[m[2]], func(dir string) bool { return m[1] == "" || dir == m[1] }) {
+			t.Errorf("docs/reliability.md names %s, which is no test of %q", m[2], m[1])
+		}
+	}
+	for name, dirs := range exist {
+		if slices.Contains(dirs, "test/integration") && !told[name] && name != t.Name() {
+			t.Errorf("docs/reliability.md does not name %s", name)
+		}
+	}
+}
+
+// allTests are the folders in which each test is defined.
+func allTests(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	for _, pattern := range []string{root + "/*/*_test.go", root + "/test/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), root+"/")
+			for _, m := range defined.FindAllStringSubmatch(string(text), -1) {
+				found[m[1]] = append(found[m[1]], dir)
+			}
+		}
+	}
+	return found
+}
