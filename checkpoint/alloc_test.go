@@ -1,0 +1,91 @@
+package checkpoint
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// hotPath is a Core that streams a table with nothing parked, and rows for it.
+type hotPath struct {
+	core *Core
+	rows []*outbox.Row
+	at   outbox.LSN
+	acks []outbox.Marked
+}
+
+func newHotPath(batch int) *hotPath {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedSkip
+	table.Mapping.Cluster = outbox.ClusterMapping{Default: "main"}
+	h := &hotPath{at: 1000, core: New(Config{
+		Tables: []*outbox.Table{table}, MaxRows: 20_000, MaxBytes: 16 << 20, PageRows: 5000, SmallRound: 1000, MaxKeys: 1000,
+		BackoffMin: time.Second, BackoffMax: time.Minute, WatchEvery: time.Hour,
+	})}
+	h.core.Tick(time.Unix(1_800_000_000, 0))
+	h.core.Connect(Connected{Streaming: true, Insert: 1})
+	h.core.Keepalive(2)
+	h.core.Take() // what a start looks at was passed
+	for i := range batch {
+		h.rows = append(h.rows, &outbox.Row{
+			Table: table, ID: fmt.Sprint(i), Cluster: "main", Topic: "orders", Key: fmt.Appendf(nil, "key-%d", i),
+			Value: make([]byte, 256), Pending: true, Partition: -1,
+		})
+	}
+	return h
+}
+
+// round takes the rows through the core once, each in a transaction of its own
+// or all in one: read, acknowledged, marked, confirmed.
+func (h *hotPath) round(tb testing.TB, single bool) {
+	h.at += 1000
+	h.core.Begin(outbox.Transaction{XID: 7, Commit: h.at})
+	for i := range h.rows {
+		h.core.Rows(h.rows[i : i+1])
+		if single && i+1 < len(h.rows) {
+			h.core.Commit(h.at + 10)
+			h.at += 1000
+			h.core.Begin(outbox.Transaction{XID: 7, Commit: h.at})
+		}
+	}
+	h.core.Commit(h.at + 10)
+	published := 0
+	for _, c := range h.core.Take().Commands {
+		published += len(c.Publish)
+	}
+	if published != len(h.rows) {
+		tb.Fatalf("%d of %d rows are published", published, len(h.rows))
+	}
+	h.core.Outcome(outbox.Outcome{Class: outbox.Delivered, Rows: h.rows})
+	h.acks = h.acks[:0]
+	for _, m := range h.core.Take().Marks {
+		h.acks = append(h.acks, outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSent})
+	}
+	h.core.Marked(h.acks)
+	if h.core.Confirm() != h.at+10 {
+		tb.Fatalf("confirmed %v, wanted %v", h.core.Confirm(), h.at+10)
+	}
+}
+
+func TestTheCoreAllocatesNextToNothing(t *testing.T) {
+	for name, single := range map[string]bool{"transactions of one row": true, "one transaction": false} {
+		const rows = 1000
+		h := newHotPath(rows)
+		h.round(t, single) // makes room
+		if perRow := testing.AllocsPerRun(20, func() { h.round(t, single) }) / rows; perRow > 0.1 {
+			t.Errorf("%s: %.3f allocations per row", name, perRow)
+		}
+	}
+}
+
+// BenchmarkCore is a row's way through the core; one op is a row.
+func BenchmarkCore(b *testing.B) {
+	const rows = 500
+	h := newHotPath(rows)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += rows {
+		h.round(b, true)
+	}
+}
