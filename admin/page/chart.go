@@ -16,6 +16,7 @@ type bar struct {
 	Used, Budget, Limit int // Limit 0: the server has none
 	Level               string
 	Text                string
+	End                 string // when it is at an end
 }
 
 const barWidth = 1000
@@ -31,7 +32,10 @@ func barOf(s *status.Slot) *bar {
 	}
 	scale := float64(max(s.Retained, s.Budget, limit, 1))
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s)}
+	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "No end of it is in sight."}
+	if s.Loss != nil {
+		b.End = "It is " + s.Loss.Text() + "."
+	}
 	first := s.Budget
 	if limit > 0 && (first == 0 || limit < first) {
 		first = limit

@@ -252,7 +252,7 @@ func rowID(text string, t *outbox.Table) (string, error) {
 // rowData is the page of one row.
 type rowData struct {
 	filter
-	Row         rows.Row
+	Row         *rows.Row
 	IDColumns   []string
 	Payload     string
 	As          string   // text, json, hex
@@ -311,7 +311,7 @@ func (p *Page) row(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := rowData{
-		filter: filterOf(r.URL.Query()), Row: row, IDColumns: t.Mapping.ID, Acts: p.cfg.Acts && row.State == "FAILED",
+		filter: filterOf(r.URL.Query()), Row: &row, IDColumns: t.Mapping.ID, Acts: p.cfg.Acts && row.State == "FAILED",
 		Dismissable: t.Mapping.Status.Column != "", Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()),
 	}
 	d.Table = t.String()

@@ -101,7 +101,7 @@ func TestStreamsAreShown(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/": {
 			"Needs you now", "Kafka cluster main cannot be used", "Nothing is lost", "6.0 GiB of WAL held back, budget 8.0 GiB", "10.0 GiB more",
-			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending", "<polyline", `aria-label="rows published in the last hour: at most 99 rows/s, now 99 rows/s"`,
+			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="rows published in the last hour: at most 99 rows/s, now 99 rows/s"`,
 		},
 		"/streams/orders": {"What happened", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
 	} {

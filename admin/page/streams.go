@@ -2,6 +2,7 @@ package page
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/status"
 )
@@ -17,6 +18,8 @@ type lane struct {
 	Needs   []attention
 	Pending string
 	Failed  string
+	Gave    bool   // there are failed rows
+	Waits   string // how long something has been waiting, from a second on
 	// Troubled clusters of Kafka.
 	Troubled int
 	Tables   []table
@@ -47,7 +50,10 @@ func (p *Page) laneOf(s *Stream) (lane, status.Activity) {
 		failed.add(t.Failed, t.FailedCapped)
 		l.Tables = append(l.Tables, table{t, t.Failed != nil && *t.Failed > 0})
 	}
-	l.Pending, l.Failed = pending.String(), failed.String()
+	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
+	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {
+		l.Waits = status.About(time.Duration(*s.LagSeconds * float64(time.Second)))
+	}
 	return l, a
 }
 
