@@ -116,7 +116,7 @@ func (c *Cluster) CreateTopic(t testing.TB, name string, partitions int32, confi
 		detail.ConfigEntries[k] = &v
 	}
 	c.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreateTopic(name, detail, false) })
-	Eventually(t, 20*time.Second, func() error {
+	Eventually(t, 20*time.Second+time.Duration(partitions)*50*time.Millisecond, func() error {
 		ends, err := c.ends(t.Context(), name)
 		if err == nil && len(ends) != int(partitions) {
 			err = fmt.Errorf("topic %s has %d partitions", name, len(ends))
