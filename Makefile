@@ -19,6 +19,7 @@ VULN_DB ?= https://vuln.go.dev
 TESTFLAGS ?= -p 2 -timeout 20m
 SEEDS     ?= 100000
 FUZZTIME  ?= 30s
+DURATION  ?= 90s
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
@@ -77,6 +78,10 @@ ifdef SEED
 else
 	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS)
 endif
+
+.PHONY: chaos
+chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
+	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME=30s

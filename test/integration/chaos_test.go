@@ -1,24 +1,34 @@
 package integration
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
 // Faults of every kind come one after another, often before the last one is
 // over, while applications write: a leader and a standby are killed, stopped,
-// frozen, armed with failpoints; slot and connections go; the broker goes;
-// records are refused. OUTBOX_TEST_CHAOS is how long, such as 90s; the long
-// form takes ten minutes. OUTBOX_TEST_SEED repeats a schedule (not its timing).
+// frozen, held up, armed with failpoints; slot, publication and sessions go; rows
+// are locked and transactions left open; the broker goes; records are refused.
+// Whatever comes, all is delivered at the end, in order per key, and duplicates
+// are no more than crashes can make.
+//
+// OUTBOX_TEST_CHAOS is how long, such as 90s (make chaos DURATION=90s), the long
+// form takes ten minutes. OUTBOX_TEST_SEED repeats a schedule, not what comes of
+// it: that takes the same machine. What is left of a run that failed is kept.
 func TestChaos(t *testing.T) {
 	length := scaled(0, 10*time.Minute)
 	if text := os.Getenv("OUTBOX_TEST_CHAOS"); text != "" {
@@ -30,47 +40,69 @@ func TestChaos(t *testing.T) {
 	if length == 0 {
 		t.Skip("only in the long form, or with OUTBOX_TEST_CHAOS=90s")
 	}
-	seed := uint64(time.Now().UnixNano())
+	seeds := []uint64{uint64(time.Now().UnixNano()) % 1_000_000}
 	if text := os.Getenv("OUTBOX_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
+		seeds = nil
+		for part := range strings.SplitSeq(text, ",") {
+			seed, err := strconv.ParseUint(part, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seeds = append(seeds, seed)
 		}
 	}
-	t.Logf("OUTBOX_TEST_SEED=%d", seed)
 	k := harness.PrivateKafka(t, harness.KafkaOptions{})
-	w := newWorld(t, surroundings{kafka: k, noTopic: true})
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { chaosOf(t, k, seed, length) })
+	}
+}
+
+func chaosOf(t *testing.T, k *harness.Cluster, seed uint64, length time.Duration) {
+	w := newWorld(t, surroundings{kafka: k, noTopic: true, limit: length + 4*time.Minute})
 	w.refusing(20_000)
 	w.small()
 	w.table["status"] = fields{"max_attempts": 2}
-	c := &chaos{w: w, r: rand.New(rand.NewPCG(seed, 0)), broker: k.Nodes[0]}
+	c := &chaos{w: w, plan: newPlanner(seed), broker: k.Nodes[0]}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again: make chaos SEED=%d DURATION=%v", seed, length)
+			c.keep()
+		}
+	})
 	c.run(length)
-	h := w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window})
-	t.Logf("%d faults, %d crashes, %d rows, %d duplicates", c.faults, c.crashes, len(h.Inserts), duplicates(h))
+	c.history = w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window})
+	t.Logf("%d faults, %d crashes, %d rows, %d duplicates", len(c.done), c.crashes, len(c.history.Inserts), duplicates(c.history))
 }
 
-// chaos is a schedule of faults for two processes.
+// chaos carries a schedule out on two processes.
 type chaos struct {
 	w         *world
-	r         *rand.Rand
+	plan      *planner
 	broker    *harness.Node
 	processes [2]*process
+	all       []*process // those that have ended, too
 	frozen    [2]bool
+	armed     [2]bool
 	down      bool
+	holding   sync.WaitGroup
 	// crashes are faults after which rows may be published again.
-	faults, crashes int
+	crashes int
+	done    []string // what was done, and when
+	history *history.History
 }
 
 func (c *chaos) run(length time.Duration) {
 	w := c.w
 	for i := range c.processes {
-		c.processes[i] = w.run()
+		c.begin(i)
 	}
 	load := w.write(steady())
 	stopTrouble := w.trouble()
 	for end := time.Now().Add(length); time.Now().Before(end) && !w.t.Failed(); {
-		c.fault()
-		waitUntil(w.t, time.Now().Add(time.Duration(c.r.IntN(1500))*time.Millisecond))
+		s := c.plan.next()
+		c.note(s.String())
+		c.do(s)
+		waitUntil(w.t, time.Now().Add(s.pause))
 	}
 	c.calm()
 	stopTrouble()
@@ -81,94 +113,86 @@ func (c *chaos) run(length time.Duration) {
 	}
 }
 
-// calm ends what is still broken.
+// calm ends what is still broken. An armed process could still kill itself, so
+// it begins anew; the others go on as they are.
 func (c *chaos) calm() {
+	c.note("calm")
+	c.holding.Wait()
 	if c.down {
 		c.broker.Start(c.w.t)
 	}
 	for i := range c.processes {
 		c.thaw(i)
+		if c.armed[i] {
+			c.crashes++
+			c.processes[i].kill()
+		}
 		c.revive(i)
 	}
 }
 
-func (c *chaos) fault() {
-	w, t := c.w, c.w.t
-	i := c.r.IntN(2)
-	c.faults++
-	kind := c.r.IntN(9)
-	if c.down && c.r.IntN(2) == 0 {
-		kind = 7
-	}
-	switch kind {
-	case 0: // killed
-		c.note("kill -9 of process %d", i)
+func (c *chaos) do(s step) {
+	w, t, i := c.w, c.w.t, s.process
+	switch s.do {
+	case killed:
 		c.crashes++
 		c.processes[i].kill()
+		c.begin(i)
+	case stopped:
+		c.stop(i)
+	case frozen:
 		c.revive(i)
-	case 1: // stopped and started; a stop is clean only while the broker is there
-		if c.frozen[i] {
-			return
-		}
-		c.revive(i)
-		c.note("SIGTERM to process %d", i)
-		if c.down {
-			c.crashes++
-		}
-		_ = c.processes[i].cmd.Process.Signal(syscall.SIGTERM) // an armed one may have ended meanwhile
-		c.processes[i].ended(40 * time.Second)
-		c.revive(i)
-	case 2: // frozen or thawed
-		if c.frozen[i] {
-			c.note("SIGCONT to process %d", i)
-			c.thaw(i)
-			return
-		}
-		c.revive(i)
-		c.note("SIGSTOP to process %d", i)
 		c.crashes++
 		c.frozen[i] = c.processes[i].cmd.Process.Signal(syscall.SIGSTOP) == nil
-	case 3: // armed: it will end itself
-		names := []string{
-			failpoint.AfterDecode, failpoint.AfterAck, failpoint.BeforeMark, failpoint.AfterMark, failpoint.BeforeConfirm,
-			failpoint.BeforeParkWrite, failpoint.AfterParkWrite, failpoint.InHandback, failpoint.BeforeSlot, failpoint.AfterSlot,
-		}
-		point := at(names[c.r.IntN(len(names))], 1+c.r.IntN(5))
-		c.note("process %d begins anew with %s", i, point)
+	case thawed:
+		c.thaw(i)
+	case armed: // it may end itself
 		c.crashes += 2
 		c.processes[i].kill()
-		c.frozen[i] = false
-		c.processes[i] = w.run(point)
-	case 4:
-		c.note("the slot is dropped")
-		w.dropSlot()
-	case 5:
-		c.note("all sessions of outbox-cdc are terminated")
-		w.db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
-	case 6, 7: // the broker
-		c.breakBroker()
-	case 8: // whoever has ended by a failpoint comes back
+		c.begin(i, "OUTBOX_FAILPOINT="+s.point)
+	case revived:
 		c.revive(0)
 		c.revive(1)
+	case slotDropped:
+		w.dropSlot()
+	case sessionsEnded:
+		w.db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
+	case publicationCut:
+		w.db.Exec(t, `DROP PUBLICATION IF EXISTS outbox`)
+	case rowsLocked:
+		c.hold(`SELECT id FROM outbox ORDER BY id DESC LIMIT 50 FOR UPDATE SKIP LOCKED`)
+	case longOpen:
+		c.hold(`CREATE TEMPORARY TABLE held (i int) ON COMMIT DROP`)
+	case brokerKilled:
+		c.crashes++ // what is in flight when a process dies next has an unknown outcome
+		c.broker.Kill()
+		c.down = true
+	case brokerStopped:
+		c.crashes++
+		c.broker.Stop()
+		c.down = true
+	case brokerStarted:
+		c.broker.Start(t)
+		c.down = false
 	}
 }
 
-func (c *chaos) breakBroker() {
+func (c *chaos) begin(i int, env ...string) {
+	c.frozen[i], c.armed[i] = false, len(env) > 0
+	c.processes[i] = c.w.run(env...)
+	c.all = append(c.all, c.processes[i])
+}
+
+// stop is clean only while the broker is there.
+func (c *chaos) stop(i int) {
+	c.thaw(i)
+	c.revive(i)
 	if c.down {
-		c.note("the broker starts")
-		c.broker.Start(c.w.t)
-		c.down = false
-		return
+		c.crashes++
 	}
-	c.crashes++ // what was in flight when a process dies next has an unknown outcome
-	if c.r.IntN(2) == 0 {
-		c.note("the broker is killed")
-		c.broker.Kill()
-	} else {
-		c.note("the broker stops")
-		c.broker.Stop()
-	}
-	c.down = true
+	_ = c.processes[i].cmd.Process.Signal(syscall.SIGTERM) // an armed one may have ended meanwhile
+	c.processes[i].ended(40 * time.Second)
+	c.begin(i)
 }
 
 func (c *chaos) thaw(i int) {
@@ -182,12 +206,72 @@ func (c *chaos) thaw(i int) {
 func (c *chaos) revive(i int) {
 	select {
 	case <-c.processes[i].done:
-		c.frozen[i] = false
-		c.processes[i] = c.w.run()
+		c.begin(i)
 	default:
 	}
 }
 
-func (c *chaos) note(text string, args ...any) {
-	c.w.t.Logf("%s %s", time.Now().UTC().Format("15:04:05.000"), fmt.Sprintf(text, args...))
+// hold runs a statement in a transaction that stays open for two seconds.
+func (c *chaos) hold(sql string) {
+	t := c.w.t
+	tx, err := c.w.db.Conn(t).Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), sql)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(2 * time.Second)
+	c.holding.Go(func() {
+		waitUntil(t, end)
+		_ = tx.Rollback(t.Context())
+	})
+}
+
+func (c *chaos) note(text string) {
+	text = time.Now().UTC().Format("15:04:05.000 ") + text
+	c.done = append(c.done, text)
+	c.w.t.Log(text)
+}
+
+// keep leaves what is needed to understand a failure in a folder.
+func (c *chaos) keep() {
+	t := c.w.t
+	dir, err := os.MkdirTemp(os.Getenv("OUTBOX_TEST_KEEP"), "outbox-cdc-chaos-")
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Log(err)
+		}
+	}
+	write("schedule.txt", strings.Join(c.done, "\n"))
+	write("positions.txt", c.positions())
+	for i, p := range c.all {
+		p.kill()
+		write(fmt.Sprintf("process-%03d.log", i), p.tail(1<<20))
+	}
+	if c.history == nil { // it did not come to be judged
+		c.history = c.w.history()
+	}
+	text, err := json.MarshalIndent(c.history, "", " ")
+	write("history.json", cmp.Or(string(text), fmt.Sprint(err)))
+	t.Logf("schedule, positions, logs and history are in %s", dir)
+}
+
+// positions are where the log and its slots stand.
+func (c *chaos) positions() string {
+	var b strings.Builder
+	err := c.w.query(`SELECT pg_current_wal_insert_lsn()::text, slot_name, active, restart_lsn::text, confirmed_flush_lsn::text, wal_status
+		FROM (SELECT 1) one LEFT JOIN pg_replication_slots ON database = current_database()`, func(rows pgx.Rows) error {
+		values, err := rows.Values()
+		fmt.Fprintln(&b, values)
+		return err
+	})
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	return b.String()
 }

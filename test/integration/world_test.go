@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,6 +97,8 @@ type surroundings struct {
 	noInit     bool
 	// quick: the test is among the few of go test -short.
 	quick bool
+	// limit is how long the test may take; 0: as long as most.
+	limit time.Duration
 }
 
 // newWorld makes the database and a topic, and runs init.
@@ -104,7 +107,7 @@ func newWorld(t *testing.T, s surroundings) *world {
 	if testing.Short() && !s.quick {
 		t.Skip("not in the short form")
 	}
-	deadline(t)
+	deadline(t, s.limit)
 	w := &world{t: t, db: s.db, kafka: s.kafka, log: &history.Log{}, dir: t.TempDir()}
 	if w.db == nil {
 		w.db = harness.Postgres(t)
@@ -131,8 +134,8 @@ func newWorld(t *testing.T, s surroundings) *world {
 }
 
 // deadline ends a test that hangs with a clear message, long before go test's.
-func deadline(t *testing.T) {
-	limit := scaled(3*time.Minute, 20*time.Minute)
+func deadline(t *testing.T, limit time.Duration) {
+	limit = cmp.Or(limit, scaled(3*time.Minute, 20*time.Minute))
 	timer := time.AfterFunc(limit, func() { panic(fmt.Sprintf("%s takes longer than %v", t.Name(), limit)) })
 	t.Cleanup(func() { timer.Stop() })
 }
