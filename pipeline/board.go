@@ -122,6 +122,7 @@ func (b *board) marked(answers []outbox.Marked) {
 			b.recent.sent++
 		case outbox.MarkedFailed:
 			b.flow.GivenUp++
+			b.recent.failed = true
 		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible, outbox.MarkedRefused:
 		}
 	}

@@ -30,6 +30,7 @@ func (d *driver) counting(ctx context.Context) error {
 	defer ticker.Stop()
 	failedAt := map[*outbox.Table]time.Time{}
 	never := map[*outbox.Table]int64{}
+	rarely := map[*outbox.Table]bool{} // counting them takes long
 	for {
 		for _, t := range d.cfg.Tables {
 			if !t.Stateful() {
@@ -38,14 +39,38 @@ func (d *driver) counting(ctx context.Context) error {
 			d.countPending(ctx, t)
 			never[t] = d.countNeverReady(ctx, t, never[t])
 			if now := time.Now(); !now.Before(failedAt[t]) {
-				failedAt[t] = now.Add(d.countFailed(ctx, t))
+				next := d.countFailed(ctx, t)
+				failedAt[t], rarely[t] = now.Add(next), next > failedEvery
 			}
 		}
 		select {
+		case <-d.stream.recount:
+			clearSoon(failedAt, rarely)
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+			if d.stream.board.gaveUp() {
+				clearSoon(failedAt, rarely)
+			}
 		}
+	}
+}
+
+// clearSoon has the failed rows counted again, where that is quick.
+func clearSoon(at map[*outbox.Table]time.Time, rarely map[*outbox.Table]bool) {
+	for t := range at {
+		if !rarely[t] {
+			delete(at, t)
+		}
+	}
+}
+
+// Recount has the stream's failed rows counted again soon, after somebody else
+// than the stream changed them.
+func (s *Stream) Recount() {
+	select {
+	case s.recount <- struct{}{}:
+	default: // it is asked for already
 	}
 }
 

@@ -84,6 +84,8 @@ type Stream struct {
 	turns  turns
 	board  board
 	locks  locks
+	// recount asks for the failed rows to be counted.
+	recount chan struct{}
 }
 
 // New prepares a stream. It connects nowhere.
@@ -92,7 +94,7 @@ func New(cfg Config) *Stream {
 	if cfg.Lineage == nil {
 		cfg.Lineage = &Lineage{}
 	}
-	return &Stream{cfg: cfg, locks: newLocks(&cfg), turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
+	return &Stream{cfg: cfg, recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
 }
 
 // Failing is what keeps the stream from working, for people, or empty.

@@ -32,6 +32,7 @@ type recent struct {
 	parks   []outbox.Park
 
 	sent      uint64
+	failed    bool // rows became FAILED since they were counted
 	before    tally // of the rates
 	sampled   tally // of the history
 	rates     status.Rates
@@ -64,6 +65,15 @@ func (s *Stream) Activity() status.Activity {
 		a.Positions = &positions
 	}
 	return a
+}
+
+// gaveUp says whether rows became FAILED since it was asked last.
+func (b *board) gaveUp() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.recent.failed
+	b.recent.failed = false
+	return was
 }
 
 // happened remembers an event.

@@ -150,6 +150,9 @@ func (p *Page) do(ctx context.Context, r *http.Request, desk *rows.Desk, s *Stre
 		Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", a.Status).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
 		Msg("an operator changed rows")
+	if s.Changed != nil {
+		s.Changed()
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
 	}

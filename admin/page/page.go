@@ -57,6 +57,8 @@ type Stream struct {
 	Database string
 	// Configuration is what it runs with, without secrets.
 	Configuration string
+	// Changed is told when rows of the stream were changed; it may be nil.
+	Changed func()
 	// Connect makes a connection as the role that reads and marks rows. The
 	// page closes it.
 	Connect func(ctx context.Context) (*pgx.Conn, error)

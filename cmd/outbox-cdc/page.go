@@ -33,6 +33,7 @@ func newPage(cfg *config.Config, p *prepared, auth *admin.Auth, version string, 
 			Database:      fmt.Sprintf("%s@%s/%s", s.Postgres.User, serverOf(s), s.Postgres.Database),
 			Configuration: text,
 			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
+			Changed:       p.streams[i].Recount,
 			Connect: func(ctx context.Context) (*pgx.Conn, error) {
 				return connectRole(ctx, s, s.Postgres.DSN.Reveal())
 			},

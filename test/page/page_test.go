@@ -315,6 +315,8 @@ func requeueMatching(t *testing.T, b *browser, s *served) {
 	if s.state(t, 6) != "FAILED" {
 		t.Error("a row that does not match was requeued")
 	}
+	b.open(s.url + "/")
+	b.await("#attention", "1 row is FAILED")
 }
 
 func refusedWithout(t *testing.T, s *served) {
