@@ -150,7 +150,7 @@ type Stream struct {
 	// MaxParkedKeys is how many keys of one table may wait for a retry before
 	// the whole table is left to the sweeper.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
-	// HeartbeatInterval is how often a message is written to the WAL of an idle
+	// HeartbeatInterval is how often a commit is written to the WAL of an idle
 	// database, so that its slot moves on.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`
 	// DrainTimeout is how long a stop may wait for what was already sent to be

@@ -122,8 +122,8 @@ type SweepRequest struct {
 	Limit int
 	// MaxBytes cuts the page (More) when the rows' sizes add up to it.
 	MaxBytes int
-	// Nudge asks the edge to write WAL behind Page.Insert after reading it
-	// (pg_logical_emit_message), so that the log gets there on an idle server.
+	// Nudge asks the edge to write WAL behind Page.Insert after reading it, so
+	// that the log gets there on an idle server.
 	Nudge bool
 }
 

@@ -66,7 +66,7 @@ func TestBrokerThatIsStillLoading(t *testing.T) {
 			return nil, nil, false
 		}
 		loading--
-		res := req.ResponseKind().(*kmsg.InitProducerIDResponse) //nolint:forcetypeassert // of this key
+		res := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 		res.ErrorCode = int16(sarama.ErrOffsetsLoadInProgress)
 		return res, nil, true
 	})

@@ -37,6 +37,8 @@ var (
 var (
 	//go:embed complete_xid.sql
 	CompleteXID string
+	//go:embed heartbeat.sql
+	Heartbeat string
 	//go:embed inspect_server.sql
 	InspectServer string
 	//go:embed inspect_slot.sql

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/mapping"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
@@ -69,7 +70,7 @@ func (s *sweep) run(ctx context.Context) error {
 		return fmt.Errorf("ending the snapshot of a page: %w", err)
 	}
 	if s.request.Nudge {
-		return s.nudge(ctx, s.conn, "sweep")
+		return s.nudge(ctx, s.conn)
 	}
 	return nil
 }
@@ -241,13 +242,8 @@ func (s *sweep) maxBytes() int {
 func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
 
 // nudge writes WAL, so that the log gets behind a position just read.
-// https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
-func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn, why string) error {
-	err := s.send(ctx, conn, statement.Step{
-		SQL:  "SELECT pg_logical_emit_message(true, 'outbox-cdc', $1)",
-		Args: [][]byte{[]byte(why)},
-	})
-	if err != nil {
+func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.send(ctx, conn, statement.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)
 	}
 	return nil

@@ -109,10 +109,13 @@ func TestWatchSeesWhatIsPastItsGraceAndNudgesTheLog(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 	}
-	now, err := outbox.ParseLSN(harness.One[string](t, b.db, `SELECT pg_current_wal_flush_lsn()::text`))
-	if err != nil || now <= found.Insert {
-		t.Fatalf("WAL ends at %v, not behind %v (%v)", now, found.Insert, err)
-	}
+	harness.Eventually(t, 10*time.Second, func() error {
+		now, err := outbox.ParseLSN(harness.One[string](t, b.db, `SELECT pg_current_wal_flush_lsn()::text`))
+		if err == nil && now <= found.Insert {
+			err = fmt.Errorf("WAL ends at %v, not behind %v", now, found.Insert)
+		}
+		return err
+	})
 }
 
 func TestCheckSaysWhatBecameOfEachRow(t *testing.T) {

@@ -71,7 +71,7 @@ func (w *world) insertEvents(aggregate string) {
 
 // connect starts Kafka Connect with Debezium's connector and router, and waits
 // until it streams.
-func (w *world) connect() {
+func (w *world) connect() *harness.Process {
 	w.t.Helper()
 	jars := harness.Jars(w.t, filepath.Join("router", "pom.xml"))
 	c, err := pgx.ParseConfig(w.db.DSN)
@@ -93,7 +93,7 @@ func (w *world) connect() {
 		"transforms.outbox.table.fields.additional.placement": "type:header:eventType",
 		"transforms.outbox.route.topic.replacement":           "outbox.event.${routedByValue}",
 	})
-	harness.Start(w.t, exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"),
+	p := harness.Start(w.t, exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"),
 		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector))
 	harness.Eventually(w.t, 2*time.Minute, func() error {
 		if n := harness.One[int](w.t, w.db, `SELECT count(*)::int FROM pg_replication_slots WHERE active AND slot_name = '`+slot+`'`); n == 0 {
@@ -101,6 +101,7 @@ func (w *world) connect() {
 		}
 		return nil
 	})
+	return p
 }
 
 func (w *world) properties(name string, values map[string]string) string {

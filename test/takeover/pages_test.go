@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,7 @@ func TestPagesAreFollowed(t *testing.T) {
 				case strings.HasPrefix(line, "outbox-cdc run "):
 					r.run()
 				case strings.HasPrefix(line, "outbox-cdc compare "):
-					r.compare(line, old)
+					r.compare(line, func() { old.wrote(0, 30, quiet) })
 				case strings.HasPrefix(line, "outbox-cdc destroy "):
 					old.wrote(30, 30, quiet)
 					w.settled(time.Minute)
@@ -48,6 +49,46 @@ func TestPagesAreFollowed(t *testing.T) {
 				t.Errorf("%d rows were sent twice", twice)
 			}
 		})
+	}
+}
+
+// The page on Debezium, with Debezium at work.
+func TestDebeziumsPageIsFollowed(t *testing.T) {
+	t.Parallel()
+	kafka := broker(t)
+	aggregate := strings.ReplaceAll(kafka.Topic(t, 1), "-", "_")
+	topic := "outbox.event." + aggregate
+	kafka.CreateTopic(t, topic, 6, nil)
+	w := newWorld(t, debezium, kafka, topic)
+	connector := w.connect()
+	write := func(from int) {
+		for n := from; n < from+30; n++ {
+			w.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), $1, $2, 'Made', $3)`,
+				aggregate, fmt.Sprint(n%7), fmt.Sprintf(`{"n": %d}`, n))
+		}
+	}
+	r := newReader(w)
+	for _, line := range r.commands {
+		switch {
+		case strings.HasPrefix(line, "outbox-cdc run ") && r.runs == 1:
+			connector.Kill() // it has sent what it read: compare saw to that
+			r.run()
+		case strings.HasPrefix(line, "outbox-cdc run "):
+			r.run()
+		case strings.HasPrefix(line, "outbox-cdc compare "):
+			r.compare(line, func() { write(0) })
+		case strings.HasPrefix(line, "outbox-cdc destroy "):
+			write(30)
+			kafka.AwaitRecords(t, topic, 60, time.Minute)
+			r.running.Stop(30 * time.Second)
+			r.shell(line)
+		default:
+			r.shell(line)
+		}
+	}
+	r.shell("outbox-cdc slots drop --config outbox-cdc.yaml --yes debezium_" + w.db.Name)
+	if twice := w.counted(60); twice > 0 {
+		t.Errorf("%d rows were sent twice", twice)
 	}
 }
 
@@ -120,13 +161,13 @@ func (r *reader) run() {
 	r.running.Await(time.Minute, `"message":"streaming"`)
 }
 
-// compare has the application write meanwhile. Nothing may differ.
-func (r *reader) compare(line string, old *relay) {
+// compare has the application write 30 rows meanwhile. Nothing may differ.
+func (r *reader) compare(line string, write func()) {
 	r.w.t.Helper()
 	cmd := r.prepared(exec.Command("sh", "-c", "exec "+strings.Replace(line, "--for 10m", "--for 6s --settle 20s", 1)))
 	p := harness.Start(r.w.t, cmd)
 	p.Await(time.Minute, "comparing stream orders")
-	old.wrote(0, 30, quiet)
+	write()
 	if code := p.Ended(time.Minute); code != 0 {
 		r.w.t.Fatalf("%s: exit code %d\n%s", line, code, p.Tail(40))
 	}
