@@ -32,7 +32,7 @@ type recent struct {
 	parks   []outbox.Park
 
 	sent      uint64
-	failed    bool // rows became FAILED since they were counted
+	failed    bool  // rows became FAILED since they were counted
 	before    tally // of the rates
 	sampled   tally // of the history
 	rates     status.Rates

@@ -218,7 +218,9 @@ func TestForgedFormsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(url.Values, *http.Request){
 		"no token":        func(f url.Values, _ *http.Request) { f.Del("token") },
 		"another's token": func(f url.Values, _ *http.Request) { f.Set("token", o.forms.token("eve", noon)) },
-		"an old token":    func(f url.Values, _ *http.Request) { f.Set("token", o.forms.token("ops", noon.Add(-formLife-time.Second))) },
+		"an old token": func(f url.Values, _ *http.Request) {
+			f.Set("token", o.forms.token("ops", noon.Add(-formLife-time.Second)))
+		},
 		"another process": func(f url.Values, _ *http.Request) { f.Set("token", newForms().token("ops", noon)) },
 		"another site":    func(_ url.Values, r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
 		"no browser":      func(_ url.Values, r *http.Request) { r.Header.Del("Sec-Fetch-Site") },

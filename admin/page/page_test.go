@@ -19,7 +19,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/localpg.(*process).wait"))
+}
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
