@@ -83,6 +83,10 @@ endif
 chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
 	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
 
+.PHONY: soak
+soak: ## steady load for DURATION=90s: does memory, goroutines, connections, files or the slot's lag grow?
+	OUTBOX_TEST_SOAK=$(DURATION) go test ./test/integration -count=1 -timeout 0 -v -run '^TestSoak$$'
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME=30s
 	@set -e; for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \

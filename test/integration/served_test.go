@@ -56,7 +56,7 @@ func (p *process) metric(name string, labels ...string) (sum float64) {
 	}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		sample, value, _ := strings.Cut(lines.Text(), " ")
-		if strings.HasPrefix(sample, name+"{") && containsAll(sample, labels) {
+		if (sample == name || strings.HasPrefix(sample, name+"{")) && containsAll(sample, labels) {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				p.t.Fatalf("metric %s: %v", lines.Text(), err)
