@@ -79,6 +79,12 @@ else
 	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS)
 endif
 
+.PHONY: sim-coverage
+sim-coverage: ## what of the delivery core the simulation does not come to in SEEDS schedules (2000 are enough)
+	@mkdir -p build
+	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS) -coverprofile=build/sim.cov
+	@go tool cover -func=build/sim.cov | grep -v '100.0%'
+
 .PHONY: chaos
 chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
 	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
