@@ -93,6 +93,7 @@ var bars = []bar{
 	scale("partitions", "1,000 partitions", func(rows int) job { j := standard(im2be(), rows); j.partitions = 1000; return j }),
 	scale("transaction", "one transaction of five times as many rows", func(rows int) job { j := standard(im2be(), 5*rows); j.perTx = j.rows; return j }),
 	scale("payload", "payloads of 1 MiB, a row for each 1000", large),
+	scale("tables", "50 tables in a stream", func(rows int) job { j := standard(im2be(), rows); j.tables = 50; return j }),
 	scale("waiting", "ten times as many rows waiting", func(rows int) job { return standard(im2be(), 10*rows) }),
 }
 
@@ -100,6 +101,7 @@ var bars = []bar{
 func cost(name string, l layout) bar {
 	return bar{name: "cost-" + name, once: true, round: func(b *bench, t *testing.T, rows int) []sample {
 		w := b.newWorld(t, standard(l, rows))
+		w.prime()
 		size := func() float64 {
 			return oneFloat(w, `SELECT pg_total_relation_size('`+w.tables[0]+`')::float8`) / float64(rows)
 		}

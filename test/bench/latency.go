@@ -105,6 +105,7 @@ func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
 // latency is B3.
 func (b *bench) latency(t *testing.T, rows int) []sample {
 	w := b.newWorld(t, standard(im2be(), rows))
+	w.prime()
 	broker := b.brokerAlone(t, rows)
 	cpu := b.cpu(0)
 	p := w.run()
@@ -118,7 +119,7 @@ func (b *bench) latency(t *testing.T, rows int) []sample {
 	if peak, err := peakOf(p.PID()); err == nil {
 		s.peak = &peak
 	}
-	await(t, time.Minute, 10*time.Millisecond, func() error { return w.delivered(p) })
+	w.delivered(p, time.Minute)
 	p.Stop(30 * time.Second)
 	w.judge()
 	took := tr.milliseconds(began.Add(min(settling, rate(rows)/4)))

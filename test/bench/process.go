@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -47,7 +48,8 @@ func (p *program) leading() time.Time {
 	return line.Time
 }
 
-var client = &http.Client{Timeout: 5 * time.Second}
+// client does not ask for compressed pages: they cost the measured process.
+var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableCompression: true}}
 
 // get asks one of the program's pages.
 func (p *program) get(ctx context.Context, page string) (*http.Response, error) {
@@ -75,7 +77,24 @@ func (p *program) ready() time.Time {
 	return time.Now()
 }
 
-// metric is the sum of a metric over its labels.
+// prime starts and stops the program once, and waits in between until every
+// stream streams: a slot that is new to its stream has the table swept first.
+func (w *world) prime() {
+	w.t.Helper()
+	p := w.run()
+	await(w.t, time.Minute, 50*time.Millisecond, func() error {
+		streaming, err := p.metric(`outbox_cdc_mode{mode="stream"`)
+		parks, parked := p.metric("outbox_cdc_parks")
+		if err = errors.Join(err, parked); err == nil && (int(streaming) < len(w.dbs) || parks > 0) {
+			err = fmt.Errorf("%.0f of %d streams stream, %.0f parks", streaming, len(w.dbs), parks)
+		}
+		return err
+	})
+	p.Stop(30 * time.Second)
+}
+
+// metric is the sum of a metric over its labels. A name may end in its first
+// labels, such as name{a="b".
 func (p *program) metric(name string) (sum float64, err error) {
 	resp, err := p.get(p.t.Context(), "/metrics")
 	if err != nil {
@@ -84,7 +103,7 @@ func (p *program) metric(name string) (sum float64, err error) {
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		rest, ours := strings.CutPrefix(lines.Text(), name)
-		if !ours || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+		if !ours || rest == "" || !strings.ContainsRune("{ ,", rune(rest[0])) {
 			continue
 		}
 		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
@@ -94,6 +113,37 @@ func (p *program) metric(name string) (sum float64, err error) {
 		sum += v
 	}
 	return sum, nil
+}
+
+// reaches waits until a metric has reached a count. Each look costs the measured
+// process a little, so there are few: half of the time that is left at this pace
+// passes between two of them, at most half a second.
+func (p *program) reaches(within time.Duration, name string, count float64) {
+	p.t.Helper()
+	began := time.Now()
+	for {
+		now, err := p.metric(name)
+		took := time.Since(began)
+		switch {
+		case err == nil && now >= count:
+			return
+		case took > within:
+			p.t.Fatalf("not within %v: %s is %.0f of %.0f (%v)", within, name, now, count, err)
+		}
+		if !until(p.t.Context(), time.Now().Add(nextLook(took, now/count))) {
+			p.t.Fatal("the bench ended")
+		}
+	}
+}
+
+// nextLook is when to look again at what has taken so long for a share of it.
+func nextLook(took time.Duration, share float64) time.Duration {
+	const least, most = 5 * time.Millisecond, 500 * time.Millisecond
+	if share <= 0 {
+		return 50 * time.Millisecond
+	}
+	left := float64(took) * (1 - share) / share
+	return min(max(time.Duration(left/2), least), most)
 }
 
 // await polls at a steady pace, for what a figure depends on.

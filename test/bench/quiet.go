@@ -90,6 +90,7 @@ func (b *bench) emptySweep(t *testing.T, rows int) []sample {
 // idle is B8.
 func (b *bench) idle(t *testing.T, _ int) []sample {
 	w := b.newWorld(t, standard(im2be(), 1))
+	w.prime()
 	db := w.dbs[0]
 	logStatements(t, db)
 	p := w.run()
@@ -122,6 +123,7 @@ func (b *bench) idle(t *testing.T, _ int) []sample {
 // takeover is B9: the leader is killed, and rows go on.
 func (b *bench) takeover(t *testing.T, _ int) []sample {
 	w := b.newWorld(t, standard(im2be(), 1500))
+	w.prime()
 	first := w.run()
 	first.leading()
 	w.listen = freeAddress(t)
@@ -164,6 +166,7 @@ func (b *bench) brokerBack(t *testing.T, _ int) []sample {
 		b.cannot(t, "kfake cannot be stopped and started again")
 	}
 	w := b.newWorld(t, standard(im2be(), int(b.outage.Seconds())*100+500))
+	w.prime()
 	p := w.run()
 	p.ready()
 	tr := newTrace()
@@ -188,7 +191,7 @@ func (b *bench) brokerBack(t *testing.T, _ int) []sample {
 	})
 	took := time.Since(back).Seconds()
 	<-done
-	await(t, 2*time.Minute, 20*time.Millisecond, func() error { return w.delivered(p) })
+	w.delivered(p, 2*time.Minute)
 	failed := harness.One[int](t, w.dbs[0], `SELECT count(*) FROM `+w.tables[0]+` WHERE status = 'FAILED'`)
 	p.Stop(30 * time.Second)
 	w.judge()
@@ -207,9 +210,7 @@ func (p *program) published(before float64) error {
 // startUp is B12.
 func (b *bench) startUp(t *testing.T, _ int) []sample {
 	w := b.newWorld(t, standard(im2be(), 1))
-	first := w.run() // it makes what a first start makes
-	first.ready()
-	first.Stop(30 * time.Second)
+	w.prime()
 	p := w.run()
 	took := p.ready().Sub(p.began).Seconds()
 	s := sample{value: took}

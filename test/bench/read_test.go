@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestParseStat(t *testing.T) {
@@ -49,7 +50,7 @@ func TestWhatIsChosen(t *testing.T) {
 	if got := names("b2, B1"); !slices.Equal(got, []string{"B2", "B1"}) {
 		t.Errorf("two bars: %v", got)
 	}
-	if got := names("cost-hot,scale"); got[0] != "cost-hot" || len(got) != 5 {
+	if got := names("cost-hot,scale"); got[0] != "cost-hot" || len(got) != 6 {
 		t.Errorf("one and all of a kind: %v", got)
 	}
 	if _, err := chosen("B99"); err == nil {
@@ -68,5 +69,23 @@ func TestASummaryIsItsMedianRound(t *testing.T) {
 	}
 	if r := summary("B2", line{met: ratioAtLeast(1.25)}, nil); r.Value != nil || r.OK != nil {
 		t.Errorf("nothing was measured: %+v", r)
+	}
+}
+
+func TestWhenToLookAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		took  time.Duration
+		share float64
+		want  time.Duration
+	}{
+		{time.Second, 0, 50 * time.Millisecond},
+		{time.Second, 0.1, 500 * time.Millisecond},
+		{time.Second, 0.9, 55 * time.Millisecond},
+		{time.Second, 1, 5 * time.Millisecond},
+	} {
+		if got := nextLook(c.took, c.share); (got - c.want).Abs() > time.Millisecond {
+			t.Errorf("%v for %v: %v, wanted %v", c.took, c.share, got, c.want)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func (b *bench) deliver(w *world) sample {
 	wal := harness.One[string](t, w.dbs[0], `SELECT pg_current_wal_insert_lsn()::text`)
 	p := w.run()
 	began := p.leading()
-	await(t, b.patience(w.job), 20*time.Millisecond, func() error { return w.delivered(p) })
+	w.delivered(p, b.patience(w.job))
 	took := time.Since(began)
 	s := sample{value: float64(w.job.rows) / took.Seconds(), cpu: b.cpu(p.PID()).since(cpu)}
 	if peak, err := peakOf(p.PID()); err == nil {
@@ -53,23 +53,34 @@ func (b *bench) deliver(w *world) sample {
 	}
 	written := harness.One[float64](t, w.dbs[0], `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::text::pg_lsn)::float8`, wal)
 	s.wal = new(written / float64(w.job.rows))
+	w.tookTheWay(p)
 	p.Stop(30 * time.Second)
 	w.judge()
 	return s
 }
 
-// delivered is nil when the program has counted every row as acknowledged, or as
+// delivered waits until the program has counted every row as acknowledged, or as
 // marked where the table is written to; judge holds it against the truth.
-func (w *world) delivered(p *program) error {
+func (w *world) delivered(p *program, within time.Duration) {
+	w.t.Helper()
 	count := "outbox_cdc_rows_marked_total"
 	if w.job.layout.config["published"] == "none" {
 		count = "outbox_cdc_rows_published_total"
 	}
-	done, err := p.metric(count)
-	if err == nil && int(done) < w.job.rows {
-		err = fmt.Errorf("%s is %.0f of %d rows", count, done, w.job.rows)
+	p.reaches(within, count, float64(w.job.rows))
+}
+
+// tookTheWay fails the round where rows did not come the way that is measured:
+// from the slot, or from the table after the slot was lost.
+func (w *world) tookTheWay(p *program) {
+	w.t.Helper()
+	swept, err := p.metric("outbox_cdc_rows_swept_total")
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return err
+	if lost := w.slotLost; lost == (int(swept) < w.job.rows/2) {
+		w.t.Fatalf("the run does not count: %.0f rows of %d were swept; outbox-cdc said:\n%s", swept, w.job.rows, p.Tail(40))
+	}
 }
 
 // judge fails the round where the topic does not hold every row once and in
@@ -96,6 +107,7 @@ func (w *world) judge() {
 // streamed is a whole run of a job: insert, then deliver.
 func (b *bench) streamed(t *testing.T, j job) sample {
 	w := b.newWorld(t, j)
+	w.prime()
 	w.fill()
 	return b.deliver(w)
 }
@@ -103,6 +115,7 @@ func (b *bench) streamed(t *testing.T, j job) sample {
 // swept is a run in which the slot is lost before the program starts.
 func (b *bench) swept(t *testing.T, j job) sample {
 	w := b.newWorld(t, j)
+	w.slotLost = true
 	w.fill()
 	w.dbs[0].Exec(t, `SELECT pg_drop_replication_slot($1)`, slotOf(w.dbs[0]))
 	return b.deliver(w)
@@ -112,6 +125,7 @@ func (b *bench) swept(t *testing.T, j job) sample {
 // pg_recvlogical where it is installed.
 func (b *bench) decoded(t *testing.T, rows int) []sample {
 	w := b.newWorld(t, standard(unmarked(), rows))
+	w.prime()
 	db := w.dbs[0]
 	for _, slot := range []string{"ref_", "recv_"} {
 		db.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, slot+slotOf(db))

@@ -99,6 +99,8 @@ type world struct {
 	tables []string
 	listen string
 	file   string
+	// slotLost: rows come from the table.
+	slotLost bool
 }
 
 // job is what is to be delivered, and how it lies there.
