@@ -247,6 +247,7 @@ func TestDemoNamesTheMend(t *testing.T) {
 	for want, o := range map[string]Options{
 		"--outage":         {Outage: time.Second, Brokers: []string{"localhost:9"}},
 		"negative":         {Rows: -1},
+		"--serve":          {Serve: true, JSON: true},
 		"no broker":        {Brokers: []string{"127.0.0.1:9"}, Postgres: harness.Postgres(t).DSN},
 		"--postgres":       {Postgres: "postgres://nobody@127.0.0.1:9/x"},
 		"the stream ended": {Rows: 1, Postgres: harness.Postgres(t).DSN, Stream: func(context.Context, context.Context, Target) error { return errors.New("boom") }},

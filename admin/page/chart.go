@@ -17,6 +17,7 @@ type bar struct {
 	Level               string
 	Text                string
 	End                 string // when it is at an end
+	Soon                bool   // that is near
 }
 
 const barWidth = 1000
@@ -34,7 +35,7 @@ func barOf(s *status.Slot) *bar {
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
 	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "No end of it is in sight."}
 	if s.Loss != nil {
-		b.End = "It is " + s.Loss.Text() + "."
+		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
 	}
 	first := s.Budget
 	if limit > 0 && (first == 0 || limit < first) {

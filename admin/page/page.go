@@ -15,7 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +37,10 @@ type Config struct {
 	Slots func(ctx context.Context) ([]Server, error)
 	// ShowPayloads: payloads of rows are shown.
 	ShowPayloads bool
+	// LocalOnly: the page is asked for by an address of this machine only, so
+	// that another site whose name is made to lead here cannot read it. For a
+	// page without credentials that listens on this machine only.
+	LocalOnly bool
 	// Acts: FAILED rows may be requeued and discarded. Only where those who ask
 	// have to say who they are.
 	Acts bool
@@ -161,7 +167,21 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	if p.cfg.LocalOnly && !local(r.Host) {
+		http.Error(w, "without http.auth this page answers to 127.0.0.1 and localhost only; set http.auth to use another name", http.StatusMisdirectedRequest)
+		return
+	}
 	p.mux.ServeHTTP(w, r)
+}
+
+// local says whether the host of a request is this machine, by whatever name
+// cannot be given to it from outside.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close ends live updates, so that a server can stop.

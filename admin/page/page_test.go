@@ -134,6 +134,24 @@ func TestStreamsAreShown(t *testing.T) {
 	}
 }
 
+// Another site's name that leads to this machine opens nothing.
+func TestLocalOnly(t *testing.T) {
+	cfg := config()
+	cfg.LocalOnly = true
+	p := page(t, cfg)
+	for host, want := range map[string]int{
+		"127.0.0.1:9187": 200, "localhost:9187": 200, "[::1]:9187": 200, "127.0.0.1": 200, "evil.example:9187": 421, "localhost.evil.example": 421, "10.0.0.1:9187": 421, "": 421,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q: %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
 func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg := config()
 	cfg.Streams[0].Report = func() status.Stream {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -22,6 +23,10 @@ func newPage(cfg *config.Config, p *prepared, auth *admin.Auth, version string, 
 	shown := page.Config{
 		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, Acts: auth.Required(), Who: auth.Who, Log: log,
 		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
+	}
+	if host, _, err := net.SplitHostPort(cfg.HTTP.Listen); err == nil && !auth.Required() {
+		ip := net.ParseIP(host)
+		shown.LocalOnly = host == "localhost" || ip != nil && ip.IsLoopback()
 	}
 	for i, s := range cfg.Streams {
 		text, err := cfg.InForce(s)

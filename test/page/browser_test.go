@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -23,6 +26,9 @@ import (
 type browser struct {
 	t   *testing.T
 	ctx context.Context
+
+	mu         sync.Mutex
+	complaints []string
 }
 
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
@@ -61,7 +67,36 @@ func start(t *testing.T) *browser {
 	if err := chromedp.Do(ctx); err != nil { // the browser lives as long as the context of the first call
 		t.Fatalf("start Chromium: %v", err)
 	}
-	return &browser{t, ctx}
+	b := &browser{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, b.complain); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, cdplog.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, text := range b.complaints {
+			t.Errorf("the browser complains: %s", text)
+		}
+	})
+	return b
+}
+
+// complain notes what the browser finds wrong with a page: scripts that fail,
+// what the content security policy stopped.
+func (b *browser) complain(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Level == cdplog.EntryLevelError && e.Entry.Source != cdplog.EntrySourceNetwork { // answers of 403 are meant
+			b.complaints = append(b.complaints, e.Entry.Text)
+		}
+	case *runtime.EventExceptionThrown:
+		b.complaints = append(b.complaints, e.ExceptionDetails.Text)
+	}
 }
 
 const patience = 30 * time.Second
@@ -100,6 +135,14 @@ func (b *browser) as(name, password string) {
 	b.t.Helper()
 	headers := network.SetExtraHTTPHeadersParams{Headers: network.Headers{"Authorization": basic(name, password)}}
 	if _, err := chromedp.Call(b.ctx, network.SetExtraHTTPHeaders, headers); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// scripts switches the page's scripts on and off.
+func (b *browser) scripts(on bool) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on}); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -211,6 +212,8 @@ func TestActsOnFailedRows(t *testing.T) {
 	t.Run("requeue one", func(t *testing.T) { requeueOne(t, b, s) })
 	t.Run("discard a selection", func(t *testing.T) { discardSelected(t, b, s) })
 	t.Run("forged", func(t *testing.T) { forged(t, b, s) })
+	t.Run("by keyboard", func(t *testing.T) { byKeyboard(t, b, s) })
+	t.Run("without scripts", func(t *testing.T) { withoutScripts(t, b, s) })
 	t.Run("requeue all that match", func(t *testing.T) { requeueMatching(t, b, s) })
 }
 
@@ -299,6 +302,44 @@ func forged(t *testing.T, b *browser, s *served) {
 	b.shoot("refused", screen)
 	if got := s.state(t, 4); got != "FAILED" {
 		t.Errorf("the row is %s", got)
+	}
+}
+
+// byKeyboard: the first key leads past the menu, and every control is reached.
+func byKeyboard(t *testing.T, b *browser, s *served) {
+	b.open(s.url + "/failed")
+	reached := map[string]bool{}
+	for range 40 {
+		b.do(chromedp.KeyEvent(kb.Tab))
+		reached[ask[string](b, `(e => e.tagName === "BUTTON" && e.value || e.className || e.value || e.name || e.textContent)(document.activeElement)`)] = true
+	}
+	for _, want := range []string{"skip", "name", "topic", "requeue", "delete", "dismiss", "status"} {
+		if !reached[want] {
+			t.Errorf("%s is not reached by the keyboard: %v", want, reached)
+		}
+	}
+	b.open(s.url + "/failed")
+	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	if got := ask[string](b, `document.activeElement.id`); got != "main" {
+		t.Errorf("past the menu is %q", got)
+	}
+}
+
+// withoutScripts: all works but live updates and the viewer's zone.
+func withoutScripts(t *testing.T, b *browser, s *served) {
+	b.scripts(false)
+	defer b.scripts(true)
+	b.open(s.url + "/streams/orders")
+	b.await("main", "UTC")
+	b.await("footer", "Reload for newer numbers")
+	b.open(s.url + "/failed")
+	b.tick(`input[value='["6"]']`)
+	b.click(`button[value="requeue"]`)
+	b.await("main", "1 FAILED row of table public.outbox matches")
+	b.click(`main .acts a`)
+	b.await("h1", "Failed rows")
+	if s.state(t, 6) != "FAILED" {
+		t.Error("requeued without a confirmation")
 	}
 }
 
