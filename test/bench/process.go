@@ -138,9 +138,9 @@ func (p *program) reaches(within time.Duration, name string, count float64) {
 
 // nextLook is when to look again at what has taken so long for a share of it.
 func nextLook(took time.Duration, share float64) time.Duration {
-	const least, most = 5 * time.Millisecond, 500 * time.Millisecond
+	const least, most = 20 * time.Millisecond, 500 * time.Millisecond
 	if share <= 0 {
-		return 50 * time.Millisecond
+		return 100 * time.Millisecond
 	}
 	left := float64(took) * (1 - share) / share
 	return min(max(time.Duration(left/2), least), most)

@@ -79,10 +79,10 @@ func TestWhenToLookAgain(t *testing.T) {
 		share float64
 		want  time.Duration
 	}{
-		{time.Second, 0, 50 * time.Millisecond},
+		{time.Second, 0, 100 * time.Millisecond},
 		{time.Second, 0.1, 500 * time.Millisecond},
 		{time.Second, 0.9, 55 * time.Millisecond},
-		{time.Second, 1, 5 * time.Millisecond},
+		{time.Second, 1, 20 * time.Millisecond},
 	} {
 		if got := nextLook(c.took, c.share); (got - c.want).Abs() > time.Millisecond {
 			t.Errorf("%v for %v: %v, wanted %v", c.took, c.share, got, c.want)
