@@ -42,6 +42,7 @@ build: ## bin/outbox-cdc
 .PHONY: test
 test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
 	go test $(TESTFLAGS) ./...
+	go test -tags failpoints ./failpoint
 
 # The integration suite runs the program as a process of its own, which the race
 # detector of the tests does not see.
