@@ -29,7 +29,7 @@ type recent struct {
 	events  []status.Event // the oldest first
 	errors  []status.ErrorGroup
 	history []status.Point
-	parks   []outbox.Park
+	parks   []outbox.Park // replaced, never changed
 
 	sent      uint64
 	failed    bool  // rows became FAILED since they were counted
@@ -49,22 +49,28 @@ type tally struct {
 
 // Activity is what the process remembers of the stream.
 func (s *Stream) Activity() status.Activity {
-	b := &s.board
+	a, parks := s.board.remembered()
+	a.Parks, a.Topics = status.ListParks(parks), s.cfg.Metrics.Topics()
+	slices.Reverse(a.Events)
+	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
+	return a
+}
+
+// remembered copies what is remembered; the parks, of which there may be many,
+// are never changed and so are not copied.
+func (b *board) remembered() (status.Activity, []outbox.Park) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := &b.recent
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
-		History: append([]status.Point{}, r.history...),
-		Parks:   status.ListParks(r.parks), Rates: r.rates, Topics: s.cfg.Metrics.Topics(),
+		History: append([]status.Point{}, r.history...), Rates: r.rates,
 	}
-	slices.Reverse(a.Events)
-	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
 	if r.positions != nil {
 		positions := *r.positions
 		a.Positions = &positions
 	}
-	return a
+	return a, r.parks
 }
 
 // gaveUp says whether rows became FAILED since it was asked last.

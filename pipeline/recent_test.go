@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
@@ -41,5 +43,36 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 	if p := r.history[keptHistory-1]; p.PerSecond != 0.1 || p.Lag != 5 || !p.At.Equal(at) {
 		t.Errorf("%+v", p)
+	}
+}
+
+func TestActivity(t *testing.T) {
+	s := New(Config{Name: "orders", Metrics: metrics.New("", "").Stream("orders", nil, 0), Replication: replication.Config{Slot: "s"}})
+	if a := s.Activity(); a.Parks == nil || a.Errors == nil || a.Events == nil || a.History == nil || a.Topics == nil || a.Positions != nil {
+		t.Errorf("lists are not empty but missing: %+v", a)
+	}
+	b, now := &s.board, time.Now()
+	b.leads("outbox-cdc/orders@here", 3)
+	b.cluster(outbox.ClusterState{Cluster: "main", Usable: true})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	b.retains("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 100, 0, now)
+	b.holds(2, []outbox.Park{
+		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
+	})
+	a := s.Activity()
+	if len(a.Events) != 3 || !strings.Contains(a.Events[0].Text, "cannot be used: nobody answers") || !strings.Contains(a.Events[2].Text, "epoch 3") {
+		t.Errorf("%+v", a.Events)
+	}
+	if len(a.Errors) != 1 || a.Errors[0].Count != 2 || len(a.Parks) != 2 || a.Parks[0].Reason != "first" || a.Positions.Confirmed != "0/190" {
+		t.Errorf("%+v", a)
+	}
+	b.rests()
+	if a := s.Activity(); len(a.Parks) != 0 || a.Positions != nil || !strings.Contains(a.Events[0].Text, "no longer") {
+		t.Errorf("%+v", a)
+	}
+	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}})
+	if !b.gaveUp() || b.gaveUp() {
+		t.Error("failed rows are counted again once")
 	}
 }

@@ -116,6 +116,7 @@ func TestDemoThroughAnOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers and a browser")
 	}
+	t.Parallel() // both wait more than they work
 	b := start(t)
 	demo := launch(t, "demo", "--serve", "--duration", "10s", "--rate", "200", "--outage", "7s", "--log-format", "console")
 	url := demo.await(`page: (http://\S+)`)[1]
@@ -199,6 +200,7 @@ func TestActsOnFailedRows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers and a browser")
 	}
+	t.Parallel() // both wait more than they work
 	b, s := start(t), serve(t)
 	t.Run("no credentials", func(t *testing.T) { refusedWithout(t, s) })
 	b.as("ops", "s3cret")
