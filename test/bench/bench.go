@@ -50,7 +50,7 @@ func (b *bench) postgres() *localpg.Server {
 }
 
 // kafka is the bench's cluster: one real broker, or kfake where it was asked
-// for. Without Java there is no other way than to ask for kfake.
+// for.
 func (b *bench) kafka() *harness.Cluster {
 	switch {
 	case b.cluster != nil:
