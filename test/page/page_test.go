@@ -156,9 +156,10 @@ const hostile = `<script>document.title='owned'</script><img src=x onerror="docu
 
 // served is a stream with FAILED rows and its page.
 type served struct {
-	db  *harness.DB
-	run *process
-	url string
+	db    *harness.DB
+	kafka *harness.Cluster
+	run   *process
+	url   string
 }
 
 func serve(t *testing.T) *served {
@@ -185,7 +186,7 @@ http: {listen: "127.0.0.1:0", page: true, show_payloads: true, auth: {username: 
 		SELECT 'orders', 'key ' || n, convert_to('{"total": ' || n || '}', 'UTF8'), 'FAILED', 10, 'Message was too large' FROM generate_series(1, 5) AS n`)
 	db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_topic_check`) // which tables of others do not have
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload, status, attempts, last_error) VALUES ($1, $1, convert_to($1, 'UTF8'), 'FAILED', 10, $1)`, hostile)
-	s := &served{db: db, run: launch(t, "run", "--config", file, "--log-format", "json")}
+	s := &served{db: db, kafka: kafka, run: launch(t, "run", "--config", file, "--log-format", "json")}
 	s.url = "http://" + s.run.await(`"address":"([^"]+)"`)[1]
 	s.run.await(`"message":"streaming"`)
 	return s
@@ -217,6 +218,7 @@ func TestActsOnFailedRows(t *testing.T) {
 	t.Run("by keyboard", func(t *testing.T) { byKeyboard(t, b, s) })
 	t.Run("without scripts", func(t *testing.T) { withoutScripts(t, b, s) })
 	t.Run("requeue all that match", func(t *testing.T) { requeueMatching(t, b, s) })
+	t.Run("a topic that is missing", func(t *testing.T) { parked(t, b, s) })
 }
 
 // harmless fails when anything of a row was run.
@@ -360,6 +362,20 @@ func requeueMatching(t *testing.T, b *browser, s *served) {
 	}
 	b.open(s.url + "/")
 	b.await("#attention", "1 row is FAILED")
+}
+
+// parked: what waits, why, and until when; and it goes away by itself.
+func parked(t *testing.T, b *browser, s *served) {
+	b.open(s.url + "/streams/orders")
+	b.await("#live", "Live.")
+	s.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('not-there', 'k', 'x')`)
+	b.await("#parks", "not-there")
+	b.await("#attention", "Create the topic")
+	b.await("#events", "not-there")
+	b.shoot("parked", screen)
+	s.kafka.CreateTopic(t, "not-there", 1, nil)
+	b.await("#parks", "Nothing is parked")
+	b.await("#topics", "not-there")
 }
 
 func refusedWithout(t *testing.T, s *served) {
