@@ -15,6 +15,7 @@ func (c *Core) Outcome(o outbox.Outcome) {
 		}
 	case outbox.Refused:
 		for _, r := range o.Rows {
+			c.entries[r.Handle].uncharged = o.Uncharged
 			c.refused(r.Handle, o.Err)
 		}
 		c.release(o)
@@ -95,7 +96,7 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	c.cover(e.tx, p)
 	e.tx = noTx
 	c.know(h)
-	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason})
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
 }
 
 // withdrawn leaves rows that the sink gave back to the sweeper.
@@ -246,7 +247,8 @@ type remark struct {
 }
 
 func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
-	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: c.entries[a.Row.Handle].reason}
+	e := &c.entries[a.Row.Handle]
+	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged}
 	c.remark = append(c.remark, remark{mark: m, at: at})
 }
 

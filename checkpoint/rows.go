@@ -31,6 +31,7 @@ type entry struct {
 	awaits     *park     // waits for the sink's answer
 	prev, next uint32    // in flight; next also links free entries
 	reason     string    // of attempt: the error's text
+	uncharged  bool      // of attempt: the error is not to be counted
 	arrival    uint64    // the order of coming into memory
 	page       *sweep    // that brought the row, or nil: the log did
 	due        time.Time // of standing: when it may be looked at

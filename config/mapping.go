@@ -81,8 +81,10 @@ type MappingSpec struct {
 	// HeadersTable is a side table with further headers of the rows, written in
 	// the same transaction as the row.
 	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
-	// FailOn lists topic errors that count as errors of the row itself. Left
-	// out: such an error makes the topic wait, and costs no row an attempt.
+	// FailOn lists topic errors that count as errors of the row itself. Where
+	// there are any, only they, a record that is too large and a row that can be
+	// no record fail a row; what else refuses it is tried again without counting.
+	// Left out: a topic's error makes the topic wait, and costs no row an attempt.
 	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`
 	// MetricsCompat exports, besides our own metrics, those of the relay that is
 	// replaced, under its names.

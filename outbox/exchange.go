@@ -32,6 +32,9 @@ type Outcome struct {
 	// Exactly one Release is owed for it.
 	Blocked bool
 	Err     error // of Refused, and of Withdrawn by a topic's error
+	// Uncharged says of Refused that the table's mapping counts such an error as
+	// passing: the row is tried again, for ever, and no attempt is charged.
+	Uncharged bool
 	// Sent is when the try that succeeded was sent, of Delivered. For measuring
 	// only; zero: not known.
 	Sent time.Time
@@ -69,6 +72,9 @@ type Mark struct {
 	Row    *Row
 	Kind   MarkKind
 	Reason string // of MarkAttempt: the error's text
+	// Uncharged says of MarkAttempt that nothing is to be written: the answer is
+	// MarkedRetry while the row is PENDING.
+	Uncharged bool
 }
 
 // MarkState is what the database says after a mark.

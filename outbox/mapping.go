@@ -60,7 +60,9 @@ type Mapping struct {
 	ShedLock ShedLock
 	// HeadersTable is a side table with more headers; a zero Name: none.
 	HeadersTable HeadersTable
-	// FailOn are topic errors that count as errors of the row itself.
+	// FailOn are topic errors that count as errors of the row itself. Where there
+	// are any, they, a record that is too large and a row that can be no record
+	// are all that fails a row: other errors are tried again without counting.
 	FailOn []TopicError
 	// MetricsCompat names the replaced relay whose metric names are exported
 	// besides our own (im2be, advert-market, jeap), or is empty.

@@ -143,6 +143,25 @@ func TestTopicErrorsOfRowsThemselves(t *testing.T) {
 	}
 }
 
+// Where a table says which errors fail a row, others are not charged, but a
+// record that is too large always is.
+func TestErrorsThatATableTakesForPassing(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t"}})
+	r.usable(5*time.Second, true)
+	for code, uncharged := range map[int16]bool{int16(sarama.ErrInvalidRecord): true, int16(sarama.ErrMessageSizeTooLarge): false} {
+		for table, passing := range map[*outbox.Table]bool{ownTable: uncharged, newRow("t", "", "").Table: false} {
+			refuse(k.Fake, 1, code)
+			row := newRow("t", "", "v")
+			row.Table = table
+			r.expect(outbox.Refused, 5*time.Second, r.publish(row)...)
+			if o := r.fate[row]; o.Uncharged != passing {
+				t.Errorf("code %d, table %s: uncharged %v", code, table, o.Uncharged)
+			}
+		}
+	}
+}
+
 // TestOutage: a broker that is away for a while gets everything, in order, and
 // the cluster's state is told once each way.
 func TestOutage(t *testing.T) {

@@ -469,7 +469,7 @@ func (m *machine) move(l *lane, r *outbox.Row) {
 func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
 	t, scope := l.topic, outbox.KeyScope(r)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
-		Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Blocked: r.Key != nil, Err: err,
+		Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Blocked: r.Key != nil, Err: err, Uncharged: passes(r, err),
 	})
 	if r.Key == nil {
 		return

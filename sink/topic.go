@@ -101,6 +101,13 @@ func failsOn(r *outbox.Row, kind outbox.TopicError) bool {
 	return slices.Contains(r.Table.Mapping.FailOn, kind)
 }
 
+// passes says whether a row's own error is one that its table takes for passing:
+// where FailOn is given, all but those, and a record that is too large.
+func passes(r *outbox.Row, err error) bool {
+	tooLarge := errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrMessageSetSizeTooLarge) || encoding(err)
+	return len(r.Table.Mapping.FailOn) > 0 && !tooLarge
+}
+
 // lane chooses the row's lane like the Java client's producer does.
 func (t *topic) lane(r *outbox.Row, random func(int) int) *lane {
 	n := len(t.lanes)

@@ -113,7 +113,11 @@ func (u *Updater) claimed(marks []outbox.Mark) []outbox.Mark {
 		}
 		delete(u.claims.byRow, m.Row)
 		c.open--
-		c.inbox = append(c.inbox, m)
+		if m.Uncharged { // nothing to write
+			rest = append(rest, m)
+		} else {
+			c.inbox = append(c.inbox, m)
+		}
 		c.nudge()
 	}
 	return rest

@@ -258,6 +258,8 @@ func (r *round) judgeAttempt(it *item, seen statement.Seen) outbox.MarkState {
 		return outbox.MarkedFailed
 	case seen.State != statement.Pending:
 		return outbox.MarkedSettled
+	case it.mark.Uncharged:
+		return outbox.MarkedRetry
 	case landed && counted, r.target.marking.Attempt == "":
 		return outbox.MarkedRetry
 	case !it.unsure:

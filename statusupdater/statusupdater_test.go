@@ -42,6 +42,22 @@ func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
 	b.expect(outbox.MarkSent, row, outbox.MarkedSettled, 0)
 }
 
+// An attempt that is not to be charged writes nothing, and says whether the row
+// is still to be tried.
+func TestUnchargedAttempts(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(2)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
+	for _, row := range rows {
+		b.updater.Do(outbox.Mark{Row: row, Kind: outbox.MarkAttempt, Reason: "passing", Uncharged: true})
+	}
+	got := b.await(2)
+	if got[rows[0]].State != outbox.MarkedRetry || got[rows[1]].State != outbox.MarkedSettled {
+		t.Errorf("%v", got)
+	}
+	b.want("1", `SELECT count(*)::text FROM outbox WHERE status = 'PENDING' AND retries = 0 AND last_error IS NULL`)
+}
+
 func TestAReasonIsCutToItsColumn(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	row := b.im2be(1)[0]

@@ -48,6 +48,18 @@ func TestDeferredMessages(t *testing.T) {
 	}
 	w.db.Exec(t, `UPDATE deferred_message SET resend = true, sent_immediately = now(), created = now() - interval '2 h' WHERE id = 4`)
 	w.awaitSQL(20*time.Second, `SELECT sent_scheduled IS NOT NULL AND NOT resend FROM deferred_message WHERE id = 4`)
+
+	// Kafka takes no record without a key into a compacted topic: that fails no
+	// message of this layout, however often.
+	compacted := w.topic + "-compacted"
+	w.kafka.CreateTopic(t, compacted, 1, map[string]string{"cleanup.policy": "compact"})
+	w.db.Exec(t, `INSERT INTO deferred_message (id, message, topic, message_id, message_idempotence_id, message_type_name, created, send_immediately, resend)
+		VALUES (6, 'm6', $1, 'm', 'i', 'T', now(), false, false)`, compacted)
+	p.awaitLog(20*time.Second, "Kafka refused the row", "failed the validation")
+	p.awaitLog(20*time.Second, "Kafka refused the row", "failed the validation")
+	w.awaitSQL(time.Second, `SELECT failed IS NULL AND sent_scheduled IS NULL AND fail_reason IS NULL FROM deferred_message WHERE id = 6`)
+	w.kafka.ConfigureTopic(t, compacted, map[string]string{"cleanup.policy": "delete"})
+	w.awaitSQL(30*time.Second, `SELECT sent_scheduled IS NOT NULL FROM deferred_message WHERE id = 6`)
 	p.stop()
 
 	got := map[string]string{}
