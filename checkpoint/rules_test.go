@@ -20,7 +20,7 @@ var redundant = map[string]string{
 var often = map[string][]eventKind{
 	"rewriteUnknown":       {evParksUnknown, evKill},
 	"keepFromStatement":    {evSlotLost},
-	"repeatDiscarded":      {evInvisible, evSlotLost},
+	"repeatDiscarded":      {evInvisible},
 	"repeatInProgress":     {evInvisible, evSlotLost, evKill},
 	"remembersParked":      {evInvisible, evSlotLost},
 	"handBackQuiet":        {evSlotLost},

@@ -112,7 +112,8 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const budget = 64 << 20
 	k := harness.KfakeProxied(t)
-	w := newWorld(t, surroundings{kafka: k})
+	// Its own server: the WAL of other tests would count.
+	w := newWorld(t, surroundings{kafka: k, db: harness.PrivatePostgres(t, localpg.Options{})})
 	w.stream["wal_budget"] = "64MiB"
 	w.serve()
 	p := w.run().streaming()
@@ -128,7 +129,6 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	write(50)
 	p.awaitLog(20*time.Second, "parked", "stream", "retains nearly as much WAL as its budget allows")
 	for range scaled(3, 20) {
-		write(10)
 		harness.Eventually(t, 20*time.Second, func() error {
 			n, err := harness.TryOne[int64](t.Context(), w.db, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE database = current_database()`)
 			if n > budget {
@@ -139,6 +139,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 			}
 			return err
 		})
+		write(10)
 	}
 	load.wrote(50, 30*time.Second)
 	k.Mend(t)

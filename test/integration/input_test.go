@@ -138,7 +138,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.inserts("elsewhere", "payload")
 			},
 			says:  []string{"public.outbox", "does not exist"},
-			lines: 8,
+			lines: 9,
 			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
 		},
 		"column missing": {
