@@ -48,6 +48,6 @@ func (w *world) replacePublication(load *writers) {
 	load.wrote(50, 30*time.Second)
 	w.db.Exec(w.t, `DO $$ BEGIN
 		CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert');
-	EXCEPTION WHEN duplicate_object THEN NULL;
+	EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 	END $$`)
 }
