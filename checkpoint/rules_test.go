@@ -98,122 +98,19 @@ func allSwitches() []offSwitch {
 
 // coreRule switches one rule of the Core off.
 func coreRule(name string) (off rules) {
-	switch name {
-	case "parkDurable":
-		off.parkDurable = true
-	case "slotAfterPark":
-		off.slotAfterPark = true
-	case "narrowing":
-		off.narrowing = true
-	case "rewriteUnknown":
-		off.rewriteUnknown = true
-	case "tableHolds":
-		off.tableHolds = true
-	case "keyBackoff":
-		off.keyBackoff = true
-	case "backoffHolds":
-		off.backoffHolds = true
-	case "failureWithdraws":
-		off.failureWithdraws = true
-	case "chargeRefusedOnly":
-		off.chargeRefusedOnly = true
-	case "keepFromStatement":
-		off.keepFromStatement = true
-	case "repeatDiscarded":
-		off.repeatDiscarded = true
-	case "repeatInProgress":
-		off.repeatInProgress = true
-	case "remembersParked":
-		off.remembersParked = true
-	case "handBackQuiet":
-		off.handBackQuiet = true
-	case "handBackMarks":
-		off.handBackMarks = true
-	case "checkKept":
-		off.checkKept = true
-	case "voidHandBack":
-		off.voidHandBack = true
-	case "voidDiscarded":
-		off.voidDiscarded = true
-	case "checkAtStart":
-		off.checkAtStart = true
-	case "invisibleWaits":
-		off.invisibleWaits = true
-	case "skipInFlight":
-		off.skipInFlight = true
-	case "inFlightInLedger":
-		off.inFlightInLedger = true
-	case "excludeInFlight":
-		off.excludeInFlight = true
-	case "watchSecondRead":
-		off.watchSecondRead = true
-	case "watchWaits":
-		off.watchWaits = true
-	case "watchExcludes":
-		off.watchExcludes = true
-	case "watchNotParkedFirst":
-		off.watchNotParkedFirst = true
-	case "watchNotParkedSecond":
-		off.watchNotParkedSecond = true
-	case "watchAbandoned":
-		off.watchAbandoned = true
-	case "markAfterAck":
-		off.markAfterAck = true
-	case "confirmAfterMark":
-		off.confirmAfterMark = true
-	case "keepaliveIdle":
-		off.keepaliveIdle = true
-	case "boundedMemory":
-		off.boundedMemory = true
-	case "stands":
-		off.stands = true
-	case "headStart":
-		off.headStart = true
-	case "headStartAnew":
-		off.headStartAnew = true
-	case "standLeaves":
-		off.standLeaves = true
-	case "standInFlight":
-		off.standInFlight = true
-	case "unclaims":
-		off.unclaims = true
-	case "askSoon":
-		off.askSoon = true
-	case "claimOutage":
-		off.claimOutage = true
-	case "drainAwaits":
-		off.drainAwaits = true
-	}
+	switchOn(&off, name)
 	return off
 }
 
 // worldRule switches one rule of the driver or the world off.
 func worldRule(name string) (off worldRules) {
-	switch name {
-	case "startZero":
-		off.startZero = true
-	case "fencing":
-		off.fencing = true
-	case "epochGuard":
-		off.epochGuard = true
-	case "freshPage":
-		off.freshPage = true
-	case "insertAfterSnapshot":
-		off.insertAfterSnapshot = true
-	case "snapshotAfterXID":
-		off.snapshotAfterXID = true
-	case "guardedMark":
-		off.guardedMark = true
-	case "parksReadBack":
-		off.parksReadBack = true
-	case "failedReadBack":
-		off.failedReadBack = true
-	case "epochContinuity":
-		off.epochContinuity = true
-	case "sinkBlocksKey":
-		off.sinkBlocksKey = true
-	case "voidAnswers":
-		off.voidAnswers = true
-	}
+	switchOn(&off, name)
 	return off
+}
+
+// switchOn sets a field, which package reflect alone does only where it is
+// exported.
+func switchOn(rules any, name string) {
+	field := reflect.ValueOf(rules).Elem().FieldByName(name)
+	*(*bool)(field.Addr().UnsafePointer()) = true
 }

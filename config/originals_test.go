@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement"
+	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -43,20 +44,13 @@ var originals = []struct{ name, table string }{
 }
 
 // Each profile fits its original table without a finding, and its rows become
-// the same records by the log and by a sweep: those in testdata/originals.
+// the same records by the log and by a sweep: those in testdata/originals/NAME.want.
 func TestProfilesOnOriginalTables(t *testing.T) {
 	for _, o := range originals {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			table := load(t, oneTable+o.table).Streams[0].Tables[0].Outbox
-			text, err := os.ReadFile("testdata/originals/" + o.name + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ddl, inserts, ok := strings.Cut(string(text), "--- rows\n")
-			if !ok {
-				t.Fatal("no rows")
-			}
+			ddl, inserts := fixture.Original(o.name)
 			db := harness.Postgres(t)
 			db.Exec(t, ddl+"; CREATE PUBLICATION p FOR TABLE "+table.String()+" WITH (publish = 'insert')")
 			db.Exec(t, "SELECT pg_create_logical_replication_slot('"+slotOf(o.name)+"', 'pgoutput')")

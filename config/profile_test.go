@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/mapping"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -41,11 +41,7 @@ func ddl(t *testing.T, profile string) string {
 	if profile == "native" {
 		return sql.NativeTable("public", "outbox")
 	}
-	text, err := os.ReadFile("testdata/originals/" + profile + ".sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ddl, _, _ := strings.Cut(string(text), "--- rows\n")
+	ddl, _ := fixture.Original(profile)
 	return ddl
 }
 

@@ -53,9 +53,9 @@ type Row struct {
 	// AvailableAt is the time, in microseconds since 1970, before which the row
 	// must not be published, or 0. Never stands for a time that is not known.
 	AvailableAt int64
-	// Beside is how many of the Headers, the last ones, come from the mapping's
-	// HeadersTable.
-	Beside int
+	// SideHeaders is how many of the Headers, the last ones, come from the
+	// mapping's HeadersTable.
+	SideHeaders int
 	// Pending says that the row was read in its initial state. A row inserted
 	// in another state is none of our business.
 	Pending bool

@@ -1,10 +1,8 @@
 package pipeline
 
 import (
-	"errors"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -13,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/metrics"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
@@ -30,37 +29,11 @@ func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
 }
 
 // Retried is part of sink.Observer.
-func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, retryClass(err)) }
-
-// retryClass is an error of a try in one of a few words, for a label.
-func retryClass(err error) string {
-	var code sarama.KError
-	if !errors.As(err, &code) {
-		return "connection"
-	}
-	switch code {
-	case sarama.ErrRequestTimedOut:
-		return "timeout"
-	case sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch:
-		return "leadership"
-	case sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend:
-		return "replicas"
-	case sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
-		return "topic"
-	case sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed:
-		return "authorization"
-	case sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidMessage, sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp:
-		return "record"
-	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch, sarama.ErrProducerFenced:
-		return "producer"
-	default:
-		return "broker"
-	}
-}
+func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, sink.ErrorClass(err)) }
 
 func (d *driver) outcome(o outbox.Outcome) {
-	if o.Class == outbox.Delivered {
-		failpoint.Hit(failpoint.AfterAck)
+	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {
+		d.log.kill()
 	}
 	now := time.Now()
 	d.cfg.Metrics.Outcome(o, now)
@@ -93,10 +66,7 @@ func (d *driver) marksAnswered(answers []outbox.Marked) {
 	d.core.Marked(answers)
 }
 
-func (d *driver) swept(page outbox.Page, handback bool) {
-	if handback {
-		failpoint.Hit(failpoint.InHandback)
-	}
+func (d *driver) swept(page outbox.Page) {
 	for cause, rows := range d.core.Causes(page.Rows) {
 		d.cfg.Metrics.Swept(cause, rows)
 	}
@@ -151,7 +121,12 @@ func (d *driver) note(n checkpoint.Note) {
 	log := d.cfg.Log
 	switch n.Kind {
 	case checkpoint.NoteMode:
-		failpoint.Hit(failpoint.ModeChange)
+		if err := failpoint.Here(failpoint.ModeChange); err != nil {
+			select {
+			case d.fatal <- err:
+			default: // another error ends it
+			}
+		}
 		d.cfg.Metrics.Mode(string(n.Mode))
 		d.stream.board.happened("mode", status.Words(string(n.Mode)))
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")

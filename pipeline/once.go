@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -63,7 +61,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
 	d.once = &once{board: &s.board, giveUp: giveUp, finish: finish, progressed: time.Now()}
-	err = d.sweepOnce(stop, conn)
+	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) })
 	st := s.Status()
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
 	if err == nil {
@@ -99,36 +97,6 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 		return nil, cause
 	}
 	return conn, err
-}
-
-// sweepOnce runs the parts of a driver that a sweep needs, as run does.
-func (d *driver) sweepOnce(stop context.Context, conn *replication.Conn) error {
-	all, cancel := context.WithCancel(context.WithoutCancel(stop))
-	defer cancel()
-	group, ctx := errgroup.WithContext(all)
-	d.ctx = ctx
-	for _, s := range d.sinks {
-		group.Go(func() error { return s.Run(ctx) })
-	}
-	group.Go(func() error { return d.updater.Run(ctx) })
-	keeping, stopKeeping := context.WithCancel(ctx)
-	defer stopKeeping()
-	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
-	group.Go(func() error {
-		defer close(d.kept)
-		return d.stream.locks.keep(keeping, ctx)
-	})
-	group.Go(func() error { return d.holdLead(ctx, conn) })
-	group.Go(func() error {
-		defer cancel()
-		return d.drive(stop, ctx)
-	})
-	err := group.Wait()
-	d.queries.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }
 
 // holdLead is what the log goroutine does where there is no log: it tells the

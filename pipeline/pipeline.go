@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/metrics"
@@ -94,7 +95,10 @@ func New(cfg Config) *Stream {
 	if cfg.Lineage == nil {
 		cfg.Lineage = &Lineage{}
 	}
-	return &Stream{cfg: cfg, recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()}, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})}}
+	return &Stream{
+		cfg: cfg, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})},
+		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
+	}
 }
 
 // Failing is what keeps the stream from working, for people, or empty.
@@ -122,7 +126,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			wait.Reset()
 		}
 		pause := wait.NextBackOff()
-		if permanent(err) {
+		if Permanent(err) {
 			pause = retryMax
 		}
 		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
@@ -145,14 +149,15 @@ func (s *Stream) report(err error, pause time.Duration) {
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}
-	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", permanent(err)).Msg("the stream does not work")
+	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", Permanent(err)).Msg("the stream does not work")
 }
 
 func (s *Stream) works() {
 	s.failed.Store(nil)
 }
 
-func permanent(err error) bool {
+// Permanent says of an error that only a person can mend what it is about.
+func Permanent(err error) bool {
 	var refused *replication.Error
 	var denied *parks.Error
 	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
@@ -173,9 +178,16 @@ func (s *store) lead(ctx context.Context, holder string) (parks.Leadership, erro
 }
 
 func (s *store) write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
+	if err := failpoint.Here(failpoint.BeforeParkWrite); err != nil {
+		return outbox.ParkResult{}, err
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Store.Write(ctx, change)
+	result, err := s.Store.Write(ctx, change)
+	s.mu.Unlock()
+	if err == nil {
+		err = failpoint.Here(failpoint.AfterParkWrite)
+	}
+	return result, err
 }
 
 // standingBy tells that another process leads.
@@ -219,12 +231,12 @@ func (s *Stream) term(ctx context.Context) error {
 		conn.Kill()
 		return err
 	}
-	return d.run(ctx)
+	return d.run(ctx, d.log.run, d.care, d.counting)
 }
 
-// run runs every part until the driver has drained, which begins with the end
-// of stop, or one of them fails.
-func (d *driver) run(stop context.Context) error {
+// run runs the driver with the parts that every term has, and these, until the
+// driver has drained, which begins with the end of stop, or one of them fails.
+func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
 	all, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
 	group, ctx := errgroup.WithContext(all)
@@ -233,7 +245,9 @@ func (d *driver) run(stop context.Context) error {
 		group.Go(func() error { return s.Run(ctx) })
 	}
 	group.Go(func() error { return d.updater.Run(ctx) })
-	group.Go(func() error { return d.log.run(ctx) })
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
+	}
 	keeping, stopKeeping := context.WithCancel(ctx)
 	defer stopKeeping()
 	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
@@ -241,8 +255,6 @@ func (d *driver) run(stop context.Context) error {
 		defer close(d.kept)
 		return d.stream.locks.keep(keeping, ctx)
 	})
-	group.Go(func() error { return d.care(ctx) })
-	group.Go(func() error { return d.counting(ctx) })
 	group.Go(func() error {
 		defer cancel()
 		return d.drive(stop, ctx)

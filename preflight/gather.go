@@ -122,7 +122,7 @@ func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 func refused(s Session, c *pgx.ConnConfig, err error) Session {
 	var server *pgconn.PgError
 	var dns *net.DNSError
-	s.Err = withoutSettings(err)
+	s.Err = replication.WithoutSettings(err)
 	switch {
 	case errors.As(err, &server):
 		s.Permanent, s.Mend = refusal(server, c.User, c.Database)
@@ -138,28 +138,12 @@ func refused(s Session, c *pgx.ConnConfig, err error) Session {
 	return s
 }
 
-func withoutSettings(err error) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
-		return server
-	}
-	var c *pgconn.ConnectError
-	if errors.As(err, &c) && c.Unwrap() != nil {
-		return c.Unwrap()
-	}
-	return err
-}
-
-// refusal says what a server's refusal of a login means. Codes:
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
+// refusal says what a server's refusal of an ordinary connection means.
 func refusal(server *pgconn.PgError, user, database string) (permanent bool, mend string) {
+	if mend := replication.LoginRefused(server, user); mend != "" {
+		return true, mend
+	}
 	switch server.Code {
-	case "28P01":
-		return true, "correct the password in the dsn, or: ALTER ROLE " + sql.Identifier(user) + " PASSWORD '…';"
-	case "28000":
-		return true, "create the role with LOGIN, and allow its connection in pg_hba.conf"
-	case "3D000":
-		return true, "correct the database's name in the dsn, or create it"
 	case "42501":
 		return true, "GRANT CONNECT ON DATABASE " + sql.Identifier(database) + " TO " + sql.Identifier(user) + ";"
 	case "53300":
@@ -180,7 +164,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	if err == nil {
 		return pg
 	}
-	s.Err = withoutSettings(err)
+	s.Err = replication.WithoutSettings(err)
 	var told *replication.Error
 	if errors.As(err, &told) {
 		s.Permanent, s.Mend = told.Permanent, told.Mend

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/status"
 )
 
 // check is one named check: what docs/check.md says of it, and its judgment.
@@ -152,22 +153,8 @@ func quotedNames(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// literal quotes a value for a statement that people run.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-
 // size shows bytes as people read them.
-func size(bytes int64) string {
-	const step = 1024
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	n, at := float64(bytes), 0
-	for n >= step && at < len(units)-1 {
-		n, at = n/step, at+1
-	}
-	if at == 0 || n == float64(int64(n)) {
-		return fmt.Sprintf("%.0f %s", n, units[at])
-	}
-	return fmt.Sprintf("%.1f %s", n, units[at])
-}
+func size(bytes int64) string { return status.Bytes(uint64(max(0, bytes))) } // #nosec G115 -- not negative
 
 // span shows seconds as people read them.
 func span(seconds int64) string {

@@ -94,16 +94,40 @@ func connectError(what, user string, err error) *Error {
 	return e
 }
 
-// refusal says what a server's refusal of a connection means. Codes:
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
-func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) {
+// LoginRefused says what mends a server's refusal of a login; empty: it refuses
+// something else. Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+func LoginRefused(server *pgconn.PgError, user string) (mend string) {
 	switch server.Code {
 	case "28P01":
-		return true, "correct the password of role " + user
+		return "correct the password in the dsn, or: ALTER ROLE " + quoteName(user) + " PASSWORD '…';"
 	case "28000":
-		return true, "allow the connection in pg_hba.conf, and the login of role " + user
+		return "create role " + quoteName(user) + " with LOGIN, and allow its connection in pg_hba.conf"
 	case "3D000":
-		return true, "correct the database's name, or create it"
+		return "correct the database's name in the dsn, or create it"
+	}
+	return ""
+}
+
+// WithoutSettings is why a connection failed. The driver's own text repeats the
+// connection's settings.
+func WithoutSettings(err error) error {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server
+	}
+	var c *pgconn.ConnectError
+	if errors.As(err, &c) && c.Unwrap() != nil {
+		return c.Unwrap()
+	}
+	return err
+}
+
+// refusal says what a server's refusal of a connection means.
+func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) {
+	if mend := LoginRefused(server, user); mend != "" {
+		return true, mend
+	}
+	switch server.Code {
 	case "42501":
 		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", quoteName(user))
 	case "08P01", "0A000":

@@ -866,9 +866,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	refuse(db.Server.DSNAs(db.Name, "streamer", "wrong"), "password of role streamer")
+	refuse(db.Server.DSNAs(db.Name, "streamer", "wrong"), `ALTER ROLE "streamer" PASSWORD`)
 	refuse(db.Server.DSNAs(db.Name, "plain", "p"), `ALTER ROLE "plain" REPLICATION`)
-	refuse(db.Server.DSNAs(db.Name, "locked", "p"), "login of role locked")
+	refuse(db.Server.DSNAs(db.Name, "locked", "p"), `create role "locked" with LOGIN`)
 	refuse(db.Server.DSNAs("nowhere", "streamer", "p"), "database")
 	refuse("postgres://%zz", "dsn")
 	refuse(strings.Replace(b.DSN, "sslmode=disable", "sslmode=require", 1), "sslmode=disable")

@@ -219,7 +219,7 @@ func TestRefusedConnectionsSayWhatMends(t *testing.T) {
 		permanent bool
 		mend      string
 	}{
-		"28P01": {true, "password of role cdc"},
+		"28P01": {true, `ALTER ROLE "cdc" PASSWORD`},
 		"28000": {true, "pg_hba.conf"},
 		"3D000": {true, "database"},
 		"42501": {true, `ALTER ROLE "cdc" REPLICATION`},

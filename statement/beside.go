@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// Beside is the headers of rows in the mapping's side table.
-type Beside struct {
+// SideHeaders are the headers of rows in the mapping's side table.
+type SideHeaders struct {
 	of      func(i int) *outbox.Row
 	headers [][]outbox.Header
 	faults  map[int]string
@@ -22,9 +22,9 @@ type Beside struct {
 func (r *Relation) HeadersTable() bool { return r.Table.Mapping.HeadersTable.Name != "" }
 
 // HeadersOf is the step that reads the side table's headers of n rows of the
-// relation, which must have one, into the Beside returned.
-func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*Beside, Step, error) {
-	b := &Beside{of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, table: r.Table}
+// relation, which must have one, into the SideHeaders returned.
+func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, Step, error) {
+	b := &SideHeaders{of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, table: r.Table}
 	args, err := r.IDArrays(n, func(i int) string { return row(i).ID })
 	if err != nil {
 		return nil, Step{}, err
@@ -42,7 +42,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*Beside, Step,
 
 // read takes a header. Its value is a bytea's own bytes, or what PostgreSQL
 // prints; NULL is Kafka's null.
-func (b *Beside) read(row [][]byte) error {
+func (b *SideHeaders) read(row [][]byte) error {
 	n, err := Ordinal(row[0], len(b.headers))
 	if err != nil {
 		return err
@@ -65,12 +65,12 @@ func (b *Beside) read(row [][]byte) error {
 
 // Attach puts the headers that were read behind the row's mapped ones, in place
 // of those of an earlier look. A header that cannot be one is the row's fault.
-func (b *Beside) Attach(i int) {
+func (b *SideHeaders) Attach(i int) {
 	row := b.of(i)
 	if problem := b.faults[i]; problem != "" && row.Err == nil {
 		h := &b.table.Mapping.HeadersTable
 		row.Err = fmt.Errorf("table %s.%s has %s for it", h.Schema, h.Name, problem)
 	}
-	mapped := row.Headers[: len(row.Headers)-row.Beside : len(row.Headers)-row.Beside]
-	row.Headers, row.Beside = append(mapped, b.headers[i]...), len(b.headers[i])
+	mapped := row.Headers[: len(row.Headers)-row.SideHeaders : len(row.Headers)-row.SideHeaders]
+	row.Headers, row.SideHeaders = append(mapped, b.headers[i]...), len(b.headers[i])
 }

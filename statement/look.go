@@ -40,7 +40,7 @@ type Look struct {
 	// get the headers that a side table has for them.
 	Row func(i int) *outbox.Row
 
-	beside *Beside
+	beside *SideHeaders
 }
 
 // At looks at rows of any number of relations in one snapshot, which it

@@ -77,7 +77,7 @@ func Bytes(n uint64) string {
 		f /= 1024
 		u++
 	}
-	if u == 0 || f >= 100 {
+	if f >= 100 || f == math.Trunc(f) {
 		return fmt.Sprintf("%.0f %s", f, units[u])
 	}
 	return fmt.Sprintf("%.1f %s", f, units[u])

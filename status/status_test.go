@@ -90,7 +90,7 @@ func TestSummarize(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 8 << 30: "8.0 GiB", 200 << 20: "200 MiB"} {
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 8 << 30: "8 GiB", 200 << 20: "200 MiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}

@@ -142,7 +142,7 @@ func TestHeadersOfASideTable(t *testing.T) {
 		if got := headers(r); got != want[i] {
 			t.Errorf("row %s: %s, want %s", r.ID, got, want[i])
 		}
-		r.Headers, r.Beside = r.Headers[:1], 0 // as it comes from the log
+		r.Headers, r.SideHeaders = r.Headers[:1], 0 // as it comes from the log
 	}
 	for range 2 { // a row may be looked at twice
 		if _, err := b.sweeper.Check(t.Context(), page.Rows); err != nil {

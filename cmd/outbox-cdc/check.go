@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/preflight"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
 type checkOptions struct {
@@ -296,7 +297,7 @@ func grantSchema(role string) replication.Step {
 func nativeIndex(schema, name string) []replication.Step {
 	index := name + "_pending"
 	qualified := sql.Identifier(schema, index)
-	quoted := "'" + strings.ReplaceAll(qualified, "'", "''") + "'"
+	quoted := statement.Literal(qualified)
 	return []replication.Step{
 		{
 			Title: "the invalid index " + index + ", which was never finished, goes",

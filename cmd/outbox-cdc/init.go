@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/parks"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -147,33 +146,16 @@ func closeNow(pg *pgconn.PgConn) {
 	_ = pg.Close(ctx)
 }
 
-// connectError says what mends a refused connection. Codes:
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
+// connectError says what mends a refused connection.
 func connectError(c *pgconn.Config, err error) error {
 	what := fmt.Sprintf("connect to database %s on %s:%d as %s", c.Database, c.Host, c.Port, c.User)
 	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return fmt.Errorf("%s: %w", what, withoutPassword(err))
+	if errors.As(err, &server) {
+		if mend := replication.LoginRefused(server, c.User); mend != "" {
+			return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, mend)}
+		}
 	}
-	mends := map[string]string{
-		"28P01": "correct the password of role " + c.User,
-		"28000": "allow the connection in pg_hba.conf, and the login of role " + c.User,
-		"3D000": "correct the database's name, or create it",
-	}
-	if mend := mends[server.Code]; mend != "" {
-		return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, mend)}
-	}
-	return fmt.Errorf("%s: %w", what, server)
-}
-
-// withoutPassword unwraps the driver's error, whose text repeats the
-// connection's settings.
-func withoutPassword(err error) error {
-	var c *pgconn.ConnectError
-	if errors.As(err, &c) && c.Unwrap() != nil {
-		return c.Unwrap()
-	}
-	return err
+	return fmt.Errorf("%s: %w", what, replication.WithoutSettings(err))
 }
 
 // setupOf says what init makes. Roles are those of the configuration, except
@@ -291,11 +273,4 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 	}
 	_, err = fmt.Fprintf(out, "%s: ready\n", s.Name)
 	return err
-}
-
-// permanent says that repeating does not help: somebody has to act first.
-func permanent(err error) bool {
-	var r *replication.Error
-	var p *parks.Error
-	return errors.As(err, &r) && r.Permanent || errors.As(err, &p) && p.Permanent
 }

@@ -174,7 +174,7 @@ func TestInitSaysWhatIsInTheWay(t *testing.T) {
 	t.Run("wrong password", func(t *testing.T) {
 		bad := db.Server.DSNAs(db.Name, "poor", "hunter2x")
 		_, e := command(t, exitPermanent, "init", "--config", file(t, bad, bad, ""))
-		mustHave(t, e, "password authentication failed", "correct the password of role poor")
+		mustHave(t, e, "password authentication failed", "correct the password in the dsn", `ALTER ROLE "poor" PASSWORD`)
 	})
 	t.Run("no such database", func(t *testing.T) {
 		bad := db.Server.DSNAs("nowhere", "poor", "hunter2")

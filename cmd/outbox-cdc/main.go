@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/pipeline"
 )
 
 // The exit codes. A second signal exits with 128 plus its number: 130 for
@@ -65,7 +66,7 @@ func exitCode(err error) int {
 		return f.code
 	case errors.As(err, &problems):
 		return exitUsage
-	case permanent(err):
+	case pipeline.Permanent(err):
 		return exitPermanent
 	}
 	return exitFailure

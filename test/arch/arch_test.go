@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	"loglimit":      {},
 
 	// What looks at a stream's surroundings before it runs.
-	"preflight": {"outbox", "mapping", "sql", "statement", "replication", "sweeper", "sink", "shedlock"},
+	"preflight": {"outbox", "mapping", "sql", "statement", "replication", "sweeper", "sink", "shedlock", "status"},
 
 	// One stream's flow, and the program.
 	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "shedlock", "statement", "metrics", "status", "tracing", "loglimit"},

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -93,9 +94,16 @@ func (p *Process) Await(within time.Duration, texts ...string) string {
 	return line
 }
 
+// hasAll says whether a line has the texts; in a line of JSON also as its values
+// read, so that quotes need no escapes.
 func hasAll(line string, texts []string) bool {
+	plain := line
+	var parsed map[string]any
+	if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &parsed) == nil {
+		plain = fmt.Sprint(parsed)
+	}
 	for _, text := range texts {
-		if !strings.Contains(line, text) {
+		if !strings.Contains(line, text) && !strings.Contains(plain, text) {
 			return false
 		}
 	}
@@ -128,6 +136,15 @@ func (p *Process) Signal(sig syscall.Signal) {
 		p.t.Fatalf("%v to %s: %v", sig, p.cmd.Path, err)
 	}
 }
+
+// Try sends a signal, and says whether there was a process to take it.
+func (p *Process) Try(sig syscall.Signal) bool { return p.cmd.Process.Signal(sig) == nil }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// State is how the process ended, once it has.
+func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
 
 // PID is the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

@@ -112,7 +112,7 @@ func TestKilledClaimsAreFree(t *testing.T) {
 	w.table["claim"] = "row_lock"
 	p := w.run().streaming()
 	w.insertRefs("a", 50)
-	p.kill()
+	p.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := w.rival(ctx, time.Millisecond)
 	w.settled(20 * time.Second)
@@ -193,7 +193,7 @@ func TestApplicationsLock(t *testing.T) {
 	w.table["shedlock"] = fields{"name": "relay"}
 	p := w.run()
 	refs := w.insertRefs("a", 5)
-	p.awaitLog(10*time.Second, `pod-1`)
+	p.Await(10*time.Second, `pod-1`)
 	if got := w.published(); len(got) > 0 {
 		t.Errorf("%d rows were published while the application held its lock", len(got))
 	}

@@ -125,7 +125,7 @@ func (c *chaos) calm() {
 		c.thaw(i)
 		if c.armed[i] {
 			c.crashes++
-			c.processes[i].kill()
+			c.processes[i].Kill()
 		}
 		c.revive(i)
 	}
@@ -136,19 +136,19 @@ func (c *chaos) do(s step) {
 	switch s.do {
 	case killed:
 		c.crashes++
-		c.processes[i].kill()
+		c.processes[i].Kill()
 		c.begin(i)
 	case stopped:
 		c.stop(i)
 	case frozen:
 		c.revive(i)
 		c.crashes++
-		c.frozen[i] = c.processes[i].cmd.Process.Signal(syscall.SIGSTOP) == nil
+		c.frozen[i] = c.processes[i].Try(syscall.SIGSTOP)
 	case thawed:
 		c.thaw(i)
 	case armed: // it may end itself
 		c.crashes += 2
-		c.processes[i].kill()
+		c.processes[i].Kill()
 		c.begin(i, "OUTBOX_FAILPOINT="+s.point)
 	case revived:
 		c.revive(0)
@@ -190,22 +190,22 @@ func (c *chaos) stop(i int) {
 	if c.down {
 		c.crashes++
 	}
-	_ = c.processes[i].cmd.Process.Signal(syscall.SIGTERM) // an armed one may have ended meanwhile
-	c.processes[i].ended(40 * time.Second)
+	c.processes[i].Try(syscall.SIGTERM) // an armed one may have ended meanwhile
+	c.processes[i].Ended(40 * time.Second)
 	c.begin(i)
 }
 
 func (c *chaos) thaw(i int) {
 	if c.frozen[i] {
 		c.frozen[i] = false
-		_ = c.processes[i].cmd.Process.Signal(syscall.SIGCONT)
+		c.processes[i].Try(syscall.SIGCONT)
 	}
 }
 
 // revive starts a process that has ended.
 func (c *chaos) revive(i int) {
 	select {
-	case <-c.processes[i].done:
+	case <-c.processes[i].Done():
 		c.begin(i)
 	default:
 	}
@@ -250,8 +250,8 @@ func (c *chaos) keep() {
 	write("schedule.txt", strings.Join(c.done, "\n"))
 	write("positions.txt", c.positions())
 	for i, p := range c.all {
-		p.kill()
-		write(fmt.Sprintf("process-%03d.log", i), p.tail(1<<20))
+		p.Kill()
+		write(fmt.Sprintf("process-%03d.log", i), p.log())
 	}
 	if c.history == nil { // it did not come to be judged
 		c.history = c.w.history()

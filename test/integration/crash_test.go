@@ -152,7 +152,7 @@ func TestKillsWhileTheSlotIsMade(t *testing.T) {
 	w.small()
 	load := w.write(steady())
 	kills := 0
-	w.run().streaming().kill()
+	w.run().streaming().Kill()
 	for _, name := range []string{failpoint.BeforeParkWrite, failpoint.BeforeSlot, failpoint.AfterSlot, failpoint.InHandback, failpoint.ModeChange} {
 		load.wrote(50, 30*time.Second)
 		w.dropSlot()

@@ -59,7 +59,7 @@ func TestUpdateIsRevokedAndGranted(t *testing.T) {
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
 	w.db.Exec(t, fmt.Sprintf(`REVOKE UPDATE ON outbox FROM %q; REVOKE UPDATE (status, sent_at, attempts, last_error) ON outbox FROM %q`, writer, writer))
-	line := p.awaitLog(20*time.Second, "parked", "public.outbox", "permission denied")
+	line := p.Await(20*time.Second, "parked", "public.outbox", "permission denied")
 	if !strings.Contains(line, "GRANT") {
 		t.Errorf("the mend is not in %s", line)
 	}
@@ -83,7 +83,7 @@ func TestTheServerStopsFastWhileTheBrokerIsDown(t *testing.T) {
 	w.settled(20 * time.Second)
 	k.Cut()
 	w.insertNow(w.topic, "k", 10, 10)
-	p.awaitLog(20*time.Second, "the Kafka cluster cannot be used")
+	p.Await(20*time.Second, "the Kafka cluster cannot be used")
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -154,8 +154,8 @@ func TestThePublicationIsMadeAgain(t *testing.T) {
 	load.wrote(100, 30*time.Second)
 	w.db.Exec(t, `DROP PUBLICATION outbox`)
 	load.wrote(100, 30*time.Second)
-	p.awaitLog(30*time.Second, "publication", "outbox")
-	p.awaitLog(60*time.Second, "handed back to the stream", "stream")
+	p.Await(30*time.Second, "publication", "outbox")
+	p.Await(60*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)

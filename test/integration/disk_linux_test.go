@@ -32,7 +32,7 @@ func TestTheDiskOfTheLogIsFull(t *testing.T) {
 	load.wrote(100, 30*time.Second)
 	filler := fill(t, disk)
 	w.writeUntilItFails()
-	p.awaitLog(30*time.Second, "the replication connection ended")
+	p.Await(30*time.Second, "the replication connection ended")
 	load.stop()
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestRowsThatAreDecodedBeforeTheyAreVisible(t *testing.T) {
 	if used := p.cpu() - before; used > 3*time.Second {
 		t.Errorf("the process used %v of CPU while it waited", used)
 	}
-	p.kill()
+	p.Kill()
 	p = w.run().streaming()
 	w.becomes(w.insertNow(w.topic, "other", 1, 10)[0], history.Sent, 20*time.Second)
 	select {
@@ -95,9 +95,9 @@ func TestTheServerGivesTheSlotUp(t *testing.T) {
 	})
 	p := w.run()
 	writers := w.write(steady())
-	p.awaitLog(20*time.Second, "parked", "stream", "is lost")
-	p.awaitLog(20*time.Second, "made the slot")
-	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	p.Await(20*time.Second, "parked", "stream", "is lost")
+	p.Await(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "handed back to the stream", "stream")
 	writers.wrote(100, 30*time.Second)
 	writers.stop()
 	w.settled(30 * time.Second)
@@ -120,14 +120,14 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
 	k.Cut()
-	p.awaitLog(20*time.Second, "the Kafka cluster cannot be used")
+	p.Await(20*time.Second, "the Kafka cluster cannot be used")
 	// Near the budget at once, then several times the budget, as fast as the
 	// slot moves on.
 	write := func(mib int) {
 		w.db.Exec(t, `SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1048576)) FROM generate_series(1, $1)`, mib)
 	}
 	write(50)
-	p.awaitLog(20*time.Second, "parked", "stream", "retains nearly as much WAL as its budget allows")
+	p.Await(20*time.Second, "parked", "stream", "retains nearly as much WAL as its budget allows")
 	for range scaled(3, 20) {
 		harness.Eventually(t, 20*time.Second, func() error {
 			n, err := harness.TryOne[int64](t.Context(), w.db, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE database = current_database()`)
@@ -143,7 +143,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	}
 	load.wrote(50, 30*time.Second)
 	k.Mend(t)
-	p.awaitLog(60*time.Second, "handed back to the stream", "stream")
+	p.Await(60*time.Second, "handed back to the stream", "stream")
 	load.wrote(50, 30*time.Second)
 	load.stop()
 	w.settled(60 * time.Second)
@@ -218,7 +218,7 @@ func TestRowsAreDeletedInFlight(t *testing.T) {
 	w.settled(10 * time.Second)
 	k.Cut()
 	w.insertNow(w.topic, "k", 10, 10)
-	p.awaitLog(20*time.Second, "the Kafka cluster cannot be used")
+	p.Await(20*time.Second, "the Kafka cluster cannot be used")
 	w.db.Exec(t, `DELETE FROM outbox WHERE status = 'PENDING' AND id % 2 = 0`)
 	w.insertNow(w.topic, "k", 10, 10)
 	w.db.Exec(t, `TRUNCATE outbox`)
@@ -251,7 +251,7 @@ func TestAHalfOpenDatabaseConnection(t *testing.T) {
 	for range scaled(1, 5) {
 		load.wrote(100, 30*time.Second)
 		proxy.Silence(harness.Requests, harness.Replies)
-		p.awaitLog(20*time.Second, "the replication connection ended")
+		p.Await(20*time.Second, "the replication connection ended")
 		proxy.Speak()
 		p.streaming()
 	}

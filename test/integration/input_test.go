@@ -190,7 +190,7 @@ func (f *fault) test(t *testing.T) {
 		f.during(w)
 	}
 	rows := w.insertNow(w.topic, "k", 3, 10)
-	line := p.awaitLog(30*time.Second, f.says...)
+	line := p.Await(30*time.Second, f.says...)
 	waitUntil(t, time.Now().Add(2*time.Second)) // does it spin?
 	most := f.lines
 	if most == 0 {
@@ -256,14 +256,14 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	}
 	w.audit()
 	p := w.run()
-	p.awaitLog(20*time.Second, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart")
+	p.Await(20*time.Second, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart")
 	w.insertNow(w.topic, "k", 3, 10)
 	w.settled(20 * time.Second)
 	db.Exec(t, `ALTER SYSTEM SET wal_level = 'logical'`)
 	if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
 	}
-	p.awaitLog(60*time.Second, "handed back to the stream", "stream")
+	p.Await(60*time.Second, "handed back to the stream", "stream")
 	w.insertNow(w.topic, "k", 3, 10)
 	w.settled(20 * time.Second)
 	p.stop()
@@ -276,7 +276,7 @@ func TestAWrongSASLPassword(t *testing.T) {
 	w := newWorld(t, surroundings{kafka: k, noTopic: true})
 	w.cluster["sasl"] = fields{"mechanism": "PLAIN", "username": "cdc", "password": "wrong"}
 	p := w.run()
-	line := p.awaitLog(20*time.Second, "the Kafka cluster cannot be used", "password", "cdc")
+	line := p.Await(20*time.Second, "the Kafka cluster cannot be used", "password", "cdc")
 	if strings.Contains(line, "wrong") {
 		t.Errorf("the password is in the log: %s", line)
 	}
@@ -309,7 +309,7 @@ func TestATopicThatIsNotAuthorised(t *testing.T) {
 	})
 	p := w.run().streaming()
 	w.insertNow(closed, "k", 3, 10)
-	p.awaitLog(20*time.Second, "parked", closed, "not authorized", "grant WRITE")
+	p.Await(20*time.Second, "parked", closed, "not authorized", "grant WRITE")
 	w.becomes(w.insertNow(w.topic, "k", 1, 10)[0], history.Sent, 10*time.Second)
 	denied.Store(false)
 	w.settled(20 * time.Second)

@@ -12,7 +12,7 @@ import (
 
 func deferredMessages() layout {
 	return layout{
-		ddl: fixture.DeferredDDL,
+		ddl: fixture.Deferred().DDL,
 		config: fields{
 			"table": "public.deferred_message", "profile": "jeap", "grace": "1h", "shedlock": nil, "retention_lock": nil,
 			"headers_table": fields{
@@ -55,8 +55,8 @@ func TestDeferredMessages(t *testing.T) {
 	w.kafka.CreateTopic(t, compacted, 1, map[string]string{"cleanup.policy": "compact"})
 	w.db.Exec(t, `INSERT INTO deferred_message (id, message, topic, message_id, message_idempotence_id, message_type_name, created, send_immediately, resend)
 		VALUES (6, 'm6', $1, 'm', 'i', 'T', now(), false, false)`, compacted)
-	p.awaitLog(20*time.Second, "Kafka refused the row", "failed the validation")
-	p.awaitLog(20*time.Second, "Kafka refused the row", "failed the validation")
+	p.Await(20*time.Second, "Kafka refused the row", "failed the validation")
+	p.Await(20*time.Second, "Kafka refused the row", "failed the validation")
 	w.awaitSQL(time.Second, `SELECT failed IS NULL AND sent_scheduled IS NULL AND fail_reason IS NULL FROM deferred_message WHERE id = 6`)
 	w.kafka.ConfigureTopic(t, compacted, map[string]string{"cleanup.policy": "delete"})
 	w.awaitSQL(30*time.Second, `SELECT sent_scheduled IS NOT NULL FROM deferred_message WHERE id = 6`)

@@ -32,7 +32,7 @@ func TestAStandbyTakesOverFromAKilledLeader(t *testing.T) {
 	for range kills {
 		load.wrote(200, 30*time.Second)
 		began := time.Now()
-		leader.kill()
+		leader.Kill()
 		w.delivered(began, takeover)
 		next, other := w.successor(standbys)
 		other.ready(false)
@@ -74,7 +74,7 @@ func TestARollingRestart(t *testing.T) {
 func (w *world) standby() *process {
 	w.t.Helper()
 	p := w.run()
-	p.awaitLog(20*time.Second, "standing by")
+	p.Await(20*time.Second, "standing by")
 	p.ready(false)
 	return p
 }
@@ -119,20 +119,20 @@ func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 	w.small()
 	a := w.run().streaming()
 	b := w.run()
-	b.awaitLog(20*time.Second, "standing by")
+	b.Await(20*time.Second, "standing by")
 	load := w.write(steady())
 	rounds := scaled(2, 10)
 	for range rounds {
 		load.wrote(200, 30*time.Second)
-		a.signal(syscall.SIGSTOP)
+		a.Signal(syscall.SIGSTOP)
 		began := time.Now()
 		b.streaming()
 		if took := time.Since(began); took > 2*takeover { // the server's patience comes first
 			t.Errorf("the leader was replaced after %v", took)
 		}
 		load.wrote(200, 30*time.Second)
-		a.signal(syscall.SIGCONT)
-		a.awaitLog(30*time.Second, "standing by")
+		a.Signal(syscall.SIGCONT)
+		a.Await(30*time.Second, "standing by")
 		load.wrote(100, 30*time.Second)
 		a, b = b, a
 	}

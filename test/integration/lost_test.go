@@ -23,7 +23,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
 	k.Cut()
-	p.awaitLog(20*time.Second, "the Kafka cluster cannot be used")
+	p.Await(20*time.Second, "the Kafka cluster cannot be used")
 	harness.Eventually(t, 60*time.Second, func() error {
 		w.pressure(8)
 		if p.logged("parked", "is lost") == 0 {
@@ -31,10 +31,10 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 		}
 		return nil
 	})
-	p.awaitLog(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "made the slot")
 	load.wrote(100, 30*time.Second)
 	k.Mend(t)
-	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
@@ -72,9 +72,9 @@ func TestAnIdleSlotTimesOut(t *testing.T) {
 	})
 	p := w.run()
 	load := w.write(steady())
-	p.awaitLog(20*time.Second, "parked", "stream", "idle_timeout")
-	p.awaitLog(20*time.Second, "made the slot")
-	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	p.Await(20*time.Second, "parked", "stream", "idle_timeout")
+	p.Await(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
@@ -136,8 +136,8 @@ func TestTheStreamIsMovedToAnotherSlot(t *testing.T) {
 	w.stream["slot"] = old[:min(len(old), 60)] + "_b"
 	load.wrote(100, 30*time.Second)
 	p = w.run()
-	p.awaitLog(20*time.Second, "made the slot")
-	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	p.Await(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "handed back to the stream", "stream")
 	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, old)
 	load.wrote(100, 30*time.Second)
 	load.stop()

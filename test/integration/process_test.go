@@ -1,67 +1,37 @@
 package integration
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
 // process is a running outbox-cdc.
 type process struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-
-	mu    sync.Mutex
-	lines []string
-	// used is how far awaitLog has read: a line is awaited once.
-	used int
+	*harness.Process
+	t *testing.T
 }
-
-// theLeash ends processes that outlive the tests.
-var theLeash = sync.OnceValues(func() (*leash.Folder, error) { return leash.Open("outbox-cdc-run-") })
 
 // run starts outbox-cdc run. env are additional variables, NAME=VALUE.
 func (w *world) run(env ...string) *process {
 	w.t.Helper()
 	cmd := exec.Command(harness.Binary(w.t, "failpoints"), "run", "--config", w.file(), "--log-format", "json", "--log-level", "debug")
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p := &process{t: w.t, cmd: cmd, done: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	untie := tie(w.t, cmd.Process.Pid)
-	go func() {
-		p.read(out)
-		_ = cmd.Wait() // cmd.ProcessState tells
-		untie()
-		close(p.done)
-	}()
+	p := &process{harness.Start(w.t, cmd), w.t}
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
-			w.t.Logf("process %d logged:\n%s", cmd.Process.Pid, p.tail(80))
 			w.sessions()
 			p.dump()
 		}
-		p.kill()
 	})
 	return p
 }
@@ -96,157 +66,51 @@ func (w *world) show(sql string) {
 	}
 }
 
-func tie(t *testing.T, pid int) (untie func()) {
-	t.Helper()
-	f, err := theLeash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(f.Dir, fmt.Sprint(pid))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := leash.Tie(dir, pid, "KILL"); err != nil {
-		t.Fatal(err)
-	}
-	return func() { _ = os.RemoveAll(dir) }
-}
-
-func (p *process) read(out io.Reader) {
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		p.mu.Lock()
-		p.lines = append(p.lines, lines.Text())
-		p.mu.Unlock()
-	}
-}
-
-func (p *process) signal(sig syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatalf("%v to the process: %v", sig, err)
-	}
-}
-
-// kill ends it with SIGKILL, if it still runs.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // fails where it has ended
-	<-p.done
-}
-
 // dump has a process that hangs print its goroutines to the end of its log.
 func (p *process) dump() {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return
 	default:
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
-	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	p.Try(syscall.SIGCONT)
+	p.Try(syscall.SIGQUIT)
 	select {
-	case <-p.done:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		path := filepath.Join(os.TempDir(), fmt.Sprintf("outbox-cdc-%d.log", p.cmd.Process.Pid))
-		if os.WriteFile(path, []byte(strings.Join(p.lines, "\n")), 0o600) == nil {
-			p.t.Logf("the log of process %d, with its goroutines at the end, is in %s", p.cmd.Process.Pid, path)
+	case <-p.Done():
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("outbox-cdc-%d.log", p.PID()))
+		if os.WriteFile(path, []byte(p.log()), 0o600) == nil {
+			p.t.Logf("the log of process %d, with its goroutines at the end, is in %s", p.PID(), path)
 		}
 	case <-time.After(5 * time.Second):
 	}
 }
 
+// logged counts lines with all of these texts.
+func (p *process) logged(texts ...string) int { return len(p.Said(texts...)) }
+
+// log is everything that it logged.
+func (p *process) log() string { return strings.Join(p.Said(), "\n") }
+
 // stop stops it cleanly, and expects that.
 func (p *process) stop() {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	if code := p.ended(40 * time.Second); code != 0 {
-		p.t.Fatalf("a clean stop ended with exit code %d", code)
-	}
-}
-
-// ended waits for the process to end and gives its exit code, -1 for a signal.
-func (p *process) ended(within time.Duration) int {
-	p.t.Helper()
-	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(within):
-		p.t.Fatalf("the process has not ended after %v", within)
-		return 0
-	}
+	p.Stop(40 * time.Second)
 }
 
 // killed waits until the armed failpoint has ended the process.
 func (p *process) killed(within time.Duration) {
 	p.t.Helper()
-	p.ended(within)
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	p.Ended(within)
+	status, ok := p.State().Sys().(syscall.WaitStatus)
 	if !ok || status.Signal() != syscall.SIGKILL {
-		p.t.Fatalf("the process ended by itself: %v", p.cmd.ProcessState)
+		p.t.Fatalf("the process ended by itself: %v", p.State())
 	}
-}
-
-// awaitLog waits for a line with all of these texts, after those of earlier
-// calls, and gives it.
-func (p *process) awaitLog(within time.Duration, texts ...string) string {
-	p.t.Helper()
-	var line string
-	harness.Eventually(p.t, within, func() error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for i := p.used; i < len(p.lines); i++ {
-			if containsAll(p.lines[i], texts) {
-				line, p.used = p.lines[i], i+1
-				return nil
-			}
-		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("the process has ended (%v) and did not log %q", p.cmd.ProcessState, texts)
-		default:
-			return fmt.Errorf("not logged: %q", texts)
-		}
-	})
-	return line
-}
-
-// logged counts lines with all of these texts.
-func (p *process) logged(texts ...string) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, line := range p.lines {
-		if containsAll(line, texts) {
-			n++
-		}
-	}
-	return n
-}
-
-func containsAll(line string, texts []string) bool {
-	plain := line
-	var parsed map[string]any
-	if json.Unmarshal([]byte(line), &parsed) == nil { // so that quotes need no escapes
-		plain = fmt.Sprint(parsed)
-	}
-	for _, text := range texts {
-		if !strings.Contains(line, text) && !strings.Contains(plain, text) {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *process) tail(n int) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.lines[max(0, len(p.lines)-n):], "\n")
 }
 
 // peak is the most memory that the process has had, in bytes, or 0 where the
 // system does not tell.
 func (p *process) peak() int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0
 	}
@@ -262,7 +126,7 @@ func (p *process) peak() int64 {
 // cpu is how much processor time the process has used so far, or 0 where the
 // system does not tell.
 func (p *process) cpu() time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return 0
 	}
@@ -279,6 +143,6 @@ func (p *process) cpu() time.Duration {
 // streaming waits until the process leads and streams.
 func (p *process) streaming() *process {
 	p.t.Helper()
-	p.awaitLog(30*time.Second, `"message":"streaming"`)
+	p.Await(30*time.Second, `"message":"streaming"`)
 	return p
 }

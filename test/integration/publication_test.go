@@ -20,9 +20,9 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
 	w.replacePublication(load)
-	p.awaitLog(30*time.Second, "parked", "stream", "publication")
-	p.awaitLog(30*time.Second, "made the slot")
-	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	p.Await(30*time.Second, "parked", "stream", "publication")
+	p.Await(30*time.Second, "made the slot")
+	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	if n := p.metric("outbox_cdc_rows_swept_total", `cause="publication"`); n == 0 {
 		t.Error("no swept row is counted for the publication")
@@ -31,8 +31,8 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 
 	w.replacePublication(load)
 	p = w.run()
-	p.awaitLog(30*time.Second, "parked", "stream", "publication")
-	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	p.Await(30*time.Second, "parked", "stream", "publication")
+	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)

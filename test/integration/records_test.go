@@ -54,9 +54,9 @@ func TestARefusedRecordFailsAlone(t *testing.T) {
 	behind := w.insertNow(w.topic, "k", 3, 10)
 	other := w.insertNow(w.topic, "other", 1, 10)
 	w.becomes(other[0], history.Sent, 10*time.Second)
-	p.awaitLog(10*time.Second, "Kafka refused the row", w.topic, "too large")
+	p.Await(10*time.Second, "Kafka refused the row", w.topic, "too large")
 	w.becomes(bad, history.Failed, 20*time.Second)
-	p.awaitLog(10*time.Second, "the row is FAILED")
+	p.Await(10*time.Second, "the row is FAILED")
 	w.becomes(behind[2], history.Sent, 10*time.Second)
 	w.insertNow(w.topic, "k", 3, 10)
 	w.settled(20 * time.Second)
@@ -108,7 +108,7 @@ func TestAMissingTopic(t *testing.T) {
 		w.insertNow(missing, "a", 2, 10)
 		w.insertNow(missing, "b", 1, 10)
 	}
-	line := p.awaitLog(30*time.Second, "parked", missing)
+	line := p.Await(30*time.Second, "parked", missing)
 	for _, part := range []string{"does not exist", "create it"} {
 		if !strings.Contains(line, part) {
 			t.Errorf("%q is not in %s", part, line)
@@ -116,7 +116,7 @@ func TestAMissingTopic(t *testing.T) {
 	}
 	load.wrote(100, 30*time.Second)
 	w.becomes(w.insertNow(w.topic, "meanwhile", 1, 10)[0], history.Sent, 10*time.Second)
-	p.kill()
+	p.Kill()
 	p = w.run().streaming()
 	w.insertNow(missing, "a", 2, 10)
 	w.kafka.CreateTopic(t, missing, 2, nil)

@@ -39,8 +39,8 @@ func TestTheLeastPrivileges(t *testing.T) {
 	stopTrouble := w.trouble()
 	load.wrote(200, 30*time.Second)
 	w.dropSlot()
-	p.awaitLog(30*time.Second, "made the slot")
-	p.awaitLog(30*time.Second, "handed back to the stream", "stream")
+	p.Await(30*time.Second, "made the slot")
+	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(200, 30*time.Second)
 	stopTrouble()
 	load.stop()
@@ -56,7 +56,7 @@ func TestTheLeastPrivileges(t *testing.T) {
 	w.settled(30 * time.Second)
 	if long {
 		db.Exec(t, `UPDATE outbox SET sent_at = now() - interval '2 hours' WHERE id = (SELECT max(id) FROM outbox WHERE status = 'SENT')`)
-		p.awaitLog(90*time.Second, "deleted rows past their retention")
+		p.Await(90*time.Second, "deleted rows past their retention")
 	}
 	p.stop()
 	if n := p.logged("permission denied"); n > 0 {

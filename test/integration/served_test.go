@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,9 +35,7 @@ func (p *process) page(path string) (code int, text string, err error) {
 
 // address is where the process serves, as it says in its log.
 func (p *process) address() (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, line := range p.lines {
+	for _, line := range p.Said(`"address"`) {
 		var said struct {
 			Message, Address string
 		}
@@ -50,13 +49,16 @@ func (p *process) address() (string, error) {
 // metric sums the samples of a metric that have all of these labels.
 func (p *process) metric(name string, labels ...string) (sum float64) {
 	p.t.Helper()
+	other := func(sample string) bool {
+		return slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(sample, l) })
+	}
 	_, text, err := p.page("/metrics")
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		sample, value, _ := strings.Cut(lines.Text(), " ")
-		if (sample == name || strings.HasPrefix(sample, name+"{")) && containsAll(sample, labels) {
+		if (sample == name || strings.HasPrefix(sample, name+"{")) && !other(sample) {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				p.t.Fatalf("metric %s: %v", lines.Text(), err)

@@ -18,8 +18,8 @@ func TestALostSlotLosesNothing(t *testing.T) {
 	for range scaled(2, 10) {
 		load.wrote(200, 30*time.Second)
 		w.dropSlot()
-		p.awaitLog(20*time.Second, "made the slot")
-		p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+		p.Await(20*time.Second, "made the slot")
+		p.Await(20*time.Second, "handed back to the stream", "stream")
 	}
 	load.wrote(200, 30*time.Second)
 	load.stop()
@@ -48,7 +48,7 @@ func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
 	}
 	elsewhere.Exec(t, `BEGIN; INSERT INTO x VALUES (2); PREPARE TRANSACTION 'stuck'`)
 	w.dropSlot()
-	p.awaitLog(20*time.Second, "waited", `prepared transaction "stuck"`)
+	p.Await(20*time.Second, "waited", `prepared transaction "stuck"`)
 	load.wrote(100, 30*time.Second)
 	w.isPublished(w.insertNow(w.topic, "both", 1, 10)[0])
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -60,8 +60,8 @@ func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
 		t.Error("the slot was made beside a prepared transaction")
 	}
 	elsewhere.Exec(t, `ROLLBACK PREPARED 'stuck'`)
-	p.awaitLog(20*time.Second, "made the slot")
-	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	p.Await(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)

@@ -38,7 +38,7 @@ func TestTheIm2beTable(t *testing.T) {
 	load.unkeyed = 0
 	w.writeRows(load, scaled(1000, 50_000))
 	w.dropSlot()
-	p.awaitLog(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "made the slot")
 	w.writeRows(load, scaled(1000, 50_000))
 	w.settled(30 * time.Second)
 	p.stop()
@@ -117,7 +117,7 @@ func TestRowsDeletedOnSuccess(t *testing.T) {
 	w.writeRows(steady(), 300)
 	p = w.run().streaming()
 	w.dropSlot()
-	p.awaitLog(20*time.Second, "made the slot")
+	p.Await(20*time.Second, "made the slot")
 	w.writeRows(steady(), 500)
 	w.gone(30 * time.Second)
 	p.stop()
@@ -180,7 +180,7 @@ func TestStreamsAreIsolated(t *testing.T) {
 	broken["postgres"] = fields{"dsn": strings.Replace(w.db.DSN, w.db.Name, "nowhere", 1)}
 	w.config["streams"] = []any{broken, w.stream}
 	p := w.run()
-	p.awaitLog(20*time.Second, `"stream":"broken"`, "nowhere", "does not exist", "correct the database's name")
+	p.Await(20*time.Second, `"stream":"broken"`, "nowhere", "does not exist", "correct the database's name")
 	p.streaming()
 	w.writeRows(steady(), 500)
 	w.settled(20 * time.Second)
@@ -202,12 +202,12 @@ func TestAColumnIsRenamedAndComesBack(t *testing.T) {
 	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO renamed`)
 	w.layout.insert = `INSERT INTO outbox (topic, key, renamed) SELECT topic, key, value FROM rows`
 	w.writeRows(steady(), 300)
-	p.awaitLog(20*time.Second, "parked", "public.outbox", "payload")
+	p.Await(20*time.Second, "parked", "public.outbox", "payload")
 	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN renamed TO payload`)
 	w.layout.insert = native().insert
 	w.writeRows(steady(), 300)
 	w.settled(30 * time.Second)
-	p.awaitLog(20*time.Second, "handed back to the stream", "public.outbox")
+	p.Await(20*time.Second, "handed back to the stream", "public.outbox")
 	w.writeRows(steady(), 100)
 	w.settled(30 * time.Second)
 	p.stop()
@@ -224,7 +224,7 @@ func TestAColumnIsDroppedAndAddedAgain(t *testing.T) {
 	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO old; ALTER TABLE outbox ALTER COLUMN old DROP NOT NULL;
 		ALTER TABLE outbox ADD COLUMN payload bytea; ALTER TABLE outbox DROP COLUMN payload`)
 	w.db.Exec(t, `INSERT INTO outbox (topic, key) SELECT $1, 'k' FROM generate_series(1, 3)`, w.topic)
-	p.awaitLog(20*time.Second, "parked", "public.outbox", "payload")
+	p.Await(20*time.Second, "parked", "public.outbox", "payload")
 	w.db.Exec(t, `ALTER TABLE outbox ADD COLUMN payload bytea;
 		UPDATE outbox SET payload = coalesce(old, convert_to('value ' || id, 'UTF8'));
 		INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'last')`)

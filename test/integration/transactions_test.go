@@ -159,14 +159,14 @@ func TestATransactionOpenAcrossAHandBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.dropSlot()
-	p.awaitLog(20*time.Second, "slot", "wait") // making a slot waits for open transactions
+	p.Await(20*time.Second, "slot", "wait") // making a slot waits for open transactions
 	load.wrote(100, 30*time.Second)
 	w.isPublished(load.w.insertNow(w.topic, "meanwhile", 1, 10)[0]) // and the sweeper publishes
 	if err := before.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.conclude(rows, history.Committed)
-	p.awaitLog(20*time.Second, "handed back to the stream", "stream")
+	p.Await(20*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
@@ -206,7 +206,7 @@ func TestPreparedTransactions(t *testing.T) {
 	p = w.run().streaming()
 	load.wrote(100, 30*time.Second)
 	conclude(prepared/3, 2*prepared/3)
-	p.kill()
+	p.Kill()
 	p = w.run().streaming()
 	load.wrote(100, 30*time.Second)
 	w.unpublished(rows[2*prepared/3:])

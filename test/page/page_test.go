@@ -1,11 +1,9 @@
 package page
 
 import (
-	"bufio"
 	"encoding/base64"
 	"fmt"
 	"html"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +18,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -31,71 +27,17 @@ func basic(name, password string) string {
 
 // process is a running outbox-cdc, and what it said.
 type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-
-	mu    sync.Mutex
-	said  strings.Builder
-	ended chan struct{}
+	*harness.Process
+	t *testing.T
 }
-
-var theLeash = sync.OnceValues(func() (*leash.Folder, error) { return leash.Open("outbox-cdc-page-") })
 
 // launch starts outbox-cdc; it is stopped at the end of the test.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(harness.Binary(t), args...), ended: make(chan struct{})}
-	reader, writer := io.Pipe()
-	p.cmd.Stdout, p.cmd.Stderr = writer, writer
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	untie := tie(t, p.cmd.Process.Pid)
-	go func() {
-		lines := bufio.NewScanner(reader)
-		for lines.Scan() {
-			p.mu.Lock()
-			p.said.WriteString(lines.Text() + "\n")
-			p.mu.Unlock()
-		}
-	}()
-	go func() {
-		_ = p.cmd.Wait() // ProcessState tells
-		_ = writer.Close()
-		untie()
-		close(p.ended)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		if t.Failed() {
-			t.Log(p.log())
-		}
-	})
-	return p
+	return &process{harness.Start(t, exec.Command(harness.Binary(t), args...)), t}
 }
 
-func tie(t *testing.T, pid int) (untie func()) {
-	t.Helper()
-	f, err := theLeash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(f.Dir, fmt.Sprint(pid))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := leash.Tie(dir, pid, "KILL"); err != nil {
-		t.Fatal(err)
-	}
-	return func() { _ = os.RemoveAll(dir) }
-}
-
-func (p *process) log() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.String()
-}
+func (p *process) log() string { return strings.Join(p.Said(), "\n") }
 
 // await waits for what the process says.
 func (p *process) await(pattern string) []string {
@@ -143,11 +85,8 @@ func TestDemoThroughAnOutage(t *testing.T) {
 	b.open(url + "/slots")
 	b.await("main", "stream demo-")
 	b.shoot("slots", screen, phone)
-	if err := demo.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	<-demo.ended
-	if code := demo.cmd.ProcessState.ExitCode(); code != 0 {
+	demo.Signal(syscall.SIGINT)
+	if code := demo.Ended(30 * time.Second); code != 0 {
 		t.Errorf("exit code %d: %s", code, demo.log())
 	}
 }

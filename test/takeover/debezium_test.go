@@ -70,7 +70,8 @@ func (w *world) insertEvents(aggregate string) {
 }
 
 // connect starts Kafka Connect with Debezium's connector and router, and waits
-// until it streams.
+// until it streams: its slot is active as early as while it is being created, and
+// with snapshot.mode=no_data what commits before the (empty) snapshot is skipped.
 func (w *world) connect() *harness.Process {
 	w.t.Helper()
 	jars := harness.Jars(w.t, filepath.Join("router", "pom.xml"))
@@ -96,7 +97,8 @@ func (w *world) connect() *harness.Process {
 	p := harness.Start(w.t, exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"),
 		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector))
 	harness.Eventually(w.t, 2*time.Minute, func() error {
-		if n := harness.One[int](w.t, w.db, `SELECT count(*)::int FROM pg_replication_slots WHERE active AND slot_name = '`+slot+`'`); n == 0 {
+		if n := harness.One[int](w.t, w.db, `SELECT count(*)::int FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid
+			WHERE r.state = 'streaming' AND s.slot_name = '`+slot+`'`); n == 0 {
 			return fmt.Errorf("Debezium does not stream from slot %s", slot)
 		}
 		return nil

@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -75,21 +75,11 @@ func broker(t *testing.T) *harness.Cluster {
 func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) *world {
 	t.Helper()
 	w := &world{t: t, app: app, db: harness.Postgres(t), kafka: kafka, topic: topic, dir: t.TempDir()}
-	w.db.Exec(t, ddl(t, app.profile))
+	ddl, _ := fixture.Original(app.profile)
+	w.db.Exec(t, ddl)
 	w.table = fields{"table": app.table, "profile": app.profile}
 	maps.Copy(w.table, app.overrides)
 	return w
-}
-
-// ddl is what made the application's table, without the rows of that fixture.
-func ddl(t *testing.T, profile string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "config", "testdata", "originals", profile+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tables, _, _ := strings.Cut(string(text), "--- rows")
-	return tables
 }
 
 // config writes the configuration. mode is the stream's.
