@@ -4,6 +4,7 @@ package failpoint
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -15,53 +16,83 @@ import (
 
 // armed is what OUTBOX_FAILPOINT says. A mistake in it ends the process at once:
 // a test that arms nothing would pass.
-var armed = func() plan {
-	p, err := parse(os.Getenv("OUTBOX_FAILPOINT"))
+var armed = func() []*plan {
+	plans, err := parse(os.Getenv("OUTBOX_FAILPOINT"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	return p
+	return plans
 }()
 
-// plan is what happens at the hit number at of a place.
+// plan is what happens at the hit number at of a place: an error, a delay, or,
+// with neither, the end.
 type plan struct {
 	name  string
 	at    int64
-	delay time.Duration // 0: the process is killed
+	delay time.Duration
+	fail  bool
+	hits  atomic.Int64
 }
 
-var hits atomic.Int64
-
-func parse(text string) (p plan, err error) {
+func parse(text string) (plans []*plan, err error) {
 	if text == "" {
-		return plan{}, nil
+		return nil, nil
 	}
+	for one := range strings.SplitSeq(text, ",") {
+		p, err := parseOne(one)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+	}
+	return plans, nil
+}
+
+func parseOne(text string) (_ *plan, err error) {
 	fields := strings.Split(text, ":")
-	p = plan{name: fields[0], at: 1}
+	p := &plan{name: fields[0], at: 1}
 	if !slices.Contains(Names(), p.name) {
-		return plan{}, fmt.Errorf("OUTBOX_FAILPOINT=%s names no failpoint: choose one of %s", text, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("OUTBOX_FAILPOINT=%s names no failpoint: choose one of %s", text, strings.Join(Names(), ", "))
 	}
 	if len(fields) > 1 {
 		p.at, err = strconv.ParseInt(fields[1], 10, 64)
 	}
 	if len(fields) > 2 && err == nil {
-		p.delay, err = time.ParseDuration(fields[2])
+		if p.fail = fields[2] == "error"; !p.fail {
+			p.delay, err = time.ParseDuration(fields[2])
+		}
 	}
 	if err != nil || len(fields) > 3 || p.at < 1 || p.delay < 0 {
-		return plan{}, fmt.Errorf("OUTBOX_FAILPOINT=%s: write NAME:N or NAME:N:DURATION", text)
+		return nil, fmt.Errorf("OUTBOX_FAILPOINT=%s: write NAME:N, NAME:N:DURATION or NAME:N:error", text)
 	}
 	return p, nil
 }
 
-// Hit kills or holds up the process when it is the armed failpoint's turn.
-func Hit(name string) {
-	if name != armed.name || hits.Add(1) != armed.at {
-		return
+// Here kills or holds up the process, or returns an error, when it is an armed
+// failpoint's turn.
+func Here(name string) error {
+	var due *plan
+	for _, p := range armed {
+		if p.name == name && p.hits.Add(1) == p.at {
+			due = p
+		}
 	}
-	if armed.delay > 0 {
-		time.Sleep(armed.delay)
-		return
+	if due == nil {
+		return nil
+	}
+	return due.act()
+}
+
+// act returns what a connection returns that its other end has reset.
+func (p *plan) act() error {
+	fmt.Fprintf(os.Stderr, "failpoint %s, hit %d\n", p.name, p.at)
+	switch {
+	case p.fail:
+		return &net.OpError{Op: "failpoint " + p.name, Net: "tcp", Err: syscall.ECONNRESET}
+	case p.delay > 0:
+		time.Sleep(p.delay)
+		return nil
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {} // nothing more happens until the signal is there

@@ -161,7 +161,9 @@ func (d *driver) askAnew() {
 // feed gives a batch of the log to the Core.
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
-		failpoint.Hit(failpoint.AfterDecode)
+		if failpoint.Here(failpoint.AfterDecode) != nil {
+			d.log.kill()
+		}
 		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
 	}
 	for e := range b.All() {
@@ -224,8 +226,7 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 		askTables(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked, d.core.CheckRefused)
 	}
 	if r.Sweep != nil {
-		nudge := r.Sweep.Nudge
-		askTables(d, "read a page of pending rows", *r.Sweep, d.sweeper.Sweep, func(p outbox.Page) { d.swept(p, nudge) }, d.core.SweepRefused)
+		askTables(d, "read a page of pending rows", *r.Sweep, d.sweep, d.swept, d.core.SweepRefused)
 	}
 	if r.Watch != nil {
 		askTables(d, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched, d.core.WatchRefused)
@@ -346,6 +347,15 @@ func askTables[Q, A any](d *driver, what string, question Q, query func(context.
 	})
 }
 
+// sweep reads a page.
+func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
+	page, err := d.sweeper.Sweep(ctx, req)
+	if err == nil && req.Nudge {
+		err = failpoint.Here(failpoint.InHandback)
+	}
+	return page, err
+}
+
 func (d *driver) rewatched(answers []outbox.Checked) {
 	var pending []*outbox.Row
 	for _, a := range answers {
@@ -363,9 +373,7 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
 		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
-			failpoint.Hit(failpoint.BeforeParkWrite)
 			result, err := d.stream.store.write(ctx, change)
-			failpoint.Hit(failpoint.AfterParkWrite)
 			if errors.Is(err, parks.ErrFenced) {
 				err = backoff.Permanent(err)
 			}

@@ -368,7 +368,9 @@ func (l *logReader) lookAtPublication(ctx context.Context) error {
 func (l *logReader) feedBack() error {
 	confirm := outbox.LSN(l.confirm.Load())
 	if confirm > l.conn.Confirmed() {
-		failpoint.Hit(failpoint.BeforeConfirm)
+		if err := failpoint.Here(failpoint.BeforeConfirm); err != nil {
+			return err
+		}
 	}
 	return l.conn.SendStatus(confirm)
 }

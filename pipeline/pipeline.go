@@ -177,12 +177,12 @@ func (s *store) lead(ctx context.Context, holder string) (parks.Leadership, erro
 	return s.Store.Lead(ctx, holder)
 }
 
-func (s *store) write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
+func (s *store) write(ctx context.Context, change outbox.ParkChange) (result outbox.ParkResult, err error) {
 	if err := failpoint.Here(failpoint.BeforeParkWrite); err != nil {
-		return outbox.ParkResult{}, err
+		return result, err
 	}
 	s.mu.Lock()
-	result, err := s.Store.Write(ctx, change)
+	result, err = s.Store.Write(ctx, change)
 	s.mu.Unlock()
 	if err == nil {
 		err = failpoint.Here(failpoint.AfterParkWrite)

@@ -143,7 +143,9 @@ func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
 			return l.beatFor(ctx, mendEvery)
 		}
 	}
-	failpoint.Hit(failpoint.BeforeSlot)
+	if err := failpoint.Here(failpoint.BeforeSlot); err != nil {
+		return err
+	}
 	return l.makeSlot(ctx, v.Slot)
 }
 
@@ -169,9 +171,8 @@ func (l *logReader) makeSlot(ctx context.Context, action replication.Action) err
 		if err == nil {
 			l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
 			l.stream.board.happened("slot", "made slot "+l.d.cfg.Replication.Slot+" at "+at.String())
-			failpoint.Hit(failpoint.AfterSlot)
 			l.remake = checkpoint.Connected{}
-			return nil
+			return failpoint.Here(failpoint.AfterSlot)
 		}
 		if !errors.As(err, &blocked) {
 			l.stream.report(err, mendEvery)

@@ -131,13 +131,17 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 	}
 	l.open.Add(1)
 	l.sink.count.requests.Add(1)
-	failpoint.Hit(failpoint.BeforeProduce)
-	err = c.broker.AsyncProduce(l.request(batches), func(res *sarama.ProduceResponse, err error) {
-		l.answered(c, batches, res, err)
-	})
-	l.arena.clear()
+	err = failpoint.Here(failpoint.BeforeProduce)
 	if err == nil {
-		failpoint.Hit(failpoint.AfterProduce)
+		err = c.broker.AsyncProduce(l.request(batches), func(res *sarama.ProduceResponse, err error) {
+			l.answered(c, batches, res, err)
+		})
+		l.arena.clear()
+	}
+	if err == nil {
+		if failpoint.Here(failpoint.AfterProduce) != nil {
+			l.drop()
+		}
 		return
 	}
 	l.open.Add(-1)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outbox-cdc/outbox-cdc/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
@@ -362,17 +361,15 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 	}
 	running, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
 	defer cancel()
-	failpoint.Hit(failpoint.BeforeMark)
 	k.stats.statements.Add(int64(len(all)))
 	started := time.Now()
-	if err := statement.Run(running, c.conn.Conn(), append(steps, statement.Step{SQL: "COMMIT"})...); err != nil {
+	if err := writeMarks(running, c.conn.Conn(), append(steps, statement.Step{SQL: "COMMIT"})...); err != nil {
 		for _, w := range all {
 			markUnsure(w.items, err)
 		}
 		k.lost(ctx, c, groups, fmt.Errorf("writing the marks of claimed rows: %w", err))
 		return
 	}
-	failpoint.Hit(failpoint.AfterMark)
 	c.conn.Release()
 	k.told(all, time.Since(started))
 }

@@ -133,15 +133,24 @@ func (r *round) exec(ctx context.Context, step statement.Step, w *written) error
 	}
 	started := time.Now()
 	r.stats.statements.Add(1)
-	failpoint.Hit(failpoint.BeforeMark)
-	if err := statement.Run(ctx, r.conn, settings, step); err != nil {
+	if err := writeMarks(ctx, r.conn, settings, step); err != nil {
 		return err
 	}
-	failpoint.Hit(failpoint.AfterMark)
 	if r.cfg.OnBatch != nil {
 		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
 	}
 	return nil
+}
+
+// writeMarks runs steps that mark rows, and commit.
+func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...statement.Step) error {
+	if err := failpoint.Here(failpoint.BeforeMark); err != nil {
+		return err
+	}
+	if err := statement.Run(ctx, conn, steps...); err != nil {
+		return err
+	}
+	return failpoint.Here(failpoint.AfterMark)
 }
 
 // written collects what a statement says that it wrote. It counts only once
