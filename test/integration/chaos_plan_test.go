@@ -35,7 +35,7 @@ const (
 type step struct {
 	do      action
 	process int
-	point   string // of armed: NAME:N or NAME:N:DURATION
+	point   string // of armed: NAME:N, NAME:N:DURATION or NAME:N:error
 	pause   time.Duration
 }
 
@@ -93,12 +93,15 @@ func (p *planner) next() step {
 	return s
 }
 
-// point draws a failpoint: of four three kill, one holds up.
+// point draws a failpoint: of five three kill, one holds up, one is an error.
 func (p *planner) point() string {
 	names := failpoint.Names()
 	point := fmt.Sprintf("%s:%d", names[p.r.IntN(len(names))], 1+p.r.IntN(5))
-	if p.r.IntN(4) == 0 {
+	switch p.r.IntN(5) {
+	case 0:
 		point += fmt.Sprintf(":%dms", 200+p.r.IntN(5000))
+	case 1:
+		point += ":error"
 	}
 	return point
 }

@@ -81,6 +81,9 @@ type world struct {
 	cluster fields // its only Kafka cluster
 	table   fields // its only table
 
+	// recovery is the longest of the test's faults.
+	recovery time.Duration
+
 	// Of single tests: what stands in the way.
 	proxy *harness.Proxy
 	taken *pgconn.PgConn
@@ -350,6 +353,9 @@ func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 	rules.Stateless = rules.Stateless || w.layout.rules.Stateless
 	if found := history.Check(h, rules); len(found) > 0 {
 		w.t.Errorf("%d inserts, %d records, %d rows:\n%s", len(h.Inserts), len(h.Records), len(h.States), history.Report(found))
+	}
+	if !rules.Unfinished {
+		w.tell(h)
 	}
 	return h
 }
