@@ -62,7 +62,7 @@ docs/check.md has every check.`,
 		if err != nil {
 			return err
 		}
-		chosen, err := chooseStreams(cfg, o.stream)
+		chosen, err := chooseDatabase(cfg, o.stream)
 		if err != nil {
 			return err
 		}

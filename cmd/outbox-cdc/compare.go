@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -74,17 +73,14 @@ type compareOptions struct {
 
 // oneStream is the stream with the name, or the only one.
 func oneStream(cfg *config.Config, name string) (*config.Stream, error) {
-	var names []string
-	for _, s := range cfg.Streams {
-		if s.Name == name || name == "" && len(cfg.Streams) == 1 {
-			return s, nil
-		}
-		names = append(names, s.Name)
+	chosen, err := chooseStreams(cfg, name)
+	if err != nil {
+		return nil, err
 	}
-	if name == "" {
-		return nil, usage("name one stream with --stream (%s)", strings.Join(names, ", "))
+	if len(chosen) > 1 {
+		return nil, usage("there are %d streams: name one with --stream", len(chosen))
 	}
-	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
+	return chosen[0], nil
 }
 
 // comparedAtOnce bounds what waits for its match: about a gigabyte.
@@ -149,9 +145,7 @@ func closeAll(clients map[string]sarama.Client) {
 // print prints the report. Differences are an exit code of their own.
 func (o compareOptions) print(r *compare.Report, to io.Writer) error {
 	if o.json {
-		out := json.NewEncoder(to)
-		out.SetIndent("", "  ")
-		if err := out.Encode(r); err != nil {
+		if err := printJSON(to, r); err != nil {
 			return err
 		}
 	} else {

@@ -47,7 +47,7 @@ It connects as the role of dsn, or as that of ` + adminVariable + `.`,
 		if err != nil {
 			return err
 		}
-		chosen, err := chooseStreams(cfg, stream)
+		chosen, err := chooseDatabase(cfg, stream)
 		if err != nil {
 			return err
 		}

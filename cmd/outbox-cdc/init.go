@@ -56,7 +56,7 @@ which ones.`,
 		if err != nil {
 			return err
 		}
-		chosen, err := what.choose(cfg)
+		chosen, err := chooseDatabase(cfg, what.stream)
 		if err != nil {
 			return err
 		}
@@ -73,23 +73,6 @@ which ones.`,
 type initOptions struct {
 	showSQL, nativeTable, noSlot bool
 	stream                       string
-}
-
-func (o initOptions) choose(cfg *config.Config) ([]*config.Stream, error) {
-	if o.stream == "" {
-		if len(cfg.Streams) > 1 && os.Getenv(adminVariable) != "" {
-			return nil, usage("%s is one database's: name the stream with --stream", adminVariable)
-		}
-		return cfg.Streams, nil
-	}
-	var names []string
-	for _, s := range cfg.Streams {
-		if s.Name == o.stream {
-			return []*config.Stream{s}, nil
-		}
-		names = append(names, s.Name)
-	}
-	return nil, usage("there is no stream %q in %s (write one of %v)", o.stream, cfg.File, names)
 }
 
 func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
@@ -273,4 +256,14 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 	}
 	_, err = fmt.Fprintf(out, "%s: ready\n", s.Name)
 	return err
+}
+
+// chooseDatabase is chooseStreams where the administrator's connection, which
+// leads to one database, may be used.
+func chooseDatabase(cfg *config.Config, name string) ([]*config.Stream, error) {
+	chosen, err := chooseStreams(cfg, name)
+	if len(chosen) > 1 && os.Getenv(adminVariable) != "" {
+		return nil, usage("%s is one database's: name the stream with --stream", adminVariable)
+	}
+	return chosen, err
 }

@@ -26,7 +26,17 @@ import (
 
 // chooseStreams takes the stream of that name, or all where it is empty.
 func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
-	return initOptions{stream: name}.choose(cfg)
+	if name == "" {
+		return cfg.Streams, nil
+	}
+	var names []string
+	for _, s := range cfg.Streams {
+		if s.Name == name {
+			return []*config.Stream{s}, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
 }
 
 // connectOperator connects as the role that reads and marks rows, or as that of
