@@ -191,6 +191,26 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestAnotherReason: why the cluster cannot be used is told again when it has
+// become something else, and not with every try.
+func TestAnotherReason(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 50 * time.Millisecond})
+	r.usable(5*time.Second, true)
+	refuse(k.Fake, 5, int16(sarama.ErrNotLeaderForPartition))
+	tries := refuse(k.Fake, 5, int16(sarama.ErrNotEnoughReplicas))
+	rows := r.publish(rowsOf("t", "k", "v", 10)...)
+	r.expect(outbox.Delivered, 10*time.Second, rows...)
+	r.usable(time.Second, true)
+	if len(r.said) != 4 || tries.Load() <= 5 {
+		t.Fatalf("%d tries, states %v", tries.Load(), r.said)
+	}
+	if first, then := r.said[1], r.said[2]; !errors.Is(first.Err, sarama.ErrNotLeaderForPartition) || !errors.Is(then.Err, sarama.ErrNotEnoughReplicas) || then.Usable {
+		t.Errorf("states %v", r.said)
+	}
+	inOrder(t, k.Records(t, "t"), "v", 10)
+}
+
 // TestUnreachableFromTheStart is told at once, and ends when a broker comes.
 func TestUnreachableFromTheStart(t *testing.T) {
 	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))

@@ -55,6 +55,9 @@ type machine struct {
 	ownAt    time.Time
 	keepAt   time.Time
 	verdict  usability
+	// The class of the reason that was told for an unusable cluster, and when.
+	told   string
+	toldAt time.Time
 
 	out work
 }
@@ -1167,13 +1170,23 @@ func (m *machine) judgeCluster() {
 			m.say(usable, nil)
 		}
 	case m.verdict == unusable:
+		m.retell(err)
 	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askErr != nil:
 		m.say(unusable, err)
 	}
 }
 
+// retell says why the cluster cannot be used once that has become something else:
+// first brokers do not answer, then those that are left say that they are too few.
+// It waits for a while each time, since lanes may have different reasons.
+func (m *machine) retell(err error) {
+	if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
+		m.say(unusable, err)
+	}
+}
+
 func (m *machine) say(u usability, err error) {
-	m.verdict = u
+	m.verdict, m.told, m.toldAt = u, ErrorClass(err), m.now
 	m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Usable: u == usable, Err: err})
 }
 
