@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -281,23 +282,32 @@ func (c *Cluster) ends(ctx context.Context, topic string) (map[int32]int64, erro
 }
 
 func partitionCount(ctx context.Context, client *kgo.Client, topic string) (int, error) {
+	partitions, err := partitionsOf(ctx, client, topic)
+	for _, p := range partitions {
+		if p.ErrorCode != 0 {
+			return 0, fmt.Errorf("metadata of %s/%d: error code %d", topic, p.Partition, p.ErrorCode)
+		}
+	}
+	return len(partitions), err
+}
+
+// partitionsOf are what metadata says of a topic, by partition; each may have an
+// error of its own.
+func partitionsOf(ctx context.Context, client *kgo.Client, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	rt := kmsg.NewMetadataRequestTopic()
 	rt.Topic = kmsg.StringPtr(topic)
 	req.Topics = append(req.Topics, rt)
 	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != 0 {
-		return 0, fmt.Errorf("metadata of %s: %s", topic, codes(resp.Topics))
+		return nil, fmt.Errorf("metadata of %s: %s", topic, codes(resp.Topics))
 	}
-	for _, p := range resp.Topics[0].Partitions {
-		if p.ErrorCode != 0 {
-			return 0, fmt.Errorf("metadata of %s/%d: error code %d", topic, p.Partition, p.ErrorCode)
-		}
-	}
-	return len(resp.Topics[0].Partitions), nil
+	partitions := resp.Topics[0].Partitions
+	slices.SortFunc(partitions, func(a, b kmsg.MetadataResponseTopicPartition) int { return int(a.Partition - b.Partition) })
+	return partitions, nil
 }
 
 func codes(topics []kmsg.MetadataResponseTopic) string {

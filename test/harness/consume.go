@@ -41,15 +41,18 @@ func (r Record) Header(name string) []byte {
 }
 
 // Records reads everything that lies in a topic at this moment, partition by
-// partition in offset order.
-func (c *Cluster) Records(t testing.TB, topic string) []Record {
+// partition in offset order. A partition whose leader has just changed is waited for.
+func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	records, err := c.read(ctx, topic)
-	if err != nil {
-		t.Fatalf("harness: reading topic %s: %v", topic, err)
-	}
+	Eventually(t, 60*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		var err error
+		if records, err = c.read(ctx, topic); err != nil {
+			return fmt.Errorf("reading topic %s: %w", topic, err)
+		}
+		return nil
+	})
 	return records
 }
 
