@@ -87,6 +87,9 @@ type Core struct {
 	retained   uint64
 	stalls     []*stall
 
+	pace pace
+	more bool // the last page of a sweep left rows behind
+
 	mode  Mode
 	ready Ready
 }
@@ -417,7 +420,7 @@ func (c *Core) Reading() bool {
 		}
 		return c.ledger.inTx && !c.full() // a hand-back: up to the transaction's end
 	}
-	return !c.full()
+	return !c.full() && !c.paced()
 }
 
 // full says that the bound of rows or bytes in memory is reached.
@@ -476,6 +479,7 @@ func (c *Core) NextTick() time.Time {
 	}
 	at(c.watch.at)
 	at(c.watch.due)
+	at(c.pace.until)
 	for _, p := range c.order {
 		at(p.Next)
 		at(p.nextSweep)

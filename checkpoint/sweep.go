@@ -16,7 +16,7 @@ type sweep struct {
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
-	if c.cfg.Shadow || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
+	if c.cfg.Shadow || c.paced() || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
 		return
 	}
 	target := c.nextTarget()
@@ -99,7 +99,7 @@ func (c *Core) ask(parks []*park, hb *handback) {
 	}
 	c.ready.Sweep = &outbox.SweepRequest{
 		Parts:    c.parts(parks),
-		Limit:    c.cfg.PageRows,
+		Limit:    c.pageRows(hb),
 		MaxBytes: c.cfg.MaxBytes,
 		Nudge:    hb != nil,
 	}
@@ -181,6 +181,7 @@ func (c *Core) Swept(page outbox.Page) {
 			c.publishSwept(r, s)
 		}
 	}
+	c.more = page.More
 	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
 	for _, p := range s.parks {
 		if c.parks[p.Scope] != p || p.stamp > s.clock {

@@ -139,6 +139,8 @@ type Stream struct {
 	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
 	// Memory bounds the rows held in memory.
 	Memory Memory `yaml:"memory"`
+	// Limits bound how fast rows are taken.
+	Limits Limits `yaml:"limits"`
 	// Backoff is the wait before a failed row, topic or table is tried again.
 	Backoff Backoff `yaml:"backoff"`
 	// WatchInterval is how often PENDING rows that the stream missed are looked for.
@@ -185,6 +187,18 @@ type Memory struct {
 	Rows int `yaml:"rows" default:"20000" min:"100" max:"10000000"`
 	// Bytes of rows in memory at most. One row larger than this still passes, alone.
 	Bytes Bytes `yaml:"bytes" default:"16MiB" min:"1MiB"`
+}
+
+// Limits bound how fast rows are taken from the log and from the table, so that a
+// catch-up of millions of rows leaves the application its share of the database.
+type Limits struct {
+	// RowsPerSecond at most are taken and published; 0: no limit.
+	RowsPerSecond int `yaml:"rows_per_second" default:"0" min:"0" max:"10000000"`
+	// BackOff slows a catch-up down while a physical standby falls further behind,
+	// or sessions wait for locks that the stream holds; never below 1,000 rows a
+	// second, or a tenth of rows_per_second. How far standbys are is shown to
+	// members of pg_read_all_stats (pg_monitor) only.
+	BackOff bool `yaml:"back_off" default:"true"`
 }
 
 // Backoff is the wait between tries: min, then twice as long each time, up to max.

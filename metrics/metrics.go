@@ -35,6 +35,7 @@ type families struct {
 	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
 	neverReady                                              *prometheus.GaugeVec
 	recovered                                               *prometheus.CounterVec
+	limit                                                   *prometheus.GaugeVec
 	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
 	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
 	leaderships, publication                                *prometheus.CounterVec
@@ -76,6 +77,7 @@ func New(version, commit string) *Registry {
 		progressed: r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
 
 		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
+		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
 		leader:      r.gauges("leader", "1 while this process leads the stream."),
 		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
 		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),

@@ -48,6 +48,7 @@ func everything() (*Registry, *Stream) {
 	s.MarkLatency(time.Hour, 2)
 	s.Marked([]outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}, {Row: rows[0], State: outbox.MarkedFailed}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedSettled}})
 	s.Memory(3, 2, 1000)
+	s.Pace(500, "configured")
 	s.Lag(100, time.Second)
 	s.Limits(100, 1<<20)
 	s.Slot(Slot{State: "reserved", Retained: 200, Safe: 1000}, now)

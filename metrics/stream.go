@@ -399,6 +399,14 @@ func (s *Stream) Mode(mode string) {
 	}
 }
 
+// Pace tells how many rows per second may be taken, and why no more; 0: any number.
+func (s *Stream) Pace(rows float64, reason string) {
+	s.families.limit.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	if rows > 0 {
+		s.families.limit.WithLabelValues(s.name, reason).Set(rows)
+	}
+}
+
 // Leading says that this process leads the stream from now on.
 func (s *Stream) Leading(epoch int64) {
 	s.leading.Store(true)
@@ -429,7 +437,7 @@ func (s *Stream) rest() {
 	}
 	s.slot.forget()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks} {
+	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks, s.families.limit} {
 		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
 	}
 	for _, c := range s.tables {

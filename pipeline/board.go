@@ -26,6 +26,7 @@ type board struct {
 	flow   status.Flow
 	rate   rate
 	recent recent
+	limit  *status.Limit
 }
 
 // Status is how the stream stands, as far as this process knows: whoever stands
@@ -63,6 +64,10 @@ func (s *Stream) Status() status.Stream {
 			out.Reason = "Kafka cluster " + name + ": " + c.Error
 		}
 	}
+	if b.limit != nil {
+		limit := *b.limit
+		out.Limit = &limit
+	}
 	flow := b.flow
 	flow.PerSecond = b.rate.mean(time.Now())
 	out.Flow = &flow
@@ -95,7 +100,7 @@ func (b *board) rests() {
 	}
 	b.recent.rests()
 	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
-	b.growth = status.Growth{}
+	b.growth, b.limit = status.Growth{}, nil
 	b.flow.InFlight = 0
 }
 

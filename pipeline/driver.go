@@ -48,6 +48,8 @@ type driver struct {
 	kept        chan struct{}
 	// once ends a single sweep; nil: the stream goes on.
 	once *once
+	// limit is how fast rows may come into the Core.
+	limit limit
 	// fatal takes the error that ends the leadership.
 	fatal chan error
 	// behindSince is when rows came into memory that have not all left it, or
@@ -75,6 +77,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		now := time.Now()
 		d.stream.turns.turn(now)
 		d.core.Tick(now)
+		d.pace(now)
 		d.carryOut(d.core.Take())
 		d.log.confirm.Store(uint64(d.core.Confirm()))
 		d.log.mayMake.Store(d.core.SlotMayBeMade())

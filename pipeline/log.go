@@ -56,6 +56,8 @@ type logReader struct {
 	// confirm and mayMake are the Core's words, set by the driver.
 	confirm atomic.Uint64
 	mayMake atomic.Bool
+	// atOnce is how many rows the driver's limit lets come at once; 0: any number.
+	atOnce atomic.Int64
 	// finishing is closed by the driver when everything is drained.
 	finishing chan struct{}
 	finished  chan struct{}
@@ -381,7 +383,11 @@ func (l *logReader) full(b *batch) bool {
 	if b.Empty() && b.walEnd == 0 {
 		return false
 	}
-	return b.Rows() >= batchRows || b.Bytes() >= batchBytes || !l.conn.Buffered()
+	rows := batchRows
+	if n := int(l.atOnce.Load()); n > 0 {
+		rows = min(rows, n)
+	}
+	return b.Rows() >= rows || b.Bytes() >= batchBytes || !l.conn.Buffered()
 }
 
 // handOver gives the batch to the driver, however long that takes, and goes on

@@ -55,6 +55,8 @@ type Config struct {
 	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
 	// marked or deleted. No sink is made.
 	Shadow bool
+	// Limits bound how fast rows are taken.
+	Limits Limits
 	// MarkConnections and MarkRows: see statusupdater.Config.
 	MarkConnections, MarkRows int
 	// HeartbeatInterval is how often WAL is written so that the slot of an idle
@@ -272,6 +274,7 @@ func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driv
 	d := &driver{
 		stream:   s,
 		cfg:      cfg,
+		limit:    limit{Limits: cfg.Limits},
 		sinks:    map[string]*sink.Sink{},
 		outcomes: mailbox.New[outbox.Outcome](),
 		states:   mailbox.New[outbox.ClusterState](),

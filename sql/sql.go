@@ -49,6 +49,8 @@ var (
 	InspectTable string
 	//go:embed retained.sql
 	Retained string
+	//go:embed pressure.sql
+	Pressure string
 	//go:embed slot_blockers.sql
 	SlotBlockers string
 	//go:embed lock_holder.sql

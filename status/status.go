@@ -5,6 +5,7 @@
 package status
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -56,6 +57,9 @@ type Stream struct {
 	Parks  Parks   `json:"parks"`
 	// Kafka says of each cluster whether it can be used; only a process knows.
 	Kafka []Cluster `json:"kafka,omitempty"`
+	// Limit is how fast rows may be taken; nil: as fast as they come, or not from
+	// a process.
+	Limit *Limit `json:"limit,omitempty"`
 	// Flow is what went through the process; nil: not from a process.
 	Flow *Flow `json:"flow,omitempty"`
 	// Error says what could not be found out.
@@ -113,6 +117,22 @@ type Cluster struct {
 	Name   string `json:"name"`
 	Usable bool   `json:"usable"`
 	Error  string `json:"error,omitempty"`
+}
+
+// Limit is what slows a stream down.
+type Limit struct {
+	RowsPerSecond float64 `json:"rows_per_second"`
+	// Reason: configured, standby_lag, lock_waits or recovering.
+	Reason string `json:"reason"`
+}
+
+// Text is the limit in words.
+func (l *Limit) Text() string {
+	why := map[string]string{
+		"configured": "limits.rows_per_second", "standby_lag": "a standby falls behind", "lock_waits": "sessions wait for our locks",
+		"recovering": "rising again, after others had to wait",
+	}[l.Reason]
+	return fmt.Sprintf("%.0f rows/s: %s", l.RowsPerSecond, why)
 }
 
 // Flow is what went through a process, which began counting at its start.

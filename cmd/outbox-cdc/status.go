@@ -219,6 +219,9 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 			line("kafka "+c.Name, "cannot be used: %s", c.Error)
 		}
 	}
+	if s.Limit != nil {
+		line("limit", "%s", s.Limit.Text())
+	}
 	if f := s.Flow; f != nil {
 		line("flow", "%.1f rows/s in the last minute; %d in flight; since the start %d published, %d refused, %d FAILED", f.PerSecond, f.InFlight, f.Published, f.Refused, f.GivenUp)
 	}

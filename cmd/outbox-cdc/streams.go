@@ -58,6 +58,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Replication:       replicationConfig(s),
 		Sinks:             sinkConfigs(cfg, s, log),
 		Core:              coreConfig(s),
+		Limits:            pipeline.Limits{RowsPerSecond: s.Limits.RowsPerSecond, BackOff: s.Limits.BackOff},
 		MarkConnections:   s.Mark.Connections,
 		MarkRows:          s.Mark.BatchRows,
 		HeartbeatInterval: s.HeartbeatInterval,

@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// An application that waits for a row which a session of ours has locked is
+// seen, without any privilege; one that waits for somebody else is not.
+func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
+	t.Parallel()
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TABLE rows (id int PRIMARY KEY, n int); INSERT INTO rows VALUES (1, 0), (2, 0);
+		DO $$ BEGIN CREATE ROLE pressed; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+		GRANT ALL ON rows TO pressed`)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc/pressed"
+	cfg.ConnConfig.RuntimeParams["role"] = "pressed"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	d := &driver{cfg: Config{Pool: pool}}
+
+	ours, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := db.Conn(t)
+	for _, err := range []error{second(ours.Exec(t.Context(), `UPDATE rows SET n = 1 WHERE id = 1`)), second(other.Exec(t.Context(), `BEGIN; UPDATE rows SET n = 1 WHERE id = 2`))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 2)
+	for id := range 2 {
+		go func(conn *pgx.Conn) {
+			done <- second(conn.Exec(t.Context(), `UPDATE rows SET n = 2 WHERE id = $1`, id+1))
+		}(db.Conn(t))
+	}
+	harness.Eventually(t, 20*time.Second, func() error {
+		p, err := d.readPressure(t.Context())
+		if err == nil && p.Waiting != 1 {
+			err = fmt.Errorf("%+v: of two that wait, one waits for us", p)
+		}
+		return err
+	})
+	for _, err := range []error{ours.Rollback(t.Context()), second(other.Exec(t.Context(), `ROLLBACK`)), <-done, <-done} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if p, err := d.readPressure(t.Context()); err != nil || p.Waiting != 0 || p.Insert == "" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
