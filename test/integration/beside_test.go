@@ -38,13 +38,14 @@ func (w *world) published() []string {
 }
 
 // rival is a poller that takes pending rows by SKIP LOCKED and marks them in the
-// same transaction. It gives the rows that it took.
+// same transaction. It gives the rows that it took: the last poll is not cut off,
+// else it could have taken rows that it does not know of.
 func (w *world) rival(ctx context.Context, pause time.Duration) func() []string {
 	var taken []string
 	done := make(chan struct{})
 	conn := w.db.Conn(w.t)
 	poll := func() error {
-		rows, err := conn.Query(ctx, `WITH taken AS (
+		rows, err := conn.Query(context.WithoutCancel(ctx), `WITH taken AS (
 				SELECT id FROM outbox WHERE status = 'PENDING' ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED)
 			UPDATE outbox SET status = 'SENT', sent_at = now() FROM taken WHERE outbox.id = taken.id RETURNING convert_from(payload, 'UTF8')`)
 		if err != nil {

@@ -43,6 +43,7 @@ func TestTheDiskOfTheLogIsFull(t *testing.T) {
 	if err := db.Server.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	w.recovered()
 	p.streaming()
 	load = w.write(l)
 	load.wrote(100, 30*time.Second)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				_, streamer := w.roles()
 				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'other'`, streamer))
 			},
-			says: []string{"correct the password of role streamer_"},
+			says: []string{"correct the password in the dsn", "streamer_"},
 			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" PASSWORD 'secret'`, w.db.Name)) },
 		},
 		"wrong password of the role that writes": {
@@ -204,12 +205,13 @@ func (f *fault) test(t *testing.T) {
 	}
 	w.layout.insert = native().insert
 	f.mend(w)
+	mended := time.Now()
 	if !f.swept {
 		if got, err := w.statusOf(rows[0]); err != nil || got == "FAILED" {
 			t.Errorf("a row is %s, %v", got, err)
 		}
 	}
-	w.insertNow(w.topic, "k", 3, 10)
+	w.recoveredSince(mended, w.topic)
 	w.settled(60 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
@@ -263,6 +265,7 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
 	}
+	w.recovered()
 	p.Await(60*time.Second, "handed back to the stream", "stream")
 	w.insertNow(w.topic, "k", 3, 10)
 	w.settled(20 * time.Second)
@@ -291,8 +294,9 @@ func TestAWrongSASLPassword(t *testing.T) {
 	p.stop()
 }
 
-// The brokers do not let us write to a topic: its rows wait, without an
-// attempt charged, and others go on.
+// The brokers do not let us write to a topic, under load to others: its rows
+// wait, without an attempt charged, the others go on, and when they let us it is
+// delivered in order.
 func TestATopicThatIsNotAuthorised(t *testing.T) {
 	k := harness.Kfake(t)
 	w := newWorld(t, surroundings{kafka: k})
@@ -308,10 +312,14 @@ func TestATopicThatIsNotAuthorised(t *testing.T) {
 		return deny(produce, closed)
 	})
 	p := w.run().streaming()
+	load := w.write(steady())
+	load.wrote(100, 30*time.Second)
 	w.insertNow(closed, "k", 3, 10)
 	p.Await(20*time.Second, "parked", closed, "not authorized", "grant WRITE")
 	w.becomes(w.insertNow(w.topic, "k", 1, 10)[0], history.Sent, 10*time.Second)
 	denied.Store(false)
+	w.recoveredSince(time.Now(), closed)
+	load.stop()
 	w.settled(20 * time.Second)
 	p.stop()
 	w.judge(history.Rules{}, w.topic, closed)
@@ -320,18 +328,23 @@ func TestATopicThatIsNotAuthorised(t *testing.T) {
 	}
 }
 
-// deny answers a request that is for one topic only.
+// deny answers a request in which the topic is. What is for other topics in it is
+// to be tried again: kfake takes a request as a whole.
 func deny(req *kmsg.ProduceRequest, topic string) (kmsg.Response, error, bool) { //nolint:revive // the order is kfake's
+	if !slices.ContainsFunc(req.Topics, func(rt kmsg.ProduceRequestTopic) bool { return rt.Topic == topic }) {
+		return nil, nil, false
+	}
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
 	for _, rt := range req.Topics {
-		if rt.Topic != topic {
-			return nil, nil, false
+		code := sarama.ErrNotEnoughReplicas
+		if rt.Topic == topic {
+			code = sarama.ErrTopicAuthorizationFailed
 		}
 		t := kmsg.NewProduceResponseTopic()
 		t.Topic = rt.Topic
 		for _, rp := range rt.Partitions {
 			p := kmsg.NewProduceResponseTopicPartition()
-			p.Partition, p.ErrorCode, p.BaseOffset = rp.Partition, int16(sarama.ErrTopicAuthorizationFailed), -1
+			p.Partition, p.ErrorCode, p.BaseOffset = rp.Partition, int16(code), -1
 			t.Partitions = append(t.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, t)

@@ -34,6 +34,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	p.Await(20*time.Second, "made the slot")
 	load.wrote(100, 30*time.Second)
 	k.Mend(t)
+	w.recovered()
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
@@ -54,7 +55,9 @@ func (w *world) pressure(mib int) {
 	w.db.Exec(w.t, `CHECKPOINT`)
 }
 
-// Version 18 invalidates slots that nobody has used for a while.
+// Version 18 invalidates slots that nobody has used for a while
+// (idle_replication_slot_timeout). The program starts under load after that: it
+// sweeps, makes the slot anew and hands back, in order and each row once.
 func TestAnIdleSlotTimesOut(t *testing.T) {
 	t.Parallel() // it mostly waits
 	atLeast(t, 18)
@@ -70,8 +73,9 @@ func TestAnIdleSlotTimesOut(t *testing.T) {
 		}
 		return err
 	})
-	p := w.run()
 	load := w.write(steady())
+	p := w.run()
+	w.recovered()
 	p.Await(20*time.Second, "parked", "stream", "idle_timeout")
 	p.Await(20*time.Second, "made the slot")
 	p.Await(20*time.Second, "handed back to the stream", "stream")
@@ -136,6 +140,7 @@ func TestTheStreamIsMovedToAnotherSlot(t *testing.T) {
 	w.stream["slot"] = old[:min(len(old), 60)] + "_b"
 	load.wrote(100, 30*time.Second)
 	p = w.run()
+	w.recovered()
 	p.Await(20*time.Second, "made the slot")
 	p.Await(20*time.Second, "handed back to the stream", "stream")
 	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, old)

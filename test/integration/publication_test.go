@@ -20,6 +20,7 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)
 	w.replacePublication(load)
+	w.recovered()
 	p.Await(30*time.Second, "parked", "stream", "publication")
 	p.Await(30*time.Second, "made the slot")
 	p.Await(30*time.Second, "handed back to the stream", "stream")
@@ -31,6 +32,7 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 
 	w.replacePublication(load)
 	p = w.run()
+	w.recovered()
 	p.Await(30*time.Second, "parked", "stream", "publication")
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)

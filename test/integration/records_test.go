@@ -42,13 +42,14 @@ func (w *world) becomes(row history.Insert, status history.Status, within time.D
 	})
 }
 
-// A record that is too large among good ones of the same key: only it FAILED,
-// after its tries, and the others follow.
+// A record that is too large among good ones of the same key, under load: only it
+// FAILED, after its tries, and the others follow, in order.
 func TestARefusedRecordFailsAlone(t *testing.T) {
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.table["status"] = fields{"max_attempts": 3}
 	p := w.run().streaming()
+	load := w.write(steady())
 	w.insertNow(w.topic, "k", 3, 10)
 	bad := w.insertRefused("k")
 	behind := w.insertNow(w.topic, "k", 3, 10)
@@ -59,6 +60,7 @@ func TestARefusedRecordFailsAlone(t *testing.T) {
 	p.Await(10*time.Second, "the row is FAILED")
 	w.becomes(behind[2], history.Sent, 10*time.Second)
 	w.insertNow(w.topic, "k", 3, 10)
+	load.stop()
 	w.settled(20 * time.Second)
 	p.stop()
 	w.judge(history.Rules{MayFail: refused})
@@ -67,14 +69,15 @@ func TestARefusedRecordFailsAlone(t *testing.T) {
 	}
 }
 
-// With on_failed: block the key waits for the operator, also over a restart,
-// and goes on when the row is out of the way.
+// With on_failed: block the key waits for the operator, also over a restart under
+// load, and goes on when the row is out of the way; other keys do not wait.
 func TestAFailedRecordBlocksItsKey(t *testing.T) {
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.table["status"] = fields{"max_attempts": 2}
 	w.table["on_failed"] = "block"
 	p := w.run().streaming()
+	load := w.write(steady())
 	bad := w.insertRefused("k")
 	behind := w.insertNow(w.topic, "k", 3, 10)
 	w.becomes(bad, history.Failed, 20*time.Second)
@@ -89,6 +92,8 @@ func TestAFailedRecordBlocksItsKey(t *testing.T) {
 	}
 	w.kafka.ConfigureTopic(t, w.topic, map[string]string{"max.message.bytes": "200000"})
 	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE status = 'FAILED'`)
+	w.recovered()
+	load.stop()
 	w.settled(30 * time.Second)
 	p.stop()
 	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'FAILED' AND became = 'PENDING'`) // the operator's
@@ -120,6 +125,7 @@ func TestAMissingTopic(t *testing.T) {
 	p = w.run().streaming()
 	w.insertNow(missing, "a", 2, 10)
 	w.kafka.CreateTopic(t, missing, 2, nil)
+	w.recoveredSince(time.Now(), missing)
 	w.insertNow(missing, "a", 2, 10)
 	load.stop()
 	w.settled(30 * time.Second)
@@ -162,16 +168,20 @@ func TestScheduledRows(t *testing.T) {
 	}
 }
 
-// A row that somebody sets back to PENDING is published again, soon.
+// A row that somebody sets back to PENDING is published again, soon, while others
+// are written.
 func TestARequeuedRowIsPublishedAgain(t *testing.T) {
 	w := newWorld(t, surroundings{})
 	p := w.run().streaming()
 	row := w.insertNow(w.topic, "k", 1, 10)[0]
 	w.settled(10 * time.Second)
-	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE status = 'SENT'`)
+	load := w.write(steady())
+	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE key = 'k' AND status = 'SENT'`)
 	w.becomes(row, history.Sent, 10*time.Second)
 	after := w.insertNow(w.topic, "k", 1, 10)[0]
 	w.becomes(after, history.Sent, 10*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
 	p.stop()
 	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'SENT' AND became = 'PENDING'`)
 	h := w.judge(history.Rules{Duplicates: 1})

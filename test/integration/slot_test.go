@@ -10,22 +10,33 @@ import (
 )
 
 // The slot is dropped under load, more than once: the program sweeps, makes a
-// new one and takes the stream up again, by itself and in order.
+// new one and takes the stream up again, by itself and in order. Each hand-back
+// ends though three more writers insert as fast as the server lets them.
 func TestALostSlotLosesNothing(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
 	p := w.run().streaming()
 	load := w.write(steady())
 	for range scaled(2, 10) {
 		load.wrote(200, 30*time.Second)
+		flood := w.write(fullRate())
 		w.dropSlot()
-		p.Await(20*time.Second, "made the slot")
-		p.Await(20*time.Second, "handed back to the stream", "stream")
+		w.recovered()
+		p.Await(30*time.Second, "made the slot")
+		p.Await(60*time.Second, "handed back to the stream", "stream")
+		flood.stop()
 	}
 	load.wrote(200, 30*time.Second)
 	load.stop()
-	w.settled(30 * time.Second)
+	w.settled(60 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
+}
+
+// fullRate is a load without a breath.
+func fullRate() load {
+	l := steady()
+	l.writers, l.rate = 3, 0
+	return l
 }
 
 // The slot is lost while another database of the cluster has a transaction open
@@ -48,6 +59,7 @@ func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
 	}
 	elsewhere.Exec(t, `BEGIN; INSERT INTO x VALUES (2); PREPARE TRANSACTION 'stuck'`)
 	w.dropSlot()
+	w.recovered()
 	p.Await(20*time.Second, "waited", `prepared transaction "stuck"`)
 	load.wrote(100, 30*time.Second)
 	w.isPublished(w.insertNow(w.topic, "both", 1, 10)[0])

@@ -56,12 +56,13 @@ func TestALargeTransaction(t *testing.T) {
 }
 
 // Transactions that overlap in every way, with rollbacks and savepoints inside
-// savepoints: what was rolled back is not in the topic, the rest is, per key in
+// savepoints, beside other applications' on hot keys: what was rolled back is not in the topic, the rest is, per key in
 // commit order.
 func TestInterleavedTransactions(t *testing.T) {
 	const sessions = 50
 	w := newWorld(t, surroundings{partitions: 3})
 	p := w.run().streaming()
+	load := w.write(steady())
 	r := rand.New(rand.NewPCG(1, 2))
 	conns := make([]*pgx.Conn, sessions)
 	for i := range conns {
@@ -70,6 +71,7 @@ func TestInterleavedTransactions(t *testing.T) {
 	for range scaled(3, 30) {
 		w.interleave(r, conns)
 	}
+	load.stop()
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
@@ -207,7 +209,8 @@ func TestPreparedTransactions(t *testing.T) {
 	load.wrote(100, 30*time.Second)
 	conclude(prepared/3, 2*prepared/3)
 	p.Kill()
-	p = w.run().streaming()
+	p = w.run()
+	w.recovered()
 	load.wrote(100, 30*time.Second)
 	w.unpublished(rows[2*prepared/3:])
 	conclude(2*prepared/3, prepared)

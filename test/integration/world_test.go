@@ -349,6 +349,13 @@ func (w *world) readStates(h *history.History) {
 func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 	w.t.Helper()
 	h := w.history(topics...)
+	w.check(h, rules)
+	return h
+}
+
+// check is judge of a history that is at hand.
+func (w *world) check(h *history.History, rules history.Rules) {
+	w.t.Helper()
 	rules.Deletes = rules.Deletes || w.layout.rules.Deletes
 	rules.Stateless = rules.Stateless || w.layout.rules.Stateless
 	if found := history.Check(h, rules); len(found) > 0 {
@@ -357,7 +364,6 @@ func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 	if !rules.Unfinished {
 		w.tell(h)
 	}
-	return h
 }
 
 // duplicates counts records that repeat an earlier one.
