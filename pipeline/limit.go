@@ -137,8 +137,8 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	}
 	if p.Hidden > 0 && !l.hidden {
 		l.hidden = true
-		d.cfg.Log.Warn().Int("connections", p.Hidden).
-			Msg("how far standbys are behind is not shown to this role, so nothing is slowed down for them: GRANT pg_read_all_stats TO it, or set limits.back_off: false")
+		d.cfg.Log.Warn().Int("connections", p.Hidden).Str("mend", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
+			Msg("how far standbys are behind is not shown to this role: nothing slows down for them")
 	}
 	ours.behind = d.behind(p.Insert)
 	reason, what := p.trouble(&l.last)
@@ -165,14 +165,14 @@ func (d *driver) tellLimit(what string) {
 		return
 	}
 	l.said = reason
-	line := d.cfg.Log.Info().Str("reason", reason).Float64("rows_per_second", rows)
+	log := d.cfg.Log.With().Str("reason", reason).Float64("rows_per_second", rows).Logger()
 	switch reason {
 	case "":
-		line.Msg("rows are taken as fast as they come, again")
+		log.Info().Msg("rows are taken as fast as they come again")
 	case paceConfigured:
-		line.Msg("rows are taken no faster than limits.rows_per_second")
+		log.Info().Msg("rows are taken no faster than limits.rows_per_second")
 	default:
-		line.Msg("rows are taken more slowly: " + what)
+		log.Info().Msg("rows are taken more slowly: " + what)
 	}
 }
 

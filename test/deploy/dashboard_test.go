@@ -89,6 +89,9 @@ var rows = []struct {
 			{`max by (stream) (outbox_cdc_mark_waiting_rows{stream=~"$stream"})`, "{{stream}} waiting for marks"},
 			{`max by (stream) (outbox_cdc_memory_limit_rows{stream=~"$stream"})`, "{{stream}} limit"},
 		}},
+		{"Limit", "none", "Rows per second that may be taken, by what limits them. No line: as fast as they come.", "timeseries", []query{
+			{`max by (stream, reason) (outbox_cdc_limit_rows_per_second{stream=~"$stream"})`, "{{stream}} {{reason}}"},
+		}},
 		{"Kafka: time to acknowledge", "s", "", "timeseries", []query{
 			quantile(`0.5`, `outbox_cdc_publish_latency_seconds`, "{{stream}} p50"),
 			quantile(`0.99`, `outbox_cdc_publish_latency_seconds`, "{{stream}} p99"),
