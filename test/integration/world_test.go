@@ -110,7 +110,7 @@ func newWorld(t *testing.T, s surroundings) *world {
 	if testing.Short() && !s.quick {
 		t.Skip("not in the short form")
 	}
-	deadline(t, s.limit)
+	harness.Binary(t, "failpoints")
 	w := &world{t: t, db: s.db, kafka: s.kafka, log: &history.Log{}, dir: t.TempDir()}
 	if w.db == nil {
 		w.db = harness.Postgres(t)
@@ -118,6 +118,7 @@ func newWorld(t *testing.T, s surroundings) *world {
 	if w.kafka == nil {
 		w.kafka = harness.Kafka(t)
 	}
+	deadline(t, s.limit) // what all tests share is made by whichever comes first
 	w.layout = native()
 	if s.layout != nil {
 		w.layout = *s.layout
