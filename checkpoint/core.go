@@ -37,6 +37,7 @@ type Core struct {
 	// was open to its end; later ones are left to the next process.
 	unfinished bool
 	ledger     ledger
+	committed  int64 // Time of the open transaction
 	// started are the transactions in progress in the snapshot taken after the
 	// connection's start; discards those of which rows were discarded since, with
 	// the clock's value. Each is dropped when a later snapshot shows it ended.
@@ -210,7 +211,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 			continue // a table of an earlier configuration: its park stays in our table
 		}
 		if c.parks[read.Scope] == nil {
-			p := c.park(read.Scope, read.Cause, read.Reason, read.Next)
+			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
 			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
 		} else if p := c.parks[read.Scope]; p.Cause != read.Cause || p.RowID != read.RowID {
 			p.written = 0 // a failover has taken ours back
@@ -224,6 +225,16 @@ func (c *Core) readParks(parks []outbox.Park) {
 			p.version = max(p.version, 1)
 		}
 	}
+}
+
+// nextOf is when a park is tried next. It was written by a clock that may have
+// been wrong, so it counts for no more than the longest wait.
+func (c *Core) nextOf(read outbox.Park) time.Time {
+	longest := c.now.Add(max(c.cfg.BackoffMax, c.cfg.WatchEvery))
+	if read.Next.After(longest) && !c.off.nextBounded {
+		return longest
+	}
+	return read.Next
 }
 
 // block parks the key of a FAILED row for the operator.

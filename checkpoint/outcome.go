@@ -183,7 +183,11 @@ func (c *Core) marked(a outbox.Marked) {
 	c.answered(&c.entries[h])
 	switch a.State {
 	case outbox.MarkedRetry:
-		if p != nil {
+		switch {
+		case p == nil:
+		case p.RowID != "" && !c.off.blockStays: // another row of the key is FAILED
+			c.leaveToOperator(p, &outbox.Row{ID: p.RowID}, time.Time{})
+		default:
 			c.nextTry(p, a)
 		}
 	case outbox.MarkedFailed:

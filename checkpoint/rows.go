@@ -164,6 +164,7 @@ func (c *Core) publish(h uint32) {
 // Begin opens a transaction of the log.
 func (c *Core) Begin(tx outbox.Transaction) {
 	c.ledger.begin(tx)
+	c.committed = tx.Time
 	if c.leavesToNext() {
 		c.ledger.hold()
 	}
@@ -195,7 +196,7 @@ func (c *Core) row(r *outbox.Row) {
 			c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
 		}
 		return
-	case r.AvailableAt > c.now.UnixMicro() && !c.stateless:
+	case c.scheduled(r) && !c.stateless:
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
 		return // selected by its state when it is due; holds nobody
 	}
@@ -218,6 +219,13 @@ func (c *Core) row(r *outbox.Row) {
 	default:
 		c.publish(h)
 	}
+}
+
+// scheduled says that the row is not available yet. One that was when it was
+// committed is not: our clock may be behind the server's, and rows behind it must
+// not pass it.
+func (c *Core) scheduled(r *outbox.Row) bool {
+	return r.AvailableAt > c.now.UnixMicro() && (r.AvailableAt > c.committed || c.off.dueByCommit)
 }
 
 // carriedRow: a row in flight from an earlier connection is not published

@@ -42,6 +42,9 @@ type rules struct {
 	// chargeRefusedOnly: only a Refused row is charged an attempt. Off: rows
 	// withdrawn by a topic's error are charged too.
 	chargeRefusedOnly bool
+	// blockStays: a key that waits for the operator goes on doing so when another
+	// row of it fails. Off: until that one is out of the way, or FAILED, it does not.
+	blockStays bool
 
 	// Hand-back.
 
@@ -87,6 +90,12 @@ type rules struct {
 	// inFlightInLedger: … but stand in the new connection's ledger. Off: they
 	// count as settled.
 	inFlightInLedger bool
+	// nextBounded: a park's next try, as read, is no further away than the longest
+	// backoff. Off: as far as another clock may have been wrong.
+	nextBounded bool
+	// dueByCommit: a row that was available at its commit, by the server's clock, is
+	// no scheduled one. Off: our clock alone says so.
+	dueByCommit bool
 
 	// Sweep and watch.
 
@@ -108,6 +117,9 @@ type rules struct {
 	watchNotParkedSecond bool
 	// watchAbandoned: a reconnect abandons the round. Off: it goes on.
 	watchAbandoned bool
+	// watchPauses: a round that found nothing is not repeated at once, though a
+	// scheduled row is due by our clock. Off: until it is due by the server's, too.
+	watchPauses bool
 
 	// Beside another relay.
 

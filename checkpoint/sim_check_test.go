@@ -9,7 +9,7 @@ import (
 
 // checkLanding checks I3, I4 and I10 when a record comes into Kafka's log.
 func (w *world) checkLanding(r *dbRow, l *landing) {
-	if r.tx.state == txnAborted || r.tx.state == txnOpen {
+	if r.tx.state == txnAborted && !r.tx.undone || r.tx.state == txnOpen && !r.tx.undone {
 		w.fail("I10", r, "%v was published and its transaction never committed", r)
 	}
 	if r.copies > r.allowed {
@@ -62,7 +62,7 @@ func (r *dbRow) before(o *dbRow) bool {
 
 // lateByNature is the list of documented exceptions for r published after o.
 func (w *world) lateByNature(r, o *dbRow) bool {
-	if r.requeued || r.scheduled() || r.missed || r.undone || r.tx.state == txnLost || r.other || o.other {
+	if r.requeued || r.scheduled() || r.missed && !r.told || r.undone || r.tx.undone || r.other || o.other {
 		return true
 	}
 	if o.first == nil {
@@ -141,7 +141,7 @@ func (w *world) blocked(r *dbRow) bool {
 		return false
 	}
 	for _, o := range w.rows {
-		if o.exists() && o.status == statusFailed && (o == r || o.sameOrder(r)) {
+		if o.exists() && o.status == statusFailed && outbox.KeyScope(o.probe()) == outbox.KeyScope(r.probe()) { // on whichever cluster
 			return true
 		}
 	}

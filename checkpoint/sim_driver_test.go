@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -26,7 +27,10 @@ type proc struct {
 	epoch int // the last that this process raised, with this Core; 0: none
 	start outbox.LSN
 
-	readParks uint64 // the Core's clock when it had read the parks
+	readParks        uint64        // the Core's clock when it had read the parks
+	skew             time.Duration // of its wall clock
+	retain           *retention
+	asked, foundNone time.Time // when rows that were missed were looked for, and none found
 
 	claiming *claimQuery
 	late     []*claimQuery // answers of earlier connections
@@ -61,6 +65,7 @@ type conn struct {
 	p         *proc
 	alive     bool // as the server sees it
 	parks     []outbox.Park
+	lacking   []*outbox.Table // of the publication, as it was found
 	haveParks bool
 	inspected bool
 	sound     bool
@@ -93,7 +98,7 @@ func (p *proc) fresh() {
 	p.sink = newSink(p)
 	p.epoch, p.told, p.dirty = 0, false, false
 	p.voidQueries()
-	p.change, p.write = nil, nil
+	p.change, p.write, p.retain = nil, nil, nil
 	p.marks, p.answers, p.outcomes, p.states = nil, nil, nil, nil
 }
 
@@ -105,7 +110,7 @@ func (p *proc) voidQueries() {
 // input gives the Core an input: time first, and Take now or later.
 func (p *proc) input(f func()) {
 	if !p.told {
-		p.core.Tick(p.w.now)
+		p.core.Tick(p.clock())
 		p.told = true
 	}
 	f()
@@ -184,6 +189,7 @@ func (p *proc) ask(r *Ready) {
 	}
 	if r.Watch != nil {
 		once("watch", p.watch != nil)
+		p.busy()
 		p.watch = &query[outbox.WatchRequest, outbox.Candidates]{ask: *r.Watch}
 	}
 	if len(r.Rewatch) > 0 {
@@ -249,7 +255,7 @@ func (p *proc) connectStep() {
 			c.parks = nil
 		}
 	case !c.inspected:
-		c.inspected, c.insert = true, w.insert
+		c.inspected, c.insert, c.lacking = true, w.insert, w.lacking()
 		c.sound = w.slot.exists && !w.slot.lost && w.slot.confirmed <= w.insert
 	default:
 		p.connect(c.sound)
@@ -268,6 +274,11 @@ func (p *proc) connect(streaming bool) {
 	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
 	if !streaming {
 		in.Cause, in.Reason = outbox.CauseSlot, "slot missing or unsound"
+	}
+	for _, t := range c.lacking {
+		if !w.offW.uncoveredTold {
+			in.Uncovered = append(in.Uncovered, Uncovered{Table: t, Reason: "the publication lacks it"})
+		}
 	}
 	if w.offW.failedReadBack {
 		in.Failed = nil
@@ -393,7 +404,7 @@ func (p *proc) receive() {
 }
 
 func (t *txn) begun() outbox.Transaction {
-	return outbox.Transaction{XID: uint32(t.xid), Commit: t.commit, End: t.end}
+	return outbox.Transaction{XID: uint32(t.xid), Commit: t.commit, End: t.end, Time: t.committedAt.UnixMicro()}
 }
 
 // maxChunk is the most rows fed at once.
@@ -501,17 +512,41 @@ func (p *proc) parksAnswered(lost bool) {
 
 // ---- marks
 
+// runBatch writes some marks in one transaction. unsure: the answer to its COMMIT
+// gets lost, and all of them were written, or none.
+func (p *proc) runBatch(list []int, unsure bool) {
+	w := p.w
+	from := w.intn(len(list))
+	batch := list[from : from+1+w.intn(len(list)-from)]
+	committed := !unsure || w.chance(50)
+	for i := len(batch) - 1; i >= 0; i-- {
+		switch {
+		case committed:
+			p.runMark(batch[i], unsure)
+		case w.offW.unsureMarks:
+			p.believe(batch[i])
+		}
+	}
+}
+
+// believe takes a mark for written.
+func (p *proc) believe(i int) {
+	m := p.marks[i]
+	p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
+	p.answers = append(p.answers, outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled})
+}
+
 // runMark executes one mark that no earlier mark of its row is before.
 func (p *proc) runMark(i int, lost bool) {
 	m := p.marks[i]
 	a := p.w.mark(m)
 	p.w.note("%v: %s of row %s: %s, reply lost: %v", p, markNames[m.Kind], m.Row.ID, markStates[a.State], lost)
 	if a.State == outbox.MarkedFailed && (p.conn == nil || p.conn != p.w.lock) {
-		p.w.byID[m.Row.ID].undone = true // a new leader cannot know
+		p.w.row(m.Row).undone = true // a new leader cannot know
 	}
 	if lost {
 		if a.State == outbox.MarkedRetry || a.State == outbox.MarkedFailed {
-			p.w.byID[m.Row.ID].unknown++
+			p.w.row(m.Row).unknown++
 		}
 		return // asked again
 	}
@@ -521,9 +556,10 @@ func (p *proc) runMark(i int, lost bool) {
 
 func (p *proc) markable() (list []int) {
 	for i := range p.marks {
-		first := p.w.lockOf(p.w.byID[p.marks[i].Row.ID]) == nil
+		r := p.w.row(p.marks[i].Row)
+		first := p.w.lockOf(r) == nil && (!r.locked || p.w.offW.lockedMarks)
 		for j := 0; j < i && first; j++ {
-			first = p.marks[j].Row.ID != p.marks[i].Row.ID
+			first = p.w.row(p.marks[j].Row) != r
 		}
 		if first {
 			list = append(list, i)
@@ -605,13 +641,13 @@ func (p *proc) dispose(string) {
 }
 
 func (w *world) strayMark(m outbox.Mark) {
-	if !w.chance(50) || w.lockOf(w.byID[m.Row.ID]) != nil {
+	if !w.chance(50) || w.lockOf(w.row(m.Row)) != nil || w.row(m.Row).locked {
 		return
 	}
 	a := w.mark(m)
 	w.note("database: %s of row %s, of a process that is gone: %s", markNames[m.Kind], m.Row.ID, markStates[a.State])
 	if a.State == outbox.MarkedFailed {
-		w.byID[m.Row.ID].undone = true // the new leader cannot know
+		w.row(m.Row).undone = true // the new leader cannot know
 	}
 }
 

@@ -24,12 +24,12 @@ type dbClaim struct {
 func (w *world) lockOf(r *dbRow) *dbClaim {
 	for _, c := range w.claims {
 		for row := range c.open {
-			if row.ID == r.id {
+			if w.row(row) == r {
 				return c
 			}
 		}
 		for row := range c.done {
-			if row.ID == r.id {
+			if w.row(row) == r {
 				return c
 			}
 		}
@@ -53,7 +53,7 @@ func (w *world) claim(p *proc, rows []*outbox.Row) ([]outbox.Checked, *dbClaim) 
 	for i, a := range answers {
 		switch {
 		case a.State != outbox.CheckPending:
-		case w.lockOf(w.byID[a.Row.ID]) != nil:
+		case w.lockOf(w.row(a.Row)) != nil, w.row(a.Row).locked:
 			answers[i].State = outbox.CheckTaken
 		default:
 			c.open[a.Row] = true
@@ -160,7 +160,7 @@ func (w *world) breakClaim(c *dbClaim) {
 	w.forgetClaim(c)
 	for _, rows := range []map[*outbox.Row]bool{c.open, c.done} {
 		for row := range rows {
-			w.byID[row.ID].allowed++
+			w.row(row).allowed++
 		}
 	}
 	c.p.marks = append(c.p.marks, c.marks...)

@@ -52,6 +52,10 @@ const (
 	evResume
 	evStopped
 	evRetained
+	evCommitPrepared
+	evPublication
+	evUnlock
+	evPartitions
 	// Faults: from here on only before the world is healed.
 	evInvisible
 	evRequeue
@@ -75,6 +79,12 @@ const (
 	evRelayDies
 	evClaimBreaks
 	evMode
+	evPrepare
+	evUncover
+	evLock
+	evSkew
+	evAddPartition
+	evRetain
 	numEvents
 )
 
@@ -91,9 +101,11 @@ var usual = [numEvents]int{
 	evBoot: 8, evLead: 8, evConnect: 10, evMakeSlot: 6, evReceive: 20, evKeepalive: 3, evStatus: 5, evTick: 2, evTake: 20,
 	evQuery: 12, evAnswer: 12, evParks: 10, evParksAnswer: 10, evCommand: 20, evFence: 10, evSend: 12, evArrive: 12,
 	evSinkAnswer: 12, evOutcome: 15, evState: 10, evMark: 12, evMarked: 12, evNotice: 8, evResume: 3, evStopped: 8, evRetained: 1,
+	evCommitPrepared: 1, evPublication: 4, evUnlock: 2, evPartitions: 6,
 	evInvisible: 4, evRequeue: 1, evDelete: 1, evCrash: 1, evFailover: 1, evSlotLost: 1, evNoWrite: 1, evBroken: 1, evLapse: 1,
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
+	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1,
 }
 
 type event struct {
@@ -181,12 +193,15 @@ func (p *plan) besideNobody() {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode, evUncover, evLock}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
 	if r.IntN(3) == 0 {
 		tables = append(tables, &outbox.Table{Schema: "public", Name: "events"})
+	}
+	if len(tables) == 2 && r.IntN(3) == 0 {
+		tables = append(tables, &outbox.Table{Schema: "audit", Name: "outbox"})
 	}
 	for _, t := range tables {
 		t.Mapping.Published = outbox.PublishedStatus
@@ -208,16 +223,19 @@ func drawTables(r *rand.Rand) []*outbox.Table {
 		if r.IntN(6) == 0 {
 			t.Mapping.HeadersTable.Name = "headers"
 		}
+		if r.IntN(8) == 0 {
+			t.Mapping.RetentionUnsent = retainAfter
+		}
 	}
 	return tables
 }
 
 func newWorld(c chooser, p plan) *world {
 	w := &world{
-		chooser: c, plan: p, now: epochStart, byID: map[string]*dbRow{}, insert: 1000, nextXID: 100, completed: 99,
+		chooser: c, plan: p, now: epochStart, byID: map[rowID]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
 		cursors: map[string]*cursor{},
-		kafka:   kafka{down: map[string]bool{}, topicDown: map[string]bool{}, epochs: map[string]int{}},
+		kafka:   kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
 	}
 	if c.chance(30) { // near the wrap-around of 32-bit ids
 		w.nextXID, w.completed = 1<<32-5, 1<<32-6
@@ -257,8 +275,11 @@ func (w *world) listDatabase() {
 	for _, t := range w.txns {
 		switch t.state {
 		case txnOpen:
-			open++
-			w.listTxn(t)
+			if !t.prepared {
+				open++
+				w.listTxn(t)
+			}
+			w.listPrepared(t)
 		case txnCommitted:
 			w.can(evVisible, func() { w.note("database: xid %d is visible now", t.xid); w.show(t) })
 		}
@@ -271,7 +292,9 @@ func (w *world) listDatabase() {
 		w.can(evPersist, w.persist)
 	}
 	w.listRelay()
+	w.listLocks()
 	if !w.healing {
+		w.listRetention()
 		w.can(evClock, func() { w.advance(time.Duration(100+w.intn(1500)) * time.Millisecond) })
 	}
 }
@@ -316,19 +339,15 @@ func (w *world) free(t *txn, r *dbRow) bool {
 	return true
 }
 
-func (w *world) clusterOf(topic string) string {
-	if topic == "y" && len(w.plan.clusters) > 1 {
-		return "other"
-	}
-	return "main"
-}
+// topics are what rows go to, on each cluster.
+var topics = [...]string{"x", "y"}
 
 func (w *world) drawRow() *dbRow {
 	r := &dbRow{table: w.plan.tables[w.intn(len(w.plan.tables))], topic: "x"}
 	if w.chance(25) {
 		r.topic = "y"
 	}
-	r.cluster = w.clusterOf(r.topic)
+	r.cluster = w.plan.clusters[w.intn(len(w.plan.clusters))]
 	r.key = string(rune('a' + w.intn(w.plan.keys)))
 	r.null = w.plan.nulls && w.chance(30)
 	switch {
@@ -344,6 +363,8 @@ func (w *world) drawRow() *dbRow {
 		r.late = w.chance(50)
 	case w.chance(2):
 		r.foreign, r.status = true, statusSent
+	case w.chance(6):
+		r.available = w.now // by a column's default
 	}
 	return r
 }
@@ -374,6 +395,7 @@ func (w *world) listProc(p *proc) {
 		w.can(evTick, func() { p.input(func() {}) })
 	}
 	w.listQueries(p)
+	w.listRetain(p)
 	w.listSink(p)
 	w.listAnswers(p)
 	if p.draining && p.core.Drained() && !p.dirty {
@@ -418,6 +440,7 @@ func (w *world) listConn(p *proc) {
 	if p.core.Reading() && (c.cur != nil || c.next < len(w.wal)) {
 		w.can(evReceive, p.receive)
 	}
+	w.listPublication(p)
 	w.can(evKeepalive, p.keepalive)
 	w.can(evStatus, p.status)
 	if w.plan.cfg.WALBudget > 0 {
@@ -437,7 +460,7 @@ func (p *proc) makeSlot() {
 	if !w.made() {
 		return
 	}
-	c.parks, c.insert = w.parkList(), w.insert
+	c.parks, c.insert, c.lacking = w.parkList(), w.insert, w.lacking()
 	p.connect(true)
 }
 
@@ -464,6 +487,9 @@ func (w *world) listQueries(p *proc) {
 			}
 			q.answer.Insert = w.inserted(q.insert, q.read)
 			w.write(8) // so that the log gets behind it
+			if len(q.answer.Rows) == 0 {
+				p.foundNone = p.core.now
+			}
 			p.input(func() { p.core.Watched(q.answer) })
 		})
 	}
@@ -528,6 +554,7 @@ func outboxIDs(rows []*outbox.Row) []string {
 
 func (w *world) listSink(p *proc) {
 	s := p.sink
+	s.listPartitions()
 	if len(s.cmds) > 0 {
 		w.can(evCommand, s.command)
 	}
@@ -549,7 +576,7 @@ func (w *world) listSink(p *proc) {
 		}
 	}
 	for _, l := range s.lanes {
-		if l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
+		if l.part != draining && l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
 			w.can(evSend, func() { s.send(l, 1+w.intn(3)) })
 		}
 		if b := l.wire; b != nil && b.done && !w.kafka.down[l.cluster] {
@@ -571,7 +598,7 @@ func (w *world) listAnswers(p *proc) {
 	}
 	p.listClaims()
 	if list := p.markable(); len(list) > 0 {
-		w.can(evMark, func() { p.runMark(list[w.intn(len(list))], false) })
+		w.can(evMark, func() { p.runBatch(list, false) })
 	}
 	if len(p.answers) > 0 {
 		w.can(evMarked, func() {
@@ -617,13 +644,20 @@ func (w *world) listFaults() {
 		w.can(evBroken, func() { w.define(t, !w.broken[t]) })
 	}
 	w.can(evLapse, func() { w.lapse = !w.lapse; w.note("database: publication lacks the tables: %v", w.lapse) })
-	for _, topic := range []string{"x", "y"} {
-		w.can(evTopicDown, func() {
-			w.kafka.topicDown[topic] = !w.kafka.topicDown[topic]
-			w.note("kafka: topic %s refused: %v", topic, w.kafka.topicDown[topic])
-		})
+	for _, t := range w.plan.tables {
+		w.can(evUncover, func() { w.uncover(t, !w.lacks[t]) })
 	}
 	for _, cl := range w.plan.clusters {
+		for _, topic := range topics {
+			id := topicID(cl, topic)
+			w.can(evTopicDown, func() {
+				w.kafka.topicDown[id] = !w.kafka.topicDown[id]
+				w.note("kafka: topic %s refused: %v", id, w.kafka.topicDown[id])
+			})
+			if w.kafka.partitions[id] < 2 {
+				w.can(evAddPartition, func() { w.addPartition(id) })
+			}
+		}
 		w.can(evClusterDown, func() {
 			w.kafka.down[cl] = !w.kafka.down[cl]
 			w.note("kafka: cluster %s down: %v", cl, w.kafka.down[cl])
@@ -676,7 +710,7 @@ func (w *world) define(t *outbox.Table, broken bool) {
 // listOperator gives what people do to rows.
 func (w *world) listOperator() {
 	for _, r := range w.rows {
-		if !r.exists() || r.foreign || r.taken || w.lockOf(r) != nil {
+		if !r.exists() || r.foreign || r.taken || r.locked || w.lockOf(r) != nil {
 			continue
 		}
 		if r.status != statusPending {
@@ -686,7 +720,8 @@ func (w *world) listOperator() {
 				r.allowed++
 				w.set(r, statusPending, 0)
 			})
-		} else if w.chance(20) {
+		}
+		if r.status != statusSent && w.chance(20) {
 			w.can(evDelete, func() { w.note("operator: deletes %v", r); w.remove(r) })
 		}
 	}
@@ -694,6 +729,7 @@ func (w *world) listOperator() {
 
 func (w *world) listProcFaults(p *proc) {
 	w.can(evKill, p.kill)
+	w.listSkew(p)
 	w.can(evMode, func() {
 		w.plan.cfg.Shadow = !w.plan.cfg.Shadow
 		w.note("%v: is started anew, in shadow: %v", p, w.plan.cfg.Shadow)
@@ -713,7 +749,7 @@ func (w *world) listProcFaults(p *proc) {
 			w.can(evParkStream, func() { p.input(func() { p.core.ParkStream(outbox.CauseUnreadable, "unreadable") }) })
 		}
 		if list := p.markable(); len(list) > 0 {
-			w.can(evMarkLost, func() { p.runMark(list[w.intn(len(list))], true) })
+			w.can(evMarkLost, func() { p.runBatch(list, true) })
 		}
 	}
 	if p.conn != nil && p.conn.alive {
@@ -737,6 +773,9 @@ func (w *world) heal() {
 	w.noWrite, w.kafka.down, w.kafka.topicDown = map[*outbox.Table]bool{}, map[string]bool{}, map[string]bool{}
 	w.lapse = false
 	for _, t := range w.plan.tables {
+		if w.lacks[t] {
+			w.uncover(t, false)
+		}
 		if w.broken[t] {
 			w.define(t, false)
 		}
@@ -746,7 +785,7 @@ func (w *world) heal() {
 	}
 	w.plan.cfg.Shadow = false
 	for _, p := range w.procs {
-		p.frozen = false
+		p.frozen, p.skew, p.told, p.asked = false, 0, false, time.Time{}
 		if p.up && p.core.cfg.Shadow {
 			p.kill()
 		}
@@ -758,14 +797,16 @@ func (w *world) heal() {
 // whole again, and that what comes late comes before something.
 func (w *world) goOn() {
 	for _, table := range w.plan.tables {
-		for _, topic := range []string{"x", "y"} {
-			t := w.begin()
-			r := &dbRow{table: table, cluster: w.clusterOf(topic), topic: topic, key: "a"}
-			if !w.free(t, r) {
-				r.key = "c"
+		for _, topic := range topics {
+			for _, cluster := range w.plan.clusters {
+				t := w.begin()
+				r := &dbRow{table: table, cluster: cluster, topic: topic, key: "a"}
+				if !w.free(t, r) {
+					r.key = "c"
+				}
+				w.addRow(t, r)
+				w.commit(t, true)
 			}
-			w.addRow(t, r)
-			w.commit(t, true)
 		}
 	}
 }

@@ -21,10 +21,11 @@ var (
 
 // kafka is what all processes share.
 type kafka struct {
-	down      map[string]bool // cluster unreachable
-	topicDown map[string]bool // topic refuses every batch
-	epochs    map[string]int  // producer epoch by cluster: older ones are refused
-	log       []landing
+	down       map[string]bool // cluster unreachable
+	topicDown  map[string]bool // topic of a cluster refuses every batch
+	partitions map[string]int  // that were added
+	epochs     map[string]int  // producer epoch by cluster: older ones are refused
+	log        []landing
 }
 
 // landing is one record in Kafka.
@@ -63,32 +64,43 @@ type lane struct {
 }
 
 type sink struct {
-	w       *world
-	p       *proc
-	cmds    []outbox.Command
-	lanes   []*lane
-	blocked map[outbox.Scope]bool
-	epochs  map[string]int // 0: not fenced yet, nothing may be sent
-	told    map[string]bool
+	w          *world
+	p          *proc
+	cmds       []outbox.Command
+	lanes      []*lane
+	blocked    map[blocked]bool
+	owed       map[outbox.Scope]int // releases
+	partitions map[string]int       // that the sink knows of
+	draining   map[string]bool
+	epochs     map[string]int // 0: not fenced yet, nothing may be sent
+	told       map[string]bool
 }
 
 func newSink(p *proc) *sink {
-	return &sink{w: p.w, p: p, blocked: map[outbox.Scope]bool{}, epochs: map[string]int{}, told: map[string]bool{}}
+	return &sink{w: p.w, p: p, blocked: map[blocked]bool{}, owed: map[outbox.Scope]int{}, partitions: map[string]int{}, draining: map[string]bool{}, epochs: map[string]int{}, told: map[string]bool{}}
 }
 
 func (s *sink) lane(row *outbox.Row) *lane {
-	part := 0
-	if row.Key == nil {
-		part = s.w.meta(row).row.n % 2
-	} else {
-		part = int(row.Key[0]) % 2
+	id := topicID(row.Cluster, row.Topic)
+	part, of := 0, s.known(id)
+	switch {
+	case s.draining[id]:
+		part = draining
+	case row.Key == nil:
+		part = s.w.meta(row).row.n % of
+	default:
+		part = int(row.Key[0]) % of
 	}
+	return s.laneOf(row.Cluster, row.Topic, part)
+}
+
+func (s *sink) laneOf(cluster, topic string, part int) *lane {
 	for _, l := range s.lanes {
-		if l.topic == row.Topic && l.cluster == row.Cluster && l.part == part {
+		if l.topic == topic && l.cluster == cluster && l.part == part {
 			return l
 		}
 	}
-	l := &lane{cluster: row.Cluster, topic: row.Topic, part: part}
+	l := &lane{cluster: cluster, topic: topic, part: part}
 	s.lanes = append(s.lanes, l)
 	return l
 }
@@ -109,10 +121,10 @@ func (s *sink) command() {
 	switch {
 	case c.Release != nil:
 		s.w.note("%v: sink: release %v", s.p, *c.Release)
-		if !s.blocked[*c.Release] {
-			s.w.fail("contract", nil, "release of %v, which the sink does not block", *c.Release)
+		if s.owed[*c.Release]--; s.owed[*c.Release] < 0 {
+			s.w.fail("contract", nil, "release of %v, which is not owed", *c.Release)
 		}
-		delete(s.blocked, *c.Release)
+		s.release(*c.Release)
 	case c.Withdraw != nil:
 		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
 		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Covers(it.row) })
@@ -137,7 +149,7 @@ func (s *sink) publish(row *outbox.Row) {
 		s.w.fail("contract", r, "%v was not inserted PENDING and is published", r)
 	}
 	for _, p := range s.pending() {
-		if p.row.ID == row.ID {
+		if s.w.row(p.row) == r {
 			s.w.fail("I4", r, "%v is published while it is in the sink", r)
 		}
 	}
@@ -151,6 +163,22 @@ func (s *sink) publish(row *outbox.Row) {
 	l.queue = append(l.queue, it)
 }
 
+// blocked is what the sink of one cluster blocks.
+type blocked struct {
+	cluster string
+	scope   outbox.Scope
+}
+
+// release goes to the sinks of all clusters: a key's scope says none.
+func (s *sink) release(scope outbox.Scope) {
+	for b := range s.blocked {
+		sameTopic := b.scope.Kind == outbox.ScopeTopic && scope.Kind == outbox.ScopeTopic && b.scope.Topic == scope.Topic && s.w.offW.releasesOne
+		if b.scope == scope || sameTopic {
+			delete(s.blocked, b)
+		}
+	}
+}
+
 func (s *sink) pending() []*item {
 	var all []*item
 	for _, l := range s.lanes {
@@ -160,10 +188,10 @@ func (s *sink) pending() []*item {
 }
 
 func (s *sink) blocks(row *outbox.Row) (*outbox.Scope, error) {
-	if t := outbox.TopicScope(row.Cluster, row.Topic); s.blocked[t] {
+	if t := outbox.TopicScope(row.Cluster, row.Topic); s.blocked[blocked{row.Cluster, t}] {
 		return &t, errTopic
 	}
-	if k := outbox.KeyScope(row); s.blocked[k] && !s.w.offW.sinkBlocksKey {
+	if k := outbox.KeyScope(row); s.blocked[blocked{row.Cluster, k}] && !s.w.offW.sinkBlocksKey {
 		return &k, nil
 	}
 	return nil, nil
@@ -204,7 +232,7 @@ func (s *sink) arrive(b *batch) {
 	case s.fenced(b.lane.cluster) && !w.offW.fencing:
 		b.result = errFenced
 		return
-	case w.kafka.topicDown[b.lane.topic]:
+	case w.kafka.topicDown[topicID(b.lane.cluster, b.lane.topic)]:
 		b.result = errTopic
 		return
 	}
@@ -255,10 +283,11 @@ func (s *sink) refuse(l *lane, rest []*item) {
 	if it.row.Key == nil {
 		return
 	}
-	it.blocked = !s.blocked[it.group]
-	s.blocked[it.group] = true
+	scope := blocked{l.cluster, it.group}
+	it.blocked = !s.blocked[scope]
+	s.blocked[scope] = true
 	if !s.w.offW.sinkBlocksKey {
-		s.giveBack(it.group, nil, func(o *item) bool { return o.group == it.group })
+		s.giveBack(it.group, nil, func(o *item) bool { return o.group == it.group && o.row.Cluster == l.cluster })
 	}
 }
 
@@ -266,9 +295,9 @@ func (s *sink) topicError(l *lane, rest []*item) {
 	t := outbox.TopicScope(l.cluster, l.topic)
 	for i, it := range rest {
 		it.class, it.scope, it.err = outbox.Withdrawn, t, errTopic
-		it.blocked = i == 0 && !s.blocked[t]
+		it.blocked = i == 0 && !s.blocked[blocked{l.cluster, t}]
 	}
-	s.blocked[t] = true
+	s.blocked[blocked{l.cluster, t}] = true
 	s.giveBack(t, errTopic, func(o *item) bool { return t.Covers(o.row) })
 }
 
@@ -299,6 +328,9 @@ func (s *sink) emitLane(l *lane) {
 
 func (s *sink) outcome(it *item) {
 	p := s.p
+	if it.blocked {
+		s.owed[it.scope]++
+	}
 	if n := len(p.outcomes); n > 0 && !it.blocked {
 		last := &p.outcomes[n-1]
 		if last.Class == it.class && it.class != outbox.Refused && last.Scope == it.scope && last.Err == it.err {

@@ -66,6 +66,14 @@ type worldRules struct {
 	epochContinuity     bool // a Core is thrown away when another led in between
 	sinkBlocksKey       bool // the sink blocks the key of a refused row
 	voidAnswers         bool // answers of an earlier connection are not delivered
+	onePhase            bool // a prepared transaction is streamed at COMMIT PREPARED, not before
+	uncoveredTold       bool // a connection tells which tables the publication lacks
+	coveredNoticed      bool // … and ends when it has them again
+	drainsTopic         bool // a topic with more partitions is drained before they are used
+	releasesOne         bool // the release of a topic is for the cluster that blocks it only
+	unsureMarks         bool // marks whose commit's answer got lost are written again
+	lockedMarks         bool // marks of rows that somebody has locked wait
+	retainsFlying       bool // retention leaves rows in flight alone
 }
 
 type rowStatus uint8
@@ -80,8 +88,8 @@ func (s rowStatus) String() string { return [...]string{"PENDING", "SENT", "FAIL
 
 // dbRow is a row of an outbox table, with what the checks need to remember.
 type dbRow struct {
-	n         int // index in world.rows
-	id        string
+	n         int    // index in world.rows
+	id        string // within its table
 	table     *outbox.Table
 	cluster   string
 	topic     string
@@ -102,6 +110,8 @@ type dbRow struct {
 	requeued       bool // put back by the operator
 	wasFailed      bool
 	missed         bool      // the stream does not carry it
+	told           bool      // … and the table's park said so when it was committed
+	locked         bool      // by somebody's open transaction
 	late           bool      // the log does not show when it is available
 	taken          bool      // the relay has it, in a state of its own
 	dead           bool      // it had, and died
@@ -128,7 +138,11 @@ func (r *dbRow) sameOrder(o *dbRow) bool {
 	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
 }
 
-func (r *dbRow) scheduled() bool { return !r.available.IsZero() }
+// scheduled says whether the row becomes available after its commit, or nobody
+// can tell from the log that it does not.
+func (r *dbRow) scheduled() bool {
+	return !r.available.IsZero() && (r.late || r.tx.state == txnOpen || r.available.After(r.tx.committedAt))
+}
 
 type txnState uint8
 
@@ -149,6 +163,8 @@ type txn struct {
 	start       outbox.LSN
 	commit, end outbox.LSN
 	committedAt time.Time
+	prepared    bool // PREPARE TRANSACTION: it outlives sessions and the server
+	undone      bool // by a failover
 }
 
 // running says whether the transaction is in progress for snapshots.
@@ -213,7 +229,8 @@ type world struct {
 	now     time.Time
 
 	rows      []*dbRow
-	byID      map[string]*dbRow
+	byID      map[rowID]*dbRow
+	ids       map[*outbox.Table]int
 	txns      []*txn // running ones and those not long ended
 	nextXID   uint64
 	completed uint64 // latest completed xid
@@ -225,7 +242,8 @@ type world struct {
 	slot      slot
 	noWrite   map[*outbox.Table]bool // UPDATE refused
 	broken    map[*outbox.Table]bool // definition does not fit the mapping
-	lapse     bool                   // the publication lacks our tables
+	lapse     bool                   // the publication lacks our tables, which nobody notices
+	lacks     map[*outbox.Table]bool // the publication lacks the table
 
 	stoppedCleanly bool // the last process that streamed confirmed all that it published
 
@@ -332,9 +350,10 @@ func (w *world) commit(t *txn, visible bool) {
 	t.commit = w.write(24)
 	t.end = w.insert
 	w.wal = append(w.wal, &walRec{at: t.commit, tx: t})
-	w.undone = append(w.undone, undo{t.commit, func() { t.state, t.visible = txnLost, false }})
+	w.undone = append(w.undone, undo{t.commit, func() { w.uncommit(t) }})
 	for _, r := range t.rows {
-		r.missed = r.missed || w.lapse
+		r.missed = r.missed || w.lapse || w.lacks[r.table]
+		r.told = w.lacks[r.table] && w.toldOf(r.table)
 	}
 	if visible {
 		w.show(t)
@@ -378,9 +397,10 @@ func (w *world) addRow(t *txn, r *dbRow) {
 	w.assign(t)
 	w.orders++
 	r.n, r.tx, r.order, r.created, r.allowed = len(w.rows), t, w.orders, w.now, 1
-	r.id = strconv.Itoa(len(w.rows) + 1)
+	w.ids[r.table]++
+	r.id = strconv.Itoa(w.ids[r.table]) // tables give out the same ids
 	w.rows = append(w.rows, r)
-	w.byID[r.id] = r
+	w.byID[rowID{r.table, r.id}] = r
 	t.rows = append(t.rows, r)
 	w.write(64)
 	w.note("database: xid %d inserts %v%s", t.xid, r, r.traits())
@@ -460,10 +480,15 @@ func (w *world) endSessions() {
 	for _, t := range append([]*txn(nil), w.txns...) {
 		switch t.state {
 		case txnOpen:
-			w.rollback(t)
+			if !t.prepared {
+				w.rollback(t)
+			}
 		case txnCommitted:
 			w.show(t)
 		}
+	}
+	for _, r := range w.rows {
+		r.locked = false
 	}
 	w.slot.making = nil
 	w.breakClaims()
@@ -497,10 +522,14 @@ func (w *world) failover(p outbox.LSN, withSlot bool) {
 	if !withSlot {
 		w.slot = slot{}
 	}
-	for _, r := range w.rows {
-		if r.tx.state == txnOpen {
-			r.tx.state = txnAborted
+	for _, t := range append([]*txn(nil), w.txns...) {
+		if t.state == txnOpen && !t.prepared { // its PREPARE never happened
+			t.state = txnAborted
+			w.forget(t)
 		}
+	}
+	for _, r := range w.rows {
+		r.told = false // the park may be gone
 	}
 	w.cursors = map[string]*cursor{}
 }
@@ -603,6 +632,7 @@ func (w *world) runParks(x *parkWrite) {
 	}
 	for _, p := range x.change.Put {
 		w.note("parks: %v written (%s)", p.Scope, p.Cause)
+		p.Since, p.Next = p.Since.Round(0), p.Next.Round(0) // a column has no monotonic clock
 		next[p.Scope] = p
 	}
 	w.parks = next
@@ -639,7 +669,7 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 	if !r.null {
 		row.Key = []byte(r.key)
 	}
-	if r.scheduled() {
+	if !r.available.IsZero() {
 		row.AvailableAt = r.available.UnixMicro()
 	}
 	if fromLog && r.late {
@@ -777,7 +807,7 @@ func (w *world) watch(q *outbox.WatchRequest) (found outbox.Candidates, refused 
 func (w *world) rewatch(rows []*outbox.Row) []*outbox.Row {
 	var pending []*outbox.Row
 	for _, row := range rows {
-		if r := w.byID[row.ID]; r.exists() && r.status == statusPending && !r.taken {
+		if r := w.row(row); r.exists() && r.status == statusPending && !r.taken {
 			pending = append(pending, row)
 		}
 	}
@@ -789,7 +819,7 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 	answers := make([]outbox.Checked, len(rows))
 	s := w.snapshot()
 	for i, row := range rows {
-		r := w.byID[row.ID]
+		r := w.row(row)
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckSettled}
 		switch {
 		case r.exists() && r.taken:
@@ -812,12 +842,13 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 // mark is one guarded UPDATE.
 func (w *world) mark(m outbox.Mark) outbox.Marked {
 	a := outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled}
-	r := w.byID[m.Row.ID]
+	r := w.row(m.Row)
 	s := w.snapshot()
 	if w.plan.stateless {
 		w.fail("contract", r, "%v keeps no state and is marked", r)
 	}
 	switch {
+	case r.locked: // only with a rule switched off
 	case w.noWrite[r.table]:
 		a.State, a.Err = outbox.MarkedRefused, errNoUpdate
 	case !r.exists() && m.Row.XID != 0 && !s.Ended(s.Widen(m.Row.XID)):

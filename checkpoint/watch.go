@@ -85,6 +85,9 @@ func (c *Core) Watched(found outbox.Candidates) {
 	if !found.NextDue.IsZero() {
 		w.expectAt(found.NextDue)
 	}
+	if pause := c.now.Add(sweepPause); !w.due.IsZero() && w.due.Before(pause) && !w.due.After(c.now) && !c.off.watchPauses {
+		w.due = pause // our clock is ahead of the server's
+	}
 	if len(found.Rows) == 0 {
 		return
 	}

@@ -80,6 +80,7 @@ type event struct {
 	xid      uint32
 	commit   outbox.LSN
 	end      outbox.LSN
+	time     int64
 	from, to int // of rows, or from: of notes
 }
 
@@ -105,7 +106,7 @@ func (b *Batch) All() iter.Seq[Event] {
 func (b *Batch) at(e *event) Event {
 	switch e.kind {
 	case Begin, Commit:
-		return Event{Kind: e.kind, Transaction: outbox.Transaction{XID: e.xid, Commit: e.commit, End: e.end}}
+		return Event{Kind: e.kind, Transaction: outbox.Transaction{XID: e.xid, Commit: e.commit, End: e.end, Time: e.time}}
 	case Rows:
 		return Event{Kind: Rows, Rows: b.rows[e.from:e.to:e.to]}
 	}
@@ -126,7 +127,7 @@ func (b *Batch) Bytes() int {
 }
 
 const (
-	eventBytes = 40
+	eventBytes = 48
 	noteBytes  = 56
 )
 
@@ -140,11 +141,11 @@ func (b *Batch) Reset() {
 }
 
 func (b *Batch) begin(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Begin, xid: tx.XID, commit: tx.Commit})
+	b.events = append(b.events, event{kind: Begin, xid: tx.XID, commit: tx.Commit, time: tx.Time})
 }
 
 func (b *Batch) commit(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Commit, xid: tx.XID, commit: tx.Commit, end: tx.End})
+	b.events = append(b.events, event{kind: Commit, xid: tx.XID, commit: tx.Commit, end: tx.End, time: tx.Time})
 }
 
 // row lengthens the run of rows that the batch ends with, or begins one.

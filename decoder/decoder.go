@@ -206,9 +206,12 @@ func refused(kind byte) problem {
 	return problem{"is of an unknown type", "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
+// sinceUnix is from 1970 to 2000, when the server's times begin, in microseconds.
+const sinceUnix = 946_684_800_000_000
+
 func (d *Decoder) begin(c *cursor, b *Batch) problem {
 	commit := c.uint64()
-	c.uint64() // the commit's time
+	time := int64(c.uint64()) + sinceUnix
 	xid := c.uint32()
 	if p := c.end(); p.what != "" {
 		return p
@@ -217,7 +220,7 @@ func (d *Decoder) begin(c *cursor, b *Batch) problem {
 		return problem{what: "begins a transaction inside another"}
 	}
 	d.inside = true
-	d.tx = outbox.Transaction{XID: xid, Commit: outbox.LSN(commit)}
+	d.tx = outbox.Transaction{XID: xid, Commit: outbox.LSN(commit), Time: time}
 	b.begin(d.tx)
 	return problem{}
 }

@@ -34,7 +34,7 @@ func newModel(tables map[string]*outbox.Table) *model {
 func (m *model) take(message pglogrepl.Message) {
 	switch msg := message.(type) {
 	case *pglogrepl.BeginMessage:
-		m.tx = outbox.Transaction{XID: msg.Xid, Commit: outbox.LSN(msg.FinalLSN)}
+		m.tx = outbox.Transaction{XID: msg.Xid, Commit: outbox.LSN(msg.FinalLSN), Time: msg.CommitTime.UnixMicro()}
 		m.say(Event{Kind: Begin, Transaction: m.tx}.String())
 	case *pglogrepl.CommitMessage:
 		m.tx.End = outbox.LSN(msg.TransactionEndLSN)

@@ -195,4 +195,6 @@ type Transaction struct {
 	XID    uint32
 	Commit LSN // position of the commit record
 	End    LSN // position behind it: what is confirmed
+	// Time of the commit by the server's clock, in microseconds since 1970.
+	Time int64
 }

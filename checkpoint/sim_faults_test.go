@@ -1,0 +1,286 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// This file is faults of the simulation that came later: prepared transactions,
+// tables that the publication lacks, locked rows, retention, clocks that are
+// wrong, topics that get more partitions.
+
+// row finds what a row handed to a Core is.
+func (w *world) row(row *outbox.Row) *dbRow { return w.byID[rowID{row.Table, row.ID}] }
+
+// ---- prepared transactions
+
+// listPrepared gives what can happen to a transaction that is ready to commit.
+func (w *world) listPrepared(t *txn) {
+	switch {
+	case t.prepared:
+		w.can(evCommitPrepared, func() { w.commit(t, true) })
+		w.can(evCommitPrepared, func() { w.rollback(t) })
+	case !w.healing && len(t.rows) > 0:
+		w.can(evPrepare, func() { w.prepare(t) })
+	}
+}
+
+// prepare is PREPARE TRANSACTION: its session goes, it stays. Were the slot made
+// with two_phase, the log would bring it here.
+func (w *world) prepare(t *txn) {
+	w.note("database: xid %d is prepared", t.xid)
+	t.prepared = true
+	w.logged(func() { t.prepared = false })
+	if w.offW.onePhase {
+		t.commit = w.write(24)
+		t.end = w.insert
+		w.wal = append(w.wal, &walRec{at: t.commit, tx: t})
+	}
+}
+
+// uncommit is a failover to before the commit: a prepared transaction is there
+// still, ready to be committed once more.
+func (w *world) uncommit(t *txn) {
+	t.state, t.visible, t.undone = txnLost, false, true
+	if !t.prepared {
+		return
+	}
+	t.state = txnOpen
+	w.txns = append(w.txns, t)
+	for _, r := range t.rows {
+		r.allowed++
+		r.first = nil
+	}
+}
+
+// ---- the publication
+
+// toldOf says whether rows of the table are the sweeper's for sure: the leader found
+// that the publication lacks it, and its park is durable.
+func (w *world) toldOf(t *outbox.Table) bool {
+	_, parked := w.parks[outbox.TableScope(t)]
+	return (parked || w.offW.uncoveredTold) && w.lock != nil && w.lock.connected && slices.Contains(w.lock.lacking, t)
+}
+
+// lacking are the tables that a new connection finds the publication to lack.
+func (w *world) lacking() (tables []*outbox.Table) {
+	for _, t := range w.plan.tables {
+		if w.lacks[t] {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+func (w *world) uncover(t *outbox.Table, lacks bool) {
+	w.note("database: publication lacks %v: %v", t, lacks)
+	was := w.lacks[t]
+	w.logged(func() { w.lacks[t] = was })
+	w.lacks[t] = lacks
+}
+
+// listPublication is the driver's regular look at the publication: the connection
+// ends when it is not what it was at its start.
+func (w *world) listPublication(p *proc) {
+	for _, t := range w.plan.tables {
+		lacked := slices.Contains(p.conn.lacking, t)
+		if lacked != w.lacks[t] && (!lacked || !w.offW.coveredNoticed) {
+			w.can(evPublication, func() {
+				w.note("%v: sees that the publication lacks %v: %v", p, t, w.lacks[t])
+				p.conn.dropped()
+			})
+			return
+		}
+	}
+}
+
+// ---- rows
+
+// listLocks gives rows that applications lock and unlock.
+func (w *world) listLocks() {
+	for _, r := range w.rows {
+		switch {
+		case r.locked:
+			w.can(evUnlock, func() { w.note("application: unlocks %v", r); r.locked = false })
+		case !w.healing && r.exists() && w.lockOf(r) == nil && w.chance(20):
+			w.can(evLock, func() { w.note("application: locks %v", r); r.locked = true })
+		}
+	}
+}
+
+// listRetention gives rows that were sent long ago and may go.
+func (w *world) listRetention() {
+	for _, r := range w.rows {
+		if r.exists() && r.status == statusSent && !r.foreign && !r.taken && !r.locked && w.lockOf(r) == nil && r.table.Mapping.Published == outbox.PublishedStatus {
+			w.can(evRetain, func() { w.note("retention: deletes %v, which was sent", r); w.remove(r) })
+		}
+	}
+}
+
+// retainAfter is the age of rows that were not sent from which retention deletes
+// them.
+const retainAfter = 4 * time.Second
+
+// retention is one round for rows that were not sent.
+type retention struct {
+	table  *outbox.Table
+	flying []string
+}
+
+// listRetain gives the process's retention of rows that were not sent.
+func (w *world) listRetain(p *proc) {
+	if w.healing || p.conn == nil || !p.conn.connected || p.core.cfg.Shadow {
+		return
+	}
+	if x := p.retain; x != nil {
+		w.can(evRetain, func() { p.retain = nil; p.deleteUnsent(x) })
+		return
+	}
+	for _, t := range w.plan.tables {
+		if t.Mapping.RetentionUnsent > 0 {
+			w.can(evRetain, func() { p.retain = &retention{t, p.core.InFlight(t)} })
+		}
+	}
+}
+
+// deleteUnsent leaves rows alone that were in flight when it began. What came
+// into flight since is delivered all the same.
+func (p *proc) deleteUnsent(x *retention) {
+	w := p.w
+	flying := p.core.InFlight(x.table)
+	for _, r := range w.rows {
+		if r.table != x.table || !r.exists() || r.foreign || r.taken || r.locked || w.lockOf(r) != nil ||
+			r.status == statusSent || w.now.Sub(r.created) < r.table.Mapping.RetentionUnsent {
+			continue
+		}
+		if slices.Contains(x.flying, r.id) {
+			if !w.offW.retainsFlying {
+				continue
+			}
+			if slices.Contains(flying, r.id) {
+				w.fail("retention", r, "%v is deleted by its retention while it is in flight", r)
+			}
+		}
+		w.note("retention: deletes %v, which is %v", r, r.status)
+		w.remove(r)
+	}
+}
+
+// ---- clocks
+
+// clock is the process's time: what its wall clock says, and a monotonic one that
+// nobody sets.
+func (p *proc) clock() time.Time {
+	return clockTime(p.w.now.Add(p.skew), p.w.now.Sub(epochStart))
+}
+
+// clockTime makes a time of both clocks, as time.Now does. Package time has no
+// way to say them apart; TestClockTime holds it to what it shows.
+func clockTime(wall time.Time, monotonic time.Duration) time.Time {
+	const hasMonotonic, shift = 1 << 63, 30
+	parts := struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	}{wall: hasMonotonic | uint64(wall.Unix()-wallStart)<<shift | uint64(wall.Nanosecond()), ext: int64(monotonic) + 1}
+	return *(*time.Time)(unsafe.Pointer(&parts))
+}
+
+var wallStart = time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+
+// skews are what a wall clock may be wrong by.
+var skews = [...]time.Duration{0, 0, 20 * time.Millisecond, -20 * time.Millisecond, 3 * time.Second, -3 * time.Second, time.Hour, -time.Hour}
+
+func (w *world) listSkew(p *proc) {
+	w.can(evSkew, func() {
+		p.skew = skews[w.intn(len(skews))]
+		p.told, p.asked = false, time.Time{}
+		w.note("%v: its clock is wrong by %v", p, p.skew)
+	})
+}
+
+// busy checks that a round that found nothing is not repeated at once.
+func (p *proc) busy() {
+	now := p.core.now
+	if p.asked.Equal(now) && p.foundNone.Equal(now) {
+		p.w.fail("busy", nil, "%v looks for missed rows again at once, though it found none", p)
+	}
+	p.asked, p.foundNone = now, time.Time{}
+}
+
+// ---- partitions
+
+// addPartition is an operator's.
+func (w *world) addPartition(topic string) {
+	w.kafka.partitions[topic]++
+	w.note("kafka: topic %s has %d partitions", topic, w.kafka.parts(topic))
+}
+
+func (k *kafka) parts(topic string) int { return 2 + k.partitions[topic] }
+
+// listPartitions: a sink hears of new partitions whenever it asks. What waits
+// in the topic's lanes waits for what is on the wire; then all go their new ways.
+func (s *sink) listPartitions() {
+	for _, cl := range s.w.plan.clusters {
+		for _, topic := range topics {
+			id := topicID(cl, topic)
+			if s.known(id) == s.w.kafka.parts(id) {
+				continue
+			}
+			s.w.can(evPartitions, func() { s.adopt(cl, topic) })
+		}
+	}
+}
+
+func topicID(cluster, topic string) string { return cluster + "/" + topic }
+
+func (s *sink) known(id string) int { return 2 + s.partitions[id] }
+
+// adopt takes new partitions on, or begins to drain the topic for them.
+func (s *sink) adopt(cluster, topic string) {
+	id := topicID(cluster, topic)
+	if s.w.offW.drainsTopic {
+		s.partitions[id] = s.w.kafka.partitions[id]
+		return
+	}
+	waiting := s.laneOf(cluster, topic, draining)
+	s.draining[id] = true
+	flying := false
+	for _, l := range s.lanes {
+		if l.cluster != cluster || l.topic != topic || l == waiting {
+			continue
+		}
+		s.move(l.queue, l, waiting)
+		l.queue = nil
+		flying = flying || l.wire != nil
+	}
+	if flying {
+		return
+	}
+	s.w.note("%v: sink: topic %s has %d partitions now", s.p, id, s.w.kafka.parts(id))
+	s.partitions[id] = s.w.kafka.partitions[id]
+	delete(s.draining, id)
+	for _, it := range waiting.queue {
+		l := s.lane(it.row)
+		s.move([]*item{it}, waiting, l)
+		l.queue = append(l.queue, it)
+	}
+	waiting.queue = nil
+}
+
+// move takes items from one lane to another, which owes their outcomes then.
+func (s *sink) move(items []*item, from, to *lane) {
+	if to.part == draining {
+		to.queue = append(to.queue, items...)
+	}
+	for _, it := range items {
+		from.order = slices.DeleteFunc(from.order, func(o *item) bool { return o == it })
+		to.order = append(to.order, it)
+	}
+}
+
+// draining is the lane of a topic where rows wait that have no partition yet.
+const draining = -1
