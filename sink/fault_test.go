@@ -96,6 +96,8 @@ func TestTopicNotAuthorised(t *testing.T) {
 		}
 	}
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("other", "k", "v0"))...)
+	elsewhere := outbox.TopicScope("other", "t")
+	r.sink.Do(outbox.Command{Release: &elsewhere})
 	r.expect(outbox.Withdrawn, time.Second, r.publish(newRow("t", "k", "v0"))...)
 	r.sink.Do(outbox.Command{Release: &scope})
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)

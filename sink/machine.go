@@ -249,7 +249,9 @@ func (m *machine) release(s outbox.Scope) {
 			delete(t.blocked, key{s.Table, s.Key})
 		}
 	case outbox.ScopeTopic:
-		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked {
+		// Commands go to the sinks of all clusters. A topic of this name that another
+		// one blocks is not this one, whose rows may have been given back meanwhile.
+		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked && s.Cluster == m.cluster {
 			m.unblock(t)
 		}
 	}
