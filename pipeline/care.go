@@ -97,8 +97,9 @@ func (d *driver) askRetained(ctx context.Context) error {
 	return nil
 }
 
-// watchPublication ends the connection when rows may have been passed over, so
-// that the next one judges the slot and the publication anew.
+// watchPublication ends the connection when rows may have been passed over, or
+// when the publication has more tables and lacked some of ours, so that the next
+// one judges the slot and the publication anew.
 func (d *driver) watchPublication(ctx context.Context) error {
 	mark, err := replication.WatchPublication(ctx, d.cfg.Pool, d.cfg.Replication.Publication)
 	if err != nil {
@@ -108,7 +109,14 @@ func (d *driver) watchPublication(ctx context.Context) error {
 	if before == nil {
 		return nil
 	}
-	if damage := replication.Damage(*before, mark); damage != "" {
+	damage := replication.Damage(*before, mark)
+	if damage == "" && mark != *before && d.lacking.Load() {
+		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection begins anew")
+		d.log.publication.Store(nil)
+		d.answers.Put(answer{0, func() { d.log.kill() }})
+		return nil
+	}
+	if damage != "" {
 		d.cfg.Metrics.PublicationChanged()
 		d.stream.board.happened("publication", "the publication changed, so the stream is swept: "+damage)
 		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -43,6 +44,8 @@ type driver struct {
 	endAsking  context.CancelFunc
 	queries    sync.WaitGroup
 	xid        uint32 // of the log's open transaction
+	// lacking: the connection began with tables that the publication does not cover.
+	lacking atomic.Bool
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
@@ -144,6 +147,7 @@ func (d *driver) turn(t turn) {
 		d.askAnew()
 		d.core.Disconnect()
 	} else {
+		d.lacking.Store(len(t.connected.Uncovered) > 0)
 		d.core.Connect(t.connected)
 		if t.connected.Streaming { // else what is wrong with the slot is still wrong
 			d.stream.works()
