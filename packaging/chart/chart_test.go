@@ -196,6 +196,35 @@ func TestConfigIsValid(t *testing.T) {
 	}
 }
 
+// The values of docs/install.md render.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "cat >values.yaml <<'END'\n")
+	text, _, found := strings.Cut(rest, "\nEND\n")
+	if !found {
+		t.Fatal("the page has no values")
+	}
+	v, err := chartutil.ReadValues([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := render(t, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict([]byte(files["outbox-cdc/templates/deployment.yaml"]), &d); err != nil {
+		t.Fatal(err)
+	}
+	c := d.Spec.Template.Spec.Containers[0]
+	if c.Image != "registry.example/outbox-cdc:1.2.3" || len(c.EnvFrom) != 1 || c.EnvFrom[0].SecretRef.Name != "orders-db" {
+		t.Errorf("the page's values make the container %+v", c)
+	}
+}
+
 // Wrong values are refused with words that help.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
