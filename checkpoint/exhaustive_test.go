@@ -34,12 +34,38 @@ func TestExhaustive(t *testing.T) {
 	}
 }
 
+// TestLeaseLoss goes through what two processes can do to each other: at every step
+// the leader loses its lead (its connection ends; it is stopped and the server gives
+// up on it; it is killed), and after that, for a window of steps, everything that
+// can happen instead of what is next: it goes on again, its batch, its mark or its
+// write of parks arrives late, the other one is faster, slower, or fails as well. Over
+// the whole rest of the run:
+//
+//	go test ./checkpoint -run TestLeaseLoss -sim.window=1000 -timeout 2h
+func TestLeaseLoss(t *testing.T) {
+	t.Parallel()
+	for _, small := range []smallCase{
+		{name: "streaming", slotThere: true, procs: 2, refused: 1, lease: true},
+		{name: "new slot", procs: 2, refused: 1, lease: true},
+		{name: "new slot, first row invisible", invisible: true, procs: 2, lease: true},
+	} {
+		t.Run(small.name, func(t *testing.T) {
+			t.Parallel()
+			explore(t, small)
+		})
+	}
+}
+
+// losses are the ways to lose the lead.
+var losses = []eventKind{evDrop, evFreeze, evKill}
+
 type smallCase struct {
 	name      string
 	slotThere bool
 	invisible bool // the first row waits for the standby
 	procs     int
 	refused   int
+	lease     bool // the first deviation is a lost lead
 }
 
 func smallCases() []smallCase {
@@ -61,7 +87,9 @@ func explore(t *testing.T, small smallCase) {
 	var first [][]deviation
 	for step, n := range straight.options {
 		for choice := 1; choice < n; choice++ {
-			first = append(first, []deviation{{step, choice}})
+			if !small.lease || slices.Contains(losses, straight.kinds[step][choice]) {
+				first = append(first, []deviation{{step, choice}})
+			}
 		}
 	}
 	var next atomic.Int64
@@ -114,6 +142,7 @@ type guided struct {
 	calm
 	deviations []deviation
 	options    []int
+	kinds      [][]eventKind // of the options
 }
 
 func newGuided(d []deviation) *guided { return &guided{deviations: d} }
@@ -130,6 +159,14 @@ func (g *guided) choose(n int) int {
 	return 0
 }
 
+func (g *guided) note(events []event) {
+	kinds := make([]eventKind, len(events))
+	for i := range events {
+		kinds[i] = events[i].kind
+	}
+	g.kinds = append(g.kinds[:len(g.options)], kinds)
+}
+
 // run is one small case from its start until all is settled.
 func (s smallCase) run(g *guided, trace func(string, ...any)) *violation {
 	w := s.world(g)
@@ -144,6 +181,7 @@ func (s smallCase) run(g *guided, trace func(string, ...any)) *violation {
 			continue
 		}
 		w.step++
+		g.note(events)
 		events[g.choose(len(events))].f()
 		w.checkStep()
 	}
@@ -191,7 +229,7 @@ func (s smallCase) world(g *guided) *world {
 		p.weights[k] = 1
 	}
 	w := newWorld(g, p)
-	w.slot = slot{}
+	w.slot, w.patience = slot{}, !s.lease
 	if s.slotThere {
 		w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
 	}
@@ -219,7 +257,7 @@ var (
 	}
 	deviating = []eventKind{
 		evVisible, evStatus, evKeepalive, evClock, evInvisible, evCrash, evSlotLost, evDrop, evKill, evFreeze, evParksUnknown, evMarkLost,
-		evDelete, evDrain,
+		evDelete, evDrain, evStray,
 	}
 )
 

@@ -253,7 +253,10 @@ func (w *world) checkMemory(p *proc) {
 	if n := p.core.claimsOpen; n > maxClaims || n < 0 {
 		w.fail("I9", nil, "%v: %d claims are open", p, n)
 	}
-	rows, _, _ := p.core.Memory()
+	rows, _, bytes := p.core.Memory()
+	if most := w.plan.cfg.MaxBytes + (maxChunk+w.plan.cfg.PageRows)*rowBytes; bytes > most {
+		w.fail("I9", nil, "%v: %d bytes in memory, at most %d may be", p, bytes, most)
+	}
 	if most := w.plan.cfg.MaxRows + maxChunk + w.plan.cfg.PageRows; rows > most {
 		w.fail("I9", nil, "%v: %d rows in memory, at most %d may be", p, rows, most)
 	}

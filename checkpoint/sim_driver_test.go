@@ -27,10 +27,13 @@ type proc struct {
 	epoch int // the last that this process raised, with this Core; 0: none
 	start outbox.LSN
 
-	readParks        uint64        // the Core's clock when it had read the parks
-	skew             time.Duration // of its wall clock
-	retain           *retention
-	asked, foundNone time.Time // when rows that were missed were looked for, and none found
+	readParks uint64        // the Core's clock when it had read the parks
+	skew      time.Duration // of its wall clock
+	retain    *retention
+	// quiet: nothing was put in since the last Take, after which NextTick said wake.
+	quiet            bool
+	wake             time.Duration // by the monotonic clock; 0: never
+	asked, foundNone time.Time     // when rows that were missed were looked for, and none found
 
 	claiming *claimQuery
 	late     []*claimQuery // answers of earlier connections
@@ -114,7 +117,7 @@ func (p *proc) input(f func()) {
 		p.told = true
 	}
 	f()
-	p.dirty = true
+	p.dirty, p.quiet = true, false
 	if p.w.chance(70) {
 		p.take()
 	}
@@ -125,6 +128,7 @@ func (p *proc) take() {
 	w := p.w
 	p.dirty = false
 	r := p.core.Take()
+	p.checkWake(&r)
 	p.tell(r.Notes)
 	p.sink.cmds = append(p.sink.cmds, r.Commands...)
 	for _, m := range r.Marks {
@@ -143,6 +147,9 @@ func (p *proc) take() {
 
 // tell puts the Core's notes into the story.
 func (p *proc) tell(notes []Note) {
+	if n := len(p.core.Parks()); n != len(p.core.parks) {
+		p.w.fail("contract", nil, "%v: %d parks are listed, there are %d", p, n, len(p.core.parks))
+	}
 	for _, n := range notes {
 		switch n.Kind {
 		case NoteParked:

@@ -197,7 +197,7 @@ var skews = [...]time.Duration{0, 0, 20 * time.Millisecond, -20 * time.Milliseco
 func (w *world) listSkew(p *proc) {
 	w.can(evSkew, func() {
 		p.skew = skews[w.intn(len(skews))]
-		p.told, p.asked = false, time.Time{}
+		p.told, p.quiet, p.asked = false, false, time.Time{}
 		w.note("%v: its clock is wrong by %v", p, p.skew)
 	})
 }
@@ -210,6 +210,51 @@ func (p *proc) busy() {
 	}
 	p.asked, p.foundNone = now, time.Time{}
 }
+
+// tick tells the time and nothing else.
+func (p *proc) tick() {
+	quiet := p.quiet
+	p.core.Tick(p.clock())
+	p.told, p.dirty = true, true
+	p.quiet = quiet
+	if p.w.chance(70) {
+		p.take()
+	}
+}
+
+// checkWake checks that NextTick is no later than the next thing to be done, if
+// nothing happens until then.
+func (p *proc) checkWake(r *Ready) {
+	now := p.w.now.Sub(epochStart)
+	if p.quiet && (p.wake == 0 || now < p.wake) && !r.empty() {
+		p.w.fail("contract", nil, "%v: there is something to do before NextTick says so, %v: %+v", p, p.wake-now, *r)
+	}
+	p.quiet, p.wake = true, 0
+	if next := p.core.NextTick(); !next.IsZero() {
+		if !next.After(p.core.now) {
+			p.w.fail("contract", nil, "%v: NextTick is past", p)
+		}
+		p.wake = now + next.Sub(p.clock())
+	}
+}
+
+func (r *Ready) empty() bool {
+	return len(r.Commands)+len(r.Marks)+len(r.Check)+len(r.Unclaim)+len(r.Claim)+len(r.Rewatch) == 0 && r.Sweep == nil && r.Watch == nil && r.Parks == nil
+}
+
+// checkCauses checks that each row of a page is counted, for one cause.
+func (p *proc) checkCauses(rows []*outbox.Row) {
+	n := 0
+	for _, some := range p.core.Causes(rows) {
+		n += len(some)
+	}
+	if n != len(rows) {
+		p.w.fail("contract", nil, "%v: %d rows of a page have a cause, of %d", p, n, len(rows))
+	}
+}
+
+// rowBytes is the most that a row of the simulation holds.
+const rowBytes = 300
 
 // ---- partitions
 

@@ -146,6 +146,9 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		Tables: p.tables, MaxRows: 6 + r.IntN(20), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(6), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
+	if r.IntN(6) == 0 {
+		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2
+	}
 	if r.IntN(5) == 0 {
 		p.cfg.WALBudget = uint64(400 + r.IntN(2000))
 	}
@@ -232,7 +235,7 @@ func drawTables(r *rand.Rand) []*outbox.Table {
 
 func newWorld(c chooser, p plan) *world {
 	w := &world{
-		chooser: c, plan: p, now: epochStart, byID: map[rowID]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
+		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
 		cursors: map[string]*cursor{},
 		kafka:   kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
@@ -392,7 +395,7 @@ func (w *world) listProc(p *proc) {
 		w.can(evTake, p.take)
 	}
 	if !p.told {
-		w.can(evTick, func() { p.input(func() {}) })
+		w.can(evTick, p.tick)
 	}
 	w.listQueries(p)
 	w.listRetain(p)
@@ -540,6 +543,7 @@ func (p *proc) swept(q *query[outbox.SweepRequest, outbox.Page]) {
 	if q.ask.Nudge {
 		w.write(8)
 	}
+	p.checkCauses(q.answer.Rows)
 	w.note("%v: swept %v, more %v, snapshot %v, insert %v", p, outboxIDs(q.answer.Rows), q.answer.More, q.answer.Snapshot, q.answer.Insert)
 	p.input(func() { p.core.Swept(q.answer) })
 }
@@ -737,7 +741,13 @@ func (w *world) listProcFaults(p *proc) {
 		p.boot()
 	})
 	if !p.frozen {
-		w.can(evFreeze, func() { w.note("%v: stopped by a signal", p); p.frozen = true })
+		w.can(evFreeze, func() {
+			w.note("%v: stopped by a signal", p)
+			p.frozen = true
+			if !w.patience && p.conn != nil && p.conn.alive {
+				p.conn.dropped()
+			}
+		})
 		if !p.draining {
 			w.can(evDrain, func() {
 				w.note("%v: drains", p)
@@ -785,7 +795,7 @@ func (w *world) heal() {
 	}
 	w.plan.cfg.Shadow = false
 	for _, p := range w.procs {
-		p.frozen, p.skew, p.told, p.asked = false, 0, false, time.Time{}
+		p.frozen, p.skew, p.told, p.quiet, p.asked = false, 0, false, false, time.Time{}
 		if p.up && p.core.cfg.Shadow {
 			p.kill()
 		}

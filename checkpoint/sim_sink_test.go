@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -128,6 +129,7 @@ func (s *sink) command() {
 	case c.Withdraw != nil:
 		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
 		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Covers(it.row) })
+		s.emitAtOnce()
 	default:
 		for _, row := range c.Publish {
 			s.publish(row)
@@ -306,6 +308,22 @@ func (s *sink) topicError(l *lane, rest []*item) {
 func (s *sink) emit() {
 	for _, l := range s.lanes {
 		s.emitLane(l)
+	}
+}
+
+// emitAtOnce gives what was withdrawn back, though earlier rows of its key are on
+// the wire still. Nothing of the key is sent meanwhile.
+func (s *sink) emitAtOnce() {
+	if !s.w.chance(50) {
+		return
+	}
+	for _, l := range s.lanes {
+		l.order = slices.DeleteFunc(l.order, func(it *item) bool {
+			if it.class == outbox.Withdrawn {
+				s.outcome(it)
+			}
+			return it.class == outbox.Withdrawn
+		})
 	}
 }
 

@@ -226,7 +226,9 @@ type world struct {
 	trace   func(format string, args ...any)
 	step    int
 	healing bool
-	now     time.Time
+	// patience: the server takes its time to give up on a process that is stopped.
+	patience bool
+	now      time.Time
 
 	rows      []*dbRow
 	byID      map[rowID]*dbRow
