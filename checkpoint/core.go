@@ -227,14 +227,14 @@ func (c *Core) readParks(parks []outbox.Park) {
 	}
 }
 
-// nextOf is when a park is tried next. It was written by a clock that may have
-// been wrong, so it counts for no more than the longest wait.
+// nextOf is when a park is tried next, by our monotonic clock. It was written by
+// a clock that may have been wrong, and ours may be set right, so it counts for no
+// more than the longest wait.
 func (c *Core) nextOf(read outbox.Park) time.Time {
-	longest := c.now.Add(max(c.cfg.BackoffMax, c.cfg.WatchEvery))
-	if read.Next.After(longest) && !c.off.nextBounded {
-		return longest
+	if c.off.nextBounded || !read.Next.After(c.now) {
+		return read.Next
 	}
-	return read.Next
+	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
 }
 
 // block parks the key of a FAILED row for the operator.
