@@ -371,9 +371,10 @@ func (n *Node) end(sig syscall.Signal) {
 	n.cmd = nil
 }
 
-// awaitReady waits until the broker answers a metadata request that names it.
+// awaitReady waits until the broker answers a metadata request that names it:
+// minutes where three start at once on a machine that has much else to do.
 func (n *Node) awaitReady() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	for {
 		err := serves(ctx, n.Addr(plainListener), n.id)
