@@ -21,7 +21,8 @@ import (
 // Bounds of what the log goroutine hands over at once, and its waits.
 const (
 	batchRows    = 1000                  // a batch is handed over when it has this many rows,
-	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read
+	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
+	gatherFor    = 10 * time.Millisecond // but where more is sure to come, when its rows have waited this long
 	statusEvery  = time.Second           // a status message at least this often
 	finishWithin = 5 * time.Second       // for the last status message of a clean stop
 	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
@@ -73,7 +74,7 @@ type logReader struct {
 type batch struct {
 	decoder.Batch
 	walEnd outbox.LSN
-	began  time.Time // when the first frame came; zero where nobody traces
+	began  time.Time // when the first frame came
 }
 
 // turn tells the driver that a connection began or was lost; the log goroutine
@@ -304,7 +305,7 @@ func (l *logReader) read(ctx context.Context) error {
 	defer func() { l.giveBack(b) }()
 	status := time.Now().Add(l.statusEvery)
 	for {
-		m, err := l.conn.Receive(status)
+		m, err := l.conn.Receive(l.patience(b, status))
 		if err != nil {
 			return err
 		}
@@ -315,7 +316,7 @@ func (l *logReader) read(ctx context.Context) error {
 		l.received = max(l.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
-			if l.d.cfg.Traces != nil && b.began.IsZero() {
+			if b.Empty() {
 				b.began = time.Now()
 			}
 			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
@@ -329,7 +330,7 @@ func (l *logReader) read(ctx context.Context) error {
 				return err
 			}
 		}
-		if l.full(b) {
+		if l.full(b, m.Kind == replication.Idle) {
 			if b, err = l.handOver(ctx, b); err != nil || b == nil {
 				return err
 			}
@@ -377,17 +378,27 @@ func (l *logReader) feedBack() error {
 	return l.conn.SendStatus(confirm)
 }
 
+// patience is until when to wait for more of the log.
+func (l *logReader) patience(b *batch, status time.Time) time.Time {
+	if gathered := b.began.Add(gatherFor); !b.Empty() && gathered.Before(status) {
+		return gathered
+	}
+	return status
+}
+
 // full says that the batch is to be handed over: it is large, or nothing more
-// is there to be read, so that nothing waits for a timer.
-func (l *logReader) full(b *batch) bool {
-	if b.Empty() && b.walEnd == 0 {
+// is there to be read, so that nothing waits for a timer. While much more is to
+// come, small batches would cost Kafka and us more than the rows in them.
+func (l *logReader) full(b *batch, idle bool) bool {
+	switch {
+	case b.Empty() && b.walEnd == 0:
+		return false
+	case b.Rows() >= batchRows || b.Bytes() >= batchBytes:
+		return true
+	case l.conn.Buffered():
 		return false
 	}
-	rows := batchRows
-	if n := int(l.atOnce.Load()); n > 0 {
-		rows = min(rows, n)
-	}
-	return b.Rows() >= rows || b.Bytes() >= batchBytes || !l.conn.Buffered()
+	return idle || b.Rows() == 0 || !l.conn.CatchingUp() || time.Since(b.began) >= gatherFor
 }
 
 // handOver gives the batch to the driver, however long that takes, and goes on

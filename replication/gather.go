@@ -60,10 +60,9 @@ func (g *gatherConn) readPaced(p []byte) (int, error) {
 
 // pace decides when to pause before a read. It is pure.
 type pace struct {
-	behind bool // told by SetBehind
-	far    bool // the last frame was more than farBytes before the end of the log
-	never  bool // for comparison in benchmarks
-	rapid  bool // the last whole window brought rapidBytes per second
+	far   bool // the last frame was more than farBytes before the end of the log
+	rapid bool // the last whole window brought rapidBytes per second
+	never bool // for comparison in benchmarks
 
 	short    bool      // the last read took all there was
 	lastRead time.Time // when it returned
@@ -80,9 +79,11 @@ const (
 	rapidBytes   = 8 << 20 // bytes per second
 )
 
+func (p *pace) catchingUp() bool { return (p.far || p.rapid) && !p.never }
+
 // before says how long to wait before reading.
 func (p *pace) before(now time.Time) time.Duration {
-	if !p.short || p.never || !(p.behind || p.far || p.rapid) {
+	if !p.short || !p.catchingUp() {
 		return 0
 	}
 	return max(0, gatherPause-now.Sub(p.lastRead))

@@ -173,9 +173,9 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	if wait := p.before(at.Add(time.Second)); wait != 0 {
 		t.Errorf("pause %v after a quiet second", wait)
 	}
-	p.behind = true
+	p.far = true
 	if wait := p.before(at.Add(time.Second)); wait != gatherPause {
-		t.Errorf("pause %v when told to be behind", wait)
+		t.Errorf("pause %v far from the end", wait)
 	}
 }
 

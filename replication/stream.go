@@ -242,13 +242,9 @@ func (c *Conn) Buffered() bool {
 	return c.frames != nil && (c.frames.complete() || c.socket.r < c.socket.w)
 }
 
-// SetBehind tells that the stream is far behind the end of the log, where
-// reading in larger steps doubles the speed. It is noticed from the rate of
-// bytes and from NoteInsert as well; this call makes it so at once.
-//
-// A frame does not tell how far the server's log goes: pgoutput frames carry
-// their own position as WALStart and as WALEnd.
-func (c *Conn) SetBehind(behind bool) { c.socket.pace.behind = behind }
+// CatchingUp says that the log is being read far from its end, or as fast as it
+// comes: what was read is best handed on in large pieces, more follows at once.
+func (c *Conn) CatchingUp() bool { return c.socket.pace.catchingUp() }
 
 // NoteInsert tells the WAL insert position as last known (Inspect does it by
 // itself). Any goroutine may call it.

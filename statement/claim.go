@@ -56,7 +56,7 @@ func (l *Look) lockStep() (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	l.Seen = make([]Seen, l.N)
+	l.expect()
 	sql := "SELECT u.n, " + r.storedCount() + " FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
 		" WHERE " + opaque(r.Pending()) + " FOR UPDATE OF t SKIP LOCKED"
 	return Step{SQL: sql, Args: args, Each: l.readLocked}, nil
