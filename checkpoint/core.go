@@ -231,8 +231,11 @@ func (c *Core) readParks(parks []outbox.Park) {
 // a clock that may have been wrong, and ours may be set right, so it counts for no
 // more than the longest wait.
 func (c *Core) nextOf(read outbox.Park) time.Time {
-	if c.off.nextBounded || !read.Next.After(c.now) {
+	switch {
+	case c.off.nextBounded:
 		return read.Next
+	case !read.Next.After(c.now):
+		return time.Time{}
 	}
 	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
 }
