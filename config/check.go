@@ -25,7 +25,7 @@ var (
 func check(b *binder, cfg *Config) {
 	checkKafka(b, &cfg.Kafka)
 	checkHTTP(b, &cfg.HTTP)
-	seen := duplicates{b: b, first: map[string]string{}}
+	seen := duplicates{b: b, first: map[string]string{}, splits: map[string]string{}}
 	for i, s := range cfg.Streams {
 		if s == nil {
 			continue
@@ -38,6 +38,8 @@ func check(b *binder, cfg *Config) {
 type duplicates struct {
 	b     *binder
 	first map[string]string // what → path of its first
+	// splits says of tables that streams share how they are split.
+	splits map[string]string
 }
 
 func (d *duplicates) add(what, at, found, mend string) {
@@ -219,8 +221,7 @@ func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates)
 		path := fmt.Sprintf("%s.tables[%d]", at, i)
 		checkTable(b, cfg, t, path)
 		if t.Outbox != nil && server != "" {
-			seen.add("table "+server+"/"+s.Postgres.Database+" "+t.Outbox.String(), path+".table", "the table "+t.Outbox.String(),
-				"list each table once: two streams of one table would publish it twice")
+			seen.addTable(s, t, server, path)
 		}
 	}
 	checkStateless(b, s, at)

@@ -272,9 +272,24 @@ type Table struct {
 
 	MappingSpec `yaml:",inline"`
 
+	// Share takes one part of the table's rows, for streams that share a table.
+	// Left out: all of them.
+	Share *Share `yaml:"share"`
+
 	// Outbox is the table with its mapping resolved, made by Load. There is one
 	// per table for the life of the process.
 	Outbox *outbox.Table `yaml:"-"`
+}
+
+// Share is one part of a table's rows, by a hash of the key's column (without a
+// key: of the first id column), whose type must be one of PostgreSQL's own. All
+// rows of a key are of the same part. Each part is a stream of its own; all must
+// be configured, with the same number of parts. PostgreSQL 15 or later.
+type Share struct {
+	// Part is which one, from 1.
+	Part int `yaml:"part" required:"true" min:"1" max:"64" example:"1"`
+	// Of is how many parts there are.
+	Of int `yaml:"of" required:"true" min:"2" max:"64" example:"2"`
 }
 
 // OutboxTables are the resolved tables of the stream.

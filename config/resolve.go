@@ -29,6 +29,7 @@ func checkTable(b *binder, cfg *Config, t *Table, at string) {
 	m := r.mapping(cfg)
 	if ok {
 		t.Outbox = &outbox.Table{Schema: schema, Name: name, Mapping: m}
+		checkShare(b, t, at+".share")
 	}
 }
 

@@ -103,6 +103,8 @@ type Header struct {
 type Table struct {
 	Schema, Name string
 	Mapping      Mapping
+	// Share is the part of the table's rows that the stream takes; zero: all.
+	Share Share
 }
 
 // String is the qualified name as configured, schema.name.

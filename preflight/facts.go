@@ -152,11 +152,13 @@ type Catalogue struct {
 	Key           []string  `json:"key"` // columns of the primary key
 	HasKey        bool      `json:"has_key"`
 	UpdatePubs    []string  `json:"update_publications"`
-	Privileges    []string  `json:"privileges"`
-	Updatable     []string  `json:"updatable"`
-	Columns       []Column  `json:"columns"`
-	StatusLabels  []string  `json:"status_labels"`
-	StatusRules   []string  `json:"status_constraints"`
+	// RowFilters are those of every publication of the table.
+	RowFilters   []RowFilter `json:"row_filters"`
+	Privileges   []string    `json:"privileges"`
+	Updatable    []string    `json:"updatable"`
+	Columns      []Column    `json:"columns"`
+	StatusLabels []string    `json:"status_labels"`
+	StatusRules  []string    `json:"status_constraints"`
 }
 
 // Trigger fires on our UPDATE.

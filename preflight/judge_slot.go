@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/statement"
@@ -52,6 +53,13 @@ func slotChecks() []check {
 			levels: "WARN: there is one. FAIL: there is one on a table without state",
 			mend:   "`ALTER PUBLICATION … SET TABLE` without WHERE",
 			why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
+		},
+		{
+			name: "share", judge: judgeShare,
+			looks:  "where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
+			levels: "WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
+			mend:   "a stream for each part, each with the same `of`, and `outbox-cdc init`; `DROP PUBLICATION` of a former split",
+			why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
 		},
 	}
 }
@@ -211,11 +219,11 @@ func judgeCovered(j *judgment) {
 }
 
 // setTables names every table of the publication anew, without column lists
-// and row filters.
+// and row filters but for those of shares.
 func setTables(j *judgment) string {
 	names := make([]string, len(j.State.Tables))
 	for i, t := range j.State.Tables {
-		names[i] = quotedTable(t.Table)
+		names[i] = replication.Listed(t.Table)
 	}
 	return "ALTER PUBLICATION " + sql.Identifier(j.Stream.Replication.Publication) + " SET TABLE " + strings.Join(names, ", ") +
 		";  -- with every other table that it is to keep"
@@ -230,6 +238,10 @@ func judgeRowFilter(j *judgment) {
 		switch {
 		case !j.State.Publication.Exists:
 			j.skip(name, "there is no publication (see the check publication)")
+		case t.Table.Share.Of > 0 && outbox.SameFilter(t.RowFilter, t.Table.Filter("")):
+			j.ok(name, "the publication passes %s", t.Table.Share)
+		case t.Table.Share.Of > 0:
+			j.skip(name, "the publication does not pass the share (see the check publication-tables)")
 		case t.RowFilter == "":
 			j.ok(name, "no row filter")
 		case t.Table.Stateful():

@@ -2,7 +2,9 @@ package preflight
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,6 +202,22 @@ func TestJudgments(t *testing.T) {
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
 		}, nil},
 
+		"share": {"row-filter", OK, func(f *Facts) { shared(f, 1, 2) }, []string{"part 1 of 2"}},
+		"another's share": {"publication-tables", Fail, func(f *Facts) {
+			shared(f, 1, 2)
+			f.State.Tables[0].RowFilter = other(f.Tables[0].Table.Table, 2)
+		}, []string{"not part 1 of 2", "SET TABLE \"public\".\"outbox\" WHERE ("}},
+		"all shares":     {"share", OK, func(f *Facts) { shared(f, 1, 2, 1, 2) }, []string{"each of the others"}},
+		"a part is lost": {"share", Warn, func(f *Facts) { shared(f, 1, 3, 1, 2) }, []string{"no publication passes part 3 of 3"}},
+		"a part twice":   {"share", Warn, func(f *Facts) { shared(f, 1, 2, 1, 2, 2) }, []string{"part 2 of 2 is published by publication p1", "publication p2"}},
+		"split otherwise": {"share", Warn, func(f *Facts) {
+			shared(f, 1, 2, 1, 2)
+			f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 3) = 0)"})
+		}, []string{"in another way by publication old"}},
+		"whole beside a part": {"share", Warn, func(f *Facts) {
+			f.Tables[0].Catalogue.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
+		}, []string{"every row", "publication old"}},
+
 		"no schema":       {"schema", Fail, func(f *Facts) { f.Table.Role.Schema, f.Table.Role.Ours = nil, nil }, []string{"outbox-cdc init"}},
 		"schema refused":  {"schema", Fail, func(f *Facts) { f.Table.Role.Lacking = []string{"park: DELETE"} }, []string{"park: DELETE", `ON outbox_cdc.leader, outbox_cdc.park TO "cdc";`}},
 		"no REPLICATION":  {"streaming-role", Fail, func(f *Facts) { f.Streaming.Role.Replication = false }, []string{`ALTER ROLE "stream" REPLICATION;`}},
@@ -355,4 +373,23 @@ func TestWordsForPeople(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+}
+
+// shared makes the table one of which the stream takes a part; its publication
+// passes that, and publications p0, p1, … pass the parts listed.
+func shared(f *Facts, part, of int, listed ...int) {
+	table := f.Tables[0].Table.Table
+	table.Share = outbox.Share{Part: part, Of: of}
+	f.State.Tables[0].Table = table
+	f.State.Tables[0].RowFilter = other(table, part)
+	for i, p := range listed {
+		f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{fmt.Sprintf("p%d", i), other(table, p)})
+	}
+}
+
+// other is the row filter of a part, about as the server prints it.
+func other(table *outbox.Table, part int) string {
+	copied := *table
+	copied.Share.Part = part
+	return "((" + strings.ReplaceAll(copied.Filter(""), `"`, "") + "))"
 }

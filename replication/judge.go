@@ -267,7 +267,7 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 	if reason, mend := uncovered(s, t, cfg); reason != "" {
 		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Mend: mend})
 	}
-	if t.RowFilter != "" {
+	if t.RowFilter != "" && t.Table.Share.Of == 0 {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s; the sweeper publishes the others",
 			cfg.Publication, t.Table, t.RowFilter))
 	}
@@ -291,13 +291,29 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, mend string) {
 	case t.Kind == "p" && t.Leaves > 0 && !s.Publication.ViaRoot:
 		return "partitions of " + name + " are published by their own names", alterPublication(cfg, "SET (publish_via_partition_root = true)")
 	case !t.Published:
-		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+quoteTable(t.Table))
+		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+Listed(t.Table))
+	case t.Table.Share.Of > 0 && !outbox.SameFilter(t.RowFilter, t.Table.Filter("")):
+		return wrongShare(s, t, cfg)
 	}
 	if lacking := lackingColumns(t); len(lacking) > 0 {
 		return fmt.Sprintf("publication %s lacks columns %s of table %s", cfg.Publication, strings.Join(lacking, ", "), name),
 			alterPublication(cfg, "SET TABLE …") + " without a column list"
 	}
 	return "", ""
+}
+
+// wrongShare: rows of another share must not come through the log, since its own
+// stream publishes them.
+func wrongShare(s *State, t *TableState, cfg *Config) (reason, mend string) {
+	passes := "every row"
+	if t.RowFilter != "" {
+		passes = "rows WHERE " + t.RowFilter
+	}
+	reason = fmt.Sprintf("publication %s passes %s of table %s, not %s", cfg.Publication, passes, t.Table, t.Table.Share)
+	if s.Version < rowFiltersSince {
+		return reason, "row filters came with PostgreSQL 15: upgrade the server, or take share away and stream the table once"
+	}
+	return reason, alterPublication(cfg, "SET TABLE "+Listed(t.Table)) + "  -- with every other table that it is to keep"
 }
 
 // lackingColumns finds mapped columns that a column list leaves out. Before

@@ -169,7 +169,10 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	}
 	var names []string
 	for _, t := range cfg.Tables {
-		names = append(names, quoteTable(t))
+		if err := rowFilters(s, t); err != nil {
+			return nil, err
+		}
+		names = append(names, Listed(t))
 	}
 	name := quoteName(cfg.Publication)
 	return []Step{{
@@ -180,11 +183,36 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	}}, nil
 }
 
+// Listed is a table as a publication's list of tables has it: with the condition
+// of its share.
+func Listed(t *outbox.Table) string {
+	if filter := t.Filter(""); filter != "" {
+		return quoteTable(t) + " WHERE (" + filter + ")"
+	}
+	return quoteTable(t)
+}
+
+// rowFilters says whether the server's publications can have a table's share.
+func rowFilters(s *State, t *outbox.Table) error {
+	if t.Share.Of == 0 || s.Version == 0 || s.Version >= rowFiltersSince {
+		return nil
+	}
+	return &Error{
+		Permanent: true, What: fmt.Sprintf("publish %s of table %s", t.Share, t),
+		Err: errors.New("row filters came with PostgreSQL 15"), Mend: "upgrade the server, or take share away and stream the table once",
+	}
+}
+
+const rowFiltersSince = 150000
+
 func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, error) {
 	var plan []Step
 	v := Judge(s, cfg, outbox.Identity{})
 	for _, t := range v.Add {
-		alter := alterPublication(cfg, "ADD TABLE "+quoteTable(t))
+		if err := rowFilters(s, t); err != nil {
+			return nil, err
+		}
+		alter := alterPublication(cfg, "ADD TABLE "+Listed(t))
 		if !s.Publication.Ours {
 			return nil, &Error{
 				Permanent: true, What: fmt.Sprintf("add table %s to publication %s", t, cfg.Publication),

@@ -34,6 +34,10 @@ SELECT jsonb_build_object(
     'update_publications', (SELECT coalesce(jsonb_agg(DISTINCT p.pubname), '[]')
         FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
         WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2),
+    -- to_jsonb, since row filters came with version 15.
+    'row_filters', (SELECT coalesce(jsonb_agg(jsonb_build_object('publication', t.pubname, 'where', to_jsonb(t)->>'rowfilter') ORDER BY t.pubname), '[]')
+        FROM pg_publication_tables t
+        WHERE t.schemaname = $1 AND t.tablename = $2 AND to_jsonb(t)->>'rowfilter' IS NOT NULL),
     'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
         WHERE has_table_privilege(c.oid, p.privilege)),
     'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a

@@ -128,7 +128,7 @@ func (r *Relation) attemptSQL(free bool) string {
 		return ""
 	}
 	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(r.raise(set), ", ") + " FROM "
-	return r.change(head, r.Pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
+	return r.change(head, r.pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
 }
 
 // failedSet writes FAILED where the budget is used up by this attempt. Without

@@ -62,7 +62,7 @@ func (r *Relation) TimeOf(l Lot) []string {
 // lot is the condition that a row is of the lot, or an Unusable: the table has
 // no such rows.
 func (r *Relation) lot(l Lot) (string, error) {
-	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent(), LotAny: "true"}[l]
+	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent(), LotAny: r.ofOurs("true")}[l]
 	if condition != "false" && r.Table.Stateful() {
 		return condition, nil
 	}
@@ -346,7 +346,7 @@ func (r *Relation) changeOf(condition, head string) string {
 // later row, by the order columns, was SENT. ok is false where rows have no key
 // or the table keeps no SENT rows.
 func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
-	sent := r.Sent()
+	sent := r.sent()
 	if r.Table.Mapping.Key == nil || sent == "false" {
 		return Step{}, false, nil
 	}

@@ -58,7 +58,7 @@ func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.Sent(), expired, p)
+	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.sent(), expired, p)
 	return Step{SQL: sql, Args: [][]byte{strconv.AppendInt(nil, age.Microseconds(), 10)}, Each: func(row [][]byte) (err error) {
 		if *rows, err = Count(row[0]); err == nil {
 			*kept, err = Count(row[1])

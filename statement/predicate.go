@@ -10,7 +10,30 @@ import (
 // Pending is the condition that a row is yet to be published. It is written so
 // that an index on the status column, or a partial one on this condition,
 // serves it.
-func (r *Relation) Pending() string {
+func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
+
+// Ours is the condition that a row is of the stream's share of the table; empty:
+// all are. Rows are selected by it; what is found by its id needs it no more. It
+// is hidden from the planner, which would take a modulus for one row in two
+// hundred, and then read and sort a backlog rather than follow an index's order.
+func (r *Relation) Ours() string {
+	if filter := r.Table.Filter("t."); filter != "" {
+		return opaque(filter)
+	}
+	return ""
+}
+
+// ofOurs narrows a condition down to our share.
+func (r *Relation) ofOurs(condition string) string {
+	ours := r.Ours()
+	if ours == "" || condition == "false" {
+		return condition
+	}
+	return "(" + condition + ") AND " + ours
+}
+
+// pending is Pending of whichever share.
+func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.countDecides() {
 		terms = append(terms, r.attempts()+fmt.Sprintf(" < %d", r.Table.Mapping.Status.MaxAttempts))
@@ -65,13 +88,16 @@ func (r *Relation) unsent() []string {
 // failed row can be asked for again, its delivery says more than its failure.
 func (r *Relation) sendable() string {
 	if r.Table.Mapping.Status.Resend == "" {
-		return r.Pending()
+		return r.pending()
 	}
 	return r.orResend(conjunction(r.unsent()))
 }
 
 // Failed is the condition that a row used up its budget.
-func (r *Relation) Failed() string {
+func (r *Relation) Failed() string { return r.ofOurs(r.failed()) }
+
+// failed is Failed of whichever share.
+func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
 	switch {
@@ -92,7 +118,10 @@ func (r *Relation) Failed() string {
 
 // Sent is the condition that a row was published, by us or by another. A row
 // that failed when it was asked for again is not.
-func (r *Relation) Sent() string {
+func (r *Relation) Sent() string { return r.ofOurs(r.sent()) }
+
+// sent is Sent of whichever share.
+func (r *Relation) sent() string {
 	s := &r.Table.Mapping.Status
 	var ways []string
 	switch {
@@ -179,8 +208,8 @@ func (r *Relation) NeverDue() string {
 	if w.Column == "" {
 		return ""
 	}
-	return conjunction(r.butResend(append(r.untouched(),
-		fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until)))))
+	return r.ofOurs(conjunction(r.butResend(append(r.untouched(),
+		fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until))))))
 }
 
 // Older is the condition that a row was created longer ago than the age, by the
@@ -216,7 +245,7 @@ func (r *Relation) state() string {
 	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
 		taken = " WHEN " + oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
 	}
-	return "CASE WHEN " + r.Pending() + " THEN 'p' WHEN " + r.Failed() + " THEN 'f'" + taken + " ELSE 's' END"
+	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
 // storedCount is the attempts as text, 0 where they are not kept.

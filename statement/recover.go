@@ -14,7 +14,7 @@ func (r *Relation) Processing(n int) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
-		r.IDColumns(), stamp, r.Name(), r.processing(), r.IDColumns(), n), nil
+		r.IDColumns(), stamp, r.Name(), r.ofOurs(r.processing()), r.IDColumns(), n), nil
 }
 
 // Recover makes rows pending again that another relay took and left. Bound are

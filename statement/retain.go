@@ -15,7 +15,7 @@ func (r *Relation) Expired(n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return r.remove(conjunction([]string{r.Sent(), age}), r.Sent(), n), nil
+	return r.remove(conjunction([]string{r.Sent(), age}), r.sent(), n), nil
 }
 
 // ExpiredUnsent deletes up to n rows that were created longer ago than the

@@ -49,7 +49,11 @@ func failedSQL(r *statement.Relation) string {
 	from := " FROM " + r.Name() + " AS t WHERE "
 	resend := "0"
 	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
-		resend = counted(from + statement.Ref(m.FailedAt) + " IS NOT NULL AND " + statement.Ref(m.Resend))
+		resend = from + statement.Ref(m.FailedAt) + " IS NOT NULL AND " + statement.Ref(m.Resend)
+		if ours := r.Ours(); ours != "" {
+			resend += " AND " + ours
+		}
+		resend = counted(resend)
 	}
 	return "SELECT " + counted(from+r.Failed()) + ", " + resend
 }
