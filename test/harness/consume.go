@@ -44,16 +44,22 @@ func (r Record) Header(name string) []byte {
 // partition in offset order. A partition whose leader has just changed is waited for.
 func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 	t.Helper()
-	Eventually(t, 60*time.Second, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-		defer cancel()
-		var err error
-		if records, err = c.read(ctx, topic); err != nil {
-			return fmt.Errorf("reading topic %s: %w", topic, err)
-		}
-		return nil
+	Eventually(t, 60*time.Second, func() (err error) {
+		records, err = c.TryRecords(t.Context(), topic)
+		return err
 	})
 	return records
+}
+
+// TryRecords is Records for use in Eventually, and after the test.
+func (c *Cluster) TryRecords(ctx context.Context, topic string) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	records, err := c.read(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("reading topic %s: %w", topic, err)
+	}
+	return records, nil
 }
 
 // AwaitRecords reads a topic until it holds at least n records, and gives all

@@ -2,10 +2,12 @@ package integration
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -254,11 +256,26 @@ func (c *chaos) keep() {
 		write(fmt.Sprintf("process-%03d.log", i), p.log())
 	}
 	if c.history == nil { // it did not come to be judged
-		c.history = c.w.history()
+		c.history = c.left()
 	}
 	text, err := json.MarshalIndent(c.history, "", " ")
 	write("history.json", cmp.Or(string(text), fmt.Sprint(err)))
 	t.Logf("schedule, positions, logs and history are in %s", dir)
+}
+
+// left is as much of the history as can be had when the test is over; the broker
+// may be away.
+func (c *chaos) left() *history.History {
+	h := &history.History{Inserts: slices.Clone(c.w.log.Inserts())}
+	records, err := c.w.kafka.TryRecords(context.WithoutCancel(c.w.t.Context()), c.w.topic)
+	if err != nil {
+		c.w.t.Logf("no records are kept: %v", err)
+	}
+	for _, r := range records {
+		h.Records = append(h.Records, c.w.record(r))
+	}
+	c.w.readStates(h)
+	return h
 }
 
 // positions are where the log and its slots stand.
