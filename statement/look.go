@@ -117,7 +117,7 @@ func (l *Look) sql() string {
 	exists := Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL"
 	return "SELECT u.n, " + exists + ", " + r.state() + ", " + r.storedCount() +
 		" FROM " + r.list() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameID() +
-		" WHERE (" + exists + " AND " + r.Pending() + " AND " + r.storedCount() + " = 0) IS NOT TRUE"
+		" WHERE (" + exists + " AND " + r.pending() + " AND " + r.storedCount() + " = 0) IS NOT TRUE"
 }
 
 func (l *Look) read(row [][]byte) error {
