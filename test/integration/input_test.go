@@ -247,8 +247,9 @@ func (w *world) takeSlot() *pgconn.PgConn {
 	return conn
 }
 
-// wal_level is not logical: rows are swept meanwhile, and the log says which
-// setting and that it needs a restart.
+// wal_level is not logical, under load: rows are swept meanwhile, the log says which
+// setting and that it needs a restart, and after that the stream takes over by
+// itself, in order and each row once.
 func TestTheWALIsNotLogical(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
 	w := newWorld(t, surroundings{db: db, noInit: true})
@@ -259,16 +260,18 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	w.audit()
 	p := w.run()
 	p.Await(20*time.Second, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart")
-	w.insertNow(w.topic, "k", 3, 10)
-	w.settled(20 * time.Second)
+	load := w.write(patient())
+	load.wrote(100, 30*time.Second)
+	w.becomes(w.insertNow(w.topic, "swept", 1, 10)[0], history.Sent, 20*time.Second)
 	db.Exec(t, `ALTER SYSTEM SET wal_level = 'logical'`)
 	if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
 	}
 	w.recovered()
 	p.Await(60*time.Second, "handed back to the stream", "stream")
-	w.insertNow(w.topic, "k", 3, 10)
-	w.settled(20 * time.Second)
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
 }

@@ -42,10 +42,10 @@ func (w *world) recoveredSince(began time.Time, topic string) {
 // tell says what a fault cost, in the words that docs/reliability.md has.
 func (w *world) tell(h *history.History) {
 	w.t.Helper()
-	recovery := "no time"
+	recovery := "recovery not timed"
 	if w.recovery > 0 {
-		recovery = fmt.Sprintf("%.1f s", w.recovery.Seconds())
+		recovery = fmt.Sprintf("recovered in %.1f s", w.recovery.Seconds())
 	}
 	n := duplicates(h)
-	w.t.Logf("recovered in %s, %d duplicates of %d rows", recovery, n, len(h.Records)-n)
+	w.t.Logf("%s, %d duplicates of %d rows", recovery, n, len(h.Records)-n)
 }

@@ -139,7 +139,7 @@ func newWorld(t *testing.T, s surroundings) *world {
 
 // deadline ends a test that hangs with a clear message, long before go test's.
 func deadline(t *testing.T, limit time.Duration) {
-	limit = cmp.Or(limit, scaled(3*time.Minute, 20*time.Minute))
+	limit = cmp.Or(limit, scaled(6*time.Minute, 20*time.Minute))
 	timer := time.AfterFunc(limit, func() { panic(fmt.Sprintf("%s takes longer than %v", t.Name(), limit)) })
 	t.Cleanup(func() { timer.Stop() })
 }
