@@ -393,12 +393,21 @@ func (l *logReader) full(b *batch, idle bool) bool {
 	switch {
 	case b.Empty() && b.walEnd == 0:
 		return false
-	case b.Rows() >= batchRows || b.Bytes() >= batchBytes:
+	case b.Rows() >= l.mostRows() || b.Bytes() >= batchBytes:
 		return true
 	case l.conn.Buffered():
 		return false
 	}
 	return idle || b.Rows() == 0 || !l.conn.CatchingUp() || time.Since(b.began) >= gatherFor
+}
+
+// mostRows is how many rows are handed over at once: no more than the limit lets
+// come, so that they are spread over the second.
+func (l *logReader) mostRows() int {
+	if n := int(l.atOnce.Load()); n > 0 {
+		return min(batchRows, n)
+	}
+	return batchRows
 }
 
 // handOver gives the batch to the driver, however long that takes, and goes on
