@@ -83,12 +83,33 @@ type Rewrite struct {
 	From, To string
 }
 
+// Sample is a look at the server and the program at a moment of the run. It is
+// taken in the order of the fields, so that the verdicts hold whatever happens
+// meanwhile.
+type Sample struct {
+	// PID is the server's process that the slot is used by; 0: none.
+	PID int
+	// Confirmed is the slot's confirmed position; 0: there is no slot.
+	Confirmed uint64
+	// Retained is how many bytes of the log the slot holds back.
+	Retained uint64
+	// Pending are rows that were PENDING and under no park, in one snapshot that is
+	// younger than Confirmed. They may be some of those only.
+	Pending []string
+	// End is the end of the log, read when that snapshot had been taken: what the
+	// snapshot shows was committed before it.
+	End uint64
+	// Memory is the most resident memory of a process, in bytes; 0: not known.
+	Memory uint64
+}
+
 // History is everything that is known of a run.
 type History struct {
 	Inserts  []Insert
 	Records  []Record
 	States   []State
 	Rewrites []Rewrite
+	Samples  []Sample // in the order of time, all of one server
 }
 
 // Log collects inserts from several writers.

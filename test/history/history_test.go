@@ -52,6 +52,15 @@ func (h *History) gone(ref string) {
 	h.States = slices.DeleteFunc(h.States, func(s State) bool { return s.Ref == ref })
 }
 
+// samples are of a run in which the row a2 waits for a while.
+func samples() []Sample {
+	return []Sample{
+		{PID: 7, Confirmed: 100, Retained: 20, Pending: []string{"a1"}, End: 120, Memory: 90},
+		{PID: 7, Confirmed: 100, Retained: 140, Pending: []string{"a1", "a2"}, End: 240, Memory: 100},
+		{PID: 7, Confirmed: 110, Retained: 140, Pending: []string{"a2"}, End: 250, Memory: 95},
+	}
+}
+
 func TestAGoodHistoryPasses(t *testing.T) {
 	if v := Check(good(), Rules{}); len(v) > 0 {
 		t.Fatal(Report(v))
@@ -107,6 +116,57 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 		"another key":                    {func(h *History) { h.record("a1").Key = "b" }, Rules{}, "value", "a1"},
 		"a key lost":                     {func(h *History) { r := h.record("a1"); r.Key, r.Keyed = "", false }, Rules{}, "value", "a1"},
 		"another topic":                  {func(h *History) { h.record("a1").Topic = "u" }, Rules{}, "value", "a1"},
+
+		"samples of a good run": {func(h *History) { h.Samples = samples() }, Rules{WALBudget: 500, Memory: 100}, "", ""},
+		"confirmed past a PENDING row": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Confirmed = 240
+		}, Rules{}, "I6", "a2"},
+		"the same, where the publication was away": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Confirmed = 240
+		}, Rules{Missed: true}, "", ""},
+		"the same of a row that is late by nature": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Confirmed = 240
+		}, Rules{Late: only("a2")}, "", ""},
+		// It may have been committed between the two reads of the only sample.
+		"confirmed past a row seen once": {func(h *History) {
+			h.Samples = samples()[:2]
+			h.Samples[1].Confirmed, h.Samples[1].Pending = 1000, []string{"a2"}
+		}, Rules{}, "", ""},
+		"the row is parked": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Confirmed, h.Samples[2].Pending = 240, nil
+		}, Rules{}, "", ""},
+		"the park goes and the row is PENDING": {func(h *History) {
+			h.Samples = append(samples(), Sample{PID: 7, Confirmed: 350, Pending: []string{"a2"}, End: 400})
+			h.Samples[2].Confirmed, h.Samples[2].Pending = 240, nil
+		}, Rules{}, "I6", "a2"},
+		"there is no slot": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].PID, h.Samples[2].Confirmed = 0, 0
+		}, Rules{}, "", ""},
+		"confirmed backwards": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Confirmed = 90
+		}, Rules{}, "I6", "0/5A after 0/64"},
+		"backwards on another connection": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].PID, h.Samples[2].Confirmed = 8, 90
+		}, Rules{}, "", ""},
+		"over the budget": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[2].Retained = 600
+		}, Rules{WALBudget: 500}, "I8", "600 bytes after 140"},
+		"over the budget from the connection's start": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[1].PID, h.Samples[1].Retained, h.Samples[2].PID, h.Samples[2].Retained = 8, 700, 8, 600
+		}, Rules{WALBudget: 500}, "", ""},
+		"much memory": {func(h *History) {
+			h.Samples = samples()
+			h.Samples[1].Memory = 101
+		}, Rules{Memory: 100}, "I9", "sample 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()
@@ -119,7 +179,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 				return
 			}
 			i := slices.IndexFunc(found, func(v Violation) bool {
-				return v.Invariant == c.want && strings.Contains(strings.Join(v.Story, "\n"), c.who)
+				return v.Invariant == c.want && strings.Contains(v.What+"|"+strings.Join(v.Story, "\n"), c.who)
 			})
 			if i < 0 {
 				t.Fatalf("wanted %s about %s, found:\n%s", c.want, c.who, Report(found))

@@ -64,6 +64,7 @@ func chaosOf(t *testing.T, k *harness.Cluster, seed uint64, length time.Duration
 	w.refusing(20_000)
 	w.small()
 	w.table["status"] = fields{"max_attempts": 2}
+	w.sampled()
 	c := &chaos{w: w, plan: newPlanner(seed), broker: k.Nodes[0]}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -72,7 +73,7 @@ func chaosOf(t *testing.T, k *harness.Cluster, seed uint64, length time.Duration
 		}
 	})
 	c.run(length)
-	c.history = w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window})
+	c.history = w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window, Missed: c.cut && w.db.Major(t) >= 18})
 	t.Logf("%d faults, %d crashes, %d rows, %d duplicates", len(c.done), c.crashes, len(c.history.Inserts), duplicates(c.history))
 }
 
@@ -89,6 +90,7 @@ type chaos struct {
 	holding   sync.WaitGroup
 	// crashes are faults after which rows may be published again.
 	crashes int
+	cut     bool     // the publication was away
 	done    []string // what was done, and when
 	history *history.History
 }
@@ -160,6 +162,7 @@ func (c *chaos) do(s step) {
 	case sessionsEnded:
 		w.db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
 	case publicationCut:
+		c.cut = true
 		w.db.Exec(t, `DROP PUBLICATION IF EXISTS outbox`)
 	case rowsLocked:
 		c.hold(`SELECT id FROM outbox ORDER BY id DESC LIMIT 50 FOR UPDATE SKIP LOCKED`)

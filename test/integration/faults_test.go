@@ -120,6 +120,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 	w := newWorld(t, surroundings{kafka: k, db: harness.PrivatePostgres(t, localpg.Options{})})
 	w.stream["wal_budget"] = "64MiB"
 	w.serve()
+	w.sampled()
 	p := w.run().streaming()
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)

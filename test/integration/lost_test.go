@@ -19,6 +19,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	k := harness.KfakeProxied(t)
 	w := newWorld(t, surroundings{db: db, kafka: k})
 	w.serve()
+	w.sampled()
 	p := w.run().streaming()
 	load := w.write(steady())
 	load.wrote(100, 30*time.Second)

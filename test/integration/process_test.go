@@ -27,6 +27,7 @@ func (w *world) run(env ...string) *process {
 	cmd := exec.Command(harness.Binary(w.t, "failpoints"), "run", "--config", w.file(), "--log-format", "json", "--log-level", "debug")
 	cmd.Env = append(os.Environ(), env...)
 	p := &process{harness.Start(w.t, cmd), w.t}
+	w.sampler.runs(p.Process)
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			w.sessions()

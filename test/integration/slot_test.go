@@ -14,6 +14,7 @@ import (
 // ends though three more writers insert as fast as the server lets them.
 func TestALostSlotLosesNothing(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
+	w.sampled()
 	p := w.run().streaming()
 	load := w.write(steady())
 	for range scaled(2, 10) {

@@ -84,6 +84,8 @@ type world struct {
 	// recovery is the longest of the test's faults.
 	recovery time.Duration
 
+	sampler *sampler // of tests that are judged all through
+
 	// Of single tests: what stands in the way.
 	proxy *harness.Proxy
 	taken *pgconn.PgConn
@@ -287,7 +289,7 @@ func (w *world) history(topics ...string) *history.History {
 			h.Records = append(h.Records, w.record(r))
 		}
 	}
-	h.Inserts = w.inserted(h.Records)
+	h.Inserts, h.Samples = w.inserted(h.Records), w.sampler.taken()
 	w.readStates(h)
 	return h
 }
@@ -357,6 +359,7 @@ func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 // check is judge of a history that is at hand.
 func (w *world) check(h *history.History, rules history.Rules) {
 	w.t.Helper()
+	rules = w.sampler.judged(rules)
 	rules.Deletes = rules.Deletes || w.layout.rules.Deletes
 	rules.Stateless = rules.Stateless || w.layout.rules.Stateless
 	if found := history.Check(h, rules); len(found) > 0 {
