@@ -202,6 +202,18 @@ func (w *world) listSkew(p *proc) {
 	})
 }
 
+// listPace bounds how fast rows come into memory for a while.
+func (w *world) listPace(p *proc) {
+	if p.frozen {
+		return
+	}
+	w.can(evPace, func() {
+		d, page := time.Duration(w.intn(3000))*time.Millisecond, w.intn(3)
+		w.note("%v: no row for %v, then pages of %d", p, d, page)
+		p.input(func() { p.core.Pace(p.clock().Add(d), page) })
+	})
+}
+
 // busy checks that a round that found nothing is not repeated at once.
 func (p *proc) busy() {
 	now := p.core.now

@@ -85,6 +85,7 @@ const (
 	evSkew
 	evAddPartition
 	evRetain
+	evPace
 	numEvents
 )
 
@@ -105,7 +106,7 @@ var usual = [numEvents]int{
 	evInvisible: 4, evRequeue: 1, evDelete: 1, evCrash: 1, evFailover: 1, evSlotLost: 1, evNoWrite: 1, evBroken: 1, evLapse: 1,
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
-	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1,
+	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1, evPace: 2,
 }
 
 type event struct {
@@ -734,6 +735,7 @@ func (w *world) listOperator() {
 func (w *world) listProcFaults(p *proc) {
 	w.can(evKill, p.kill)
 	w.listSkew(p)
+	w.listPace(p)
 	w.can(evMode, func() {
 		w.plan.cfg.Shadow = !w.plan.cfg.Shadow
 		w.note("%v: is started anew, in shadow: %v", p, w.plan.cfg.Shadow)
@@ -796,6 +798,9 @@ func (w *world) heal() {
 	w.plan.cfg.Shadow = false
 	for _, p := range w.procs {
 		p.frozen, p.skew, p.told, p.quiet, p.asked = false, 0, false, false, time.Time{}
+		if p.up {
+			p.input(func() { p.core.Pace(time.Time{}, 0) })
+		}
 		if p.up && p.core.cfg.Shadow {
 			p.kill()
 		}
