@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -66,3 +68,52 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A standby is seen by whoever may read statistics, and counted as hidden by
+// others; our own replication connections are no standbys.
+func TestStandbysAreSeenOrHidden(t *testing.T) {
+	t.Parallel()
+	db := harness.Postgres(t)
+	db.Exec(t, `DO $$ BEGIN CREATE ROLE unprivileged; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
+	for _, name := range []string{"replica", "outbox-cdc/orders@host"} {
+		cfg, err := pgconn.ParseConfig(db.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.RuntimeParams["replication"], cfg.RuntimeParams["application_name"] = "true", name
+		standby, err := pgconn.ConnectConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = standby.Conn().Close() })
+		standby.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION PHYSICAL " + harness.One[string](t, db, `SELECT pg_current_wal_flush_lsn()::text`)})
+		if err := standby.Frontend().Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		role           string
+		standbys, hide int
+	}{{"", 1, 0}, {"unprivileged", 0, 1}} {
+		cfg, err := pgxpool.ParseConfig(db.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.role != "" {
+			cfg.ConnConfig.RuntimeParams["role"] = c.role
+		}
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		d := &driver{cfg: Config{Pool: pool}}
+		harness.Eventually(t, 20*time.Second, func() error {
+			p, err := d.readPressure(t.Context())
+			if err == nil && (len(p.Standbys) != c.standbys || p.Hidden != c.hide || c.standbys == 1 && p.Standbys[0].Name != "replica") {
+				err = fmt.Errorf("role %q sees %+v", c.role, p)
+			}
+			return err
+		})
+	}
+}
