@@ -21,7 +21,7 @@ var often = map[string][]eventKind{
 	"rewriteUnknown":       {evParksUnknown, evKill},
 	"keepFromStatement":    {evSlotLost},
 	"repeatDiscarded":      {evInvisible},
-	"repeatInProgress":     {evInvisible, evSlotLost, evKill},
+	"repeatInProgress":     {evPrepare, evSlotLost, evKill},
 	"remembersParked":      {evInvisible, evSlotLost},
 	"handBackQuiet":        {evSlotLost},
 	"checkKept":            {evSlotLost},
@@ -44,6 +44,7 @@ var often = map[string][]eventKind{
 	"parksReadBack":        {evKill},
 	"drainAwaits":          {evDrain},
 	"voidAnswers":          {evDrop},
+	"blockStays":           {evTopicDown, evRequeue},
 	"releasesOne":          {evTopicDown},
 	"retainsFlying":        {evRetain},
 	"drainsTopic":          {evAddPartition},
@@ -69,7 +70,7 @@ func TestRulesMatter(t *testing.T) {
 			why, known := redundant[off.name]
 			seeds := ruleSeeds
 			if known {
-				seeds /= 20
+				seeds /= 40
 			}
 			off.switches.often = often[off.name]
 			switch seed, v := firstBroken(*simFrom, seeds, off.switches); {

@@ -3,6 +3,6 @@
 package checkpoint
 
 const (
-	defaultSeeds = 5000
+	defaultSeeds = 3000
 	ruleSeeds    = 8000
 )

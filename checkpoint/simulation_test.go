@@ -5,7 +5,7 @@ package checkpoint
 // order that a seed decides. After each step and at the end the invariants I1 to
 // I11 are checked.
 //
-//	go test ./checkpoint -run 'TestSimulation$'                     5,000 seeds
+//	go test ./checkpoint -run 'TestSimulation$'                     3,000 seeds
 //	go test ./checkpoint -run 'TestSimulation$' -sim.seeds=100000   more of them
 //	go test ./checkpoint -run 'TestSimulation$' -sim.seed=42 -v     one, with its story
 //	go test ./checkpoint -run 'TestRulesMatter$' -v                 each rule is needed

@@ -40,15 +40,12 @@ func (c *Core) progressWatch() {
 	if c.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
-	switch w.step {
-	case watchIdle:
-		if c.parks[outbox.StreamScope()] == nil && (!w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)) {
-			c.requestWatch()
-		}
-	case watchWaiting:
-		if c.ledger.settledTo(w.upTo) || c.off.watchWaits {
-			c.rewatch()
-		}
+	if w.step == watchWaiting && (c.ledger.settledTo(w.upTo) || c.off.watchWaits) {
+		c.rewatch() // or the round is over, and the next one may be due
+	}
+	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
+	if w.step == watchIdle && due && c.parks[outbox.StreamScope()] == nil {
+		c.requestWatch()
 	}
 }
 
