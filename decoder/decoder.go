@@ -194,16 +194,16 @@ func refused(kind byte) problem {
 	switch kind {
 	case 'S', 'E', 'c', 'A':
 		return problem{
-			"streams a transaction in progress, which may still roll back",
-			"START_REPLICATION must not ask for streaming",
+			what: "streams a transaction in progress, which may still roll back",
+			mend: "START_REPLICATION must not ask for streaming",
 		}
 	case 'b', 'P', 'K', 'r', 'p':
 		return problem{
-			"is of a prepared transaction, which may still roll back",
-			"the slot and START_REPLICATION must have two_phase off",
+			what: "is of a prepared transaction, which may still roll back",
+			mend: "the slot and START_REPLICATION must have two_phase off",
 		}
 	}
-	return problem{"is of an unknown type", "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
+	return problem{what: "is of an unknown type", mend: "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
 // sinceUnix is from 1970 to 2000, when the server's times begin, in microseconds.
@@ -270,9 +270,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 		b.passed(r.state.table)
 	case d.binary && r.plan.Binary() != nil:
 		// No fault of the row, so it must not fail for it.
-		r.state.broken[r.id] = r.plan.Binary()
-		r.state.tell(r.plan.Binary(), b)
-		b.passed(r.state.table)
+		return problem{what: "has a value in binary form: " + r.plan.Binary().Error(), needsText: true}
 	default:
 		row := r.plan.Row(d.values, d.arena)
 		row.XID, row.Commit = d.tx.XID, d.tx.Commit

@@ -15,6 +15,9 @@ type Error struct {
 	Transaction outbox.Transaction
 	What        string
 	Mend        string // may be empty
+	// NeedsText says that nothing is wrong but the form: the next connection has
+	// to ask the server for text.
+	NeedsText bool
 }
 
 func (e *Error) Error() string {
@@ -30,10 +33,13 @@ func (e *Error) Error() string {
 }
 
 // problem is what is wrong with the message being read; without what: nothing.
-type problem struct{ what, mend string }
+type problem struct {
+	what, mend string
+	needsText  bool
+}
 
 func (d *Decoder) fail(message byte, p problem) error {
-	d.err = &Error{Message: message, What: p.what, Mend: p.mend}
+	d.err = &Error{Message: message, What: p.what, Mend: p.mend, NeedsText: p.needsText}
 	if d.inside {
 		d.err.Transaction = d.tx
 	}

@@ -22,6 +22,7 @@ type model struct {
 	unmapped  map[string]bool
 	tx        outbox.Transaction
 	out       []string
+	needsText bool // the connection has to end here
 }
 
 func newModel(tables map[string]*outbox.Table) *model {
@@ -134,9 +135,7 @@ func (m *model) insert(msg *pglogrepl.InsertMessage) {
 		c := msg.Tuple.Columns[i]
 		values = append(values, mapping.Value{Data: c.Data, Format: c.DataType})
 		if c.DataType == mapping.Binary && plan.Binary() != nil {
-			m.broken[t.String()][msg.RelationID] = true
-			m.tell(t, plan.Binary())
-			m.say("passed a row of " + t.String())
+			m.needsText = true
 			return
 		}
 	}

@@ -151,7 +151,7 @@ func TestAgainstPostgreSQL(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			frames := peek(t, conn.PgConn(), r.options)
 			tables, leaves := recordedTables(r.binary, r.leaves)
-			b := againstModel(t, tables, leaves, frames)
+			b, _ := againstModel(t, tables, leaves, frames)
 			likeSelect(t, conn.PgConn(), tables[0], b)
 			if os.Getenv("OUTBOX_RECORD") != "" {
 				major, _, _ := strings.Cut(server.Version(), ".")
@@ -277,7 +277,7 @@ func TestRecordings(t *testing.T) {
 			t.Run(filepath.Base(path), func(t *testing.T) {
 				t.Parallel()
 				tables, leaves := recordedTables(r.binary, r.leaves)
-				b := againstModel(t, tables, leaves, readRecording(t, path))
+				b, _ := againstModel(t, tables, leaves, readRecording(t, path))
 				want, err := os.ReadFile(strings.TrimSuffix(path, ".frames") + ".golden")
 				if err != nil {
 					t.Fatal(err)

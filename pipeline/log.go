@@ -135,8 +135,7 @@ func (l *logReader) run(ctx context.Context) error {
 		if errors.Is(err, errMoved) {
 			return err
 		}
-		l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
-		l.stream.board.went("the replication connection", err.Error(), "")
+		l.tellEnd(err)
 		if err := l.tell(ctx, turn{lost: true}); err != nil {
 			return err
 		}
@@ -176,13 +175,26 @@ func (p pause) after(ctx context.Context, lasted time.Duration) error {
 	}
 }
 
+// tellEnd reports why a connection ended. Asking for binary values is a guess
+// until all columns are known.
+func (l *logReader) tellEnd(err error) {
+	var unreadable *decoder.Error
+	if errors.As(err, &unreadable) && unreadable.NeedsText {
+		l.stream.text.Store(true)
+		l.d.cfg.Log.Info().Err(err).Msg("reading the log as text from here on")
+		return
+	}
+	l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
+	l.stream.board.went("the replication connection", err.Error(), "")
+}
+
 // noteRemake remembers errors after which a slot that looks sound is not.
 func (l *logReader) noteRemake(err error) {
 	var unreadable *decoder.Error
 	switch {
 	case errors.Is(err, replication.ErrPublicationGone):
 		l.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
-	case errors.As(err, &unreadable), errors.Is(err, replication.ErrUnreadable),
+	case errors.As(err, &unreadable) && !unreadable.NeedsText, errors.Is(err, replication.ErrUnreadable),
 		errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
 		l.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
 	}
@@ -215,6 +227,7 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	waiting, stopWaiting := context.WithCancelCause(ctx)
 	defer stopWaiting(nil)
 	cfg := l.d.cfg.Replication
+	cfg.Binary = !l.stream.text.Load()
 	cfg.Standby = func(h replication.Holder) {
 		if h.PID != "" && !ours[h.PID] {
 			stopWaiting(errSuperseded)

@@ -87,6 +87,8 @@ type Stream struct {
 	turns  turns
 	board  board
 	locks  locks
+	// text: a column's binary form is not understood, the log has to be text.
+	text atomic.Bool
 	// recount asks for the failed rows to be counted.
 	recount chan struct{}
 }
@@ -203,6 +205,7 @@ func (s *Stream) standingBy(h replication.Holder) {
 // term is one leadership, from waiting for it until it is lost or ctx ends.
 func (s *Stream) term(ctx context.Context) error {
 	cfg := s.cfg.Replication
+	cfg.Binary = !s.text.Load()
 	cfg.Standby = s.standingBy
 	conn, err := replication.Lead(ctx, cfg)
 	if err != nil {

@@ -58,6 +58,29 @@ func TestTheIm2beTable(t *testing.T) {
 	}
 }
 
+// The log is asked for binary values, but those of some types are only understood
+// as text (a numeric id, an enum for a status): the program reads the log as text
+// then, and nothing is lost, charged or parked.
+func TestColumnsThatComeAsText(t *testing.T) {
+	l := native()
+	l.ddl = `CREATE TYPE outbox_status AS ENUM ('PENDING', 'SENT', 'FAILED'); CREATE SEQUENCE outbox_ids;
+		CREATE TABLE outbox (id numeric PRIMARY KEY DEFAULT nextval('outbox_ids'), event_id uuid NOT NULL DEFAULT gen_random_uuid(), topic text NOT NULL, key text, payload bytea,
+			headers jsonb, status outbox_status NOT NULL DEFAULT 'PENDING', attempts int NOT NULL DEFAULT 0, last_error text,
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), available_after timestamptz, sent_at timestamptz)`
+	w := newWorld(t, surroundings{layout: &l})
+	p := w.run().streaming()
+	w.writeRows(steady(), 100)
+	p.Await(20*time.Second, "reading the log as text", "numeric")
+	w.settled(30 * time.Second)
+	w.writeRows(steady(), 100)
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+	if len(p.Said("parked", "public.outbox")) > 0 {
+		t.Error("the table was parked")
+	}
+}
+
 func md5Key(w *world) map[string]string {
 	keys := map[string]string{}
 	for _, in := range w.log.Inserts() {
