@@ -93,6 +93,7 @@ type Core struct {
 
 	mode  Mode
 	ready Ready
+	taken []outbox.Mark // by the last Take; its memory is used again
 }
 
 type rowID struct {
@@ -393,7 +394,8 @@ func (c *Core) Drained() bool {
 	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && (c.writing == nil || !c.connected))
 }
 
-// Take returns what is to be done and forgets it.
+// Take returns what is to be done and forgets it. Its Marks are valid until the
+// next Take.
 func (c *Core) Take() Ready {
 	c.markAgain()
 	if c.connected {
@@ -419,7 +421,8 @@ func (c *Core) Take() Ready {
 	}
 	c.noteMode()
 	r := c.ready
-	c.ready = Ready{}
+	clear(c.taken)
+	c.ready, c.taken = Ready{Marks: c.taken[:0]}, r.Marks
 	return r
 }
 

@@ -49,7 +49,7 @@ func (c *Core) letOut(g *gate) int {
 		switch {
 		case p != nil && !c.off.failureWithdraws:
 			c.leave(h, p)
-		case g.sticks(outbox.KeyScope(r)):
+		case g.sticks(r):
 			g.stick(h, outbox.KeyScope(r), c.now)
 		case r.Commit <= g.check && !c.standsFirst(&c.entries[h]) && !c.off.checkKept:
 			if len(g.asked) == c.cfg.PageRows {
@@ -109,7 +109,7 @@ func (c *Core) Checked(answers []outbox.Checked) {
 }
 
 func (c *Core) checkedBlocked(a outbox.Checked) {
-	p := c.parks[outbox.KeyScope(a.Row)]
+	p := c.keyPark(a.Row)
 	if p == nil || p.Cause != outbox.CauseBlocked || a.State == outbox.CheckFailed {
 		return
 	}

@@ -33,8 +33,12 @@ func (l *line) stick(h uint32, key outbox.Scope, until time.Time) {
 	l.stuck = append(l.stuck, h)
 }
 
-func (l *line) sticks(key outbox.Scope) bool {
-	_, waits := l.stuckKeys[key]
+// sticks says that an earlier row of the row's key waits.
+func (l *line) sticks(r *outbox.Row) bool {
+	if len(l.stuckKeys) == 0 {
+		return false // spares the key, for nearly every row
+	}
+	_, waits := l.stuckKeys[outbox.KeyScope(r)]
 	return waits
 }
 
@@ -74,7 +78,6 @@ func (c *Core) dropLine(l *line) {
 // checked does what the look at a row says.
 func (c *Core) checked(l *line, a outbox.Checked) {
 	h := a.Row.Handle
-	key := outbox.KeyScope(a.Row)
 	p := c.leftUnder(&c.entries[h])
 	switch {
 	case a.State == outbox.CheckFailed:
@@ -88,9 +91,9 @@ func (c *Core) checked(l *line, a outbox.Checked) {
 	case p != nil && !c.off.failureWithdraws:
 		c.leaveLooked(h, p)
 	case a.State == outbox.CheckInvisible:
-		l.stick(h, key, c.now.Add(c.invisibleFor(a.Row)))
-	case a.State == outbox.CheckTaken, l.sticks(key):
-		l.stick(h, key, c.now.Add(takenWait))
+		l.stick(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))
+	case a.State == outbox.CheckTaken, l.sticks(a.Row):
+		l.stick(h, outbox.KeyScope(a.Row), c.now.Add(takenWait))
 	default:
 		c.publish(h)
 	}

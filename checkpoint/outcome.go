@@ -171,7 +171,7 @@ func (c *Core) marked(a outbox.Marked) {
 		return // answered before: only with a rule switched off
 	}
 	c.releaseClaim(&c.entries[h])
-	p := c.parks[outbox.KeyScope(a.Row)]
+	p := c.keyPark(a.Row)
 	switch a.State {
 	case outbox.MarkedInvisible:
 		c.remarkLater(a, c.now.Add(invisibleWait))

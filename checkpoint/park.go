@@ -55,6 +55,14 @@ type hold struct {
 	n   int
 }
 
+// keyPark is the park of the row's key, if it is parked by itself.
+func (c *Core) keyPark(r *outbox.Row) *park {
+	if len(c.parks) == 0 {
+		return nil // spares the key, for nearly every row
+	}
+	return c.parks[outbox.KeyScope(r)]
+}
+
 func (p *park) dirty() bool { return p.version != p.written }
 
 // wait holds n rows of a transaction until the park is durable.

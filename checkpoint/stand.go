@@ -138,8 +138,8 @@ func (c *Core) turn(s *stand, limit int) []*outbox.Row {
 	for ; n < len(s.queue) && len(rows) < limit; n++ {
 		h := s.queue[n]
 		e := &c.entries[h]
-		if key := outbox.KeyScope(e.row); s.sticks(key) {
-			s.stick(h, key, c.now)
+		if s.sticks(e.row) {
+			s.stick(h, outbox.KeyScope(e.row), c.now)
 			continue
 		}
 		if e.due.After(c.now) {

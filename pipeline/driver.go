@@ -73,6 +73,8 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	defer timer.Stop()
 	drainUntil := make(<-chan time.Time)
 	stopping := stop.Done()
+	var outcomes []outbox.Outcome
+	var marked []outbox.Marked
 	d.askAnew()
 	defer func() { d.endAsking() }()
 	defer d.stream.turns.rest()
@@ -113,7 +115,8 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case b := <-batches:
 			d.feed(b)
 		case <-d.outcomes.Ready():
-			for _, o := range d.outcomes.Take(nil) {
+			outcomes = d.outcomes.Take(outcomes)
+			for _, o := range outcomes {
 				d.outcome(o)
 			}
 		case <-d.states.Ready():
@@ -121,7 +124,8 @@ func (d *driver) drive(stop, ctx context.Context) error {
 				d.clusterState(s)
 			}
 		case <-d.marked.Ready():
-			d.marksAnswered(d.marked.Take(nil))
+			marked = d.marked.Take(marked)
+			d.marksAnswered(marked)
 		case <-d.answers.Ready():
 			for _, a := range d.answers.Take(nil) {
 				if a.connection == 0 || a.connection == d.connection {
