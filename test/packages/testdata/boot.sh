@@ -16,7 +16,7 @@ mkdir "$1/changed" "$1/work" "$root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/changed,workdir=$1/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then # not tried yet: the machines so far had version 1
   mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 else
   mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
