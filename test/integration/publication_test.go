@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
@@ -35,6 +37,33 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 	w.recovered()
 	p.Await(30*time.Second, "parked", "stream", "publication")
 	p.Await(30*time.Second, "handed back to the stream", "stream")
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The publication lacks the table, and the program may not add it: its rows are
+// swept. When somebody has added it, they are streamed again by themselves.
+func TestATableIsAddedToThePublicationByHand(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	w := newWorld(t, surroundings{db: db, noInit: true})
+	w.stream["postgres"] = fields{
+		"dsn": db.Server.DSNAs("app", "writer", "secret"), "replication_dsn": db.Server.DSNAs("app", "streamer", "secret"),
+		"wal_sender_timeout": "3s",
+	}
+	w.runPrinted()
+	db.Exec(t, `ALTER ROLE writer PASSWORD 'secret'; ALTER ROLE streamer PASSWORD 'secret'; ALTER PUBLICATION outbox DROP TABLE outbox`)
+	p := w.run()
+	p.Await(30*time.Second, "parked", "table public.outbox")
+	p.Await(60*time.Second, `"message":"streaming"`) // it has tried to add the table
+	load := w.write(steady())
+	load.wrote(100, 30*time.Second)
+	db.Exec(t, `ALTER PUBLICATION outbox ADD TABLE outbox`)
+	p.Await(30*time.Second, "the publication has more tables")
+	p.Await(30*time.Second, "handed back to the stream", "table public.outbox")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
