@@ -44,7 +44,9 @@ type Config struct {
 	Pace time.Duration
 	// LockTimeout is how long a statement waits for a row that somebody else
 	// has locked. Then the locked rows are set aside, tried again each
-	// LockedRetry, and hold nobody up. Defaults 2 s and 1 s.
+	// LockedRetry, and hold nobody up. Defaults 500 ms, well below PostgreSQL's
+	// deadlock_timeout (1 s), so that in a deadlock with an application's
+	// statement over many rows it is we who give way; and 1 s.
 	LockTimeout, LockedRetry time.Duration
 	// StatementTimeout is after how long without an answer a connection is
 	// given up. Default 30 s.
@@ -119,7 +121,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.Connections, 3)
 	setDefault(&cfg.BatchRows, 1000)
 	setDefault(&cfg.Pace, 5*time.Millisecond)
-	setDefault(&cfg.LockTimeout, 2*time.Second)
+	setDefault(&cfg.LockTimeout, 500*time.Millisecond)
 	setDefault(&cfg.LockedRetry, time.Second)
 	setDefault(&cfg.StatementTimeout, 30*time.Second)
 	setDefault(&cfg.BackoffMin, 50*time.Millisecond)

@@ -2,6 +2,7 @@ package packages
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -38,7 +39,22 @@ func boot(t *testing.T) *machine {
 	cgroup := filepath.Join(hierarchy(), fmt.Sprintf("outbox-cdc-test-%d", os.Getpid()))
 	t.Cleanup(func() { removeCgroup(t, cgroup) })
 	p := harness.Start(t, exec.Command("sh", "testdata/boot.sh", t.TempDir(), cgroup))
-	m := &machine{t: t, pid: strings.TrimPrefix(p.Await(time.Minute, "machine "), "machine ")}
+	var said []string
+	harness.Eventually(t, time.Minute, func() error {
+		select {
+		case <-p.Done():
+			return nil
+		default:
+		}
+		if said = p.Said("machine "); said == nil {
+			return errors.New("no copy of the machine yet")
+		}
+		return nil
+	})
+	if said == nil {
+		lacking(t, "this machine cannot be copied: "+p.Tail(3))
+	}
+	m := &machine{t: t, pid: strings.TrimPrefix(said[0], "machine ")}
 	harness.Eventually(t, 2*time.Minute, func() error {
 		out, err := m.command("systemctl", "is-active", "basic.target").CombinedOutput()
 		if err != nil {
