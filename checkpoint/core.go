@@ -408,9 +408,9 @@ func (c *Core) Take() Ready {
 		if !c.checking {
 			c.checkBlocked()
 		}
+		c.leaveStanding() // what leaves may have been all that a hand-back waits for
 		c.startHandback()
 		c.progressHandback()
-		c.leaveStanding()
 		c.requestSweep()
 		c.lookAtStanding()
 		c.checking = c.checking || len(c.ready.Check) > 0

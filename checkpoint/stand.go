@@ -258,6 +258,10 @@ func (c *Core) leftUnder(e *entry) *park {
 // the park's rows and is not sent yet: it comes behind this one.
 func (c *Core) leaveLooked(h uint32, p *park) {
 	if c.entries[h].page != nil {
+		if p.phase == absorbed { // it is needed again, or its stamp would go with it
+			p.phase = sweeping
+			p.version++
+		}
 		c.clock++
 		p.stamp, p.ready, c.overtaken = c.clock, false, true
 	}
