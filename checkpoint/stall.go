@@ -123,12 +123,18 @@ func (c *Core) inSinkOf(s outbox.Scope) bool {
 }
 
 // dropStalls forgets what waits: the connection is over, the log brings it again.
+// A stall of which the sink still has rows stays. They are to come back, and what
+// the log brings behind them must not pass them through a sink released too soon.
 func (c *Core) dropStalls() {
-	for _, s := range c.stalls {
+	c.stalls = slices.DeleteFunc(c.stalls, func(s *stall) bool {
 		for _, h := range s.rows {
 			c.drop(h)
 		}
+		s.rows = nil
+		if c.inSinkOf(s.scope) {
+			return false
+		}
 		c.unblock(s)
-	}
-	c.stalls = nil
+		return true
+	})
 }
