@@ -328,15 +328,19 @@ func (s *sink) adopt(cluster, topic string) {
 	waiting.queue = nil
 }
 
-// move takes items from one lane to another, which owes their outcomes then.
+// move takes items from one lane to another, which owes their outcomes then. What
+// waits for partitions is joined in front: what was on the wire when the draining
+// began comes back later than what is behind it.
 func (s *sink) move(items []*item, from, to *lane) {
-	if to.part == draining {
-		to.queue = append(to.queue, items...)
-	}
 	for _, it := range items {
 		from.order = slices.DeleteFunc(from.order, func(o *item) bool { return o == it })
-		to.order = append(to.order, it)
 	}
+	if to.part == draining {
+		to.queue = slices.Concat(items, to.queue)
+		to.order = slices.Concat(items, to.order)
+		return
+	}
+	to.order = append(to.order, items...)
 }
 
 // draining is the lane of a topic where rows wait that have no partition yet.

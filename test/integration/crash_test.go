@@ -286,7 +286,9 @@ func TestFaultsAtChangesOfMode(t *testing.T) {
 	k := harness.KfakeProxied(t)
 	w := newWorld(t, surroundings{kafka: k})
 	w.small()
-	load := w.write(steady())
+	light := steady()
+	light.rate = 5 // what a loaded machine sweeps in small pages, too
+	load := w.write(light)
 	p := w.run()
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	p.stop()
