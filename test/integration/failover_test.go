@@ -91,8 +91,8 @@ func TestAFailoverThatTakesTransactionsBack(t *testing.T) {
 	p := w.run().streaming()
 	writers := w.write(patient())
 	writers.wrote(200, 30*time.Second)
+	from := len(w.log.Inserts()) // before the standby has them all
 	pair.CaughtUp(t)
-	from := len(w.log.Inserts())
 	pair.Link.Refuse()
 	writers.wrote(200, 60*time.Second)
 	k.Cut()
@@ -125,8 +125,8 @@ func TestMarksOutstandingInAFailover(t *testing.T) {
 	p := w.run().streaming()
 	writers := w.write(patient())
 	writers.wrote(200, 30*time.Second)
+	from := len(w.log.Inserts()) // before the standby has them all
 	pair.CaughtUp(t)
-	from := len(w.log.Inserts())
 	pair.Link.Refuse()
 	pair.Primary.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
 		CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION wait()`)
