@@ -488,12 +488,10 @@ func (c *Core) Parks() []outbox.Park {
 // NextTick is when Tick should be called at the latest even if nothing
 // happens, or zero.
 func (c *Core) NextTick() time.Time {
-	// Waits are compared, not times: some were read and are of the wall clock, which
-	// may have been set since the others were made.
-	var least time.Duration
+	var next time.Time
 	at := func(t time.Time) {
-		if wait := t.Sub(c.now); wait > 0 && (least == 0 || wait < least) {
-			least = wait
+		if t.After(c.now) && (next.IsZero() || t.Before(next)) {
+			next = t
 		}
 	}
 	at(c.watch.at)
@@ -523,8 +521,5 @@ func (c *Core) NextTick() time.Time {
 		at(c.hb.retry)
 		at(c.hb.deadline)
 	}
-	if least == 0 {
-		return time.Time{}
-	}
-	return c.now.Add(least)
+	return next
 }

@@ -197,7 +197,6 @@ var skews = [...]time.Duration{0, 0, 20 * time.Millisecond, -20 * time.Milliseco
 func (w *world) listSkew(p *proc) {
 	w.can(evSkew, func() {
 		p.skew = skews[w.intn(len(skews))]
-		w.now = w.now.Add(time.Microsecond) // for a Core, time passes by the monotonic clock only
 		p.told, p.quiet, p.asked = false, false, time.Time{}
 		w.note("%v: its clock is wrong by %v", p, p.skew)
 	})

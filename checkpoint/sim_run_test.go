@@ -726,25 +726,12 @@ func (w *world) listOperator() {
 				w.note("operator: requeues %v, which was %v", r, r.status)
 				r.requeued = true
 				r.allowed++
-				w.freeKey(r)
 				w.set(r, statusPending, 0)
 			})
 		}
 		if r.status != statusSent && w.chance(20) {
-			w.can(evDelete, func() {
-				w.note("operator: deletes %v", r)
-				w.freeKey(r)
-				w.remove(r)
-			})
+			w.can(evDelete, func() { w.note("operator: deletes %v", r); w.remove(r) })
 		}
-	}
-}
-
-// freeKey: a key remembers one FAILED row. If that one is taken out of the way,
-// others hold nobody (docs/design.md, known limits).
-func (w *world) freeKey(r *dbRow) {
-	for _, o := range w.rows {
-		o.holdsNobody = o.holdsNobody || r.status == statusFailed && o.status == statusFailed && o.sameKey(r)
 	}
 }
 
