@@ -23,3 +23,20 @@ func TestClockTime(t *testing.T) {
 		t.Errorf("in microseconds: %d", got)
 	}
 }
+
+// The wall clock was behind by an hour, and is set right while the monotonic one
+// shows the same: what is due by the database's time counts from there, beside
+// what was set by our own clock before (seeds 1809, 68864 and 90349).
+func TestNextTickAfterTheClockWasSet(t *testing.T) {
+	c := New(Config{WatchEvery: 3 * time.Second})
+	c.Tick(clockTime(epochStart.Add(-time.Hour), 0))
+	c.Connect(Connected{Streaming: true})
+	c.watch.expectAt(epochStart.Add(time.Second / 2)) // as read
+	if wait := c.NextTick().Sub(c.now); wait != 3*time.Second {
+		t.Errorf("before: waits %v", wait)
+	}
+	c.Tick(clockTime(epochStart, 0))
+	if wait := c.NextTick().Sub(c.now); wait != time.Second/2 {
+		t.Errorf("after: waits %v", wait)
+	}
+}

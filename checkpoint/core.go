@@ -130,9 +130,11 @@ func New(cfg Config) *Core {
 	return c
 }
 
-// Tick tells the time. Every other input happens at the last time told.
+// Tick tells the time. Every other input happens at the last time told. The
+// monotonic clock decides which is later; of two times at which it shows the same,
+// the wall clock of the second counts: it may have been set.
 func (c *Core) Tick(now time.Time) {
-	if now.After(c.now) {
+	if !now.Before(c.now) {
 		c.now = now
 	}
 }
@@ -488,10 +490,12 @@ func (c *Core) Parks() []outbox.Park {
 // NextTick is when Tick should be called at the latest even if nothing
 // happens, or zero.
 func (c *Core) NextTick() time.Time {
-	var next time.Time
+	// Waits are compared, not times: some were read and are of the wall clock, which
+	// may have been set since the others were made.
+	var least time.Duration
 	at := func(t time.Time) {
-		if t.After(c.now) && (next.IsZero() || t.Before(next)) {
-			next = t
+		if wait := t.Sub(c.now); wait > 0 && (least == 0 || wait < least) {
+			least = wait
 		}
 	}
 	at(c.watch.at)
@@ -521,5 +525,8 @@ func (c *Core) NextTick() time.Time {
 		at(c.hb.retry)
 		at(c.hb.deadline)
 	}
-	return next
+	if least == 0 {
+		return time.Time{}
+	}
+	return c.now.Add(least)
 }

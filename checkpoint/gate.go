@@ -108,9 +108,11 @@ func (c *Core) Checked(answers []outbox.Checked) {
 	}
 }
 
+// checkedBlocked frees the key of a row that is FAILED no more, unless another one
+// became FAILED while it was looked at.
 func (c *Core) checkedBlocked(a outbox.Checked) {
 	p := c.keyPark(a.Row)
-	if p == nil || p.Cause != outbox.CauseBlocked || a.State == outbox.CheckFailed {
+	if p == nil || p.Cause != outbox.CauseBlocked || p.RowID != a.Row.ID || a.State == outbox.CheckFailed {
 		return
 	}
 	c.setCause(p, outbox.CauseRowError)

@@ -241,7 +241,7 @@ func (p *proc) checkWake(r *Ready) {
 	if p.quiet && (p.wake == 0 || now < p.wake) && !r.empty() {
 		p.w.fail("contract", nil, "%v: there is something to do before NextTick says so, %v: %+v", p, p.wake-now, *r)
 	}
-	p.quiet, p.wake = true, 0
+	p.quiet, p.wake = p.told, 0 // else the clock may have been set since the last Tick
 	if next := p.core.NextTick(); !next.IsZero() {
 		if !next.After(p.core.now) {
 			p.w.fail("contract", nil, "%v: NextTick is past", p)

@@ -181,6 +181,13 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	return p
 }
 
+// behindStandby makes as many commits wait for a standby as not, and for longer
+// than a head start now and then: looks come before rows are visible.
+func (p *plan) behindStandby() {
+	p.weights[evInvisible] = max(p.weights[evInvisible], p.weights[evCommit])
+	p.weights[evVisible] = min(p.weights[evVisible], p.weights[evClock])
+}
+
 // besideRelay gives every table a relay that publishes within its head start.
 func (p *plan) besideRelay() {
 	for _, t := range p.tables {
@@ -726,6 +733,7 @@ func (w *world) listOperator() {
 				w.note("operator: requeues %v, which was %v", r, r.status)
 				r.requeued = true
 				r.allowed++
+				w.freeKey(r)
 				w.set(r, statusPending, 0)
 			})
 		}

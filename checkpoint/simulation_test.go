@@ -39,12 +39,17 @@ type switches struct {
 	world worldRules
 	// often are faults that every seed has, so that what needs them is found soon.
 	often []eventKind
+	// about changes every seed's plan, if it is not nil.
+	about func(*plan)
 }
 
 // simulate runs one seed. steps < 0: as many as its plan says.
 func simulate(seed uint64, off switches, steps int, trace func(string, ...any)) (v *violation, planned int) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	w := newWorld(randomChooser{r}, drawPlan(rand.New(rand.NewPCG(seed, 2)), off.often))
+	p := drawPlan(rand.New(rand.NewPCG(seed, 2)), off.often)
+	if off.about != nil {
+		off.about(&p)
+	}
+	w := newWorld(randomChooser{rand.New(rand.NewPCG(seed, 1))}, p)
 	w.off, w.offW, w.trace = off.core, off.world, trace
 	if steps < 0 {
 		steps = w.plan.steps
