@@ -20,9 +20,9 @@ import (
 
 // Bounds of what the log goroutine hands over at once, and its waits.
 const (
-	batchRows    = 1000                  // a batch is handed over when it has this many rows,
+	batchRows    = 4000                  // a batch is handed over when it has this many rows,
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
-	gatherFor    = 10 * time.Millisecond // but where more is sure to come, when its rows have waited this long
+	gatherFor    = 20 * time.Millisecond // but where more is sure to come, when its rows have waited this long
 	statusEvery  = time.Second           // a status message at least this often
 	finishWithin = 5 * time.Second       // for the last status message of a clean stop
 	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
@@ -323,9 +323,6 @@ func (l *logReader) read(ctx context.Context) error {
 			return err
 		}
 		reply := m.ReplyRequested
-		if m.Kind != replication.Idle {
-			l.d.cfg.Metrics.Heard(time.Now())
-		}
 		l.received = max(l.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
@@ -348,7 +345,14 @@ func (l *logReader) read(ctx context.Context) error {
 				return err
 			}
 		}
-		if now := time.Now(); reply || now.After(status) {
+		if l.conn.Buffered() && !reply {
+			continue // the clock is looked at once per read, not once per row
+		}
+		now := time.Now()
+		if m.Kind != replication.Idle {
+			l.d.cfg.Metrics.Heard(now)
+		}
+		if reply || now.After(status) {
 			if err := l.feedBack(); err != nil {
 				return err
 			}

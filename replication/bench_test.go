@@ -54,7 +54,7 @@ func receiveAll(b *testing.B, rows int, gather bool) {
 	if err := c.Start(context.Background()); err != nil {
 		b.Fatal(err)
 	}
-	c.socket.pace.never = !gather
+	c.socket.pauses = gather
 	var before, after syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	began = time.Now()

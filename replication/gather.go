@@ -11,19 +11,28 @@ import (
 //
 // A walsender sends each row by itself. A reader that keeps up with it is
 // woken once per row, and so is the server's socket: that costs more than the
-// decoding. A pause of 2 ms after a short read doubles the speed of catching
-// up. Near the tip it would only add latency, so there it never pauses.
+// decoding. A pause after a short read nearly doubles the speed of catching up.
+// Near the tip it would only add latency, so there it never pauses.
 type gatherConn struct {
 	net.Conn
-	buf  []byte
-	r, w int
-	pace pace
+	// pauses: bytes that are not read yet gather without stopping the server. A
+	// Unix-domain socket holds some 150 rows, so there they do not.
+	pauses bool
+	buf    []byte
+	r, w   int
+	pace   pace
 }
 
 // The buffer of a gatherConn and the socket's, bytes.
 const (
 	gatherBuffer = 256 << 10
 	socketBuffer = 4 << 20
+	// nearBuffer is the socket's where the server is on the same machine. There a
+	// packet is carried to us in the time of the one who sends it, row by row,
+	// unless the window is closed: then rows are put together and come as a few
+	// large packets. It is closed during most of a pause with a buffer of this
+	// size; a smaller one than a packet of the loopback device (64 KiB) would stall.
+	nearBuffer = 96 << 10
 )
 
 // Read serves large requests straight from the socket and small ones (TLS
@@ -50,8 +59,12 @@ func (g *gatherConn) Read(p []byte) (int, error) {
 }
 
 func (g *gatherConn) readPaced(p []byte) (int, error) {
-	if wait := g.pace.before(time.Now()); wait > 0 {
+	if wait := g.pace.before(time.Now()); wait > 0 && g.pauses {
+		// Go's poller is woken by every row that arrives, whether or not somebody
+		// reads; so for as long as nobody does, the kernel keeps quiet.
+		lowWater(g.Conn, socketBuffer)
 		time.Sleep(wait)
+		lowWater(g.Conn, 1)
 	}
 	n, err := g.Conn.Read(p)
 	g.pace.after(time.Now(), n, n == len(p))
@@ -62,7 +75,6 @@ func (g *gatherConn) readPaced(p []byte) (int, error) {
 type pace struct {
 	far   bool // the last frame was more than farBytes before the end of the log
 	rapid bool // the last whole window brought rapidBytes per second
-	never bool // for comparison in benchmarks
 
 	short    bool      // the last read took all there was
 	lastRead time.Time // when it returned
@@ -72,14 +84,14 @@ type pace struct {
 }
 
 const (
-	gatherPause  = 2 * time.Millisecond
+	gatherPause  = time.Millisecond
 	gatherEnough = 128 << 10 // bytes: a read that brought this many is not short
 	paceWindow   = 10 * time.Millisecond
 	farBytes     = 4 << 20
 	rapidBytes   = 8 << 20 // bytes per second
 )
 
-func (p *pace) catchingUp() bool { return (p.far || p.rapid) && !p.never }
+func (p *pace) catchingUp() bool { return p.far || p.rapid }
 
 // before says how long to wait before reading.
 func (p *pace) before(now time.Time) time.Duration {
@@ -112,12 +124,23 @@ func (d *dialer) dialGathering(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	tcp, ok := conn.(*net.TCPConn)
+	if ok {
 		// Best effort: the kernel may grant less.
-		_ = tcp.SetReadBuffer(socketBuffer)
+		_ = tcp.SetReadBuffer(receiveBuffer(tcp.LocalAddr(), tcp.RemoteAddr()))
 	}
-	d.last = &gatherConn{Conn: conn}
+	d.last = &gatherConn{Conn: conn, pauses: ok}
 	return d.last, nil
+}
+
+// receiveBuffer is how large a connection's receive buffer should be, in bytes.
+func receiveBuffer(local, remote net.Addr) int {
+	ours, ok := local.(*net.TCPAddr)
+	theirs, also := remote.(*net.TCPAddr)
+	if ok && also && ours.IP.Equal(theirs.IP) {
+		return nearBuffer
+	}
+	return socketBuffer
 }
 
 // defaultDial keeps an idle connection checked by the kernel.

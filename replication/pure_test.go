@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -138,44 +137,6 @@ func TestStatusIsWhatPglogreplSends(t *testing.T) {
 	want = append(want, 0, 0, 0, 0, 0, 0, 0, 99, 1)
 	if !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
-	}
-}
-
-func TestPaceGathersOnlyWhileBehind(t *testing.T) {
-	t.Parallel()
-	at := time.Unix(1000, 0)
-	var p pace
-	// Near the tip: a small read every millisecond.
-	for range 100 {
-		if wait := p.before(at); wait != 0 {
-			t.Fatalf("a pause of %v near the tip", wait)
-		}
-		at = at.Add(time.Millisecond)
-		p.after(at, 400, false)
-	}
-	// Catching up: 20 KiB every 100 µs.
-	for range 200 {
-		at = at.Add(100 * time.Microsecond)
-		p.after(at, 20<<10, false)
-	}
-	if wait := p.before(at); wait != gatherPause {
-		t.Errorf("pause %v while catching up, want %v", wait, gatherPause)
-	}
-	if wait := p.before(at.Add(1500 * time.Microsecond)); wait != 500*time.Microsecond {
-		t.Errorf("pause %v after 1.5 ms of work", wait)
-	}
-	p.after(at, gatherEnough, false)
-	if wait := p.before(at); wait != 0 {
-		t.Errorf("pause %v after a long read", wait)
-	}
-	// Quiet again.
-	p.after(at.Add(time.Second), 100, false)
-	if wait := p.before(at.Add(time.Second)); wait != 0 {
-		t.Errorf("pause %v after a quiet second", wait)
-	}
-	p.far = true
-	if wait := p.before(at.Add(time.Second)); wait != gatherPause {
-		t.Errorf("pause %v far from the end", wait)
 	}
 }
 

@@ -178,17 +178,16 @@ func (c *Conn) Wake() {
 // catalogue as of the point in the log (seen: a publication that was re-created
 // "does not exist" for that session).
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
-	what := "stream from slot " + c.cfg.Slot
 	if c.frames == nil {
-		return Message{}, &Error{What: what, Err: ErrClosed}
+		return Message{}, &Error{What: c.streaming(), Err: ErrClosed}
 	}
 	for {
 		kind, body, err := c.frame(deadline)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return c.idle(what)
+			return c.idle()
 		}
 		if err != nil {
-			return Message{}, c.lost(what, err)
+			return Message{}, c.lost(c.streaming(), err)
 		}
 		message, err := c.message(kind, body)
 		if err != nil {
@@ -203,9 +202,11 @@ func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	}
 }
 
+// streaming is what errors say was being done.
+func (c *Conn) streaming() string { return "stream from slot " + c.cfg.Slot }
+
 // message reads one protocol message; kind Idle: nothing to tell.
 func (c *Conn) message(kind byte, body []byte) (Message, error) {
-	what := "stream from slot " + c.cfg.Slot
 	var m Message
 	var err error
 	switch kind {
@@ -222,16 +223,16 @@ func (c *Conn) message(kind byte, body []byte) (Message, error) {
 		err = fmt.Errorf("%w: a message of type %q inside the stream", ErrProtocol, kind)
 	}
 	if err != nil {
-		return m, c.lost(what, err)
+		return m, c.lost(c.streaming(), err)
 	}
 	return m, nil
 }
 
 // idle tells a passed deadline from a server that is gone: status messages ask
 // for an answer when nothing has come for a while.
-func (c *Conn) idle(what string) (Message, error) {
+func (c *Conn) idle() (Message, error) {
 	if c.waited > c.cfg.SenderTimeout {
-		return Message{}, c.lost(what, as(ErrSilent, fmt.Errorf("nothing received in %v of waiting", c.waited.Round(time.Millisecond))))
+		return Message{}, c.lost(c.streaming(), as(ErrSilent, fmt.Errorf("nothing received in %v of waiting", c.waited.Round(time.Millisecond))))
 	}
 	return Message{Kind: Idle}, nil
 }
@@ -361,7 +362,7 @@ func (c *Conn) refused(body []byte) error {
 func (c *Conn) failed(body []byte) error {
 	server, err := parseError(body)
 	if err != nil {
-		return c.lost("stream from slot "+c.cfg.Slot, err)
+		return c.lost(c.streaming(), err)
 	}
 	c.drop()
 	e := streamError(c.cfg.Slot, server)

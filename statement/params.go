@@ -29,13 +29,15 @@ func (a *Array) Add(element string) {
 		a.text = append(a.text, ',')
 	}
 	a.text = append(a.text, '"')
-	for i := range len(element) {
-		if element[i] == '"' || element[i] == '\\' {
-			a.text = append(a.text, '\\')
+	for {
+		plain := strings.IndexAny(element, `"\`)
+		if plain < 0 {
+			break
 		}
-		a.text = append(a.text, element[i])
+		a.text = append(append(a.text, element[:plain]...), '\\', element[plain])
+		element = element[plain+1:]
 	}
-	a.text = append(a.text, '"')
+	a.text = append(append(a.text, element...), '"')
 }
 
 // AddInt appends a number.
@@ -48,12 +50,12 @@ func (a *Array) AddInt(n int64) {
 	a.text = strconv.AppendInt(a.text, n, 10)
 }
 
-// Text is the whole array.
+// Text is the whole array, until the next element is added.
 func (a *Array) Text() []byte {
 	if len(a.text) == 0 {
 		return []byte("{}")
 	}
-	return append(a.text[:len(a.text):len(a.text)], '}')
+	return append(a.text, '}')
 }
 
 // IDArrays turns row ids into one array per id column. An id with another

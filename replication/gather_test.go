@@ -1,0 +1,165 @@
+//go:build unix
+
+package replication
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func TestPaceGathersOnlyWhileBehind(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 0)
+	var p pace
+	// Near the tip: a small read every millisecond.
+	for range 100 {
+		if wait := p.before(at); wait != 0 {
+			t.Fatalf("a pause of %v near the tip", wait)
+		}
+		at = at.Add(time.Millisecond)
+		p.after(at, 400, false)
+	}
+	// Catching up: 20 KiB every 100 µs.
+	for range 200 {
+		at = at.Add(100 * time.Microsecond)
+		p.after(at, 20<<10, false)
+	}
+	if wait := p.before(at); wait != gatherPause {
+		t.Errorf("pause %v while catching up, want %v", wait, gatherPause)
+	}
+	if wait := p.before(at.Add(600 * time.Microsecond)); wait != 400*time.Microsecond {
+		t.Errorf("pause %v after 0.6 ms of work", wait)
+	}
+	p.after(at, gatherEnough, false)
+	if wait := p.before(at); wait != 0 {
+		t.Errorf("pause %v after a long read", wait)
+	}
+	// Quiet again.
+	p.after(at.Add(time.Second), 100, false)
+	if wait := p.before(at.Add(time.Second)); wait != 0 {
+		t.Errorf("pause %v after a quiet second", wait)
+	}
+	p.far = true
+	if wait := p.before(at.Add(time.Second)); wait != gatherPause {
+		t.Errorf("pause %v far from the end", wait)
+	}
+}
+
+// dialled gives the gathering side of a connection, and the other one.
+func dialled(t *testing.T, network, address string) (*gatherConn, net.Conn) {
+	t.Helper()
+	server, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	d := dialer{dial: defaultDial}
+	if _, err := d.dialGathering(t.Context(), network, server.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	other, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = d.last.Close(), other.Close() })
+	return d.last, other
+}
+
+// Far behind, bytes that come in one by one are read together over TCP. Over a
+// Unix-domain socket, which soon is full, they are read as they come.
+func TestBytesGatherOverTCPOnly(t *testing.T) {
+	t.Parallel()
+	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
+		conn, other := dialled(t, network, address)
+		if want := network == "tcp"; conn.pauses != want {
+			t.Errorf("%s: pauses %v", network, conn.pauses)
+		}
+		conn.pace.far = true
+		got := make([]byte, 4)
+		for i := range 10 { // each read but the first comes after a short one
+			if _, err := other.Write([]byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := conn.Read(got); n != 1 || err != nil || got[0] != byte(i) {
+				t.Fatalf("%s: read %d bytes, %v", network, n, err)
+			}
+		}
+		if mark := lowWaterOf(t, conn.Conn); mark != 1 {
+			t.Errorf("%s: the next byte wakes nobody before there are %d", network, mark)
+		}
+	}
+}
+
+func TestTheReceiveBufferIsSmallOnOneMachine(t *testing.T) {
+	t.Parallel()
+	at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+	for _, c := range []struct {
+		local, remote net.Addr
+		want          int
+	}{
+		{at("127.0.0.1"), at("127.0.0.1"), nearBuffer},
+		{at("::1"), at("::1"), nearBuffer},
+		{at("10.0.0.1"), at("10.0.0.1"), nearBuffer},
+		{at("10.0.0.1"), at("10.0.0.2"), socketBuffer},
+	} {
+		if got := receiveBuffer(c.local, c.remote); got != c.want {
+			t.Errorf("%v to %v: %d bytes", c.local, c.remote, got)
+		}
+	}
+}
+
+// endless is a connection on which the same message comes again and again.
+type endless struct {
+	net.Conn
+	message []byte
+}
+
+func (e *endless) Read(p []byte) (n int, err error) {
+	for len(p)-n >= len(e.message) {
+		n += copy(p[n:], e.message)
+	}
+	return n, nil
+}
+
+func (e *endless) SetReadDeadline(time.Time) error { return nil }
+
+// A row costs no allocation on its way from the socket to the decoder.
+func TestReceivingAllocatesNothingPerRow(t *testing.T) {
+	body := append([]byte{'w'}, make([]byte, 24)...)
+	body = append(append(body, 'I'), bytes.Repeat([]byte("x"), 300)...)
+	message := binary.BigEndian.AppendUint32([]byte{'d'}, uint32(len(body)+4))
+	conn := &endless{message: append(message, body...)}
+	c := &Conn{cfg: Config{Slot: "s"}.withDefaults(), socket: &gatherConn{Conn: conn}, hijacked: &pgconn.HijackedConn{Conn: conn}}
+	c.frames = newFrames(conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
+	deadline := time.Now().Add(time.Hour)
+	receive := func() {
+		if m, err := c.Receive(deadline); err != nil || m.Kind != Data || len(m.Data) != 301 {
+			t.Fatalf("%+v, %v", m, err)
+		}
+	}
+	receive() // makes the buffer
+	if n := testing.AllocsPerRun(10_000, receive); n > 0 {
+		t.Errorf("%v allocations per row", n)
+	}
+}
+
+func lowWaterOf(t *testing.T, conn net.Conn) (bytes int) {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if controlErr := raw.Control(func(fd uintptr) {
+		bytes, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT)
+	}); controlErr != nil || err != nil {
+		t.Fatal(controlErr, err)
+	}
+	return bytes
+}
