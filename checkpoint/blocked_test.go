@@ -60,3 +60,54 @@ func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 		t.Errorf("the key is parked as %+v", p)
 	}
 }
+
+// Both rows become FAILED; the key remembers the second. When that one is deleted
+// the key waits for the first, of which the table tells (seed 77718), and is free
+// when there is none any more.
+func TestAKeyWaitsForEachOfItsFailedRows(t *testing.T) {
+	c, first, second := blockedCore()
+	for _, r := range []*outbox.Row{first, second} {
+		c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
+	}
+	p := c.parks[outbox.KeyScope(first)]
+	for i, want := range []struct {
+		looked string
+		failed []*outbox.Row
+		cause  outbox.Cause
+		row    string
+	}{
+		{"2", []*outbox.Row{first}, outbox.CauseBlocked, "1"},
+		{"1", nil, outbox.CauseRowError, ""},
+	} {
+		c.Tick(epochStart.Add(time.Duration(i+1) * time.Hour))
+		look := c.Take().Check
+		if len(look) != 1 || look[0].ID != want.looked {
+			t.Fatalf("looks at %v, not at %s", outboxIDs(look), want.looked)
+		}
+		c.Checked([]outbox.Checked{{Row: look[0], State: outbox.CheckSettled}})
+		if !c.Take().Failed || p.Cause != outbox.CauseBlocked {
+			t.Fatalf("the table is not asked, or the key parked as %+v", p.Park)
+		}
+		c.FailedRows(want.failed)
+		if p.Cause != want.cause || p.RowID != want.row {
+			t.Errorf("the key is parked as %+v", p.Park)
+		}
+	}
+}
+
+// A table that refuses to tell keeps its keys waiting, and is asked again later.
+func TestAKeyWaitsWhenTheTableRefusesToTell(t *testing.T) {
+	c, first, _ := blockedCore()
+	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
+	c.Tick(epochStart.Add(time.Hour))
+	c.Checked([]outbox.Checked{{Row: c.Take().Check[0], State: outbox.CheckSettled}})
+	c.Take()
+	c.FailedRefused(first.Table, errors.New("refused"))
+	if p := c.parks[outbox.KeyScope(first)]; p.Cause != outbox.CauseBlocked || c.Take().Failed {
+		t.Errorf("asked again at once, or the key parked as %+v", p.Park)
+	}
+	c.Tick(epochStart.Add(2 * time.Hour))
+	if !c.Take().Failed {
+		t.Error("not asked again")
+	}
+}

@@ -45,8 +45,8 @@ type Config struct {
 type Connected struct {
 	// Parks as read from our table after leading.
 	Parks []outbox.Park
-	// Failed are the FAILED rows of tables with on_failed: block (Table, ID,
-	// Cluster, Topic and Key suffice).
+	// Failed are FAILED rows of tables with on_failed: block, one of every key that
+	// has one (Table, ID, Cluster, Topic and Key suffice).
 	Failed []*outbox.Row
 	// Streaming says that the slot is sound and START_REPLICATION (at 0/0) will
 	// follow or has followed. Otherwise the stream is parked for Cause and
@@ -72,7 +72,7 @@ type Uncovered struct {
 }
 
 // Ready is what is to be done now. Requests (Check, Claim, Sweep, Watch, Rewatch,
-// Parks) are outstanding until answered; a request that failed for a passing
+// Failed, Parks) are outstanding until answered; a request that failed for a passing
 // reason is repeated by whoever carries it out, unchanged but for a fresh
 // snapshot, until it is answered or the connection ends.
 type Ready struct {
@@ -95,6 +95,9 @@ type Ready struct {
 	Watch *outbox.WatchRequest
 	// Rewatch: which of these are still PENDING? Answer: Rewatched.
 	Rewatch []*outbox.Row
+	// Failed: read what Connected.Failed is once more. Answer: FailedRows or
+	// FailedRefused.
+	Failed bool
 	// Parks to write. Answer: ParksWritten.
 	Parks *outbox.ParkChange
 	// Notes for logs and metrics.

@@ -68,6 +68,7 @@ type Core struct {
 	gate     *gate
 	hb       *handback
 	checking bool
+	seeking  bool // Failed is outstanding
 	// stands are of the tables whose rows are looked at before they are published;
 	// overtaken says that parks may have taken rows of them. seen is how far the
 	// server's log had got.
@@ -243,15 +244,6 @@ func (c *Core) nextOf(read outbox.Park) time.Time {
 	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
 }
 
-// block parks the key of a FAILED row for the operator.
-func (c *Core) block(r *outbox.Row) {
-	if p := c.parks[outbox.KeyScope(r)]; p != nil && p.Cause == outbox.CauseBlocked {
-		return
-	}
-	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
-	p.RowID = r.ID
-}
-
 // Disconnect ends the connection: the log's ledger, checks, kept rows, rounds
 // and hand-backs of it are void. Outstanding requests are void too: their answers
 // must not be delivered any more, and Parks must not be tried any more; a try
@@ -276,6 +268,7 @@ func (c *Core) Disconnect() {
 	}
 	c.waiting, c.writing = 0, nil
 	c.sweep, c.checking = nil, false
+	c.dropSought()
 	if !c.off.watchAbandoned {
 		c.watch = watch{}
 	}
@@ -284,7 +277,7 @@ func (c *Core) Disconnect() {
 	}
 	c.ledger.reset()
 	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
-	c.ready.Parks = nil
+	c.ready.Failed, c.ready.Parks = false, nil
 }
 
 // SlotMayBeMade says that the stream's park is durable, so that a slot, whose
@@ -410,6 +403,7 @@ func (c *Core) Take() Ready {
 		if !c.checking {
 			c.checkBlocked()
 		}
+		c.seekFailed()
 		c.leaveStanding() // what leaves may have been all that a hand-back waits for
 		c.startHandback()
 		c.progressHandback()

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"slices"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -66,21 +65,6 @@ func (c *Core) letOut(g *gate) int {
 	return len(g.queue)
 }
 
-// checkBlocked looks at the FAILED rows that keep their keys parked.
-func (c *Core) checkBlocked() {
-	for _, p := range c.order {
-		if p.Cause != outbox.CauseBlocked || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
-			continue
-		}
-		p.Next = c.now.Add(c.cfg.WatchEvery)
-		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic}
-		if p.Scope.Kind == outbox.ScopeKey {
-			r.Key = []byte(p.Scope.Key)
-		}
-		c.ready.Check = append(c.ready.Check, r)
-	}
-}
-
 // Checked answers Check, every row of it, read in one snapshot.
 func (c *Core) Checked(answers []outbox.Checked) {
 	c.checking = false
@@ -106,18 +90,6 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			c.checked(&g.line, a)
 		}
 	}
-}
-
-// checkedBlocked frees the key of a row that is FAILED no more, unless another one
-// became FAILED while it was looked at.
-func (c *Core) checkedBlocked(a outbox.Checked) {
-	p := c.keyPark(a.Row)
-	if p == nil || p.Cause != outbox.CauseBlocked || p.RowID != a.Row.ID || a.State == outbox.CheckFailed {
-		return
-	}
-	c.setCause(p, outbox.CauseRowError)
-	p.RowID, p.Next = "", time.Time{}
-	p.version++
 }
 
 // CheckRefused answers Check: the database refuses the statement for a table.

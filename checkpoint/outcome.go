@@ -186,14 +186,14 @@ func (c *Core) marked(a outbox.Marked) {
 		switch {
 		case p == nil:
 		case p.RowID != "" && !c.off.blockStays: // another row of the key is FAILED
-			c.leaveToOperator(p, &outbox.Row{ID: p.RowID}, time.Time{})
+			c.leaveToOperator(p, p.RowID, time.Time{})
 		default:
 			c.nextTry(p, a)
 		}
 	case outbox.MarkedFailed:
 		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.leaveToOperator(p, a.Row, c.now.Add(c.cfg.WatchEvery))
+			c.leaveToOperator(p, a.Row.ID, c.now.Add(c.cfg.WatchEvery))
 			break
 		}
 		c.troubleOver(p, a.Row)
@@ -201,20 +201,12 @@ func (c *Core) marked(a outbox.Marked) {
 		// An attempt that finds its row settled may be the one that failed it,
 		// when the first answer got lost: look before the key is released.
 		if p != nil && a.Kind == outbox.MarkAttempt && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.leaveToOperator(p, a.Row, time.Time{})
+			c.leaveToOperator(p, a.Row.ID, time.Time{})
 			break
 		}
 		c.troubleOver(p, a.Row)
 	}
 	c.settle(h)
-}
-
-// leaveToOperator keeps a key parked while the row is FAILED, which is looked at
-// again at next.
-func (c *Core) leaveToOperator(p *park, r *outbox.Row, next time.Time) {
-	c.setCause(p, outbox.CauseBlocked)
-	p.RowID, p.Next = r.ID, next
-	p.version++
 }
 
 // nextTry sets the key's backoff by the attempts that the database counted.
@@ -236,7 +228,7 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 		return
 	}
 	if p.RowID != "" { // another row of the key had failed before this one
-		c.leaveToOperator(p, &outbox.Row{ID: p.RowID}, time.Time{})
+		c.leaveToOperator(p, p.RowID, time.Time{})
 		return
 	}
 	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}

@@ -39,8 +39,9 @@ type park struct {
 	tries    int
 	// stamp is when the scope last failed, in requests, and failed the row of a
 	// key that did, if this process knows.
-	stamp  uint64
-	failed string
+	stamp   uint64
+	failed  string
+	blocker blocker // of CauseBlocked
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
 	ready     bool

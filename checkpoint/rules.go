@@ -45,6 +45,9 @@ type rules struct {
 	// blockStays: a key that waits for the operator goes on doing so when another
 	// row of it fails. Off: until that one is out of the way, or FAILED, it does not.
 	blockStays bool
+	// blockAsks: when the FAILED row that a blocked key remembers is FAILED no more,
+	// the key is free only if no other row of it is. Off: at once.
+	blockAsks bool
 
 	// Hand-back.
 

@@ -45,6 +45,7 @@ var often = map[string][]eventKind{
 	"drainAwaits":          {evDrain},
 	"voidAnswers":          {evDrop},
 	"blockStays":           {evTopicDown, evRequeue},
+	"blockAsks":            {evRequeue, evDelete},
 	"releasesOne":          {evTopicDown},
 	"retainsFlying":        {evRetain},
 	"drainsTopic":          {evAddPartition},
@@ -61,6 +62,7 @@ var often = map[string][]eventKind{
 
 // about are rules that need a world of their own.
 var about = map[string]func(*plan){
+	"blockAsks":     (*plan).blocksKeys,
 	"headStartAnew": (*plan).behindStandby,
 }
 

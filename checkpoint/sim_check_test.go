@@ -34,7 +34,7 @@ func (w *world) checkBlocked(r *dbRow) {
 		return
 	}
 	for _, o := range w.rows {
-		if o.sameOrder(r) && o.before(r) && o.exists() && o.status == statusFailed && !o.holdsNobody && !w.lateByNature(o, r) {
+		if o.sameOrder(r) && o.before(r) && o.exists() && o.status == statusFailed && !w.lateByNature(o, r) {
 			w.fail("block", r, "%v is published though %v is FAILED", r, o)
 		}
 	}

@@ -42,6 +42,7 @@ type proc struct {
 	sweep   *query[outbox.SweepRequest, outbox.Page]
 	watch   *query[outbox.WatchRequest, outbox.Candidates]
 	rewatch *query[[]*outbox.Row, []*outbox.Row]
+	failed  *query[struct{}, []*outbox.Row]
 
 	change *outbox.ParkChange // outstanding
 	write  *parkWrite         // the try under way
@@ -107,7 +108,7 @@ func (p *proc) fresh() {
 
 func (p *proc) voidQueries() {
 	p.endClaiming()
-	p.check, p.sweep, p.watch, p.rewatch = nil, nil, nil, nil
+	p.check, p.sweep, p.watch, p.rewatch, p.failed = nil, nil, nil, nil, nil
 }
 
 // input gives the Core an input: time first, and Take now or later.
@@ -170,7 +171,7 @@ func (p *proc) tell(notes []Note) {
 // ask puts the requests of a Ready on their way.
 func (p *proc) ask(r *Ready) {
 	w := p.w
-	if p.conn == nil && (len(r.Check) > 0 || len(r.Claim) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0) {
+	if p.conn == nil && (len(r.Check) > 0 || len(r.Claim) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0 || r.Failed) {
 		w.fail("contract", nil, "%v: a request without a connection", p)
 		return
 	}
@@ -202,6 +203,10 @@ func (p *proc) ask(r *Ready) {
 	if len(r.Rewatch) > 0 {
 		once("rewatch", p.rewatch != nil)
 		p.rewatch = &query[[]*outbox.Row, []*outbox.Row]{ask: r.Rewatch}
+	}
+	if r.Failed {
+		once("failed", p.failed != nil)
+		p.failed = &query[struct{}, []*outbox.Row]{}
 	}
 }
 
@@ -331,14 +336,30 @@ func (w *world) excuseFrom(at outbox.LSN) {
 	}
 }
 
+// failedRows gives one FAILED row of every key that waits for the operator, as
+// the sweeper does.
 func (w *world) failedRows() []*outbox.Row {
 	var failed []*outbox.Row
+	have := map[outbox.Scope]bool{}
 	for _, r := range w.rows {
-		if r.exists() && r.status == statusFailed && r.table.Mapping.OnFailed == outbox.OnFailedBlock {
-			failed = append(failed, r.probe())
+		row := r.probe()
+		key := outbox.KeyScope(row)
+		if r.exists() && r.status == statusFailed && r.table.Mapping.OnFailed == outbox.OnFailedBlock && !r.null && !have[key] {
+			have[key] = true
+			failed = append(failed, row)
 		}
 	}
 	return failed
+}
+
+// failedRefused gives a table that the statement about FAILED rows is refused for.
+func (w *world) failedRefused() *outbox.Table {
+	for _, t := range w.plan.tables {
+		if t.Mapping.OnFailed == outbox.OnFailedBlock && w.broken[t] {
+			return t
+		}
+	}
+	return nil
 }
 
 // dropped ends the connection on the server's side: lock and slot are free.
@@ -368,7 +389,7 @@ func (p *proc) notice() {
 	if p.w.offW.voidAnswers {
 		return
 	}
-	if p.check != nil || p.sweep != nil || p.watch != nil || p.rewatch != nil {
+	if p.check != nil || p.sweep != nil || p.watch != nil || p.rewatch != nil || p.failed != nil {
 		p.w.fail("contract", nil, "%v: a request without a connection", p)
 	}
 }

@@ -251,7 +251,7 @@ func (p *proc) checkWake(r *Ready) {
 }
 
 func (r *Ready) empty() bool {
-	return len(r.Commands)+len(r.Marks)+len(r.Check)+len(r.Unclaim)+len(r.Claim)+len(r.Rewatch) == 0 && r.Sweep == nil && r.Watch == nil && r.Parks == nil
+	return len(r.Commands)+len(r.Marks)+len(r.Check)+len(r.Unclaim)+len(r.Claim)+len(r.Rewatch) == 0 && r.Sweep == nil && r.Watch == nil && !r.Failed && r.Parks == nil
 }
 
 // checkCauses checks that each row of a page is counted, for one cause.

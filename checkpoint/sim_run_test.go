@@ -188,6 +188,14 @@ func (p *plan) behindStandby() {
 	p.weights[evVisible] = min(p.weights[evVisible], p.weights[evClock])
 }
 
+// blocksKeys lets rows of one key become FAILED on two clusters, and hold it.
+func (p *plan) blocksKeys() {
+	p.clusters = []string{"main", "other"}
+	for _, t := range p.tables {
+		t.Mapping.Cluster.Known, t.Mapping.OnFailed, t.Mapping.Status.MaxAttempts = p.clusters, outbox.OnFailedBlock, 1
+	}
+}
+
 // besideRelay gives every table a relay that publishes within its head start.
 func (p *plan) besideRelay() {
 	for _, t := range p.tables {
@@ -517,6 +525,16 @@ func (w *world) listQueries(p *proc) {
 			p.input(func() { p.core.Rewatched(q.answer) })
 		})
 	}
+	if q := p.failed; q != nil {
+		listQuery(w, q, func() { q.answer, q.refuse = w.failedRows(), w.failedRefused() }, func() {
+			p.failed = nil
+			if q.refuse != nil {
+				p.input(func() { p.core.FailedRefused(q.refuse, errMapping) })
+				return
+			}
+			p.input(func() { p.core.FailedRows(q.answer) })
+		})
+	}
 }
 
 func listQuery[Q, A any](w *world, q *query[Q, A], run, deliver func()) {
@@ -733,7 +751,6 @@ func (w *world) listOperator() {
 				w.note("operator: requeues %v, which was %v", r, r.status)
 				r.requeued = true
 				r.allowed++
-				w.freeKey(r)
 				w.set(r, statusPending, 0)
 			})
 		}

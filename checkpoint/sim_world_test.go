@@ -108,7 +108,6 @@ type dbRow struct {
 	attempts int
 
 	requeued       bool // put back by the operator
-	holdsNobody    bool // FAILED, beside another of its key that was taken away
 	wasFailed      bool
 	missed         bool      // the stream does not carry it
 	told           bool      // … and the table's park said so when it was committed
@@ -135,11 +134,8 @@ func (r *dbRow) String() string {
 }
 
 // group is the rows among which order is promised.
-func (r *dbRow) sameOrder(o *dbRow) bool { return r.sameKey(o) && r.cluster == o.cluster }
-
-// sameKey: what is parked together, on whichever cluster.
-func (r *dbRow) sameKey(o *dbRow) bool {
-	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table
+func (r *dbRow) sameOrder(o *dbRow) bool {
+	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
 }
 
 // scheduled says whether the row becomes available after its commit, or nobody
@@ -452,17 +448,8 @@ func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 }
 
 func (w *world) remove(r *dbRow) {
-	w.freeKey(r)
 	w.logged(func() { r.deleted, r.undone = false, true; r.allowed++ })
 	r.deleted = true
-}
-
-// freeKey: a key remembers one FAILED row. When a FAILED row is taken away, the
-// others hold nobody (docs/design.md, known limits).
-func (w *world) freeKey(r *dbRow) {
-	for _, o := range w.rows {
-		o.holdsNobody = o.holdsNobody || r.status == statusFailed && o.status == statusFailed && o != r && o.sameKey(r)
-	}
 }
 
 // snapshot is pg_current_snapshot().

@@ -245,6 +245,9 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	if len(r.Rewatch) > 0 {
 		askTables(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
 	}
+	if r.Failed {
+		askTables(d, "look for failed rows", struct{}{}, d.failed, d.core.FailedRows, d.core.FailedRefused)
+	}
 	if r.Parks != nil {
 		d.writeParks(*r.Parks)
 	}
@@ -365,6 +368,10 @@ func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pag
 		err = failpoint.Here(failpoint.InHandback)
 	}
 	return page, err
+}
+
+func (d *driver) failed(ctx context.Context, _ struct{}) ([]*outbox.Row, error) {
+	return d.sweeper.Failed(ctx)
 }
 
 func (d *driver) rewatched(answers []outbox.Checked) {

@@ -1,0 +1,118 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
+)
+
+// With on_failed: block a key waits for the operator while any row of it is
+// FAILED. Its park remembers one, which is looked at now and then. When that one
+// is FAILED no more the table is asked for another: how many there are is nowhere
+// in memory, and at a start only one of a key is read.
+
+// blocker is what is known of the FAILED row that a blocked key's park remembers.
+type blocker uint8
+
+const (
+	watched blocker = iota // it is FAILED, as far as is known
+	gone                   // it is so no more: is another row of the key?
+	sought                 // that is being asked
+)
+
+// block parks the key of a FAILED row for the operator.
+func (c *Core) block(r *outbox.Row) {
+	if p := c.parks[outbox.KeyScope(r)]; p != nil && p.Cause == outbox.CauseBlocked && p.blocker == watched {
+		return
+	}
+	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
+	p.RowID, p.blocker = r.ID, watched
+}
+
+// leaveToOperator keeps a key parked while the row is FAILED, which is looked at
+// again at next.
+func (c *Core) leaveToOperator(p *park, id string, next time.Time) {
+	c.setCause(p, outbox.CauseBlocked)
+	p.RowID, p.Next, p.blocker = id, next, watched
+	p.version++
+}
+
+// freeKey leaves a key that was the operator's to the sweeper.
+func (c *Core) freeKey(p *park) {
+	c.setCause(p, outbox.CauseRowError)
+	p.RowID, p.Next = "", time.Time{}
+	p.version++
+}
+
+// checkBlocked looks at the FAILED rows that keep their keys parked.
+func (c *Core) checkBlocked() {
+	for _, p := range c.order {
+		if p.Cause != outbox.CauseBlocked || p.blocker != watched || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
+			continue
+		}
+		p.Next = c.now.Add(c.cfg.WatchEvery)
+		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic}
+		if p.Scope.Kind == outbox.ScopeKey {
+			r.Key = []byte(p.Scope.Key)
+		}
+		c.ready.Check = append(c.ready.Check, r)
+	}
+}
+
+// checkedBlocked takes the look at a FAILED row, if it is still the one that its
+// key's park remembers.
+func (c *Core) checkedBlocked(a outbox.Checked) {
+	p := c.keyPark(a.Row)
+	switch {
+	case p == nil, p.Cause != outbox.CauseBlocked, p.RowID != a.Row.ID, a.State == outbox.CheckFailed:
+	case p.Scope.Kind == outbox.ScopeRow || c.off.blockAsks:
+		c.freeKey(p)
+	default:
+		p.blocker, p.Next = gone, time.Time{}
+	}
+}
+
+// seekFailed asks for the FAILED rows of blocked keys whose own is gone.
+func (c *Core) seekFailed() {
+	if c.seeking {
+		return
+	}
+	for _, p := range c.order {
+		if p.Cause == outbox.CauseBlocked && p.blocker == gone && !p.Next.After(c.now) {
+			p.blocker, c.seeking = sought, true
+		}
+	}
+	c.ready.Failed = c.seeking
+}
+
+// FailedRows answers Failed. A key of which no row is FAILED any more is free.
+func (c *Core) FailedRows(rows []*outbox.Row) {
+	c.seeking = false
+	for _, r := range rows {
+		if p := c.keyPark(r); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == sought {
+			c.leaveToOperator(p, r.ID, c.now.Add(c.cfg.WatchEvery))
+		}
+	}
+	for _, p := range c.order {
+		if p.Cause == outbox.CauseBlocked && p.blocker == sought {
+			c.freeKey(p)
+		}
+	}
+}
+
+// FailedRefused answers Failed: the database refuses the statement for a table.
+// It is asked again later.
+func (c *Core) FailedRefused(t *outbox.Table, err error) {
+	c.dropSought()
+	c.parkRefused(t, err)
+}
+
+// dropSought: there is no answer. The keys stay parked.
+func (c *Core) dropSought() {
+	c.seeking = false
+	for _, p := range c.order {
+		if p.blocker == sought {
+			p.blocker, p.Next = gone, c.now.Add(c.cfg.WatchEvery)
+		}
+	}
+}
