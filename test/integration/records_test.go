@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
@@ -92,7 +90,9 @@ func TestAFailedRecordBlocksItsKey(t *testing.T) {
 	}
 	w.kafka.ConfigureTopic(t, w.topic, map[string]string{"max.message.bytes": "200000"})
 	w.db.Exec(t, `UPDATE outbox SET status = 'PENDING', attempts = 0 WHERE status = 'FAILED'`)
-	w.recovered()
+	requeued := time.Now()
+	w.becomes(behind[2], history.Sent, 20*time.Second)
+	w.recovery = time.Since(requeued)
 	load.stop()
 	w.settled(30 * time.Second)
 	p.stop()
@@ -133,38 +133,6 @@ func TestAMissingTopic(t *testing.T) {
 	w.judge(history.Rules{Duplicates: window}, w.topic, missing)
 	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0`); n > 0 {
 		t.Errorf("the missing topic was charged to %d rows", n)
-	}
-}
-
-// Rows with available_after are delivered when due, to the second, and hold
-// nobody up.
-func TestScheduledRows(t *testing.T) {
-	w := newWorld(t, surroundings{})
-	p := w.run().streaming()
-	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, available_after)
-		SELECT $1, 'k', convert_to('later' || i, 'UTF8'), clock_timestamp() + i * interval '1 second' FROM generate_series(1, 4) i`, w.topic)
-	now := w.insertNow(w.topic, "k", 1, 10)[0]
-	w.becomes(now, history.Sent, 2*time.Second)
-	w.settled(20 * time.Second)
-	p.stop()
-	late := map[string]time.Duration{}
-	err := w.query(`SELECT convert_from(payload, 'UTF8'), extract(epoch FROM sent_at - available_after)::float8 FROM outbox WHERE available_after IS NOT NULL`, func(rows pgx.Rows) error {
-		var what string
-		var seconds float64
-		err := rows.Scan(&what, &seconds)
-		late[what] = time.Duration(seconds * float64(time.Second))
-		return err
-	})
-	if err != nil || len(late) != 4 {
-		t.Fatal(late, err)
-	}
-	for what, by := range late {
-		if by < 0 || by > 1500*time.Millisecond {
-			t.Errorf("row %s was delivered %v after it was due", what, by)
-		}
-	}
-	if n := w.kafka.Count(t, w.topic); n != 5 {
-		t.Errorf("%d records, wanted 5", n)
 	}
 }
 
