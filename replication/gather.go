@@ -11,7 +11,7 @@ import (
 //
 // A walsender sends each row by itself. A reader that keeps up with it is
 // woken once per row, and so is the server's socket: that costs more than the
-// decoding. A pause after a short read nearly doubles the speed of catching up.
+// decoding. A pause after a short read halves what receiving costs us.
 // Near the tip it would only add latency, so there it never pauses.
 type gatherConn struct {
 	net.Conn
@@ -23,16 +23,9 @@ type gatherConn struct {
 	pace   pace
 }
 
-// The buffer of a gatherConn and the socket's, bytes.
 const (
-	gatherBuffer = 256 << 10
-	socketBuffer = 4 << 20
-	// nearBuffer is the socket's where the server is on the same machine. There a
-	// packet is carried to us in the time of the one who sends it, row by row,
-	// unless the window is closed: then rows are put together and come as a few
-	// large packets. It is closed during most of a pause with a buffer of this
-	// size; a smaller one than a packet of the loopback device (64 KiB) would stall.
-	nearBuffer = 96 << 10
+	gatherBuffer = 256 << 10 // bytes, of a gatherConn
+	gatherMark   = 1 << 20   // bytes in the socket that end the kernel's silence in a pause
 )
 
 // Read serves large requests straight from the socket and small ones (TLS
@@ -62,7 +55,7 @@ func (g *gatherConn) readPaced(p []byte) (int, error) {
 	if wait := g.pace.before(time.Now()); wait > 0 && g.pauses {
 		// Go's poller is woken by every row that arrives, whether or not somebody
 		// reads; so for as long as nobody does, the kernel keeps quiet.
-		lowWater(g.Conn, socketBuffer)
+		lowWater(g.Conn, gatherMark)
 		time.Sleep(wait)
 		lowWater(g.Conn, 1)
 	}
@@ -84,7 +77,7 @@ type pace struct {
 }
 
 const (
-	gatherPause  = time.Millisecond
+	gatherPause  = 2 * time.Millisecond
 	gatherEnough = 128 << 10 // bytes: a read that brought this many is not short
 	paceWindow   = 10 * time.Millisecond
 	farBytes     = 4 << 20
@@ -124,23 +117,13 @@ func (d *dialer) dialGathering(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, err
 	}
-	tcp, ok := conn.(*net.TCPConn)
-	if ok {
-		// Best effort: the kernel may grant less.
-		_ = tcp.SetReadBuffer(receiveBuffer(tcp.LocalAddr(), tcp.RemoteAddr()))
-	}
-	d.last = &gatherConn{Conn: conn, pauses: ok}
+	// The receive buffer is left to the kernel. Small packets fill one of a fixed
+	// size before the window is closed, whatever the size: then what comes is thrown
+	// away, the answers to what we send with it, and while nobody reads, the server
+	// takes us for gone.
+	_, pauses := conn.(*net.TCPConn)
+	d.last = &gatherConn{Conn: conn, pauses: pauses}
 	return d.last, nil
-}
-
-// receiveBuffer is how large a connection's receive buffer should be, in bytes.
-func receiveBuffer(local, remote net.Addr) int {
-	ours, ok := local.(*net.TCPAddr)
-	theirs, also := remote.(*net.TCPAddr)
-	if ok && also && ours.IP.Equal(theirs.IP) {
-		return nearBuffer
-	}
-	return socketBuffer
 }
 
 // defaultDial keeps an idle connection checked by the kernel.

@@ -34,8 +34,8 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	if wait := p.before(at); wait != gatherPause {
 		t.Errorf("pause %v while catching up, want %v", wait, gatherPause)
 	}
-	if wait := p.before(at.Add(600 * time.Microsecond)); wait != 400*time.Microsecond {
-		t.Errorf("pause %v after 0.6 ms of work", wait)
+	if wait := p.before(at.Add(1500 * time.Microsecond)); wait != 500*time.Microsecond {
+		t.Errorf("pause %v after 1.5 ms of work", wait)
 	}
 	p.after(at, gatherEnough, false)
 	if wait := p.before(at); wait != 0 {
@@ -91,27 +91,21 @@ func TestBytesGatherOverTCPOnly(t *testing.T) {
 				t.Fatalf("%s: read %d bytes, %v", network, n, err)
 			}
 		}
-		if mark := lowWaterOf(t, conn.Conn); mark != 1 {
+		if mark := option(t, conn.Conn, syscall.SO_RCVLOWAT); mark != 1 {
 			t.Errorf("%s: the next byte wakes nobody before there are %d", network, mark)
 		}
 	}
 }
 
-func TestTheReceiveBufferIsSmallOnOneMachine(t *testing.T) {
+// A receive buffer of a fixed size, large or small, loses the connection of a stream
+// that does not read for a while (dialGathering says why; TestDelaysOnTheHotPath of
+// test/integration shows it with 96 KiB, longer waits show it with 4 MiB).
+func TestTheReceiveBufferIsTheKernels(t *testing.T) {
 	t.Parallel()
-	at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
-	for _, c := range []struct {
-		local, remote net.Addr
-		want          int
-	}{
-		{at("127.0.0.1"), at("127.0.0.1"), nearBuffer},
-		{at("::1"), at("::1"), nearBuffer},
-		{at("10.0.0.1"), at("10.0.0.1"), nearBuffer},
-		{at("10.0.0.1"), at("10.0.0.2"), socketBuffer},
-	} {
-		if got := receiveBuffer(c.local, c.remote); got != c.want {
-			t.Errorf("%v to %v: %d bytes", c.local, c.remote, got)
-		}
+	conn, server := dialled(t, "tcp", "127.0.0.1:0")
+	ours, kernels := option(t, conn.Conn, syscall.SO_RCVBUF), option(t, server, syscall.SO_RCVBUF)
+	if ours != kernels {
+		t.Errorf("the receive buffer has %d bytes, the kernel's own choice is %d", ours, kernels)
 	}
 }
 
@@ -150,16 +144,17 @@ func TestReceivingAllocatesNothingPerRow(t *testing.T) {
 	}
 }
 
-func lowWaterOf(t *testing.T, conn net.Conn) (bytes int) {
+// option reads a socket's option.
+func option(t *testing.T, conn net.Conn, name int) (value int) {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if controlErr := raw.Control(func(fd uintptr) {
-		bytes, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT)
+		value, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, name)
 	}); controlErr != nil || err != nil {
 		t.Fatal(controlErr, err)
 	}
-	return bytes
+	return value
 }
