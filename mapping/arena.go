@@ -47,8 +47,13 @@ type Arena struct {
 	headerList []outbox.Header
 }
 
-func (a *Arena) row() *outbox.Row {
+// row gives room for a row. One with a long value stands by itself: a slab keeps
+// all its rows, and what they point to, for as long as any of them is needed.
+func (a *Arena) row(long bool) *outbox.Row {
 	a.trim()
+	if long {
+		return new(outbox.Row)
+	}
 	if a.rowsUsed == len(a.rows) {
 		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
 	}
@@ -139,7 +144,7 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 // Copy returns a row equal to r in memory of this arena, so that a row that is
 // to be kept for long does not hold on to what it shares with its neighbours.
 func (a *Arena) Copy(r *outbox.Row) *outbox.Row {
-	c := a.row()
+	c := a.row(len(r.Value) >= ownBytes)
 	*c = *r
 	c.ID = asString(a.copy([]byte(r.ID)))
 	c.Key = a.copyOrNil(r.Key)

@@ -3,7 +3,9 @@ package mapping
 import (
 	"fmt"
 	"reflect"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -112,9 +114,40 @@ func TestArenaGivesEachItsOwn(t *testing.T) {
 func TestArenaLetsGoOfLargeScratch(t *testing.T) {
 	t.Parallel()
 	a := Arena{joined: make([]byte, 0, 1<<20), converted: make([]byte, 0, 1<<20), headerList: make([]outbox.Header, 0, 1<<10)}
-	a.row()
+	a.row(false)
 	if a.joined != nil || a.converted != nil || a.headerList != nil {
 		t.Error("scratch memory is unbounded")
+	}
+}
+
+// A row that is kept keeps no large payload of another one: rows that were sent
+// must not fill memory beyond its bound.
+func TestARowKeepsNoOthersPayload(t *testing.T) {
+	t.Parallel()
+	plan, values := plainPlan(t, 100<<10)
+	for name, made := range map[string]func(*Arena) *outbox.Row{
+		"read":   func(a *Arena) *outbox.Row { return plan.Row(values, a) },
+		"copied": func(a *Arena) *outbox.Row { return a.Copy(plan.Row(values, new(Arena))) },
+	} {
+		var arena Arena
+		sent := make(chan struct{})
+		first := made(&arena)
+		runtime.AddCleanup(&first.Value[0], func(done chan struct{}) { close(done) }, sent)
+		kept := made(&arena)
+		first = nil //nolint:ineffassign,wastedassign // nobody needs it any more
+		deadline := time.After(10 * time.Second)
+		for gone := false; !gone; {
+			runtime.GC()
+			select {
+			case <-sent:
+				gone = true
+			case <-time.After(time.Millisecond):
+			case <-deadline:
+				t.Fatalf("%s: the payload of a row that was sent stays in memory", name)
+			}
+		}
+		runtime.KeepAlive(kept)
+		runtime.KeepAlive(&arena)
 	}
 }
 

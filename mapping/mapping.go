@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -132,7 +133,8 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	if len(values) != len(p.wanted) {
 		panic(fmt.Sprintf("mapping: %d values for %d wanted columns of %s", len(values), len(p.wanted), p.table))
 	}
-	r := reading{plan: p, values: values, arena: a, row: a.row()}
+	long := slices.ContainsFunc(values, func(v Value) bool { return len(v.Data) >= ownBytes })
+	r := reading{plan: p, values: values, arena: a, row: a.row(long)}
 	r.row.Table = p.table
 	r.row.Partition = -1
 	r.id()
