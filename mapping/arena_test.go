@@ -131,10 +131,8 @@ func TestARowKeepsNoOthersPayload(t *testing.T) {
 	} {
 		var arena Arena
 		sent := make(chan struct{})
-		first := made(&arena)
-		runtime.AddCleanup(&first.Value[0], func(done chan struct{}) { close(done) }, sent)
+		runtime.AddCleanup(&made(&arena).Value[0], func(done chan struct{}) { close(done) }, sent)
 		kept := made(&arena)
-		first = nil //nolint:ineffassign,wastedassign // nobody needs it any more
 		deadline := time.After(10 * time.Second)
 		for gone := false; !gone; {
 			runtime.GC()
