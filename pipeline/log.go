@@ -340,13 +340,16 @@ func (l *logReader) read(ctx context.Context) error {
 				return err
 			}
 		}
-		if l.full(b, m.Kind == replication.Idle) {
+		full := l.full(b, m.Kind == replication.Idle)
+		if full {
 			if b, err = l.handOver(ctx, b); err != nil || b == nil {
 				return err
 			}
 		}
-		if l.conn.Buffered() && !reply {
-			continue // the clock is looked at once per read, not once per row
+		// The clock is looked at once per read and per batch, either of which may have
+		// been waited for, not once per row.
+		if !full && !reply && l.conn.Buffered() {
+			continue
 		}
 		now := time.Now()
 		if m.Kind != replication.Idle {
