@@ -103,7 +103,8 @@ func (a *Arena) headers(list []outbox.Header) []outbox.Header {
 	if n == 0 {
 		return nil
 	}
-	if n > headersPerSlab/4 {
+	long := func(h outbox.Header) bool { return len(h.Value) >= ownBytes } // see row
+	if n > headersPerSlab/4 || slices.ContainsFunc(list, long) {
 		return slices.Clone(list)
 	}
 	if n > len(a.slab)-a.headersUsed {
@@ -144,7 +145,7 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 // Copy returns a row equal to r in memory of this arena, so that a row that is
 // to be kept for long does not hold on to what it shares with its neighbours.
 func (a *Arena) Copy(r *outbox.Row) *outbox.Row {
-	c := a.row(len(r.Value) >= ownBytes)
+	c := a.row(r.Size() >= ownBytes)
 	*c = *r
 	c.ID = asString(a.copy([]byte(r.ID)))
 	c.Key = a.copyOrNil(r.Key)
