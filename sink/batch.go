@@ -77,7 +77,7 @@ type reply struct {
 	unsent bool
 
 	code   sarama.KError
-	offset int64 // of the first record; with an error ≥ 0 means appended
+	offset int64 // of the first record; an error with one may mean appended, see judgeCode
 	// guilty are indices of records that the broker named (KIP-467).
 	guilty  []int
 	message string
@@ -96,7 +96,6 @@ const (
 	verdictRebind                     // nothing of it is in the log: send it under the current epoch
 	verdictTopic                      // the topic is at fault
 	verdictSlow                       // authorisation or configuration: retry slowly
-	verdictFatal                      // a broken invariant of our own
 )
 
 // corruptTries is how often CORRUPT_MESSAGE is taken for damage on the wire
@@ -118,15 +117,11 @@ func (b *batch) judge(r reply, current identity) verdict {
 	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
 		return verdictAck
 	}
-	if r.offset >= 0 {
-		b.maybe = true // appended locally, fate unknown
-		return verdictRetry
-	}
-	return b.judgeCode(r.code, current)
+	return b.judgeCode(r, current)
 }
 
-func (b *batch) judgeCode(code sarama.KError, current identity) verdict {
-	switch code {
+func (b *batch) judgeCode(r reply, current identity) verdict {
+	switch r.code {
 	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrUnknown, sarama.ErrNetworkException:
 		b.maybe = true
 		return verdictRetry
@@ -150,11 +145,13 @@ func (b *batch) judgeCode(code sarama.KError, current identity) verdict {
 	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
 		sarama.ErrUnsupportedCompressionType, sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks, sarama.ErrInvalidRequest:
 		return verdictSlow
-	case sarama.ErrInvalidTxnState:
-		return verdictFatal
 	}
-	// Unknown topic, no leader, not leader, too few replicas, storage error,
-	// and whatever brokers will invent: it passes, and no row is charged.
+	// Unknown topic, no leader, not leader, too few replicas, storage error, a
+	// transaction of the owner's open (brokers that refuse plain batches then),
+	// and whatever brokers will invent: it passes, and no row is charged. With an
+	// offset it was appended first. The codes above are said before that, whatever
+	// offset comes with them.
+	b.maybe = b.maybe || r.offset >= 0
 	return verdictRetry
 }
 

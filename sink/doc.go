@@ -31,16 +31,15 @@
 //	answer                                    earlier tries known    one open (maybe)
 //	0, 46 known duplicate                     delivered              delivered
 //	no answer; -1, 7, 13, 20                  maybe, retry           retry
-//	any error with an offset                  maybe, retry           retry
 //	never left us                             retry                  retry
-//	3, 5, 6, 8, 9, 14, 19, 56, 74, unknown    retry                  retry
+//	3, 5, 6, 8, 9, 14, 19, 48, 56, 74, rest   retry                  retry
+//	  the same with an offset                 maybe, retry           retry
 //	10, 18, 32, 87; 2 for the third time      split                  resolve
 //	17, 29, 43, 44                            block the topic        retry slowly
 //	31, 35, 42, 53, 58, 76                    retry slowly           retry slowly
 //	45, 49, 59, 90                            resolve                resolve
 //	47 on an older epoch of ours              send on the new one    resolve
 //	47 on the current epoch                   resolve                resolve
-//	48                                        stop: a bug            stop: a bug
 //
 // Retry waits 20 ms to 500 ms (slowly: 5 s), refreshes metadata, and sends the
 // same rows with the same sequence. Split puts the rows back and sends fewer,

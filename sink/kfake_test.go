@@ -251,3 +251,45 @@ func TestPublishesInOrder(t *testing.T) {
 		}
 	}
 }
+
+// Topics that appear one after the other under load: fencing each raises the epoch
+// while batches for the others are under way, and a broker that keeps one epoch per
+// producer, not per partition, refuses those. kfake is such a one, and its refusals
+// name offset 0, which a broker's own do not.
+func TestNewTopicsUnderLoad(t *testing.T) {
+	const topics = 30
+	names := make([]string, topics)
+	for i := range names {
+		names[i] = fmt.Sprint("t", i)
+	}
+	c := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(4, names...))
+	r := newRig(t, Config{Brokers: c.ListenAddrs(), TransactionalID: "tx"})
+	r.usable(5*time.Second, true)
+	all := map[string][]*outbox.Row{}
+	published := 0
+	for n, open := 0, 1; open <= topics; n++ {
+		for _, name := range names[:open] {
+			all[name] = append(all[name], r.publish(newRow(name, fmt.Sprint("k", n%7), fmt.Sprint(n)))...)
+			published++
+		}
+		newest := all[names[open-1]]
+		r.until("outcomes", 30*time.Second, func() bool {
+			if _, ok := r.fate[newest[0]]; ok {
+				open++
+			}
+			return published-len(r.fate) < 500
+		})
+	}
+	for name, rows := range all {
+		r.expect(outbox.Delivered, 30*time.Second, rows...)
+		last := map[string]int{}
+		for _, rec := range consume(t, c.ListenAddrs(), name, len(rows)) {
+			var n int
+			_, _ = fmt.Sscan(string(rec.Value), &n)
+			if before, ok := last[string(rec.Key)]; ok && n != before+7 {
+				t.Fatalf("topic %s, key %s: %d after %d", name, rec.Key, n, before)
+			}
+			last[string(rec.Key)] = n
+		}
+	}
+}

@@ -48,6 +48,9 @@ func TestJudge(t *testing.T) {
 		{"unknown server error", reply{code: -1, offset: -1}, mine, verdictRetry, verdictRetry, true},
 		{"appended, then not leader", reply{code: 6, offset: 12}, mine, verdictRetry, verdictRetry, true},
 		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, verdictRetry, verdictRetry, true},
+		{"code of the future, appended", reply{code: 131, offset: 12}, mine, verdictRetry, verdictRetry, true},
+		{"too large, with an offset", reply{code: 10, offset: 0}, mine, verdictSplit, verdictResolve, false},
+		{"epoch, on an older one of ours, with an offset", reply{code: 47, offset: 0}, older, verdictRebind, verdictResolve, false},
 		{"unknown topic", reply{code: 3, offset: -1}, mine, verdictRetry, verdictRetry, false},
 		{"no leader", reply{code: 5, offset: -1}, mine, verdictRetry, verdictRetry, false},
 		{"not leader", reply{code: 6, offset: -1}, mine, verdictRetry, verdictRetry, false},
@@ -71,7 +74,7 @@ func TestJudge(t *testing.T) {
 		{"epoch, on the current one", reply{code: 47, offset: -1}, mine, verdictResolve, verdictResolve, false},
 		{"epoch, on an older one of ours", reply{code: 47, offset: -1}, older, verdictRebind, verdictResolve, false},
 		{"fenced", reply{code: 90, offset: -1}, mine, verdictResolve, verdictResolve, false},
-		{"transaction state", reply{code: 48, offset: -1}, mine, verdictFatal, verdictFatal, false},
+		{"transaction state", reply{code: 48, offset: -1}, mine, verdictRetry, verdictRetry, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := &batch{as: c.as}

@@ -95,7 +95,6 @@ type work struct {
 	ask      *asking
 	own      *ownership
 	notes    []note
-	err      error // stop
 }
 
 // asking is a request for metadata.
@@ -569,8 +568,6 @@ func (m *machine) produced(b *batch, r reply) {
 	case verdictTopic:
 		m.wait(l, r.cause(l), backoffSlow)
 		m.blockTopic(l.topic, withMend(r.cause(l)))
-	case verdictFatal:
-		m.out.err = fmt.Errorf("producing to %s: this is a bug: %w", l.topic.name, r.cause(l))
 	}
 	m.touch(l)
 }

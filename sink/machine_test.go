@@ -101,9 +101,6 @@ func (w *world) step(d time.Duration) {
 
 func (w *world) collect() {
 	out := w.m.take()
-	if out.err != nil {
-		w.t.Fatalf("the machine stops: %v", out.err)
-	}
 	for _, b := range out.send {
 		if w.m.closed {
 			w.t.Fatalf("row %s is sent although nothing may be", b.rows[0].ID)

@@ -121,9 +121,7 @@ func (d *driver) loop() error {
 			commands = taken
 		}
 		d.m.tick(now)
-		if err := d.carryOut(d.m.take()); err != nil {
-			return err
-		}
+		d.carryOut(d.m.take())
 		if next := d.m.next(); !next.IsZero() {
 			timer.Reset(max(0, time.Until(next)))
 		} else {
@@ -181,7 +179,7 @@ func (d *driver) observe(e *event) {
 }
 
 // carryOut does what the machine decided.
-func (d *driver) carryOut(w work) error {
+func (d *driver) carryOut(w work) {
 	for _, n := range w.notes {
 		d.sink.cfg.Log.Warn().Str("cluster", d.sink.cfg.Cluster).Str("topic", n.topic).Err(n.err).Msg(n.text)
 	}
@@ -195,7 +193,6 @@ func (d *driver) carryOut(w work) error {
 		d.jobs.Put(w.own)
 	}
 	d.dispatch(w.send)
-	return w.err
 }
 
 func (d *driver) count(outcomes []outbox.Outcome) {
