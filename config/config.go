@@ -184,9 +184,9 @@ type Postgres struct {
 // acknowledged but not yet marked. At the bound reading waits.
 type Memory struct {
 	// Rows in memory at most.
-	Rows int `yaml:"rows" default:"20000" min:"100" max:"10000000"`
+	Rows int `yaml:"rows" default:"10000" min:"100" max:"10000000"`
 	// Bytes of rows in memory at most. One row larger than this still passes, alone.
-	Bytes Bytes `yaml:"bytes" default:"16MiB" min:"1MiB"`
+	Bytes Bytes `yaml:"bytes" default:"8MiB" min:"1MiB"`
 }
 
 // Limits bound how fast rows are taken from the log and from the table, so that a
@@ -212,7 +212,7 @@ type Backoff struct {
 // Sweep is how rows are read from the table.
 type Sweep struct {
 	// PageRows is how many rows one statement reads at most; never more than a
-	// quarter of memory.rows.
+	// third of memory.rows.
 	PageRows int `yaml:"page_rows" default:"5000" min:"10" max:"100000"`
 }
 

@@ -42,7 +42,7 @@ func replicationConfig(s *config.Stream) replication.Config {
 }
 
 func coreConfig(s *config.Stream) checkpoint.Config {
-	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/4)) // or a page would never find room
+	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/3)) // or a page would never find room
 	return checkpoint.Config{
 		Tables:     s.OutboxTables(),
 		MaxRows:    s.Memory.Rows,
