@@ -50,6 +50,8 @@ var bars = []bar{
 		{"commit to readable at 1,000 rows/s, p50; reference: the broker's own", "ms", "≤ 3 ms above", aboveReference(3)},
 		{"the same, p99", "ms", "≤ 15 ms above", aboveReference(15)},
 		{"commit to SENT visible, p99", "ms", "≤ 100 ms", atMost(100)},
+		{"the broker's own time meanwhile, on the loaded machine, p50", "ms", "", nil},
+		{"the same, p99", "ms", "", nil},
 	}},
 	{name: "B4", once: true, round: (*bench).memory, lines: []line{
 		{"peak memory, published: none", "MiB", "≤ 64 MiB", atMost(64)},

@@ -20,6 +20,8 @@ const (
 	rowsPerSecond = 1000
 	writers       = 4
 	settling      = 2 * time.Second // the first of a run are not counted
+	// While rows are written, few records go to the broker by themselves.
+	probesPerSecond = 50
 )
 
 // trace has when each row was committed (or sent) and when it was read, by one
@@ -106,14 +108,22 @@ func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
 func (b *bench) latency(t *testing.T, rows int) []sample {
 	w := b.newWorld(t, standard(im2be(), rows))
 	w.prime()
-	broker := b.brokerAlone(t, rows)
+	alone := b.brokerAlone(t, rows)
 	cpu := b.cpu(0)
 	p := w.run()
 	p.ready()
 	tr := newTrace()
 	follow(t, w.kafka, w.topic, tr)
+	broker := b.probe(t)
+	loaded, over := context.WithCancel(t.Context())
+	defer over()
+	var probing sync.WaitGroup
+	probing.Go(func() { broker.produce(loaded, probesPerSecond) })
 	began := time.Now()
 	sent := w.writeSteadily(tr)
+	over()
+	probing.Wait()
+	meanwhile := broker.milliseconds(settlingOf(rows))
 	await(t, time.Minute, 10*time.Millisecond, tr.complete)
 	s := sample{cpu: b.cpu(p.PID()).since(cpu)}
 	if peak, err := peakOf(p.PID()); err == nil {
@@ -122,11 +132,15 @@ func (b *bench) latency(t *testing.T, rows int) []sample {
 	w.delivered(p, time.Minute)
 	p.Stop(30 * time.Second)
 	w.judge()
-	took := tr.milliseconds(began.Add(min(settling, rate(rows)/4)))
+	took := tr.milliseconds(began.Add(settlingOf(rows)))
 	p50, p99, visible := s, s, s
 	p50.value, p99.value, visible.value = percentile(took, 0.5), percentile(took, 0.99), percentile(sent, 0.99)
 	visible.note = fmt.Sprintf("of %d rows, one after the other read by their id every millisecond", len(sent))
-	return []sample{p50.over(percentile(broker, 0.5)), p99.over(percentile(broker, 0.99)), visible}
+	return []sample{
+		p50.over(percentile(alone, 0.5)), p99.over(percentile(alone, 0.99)), visible,
+		{value: percentile(meanwhile, 0.5)},
+		{value: percentile(meanwhile, 0.99)},
+	}
 }
 
 // rate is how long so many rows take.
@@ -175,7 +189,7 @@ func (w *world) writeSteadily(tr *trace) (sent []float64) {
 				if err != nil {
 					return err
 				}
-				if time.Since(began) > min(settling, rate(w.job.rows)/4) {
+				if time.Since(began) > settlingOf(w.job.rows) {
 					sent = append(sent, float64(took.Microseconds())/1000)
 				}
 			case <-watch.Done():
@@ -206,31 +220,61 @@ func until(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// brokerAlone is the broker's own time from produce to consume, at the same
-// rate and size, in milliseconds.
-func (b *bench) brokerAlone(t *testing.T, rows int) []float64 {
+// probe is the broker's own time from produce to consume: records of the bars'
+// size that go there and back without us.
+type probe struct {
+	t      *testing.T
+	client *kgo.Client
+	trace  *trace
+	began  time.Time
+}
+
+// probe makes a probe with a topic of its own.
+func (b *bench) probe(t *testing.T) *probe {
+	t.Helper()
 	k := b.kafka()
 	topic := k.Topic(t, 6)
 	client, err := k.Client(kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	tr := newTrace()
-	follow(t, k, topic, tr)
-	began := time.Now()
-	for i := range rows {
-		if !until(t.Context(), began.Add(time.Duration(i)*time.Second/rowsPerSecond)) {
-			t.Fatal(t.Context().Err())
-		}
+	t.Cleanup(client.Close)
+	p := &probe{t: t, client: client, trace: newTrace()}
+	follow(t, k, topic, p.trace)
+	return p
+}
+
+// produce sends so many records a second until ctx ends.
+func (p *probe) produce(ctx context.Context, perSecond int) {
+	p.began = time.Now()
+	for i := 0; until(ctx, p.began.Add(time.Duration(i)*time.Second/time.Duration(perSecond))); i++ {
 		value := make([]byte, 256)
 		copy(value, fmt.Sprintf("%d|", i))
-		tr.begin(i, time.Now())
-		client.Produce(t.Context(), &kgo.Record{Key: fmt.Appendf(nil, "%d", i), Value: value}, nil)
+		p.trace.begin(i, time.Now())
+		p.client.Produce(context.WithoutCancel(ctx), &kgo.Record{Key: fmt.Appendf(nil, "%d", i), Value: value}, nil)
 	}
-	await(t, time.Minute, 10*time.Millisecond, tr.complete)
-	return tr.milliseconds(began.Add(min(settling, rate(rows)/4)))
 }
+
+// milliseconds waits for the last record and gives what each took, but for those
+// of the start.
+func (p *probe) milliseconds(settling time.Duration) []float64 {
+	p.t.Helper()
+	await(p.t, time.Minute, 10*time.Millisecond, p.trace.complete)
+	return p.trace.milliseconds(p.began.Add(settling))
+}
+
+// brokerAlone is the broker's own time at the rows' rate, with nothing else running.
+func (b *bench) brokerAlone(t *testing.T, rows int) []float64 {
+	t.Helper()
+	p := b.probe(t)
+	ctx, cancel := context.WithTimeout(t.Context(), rate(rows))
+	defer cancel()
+	p.produce(ctx, rowsPerSecond)
+	return p.milliseconds(settlingOf(rows))
+}
+
+// settlingOf is how much of a run's beginning does not count.
+func settlingOf(rows int) time.Duration { return min(settling, rate(rows)/4) }
 
 // untilSent is how long a row that was just committed takes to be SENT.
 func (w *world) untilSent(ctx context.Context, conn *pgx.Conn, i int) (time.Duration, error) {
