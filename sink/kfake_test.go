@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -213,6 +214,22 @@ func consume(t testing.TB, brokers []string, topic string, n int, opts ...kgo.Op
 	return all
 }
 
+// keysInOrder fails unless the numbers in each key's records rise by step.
+func keysInOrder(t testing.TB, records []*kgo.Record, step int) {
+	t.Helper()
+	last := map[string]int{}
+	for _, rec := range records {
+		n, err := strconv.Atoi(string(rec.Value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := last[string(rec.Key)]; ok && n != before+step {
+			t.Fatalf("topic %s, key %s: %d after %d", rec.Topic, rec.Key, n, before)
+		}
+		last[string(rec.Key)] = n
+	}
+}
+
 func fake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
@@ -238,14 +255,9 @@ func TestPublishesInOrder(t *testing.T) {
 		r.publish(all[i : i+100]...)
 	}
 	r.expect(outbox.Delivered, 5*time.Second, all...)
-	last := map[string]int{}
-	for _, rec := range consume(t, c.ListenAddrs(), "orders", len(all)) {
-		var i int
-		_, _ = fmt.Sscan(string(rec.Value), &i)
-		if before, ok := last[string(rec.Key)]; ok && i != before+7 {
-			t.Fatalf("key %s: %d after %d", rec.Key, i, before)
-		}
-		last[string(rec.Key)] = i
+	records := consume(t, c.ListenAddrs(), "orders", len(all))
+	keysInOrder(t, records, 7)
+	for _, rec := range records {
 		if p := partitionOf(rec.Key, 6); p != int(rec.Partition) {
 			t.Fatalf("key %s in partition %d, want %d", rec.Key, rec.Partition, p)
 		}
@@ -284,14 +296,6 @@ func TestNewTopicsUnderLoad(t *testing.T) {
 	}
 	for name, rows := range all {
 		r.expect(outbox.Delivered, 30*time.Second, rows...)
-		last := map[string]int{}
-		for _, rec := range consume(t, c.ListenAddrs(), name, len(rows)) {
-			var n int
-			_, _ = fmt.Sscan(string(rec.Value), &n)
-			if before, ok := last[string(rec.Key)]; ok && n != before+7 {
-				t.Fatalf("topic %s, key %s: %d after %d", name, rec.Key, n, before)
-			}
-			last[string(rec.Key)] = n
-		}
+		keysInOrder(t, consume(t, c.ListenAddrs(), name, len(rows)), 7)
 	}
 }

@@ -256,11 +256,11 @@ func (p *probe) produce(ctx context.Context, perSecond int) {
 }
 
 // milliseconds waits for the last record and gives what each took, but for those
-// of the start.
-func (p *probe) milliseconds(settling time.Duration) []float64 {
+// of the run's beginning.
+func (p *probe) milliseconds(beginning time.Duration) []float64 {
 	p.t.Helper()
 	await(p.t, time.Minute, 10*time.Millisecond, p.trace.complete)
-	return p.trace.milliseconds(p.began.Add(settling))
+	return p.trace.milliseconds(p.began.Add(beginning))
 }
 
 // brokerAlone is the broker's own time at the rows' rate, with nothing else running.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Rules are what a run may do beyond the invariants.
@@ -117,11 +118,11 @@ func (c *checker) violated(invariant, what, ref string, more ...string) {
 	c.found = append(c.found, Violation{invariant, what, append(c.story(ref), more...)})
 }
 
-// story is everything that is known of a row.
+// story is everything that is known of a row, in the order of time.
 func (c *checker) story(ref string) []string {
 	var s []string
 	if in := c.inserts[ref]; in != nil {
-		s = append(s, fmt.Sprintf("insert %s, %s, key %s, place %d, %s", ref, in.Table, keyText(in.Key, in.Keyed), in.Seq, in.Outcome))
+		s = append(s, fmt.Sprintf("insert %s, %s, key %s, place %d, %s", ref, in.Table, keyText(in.Key, in.Keyed), in.Seq, in.Outcome)+when(in.At))
 	} else {
 		s = append(s, fmt.Sprintf("insert %q is in no writer's log", ref))
 	}
@@ -143,7 +144,15 @@ func (c *checker) story(ref string) []string {
 }
 
 func (r *Record) String() string {
-	return fmt.Sprintf("%s/%d@%d, key %s", r.Topic, r.Partition, r.Offset, keyText(r.Key, r.Keyed))
+	return fmt.Sprintf("%s/%d@%d, key %s", r.Topic, r.Partition, r.Offset, keyText(r.Key, r.Keyed)) + when(r.At)
+}
+
+// when says when something was, if it is known.
+func when(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(", at 15:04:05.000")
 }
 
 func keyText(key string, keyed bool) string {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // Outcome is what a writer knows of its transaction.
@@ -47,6 +48,8 @@ type Insert struct {
 	Outcome Outcome
 	// Refused: Kafka refuses the record for what it is.
 	Refused bool
+	// At is when the writer knew the outcome; Add sets it.
+	At time.Time
 }
 
 // Record is one record as it lies in a topic.
@@ -58,7 +61,8 @@ type Record struct {
 	Key       string
 	Keyed     bool
 	Seq       int64
-	EventID   string // of the header that consumers dedupe by; empty: none
+	EventID   string    // of the header that consumers dedupe by; empty: none
+	At        time.Time // the record's timestamp; zero: not known
 }
 
 // Status is what a table says of a row.
@@ -123,9 +127,11 @@ type Log struct {
 func (l *Log) Add(inserts ...Insert) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	from, now := len(l.inserts), time.Now()
 	l.inserts = append(l.inserts, inserts...)
-	for i := range inserts {
-		l.counts[inserts[i].Outcome]++
+	for i := from; i < len(l.inserts); i++ {
+		l.inserts[i].At = now
+		l.counts[l.inserts[i].Outcome]++
 	}
 }
 

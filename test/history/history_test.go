@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // good is a history without fault: two keys, a rolled-back row, a row without
@@ -211,5 +212,26 @@ func TestAReportIsShort(t *testing.T) {
 	text := Report(Check(h, Rules{}))
 	if strings.Count(text, "\n") > 20 || !strings.Contains(text, "I1 is violated 100 times") {
 		t.Fatal(text)
+	}
+}
+
+// A story has what is known of the row, with when it was.
+func TestAStoryTellsWhen(t *testing.T) {
+	h := good()
+	var log Log
+	began := time.Now()
+	log.Add(h.Inserts...)
+	h.Inserts = log.Inserts()
+	for i := range h.Inserts {
+		if at := h.Inserts[i].At; at.Before(began) || at.After(time.Now()) {
+			t.Fatalf("an insert was recorded at %v", at)
+		}
+		h.Inserts[i].At = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	}
+	h.record("a2").At = time.Date(2026, 1, 2, 3, 4, 6, 7e6, time.UTC)
+	h.states("a2", Pending)
+	want := `insert a2, public.outbox, key "a", place 2, committed, at 03:04:05.000; record t/1@2, key "a", at 03:04:06.007; the table says PENDING`
+	if found := Check(h, Rules{}); len(found) == 0 || strings.Join(found[0].Story, "; ") != want {
+		t.Fatalf("%+v, want %s", found, want)
 	}
 }

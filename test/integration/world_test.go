@@ -315,6 +315,7 @@ func (w *world) record(r harness.Record) history.Record {
 	ref, seq, _, _ := history.ParseValue(r.Value)
 	rec := history.Record{
 		Ref: ref, Seq: seq, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: string(r.Key), Keyed: r.Key != nil,
+		At: r.Timestamp,
 	}
 	if w.layout.eventID != "" {
 		rec.EventID = string(r.Header(w.layout.eventID))
