@@ -82,7 +82,7 @@ func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
 		settings := statement.Settings{StatementTimeout: 5 * time.Minute}
 		err := statement.Run(ctx, l.conn, settings.Step(nil), statement.Step{
 			SQL:  changesSQL,
-			Args: [][]byte{[]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)},
+			Args: statement.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)),
 			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
 		})
 		if err != nil {

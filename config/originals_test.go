@@ -184,11 +184,11 @@ func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *statement.Re
 	}
 	var reason, expected statement.Array
 	reason.Add(relation.Reason(r.Err.Error()))
-	args = append(args, reason.Text())
+	args.BindArray(&reason, "text")
 	if marking.Counted {
 		db.Exec(t, fmt.Sprintf("UPDATE %s SET %s = %d", r.Table, s.Attempts, s.MaxAttempts-1))
 		expected.AddInt(int64(s.MaxAttempts - 1))
-		args = append(args, expected.Text())
+		args.BindArray(&expected, "bigint")
 	}
 	step := statement.Step{SQL: marking.Attempt, Args: args, Each: func(row [][]byte) error { state = string(row[2]); return nil }}
 	if err := statement.Run(t.Context(), conn, step); err != nil {

@@ -8,11 +8,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Step is one statement with its bound values in text form. Results come in
-// text form too.
+// Step is one statement with its bound values. Results come in text form.
 type Step struct {
 	SQL  string
-	Args [][]byte
+	Args Params
 	// Each takes a row of the result, whose memory is valid during the call
 	// only; a NULL is nil. Its error ends the Run. It may be nil.
 	Each func(row [][]byte) error
@@ -43,14 +42,14 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 
 func (s *Step) queue(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch) error {
 	if !s.Prepare {
-		batch.ExecParams(s.SQL, s.Args, nil, nil, nil)
+		batch.ExecParams(s.SQL, s.Args.values, nil, s.Args.formats, nil)
 		return nil
 	}
 	prepared, err := conn.Prepare(ctx, s.SQL, s.SQL)
 	if err != nil {
 		return err
 	}
-	batch.ExecPrepared(prepared.Name, s.Args, nil, nil)
+	batch.ExecPrepared(prepared.Name, s.Args.values, s.Args.formats, nil)
 	return nil
 }
 

@@ -170,7 +170,7 @@ func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (strin
 func (r *Relation) Counting(pick *Pick, limit int) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, pick)
-	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p.Values}, err
+	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
 // PickIDs selects the id columns of picked rows, in the order of sweeping.
@@ -178,7 +178,7 @@ func (r *Relation) PickIDs(pick *Pick, limit int) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, pick)
 	return Step{SQL: "SELECT " + r.IDColumns() + " FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p.Values}, err
+		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
 
 // Listed is a row for people.
@@ -196,7 +196,7 @@ func (r *Relation) Listing(pick *Pick, limit int, further func(*Params) []string
 	where, err := r.picked(&p, pick)
 	return Step{SQL: "SELECT " + r.IDColumns() + ", " + strings.Join(append(r.listed(), further(&p)...), ", ") +
 		" FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p.Values}, err
+		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
 
 func (r *Relation) listed() []string {
@@ -350,8 +350,7 @@ func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
 	if r.Table.Mapping.Key == nil || sent == "false" {
 		return Step{}, false, nil
 	}
-	var p Params
-	from, on, err := r.BindList(&p, ids)
+	p, from, on, err := r.BindList(ids)
 	if err != nil {
 		return Step{}, false, err
 	}
@@ -367,6 +366,6 @@ func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
 			" FROM " + from + " JOIN " + r.Name() + " AS t ON " + on + ") SELECT w.n FROM w WHERE EXISTS (SELECT 1 FROM " + r.Name() +
 			" AS t WHERE " + sent + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
 			"(" + strings.Join(later, ", ") + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
-		Args: p.Values,
+		Args: p,
 	}, true, nil
 }

@@ -8,71 +8,49 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// Params collects the bound values of a statement, all in text form.
-type Params struct{ Values [][]byte }
+// Params collects the bound values of a statement.
+type Params struct {
+	values  [][]byte
+	formats []int16
+}
 
-// Bind adds a value and returns its placeholder with a cast.
+// Texts are values in text form.
+func Texts(values ...[]byte) Params {
+	return Params{values: values, formats: make([]int16, len(values))}
+}
+
+// Bind adds a value in text form and returns its placeholder with a cast.
 func (p *Params) Bind(value []byte, sqlType string) string {
-	p.Values = append(p.Values, value)
-	return fmt.Sprintf("$%d::%s", len(p.Values), sqlType)
+	return p.bind(value, textFormat, sqlType)
 }
 
-// Array writes an array's text form, element by element. The zero Array is
-// empty. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
-type Array struct{ text []byte }
-
-// Add appends an element.
-func (a *Array) Add(element string) {
-	if len(a.text) == 0 {
-		a.text = append(a.text, '{')
-	} else {
-		a.text = append(a.text, ',')
-	}
-	a.text = append(a.text, '"')
-	for {
-		plain := strings.IndexAny(element, `"\`)
-		if plain < 0 {
-			break
-		}
-		a.text = append(append(a.text, element[:plain]...), '\\', element[plain])
-		element = element[plain+1:]
-	}
-	a.text = append(append(a.text, element...), '"')
+// BindArray adds an array of a type's values and returns its placeholder with a
+// cast.
+func (p *Params) BindArray(a *Array, elementType string) string {
+	value, format := a.encode(elementType)
+	return p.bind(value, format, elementType+"[]")
 }
 
-// AddInt appends a number.
-func (a *Array) AddInt(n int64) {
-	if len(a.text) == 0 {
-		a.text = append(a.text, '{')
-	} else {
-		a.text = append(a.text, ',')
-	}
-	a.text = strconv.AppendInt(a.text, n, 10)
+func (p *Params) bind(value []byte, format int16, sqlType string) string {
+	p.values, p.formats = append(p.values, value), append(p.formats, format)
+	return fmt.Sprintf("$%d::%s", len(p.values), sqlType)
 }
 
-// Text is the whole array, until the next element is added.
-func (a *Array) Text() []byte {
-	if len(a.text) == 0 {
-		return []byte("{}")
-	}
-	return append(a.text, '}')
-}
-
-// IDArrays turns row ids into one array per id column. An id with another
+// IDArrays binds row ids, one array for each id column. An id with another
 // number of parts than there are columns is an error: it was made by another
 // mapping.
-func (r *Relation) IDArrays(n int, id func(i int) string) ([][]byte, error) {
+func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
 	columns := r.Table.Mapping.ID
 	arrays := make([]Array, len(columns))
+	for c := range arrays {
+		arrays[c].elements = make([]string, 0, n)
+	}
 	for i := range n {
 		rest := id(i)
-		if len(arrays) > 0 && n > 0 && i == 0 {
-			presize(arrays, n, len(rest))
-		}
 		for c := range arrays {
 			part, after, more := strings.Cut(rest, "\x00")
 			if more != (c < len(arrays)-1) {
-				return nil, &Unusable{
+				return Params{}, &Unusable{
 					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
 					Mend: "restart with the mapping that it was read by, or let it be swept",
 				}
@@ -81,18 +59,11 @@ func (r *Relation) IDArrays(n int, id func(i int) string) ([][]byte, error) {
 			rest = after
 		}
 	}
-	texts := make([][]byte, len(arrays))
-	for c := range arrays {
-		texts[c] = arrays[c].Text()
+	var p Params
+	for c, t := range r.idTypes() {
+		p.BindArray(&arrays[c], t)
 	}
-	return texts, nil
-}
-
-// presize makes room for n ids like one of the given length.
-func presize(arrays []Array, n, length int) {
-	for c := range arrays {
-		arrays[c].text = make([]byte, 0, 2+n*(length/len(arrays)+4))
-	}
+	return p, nil
 }
 
 // idTypes are the types of the id columns.
@@ -140,17 +111,9 @@ func (r *Relation) sameID() string {
 
 // BindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
-func (r *Relation) BindList(p *Params, ids []string) (from, on string, err error) {
-	arrays, err := r.IDArrays(len(ids), func(i int) string { return ids[i] })
-	if err != nil {
-		return "", "", err
-	}
-	types := r.idTypes()
-	bound := make([]string, len(arrays))
-	for i := range arrays {
-		bound[i] = p.Bind(arrays[i], types[i]+"[]")
-	}
-	return "unnest(" + strings.Join(bound, ", ") + ") WITH ORDINALITY AS u(" + r.idColumns() + ", n)", r.sameID(), nil
+func (r *Relation) BindList(ids []string) (p Params, from, on string, err error) {
+	p, err = r.IDArrays(len(ids), func(i int) string { return ids[i] })
+	return p, r.list(), r.sameID(), err
 }
 
 // IDColumns is the list of the id columns to select.

@@ -41,10 +41,10 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 			Mend: "partition it by range of created_at, or set retention_by: rows",
 		}
 	}
-	args := [][]byte{
+	args := Texts(
 		strconv.AppendUint(nil, uint64(r.OID), 10), strconv.AppendInt(nil, int64(created.Number), 10),
 		strconv.AppendInt(nil, age.Microseconds(), 10),
-	}
+	)
 	return Step{SQL: expiredPartitionsSQL, Args: args, Each: func(row [][]byte) error {
 		*found = append(*found, Partition{relation: r, Schema: string(row[0]), Name: string(row[1])})
 		return nil
@@ -59,7 +59,7 @@ func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 		return Step{}, err
 	}
 	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.sent(), expired, p)
-	return Step{SQL: sql, Args: [][]byte{strconv.AppendInt(nil, age.Microseconds(), 10)}, Each: func(row [][]byte) (err error) {
+	return Step{SQL: sql, Args: Texts(strconv.AppendInt(nil, age.Microseconds(), 10)), Each: func(row [][]byte) (err error) {
 		if *rows, err = Count(row[0]); err == nil {
 			*kept, err = Count(row[1])
 		}

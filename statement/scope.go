@@ -104,7 +104,7 @@ func fitAll(columns []*Column, parts []string) bool {
 func among(p *Params, expressions []string, arrays []Array, types []string) string {
 	bound := make([]string, len(arrays))
 	for i := range arrays {
-		bound[i] = p.Bind(arrays[i].Text(), types[i]+"[]")
+		bound[i] = p.BindArray(&arrays[i], types[i])
 	}
 	return "(" + strings.Join(expressions, ", ") + ") IN (SELECT * FROM unnest(" + strings.Join(bound, ", ") + "))"
 }

@@ -115,7 +115,7 @@ func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, 
 	var kinds string
 	err := Run(ctx, conn, Step{
 		SQL:  loadSQL,
-		Args: [][]byte{[]byte(t.Schema), []byte(t.Name)},
+		Args: Texts([]byte(t.Schema), []byte(t.Name)),
 		Each: func(row [][]byte) error {
 			kinds = string(row[1]) + string(row[2])
 			return r.add(row)

@@ -89,24 +89,24 @@ func markUnsure(items []*item, err error) {
 	}
 }
 
-func (t *target) attemptArgs(items []*item) ([][]byte, error) {
+func (t *target) attemptArgs(items []*item) (statement.Params, error) {
 	args, err := t.ids(items)
 	if err != nil {
-		return nil, err
+		return args, err
 	}
 	var reasons, counts statement.Array
 	for _, it := range items {
 		reasons.Add(t.relation.Reason(it.mark.Reason))
 		counts.AddInt(it.expected)
 	}
-	args = append(args, reasons.Text())
+	args.BindArray(&reasons, "text")
 	if t.marking.Counted {
-		args = append(args, counts.Text())
+		args.BindArray(&counts, "bigint")
 	}
 	return args, nil
 }
 
-func (t *target) ids(items []*item) ([][]byte, error) {
+func (t *target) ids(items []*item) (statement.Params, error) {
 	return t.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
 }
 

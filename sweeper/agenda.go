@@ -82,7 +82,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	s.headStart(q)
 	q.where = append(q.where, statement.Ref(steps.Name)+" < "+q.params.Bind([]byte(a.value), steps.Type))
-	_, err := s.fetch(ctx, q.sql(), q.params.Values, s.taking(r))
+	_, err := s.fetch(ctx, q.sql(), q.params, s.taking(r))
 	return err
 }
 
@@ -139,7 +139,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, steps *statement.Column
 		statement.Ref(steps.Name) + " = " + params.Bind([]byte(a.value), steps.Type) +
 		" ORDER BY " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(s.agendaRows)
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	return s.send(ctx, s.conn, statement.Step{SQL: sql, Args: params.Values, Each: func(row [][]byte) error {
+	return s.send(ctx, s.conn, statement.Step{SQL: sql, Args: params, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}
@@ -155,11 +155,11 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 		return nil, nil
 	}
 	r := newReader(p, false, &s.arena)
-	q := &selection{relation: p.relation}
-	from, on, err := p.relation.BindList(&q.params, ids)
+	params, from, on, err := p.relation.BindList(ids)
 	if err != nil {
 		return nil, err
 	}
+	q := &selection{relation: p.relation, params: params}
 	if due := p.relation.Due(); due != "" {
 		q.where = append(q.where, due)
 	}
@@ -174,7 +174,7 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 		" WHERE " + p.relation.Pending() + " AND " + statement.Ref(steps.Name) + " = " + q.params.Bind([]byte(value), steps.Type) + " ORDER BY u.n"
 	pending, known := make([]bool, len(ids)), 0
 	take := s.taking(r)
-	complete, err := s.fetch(ctx, sql, q.params.Values, func(row [][]byte) error {
+	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {
 		n, err := statement.Ordinal(row[0], len(ids))
 		if err != nil {
 			return err

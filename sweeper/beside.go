@@ -62,7 +62,7 @@ func neverReady(r *statement.Relation, found *NeverReady) statement.Step {
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	sql := fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%[1]s LIMIT %[2]d) AS counted), %[3]s, %[4]s%[1]s ORDER BY %[5]s LIMIT 1",
 		from, maxCounted+1, age, r.IDColumns(), strings.Join(r.Order(), ", "))
-	return statement.Step{SQL: sql, Args: params.Values, Each: found.read}
+	return statement.Step{SQL: sql, Args: params, Each: found.read}
 }
 
 func (n *NeverReady) read(row [][]byte) (err error) {
@@ -139,10 +139,11 @@ func (s *Sweeper) recover(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err != nil {
 		return 0, err
 	}
+	args.BindArray(&stamps, "text")
 	n := 0
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
 	err = s.send(ctx, conn, settings.Step(nil), statement.Step{
-		SQL: sql, Args: append(args, stamps), Each: func([][]byte) error { n++; return nil },
+		SQL: sql, Args: args, Each: func([][]byte) error { n++; return nil },
 	})
 	return n, err
 }
@@ -181,13 +182,12 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 
 // left are the ids of rows that have not changed since the time, and the
 // versions that were seen of them as an array.
-func (t taken) left(since time.Time) (ids []string, stamps []byte) {
-	var array statement.Array
+func (t taken) left(since time.Time) (ids []string, stamps statement.Array) {
 	for id, s := range t {
 		if !s.since.After(since) {
 			ids = append(ids, id)
-			array.Add(s.stamp)
+			stamps.Add(s.stamp)
 		}
 	}
-	return ids, array.Text()
+	return ids, stamps
 }

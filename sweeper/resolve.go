@@ -303,7 +303,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
 func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	oid := [][]byte{strconv.AppendUint(nil, uint64(i.OID), 10)}
+	oid := statement.Texts(strconv.AppendUint(nil, uint64(i.OID), 10))
 	err := i.sweeper.send(ctx, conn,
 		statement.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		statement.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
@@ -444,7 +444,7 @@ func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, err
 		for _, t := range s.cfg.Tables {
 			err := s.send(ctx, conn, statement.Step{
 				SQL:  leavesByNameSQL,
-				Args: [][]byte{[]byte(t.Schema), []byte(t.Name)},
+				Args: statement.Texts([]byte(t.Schema), []byte(t.Name)),
 				Each: func(row [][]byte) error {
 					leaves[string(row[0])+"."+string(row[1])] = t
 					return nil

@@ -54,7 +54,7 @@ func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table, i
 			return 0, err
 		}
 		age := strconv.AppendInt(nil, m.Retention.Microseconds(), 10)
-		if deleted, err = s.inPages(ctx, conn, sql, [][]byte{age}); err != nil {
+		if deleted, err = s.inPages(ctx, conn, sql, statement.Texts(age)); err != nil {
 			return deleted, err
 		}
 	}
@@ -66,12 +66,12 @@ func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table, i
 	if err != nil {
 		return deleted, err
 	}
-	n, err := s.inPages(ctx, conn, sql, params.Values)
+	n, err := s.inPages(ctx, conn, sql, params)
 	return deleted + n, err
 }
 
 // inPages repeats a statement until it does less than a page.
-func (s *Sweeper) inPages(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte) (int, error) {
+func (s *Sweeper) inPages(ctx context.Context, conn *pgx.Conn, sql string, args statement.Params) (int, error) {
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
 	for total := 0; ; {
 		page := 0

@@ -160,7 +160,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, step
 	if steps != nil {
 		q.columns += ", " + statement.Ref(steps.Name)
 	}
-	if _, err := s.fetch(ctx, q.sql(), q.params.Values, s.taking(r)); err != nil {
+	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
 		return err
 	}
 	if s.left() > 0 {
@@ -187,7 +187,7 @@ func (s *sweep) left() int {
 
 // fetch reads through a cursor, so that a page of large rows can end before the
 // selection does, and says whether it read all of it.
-func (s *sweep) fetch(ctx context.Context, sql string, args [][]byte, each func(row [][]byte) error) (complete bool, err error) {
+func (s *sweep) fetch(ctx context.Context, sql string, args statement.Params, each func(row [][]byte) error) (complete bool, err error) {
 	s.cursors++
 	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
 	steps := []statement.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}

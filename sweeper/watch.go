@@ -69,7 +69,7 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	q.missed()
 	if limit > 0 && !q.none {
-		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params.Values, Each: w.reader.each})
+		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})
 	}
 	for _, sql := range relation.NextDue() {
 		steps = append(steps, statement.Step{SQL: sql, Each: w.due})
