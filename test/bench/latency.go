@@ -151,6 +151,8 @@ func rate(rows int) time.Duration { return time.Duration(rows) * time.Second / r
 func (w *world) writeSteadily(tr *trace) (sent []float64) {
 	w.t.Helper()
 	g, ctx := errgroup.WithContext(w.t.Context())
+	// With an argument it is prepared, as an application has it.
+	sql := w.insert(w.tables[0], "true", "$1::int", "$1::int")
 	latest := make(chan int, 1) // a row that was just committed
 	began := time.Now()
 	for n := range writers {
@@ -162,8 +164,7 @@ func (w *world) writeSteadily(tr *trace) (sent []float64) {
 				if !until(ctx, began.Add(time.Duration(i)*time.Second/rowsPerSecond)) {
 					return ctx.Err()
 				}
-				sql := fmt.Sprintf(w.job.layout.insert, w.tables[0], w.job.keys, w.job.bytes, w.topic, "true", i, i)
-				if _, err := conn.Exec(ctx, sql); err != nil {
+				if _, err := conn.Exec(ctx, sql, i); err != nil {
 					return err
 				}
 				tr.begin(i, time.Now())

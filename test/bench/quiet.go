@@ -229,7 +229,7 @@ func (w *world) writeSlowly(conn *pgx.Conn, tr *trace, perSecond int) {
 		if !until(w.t.Context(), began.Add(time.Duration(i)*time.Second/time.Duration(perSecond))) {
 			return
 		}
-		sql := fmt.Sprintf(w.job.layout.insert, w.tables[0], w.job.keys, w.job.bytes, w.topic, "true", i, i)
+		sql := w.insert(w.tables[0], "true", strconv.Itoa(i), strconv.Itoa(i))
 		if _, err := conn.Exec(w.t.Context(), sql); err != nil {
 			w.t.Errorf("writing row %d: %v", i, err)
 			return

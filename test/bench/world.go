@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ type fields map[string]any
 type layout struct {
 	name   string
 	ddl    string
-	insert string // of i from generate_series: %[1]s table, %[2]d keys, %[3]d bytes, %[4]s topic, %[5]s which
+	insert string // of i from generate_series: %[1]s table, %[2]d keys, %[3]d bytes, %[4]s topic, %[5]s which, %[6]s to %[7]s
 	config fields
 	status string // the column; empty: nothing is written back, or the row is deleted
 }
@@ -41,7 +42,7 @@ const (
 	im2beIndex  = `CREATE INDEX ON %[1]s (status, created_at);`
 	im2beInsert = `INSERT INTO %[1]s (aggregate_id, event_id, topic, payload)
 		SELECT lpad(to_hex(i %% %[2]d), 32, '0')::uuid, gen_random_uuid(), '%[4]s', convert_to(rpad(i || '|', %[3]d, 'x'), 'UTF8')
-		FROM generate_series(%[6]d, %[7]d) i WHERE %[5]s`
+		FROM generate_series(%[6]s, %[7]s) i WHERE %[5]s`
 )
 
 // im2be is the layout of the bars.
@@ -83,7 +84,7 @@ func native() layout {
 	return layout{
 		name: "native", status: "status",
 		insert: `INSERT INTO %[1]s (topic, key, payload)
-			SELECT '%[4]s', to_hex(i %% %[2]d), convert_to(rpad(i || '|', %[3]d, 'x'), 'UTF8') FROM generate_series(%[6]d, %[7]d) i WHERE %[5]s`,
+			SELECT '%[4]s', to_hex(i %% %[2]d), convert_to(rpad(i || '|', %[3]d, 'x'), 'UTF8') FROM generate_series(%[6]s, %[7]s) i WHERE %[5]s`,
 		config: fields{"profile": "native"},
 	}
 }
@@ -208,6 +209,11 @@ func (w *world) command(args ...string) {
 	}
 }
 
+// insert is the statement that inserts the rows of a range into a table.
+func (w *world) insert(table, which, from, to string) string {
+	return fmt.Sprintf(w.job.layout.insert, table, w.job.keys, w.job.bytes, w.topic, which, from, to)
+}
+
 // fill inserts all rows, those of one key always into the same table, in the
 // order of their numbers.
 func (w *world) fill() {
@@ -220,7 +226,7 @@ func (w *world) fill() {
 			var sql strings.Builder
 			for i, table := range w.tables {
 				which := fmt.Sprintf("i %% %d %% %d = %d", w.job.keys, units, s*len(w.tables)+i)
-				fmt.Fprintf(&sql, w.job.layout.insert+";\n", table, w.job.keys, w.job.bytes, w.topic, which, from, to)
+				sql.WriteString(w.insert(table, which, strconv.Itoa(from), strconv.Itoa(to)) + ";\n")
 			}
 			// Statements without arguments, sent at once, are one transaction.
 			if _, err := conn.Exec(w.t.Context(), sql.String()); err != nil {
