@@ -266,7 +266,7 @@ func (p *proc) checkCauses(rows []*outbox.Row) {
 }
 
 // rowBytes is the most that a row of the simulation holds.
-const rowBytes = 300
+var rowBytes = new(outbox.Row).Size() + 44
 
 // ---- partitions
 

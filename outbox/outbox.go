@@ -87,7 +87,9 @@ func (r *Row) Size() int {
 }
 
 const (
-	rowOverhead    = 256 // the Row itself and its ledger entry
+	// The Row itself, its ledger entry, its place in a batch and among the marks,
+	// and its share of pieces that other rows keep.
+	rowOverhead    = 512
 	headerOverhead = 48
 )
 

@@ -51,6 +51,13 @@ func (g *gatherConn) Read(p []byte) (int, error) {
 	return g.r, nil
 }
 
+// letGo gives up the buffer of the session's start: frames has a larger one.
+func (g *gatherConn) letGo() {
+	if g.r == g.w {
+		g.buf, g.r, g.w = nil, 0, 0
+	}
+}
+
 func (g *gatherConn) readPaced(p []byte) (int, error) {
 	if wait := g.pace.before(time.Now()); wait > 0 && g.pauses {
 		// Go's poller is woken by every row that arrives, whether or not somebody

@@ -50,7 +50,7 @@ type Config struct {
 	// MaxFrame is the longest message accepted, in bytes; a row cannot be
 	// longer than that. Default 256 MiB.
 	MaxFrame int
-	// ReadBuffer is the usual size of the receive buffer, in bytes. Default 1 MiB.
+	// ReadBuffer is the usual size of the receive buffer, in bytes. Default 512 KiB.
 	ReadBuffer int
 
 	// Standby is told who leads when this process has to wait, and again
@@ -81,7 +81,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ConnectTimeout, 10*time.Second)
 	setDefault(&c.StandbyPoll, 400*time.Millisecond)
 	setDefault(&c.MaxFrame, 256<<20)
-	setDefault(&c.ReadBuffer, 1<<20)
+	setDefault(&c.ReadBuffer, 512<<10)
 	setDefault(&c.Name, "outbox-cdc/"+c.Slot)
 	if c.Dial == nil {
 		c.Dial = defaultDial

@@ -161,6 +161,9 @@ func TestStreamsConfirmsAndStops(t *testing.T) {
 	b := newBench(t).init(t)
 	b.insert(t, 1000)
 	c := b.stream(t)
+	if c.socket.buf != nil {
+		t.Error("the buffer of the session's start is kept beside that of the stream")
+	}
 	first := receive(t, c, 1000)
 	if m := next(t, c, time.Now().Add(patience)); m.Kind != Data || m.Data[0] != 'C' {
 		t.Fatalf("after the rows comes %+v", m)

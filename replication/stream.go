@@ -81,6 +81,7 @@ func (c *Conn) hijack(ctx context.Context) error {
 	c.pg, c.hijacked = nil, h
 	c.frames = newFrames(h.Conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
 	c.frames.buf, c.spare = c.spare, nil
+	c.socket.letGo()
 	return nil
 }
 

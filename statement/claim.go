@@ -34,7 +34,7 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 		return err
 	}})
 	for i, l := range looks {
-		steps = append(steps, Step{SQL: l.sql(), Args: steps[2+i].Args, Each: l.read})
+		steps = append(steps, Step{SQL: l.Relation.look, Args: steps[2+i].Args, Each: l.read})
 	}
 	for _, l := range looks {
 		var err error

@@ -2,7 +2,6 @@ package statement
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -56,11 +55,18 @@ func (s *Step) queue(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch) e
 // preparedKey is where a connection notes which statements it keeps.
 const preparedKey = "outbox-cdc/statement: prepared"
 
-// Prepare prepares statements that the connection does not keep yet, under
-// settings, so that waiting for a locked table has its limit there too.
-func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, statements ...string) error {
+// Prepare has the steps run by prepared statements, and prepares those that the
+// connection does not keep yet, under settings, so that waiting for a locked
+// table has its limit there too.
+func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps ...*Step) error {
 	kept, _ := conn.PgConn().CustomData()[preparedKey].(map[string]bool)
-	missing := slices.DeleteFunc(slices.Clone(statements), func(sql string) bool { return kept[sql] })
+	var missing []string
+	for _, step := range steps {
+		step.Prepare = true
+		if !kept[step.SQL] {
+			missing = append(missing, step.SQL)
+		}
+	}
 	if len(missing) == 0 {
 		return nil
 	}

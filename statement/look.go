@@ -44,8 +44,8 @@ type Look struct {
 }
 
 // At looks at rows of any number of relations in one snapshot, which it
-// returns, and fills each Look's Seen.
-func At(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox.Snapshot, error) {
+// returns, and fills each Look's Seen. prepare: see Prepares.
+func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
 	s.ByIndex = true
 	steps := []Step{
@@ -62,6 +62,15 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox
 		}
 		steps = append(steps, step)
 		if steps, err = l.besides(steps); err != nil {
+			return snapshot, err
+		}
+	}
+	if prepare {
+		kept := make([]*Step, 0, len(steps))
+		for i := range steps[1:] {
+			kept = append(kept, &steps[1+i])
+		}
+		if err := Prepare(ctx, conn, s, kept...); err != nil {
 			return snapshot, err
 		}
 	}
@@ -100,10 +109,10 @@ func (l *Look) step() (Step, error) {
 		return Step{}, err
 	}
 	l.expect()
-	return Step{SQL: l.sql(), Args: args, Each: l.read}, nil
+	return Step{SQL: r.look, Args: args, Each: l.read}, nil
 }
 
-// expect takes rows for what most are, pending and never tried: sql leaves those
+// expect takes rows for what most are, pending and never tried: lookSQL leaves those
 // out, which a third of the server's work on a look was for.
 func (l *Look) expect() {
 	l.Seen = make([]Seen, l.N)
@@ -112,8 +121,8 @@ func (l *Look) expect() {
 	}
 }
 
-func (l *Look) sql() string {
-	r := l.Relation
+// lookSQL selects what expect does not.
+func (r *Relation) lookSQL() string {
 	exists := Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL"
 	return "SELECT u.n, " + exists + ", " + r.state() + ", " + r.storedCount() +
 		" FROM " + r.list() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameID() +

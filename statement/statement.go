@@ -34,6 +34,9 @@ type Relation struct {
 	SystemColumns bool
 	// Lockable says that the role may lock rows, which takes UPDATE on a column.
 	Lockable bool
+
+	// look is lookSQL's text, which connections keep prepared: one for all.
+	look string
 }
 
 // Column is one column of a Relation.
@@ -104,7 +107,11 @@ func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, erro
 	if err != nil {
 		return nil, err
 	}
-	return r, r.checkState()
+	if err := r.checkState(); err != nil {
+		return r, err
+	}
+	r.look = r.lookSQL()
+	return r, nil
 }
 
 // Describe is Load for a table whose mapping may not fit: the columns that the

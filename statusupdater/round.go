@@ -126,10 +126,9 @@ func (r *round) settings() statement.Settings {
 func (r *round) exec(ctx context.Context, step statement.Step, w *written) error {
 	settings := r.settings().Step(nil)
 	if r.prepare {
-		if err := statement.Prepare(ctx, r.conn, r.settings(), settings.SQL, step.SQL); err != nil {
+		if err := statement.Prepare(ctx, r.conn, r.settings(), &settings, &step); err != nil {
 			return &unsent{err}
 		}
-		settings.Prepare, step.Prepare = true, true
 	}
 	started := time.Now()
 	r.stats.statements.Add(1)
@@ -222,7 +221,7 @@ func (w *written) answers() (left []*item, answers []outbox.Marked) {
 // and returns the rest.
 func (r *round) look(ctx context.Context, items []*item, judge func(*item, statement.Seen) outbox.MarkState) ([]*item, error) {
 	l := &statement.Look{Relation: r.target.relation, N: len(items), ID: func(i int) string { return items[i].mark.Row.ID }}
-	snapshot, err := statement.At(ctx, r.conn, r.settings(), l)
+	snapshot, err := statement.At(ctx, r.conn, r.settings(), r.prepare, l)
 	if err != nil {
 		return items, err
 	}

@@ -63,7 +63,7 @@ func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.L
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	snapshot, err := statement.At(ctx, conn, settings, looks...)
+	snapshot, err := statement.At(ctx, conn, settings, s.prepare, looks...)
 	if err == nil || statement.FaultOf(err) == statement.Passing {
 		return snapshot, err
 	}
@@ -71,7 +71,7 @@ func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.L
 		if rollback := statement.Run(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
 			return snapshot, rollback
 		}
-		if _, alone := statement.At(ctx, conn, settings, l); alone != nil {
+		if _, alone := statement.At(ctx, conn, settings, s.prepare, l); alone != nil {
 			return snapshot, refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
 		}
 	}

@@ -48,6 +48,7 @@ type Config struct {
 type Sweeper struct {
 	cfg        Config
 	agendaRows int
+	prepare    bool // looks at rows
 
 	mu sync.Mutex // guards what follows
 	// plans as made of the catalogue when a table was last read.
@@ -72,6 +73,7 @@ func New(cfg Config) (*Sweeper, error) {
 	return &Sweeper{
 		cfg:        cfg,
 		agendaRows: maxAgenda,
+		prepare:    statement.Prepares(cfg.Pool.Config().ConnConfig),
 		plans:      make(map[*outbox.Table]*plan),
 		agendas:    make(map[*outbox.Table]*agenda),
 		taken:      make(map[*outbox.Table]taken),

@@ -57,15 +57,22 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 // grow beyond what its rows need: they are most of what lives, and the collector
 // by itself lets the heap double. An operator's GOMEMLIMIT stands.
 func limitMemory(cfg *config.Config) {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit(cfg))
 	}
-	const base = 24 << 20 // the program, its connections and their buffers
+}
+
+// memoryLimit is what the process needs, in bytes.
+func memoryLimit(cfg *config.Config) int64 {
+	const (
+		base  = 24 << 20  // the program, its connections and their buffers
+		table = 128 << 10 // its statements on each connection, its metrics
+	)
 	limit := int64(base)
 	for _, s := range cfg.Streams {
-		limit += int64(s.Memory.Bytes) / 4 * 5
+		limit += int64(s.Memory.Bytes)/4*5 + int64(len(s.Tables)-1)*table
 	}
-	debug.SetMemoryLimit(limit)
+	return limit
 }
 
 // runAll serves HTTP beside the streams. It outlives their drain, so that it
