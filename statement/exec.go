@@ -58,13 +58,13 @@ const preparedKey = "outbox-cdc/statement: prepared"
 // Prepare has the steps run by prepared statements, and prepares those that the
 // connection does not keep yet, under settings, so that waiting for a locked
 // table has its limit there too.
-func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps ...*Step) error {
+func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
 	kept, _ := conn.PgConn().CustomData()[preparedKey].(map[string]bool)
 	var missing []string
-	for _, step := range steps {
-		step.Prepare = true
-		if !kept[step.SQL] {
-			missing = append(missing, step.SQL)
+	for i := range steps {
+		steps[i].Prepare = true
+		if sql := steps[i].SQL; !kept[sql] {
+			missing = append(missing, sql)
 		}
 	}
 	if len(missing) == 0 {

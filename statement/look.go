@@ -66,11 +66,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 		}
 	}
 	if prepare {
-		kept := make([]*Step, 0, len(steps))
-		for i := range steps[1:] {
-			kept = append(kept, &steps[1+i])
-		}
-		if err := Prepare(ctx, conn, s, kept...); err != nil {
+		if err := Prepare(ctx, conn, s, steps[1:]); err != nil {
 			return snapshot, err
 		}
 	}

@@ -248,7 +248,7 @@ func (r *Relation) state() string {
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
-// storedCount is the attempts as text, 0 where they are not kept.
+// storedCount is the attempts, 0 where they are not kept.
 func (r *Relation) storedCount() string {
 	if r.Table.Mapping.Status.Attempts == "" {
 		return "0"

@@ -59,6 +59,9 @@ func TestFaultsByState(t *testing.T) {
 			t.Errorf("%s: %d, want %d", code, got, want)
 		}
 	}
+	if FaultOf(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}) != Passing {
+		t.Error("a prepared statement whose result has another type")
+	}
 	if FaultOf(io.ErrUnexpectedEOF) != Passing || FaultOf(&Unusable{Table: &outbox.Table{}}) != TableRefused {
 		t.Error("errors that are not the server's")
 	}

@@ -124,15 +124,15 @@ func (r *round) settings() statement.Settings {
 // exec runs a statement in a transaction of its own, which is committed when
 // it returns without error.
 func (r *round) exec(ctx context.Context, step statement.Step, w *written) error {
-	settings := r.settings().Step(nil)
+	steps := []statement.Step{r.settings().Step(nil), step}
 	if r.prepare {
-		if err := statement.Prepare(ctx, r.conn, r.settings(), &settings, &step); err != nil {
+		if err := statement.Prepare(ctx, r.conn, r.settings(), steps); err != nil {
 			return &unsent{err}
 		}
 	}
 	started := time.Now()
 	r.stats.statements.Add(1)
-	if err := writeMarks(ctx, r.conn, settings, step); err != nil {
+	if err := writeMarks(ctx, r.conn, steps...); err != nil {
 		return err
 	}
 	if r.cfg.OnBatch != nil {

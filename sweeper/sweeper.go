@@ -48,7 +48,7 @@ type Config struct {
 type Sweeper struct {
 	cfg        Config
 	agendaRows int
-	prepare    bool // looks at rows
+	prepare    bool // connections may keep prepared statements
 
 	mu sync.Mutex // guards what follows
 	// plans as made of the catalogue when a table was last read.

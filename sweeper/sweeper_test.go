@@ -391,6 +391,23 @@ func TestATableThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
+// A prepared look whose result has another type from now on passes with its
+// connection; it is no refusal of the table.
+func TestAnotherTypeBetweenLooks(t *testing.T) {
+	l := fixture.Im2be()
+	b := newBench(t, l)
+	const id = "00000000-0000-0000-0000-000000000001"
+	b.db.Exec(t, `INSERT INTO outbox (aggregate_id, event_id, topic, retries) VALUES ($1, $1, 't', 1)`, id)
+	rows, want := []*outbox.Row{{Table: b.table, ID: outbox.JoinID(id, id)}}, []outbox.CheckState{outbox.CheckPending}
+	b.checks(rows, want)
+	b.db.Exec(t, `ALTER TABLE outbox ALTER COLUMN retries TYPE bigint`)
+	_, err := b.sweeper.Check(t.Context(), rows)
+	if fault := statement.FaultOf(err); err == nil || fault != statement.Passing {
+		t.Fatalf("fault %d: %v", fault, err)
+	}
+	b.checks(rows, want)
+}
+
 func TestOddNamesAndTimestampsAsState(t *testing.T) {
 	l := fixture.Stamps()
 	b := newBench(t, l)
