@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,33 +52,12 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 	return c
 }
 
-// limitMemory lets the garbage collector run earlier where the process would
-// grow beyond what its rows need: they are most of what lives, and the collector
-// by itself lets the heap double. An operator's GOMEMLIMIT stands.
-func limitMemory(cfg *config.Config) {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit(cfg))
-	}
-}
-
-// memoryLimit is what the process needs, in bytes.
-func memoryLimit(cfg *config.Config) int64 {
-	const (
-		base  = 24 << 20  // the program, its connections and their buffers
-		table = 128 << 10 // its statements on each connection, its metrics
-	)
-	limit := int64(base)
-	for _, s := range cfg.Streams {
-		limit += int64(s.Memory.Bytes)/4*5 + int64(len(s.Tables)-1)*table
-	}
-	return limit
-}
-
 // runAll serves HTTP beside the streams. It outlives their drain, so that it
 // can be watched.
 func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
 	limitMemory(cfg)
+	limitProcessors(cfg)
 	limit := loglimit.New(repeatsPerMinute, time.Minute)
 	log = log.Hook(limit)
 	registry := metrics.New(v, commit)
