@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -37,7 +38,6 @@ type link struct {
 	conn    *connection
 	refused error     // why the last connecting failed
 	until   time.Time // not connecting before
-	arena   arena
 }
 
 // connection is one life of a link's Broker.
@@ -133,10 +133,12 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 	l.sink.count.requests.Add(1)
 	err = failpoint.Here(failpoint.BeforeProduce)
 	if err == nil {
-		err = c.broker.AsyncProduce(l.request(batches), func(res *sarama.ProduceResponse, err error) {
+		a := arenas.Get().(*arena) //nolint:forcetypeassert // it holds nothing else
+		err = c.broker.AsyncProduce(l.request(batches, a), func(res *sarama.ProduceResponse, err error) {
 			l.answered(c, batches, res, err)
 		})
-		l.arena.clear()
+		a.clear()
+		arenas.Put(a)
 	}
 	if err == nil {
 		if failpoint.Here(failpoint.AfterProduce) != nil {
@@ -254,17 +256,21 @@ func (l *link) drop() {
 
 // request encodes nothing yet: AsyncProduce does, before it returns, and keeps
 // none of it, so the arena is free for the next request.
-func (l *link) request(batches []*batch) *sarama.ProduceRequest {
+func (l *link) request(batches []*batch, a *arena) *sarama.ProduceRequest {
 	req := &sarama.ProduceRequest{
 		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
 		Timeout: int32(l.sink.cfg.RequestTimeout / time.Millisecond),
 	}
-	l.arena.reset(batches)
+	a.reset(batches)
 	for _, b := range batches {
-		req.AddBatch(b.lane.topic.name, b.lane.partition, l.arena.encode(b, l.sink.codec))
+		req.AddBatch(b.lane.topic.name, b.lane.partition, a.encode(b, l.sink.codec))
 	}
 	return req
 }
+
+// arenas are shared by all links: a large one is needed for the moment of
+// encoding only.
+var arenas = sync.Pool{New: func() any { return new(arena) }}
 
 // arena holds the structs that sarama wants for each record and header, so
 // that none is allocated per row.
