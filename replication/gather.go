@@ -10,8 +10,10 @@ import (
 // behind, lets bytes gather for a moment before it reads again.
 //
 // A walsender sends each row by itself. A reader that keeps up with it is
-// woken once per row, and so is the server's socket: that costs more than the
-// decoding. A pause after a short read halves what receiving costs us.
+// woken once per row, and the server's kernel transmits a packet per row: that
+// costs more than the decoding. After a pause rows are read together; in a longer
+// one the receive window fills, and what the server sends from then on only joins
+// a queue, to be transmitted at once.
 // Near the tip it would only add latency, so there it never pauses.
 type gatherConn struct {
 	net.Conn
@@ -25,7 +27,10 @@ type gatherConn struct {
 
 const (
 	gatherBuffer = 256 << 10 // bytes, of a gatherConn
-	gatherMark   = 1 << 20   // bytes in the socket that end the kernel's silence in a pause
+	// gatherMark bytes in the socket end the kernel's silence in a pause. The kernel
+	// gives the receive window room for as much at least, so it is what a longer
+	// pause fills.
+	gatherMark = 256 << 10
 )
 
 // Read serves large requests straight from the socket and small ones (TLS
@@ -76,7 +81,7 @@ type pace struct {
 	far   bool // the last frame was more than farBytes before the end of the log
 	rapid bool // the last whole window brought rapidBytes per second
 
-	short    bool      // the last read took all there was
+	short    int       // so many reads in a row took all there was, and it was little
 	lastRead time.Time // when it returned
 
 	windowStart time.Time
@@ -85,6 +90,7 @@ type pace struct {
 
 const (
 	gatherPause  = 2 * time.Millisecond
+	farPause     = 20 * time.Millisecond
 	gatherEnough = 128 << 10 // bytes: a read that brought this many is not short
 	paceWindow   = 10 * time.Millisecond
 	farBytes     = 4 << 20
@@ -95,15 +101,23 @@ func (p *pace) catchingUp() bool { return p.far || p.rapid }
 
 // before says how long to wait before reading.
 func (p *pace) before(now time.Time) time.Duration {
-	if !p.short || !p.catchingUp() {
+	if p.short == 0 || !p.catchingUp() {
 		return 0
 	}
-	return max(0, gatherPause-now.Sub(p.lastRead))
+	pause := gatherPause
+	if p.far && p.short > 1 {
+		pause = farPause // what was queued at the server has come, over a slower network too
+	}
+	return max(0, pause-now.Sub(p.lastRead))
 }
 
 // after notes what a read brought.
 func (p *pace) after(now time.Time, n int, full bool) {
-	p.short = !full && n < gatherEnough
+	if full || n >= gatherEnough {
+		p.short = 0
+	} else {
+		p.short++
+	}
 	p.lastRead = now
 	p.windowBytes += n
 	if passed := now.Sub(p.windowStart); passed >= paceWindow {

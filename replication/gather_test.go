@@ -46,9 +46,17 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	if wait := p.before(at.Add(time.Second)); wait != 0 {
 		t.Errorf("pause %v after a quiet second", wait)
 	}
-	p.far = true
-	if wait := p.before(at.Add(time.Second)); wait != gatherPause {
-		t.Errorf("pause %v far from the end", wait)
+	// Far from the end the longer pause comes when a pause has brought little, and
+	// again when what it filled has been read.
+	p = pace{far: true, lastRead: at}
+	for i, c := range []struct {
+		n    int
+		want time.Duration
+	}{{100, gatherPause}, {100, farPause}, {gatherEnough, 0}, {gatherEnough, 0}, {100, gatherPause}, {gatherEnough, 0}, {100, gatherPause}, {100, farPause}} {
+		p.after(at, c.n, false)
+		if wait := p.before(at); wait != c.want {
+			t.Errorf("read %d: pause %v, want %v", i, wait, c.want)
+		}
 	}
 }
 
