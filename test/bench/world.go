@@ -172,6 +172,7 @@ func (w *world) configure() {
 		streams = append(streams, fields{
 			"name": fmt.Sprint("s", i), "slot": slotOf(db), "publication": "outbox",
 			"postgres": fields{"dsn": db.DSN}, "tables": tables,
+			"wal_budget": "64GiB", // ten million rows are more than the default, beyond which they are swept
 		})
 	}
 	text, err := json.MarshalIndent(fields{
