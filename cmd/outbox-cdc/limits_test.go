@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/config"
@@ -21,6 +22,23 @@ func TestTheMemoryLimitGrowsWithStreamsAndTables(t *testing.T) {
 	} {
 		if got := memoryLimit(&config.Config{Streams: c.streams}); got != c.want {
 			t.Errorf("%d streams, the first with %d tables: %d bytes, want %d", len(c.streams), len(c.streams[0].Tables), got, c.want)
+		}
+	}
+}
+
+func TestAProcessorForEachStreamUnlessTheOperatorSaysOtherwise(t *testing.T) {
+	before := runtime.GOMAXPROCS(2)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	one, three := make([]*config.Stream, 1), make([]*config.Stream, 3)
+	for _, c := range []struct {
+		operator string
+		streams  []*config.Stream
+		want     int
+	}{{"2", one, 2}, {"", three, 2}, {"", one, 1}} {
+		t.Setenv("GOMAXPROCS", c.operator)
+		limitProcessors(&config.Config{Streams: c.streams})
+		if got := runtime.GOMAXPROCS(0); got != c.want {
+			t.Errorf("GOMAXPROCS=%q, %d streams: %d processors, want %d", c.operator, len(c.streams), got, c.want)
 		}
 	}
 }
