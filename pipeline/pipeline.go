@@ -302,7 +302,7 @@ func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driv
 		}
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
-		Pool: cfg.Pool, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
 	d.core = checkpoint.New(cfg.Core)

@@ -326,11 +326,7 @@ func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (*Role, error) 
 	for _, t := range g.facts.Stream.Tables {
 		names = append(names, [2]string{t.Schema, t.Name})
 	}
-	list, err := json.Marshal(names)
-	if err != nil {
-		return nil, err
-	}
-	text, err := sql.Bind(sql.CheckRole, string(list))
+	text, err := sql.Bind(sql.CheckRole, names)
 	if err != nil {
 		return nil, err
 	}
@@ -341,10 +337,12 @@ func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (*Role, error) 
 // ---- tables ----
 
 // The most rows that are counted as waiting, and that are looked at for topics
-// and states: enough to tell, few enough not to disturb.
+// and states, of all tables together but some of each: enough to tell, few
+// enough not to disturb.
 const (
-	countRows  = 100_000
-	sampleRows = 10_000
+	countRows     = 100_000
+	sampleRows    = 10_000
+	sampleOfTable = 1000
 )
 
 func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.WaitGroup) {
@@ -389,7 +387,9 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	}) {
 		return // its rows cannot be read
 	}
-	look("rows", func(ctx context.Context) error { return t.sample(ctx, pool) })
+	look("rows", func(ctx context.Context) error {
+		return t.sample(ctx, pool, max(sampleRows/len(g.facts.Tables), sampleOfTable))
+	})
 	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
 }
 
@@ -435,11 +435,11 @@ func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // sample reads what some rows are for.
-func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool) error {
+func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) error {
 	return t.reading(ctx, pool, func(conn *pgx.Conn, r *statement.Relation) error {
 		m := &t.Table.Mapping
 		t.Topics = map[string][]string{}
-		err := rows(ctx, conn, r.Destinations(sampleRows), func(row []string) error {
+		err := rows(ctx, conn, r.Destinations(most), func(row []string) error {
 			cluster := row[0]
 			if !slices.Contains(m.Cluster.Known, cluster) {
 				cluster = m.Cluster.Default
@@ -447,7 +447,7 @@ func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool) error {
 			t.Topics[cluster] = append(t.Topics[cluster], row[1])
 			return nil
 		})
-		if states := r.States(sampleRows); err == nil && states != "" {
+		if states := r.States(most); err == nil && states != "" {
 			err = rows(ctx, conn, states, func(row []string) error {
 				t.States = append(t.States, row[0])
 				return nil
@@ -481,13 +481,7 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *statement.Relation) error) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		r, err := statement.Load(ctx, conn.Conn(), t.Table.Table)
-		if err != nil {
-			return err
-		}
-		return f(conn.Conn(), r)
-	})
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Resolution.Relation) })
 }
 
 // rows reads a statement's rows as text; NULL reads as "".

@@ -130,9 +130,7 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 	}
 	in.slot(cfg.Slot)
 	in.publication(cfg.Publication)
-	for _, t := range cfg.Tables {
-		in.table(t, cfg.Publication)
-	}
+	in.tables(cfg.Tables, cfg.Publication)
 	return in.state, in.err
 }
 
@@ -294,18 +292,26 @@ func (in *inspection) publication(name string) {
 	}
 }
 
-func (in *inspection) table(t *outbox.Table, publication string) {
-	state := TableState{Table: t}
-	if rows := in.rows(9, sql.InspectTable, t.Schema, t.Name, publication); len(rows) > 0 {
-		r := rows[0]
-		state.Exists, state.Kind, state.Unlogged = true, r[1], r[2] == "u"
-		state.PartitionOf, state.Published, state.Leaves = r[4], r[5] == "true", in.number(r[6])
-		if r[7] != "" {
-			state.Columns = strings.Split(r[7], "\n")
-		}
-		state.RowFilter = r[8]
+func (in *inspection) tables(tables []*outbox.Table, publication string) {
+	names := make([][2]string, len(tables))
+	in.state.Tables = make([]TableState, len(tables))
+	for i, t := range tables {
+		names[i] = [2]string{t.Schema, t.Name}
+		in.state.Tables[i].Table = t
 	}
-	in.state.Tables = append(in.state.Tables, state)
+	for _, r := range in.rows(8, sql.InspectTables, names, publication) {
+		place := in.number(r[0])
+		if in.err != nil {
+			return
+		}
+		t := &in.state.Tables[place-1]
+		t.Exists, t.Kind, t.Unlogged = true, r[1], r[2] == "u"
+		t.PartitionOf, t.Published, t.Leaves = r[3], r[4] == "true", in.number(r[5])
+		if r[6] != "" {
+			t.Columns = strings.Split(r[6], "\n")
+		}
+		t.RowFilter = r[7]
+	}
 }
 
 // mapped lists the columns that a table's mapping reads, sorted.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -480,6 +481,47 @@ func TestScriptDoesWhatInitDoes(t *testing.T) {
 	}
 	if _, v := b.judge(t, c, Identity{}); v.Slot != Keep || v.Publication != Keep {
 		t.Errorf("verdict %+v", v)
+	}
+}
+
+func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.Exec(t, `CREATE SCHEMA "o'dd"; CREATE TABLE "o'dd"."Out""box" (id int PRIMARY KEY);
+		CREATE UNLOGGED TABLE unlogged (id int);
+		CREATE TABLE parted (id int) PARTITION BY RANGE (id);
+		CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10);
+		CREATE TABLE rest PARTITION OF parted DEFAULT;
+		CREATE PUBLICATION pub FOR TABLE "o'dd"."Out""box", part;
+		CREATE PUBLICATION other FOR TABLE public.outbox`)
+	named := func(schema, name string) *outbox.Table { return &outbox.Table{Schema: schema, Name: name} }
+	cfg := b.cfg
+	cfg.Tables = []*outbox.Table{
+		named("public", "gone"), named("public", "unlogged"), named("o'dd", `Out"box`),
+		named("public", "part"), named("public", "parted"), named("public", "outbox"),
+	}
+	state, err := Inspect(t.Context(), b.Conn(t).PgConn(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []TableState
+	for _, s := range state.Tables {
+		s.Columns = nil // of which versions before 15 say nothing
+		got = append(got, s)
+	}
+	want := []TableState{
+		{},
+		{Exists: true, Kind: "r", Unlogged: true},
+		{Exists: true, Kind: "r", Published: true},
+		{Exists: true, Kind: "r", PartitionOf: "parted", Published: true},
+		{Exists: true, Kind: "p", Leaves: 1},
+		{Exists: true, Kind: "r"},
+	}
+	for i, table := range cfg.Tables {
+		want[i].Table = table
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("inspected:\n%+v, want\n%+v", got, want)
 	}
 }
 

@@ -9,6 +9,7 @@ package sql
 
 import (
 	_ "embed" // the statements
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,8 +46,8 @@ var (
 	InspectSlot string
 	//go:embed inspect_publication.sql
 	InspectPublication string
-	//go:embed inspect_table.sql
-	InspectTable string
+	//go:embed inspect_tables.sql
+	InspectTables string
 	//go:embed retained.sql
 	Retained string
 	//go:embed pressure.sql
@@ -117,10 +118,10 @@ func Identifier(parts ...string) string {
 }
 
 // Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
-// int64 and bool as they are. It is for statements of this package and for
-// connections that know no parameters; it does not read SQL, so a statement
-// must have no $ elsewhere. A string with a NUL, which PostgreSQL cannot hold,
-// and an unknown parameter are errors.
+// int64 and bool as they are, pairs of strings as a JSON array of arrays. It is
+// for statements of this package and for connections that know no parameters; it
+// does not read SQL, so a statement must have no $ elsewhere. A string with a
+// NUL, which PostgreSQL cannot hold, and an unknown parameter are errors.
 func Bind(statement string, args ...any) (string, error) {
 	var out strings.Builder
 	for {
@@ -151,6 +152,12 @@ func literal(arg any) (string, error) {
 		return "(" + strconv.FormatInt(v, 10) + ")", nil
 	case bool:
 		return strconv.FormatBool(v), nil
+	case [][2]string:
+		list, err := json.Marshal(v)
+		if err != nil {
+			return "", err
+		}
+		return Quote(string(list))
 	}
 	return "", fmt.Errorf("a %T cannot be a literal", arg)
 }

@@ -2,6 +2,7 @@ package statement
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,9 +15,8 @@ type Step struct {
 	// Each takes a row of the result, whose memory is valid during the call
 	// only; a NULL is nil. Its error ends the Run. It may be nil.
 	Each func(row [][]byte) error
-	// Prepare keeps the statement prepared on the connection; see Prepares and
-	// the function Prepare.
-	Prepare bool
+
+	prepared string // the name that Prepare gave it on the connection
 }
 
 // Run sends the steps in one round trip and reads what comes back. Unless they
@@ -26,9 +26,7 @@ type Step struct {
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	batch := &pgconn.Batch{}
 	for i := range steps {
-		if err := steps[i].queue(ctx, conn, batch); err != nil {
-			return err
-		}
+		steps[i].queue(batch)
 	}
 	reader := conn.PgConn().ExecBatch(ctx, batch)
 	err := read(reader, steps)
@@ -39,54 +37,75 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	return err
 }
 
-func (s *Step) queue(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch) error {
-	if !s.Prepare {
+func (s *Step) queue(batch *pgconn.Batch) {
+	if s.prepared == "" {
 		batch.ExecParams(s.SQL, s.Args.values, nil, s.Args.formats, nil)
-		return nil
+		return
 	}
-	prepared, err := conn.Prepare(ctx, s.SQL, s.SQL)
-	if err != nil {
-		return err
-	}
-	batch.ExecPrepared(prepared.Name, s.Args.values, s.Args.formats, nil)
-	return nil
+	batch.ExecPrepared(s.prepared, s.Args.values, s.Args.formats, nil)
 }
 
 // preparedKey is where a connection notes which statements it keeps.
 const preparedKey = "outbox-cdc/statement: prepared"
 
-// Prepare has the steps run by prepared statements, and prepares those that the
-// connection does not keep yet, under settings, so that waiting for a locked
-// table has its limit there too.
+// prepared is what a connection keeps.
+type prepared struct {
+	names map[string]string // by their text
+	named int               // names that were given, those of failed attempts too
+}
+
+func preparedOn(conn *pgx.Conn) *prepared {
+	data := conn.PgConn().CustomData()
+	p, ok := data[preparedKey].(*prepared)
+	if !ok {
+		p = &prepared{names: make(map[string]string)}
+		data[preparedKey] = p
+	}
+	return p
+}
+
+// Prepare has the steps run by prepared statements. Those that the connection
+// does not keep yet it prepares in one round trip, under settings, so that
+// waiting for a locked table has its limit there too.
 func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
-	kept, _ := conn.PgConn().CustomData()[preparedKey].(map[string]bool)
+	p := preparedOn(conn)
 	var missing []string
 	for i := range steps {
-		steps[i].Prepare = true
-		if sql := steps[i].SQL; !kept[sql] {
+		if sql := steps[i].SQL; p.names[sql] == "" {
 			missing = append(missing, sql)
 		}
 	}
-	if len(missing) == 0 {
+	if err := p.prepare(ctx, conn, s, missing); err != nil {
+		return err // the caller's pool drops a connection in a failed transaction
+	}
+	for i := range steps {
+		steps[i].prepared = p.names[steps[i].SQL]
+	}
+	return nil
+}
+
+func (p *prepared) prepare(ctx context.Context, conn *pgx.Conn, s Settings, statements []string) error {
+	if len(statements) == 0 {
 		return nil
 	}
-	if err := Run(ctx, conn, Step{SQL: "BEGIN"}, s.Step(nil)); err != nil {
+	pipeline := conn.PgConn().StartPipeline(ctx)
+	pipeline.SendQueryParams("BEGIN", nil, nil, nil, nil)
+	pipeline.SendQueryParams(s.Step(nil).SQL, nil, nil, nil, nil)
+	names := make([]string, len(statements))
+	for i, sql := range statements {
+		p.named++
+		names[i] = "outbox_cdc_" + strconv.Itoa(p.named)
+		pipeline.SendPrepare(names[i], sql, nil)
+	}
+	pipeline.SendQueryParams("COMMIT", nil, nil, nil, nil)
+	if err := pipeline.Sync(); err != nil {
 		return err
 	}
-	for _, sql := range missing {
-		if _, err := conn.Prepare(ctx, sql, sql); err != nil {
-			return err // the caller's pool drops a connection in a failed transaction
-		}
-	}
-	if err := Run(ctx, conn, Step{SQL: "COMMIT"}); err != nil {
+	if err := pipeline.Close(); err != nil {
 		return err
 	}
-	if kept == nil {
-		kept = make(map[string]bool)
-		conn.PgConn().CustomData()[preparedKey] = kept
-	}
-	for _, sql := range missing {
-		kept[sql] = true
+	for i, sql := range statements {
+		p.names[sql] = names[i]
 	}
 	return nil
 }

@@ -74,70 +74,115 @@ const (
 	oidUUID        = 2950
 )
 
-// A domain's base type is found by walking down; attcollation is the column's.
+// n is the table's place in the list. A domain's base type is found by walking
+// down; attcollation is the column's.
 const loadSQL = `
 WITH RECURSIVE attribute AS (
-    SELECT c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
+    SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
         a.attcollation, a.atttypid AS type, a.atttypmod AS typmod
-    FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
+    JOIN pg_catalog.pg_namespace s ON s.nspname = w.schema
+    JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = w.name
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
-    WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE a.attnum > 0 AND NOT a.attisdropped
 ), base AS (
-    SELECT attnum, type, typmod FROM attribute
+    SELECT n, attnum, type, typmod FROM attribute
   UNION ALL
-    SELECT b.attnum, d.typbasetype, d.typtypmod
+    SELECT b.n, b.attnum, d.typbasetype, d.typtypmod
     FROM base b JOIN pg_catalog.pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
 )
-SELECT a.relation, a.relkind, a.relpersistence,
+SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
     a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, a.attnotnull,
     a.attgenerated <> '', coalesce(l.collisdeterministic, true),
     has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE')
 FROM attribute a
-JOIN base b USING (attnum)
+JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
-ORDER BY a.attnum`
+ORDER BY a.n, a.attnum`
 
 // Load reads the catalogue. Its error is an *Unusable where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	r, err := Describe(ctx, conn, t)
+	loaded, err := LoadAll(ctx, conn, []*outbox.Table{t})
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkState(); err != nil {
-		return r, err
+	return loaded[0].Relation, loaded[0].Err
+}
+
+// Loaded is what Load gives for one of many tables.
+type Loaded struct {
+	Relation *Relation
+	Err      error
+}
+
+// LoadAll is Load for many tables by one statement, parallel to them.
+func LoadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Loaded, error) {
+	loaded, err := describe(ctx, conn, tables)
+	if err != nil {
+		return nil, err
 	}
-	r.look = r.lookSQL()
-	return r, nil
+	for i := range loaded {
+		l := &loaded[i]
+		if l.Err == nil {
+			l.Err = l.Relation.Complete()
+		}
+	}
+	return loaded, nil
 }
 
 // Describe is Load for a table whose mapping may not fit: the columns that the
 // mapping names need not exist. Statements must not be made of the Relation
-// then.
+// before Complete.
 func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	r := &Relation{Table: t}
-	var kinds string
-	err := Run(ctx, conn, Step{
-		SQL:  loadSQL,
-		Args: Texts([]byte(t.Schema), []byte(t.Name)),
-		Each: func(row [][]byte) error {
-			kinds = string(row[1]) + string(row[2])
-			return r.add(row)
-		},
-	})
+	described, err := describe(ctx, conn, []*outbox.Table{t})
 	if err != nil {
-		return nil, fmt.Errorf("reading the columns of table %s: %w", t, err)
-	}
-	if err := r.checkKind(kinds); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return described[0].Relation, described[0].Err
 }
 
-// add reads one row of loadSQL.
+func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Loaded, error) {
+	var schemas, names Array
+	for _, t := range tables {
+		schemas.Add(t.Schema)
+		names.Add(t.Name)
+	}
+	var args Params
+	args.BindArray(&schemas, "name")
+	args.BindArray(&names, "name")
+	loaded := make([]Loaded, len(tables))
+	for i, t := range tables {
+		loaded[i].Relation = &Relation{Table: t}
+	}
+	kinds := make([]string, len(tables))
+	err := Run(ctx, conn, Step{SQL: loadSQL, Args: args, Each: func(row [][]byte) error {
+		i, err := Ordinal(row[0], len(tables))
+		if err != nil {
+			return err
+		}
+		kinds[i] = string(row[2]) + string(row[3])
+		return loaded[i].Relation.add(row[1:])
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("reading the columns of %s: %w", tablesInWords(tables), err)
+	}
+	for i := range loaded {
+		loaded[i].Err = loaded[i].Relation.checkKind(kinds[i])
+	}
+	return loaded, nil
+}
+
+func tablesInWords(tables []*outbox.Table) string {
+	if len(tables) == 1 {
+		return "table " + tables[0].String()
+	}
+	return fmt.Sprintf("table %s and %d others", tables[0], len(tables)-1)
+}
+
+// add reads one row of loadSQL, after n.
 func (r *Relation) add(row [][]byte) error {
 	yes := func(i int) bool { return string(row[i]) == "t" }
 	oid, err1 := strconv.ParseUint(string(row[0]), 10, 32)
@@ -191,9 +236,9 @@ func (r *Relation) checkKind(kinds string) error {
 	return nil
 }
 
-// checkState makes sure that every column which the statements of this package
-// name exists.
-func (r *Relation) checkState() error {
+// Complete makes sure that every column which the statements of this package
+// name exists; else its error is an *Unusable.
+func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
 	s := &m.Status
 	names := slices.Concat(m.ID, m.Order, []string{
@@ -211,6 +256,7 @@ func (r *Relation) checkState() error {
 	if len(m.ID) == 0 {
 		return &Unusable{Table: r.Table, Problem: "has no id columns", Mend: "name the columns of its primary key in the mapping"}
 	}
+	r.look = r.lookSQL()
 	return nil
 }
 

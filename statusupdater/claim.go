@@ -183,7 +183,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 	var looks []*statement.Look
 	for i, row := range rows {
 		if places[row.Table] == nil {
-			t, err := k.target(ctx, c.conn.Conn(), row.Table)
+			t, err := k.targets.Get(ctx, c.conn.Conn(), row.Table)
 			if err != nil {
 				return nil, k.claimRefused(c, row.Table, err)
 			}
@@ -243,7 +243,7 @@ func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*statement.Look)
 // claimRefused says that a table refuses, if that is what the error means. The
 // catalogue may have changed: it is read again next time.
 func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
-	k.forget(table)
+	k.targets.Forget(table)
 	fault := statement.FaultOf(err)
 	err = fmt.Errorf("claiming rows of table %s: %w", table, statement.Mended(err, table, c.conn.Conn().Config().User))
 	if fault == statement.TableRefused || fault == statement.RowRefused {
@@ -414,7 +414,7 @@ func (k *keeper) told(all map[laneKey]*written, took time.Duration) {
 func (k *keeper) lost(ctx context.Context, c *claim, groups map[laneKey][]*item, err error) {
 	if statement.FaultOf(err) != statement.Passing {
 		for table := range c.targets {
-			k.forget(table)
+			k.targets.Forget(table)
 		}
 	}
 	if ctx.Err() == nil {

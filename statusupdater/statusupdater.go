@@ -12,7 +12,6 @@ package statusupdater
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +32,8 @@ type Config struct {
 	// Pool gives the connections. Its role needs SELECT on the columns of id
 	// and state, and UPDATE on those of state (or DELETE).
 	Pool *pgxpool.Pool
+	// Tables are the stream's; marks of others are written too.
+	Tables []*outbox.Table
 	// Connections is how many statements may run at a time. 2 to 4 pay. Default 3.
 	Connections int
 	// BatchRows is the most rows of one statement. More than 1000 do not pay.
@@ -98,10 +99,7 @@ type Updater struct {
 	queue   *queue
 	claims  claims
 	prepare bool
-
-	mu sync.Mutex // guards tables
-	// tables as last read from the catalogue.
-	tables map[*outbox.Table]*target
+	targets *statement.Kept[*target]
 
 	stats struct {
 		waiting, sent, retried, failed, settled, invisible, refused atomic.Int64
@@ -136,7 +134,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 		queue:   newQueue(cfg.BatchRows),
 		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
 		prepare: statement.Prepares(cfg.Pool.Config().ConnConfig),
-		tables:  make(map[*outbox.Table]*target),
+		targets: statement.NewKept(cfg.Tables, newTarget),
 	}
 }
 

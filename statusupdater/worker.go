@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -136,7 +135,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 		p.repeat(ctx, items, err)
 	case !p.reloaded:
 		p.reloaded = true
-		p.forget(p.key.table)
+		p.targets.Forget(p.key.table)
 		p.groups = append(p.groups, items)
 	case f == statement.RowRefused && len(items) > 1 && p.blamed < maxBlamed:
 		p.split(items)
@@ -180,10 +179,8 @@ func answerTo(it *item, state outbox.MarkState) outbox.Marked {
 
 // lockable says whether locked rows can be told from others.
 func (p *process) lockable() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.tables[p.key.table]
-	return t == nil || t.relation.Lockable
+	t, known := p.targets.Known(p.key.table)
+	return !known || t.relation.Lockable
 }
 
 // round writes the items once, answers what can be answered, and returns the
@@ -196,7 +193,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
 	}
 	defer conn.Release()
-	t, err := p.target(ctx, conn.Conn(), p.key.table)
+	t, err := p.targets.Get(ctx, conn.Conn(), p.key.table)
 	if err != nil {
 		discard(conn, err)
 		return items, err
@@ -222,27 +219,12 @@ func discard(conn *pgxpool.Conn, err error) {
 	_ = conn.Conn().Close(ctx) // it is given up anyway
 }
 
-// target is the table's statements, made when first needed.
-func (u *Updater) target(ctx context.Context, conn *pgx.Conn, table *outbox.Table) (*target, error) {
-	u.mu.Lock()
-	t := u.tables[table]
-	u.mu.Unlock()
-	if t != nil {
-		return t, nil
-	}
-	relation, err := statement.Load(ctx, conn, table)
-	if err != nil {
-		return nil, err
-	}
+func newTarget(relation *statement.Relation) (*target, error) {
 	marking, err := relation.Marking()
 	if err != nil {
 		return nil, err
 	}
-	t = &target{relation: relation, marking: marking}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.tables[table] = t
-	return t, nil
+	return &target{relation: relation, marking: marking}, nil
 }
 
 // step marks rows that the connection's transaction has locked; no SQL: the
@@ -254,10 +236,4 @@ func (t *target) step(kind outbox.MarkKind, w *written) (statement.Step, error) 
 	}
 	args, err := t.ids(w.items)
 	return statement.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
-}
-
-func (u *Updater) forget(table *outbox.Table) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.tables, table)
 }

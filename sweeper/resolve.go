@@ -19,7 +19,9 @@ import (
 // Resolution is what the catalogue says of a table.
 type Resolution struct {
 	Table *outbox.Table
-	OID   uint32
+	// Relation is what statements are made of; not where columns that they name
+	// are missing, of which Findings tell.
+	Relation *statement.Relation
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
 	// Partitions are the leaves of a partitioned table.
@@ -65,8 +67,11 @@ func (f Finding) String() string { return f.Problem + ": " + f.Mend }
 // its columns do not fit the mapping at all.
 func (s *Sweeper) Resolve(ctx context.Context, t *outbox.Table) (*Resolution, error) {
 	var out *Resolution
-	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		out, err = s.resolve(ctx, conn, t)
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		relation, err := statement.Describe(ctx, conn, t)
+		if err == nil {
+			out, err = s.resolve(ctx, conn, relation)
+		}
 		return refusal(t, err)
 	})
 	return out, err
@@ -89,11 +94,11 @@ func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Resolution{Table: t, OID: relation.OID, Columns: columns(relation)}
+	r := newResolution(relation)
 	i := inspection{Resolution: r, sweeper: s, relation: relation}
 	unfit := &mapping.Error{}
 	if err := mapping.Verify(t, r.Columns); !errors.As(err, &unfit) {
-		fit, err := s.resolve(ctx, conn, t)
+		fit, err := s.resolve(ctx, conn, relation)
 		if !foreignWord(err) {
 			return fit, err
 		}
@@ -126,13 +131,16 @@ func foreignWord(err error) bool {
 	return errors.As(err, &server) && server.Code == "22P02"
 }
 
-func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
-	relation, err := statement.Load(ctx, conn, t)
-	if err != nil {
+func newResolution(relation *statement.Relation) *Resolution {
+	return &Resolution{Table: relation.Table, Relation: relation, Columns: columns(relation)}
+}
+
+func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, relation *statement.Relation) (*Resolution, error) {
+	if err := relation.Complete(); err != nil {
 		return nil, err
 	}
-	r := &Resolution{Table: t, OID: relation.OID, Columns: columns(relation)}
-	if err := mapping.Verify(t, r.Columns); err != nil {
+	r := newResolution(relation)
+	if err := mapping.Verify(relation.Table, r.Columns); err != nil {
 		return nil, err
 	}
 	p, err := newPlan(relation)
@@ -303,7 +311,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
 func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	oid := statement.Texts(strconv.AppendUint(nil, uint64(i.OID), 10))
+	oid := statement.Texts(strconv.AppendUint(nil, uint64(i.relation.OID), 10))
 	err := i.sweeper.send(ctx, conn,
 		statement.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		statement.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},

@@ -33,7 +33,7 @@ func TestResolveFindsNothingWrongWithGoodTables(t *testing.T) {
 			t.Errorf("%s: %s", l.Table, got)
 		}
 		r, err := b.sweeper.Resolve(t.Context(), b.table)
-		if err != nil || r.OID == 0 || len(r.Partitions) != 0 {
+		if err != nil || r.Relation.OID == 0 || len(r.Partitions) != 0 {
 			t.Fatalf("%+v %v", r, err)
 		}
 		if _, err := mapping.Compile(b.table, r.Columns); err != nil {

@@ -49,10 +49,9 @@ type Sweeper struct {
 	cfg        Config
 	agendaRows int
 	prepare    bool // connections may keep prepared statements
+	plans      *statement.Kept[*plan]
 
 	mu sync.Mutex // guards what follows
-	// plans as made of the catalogue when a table was last read.
-	plans map[*outbox.Table]*plan
 	// agendas of tables that hold many rows with one order value.
 	agendas map[*outbox.Table]*agenda
 	// taken are rows that another relay had when they were last looked at.
@@ -74,7 +73,7 @@ func New(cfg Config) (*Sweeper, error) {
 		cfg:        cfg,
 		agendaRows: maxAgenda,
 		prepare:    statement.Prepares(cfg.Pool.Config().ConnConfig),
-		plans:      make(map[*outbox.Table]*plan),
+		plans:      statement.NewKept(cfg.Tables, newPlan),
 		agendas:    make(map[*outbox.Table]*agenda),
 		taken:      make(map[*outbox.Table]taken),
 	}, nil
@@ -164,10 +163,8 @@ func (s *Sweeper) fresh(f func() error) error {
 func (s *Sweeper) forget(t *outbox.Table) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.plans[t] != nil
-	delete(s.plans, t)
 	delete(s.agendas, t)
-	return known
+	return s.plans.Forget(t)
 }
 
 // plan is a table with what is known of it.
@@ -181,28 +178,13 @@ type plan struct {
 	light []*mapping.Value
 }
 
-// plan is made when first needed, on a connection outside of a transaction.
+// plan is kept from when it was first needed; the connection must be outside of
+// a transaction.
 func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*plan, error) {
-	s.mu.Lock()
-	known := s.plans[t]
-	s.mu.Unlock()
-	if known != nil {
-		return known, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	relation, err := statement.Load(ctx, conn, t)
-	if err != nil {
-		return nil, refusal(t, err)
-	}
-	p, err := newPlan(relation)
-	if err != nil {
-		return nil, refusal(t, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.plans[t] = p
-	return p, nil
+	p, err := s.plans.Get(ctx, conn, t)
+	return p, refusal(t, err)
 }
 
 func newPlan(relation *statement.Relation) (*plan, error) {
