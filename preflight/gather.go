@@ -336,13 +336,11 @@ func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (*Role, error) 
 
 // ---- tables ----
 
-// The most rows that are counted as waiting, and that are looked at for topics
-// and states, of all tables together but some of each: enough to tell, few
-// enough not to disturb.
+// How many rows are read: enough to tell, few enough not to disturb.
 const (
-	countRows     = 100_000
-	sampleRows    = 10_000
-	sampleOfTable = 1000
+	countRows     = 100_000 // the most of a table that are counted as waiting
+	sampleRows    = 10_000  // of a stream that are looked at for topics and states,
+	sampleOfTable = 1000    // and at least of each table
 )
 
 func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.WaitGroup) {

@@ -35,13 +35,13 @@ func (k *Kept[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, 
 		return made, nil
 	}
 	missing := k.missing(t)
-	loaded, err := LoadAll(ctx, conn, missing)
+	all, err := loadAll(ctx, conn, missing)
 	if err != nil {
 		return made, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, l := range loaded {
+	for i, l := range all {
 		of, err := k.of(l)
 		switch {
 		case err == nil:
@@ -53,11 +53,11 @@ func (k *Kept[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, 
 	return k.made[t], nil
 }
 
-func (k *Kept[T]) of(l Loaded) (made T, err error) {
-	if l.Err != nil {
-		return made, l.Err
+func (k *Kept[T]) of(l loaded) (made T, err error) {
+	if l.err != nil {
+		return made, l.err
 	}
-	return k.make(l.Relation)
+	return k.make(l.relation)
 }
 
 // Known is Get without asking the server; false: nothing is kept.

@@ -105,58 +105,55 @@ ORDER BY a.n, a.attnum`
 // Load reads the catalogue. Its error is an *Unusable where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	loaded, err := LoadAll(ctx, conn, []*outbox.Table{t})
+	all, err := loadAll(ctx, conn, []*outbox.Table{t})
 	if err != nil {
 		return nil, err
 	}
-	return loaded[0].Relation, loaded[0].Err
+	return all[0].relation, all[0].err
 }
 
-// Loaded is what Load gives for one of many tables.
-type Loaded struct {
-	Relation *Relation
-	Err      error
+// loaded is what Load gives for one of many tables.
+type loaded struct {
+	relation *Relation
+	err      error
 }
 
-// LoadAll is Load for many tables by one statement, parallel to them.
-func LoadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Loaded, error) {
-	loaded, err := describe(ctx, conn, tables)
+// loadAll is Load for many tables by one statement, parallel to them.
+func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+	all, err := describe(ctx, conn, tables)
 	if err != nil {
 		return nil, err
 	}
-	for i := range loaded {
-		l := &loaded[i]
-		if l.Err == nil {
-			l.Err = l.Relation.Complete()
+	for i := range all {
+		if all[i].err == nil {
+			all[i].err = all[i].relation.Complete()
 		}
 	}
-	return loaded, nil
+	return all, nil
 }
 
 // Describe is Load for a table whose mapping may not fit: the columns that the
 // mapping names need not exist. Statements must not be made of the Relation
 // before Complete.
 func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	described, err := describe(ctx, conn, []*outbox.Table{t})
+	all, err := describe(ctx, conn, []*outbox.Table{t})
 	if err != nil {
 		return nil, err
 	}
-	return described[0].Relation, described[0].Err
+	return all[0].relation, all[0].err
 }
 
-func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Loaded, error) {
+func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
 	var schemas, names Array
-	for _, t := range tables {
+	all := make([]loaded, len(tables))
+	for i, t := range tables {
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
+		all[i].relation = &Relation{Table: t}
 	}
 	var args Params
 	args.BindArray(&schemas, "name")
 	args.BindArray(&names, "name")
-	loaded := make([]Loaded, len(tables))
-	for i, t := range tables {
-		loaded[i].Relation = &Relation{Table: t}
-	}
 	kinds := make([]string, len(tables))
 	err := Run(ctx, conn, Step{SQL: loadSQL, Args: args, Each: func(row [][]byte) error {
 		i, err := Ordinal(row[0], len(tables))
@@ -164,15 +161,15 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Lo
 			return err
 		}
 		kinds[i] = string(row[2]) + string(row[3])
-		return loaded[i].Relation.add(row[1:])
+		return all[i].relation.add(row[1:])
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("reading the columns of %s: %w", tablesInWords(tables), err)
 	}
-	for i := range loaded {
-		loaded[i].Err = loaded[i].Relation.checkKind(kinds[i])
+	for i := range all {
+		all[i].err = all[i].relation.checkKind(kinds[i])
 	}
-	return loaded, nil
+	return all, nil
 }
 
 func tablesInWords(tables []*outbox.Table) string {

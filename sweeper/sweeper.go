@@ -181,6 +181,9 @@ type plan struct {
 // plan is kept from when it was first needed; the connection must be outside of
 // a transaction.
 func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*plan, error) {
+	if p, ok := s.plans.Known(t); ok {
+		return p, nil // without a timer for each look
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	p, err := s.plans.Get(ctx, conn, t)
