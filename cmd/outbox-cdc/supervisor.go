@@ -63,7 +63,10 @@ func (s *supervisor) run(stop, ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			if s.stopping || stop.Err() == nil {
+				return
+			}
+			stopped, s.stopping = nil, true // the stop is over at once; it is told all the same
 		case <-stopped:
 			stopped, s.stopping = nil, true
 		case <-timer.C:

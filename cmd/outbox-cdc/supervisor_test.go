@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,21 @@ func TestRunTellsSystemd(t *testing.T) {
 	}
 	told(t, socket, "STOPPING=1")
 	await(t, run.ended, run)
+}
+
+// Streams that do not work end as soon as they are told to.
+func TestAStopThatIsOverAtOnceIsTold(t *testing.T) {
+	socket := systemd(t, "600000")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		s, err := newSupervisor(nil, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run(over, over)
+		told(t, socket, "STOPPING=1")
+	}
 }
 
 func watched(mode, failing string, halted time.Duration) supervised {
