@@ -2,10 +2,12 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/mapping"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -33,6 +35,27 @@ func TestProfilesFitTheirTables(t *testing.T) {
 			}
 			statusIsAllowed(t, db, table)
 		})
+	}
+}
+
+// The native table refuses a topic at the INSERT exactly where it could not be
+// published.
+func TestTopicsOfTheNativeTable(t *testing.T) {
+	t.Parallel()
+	db := harness.Postgres(t)
+	db.Exec(t, ddl(t, "native"))
+	for _, topic := range []string{
+		"orders", "A-Z_a.z-09", "...", "a", strings.Repeat("t", 249),
+		"", ".", "..", strings.Repeat("t", 250), "two words", "line\n", "größe", "a/b", "^",
+	} {
+		_, err := harness.TryOne[int64](t.Context(), db, "INSERT INTO outbox (topic) VALUES ($1) RETURNING id", topic)
+		var refused *pgconn.PgError
+		if err != nil && (!errors.As(err, &refused) || refused.ConstraintName != "outbox_topic_check") {
+			t.Fatal(err)
+		}
+		if taken, legal := err == nil, mapping.LegalTopic(topic); taken != legal {
+			t.Errorf("%q: taken %t, legal %t", topic, taken, legal)
+		}
 	}
 }
 
