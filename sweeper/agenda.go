@@ -2,34 +2,40 @@ package sweeper
 
 import (
 	"context"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
-// maxAgenda bounds the ids of an agenda, and so its memory (some 10 MB).
-const maxAgenda = 100_000
+const (
+	// maxAgenda bounds the ids of an agenda, and so its memory (some 10 MB), which
+	// the tables that have one share.
+	maxAgenda = 100_000
+	// slowFetch is after how long the first rows of a page are late: an index
+	// that serves the sweep gives them at once, whatever the table's size.
+	slowFetch = 50 * time.Millisecond
+)
 
-// agenda is the order of pending rows that share one value of the order column,
-// as the rows of one transaction share its time. A page of them takes a sort of
-// them all, so page after page of a million such rows would take for ever. The
-// order is read once and kept; the rows are not: each page reads them, and what
-// lies before them, from its own snapshot.
+// agenda is the order of pending rows that are costly to find in order, page
+// after page: of those that share one value of the order column, as the rows of
+// one transaction share its time, a page takes a sort of them all; and where no
+// index serves the sweep, each page passes over every row that was sent. So the
+// order is read once and kept. The rows are not: each page reads them from its
+// own snapshot.
 //
-// It keeps the order that pages are promised in. A row that appears later with
-// the same value was committed after those on the agenda, and comes when the
-// agenda is through; rows with a greater value come after that; rows with a
-// lesser one are looked for with every page.
+// With one value, pages keep the order that they would have without it. A row
+// that appears later with the same value was committed after those on the agenda, and
+// comes when the agenda is through; rows with a greater value come after that;
+// rows with a lesser one are looked for with every page. Where just that is
+// costly, the next pending rows are on the agenda, whatever their value. What is
+// not comes after them: it has a greater value, or was committed after them, and
+// that is the order of the log.
 type agenda struct {
+	all   bool     // pending rows of any value
 	value string   // of the order column
 	ids   []string // in order; pending when last looked at; empty: not read yet
-}
-
-// openAgenda remembers that a full page had one value.
-func (s *Sweeper) openAgenda(t *outbox.Table, value string) {
-	s.putAgenda(t, &agenda{value: value})
 }
 
 // takeAgenda gives the table's agenda to one caller, who may put it back.
@@ -47,19 +53,30 @@ func (s *Sweeper) putAgenda(t *outbox.Table, a *agenda) {
 	s.agendas[t] = a
 }
 
+// room is how many ids an agenda may have beside those of other tables.
+func (s *Sweeper) room() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agendaRows / (len(s.agendas) + 1)
+}
+
 // byAgenda fills the page with rows before and on the table's agenda, and says
 // whether it did. If not, the page is as it was and the agenda is closed.
-func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column) (bool, error) {
+func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
 	a := s.takeAgenda(part.Table)
-	if a == nil {
+	if a == nil || !a.all && p.relation.Steps() == nil { // the order column is another now
 		return false, nil
 	}
 	rows, bytes, more := len(s.page.Rows), s.bytes, s.page.More
-	if err := s.before(ctx, p, part, steps, a); err != nil {
-		return false, err
+	costly := false
+	if !a.all {
+		if err := s.before(ctx, p, part, a); err != nil {
+			return false, err
+		}
+		costly = s.slow
 	}
 	if s.left() > 0 {
-		if err := s.onAgenda(ctx, p, part, steps, a); err != nil {
+		if err := s.onAgenda(ctx, p, part, a); err != nil {
 			return false, err
 		}
 	}
@@ -70,18 +87,28 @@ func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, s
 		return false, nil
 	}
 	s.page.More = true
+	if costly {
+		a = &agenda{all: true}
+	}
 	s.putAgenda(part.Table, a)
 	return true, nil
 }
 
+// wants wants rows that pages of the agenda have to do with.
+func (a *agenda) wants(q *selection, comparison string) {
+	if steps := q.relation.Steps(); !a.all {
+		q.where = append(q.where, statement.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
+	}
+}
+
 // before reads the rows with a lesser value.
-func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column, a *agenda) error {
+func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
 	r := newReader(p, false, &s.arena)
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	s.headStart(q)
-	q.where = append(q.where, statement.Ref(steps.Name)+" < "+q.params.Bind([]byte(a.value), steps.Type))
+	a.wants(q, " < ")
 	_, err := s.fetch(ctx, q.sql(), q.params, s.taking(r))
 	return err
 }
@@ -89,9 +116,9 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 // onAgenda reads rows in the order of the agenda until the page is full or its
 // end is reached, and takes off what is no longer pending. Rows in flight stay
 // on it and are not looked at.
-func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column, a *agenda) error {
+func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
 	if len(a.ids) == 0 {
-		if err := s.readAgenda(ctx, p, steps, a); err != nil {
+		if err := s.readAgenda(ctx, p, part, a); err != nil {
 			return err
 		}
 	}
@@ -107,7 +134,7 @@ func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, s
 				window = append(window, a.ids[at])
 			}
 		}
-		gone, err := s.window(ctx, p, part, steps, a.value, window)
+		gone, err := s.window(ctx, p, part, a, window)
 		if err != nil {
 			return err
 		}
@@ -131,15 +158,19 @@ func (a *agenda) drop(from, to int, gone map[string]bool) int {
 	return from + len(kept)
 }
 
-// readAgenda reads the order: of all pending rows, wanted now or not, so that
-// none that is wanted later can be overtaken.
-func (s *sweep) readAgenda(ctx context.Context, p *plan, steps *statement.Column, a *agenda) error {
-	var params statement.Params
-	sql := "SELECT " + p.relation.IDColumns() + " FROM " + p.relation.Name() + " AS t WHERE " + p.relation.Pending() + " AND " +
-		statement.Ref(steps.Name) + " = " + params.Bind([]byte(a.value), steps.Type) +
-		" ORDER BY " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(s.agendaRows)
+// readAgenda reads the order of the rows of all keys that are wanted: of a key's
+// rows all that are pending, due or not and in flight or not, so that none can
+// be overtaken.
+func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+	q := &selection{relation: p.relation, columns: p.relation.IDColumns(), where: []string{p.relation.Pending()}, limit: s.room()}
+	q.include(part.Include)
+	q.exclude(part.Exclude, nil)
+	a.wants(q, " = ")
+	if q.none {
+		return nil
+	}
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	return s.send(ctx, s.conn, statement.Step{SQL: sql, Args: params, Each: func(row [][]byte) error {
+	return s.send(ctx, s.conn, statement.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}
@@ -150,7 +181,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, steps *statement.Column
 
 // window reads rows by their ids, takes those that are wanted, and returns the
 // ids that are no longer pending.
-func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column, value string, ids []string) (map[string]bool, error) {
+func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda, ids []string) (map[string]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -170,8 +201,11 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, ste
 	if len(q.where) > 0 {
 		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
 	}
-	sql := "SELECT u.n, " + wanted + ", " + r.selected() + " FROM " + from + " JOIN " + p.relation.Name() + " AS t ON " + on +
-		" WHERE " + p.relation.Pending() + " AND " + statement.Ref(steps.Name) + " = " + q.params.Bind([]byte(value), steps.Type) + " ORDER BY u.n"
+	q.where = []string{on, p.relation.Pending()}
+	a.wants(q, " = ")
+	// OFFSET has each row looked up: the planner would rather scan a small table.
+	sql := "SELECT u.n, x.* FROM " + from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + r.selected() + " FROM " + p.relation.Name() +
+		" AS t WHERE " + strings.Join(q.where, " AND ") + " OFFSET 0) AS x ORDER BY u.n"
 	pending, known := make([]bool, len(ids)), 0
 	take := s.taking(r)
 	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {

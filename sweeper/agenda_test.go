@@ -2,26 +2,39 @@ package sweeper
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+const (
+	always = -time.Hour // every page's first rows are late
+	never  = time.Hour
 )
 
 // While rows of one transaction are swept page by page, marked, tried, parked
-// and given back, each page has of every key what a sort of everything has first.
+// and given back, each page has of every key what a sort of everything has
+// first; where everything is on the agenda, what was committed first.
 func TestAnAgendaKeepsTheOrderOfKeys(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { agendaRun(t, rand.New(rand.NewPCG(seed, 0))) })
+		for _, slow := range []time.Duration{never, always} {
+			t.Run(fmt.Sprint(seed, slow), func(t *testing.T) { agendaRun(t, rand.New(rand.NewPCG(seed, 0)), slow) })
+		}
 	}
 }
 
-func agendaRun(t *testing.T, rng *rand.Rand) {
+func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
 	b := newBench(t, plain())
-	b.sweeper.agendaRows = 100 + rng.IntN(900)
+	b.sweeper.agendaRows, b.sweeper.slowFetch = 100+rng.IntN(900), slow
 	sorting := newBenchOn(t, b.db, b.db.DSN, b.table)
+	sorting.sweeper.slowFetch = never
 	b.db.Exec(t, `INSERT INTO plain (key, body, created_at) SELECT i, 'before', now() - interval '1 h' FROM generate_series(1, 30) i`)
 	b.db.Exec(t, `DO $$ BEGIN FOR n IN 1..20 LOOP INSERT INTO plain (key, body) SELECT i % 100, n || '/' || i FROM generate_series(1, 60) i; END LOOP; END $$`)
 	b.db.Exec(t, `INSERT INTO plain (key, body) SELECT i, 'after' FROM generate_series(1, 130) i`)
@@ -39,7 +52,7 @@ func agendaRun(t *testing.T, rng *rand.Rand) {
 		for s := range parked {
 			req.Parts[0].Exclude = append(req.Parts[0].Exclude, s)
 		}
-		if a := b.sweeper.agendas[b.table]; a != nil {
+		if a := b.sweeper.agendas[b.table]; a != nil && a.all == (slow == always) {
 			used++
 		}
 		page := b.sweep(req)
@@ -50,7 +63,7 @@ func agendaRun(t *testing.T, rng *rand.Rand) {
 		if len(page.Rows) < min(req.Limit, len(want)) && req.MaxBytes == 0 || len(page.Rows) == 0 && len(want) > 0 {
 			t.Fatalf("step %d: %d rows of %d, limit %d", step, len(page.Rows), len(want), req.Limit)
 		}
-		samePerKey(t, step, page.Rows, want)
+		samePerKey(t, step, page.Rows, want, slow == never)
 		if len(page.Rows) == 0 && len(flight) == 0 && len(parked) == 0 {
 			break
 		}
@@ -102,17 +115,121 @@ func (b *bench) meanwhile(rng *rand.Rand, flight map[string]*outbox.Row, parked 
 	}
 }
 
-func samePerKey(t *testing.T, step int, page, all []*outbox.Row) {
+// samePerKey holds a page against all rows in table order: a row is passed by
+// none of its key or, unless it is strict, by none that was committed later;
+// ids tell.
+func samePerKey(t *testing.T, step int, page, all []*outbox.Row, strict bool) {
 	t.Helper()
-	byKey := make(map[string][]string)
+	byKey := make(map[string][]*outbox.Row)
 	for _, r := range all {
-		byKey[string(r.Key)] = append(byKey[string(r.Key)], r.ID)
+		byKey[string(r.Key)] = append(byKey[string(r.Key)], r)
 	}
 	for _, r := range page {
 		queue := byKey[string(r.Key)]
-		if len(queue) == 0 || queue[0] != r.ID {
-			t.Fatalf("step %d: row %s of key %q comes, but the key's rows are %v", step, r.ID, r.Key, queue)
+		at := slices.IndexFunc(queue, func(q *outbox.Row) bool { return q.ID == r.ID })
+		if at < 0 {
+			t.Fatalf("step %d: row %s comes, which is not pending", step, r.ID)
 		}
-		byKey[string(r.Key)] = queue[1:]
+		for _, q := range queue[:at] {
+			if strict || number(t, q) < number(t, r) {
+				t.Fatalf("step %d: row %s of key %q comes before row %s", step, r.ID, r.Key, q.ID)
+			}
+		}
+		byKey[string(r.Key)] = slices.Delete(queue, at, at+1)
+	}
+}
+
+func number(t *testing.T, r *outbox.Row) int {
+	t.Helper()
+	n, err := strconv.Atoi(r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Without an index that serves the sweep each page would read what was sent
+// before it.
+func TestPagesDoNotPassOverWhatWasSent(t *testing.T) {
+	const rows, limit = 20_000, 1000
+	b := newBench(t, plain())
+	b.sweeper.slowFetch = always
+	b.db.Exec(t, `DROP INDEX plain_status`)
+	b.db.Exec(t, `INSERT INTO plain (key, created_at) SELECT i, now() + i * interval '1 ms' FROM generate_series(1, $1) i`, rows)
+	b.db.Exec(t, `ANALYZE plain`)
+	conn := b.db.Conn(t)
+	if _, err := conn.Exec(t.Context(), `SET enable_seqscan = off`); err != nil {
+		t.Fatal(err)
+	}
+	for swept := 0; swept < rows; {
+		page := b.sweep(b.everything(limit))
+		if len(page.Rows) == 0 {
+			t.Fatalf("a page has no rows after %d", swept)
+		}
+		swept += len(page.Rows)
+		ids := make([]string, len(page.Rows))
+		for i, r := range page.Rows {
+			ids[i] = r.ID
+		}
+		if _, err := conn.Exec(t.Context(), `UPDATE plain SET status = 'SENT' WHERE id = ANY($1::text[]::bigint[])`, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.Close(t.Context())
+	b.sweeper.cfg.Pool.Reset() // sessions that end tell what they read
+	harness.Eventually(t, 20*time.Second, func() error {
+		read := harness.One[int](t, b.db, `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'plain'`)
+		switch {
+		case read > 6*rows:
+			t.Fatalf("%d rows were read for %d", read, rows)
+		case read < 3*rows: // a page, the agenda, each row by its id
+			return fmt.Errorf("%d rows were read, as far as is known", read)
+		}
+		return nil
+	})
+}
+
+func TestRowsThatAreLateAreAskedForByAnAgenda(t *testing.T) {
+	b := newBench(t, plain())
+	b.sweeper.slowFetch = time.Millisecond
+	b.db.Exec(t, `INSERT INTO plain (key) SELECT i FROM generate_series(1, 10) i`)
+	b.sweep(b.everything(1)) // knows the table now
+	clear(b.sweeper.agendas)
+	conn := b.db.Conn(t)
+	for _, sql := range []string{"BEGIN", "LOCK TABLE plain"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swept := make(chan error, 1)
+	go func() {
+		_, err := b.sweeper.Sweep(t.Context(), b.everything(5))
+		swept <- err
+	}()
+	harness.Eventually(t, 20*time.Second, func() error {
+		if harness.One[int](t, b.db, `SELECT count(*) FROM pg_locks WHERE NOT granted`) == 0 {
+			return errors.New("the sweep does not wait yet")
+		}
+		return nil
+	})
+	if _, err := conn.Exec(t.Context(), "SELECT pg_sleep(2); COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-swept; err != nil {
+		t.Fatal(err)
+	}
+	if a := b.sweeper.agendas[b.table]; a == nil || !a.all {
+		t.Fatalf("agenda %+v", a)
+	}
+}
+
+// The ids of all agendas together are bounded.
+func TestTablesShareTheRoomForAgendas(t *testing.T) {
+	s := &Sweeper{agendaRows: 100, agendas: map[*outbox.Table]*agenda{}}
+	for _, want := range []int{100, 50, 33} {
+		if got := s.room(); got != want {
+			t.Fatalf("room for %d beside %d", got, len(s.agendas))
+		}
+		s.putAgenda(&outbox.Table{}, &agenda{})
 	}
 }

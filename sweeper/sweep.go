@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,7 +47,9 @@ type sweep struct {
 	arena   mapping.Arena
 	page    outbox.Page
 	bytes   int
-	cursors int // opened so far
+	cursors int           // opened so far
+	trip    time.Duration // to the server and back
+	slow    bool          // the last cursor's first rows took long
 }
 
 func (s *sweep) run(ctx context.Context) error {
@@ -77,6 +80,7 @@ func (s *sweep) run(ctx context.Context) error {
 
 // begin takes the snapshot, then reads the insert position.
 func (s *sweep) begin(ctx context.Context) error {
+	began := time.Now()
 	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	err := s.send(ctx, s.conn,
 		statement.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
@@ -87,6 +91,7 @@ func (s *sweep) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("taking the snapshot of a page: %w", err)
 	}
+	s.trip = time.Since(began)
 	return nil
 }
 
@@ -138,17 +143,16 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 		s.page.More = true
 		return nil
 	}
-	steps := p.relation.Steps()
-	if steps != nil && wide(part.Include) {
-		done, err := s.byAgenda(ctx, p, part, steps)
+	if wide(part.Include) {
+		done, err := s.byAgenda(ctx, p, part)
 		if done || err != nil {
 			return err
 		}
 	}
-	return s.plain(ctx, p, part, steps)
+	return s.plain(ctx, p, part)
 }
 
-func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, steps *statement.Column) error {
+func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	r := newReader(p, false, &s.arena)
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
@@ -157,7 +161,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, step
 	if q.none {
 		return nil
 	}
-	if steps != nil {
+	if steps := p.relation.Steps(); steps != nil {
 		q.columns += ", " + statement.Ref(steps.Name)
 	}
 	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
@@ -167,8 +171,12 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart, step
 		return nil
 	}
 	s.page.More = true
-	if r.run >= agendaPays && r.run >= len(r.rows)/2 {
-		s.openAgenda(part.Table, string(r.value))
+	switch {
+	case !wide(part.Include):
+	case r.run >= agendaPays && r.run >= len(r.rows)/2:
+		s.putAgenda(part.Table, &agenda{value: string(r.value)})
+	case s.slow:
+		s.putAgenda(part.Table, &agenda{all: true})
 	}
 	return nil
 }
@@ -200,8 +208,12 @@ func (s *sweep) fetch(ctx context.Context, sql string, args statement.Params, ea
 			}
 			return each(row)
 		}})
+		began := time.Now()
 		if err := s.send(ctx, s.conn, steps...); err != nil {
 			return false, err
+		}
+		if taken == 0 {
+			s.slow = time.Since(began) > s.slowFetch+s.trip
 		}
 		taken += got
 		if got < want || s.left() <= 0 {

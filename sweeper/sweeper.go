@@ -4,7 +4,8 @@
 // it returns are equal to what the log would have given.
 //
 // It publishes nothing, marks nothing, parks nothing and keeps no position: each
-// call reads from a fresh snapshot and selects by state. The pipeline's driver
+// call reads from a fresh snapshot and selects by state. All that it keeps is the
+// order of rows that it would be costly to ask for again. The pipeline's driver
 // and the operator's commands call it.
 package sweeper
 
@@ -48,11 +49,12 @@ type Config struct {
 type Sweeper struct {
 	cfg        Config
 	agendaRows int
+	slowFetch  time.Duration
 	prepare    bool // connections may keep prepared statements
 	plans      *statement.Kept[*plan]
 
 	mu sync.Mutex // guards what follows
-	// agendas of tables that hold many rows with one order value.
+	// agendas of tables of which rows in order are costly to find.
 	agendas map[*outbox.Table]*agenda
 	// taken are rows that another relay had when they were last looked at.
 	taken map[*outbox.Table]taken
@@ -72,6 +74,7 @@ func New(cfg Config) (*Sweeper, error) {
 	return &Sweeper{
 		cfg:        cfg,
 		agendaRows: maxAgenda,
+		slowFetch:  slowFetch,
 		prepare:    statement.Prepares(cfg.Pool.Config().ConnConfig),
 		plans:      statement.NewKept(cfg.Tables, newPlan),
 		agendas:    make(map[*outbox.Table]*agenda),

@@ -97,6 +97,9 @@ var bars = []bar{
 	scale("payload", "payloads of 1 MiB, a row for each 1000", large),
 	scale("tables", "50 tables in a stream", func(rows int) job { j := standard(im2be(), rows); j.tables = 50; return j }),
 	scale("waiting", "ten times as many rows waiting", func(rows int) job { return standard(im2be(), 10*rows) }),
+	{name: "scale-unindexed", once: true, round: (*bench).unindexed, lines: []line{
+		{"sweep of PENDING rows where no index serves it", "rows/s", "", nil},
+	}},
 }
 
 // cost is what a table's design costs the primary.
@@ -122,6 +125,11 @@ func scale(name, what string, of func(rows int) job) bar {
 	return bar{name: "scale-" + name, once: true, round: func(b *bench, t *testing.T, rows int) []sample {
 		return []sample{b.streamed(t, of(rows))}
 	}, lines: []line{{what + ", SENT written back", "rows/s", "", nil}}}
+}
+
+// unindexed is a sweep that has to find what is PENDING among what was sent.
+func (b *bench) unindexed(t *testing.T, rows int) []sample {
+	return []sample{b.swept(t, standard(hot(), rows))}
 }
 
 // large is a few rows with payloads of 1 MiB.
