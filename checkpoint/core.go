@@ -71,10 +71,11 @@ type Core struct {
 	seeking  bool // Failed is outstanding
 	// stands are of the tables whose rows are looked at before they are published;
 	// overtaken says that parks may have taken rows of them. seen is how far the
-	// server's log had got.
+	// server's log had got, and horizons which transactions had ended.
 	stands    []*stand
 	overtaken bool
 	seen      []sighting
+	horizons  []horizon
 	// claiming has the outstanding claim, claimed is the first row of it.
 	claiming   *stand
 	claimed    *outbox.Row
@@ -145,8 +146,9 @@ func (c *Core) Tick(now time.Time) {
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
 	c.ledger.reset()
-	c.seen = nil
+	c.seen, c.horizons = nil, nil
 	c.Inserted(conn.Insert)
+	c.sight(&conn.Snapshot)
 	c.started = slices.Clone(conn.Snapshot.InProgress)
 	if !c.off.voidDiscarded {
 		clear(c.discards)

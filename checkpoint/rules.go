@@ -131,6 +131,9 @@ type rules struct {
 	stands bool
 	// headStart: … after their head start. Off: at once.
 	headStart bool
+	// horizonAges: a page's row that was there a head start ago waits no more.
+	// Only what was written before a snapshot of then was. Off: before any page's.
+	horizonAges bool
 	// headStartAnew: a row that is found not to be visible yet has its head start
 	// from then on. Off: it does not.
 	headStartAnew bool

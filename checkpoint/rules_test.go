@@ -55,6 +55,7 @@ var often = map[string][]eventKind{
 	"stands":               {evRelay},
 	"headStart":            {evRelay},
 	"headStartAnew":        {evRelay, evInvisible},
+	"horizonAges":          {evRelay, evSlotLost},
 	"standLeaves":          {evRelayDone, evSlotLost},
 	"standInFlight":        {evRelayDone, evSlotLost},
 	"unclaims":             {evRelayDone, evClusterDown},

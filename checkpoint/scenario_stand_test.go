@@ -78,6 +78,39 @@ func TestBacklogWaitsOnce(t *testing.T) {
 	}
 }
 
+// So do those that the sweeper brings, page after page; but one of a transaction
+// that a page of then did not show ended waits for as long as any.
+func TestSweptBacklogWaitsOnce(t *testing.T) {
+	beside(t, headStart, switches{core: rules{horizonAges: true}}, func(s *scene) {
+		s.a.kill()
+		s.loseSlot()
+		var rows []*dbRow
+		for range 60 { // more than fit into memory
+			rows = append(rows, s.row("k", 0))
+		}
+		s.advance(3 * time.Second)
+		s.a.boot()
+		s.rest()
+		late, running := s.open("late", 0)
+		s.advance(1900 * time.Millisecond)
+		s.commit(running, true)
+		s.rest(evMark)
+		s.inKafka(rows[0], 0, "within the head start")
+		s.advance(100 * time.Millisecond)
+		for range 20 { // pages and looks
+			s.rest(evMark)
+			s.rest()
+			s.advance(10 * time.Millisecond)
+		}
+		for _, r := range rows {
+			s.inKafka(r, 1, "two seconds after the start")
+		}
+		s.advance(1600 * time.Millisecond)
+		s.rest(evMark)
+		s.relaySends(late)
+	})
+}
+
 // A commit waits for the standby for longer than the head start. The relay, which
 // works when the commit returns, has its time from then on.
 func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {

@@ -147,6 +147,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		Tables: p.tables, MaxRows: 6 + r.IntN(20), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(6), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
+	p.agendas = p.cfg.MaxRows%3 == 0
 	if r.IntN(6) == 0 {
 		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2
 	}
@@ -253,8 +254,8 @@ func newWorld(c chooser, p plan) *world {
 	w := &world{
 		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
-		cursors: map[string]*cursor{},
-		kafka:   kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
+		cursors: map[string]*cursor{}, agendas: map[*outbox.Table]*agenda{},
+		kafka: kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
 	}
 	if c.chance(30) { // near the wrap-around of 32-bit ids
 		w.nextXID, w.completed = 1<<32-5, 1<<32-6

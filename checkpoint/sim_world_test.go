@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -207,6 +208,7 @@ type plan struct {
 	keys    int
 	nulls   bool
 	overlap bool // writers of one key overlap, so order columns need not follow commits
+	agendas bool // rows of a page that was cut come by an agenda
 	// stateless: the table keeps no state, so there is nothing to park, sweep,
 	// mark or look at.
 	stateless bool
@@ -261,6 +263,7 @@ type world struct {
 	strays  []stray
 	metas   []copyMeta
 	cursors map[string]*cursor
+	agendas map[*outbox.Table]*agenda
 
 	events  []event
 	pickBuf []int
@@ -655,7 +658,7 @@ func (w *world) parkList() []outbox.Park {
 type copyMeta struct {
 	row  *dbRow
 	page bool
-	step int // of the page's snapshot
+	step int // of the snapshot that its place on the page is from
 }
 
 // read makes the vocabulary's row of a row, as the decoder and the sweeper do.
@@ -701,20 +704,21 @@ type cursor struct {
 
 // due says whether a sweep's part wants the row.
 func (w *world) wanted(part *outbox.SweepPart, r *dbRow, row *outbox.Row) bool {
-	if r.table != part.Table || !r.exists() || r.status != statusPending || r.foreign || r.taken || r.available.After(w.now) {
-		return false
-	}
+	return r.pendingIn(part.Table) && !r.available.After(w.now) && covered(part, row) && !slices.Contains(part.ExcludeIDs, r.id)
+}
+
+func (r *dbRow) pendingIn(t *outbox.Table) bool {
+	return r.table == t && r.exists() && r.status == statusPending && !r.foreign && !r.taken
+}
+
+// covered says that a part's scopes want the row.
+func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 	included := len(part.Include) == 0
 	for _, s := range part.Include {
 		included = included || s.Covers(row)
 	}
 	for _, s := range part.Exclude {
 		if s.Covers(row) {
-			return false
-		}
-	}
-	for _, id := range part.ExcludeIDs {
-		if id == r.id {
 			return false
 		}
 	}
@@ -738,19 +742,66 @@ func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 		if w.broken[part.Table] {
 			return outbox.Page{}, part.Table
 		}
-		for _, r := range w.source(part) {
-			if !q.Nudge && w.now.Sub(r.created) < r.table.Mapping.HeadStart {
-				continue
-			}
+		rows, step := w.inOrder(q, part, q.Limit-len(page.Rows))
+		for _, r := range rows {
 			if len(page.Rows) == q.Limit {
 				page.More = true
 				break
 			}
-			page.Rows = append(page.Rows, w.read(r, false))
+			row := w.read(r, false)
+			row.Aged = r.tx.xid < part.Horizon
+			w.meta(row).step = step
+			page.Rows = append(page.Rows, row)
 		}
 	}
 	page.Snapshot = w.snapshot()
 	return page, nil
+}
+
+// inOrder gives the rows of a part: all of them, or more than there is room for
+// from the table's agenda, which the sweeper makes when a page was cut (there
+// only where that pays); and the step at which their order was read.
+func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int) ([]*dbRow, int) {
+	old := func(rows []*dbRow) []*dbRow {
+		return slices.DeleteFunc(rows, func(r *dbRow) bool {
+			return !q.Nudge && w.now.Sub(r.created) < r.table.Mapping.HeadStart
+		})
+	}
+	agendas := w.plan.agendas && !w.offW.freshPage && part.Include[0].Kind < outbox.ScopeKey
+	if a := w.agendas[part.Table]; agendas && a != nil && room > 0 {
+		if a.rows == nil {
+			a.rows, a.step = w.readAgenda(part), w.step
+		}
+		rows := old(slices.DeleteFunc(slices.Clone(a.rows), func(r *dbRow) bool { return !w.wanted(part, r, r.probe()) }))
+		if len(rows) >= room {
+			return append(rows[:room:room], a.rows[0]), a.step // there is more
+		}
+		delete(w.agendas, part.Table)
+	}
+	rows := old(w.source(part))
+	if agendas && len(rows) > room {
+		w.agendas[part.Table] = &agenda{}
+	}
+	return rows, w.step
+}
+
+// agenda is the order of rows, to be read with the next page.
+type agenda struct {
+	rows []*dbRow
+	step int // when it was read
+}
+
+// agendaRows is the most of an agenda.
+const agendaRows = 12
+
+func (w *world) readAgenda(part *outbox.SweepPart) []*dbRow {
+	rows := []*dbRow{}
+	for _, r := range w.rows {
+		if len(rows) < agendaRows && r.pendingIn(part.Table) && covered(part, r.probe()) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
 }
 
 // source gives the rows of a part, all of them. With the rule of the fresh page

@@ -73,6 +73,41 @@ func (c *Core) committedBy(commit outbox.LSN) time.Time {
 	return c.now
 }
 
+// horizon says that by a time every transaction with an id less than xmin had
+// ended. Rows of pages, which come in table order, are measured by it: a swept
+// backlog waits for its head start once, not page by page.
+type horizon struct {
+	xmin uint64
+	at   time.Time
+}
+
+// sight remembers a page's snapshot for as long as a head start takes.
+func (c *Core) sight(s *outbox.Snapshot) {
+	longest := c.headStart()
+	if longest == 0 {
+		return
+	}
+	for len(c.horizons) > 1 && !c.horizons[1].at.Add(longest).After(c.now) {
+		c.horizons = c.horizons[1:]
+	}
+	if last := len(c.horizons) - 1; last < 0 || c.now.Sub(c.horizons[last].at) >= longest/maxSightings {
+		c.horizons = append(c.horizons, horizon{s.Xmin, c.now})
+	}
+}
+
+// horizonOf is the latest that is as long ago as the table's head start.
+func (c *Core) horizonOf(t *outbox.Table) uint64 {
+	if t.Mapping.HeadStart == 0 {
+		return 0
+	}
+	for _, h := range slices.Backward(c.horizons) {
+		if !h.at.Add(t.Mapping.HeadStart).After(c.now) || c.off.horizonAges {
+			return h.xmin
+		}
+	}
+	return 0
+}
+
 // standsFirst says that the row has to be looked at before it is published.
 func (c *Core) standsFirst(e *entry) bool {
 	return len(c.stands) > 0 && e.state == kept && e.row.Table.Mapping.Stands() && !c.off.stands
@@ -87,6 +122,8 @@ func (c *Core) stand(h uint32) {
 	switch {
 	case e.page == nil:
 		from = c.committedBy(e.row.Commit)
+	case e.row.Aged:
+		from = time.Time{}
 	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
 	}

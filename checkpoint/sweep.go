@@ -112,7 +112,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	ids := c.idsInFlight()
 	for i := range c.cfg.Tables {
 		t := c.cfg.Tables[(i+int(c.clock))%len(c.cfg.Tables)]
-		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t]}
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Horizon: c.horizonOf(t)}
 		for _, p := range parks {
 			if p.Scope.Table == "" || p.Scope.Table == t.String() {
 				part.Include = append(part.Include, p.Scope)
@@ -171,6 +171,7 @@ func (c *Core) Swept(page outbox.Page) {
 		return // what the page brings was never sent
 	}
 	c.Inserted(page.Insert)
+	c.sight(&page.Snapshot)
 	ended := c.observe(&page.Snapshot, s.clock)
 	if s.hb != nil {
 		c.handbackPage(s, &page)

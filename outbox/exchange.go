@@ -143,6 +143,9 @@ type SweepPart struct {
 	Exclude []Scope
 	// ExcludeIDs are in flight.
 	ExcludeIDs []string
+	// Horizon: transactions with lesser ids, of 64 bits, had ended so long ago
+	// that the rows which they wrote are Aged. 0: none is known to have.
+	Horizon uint64
 }
 
 // Page answers a SweepRequest.

@@ -59,6 +59,9 @@ type Row struct {
 	// Pending says that the row was read in its initial state. A row inserted
 	// in another state is none of our business.
 	Pending bool
+	// Aged says of a row read by the sweeper that it was last written before the
+	// Horizon of its SweepPart.
+	Aged bool
 	// Err says why the row cannot become a record (topic NULL, headers not an
 	// object, …). Such a row is never published; it fails as a row of its own.
 	Err error

@@ -16,6 +16,8 @@ const (
 	// slowFetch is after how long the first rows of a page are late: an index
 	// that serves the sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
+	// agendaLasts is how long an order is gone by before it is read anew.
+	agendaLasts = time.Minute
 )
 
 // agenda is the order of pending rows that are costly to find in order, page
@@ -30,12 +32,14 @@ const (
 // comes when the agenda is through; rows with a greater value come after that;
 // rows with a lesser one are looked for with every page. Where just that is
 // costly, the next pending rows are on the agenda, whatever their value. What is
-// not comes after them: it has a greater value, or was committed after them, and
-// that is the order of the log.
+// not comes after them: it has a greater value, or became visible after them. A row
+// that its writer committed before one of them was visible before it, too, if
+// writers of a key wait for each other.
 type agenda struct {
-	all   bool     // pending rows of any value
-	value string   // of the order column
-	ids   []string // in order; pending when last looked at; empty: not read yet
+	all   bool      // pending rows of any value
+	value string    // of the order column
+	ids   []string  // in order; pending when last looked at; empty: not read yet
+	read  time.Time // when they were
 }
 
 // takeAgenda gives the table's agenda to one caller, who may put it back.
@@ -103,7 +107,7 @@ func (a *agenda) wants(q *selection, comparison string) {
 
 // before reads the rows with a lesser value.
 func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
-	r := newReader(p, false, &s.arena)
+	r := s.reader(p, part)
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
@@ -117,7 +121,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 // end is reached, and takes off what is no longer pending. Rows in flight stay
 // on it and are not looked at.
 func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
-	if len(a.ids) == 0 {
+	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > agendaLasts {
 		if err := s.readAgenda(ctx, p, part, a); err != nil {
 			return err
 		}
@@ -169,6 +173,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 	if q.none {
 		return nil
 	}
+	a.ids, a.read = nil, s.cfg.Now()
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
 	return s.send(ctx, s.conn, statement.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
 		for i := range parts {
@@ -185,7 +190,7 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	r := newReader(p, false, &s.arena)
+	r := s.reader(p, part)
 	params, from, on, err := p.relation.BindList(ids)
 	if err != nil {
 		return nil, err

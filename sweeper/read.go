@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/mapping"
@@ -17,6 +18,10 @@ type reader struct {
 	values []mapping.Value
 	rows   []*outbox.Row
 	bytes  int
+	// Rows that were written by transactions before the horizon are aged; ids are
+	// widened by the snapshot. 0: it is not asked for.
+	horizon  uint64
+	snapshot *outbox.Snapshot
 	// value is the column selected behind the row's own, of the last row, and run
 	// how many rows up to it share it. NULLs share nothing.
 	value []byte
@@ -27,6 +32,13 @@ func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
 	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.names))}
 }
 
+// ages has the reader tell aged rows, where the table shows who wrote them.
+func (r *reader) ages(horizon uint64, snapshot *outbox.Snapshot) {
+	if r.plan.relation.SystemColumns {
+		r.horizon, r.snapshot = horizon, snapshot
+	}
+}
+
 // selected is the list of columns that the reader takes, in its order.
 func (r *reader) selected() string {
 	var refs []string
@@ -34,6 +46,9 @@ func (r *reader) selected() string {
 		if !r.light || r.plan.light[i] == nil {
 			refs = append(refs, statement.Ref(name))
 		}
+	}
+	if r.horizon > 0 {
+		refs = append(refs, "t.xmin")
 	}
 	return strings.Join(refs, ", ")
 }
@@ -52,8 +67,19 @@ func (r *reader) each(row [][]byte) error {
 		r.values[i] = value(row[at])
 		at++
 	}
-	r.beyond(row[at:])
 	made := r.plan.rows.Row(r.values, r.arena)
+	if r.horizon > 0 && at < len(row) {
+		xid, err := strconv.ParseUint(string(row[at]), 10, 32)
+		if err != nil {
+			return fmt.Errorf("table %s has a row of transaction %q: %w", r.plan.relation.Table, row[at], err)
+		}
+		// A subtransaction's id is greater than its transaction's, so it is before
+		// the horizon only if that is. An id so old that it was used again is
+		// behind it: such a row waits, as new ones do.
+		made.Aged = r.snapshot.Widen(uint32(xid)) < r.horizon
+		at++
+	}
+	r.beyond(row[at:])
 	r.rows = append(r.rows, made)
 	r.bytes += made.Size()
 	return nil

@@ -153,7 +153,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 }
 
 func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
-	r := newReader(p, false, &s.arena)
+	r := s.reader(p, part)
 	q := newSelection(p.relation, r.selected(), s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
@@ -179,6 +179,13 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 		s.putAgenda(part.Table, &agenda{all: true})
 	}
 	return nil
+}
+
+// reader reads rows of the page.
+func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
+	r := newReader(p, false, &s.arena)
+	r.ages(part.Horizon, &s.page.Snapshot)
+	return r
 }
 
 // agendaPays is how many rows of one order value a page must end with for an

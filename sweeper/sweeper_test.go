@@ -57,6 +57,51 @@ func TestARowThatWasTriedKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// What was written by a transaction that runs at the horizon, or in a savepoint of
+// it, or since then, is not aged.
+func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
+	b := newBench(t, plain())
+	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('old'), ('old too'), ('touched')`)
+	conn := b.db.Conn(t)
+	run := func(sql string) {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(`BEGIN; INSERT INTO plain (body) VALUES ('running'); SAVEPOINT a; INSERT INTO plain (body) VALUES ('in a savepoint')`)
+	horizon := harness.One[int64](t, b.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`)
+	run(`COMMIT`)
+	b.db.Exec(t, `UPDATE plain SET tries = 1 WHERE body = 'touched'`)
+	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('new')`)
+	aged := func(rows []*outbox.Row) (names []string) {
+		for _, r := range rows {
+			if r.Aged {
+				names = append(names, string(r.Value))
+			}
+		}
+		return names
+	}
+	req := b.everything(100)
+	if got := aged(b.sweep(req).Rows); got != nil {
+		t.Errorf("without a horizon %q are aged", got)
+	}
+	req.Parts[0].Horizon = uint64(horizon)
+	if got := aged(b.sweep(req).Rows); !slices.Equal(got, []string{"old", "old too"}) {
+		t.Errorf("%q are aged", got)
+	}
+	b.sweeper.slowFetch = always
+	for range 2 { // then by an agenda
+		req.Limit = 5
+		page := b.sweep(req)
+		if got := aged(page.Rows); len(page.Rows) != 5 || !slices.Equal(got, []string{"old", "old too"}) {
+			t.Errorf("of %d rows %q are aged", len(page.Rows), got)
+		}
+	}
+	if b.sweeper.agendas[b.table] == nil {
+		t.Error("there is no agenda")
+	}
+}
+
 func TestAPageEndsWithItsBytes(t *testing.T) {
 	b := newBench(t, plain())
 	b.db.Exec(t, `INSERT INTO plain (key, body) SELECT i, repeat('x', 100000) FROM generate_series(1, 100) i`)

@@ -100,6 +100,9 @@ var bars = []bar{
 	{name: "scale-unindexed", once: true, round: (*bench).unindexed, lines: []line{
 		{"sweep of PENDING rows where no index serves it", "rows/s", "", nil},
 	}},
+	{name: "scale-head-start", once: true, round: (*bench).besideRelay, lines: []line{
+		{"sweep of PENDING rows with a head start of 5 s", "rows/s", "", nil},
+	}},
 }
 
 // cost is what a table's design costs the primary.
@@ -130,6 +133,13 @@ func scale(name, what string, of func(rows int) job) bar {
 // unindexed is a sweep that has to find what is PENDING among what was sent.
 func (b *bench) unindexed(t *testing.T, rows int) []sample {
 	return []sample{b.swept(t, standard(hot(), rows))}
+}
+
+// besideRelay is a sweep of rows that another relay has a head start with.
+func (b *bench) besideRelay(t *testing.T, rows int) []sample {
+	l := im2be()
+	l.config["head_start"] = "5s"
+	return []sample{b.swept(t, standard(l, rows))}
 }
 
 // large is a few rows with payloads of 1 MiB.

@@ -50,7 +50,7 @@ func TestWhatIsChosen(t *testing.T) {
 	if got := names("b2, B1"); !slices.Equal(got, []string{"B2", "B1"}) {
 		t.Errorf("two bars: %v", got)
 	}
-	if got := names("cost-hot,scale"); got[0] != "cost-hot" || len(got) != 7 {
+	if got := names("cost-hot,scale"); got[0] != "cost-hot" || len(got) != 8 {
 		t.Errorf("one and all of a kind: %v", got)
 	}
 	if _, err := chosen("B99"); err == nil {
