@@ -103,6 +103,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			stopping = nil
 			drainUntil = time.After(d.cfg.DrainTimeout)
 			d.cfg.Log.Info().Msg("draining")
+			d.tick()
 			d.core.Drain()
 		case <-drainUntil:
 			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
@@ -111,22 +112,28 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case err := <-d.fatal:
 			return err
 		case turn := <-d.log.turns:
+			d.tick()
 			d.turn(turn)
 		case b := <-batches:
+			d.tick()
 			d.feed(b)
 		case <-d.outcomes.Ready():
+			d.tick()
 			outcomes = d.outcomes.Take(outcomes)
 			for _, o := range outcomes {
 				d.outcome(o)
 			}
 		case <-d.states.Ready():
+			d.tick()
 			for _, s := range d.states.Take(nil) {
 				d.clusterState(s)
 			}
 		case <-d.marked.Ready():
+			d.tick()
 			marked = d.marked.Take(marked)
 			d.marksAnswered(marked)
 		case <-d.answers.Ready():
+			d.tick()
 			for _, a := range d.answers.Take(nil) {
 				if a.connection == 0 || a.connection == d.connection {
 					a.apply()
@@ -136,6 +143,10 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		}
 	}
 }
+
+// tick tells the Core the time at which input comes: since it was last told, up
+// to a second went by in waiting for it, by which a head start would be shorter.
+func (d *driver) tick() { d.core.Tick(time.Now()) }
 
 func arm(timer *time.Timer, next time.Time) {
 	wait := time.Second

@@ -107,6 +107,24 @@ func TestRowsAreClaimed(t *testing.T) {
 	once(t, all, ours, others)
 }
 
+// A row that comes while nothing else happens has its whole head start, whenever
+// the process last looked at its clock.
+func TestTheHeadStartIsWhole(t *testing.T) {
+	w := newWorld(t, surroundings{})
+	w.table["head_start"] = "600ms"
+	p := w.run().streaming()
+	for range 8 {
+		w.db.Exec(t, `SELECT pg_sleep(random() * 0.5)`)
+		w.insertRefs("r", 1)
+		w.settled(20 * time.Second)
+	}
+	p.stop()
+	least := harness.One[float64](t, w.db, `SELECT min(extract(epoch FROM sent_at - created_at))::float8 FROM outbox`)
+	if least < 0.6 {
+		t.Errorf("a row was SENT %.3f s after its INSERT", least)
+	}
+}
+
 // A killed process leaves no row locked.
 func TestKilledClaimsAreFree(t *testing.T) {
 	w := newWorld(t, surroundings{})
