@@ -32,11 +32,15 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	h := &r.Table.Mapping.HeadersTable
 	column := func(name string) string { return "h." + quote(name) }
 	value := column(h.HeaderValue)
-	sql := "SELECT u.n, " + column(h.HeaderName) + "::text, " + value + ", pg_typeof(" + value + ")::oid FROM " + r.list() +
-		" JOIN " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h ON " + column(h.Parent) + " = u.c0 ORDER BY u.n"
+	order := ""
 	if h.Order != "" {
-		sql += ", " + column(h.Order)
+		order = " ORDER BY " + column(h.Order)
 	}
+	// OFFSET has each row's headers looked up by its id: a page's few thousand ids
+	// would have the planner read the whole side table, page after page.
+	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + column(h.HeaderName) + "::text, " + value +
+		", pg_typeof(" + value + ")::oid FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + " = u.c0" +
+		order + " OFFSET 0) AS x"
 	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
 }
 

@@ -52,6 +52,40 @@ func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 	}
 }
 
+// A page of some thousand rows reads its own headers, not the whole side table.
+func TestAPageLooksItsHeadersUp(t *testing.T) {
+	b := newBench(t, fixture.Deferred())
+	b.db.Exec(t, fmt.Sprintf(anyDeferred, 3000))
+	b.db.Exec(t, `UPDATE deferred_message SET resend = true`)
+	b.db.Exec(t, `INSERT INTO deferred_message_header SELECT id, n, 'h' || n, convert_to('v' || n, 'UTF8') FROM deferred_message, generate_series(1, 2) n ORDER BY n DESC`)
+	b.db.Exec(t, `ANALYZE`)
+	page := b.sweep(b.everything(2000))
+	if len(page.Rows) != 2000 {
+		t.Fatalf("%d rows", len(page.Rows))
+	}
+	for _, r := range page.Rows {
+		var names []string
+		for _, h := range r.Headers[len(r.Headers)-r.SideHeaders:] {
+			names = append(names, h.Name+string(h.Value))
+		}
+		if !slices.Equal(names, []string{"h1v1", "h2v2"}) {
+			t.Fatalf("row %s has headers %q", r.ID, names)
+		}
+	}
+	b.sweeper.cfg.Pool.Reset() // sessions that end tell what they read
+	harness.Eventually(t, 20*time.Second, func() error {
+		scanned := harness.One[int](t, b.db, `SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'deferred_message_header'`)
+		found := harness.One[int](t, b.db, `SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'deferred_message_header'`)
+		if scanned > 0 {
+			t.Fatalf("%d headers were read by a scan", scanned)
+		}
+		if found < 4000 {
+			return fmt.Errorf("%d headers were looked up, as far as is known", found)
+		}
+		return nil
+	})
+}
+
 func ids(rows []*outbox.Row) (out []string) {
 	for _, r := range rows {
 		out = append(out, r.ID)
