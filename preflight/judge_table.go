@@ -44,10 +44,10 @@ func tableChecks() []check {
 		},
 		{
 			name: "sweep-index", judge: judgeSweepIndex,
-			looks:  "an index that serves the sweep: partial on pending rows, or with the status",
+			looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
 			levels: "WARN: none",
 			mend:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
-			why:    "without one each look for missed rows reads the whole table, every `watch_interval`",
+			why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 		},
 		{
 			name: "status-index", judge: judgeStatusIndex,
@@ -240,20 +240,22 @@ func judgeSweepIndex(j *judgment) {
 			j.skip(name, "not known until what else is wrong with the table is mended")
 			return
 		}
+		var problems, mend []string
 		for _, f := range t.Resolution.Findings {
-			if f.About != sweeper.AboutIndex {
-				continue
+			if f.About == sweeper.AboutIndex {
+				problems, mend = append(problems, f.Problem), append(mend, f.Mend+";")
 			}
-			mend := []string{f.Mend + ";"}
-			for _, broken := range brokenIndexes(t) {
-				mend = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, mend...)
-			}
-			if w := j.warn(name, f.Problem+extent(t), mend...); t.Table.Native {
-				w.Fix = FixIndex
-			}
+		}
+		if len(problems) == 0 {
+			j.ok(name, "an index serves the sweep")
 			return
 		}
-		j.ok(name, "an index serves the sweep")
+		for _, broken := range brokenIndexes(t) {
+			mend = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, mend...)
+		}
+		if w := j.warn(name, strings.Join(problems, "; ")+extent(t), mend...); t.Table.Native {
+			w.Fix = FixIndex
+		}
 	})
 }
 

@@ -86,6 +86,34 @@ func TestAPageLooksItsHeadersUp(t *testing.T) {
 	})
 }
 
+func TestAnIndexForHeadersIsAdvised(t *testing.T) {
+	b := newBench(t, fixture.Deferred())
+	advice := func() (advice []string) {
+		r, err := b.sweeper.Resolve(t.Context(), b.table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Findings {
+			if f.About == AboutIndex && strings.Contains(f.Problem, "headers") {
+				advice = append(advice, f.Mend)
+			}
+		}
+		return advice
+	}
+	if got := advice(); got != nil {
+		t.Errorf("with the primary key: %q", got)
+	}
+	b.db.Exec(t, `ALTER TABLE deferred_message_header DROP CONSTRAINT deferred_message_header_pkey`)
+	got := advice()
+	if !slices.Equal(got, []string{`CREATE INDEX CONCURRENTLY ON "public"."deferred_message_header" ("deferred_message_id")`}) {
+		t.Fatalf("without: %q", got)
+	}
+	b.db.Exec(t, got[0])
+	if got = advice(); got != nil {
+		t.Errorf("after what was advised: %q", got)
+	}
+}
+
 func ids(rows []*outbox.Row) (out []string) {
 	for _, r := range rows {
 		out = append(out, r.ID)

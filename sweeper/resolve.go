@@ -58,7 +58,7 @@ const (
 	AboutPrivilege                  // something is not granted
 	AboutOrder                      // the order of insertion cannot be read
 	AboutIdentity                   // the id may not be unique
-	AboutIndex                      // no index serves the sweep
+	AboutIndex                      // no index serves the sweep, or the headers of a side table
 )
 
 func (f Finding) String() string { return f.Problem + ": " + f.Mend }
@@ -394,32 +394,57 @@ func (i *inspection) identity() {
 		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.relation.Name()+" ("+strings.Join(names, ", ")+")")
 }
 
-// indexes asks the planner for the sweep of a table with nothing to do.
+// indexes asks the planner for the sweep of a table with nothing to do, and for
+// the headers of no row.
 func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f Finding) bool { return f.Fatal }) {
 		return nil
 	}
 	q := newSelection(i.relation, newReader(i.plan, false, nil).selected(), 1000)
-	var planned []string
-	explain := statement.Step{SQL: "EXPLAIN (COSTS off) " + q.sql(), Each: func(row [][]byte) error {
-		planned = append(planned, string(row[0]))
-		return nil
-	}}
-	// Avoiding scans at all price shows whether there is another way.
-	settings := statement.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
-	if err := i.sweeper.send(ctx, conn, settings.Step(nil), explain); err != nil {
+	plan, err := i.explain(ctx, conn, statement.Step{SQL: q.sql()})
+	if err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
-	if !i.served(planned) {
+	if !i.served(plan) {
 		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.indexFor())
+	}
+	if !i.relation.HeadersTable() {
+		return nil
+	}
+	_, headers, err := i.relation.HeadersOf(0, nil)
+	if err == nil {
+		plan, err = i.explain(ctx, conn, headers)
+	}
+	h := &i.Table.Mapping.HeadersTable
+	name := pgx.Identifier{h.Schema, h.Name}.Sanitize()
+	if err != nil {
+		return fmt.Errorf("planning to read the headers table %s: %w", name, err)
+	}
+	if strings.Contains(plan, "Seq Scan") {
+		i.advise(AboutIndex, "no index of "+name+" finds the headers of a row, so each row reads that whole table",
+			"CREATE INDEX CONCURRENTLY ON "+name+" ("+pgx.Identifier{h.Parent}.Sanitize()+")")
 	}
 	return nil
 }
 
+// explain gives the plan of a query where scans are avoided at all price, which
+// shows whether there is another way.
+func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query statement.Step) (string, error) {
+	var plan strings.Builder
+	settings := statement.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
+	err := i.sweeper.send(ctx, conn, settings.Step(nil), statement.Step{
+		SQL: "EXPLAIN (COSTS off) " + query.SQL, Args: query.Args,
+		Each: func(row [][]byte) error {
+			plan.WriteString(string(row[0]) + " ")
+			return nil
+		},
+	})
+	return plan.String(), err
+}
+
 // served says that the plan reads by a condition on an index, or a partial
 // index as a whole; where every row there is is pending, any index.
-func (i *inspection) served(planned []string) bool {
-	plan := strings.Join(planned, " ") + " "
+func (i *inspection) served(plan string) bool {
 	if strings.Contains(plan, "Seq Scan") {
 		return false
 	}
