@@ -3,11 +3,13 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
 )
 
 // How often the stream looks after itself.
@@ -26,20 +28,16 @@ const (
 
 // care does what has to be done now and then beside the flow: write WAL so that
 // the slot of an idle database moves on, ask how much WAL the slot retains,
-// watch the publication, delete rows past their retention, recover rows that
-// another relay left.
+// watch the publication, recover rows that another relay left.
 // Errors are logged and passed over: the next round tries again.
 func (d *driver) care(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
 	retained := time.NewTicker(retainedEvery)
-	retention := time.NewTicker(retentionEvery)
 	recovery := time.NewTicker(recoveryEvery)
 	defer heartbeat.Stop()
 	defer retained.Stop()
-	defer retention.Stop()
 	defer recovery.Stop()
 	if d.cfg.Shadow { // changes no row
-		retention.Stop()
 		recovery.Stop()
 	}
 	for {
@@ -54,8 +52,6 @@ func (d *driver) care(ctx context.Context) error {
 			if err == nil {
 				err = d.watchPublication(ctx)
 			}
-		case <-retention.C:
-			err = d.retain(ctx)
 		case <-recovery.C:
 			err = d.recover(ctx)
 		}
@@ -63,6 +59,30 @@ func (d *driver) care(ctx context.Context) error {
 			d.heed(err)
 			d.cfg.Log.Warn().Err(err).Msg("looking after the stream")
 		}
+	}
+}
+
+// retention deletes rows past their retention, which may take long, so nothing
+// else waits for it. To find them may take reading whole tables: that is done
+// for no more than a twentieth of the time.
+func (d *driver) retention(ctx context.Context) error {
+	if d.cfg.Shadow || !slices.ContainsFunc(d.cfg.Tables, sweeper.Retains) {
+		return nil
+	}
+	timer := time.NewTimer(retentionEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		finding, err := d.retain(ctx)
+		if err != nil && ctx.Err() == nil {
+			d.heed(err)
+			d.cfg.Log.Warn().Err(err).Msg("deleting rows past their retention")
+		}
+		timer.Reset(max(retentionEvery, 20*finding))
 	}
 }
 

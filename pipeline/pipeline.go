@@ -236,7 +236,7 @@ func (s *Stream) term(ctx context.Context) error {
 		conn.Kill()
 		return err
 	}
-	return d.run(ctx, d.log.run, d.care, d.counting)
+	return d.run(ctx, d.log.run, d.care, d.retention, d.counting)
 }
 
 // run runs the driver with the parts that every term has, and these, until the

@@ -3,48 +3,54 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/sweeper"
 )
 
-// retain deletes rows past their retention.
-func (d *driver) retain(ctx context.Context) error {
+// retain deletes rows past their retention, and says how long it took to find
+// them.
+func (d *driver) retain(ctx context.Context) (finding time.Duration, err error) {
 	var errs []error
 	for _, t := range d.cfg.Tables {
 		if sweeper.Retains(t) {
-			errs = append(errs, d.retainUnderLock(ctx, t))
+			took, err := d.retainUnderLock(ctx, t)
+			finding += took
+			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return finding, errors.Join(errs...)
 }
 
 // retainUnderLock holds the lock of the application's own housekeeping
 // meanwhile, where there is one; if the application has it, the next round
 // tries again.
-func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) error {
+func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
 	if t.Mapping.RetentionLock.Name == "" {
 		return d.retainTable(ctx, t)
 	}
 	lock := shedlock.New(shedlock.Config{Pool: d.cfg.Pool, Lock: t.Mapping.RetentionLock, Holder: "outbox-cdc " + d.cfg.Name, Log: d.cfg.Log})
-	_, err := lock.While(ctx, func(ctx context.Context) error { return d.retainTable(ctx, t) })
-	return err
+	_, err = lock.While(ctx, func(ctx context.Context) (err error) {
+		finding, err = d.retainTable(ctx, t)
+		return err
+	})
+	return finding, err
 }
 
-func (d *driver) retainTable(ctx context.Context, t *outbox.Table) error {
+func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
 	var flying []string
 	if t.Mapping.RetentionUnsent > 0 {
-		var err error
 		if flying, err = d.inFlight(ctx, t); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	n, err := d.sweeper.Retain(ctx, t, flying)
+	n, finding, err := d.sweeper.Retain(ctx, t, flying)
 	if n > 0 {
 		d.cfg.Log.Info().Int("rows", n).Stringer("table", t).Msg("deleted rows past their retention")
 	}
-	return err
+	return finding, err
 }
 
 // inFlight asks the driver's goroutine for the ids of the table's rows that are

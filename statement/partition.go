@@ -54,12 +54,12 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 // Count counts the leaf's rows, and those that are not to be deleted yet: that
 // were not sent, or not longer ago than the age.
 func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
-	expired, err := p.relation.expired()
+	expired, err := p.relation.expired(age)
 	if err != nil {
 		return Step{}, err
 	}
 	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.sent(), expired, p)
-	return Step{SQL: sql, Args: Texts(strconv.AppendInt(nil, age.Microseconds(), 10)), Each: func(row [][]byte) (err error) {
+	return Step{SQL: sql, Each: func(row [][]byte) (err error) {
 		if *rows, err = Count(row[0]); err == nil {
 			*kept, err = Count(row[1])
 		}

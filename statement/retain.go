@@ -5,62 +5,103 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// Expired deletes up to n rows that were sent longer ago than $1 microseconds,
-// oldest first, and returns a row for each. Rows that somebody has locked are
-// passed over.
-func (r *Relation) Expired(n int) (string, error) {
-	age, err := r.expired()
-	if err != nil {
-		return "", err
-	}
-	return r.remove(conjunction([]string{r.Sent(), age}), r.sent(), n), nil
+// Removal deletes rows whose time has run out. They are found by one statement,
+// which reads the whole table where no index helps, and deleted by their ids, some
+// at a time.
+type Removal struct {
+	relation *Relation
+	where    string // what is wanted, with params
+	params   Params
+	still    string // what has to hold of a row once it is locked
 }
 
-// ExpiredUnsent deletes up to n rows that were created longer ago than the
-// bound age and are still pending, or failed. Rows with the ids are left, and so
-// are those that are asked for again.
-func (r *Relation) ExpiredUnsent(p *Params, age time.Duration, ids []string, n int) (string, error) {
+// Expired is of rows that were sent longer ago than the age.
+func (r *Relation) Expired(age time.Duration) (*Removal, error) {
+	expired, err := r.expired(age)
+	if err != nil {
+		return nil, err
+	}
+	where := conjunction([]string{r.Sent(), expired})
+	return &Removal{relation: r, where: where, still: where}, nil
+}
+
+// ExpiredUnsent is of rows that were created longer ago than the age and are
+// still pending, or failed. Rows with the ids are left, and so are those that are
+// asked for again.
+func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
 	at := r.Table.Mapping.CreatedAt
 	if at == "" {
-		return "", &Unusable{
+		return nil, &Unusable{
 			Table: r.Table, Problem: "has a retention of unsent rows, but no column says when a row was created",
 			Mend: "map created_at, or take retention_unsent away",
 		}
 	}
-	state := conjunction(r.butResend([]string{"(" + r.Pending() + " OR " + r.Failed() + ")"}))
-	where := state + " AND " + Ref(at) + " < now() - " + p.Bind(strconv.AppendInt(nil, age.Microseconds(), 10), "bigint") + " * interval '1 microsecond'"
-	if among := r.Among(p, ids); among != "" {
-		where += " AND NOT (" + among + ")"
+	m := &Removal{relation: r}
+	m.still = conjunction(r.butResend([]string{"(" + r.Pending() + " OR " + r.Failed() + ")"})) + " AND " + Ref(at) + ago(age)
+	m.where = m.still
+	if among := r.Among(&m.params, ids); among != "" {
+		m.where += " AND NOT (" + among + ")"
 	}
-	return r.remove(where, state, n), nil
+	return m, nil
 }
 
-// remove deletes up to n rows of those where the condition holds, in table
-// order, if their state is still the one named once they are locked.
-func (r *Relation) remove(where, state string, n int) string {
-	by := make([]string, 0, 1)
-	for _, name := range r.Table.Mapping.Order {
-		by = append(by, Ref(name))
-	}
+// Find gives the ids of up to n of the rows, in table order.
+func (m *Removal) Find(n int, found func(id string)) Step {
 	order := ""
-	if len(by) > 0 {
-		order = " ORDER BY " + strings.Join(by, ", ")
+	if by := m.relation.Table.Mapping.Order; len(by) > 0 {
+		refs := make([]string, len(by))
+		for i, name := range by {
+			refs[i] = Ref(name)
+		}
+		order = " ORDER BY " + strings.Join(refs, ", ")
 	}
-	ids := make([]string, len(r.Table.Mapping.ID))
-	for i, name := range r.Table.Mapping.ID {
-		ids[i] = Ref(name) + " AS c" + strconv.Itoa(i)
+	parts := make([]string, len(m.relation.Table.Mapping.ID))
+	return Step{
+		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.IDColumns(), m.relation.Name(), m.where, order, n),
+		Args: m.params,
+		Each: func(row [][]byte) error {
+			for i := range parts {
+				parts[i] = string(row[i])
+			}
+			found(outbox.JoinID(parts...))
+			return nil
+		},
 	}
-	return fmt.Sprintf("WITH u AS MATERIALIZED (SELECT %s FROM %s AS t WHERE %s%s LIMIT %d FOR UPDATE SKIP LOCKED) "+
-		"DELETE FROM %s AS t USING u WHERE %s AND %s RETURNING 1",
-		strings.Join(ids, ", "), r.Name(), where, order, n, r.Name(), r.sameID(), state)
+}
+
+// Delete deletes those of the rows found that may still be, and passes over
+// those that somebody has locked. The step, which takes Settings.ByIndex, returns
+// a row for each.
+func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, error) {
+	r := m.relation
+	args, from, on, err := r.BindList(ids)
+	if err != nil {
+		return Step{}, err
+	}
+	columns := make([]string, len(r.Table.Mapping.ID))
+	for i := range columns {
+		columns[i] = "u.c" + strconv.Itoa(i)
+	}
+	return Step{
+		SQL: fmt.Sprintf("WITH u AS MATERIALIZED (SELECT %s FROM %s JOIN %s AS t ON %s WHERE %s FOR UPDATE OF t SKIP LOCKED) "+
+			"DELETE FROM %[3]s AS t USING u WHERE %[4]s AND %[5]s RETURNING 1",
+			strings.Join(columns, ", "), from, r.Name(), on, opaque(m.still)),
+		Args: args, Each: each,
+	}, nil
+}
+
+func ago(age time.Duration) string {
+	return fmt.Sprintf(" < now() - %d * interval '1 microsecond'", age.Microseconds())
 }
 
 // expired compares the time of sending, and the time of creation, by which
 // tables are indexed and which lies before it. Of several times of sending the
 // last one counts.
-func (r *Relation) expired() (string, error) {
+func (r *Relation) expired(age time.Duration) (string, error) {
 	m := &r.Table.Mapping
 	var sent, terms []string
 	for _, name := range append([]string{m.Status.SentAt}, m.Status.SentBy...) {
@@ -68,16 +109,15 @@ func (r *Relation) expired() (string, error) {
 			sent = append(sent, Ref(name))
 		}
 	}
-	const age = " < now() - $1::bigint * interval '1 microsecond'"
 	switch len(sent) {
 	case 0:
 	case 1:
-		terms = append(terms, sent[0]+age)
+		terms = append(terms, sent[0]+ago(age))
 	default:
-		terms = append(terms, "greatest("+strings.Join(sent, ", ")+")"+age) // NULLs do not count
+		terms = append(terms, "greatest("+strings.Join(sent, ", ")+")"+ago(age)) // NULLs do not count
 	}
 	if m.CreatedAt != "" {
-		terms = append(terms, Ref(m.CreatedAt)+age)
+		terms = append(terms, Ref(m.CreatedAt)+ago(age))
 	}
 	if len(terms) == 0 {
 		return "", &Unusable{

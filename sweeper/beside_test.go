@@ -320,7 +320,7 @@ func TestRetentionOfRowsThatWereNeverSent(t *testing.T) {
 			(9, 'again', '21 h', '20 h', NULL, NULL, true),
 			(10, 'flies', '21 h', NULL, NULL, NULL, false)
 		) v (id, what, created, immediately, scheduled, failed, resend)`)
-	if n, err := b.sweeper.Retain(t.Context(), b.table, []string{"10", "none"}); err != nil || n != 4 {
+	if n, _, err := b.sweeper.Retain(t.Context(), b.table, []string{"10", "none"}); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
 	if got := harness.One[string](t, b.db, `SELECT string_agg(id || topic, ' ' ORDER BY id) FROM deferred_message`); got != "1fresh 4lately 5waits 8again 9again 10flies" {
@@ -358,7 +358,7 @@ func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT FROM used`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 2 {
+	if n, _, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 2 {
 		t.Fatal(n, err)
 	}
 	const left = `SELECT string_agg(relid::text, ' ' ORDER BY relid::text) FROM pg_partition_tree('plain') WHERE isleaf`
@@ -368,7 +368,7 @@ func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `ROLLBACK`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 1 {
+	if n, _, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	if got := harness.One[string](t, b.db, left); got != "lately now others waits" {

@@ -3,7 +3,7 @@ package sweeper
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,69 +19,91 @@ func Retains(t *outbox.Table) bool {
 }
 
 // Retain deletes the rows of a table whose retention has run out, a page at a
-// time, passing over rows that somebody has locked, and returns how many: those
-// that were sent, and where the mapping has a period for them also those that
-// were not. Of these, rows in flight are left: inFlight are their ids, taken
-// before the call. (A row that comes into flight during it may be deleted; it
-// is delivered all the same, and its mark finds it gone.)
-func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, error) {
-	deleted := 0
+// time, passing over rows that somebody has locked: those that were sent, and
+// where the mapping has a period for them also those that were not. Of these,
+// rows in flight are left: inFlight are their ids, taken before the call. (A row
+// that comes into flight during it may be deleted; it is delivered all the same,
+// and its mark finds it gone.) It returns how many, and how long it took to find
+// them: each time the whole table is read where no index helps.
+func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
+	r := retention{Sweeper: s}
 	err := s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			n, err := s.retain(ctx, conn, t, inFlight)
-			deleted += n
-			if err != nil {
+			if err := r.run(ctx, conn, t, inFlight); err != nil {
 				return refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
 			}
 			return nil
 		})
 	})
-	return deleted, err
+	return r.deleted, r.finding, err
 }
 
-func (s *Sweeper) retain(ctx context.Context, conn *pgx.Conn, t *outbox.Table, inFlight []string) (int, error) {
-	p, err := s.plan(ctx, conn, t)
+// retention is one table's.
+type retention struct {
+	*Sweeper
+	deleted int
+	finding time.Duration
+}
+
+func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, inFlight []string) error {
+	p, err := r.plan(ctx, conn, t)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	m, deleted := &t.Mapping, 0
+	m := &t.Mapping
 	if m.DropPartitions {
-		return s.dropPartitions(ctx, conn, p)
+		n, err := r.dropPartitions(ctx, conn, p)
+		r.deleted += n
+		return err
 	}
 	if m.Retention > 0 && m.Published == outbox.PublishedStatus {
-		sql, err := p.relation.Expired(s.cfg.RetainRows)
-		if err != nil {
-			return 0, err
+		expired, err := p.relation.Expired(m.Retention)
+		if err == nil {
+			err = r.remove(ctx, conn, expired)
 		}
-		age := strconv.AppendInt(nil, m.Retention.Microseconds(), 10)
-		if deleted, err = s.inPages(ctx, conn, sql, statement.Texts(age)); err != nil {
-			return deleted, err
+		if err != nil {
+			return err
 		}
 	}
 	if m.RetentionUnsent <= 0 {
-		return deleted, nil
+		return nil
 	}
-	var params statement.Params
-	sql, err := p.relation.ExpiredUnsent(&params, m.RetentionUnsent, inFlight, s.cfg.RetainRows)
+	unsent, err := p.relation.ExpiredUnsent(m.RetentionUnsent, inFlight)
 	if err != nil {
-		return deleted, err
+		return err
 	}
-	n, err := s.inPages(ctx, conn, sql, params)
-	return deleted + n, err
+	return r.remove(ctx, conn, unsent)
 }
 
-// inPages repeats a statement until it does less than a page.
-func (s *Sweeper) inPages(ctx context.Context, conn *pgx.Conn, sql string, args statement.Params) (int, error) {
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
-	for total := 0; ; {
-		page := 0
-		count := func([][]byte) error { page++; return nil }
-		if err := s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Args: args, Each: count}); err != nil {
-			return total, err
+// foundPages is for how many pages rows are found at once, which may take as long
+// as reading the table: some megabytes of ids.
+const foundPages = 100
+
+// remove finds and deletes until nothing is left that can be deleted now.
+func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *statement.Removal) error {
+	settings := statement.Settings{StatementTimeout: r.cfg.StatementTimeout, LockTimeout: time.Second}
+	byID := settings
+	byID.ByIndex = true
+	for {
+		var ids []string
+		began := time.Now()
+		find := removal.Find(foundPages*r.cfg.RetainRows, func(id string) { ids = append(ids, id) })
+		if err := r.send(ctx, conn, settings.Step(nil), find); err != nil {
+			return err
 		}
-		total += page
-		if page < s.cfg.RetainRows {
-			return total, nil
+		r.finding += time.Since(began)
+		before := r.deleted
+		for page := range slices.Chunk(ids, r.cfg.RetainRows) {
+			step, err := removal.Delete(page, func([][]byte) error { r.deleted++; return nil })
+			if err == nil {
+				err = r.send(ctx, conn, byID.Step(nil), step)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(ids) < foundPages*r.cfg.RetainRows || r.deleted == before {
+			return nil
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestOnlyOurShareIsRead(t *testing.T) {
 		t.Errorf("%d blocked keys", blocked)
 	}
 	b := parts[0]
-	if _, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil {
+	if _, _, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil {
 		t.Fatal(err)
 	}
 	left := harness.One[int](t, db, `SELECT count(*) FROM outbox AS t WHERE status = 'SENT'`)

@@ -237,10 +237,10 @@ func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Table != missing || len(rows) != 1 {
 		t.Fatal(rows, err)
 	}
-	if n, err := b.sweeper.Retain(t.Context(), missing, nil); !errors.As(err, &refused) || refused.Table != missing || n != 0 {
+	if n, _, err := b.sweeper.Retain(t.Context(), missing, nil); !errors.As(err, &refused) || refused.Table != missing || n != 0 {
 		t.Fatal(n, err)
 	}
-	if n, err := b.sweeper.Retain(t.Context(), there, nil); err != nil || n != 1 {
+	if n, _, err := b.sweeper.Retain(t.Context(), there, nil); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 }
@@ -259,13 +259,39 @@ func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT * FROM plain WHERE id = 2 FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 9 {
+	if n, _, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != 9 {
 		t.Fatal(n, err)
 	}
 	left := harness.One[string](t, b.db, `SELECT string_agg(body, ' ' ORDER BY id) FROM plain`)
 	if left != "old late pending failed other" {
 		t.Fatal(left)
 	}
+}
+
+// Where no index leads to rows past their retention, each look for them reads the
+// whole table.
+func TestRetentionLooksForManyPagesAtOnce(t *testing.T) {
+	const rows = 3000
+	l := plain()
+	l.Table.Mapping.Retention = time.Hour
+	b := newBench(t, l)
+	b.sweeper.cfg.RetainRows = 10
+	b.db.Exec(t, `DROP INDEX plain_status`)
+	b.db.Exec(t, `INSERT INTO plain (status, created_at, sent_at) SELECT 'SENT', now() - interval '3 h', now() - interval '2 h' FROM generate_series(1, $1)`, rows)
+	if n, finding, err := b.sweeper.Retain(t.Context(), b.table, nil); err != nil || n != rows || finding <= 0 {
+		t.Fatal(n, finding, err)
+	}
+	b.sweeper.cfg.Pool.Reset() // sessions that end tell what they read
+	harness.Eventually(t, 20*time.Second, func() error {
+		read := harness.One[int](t, b.db, `SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'plain'`)
+		if read > 3*rows {
+			t.Fatalf("%d rows were read to find %d", read, rows)
+		}
+		if read < rows {
+			return fmt.Errorf("%d rows were read, as far as is known", read)
+		}
+		return nil
+	})
 }
 
 func TestPendingCounts(t *testing.T) {

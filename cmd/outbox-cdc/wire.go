@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+	"github.com/outbox-cdc/outbox-cdc/sweeper"
 )
 
 // This file translates the configuration into what the parts take. The parts
@@ -128,17 +129,21 @@ func constantTopics(s *config.Stream, cluster string) []string {
 func silence(s *config.Stream) time.Duration { return 3 * s.Postgres.WALSenderTimeout }
 
 // poolConnections are those that mark, and a few that sweep, look and ask; those
-// that keep claims open; and one that never waits for others to extend the
-// application's lock.
+// that keep claims open; one that deletes rows past their retention, for as long
+// as that takes; and one that never waits for others to extend the application's
+// lock.
 func poolConnections(s *config.Stream) int {
-	n, claims, locks := s.Mark.Connections+4, 0, 0
+	n, claims, retention, locks := s.Mark.Connections+4, 0, 0, 0
 	for _, t := range s.OutboxTables() {
 		if t.Mapping.Claim != outbox.ClaimNone {
 			claims = statusupdater.DefaultClaims
+		}
+		if sweeper.Retains(t) {
+			retention = 1
 		}
 		if t.Mapping.ShedLock.Name != "" || t.Mapping.RetentionLock.Name != "" {
 			locks = 1
 		}
 	}
-	return n + claims + locks
+	return n + claims + retention + locks
 }
