@@ -58,7 +58,7 @@ func (l *Look) lockStep() (Step, error) {
 	}
 	l.expect()
 	sql := "SELECT u.n, " + r.storedCount() + " FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
-		" WHERE " + opaque(r.pending()) + " FOR UPDATE OF t SKIP LOCKED"
+		" WHERE " + Opaque(r.pending()) + " FOR UPDATE OF t SKIP LOCKED"
 	return Step{SQL: sql, Args: args, Each: l.readLocked}, nil
 }
 

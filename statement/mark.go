@@ -63,23 +63,23 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 // row's state.
 func (r *Relation) change(head, state string, free bool, further []string, returning string, guards ...string) string {
 	list, with := r.list(further...), ""
-	guards = append([]string{r.sameID(), opaque(state)}, guards...)
+	guards = append([]string{r.sameID(), Opaque(state)}, guards...)
 	where := " WHERE " + strings.Join(guards, " AND ")
 	if free {
 		// The lock is taken first, passing over rows that others hold.
 		with = "WITH free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
-			" WHERE " + opaque(state) + " FOR UPDATE OF t SKIP LOCKED) "
+			" WHERE " + Opaque(state) + " FOR UPDATE OF t SKIP LOCKED) "
 		list = "free AS u"
 	}
 	return with + head + list + where + " RETURNING " + returning
 }
 
-// opaque hides a condition from the planner, so that a row is found by its id
+// Opaque hides a condition from the planner, so that a row is found by its id
 // only. An index on the state, thought to be nearly empty as the statistics of
 // an outbox mostly say, would otherwise be read whole and each of its rows
 // compared with the list: 1000 pending rows by 1000 ids is nothing, a backlog of
 // a million is half an hour.
-func opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
+func Opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
 
 func (r *Relation) sentSet() []string {
 	s := &r.Table.Mapping.Status

@@ -338,8 +338,8 @@ func (r *Relation) Dismiss(status string) (string, error) {
 // that meet the condition and that nobody has locked.
 func (r *Relation) changeOf(condition, head string) string {
 	return "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
-		" WHERE " + opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +
-		head + "free AS u WHERE " + r.sameID() + " AND " + opaque(condition) + " RETURNING u.n"
+		" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +
+		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
 }
 
 // Overtaken selects the ordinals of those rows of a list of ids of whose key a

@@ -18,7 +18,7 @@ func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
 // hundred, and then read and sort a backlog rather than follow an index's order.
 func (r *Relation) Ours() string {
 	if filter := r.Table.Filter("t."); filter != "" {
-		return opaque(filter)
+		return Opaque(filter)
 	}
 	return ""
 }

@@ -89,7 +89,7 @@ func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, err
 	return Step{
 		SQL: fmt.Sprintf("WITH u AS MATERIALIZED (SELECT %s FROM %s JOIN %s AS t ON %s WHERE %s FOR UPDATE OF t SKIP LOCKED) "+
 			"DELETE FROM %[3]s AS t USING u WHERE %[4]s AND %[5]s RETURNING 1",
-			strings.Join(columns, ", "), from, r.Name(), on, opaque(m.still)),
+			strings.Join(columns, ", "), from, r.Name(), on, Opaque(m.still)),
 		Args: args, Each: each,
 	}, nil
 }

@@ -206,11 +206,11 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	if len(q.where) > 0 {
 		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
 	}
-	q.where = []string{on, p.relation.Pending()}
+	q.where = []string{p.relation.Pending()}
 	a.wants(q, " = ")
 	// OFFSET has each row looked up: the planner would rather scan a small table.
 	sql := "SELECT u.n, x.* FROM " + from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + r.selected() + " FROM " + p.relation.Name() +
-		" AS t WHERE " + strings.Join(q.where, " AND ") + " OFFSET 0) AS x ORDER BY u.n"
+		" AS t WHERE " + on + " AND " + statement.Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
 	pending, known := make([]bool, len(ids)), 0
 	take := s.taking(r)
 	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {
