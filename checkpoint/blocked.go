@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -26,14 +27,14 @@ func (c *Core) block(r *outbox.Row) {
 		return
 	}
 	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
-	p.RowID, p.blocker = r.ID, watched
+	p.RowID, p.blocker = strings.Clone(r.ID), watched // see owned
 }
 
 // leaveToOperator keeps a key parked while the row is FAILED, which is looked at
 // again at next.
 func (c *Core) leaveToOperator(p *park, id string, next time.Time) {
 	c.setCause(p, outbox.CauseBlocked)
-	p.RowID, p.Next, p.blocker = id, next, watched
+	p.RowID, p.Next, p.blocker = strings.Clone(id), next, watched
 	p.version++
 }
 

@@ -2,8 +2,12 @@ package checkpoint
 
 import (
 	"errors"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
@@ -11,13 +15,8 @@ import (
 // blockedCore is a Core to which the log has brought two rows of one key, for two
 // clusters, each of which has refused its row (on_failed: block).
 func blockedCore() (c *Core, first, second *outbox.Row) {
-	table := &outbox.Table{Schema: "public", Name: "outbox"}
-	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
-	table.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}}
-	c = New(Config{
-		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10,
-		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
-	})
+	c = New(blockedConfig())
+	table := c.cfg.Tables[0]
 	c.Tick(epochStart)
 	c.Connect(Connected{Streaming: true})
 	first = &outbox.Row{Table: table, ID: "1", Cluster: "main", Topic: "x", Key: []byte("k"), Pending: true, XID: 7, Commit: 10}
@@ -31,6 +30,17 @@ func blockedCore() (c *Core, first, second *outbox.Row) {
 	}
 	c.Take()
 	return c, first, second
+}
+
+// blockedConfig has one table with on_failed: block.
+func blockedConfig() Config {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
+	table.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}}
+	return Config{
+		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, MostKeys: 20,
+		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
+	}
 }
 
 // The first row becomes FAILED and leaves the key to the operator; the second is to
@@ -109,5 +119,63 @@ func TestAKeyWaitsWhenTheTableRefusesToTell(t *testing.T) {
 	c.Tick(epochStart.Add(2 * time.Hour))
 	if !c.Take().Failed {
 		t.Error("not asked again")
+	}
+}
+
+// A row shares its memory with many others (mapping.Arena). A key that is parked,
+// for as long as an operator takes, must not keep it.
+func TestAParkKeepsNothingOfItsRow(t *testing.T) {
+	for _, key := range [][]byte{[]byte("k"), nil} {
+		c, chunk := New(blockedConfig()), weak.Pointer[byte]{}
+		c.Tick(epochStart)
+		c.Connect(Connected{Streaming: true})
+		func() {
+			memory := append(make([]byte, 0, 1<<10), "1 x"...)
+			chunk = weak.Make(&memory[0])
+			text := unsafe.String(&memory[0], len(memory))
+			r := &outbox.Row{Table: c.cfg.Tables[0], ID: text[:1], Cluster: "main", Topic: text[2:3], Key: key, Pending: true, XID: 7, Commit: 10}
+			c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+			c.Rows([]*outbox.Row{r})
+			c.Commit(20)
+			c.Take()
+			c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: true, Err: errors.New("refused")})
+			c.Take()
+			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
+			c.Take()
+		}()
+		if len(c.order) != 1 || c.order[0].RowID != "1" || c.order[0].failed != "1" {
+			t.Fatalf("parked: %+v", c.order)
+		}
+		runtime.GC()
+		if chunk.Value() != nil {
+			t.Errorf("key %q: the row's memory is kept", key)
+		}
+		runtime.KeepAlive(c)
+	}
+}
+
+// While many keys of a table wait for a retry, its other rows are published; with
+// more than the most, it is left alone until some are through.
+func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
+	cfg := blockedConfig()
+	cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
+	cfg.MaxKeys, cfg.MostKeys = 2, 6
+	c := New(cfg)
+	c.Tick(epochStart)
+	c.Connect(Connected{Streaming: true})
+	fail := func(n int) {
+		r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
+		c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
+	}
+	for n := range cfg.MostKeys {
+		fail(n)
+	}
+	table := c.parks[outbox.TableScope(cfg.Tables[0])]
+	if table == nil || !c.due(table) {
+		t.Errorf("with %d keys the table is not swept: %+v", c.keys[table.Scope.Table], table)
+	}
+	fail(cfg.MostKeys)
+	if c.due(table) {
+		t.Errorf("with %d keys the table is swept", c.keys[table.Scope.Table])
 	}
 }

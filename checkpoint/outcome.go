@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -84,7 +85,7 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	}
 	e.reason = err.Error()
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
-	p.failed = e.row.ID
+	p.failed = strings.Clone(e.row.ID)
 	if sent {
 		c.awaitAnswers(p)
 	}

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/outbox"
@@ -64,6 +66,13 @@ func (c *Core) keyPark(r *outbox.Row) *park {
 	return c.parks[outbox.KeyScope(r)]
 }
 
+// owned copies the text of a scope. A row's text is a part of memory that it shares
+// with its neighbours (mapping.Arena): a park would keep all of that.
+func owned(s outbox.Scope) outbox.Scope {
+	s.Topic, s.ID = strings.Clone(s.Topic), strings.Clone(s.ID)
+	return s
+}
+
 func (p *park) dirty() bool { return p.version != p.written }
 
 // wait holds n rows of a transaction until the park is durable.
@@ -80,6 +89,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	c.clock++
 	p := c.parks[s]
 	if p == nil {
+		s = owned(s)
 		p = &park{Park: outbox.Park{Scope: s, Since: c.now}}
 		c.parks[s] = p
 		c.order = append(c.order, p)
@@ -107,7 +117,8 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 // parkCrowded parks a table of which too many keys are parked.
 func (c *Core) parkCrowded(t *outbox.Table) {
 	if c.keys[t.String()] > c.cfg.MaxKeys && c.parks[outbox.TableScope(t)] == nil {
-		c.park(outbox.TableScope(t), outbox.CauseKeys, "too many of its keys are parked", time.Time{})
+		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MostKeys)
+		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
 	}
 }
 

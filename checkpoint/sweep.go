@@ -59,8 +59,8 @@ func (c *Core) due(p *park) bool {
 	return !c.coveredBySweep(p)
 }
 
-// crowded says that a table's parked keys are so many that its sweep would only
-// find more: those that are due go first. It bounds the number of parks.
+// crowded says that so many keys of a table are parked that it is not swept:
+// those that are due go first. It bounds the number of parks.
 func (c *Core) crowded(p *park) bool {
 	if p.Scope.Kind == outbox.ScopeTable {
 		return c.crowdedTable(p.Scope.Table)
@@ -76,7 +76,7 @@ func (c *Core) crowded(p *park) bool {
 // crowdedTable does not count keys that wait for the operator: the others would
 // wait with them.
 func (c *Core) crowdedTable(table string) bool {
-	return c.keys[table]-c.blocked[table] > 2*c.cfg.MaxKeys
+	return c.keys[table]-c.blocked[table] > c.cfg.MostKeys
 }
 
 // coveredBySweep says that a wider park's sweep includes this one's rows, or

@@ -150,7 +150,8 @@ type Stream struct {
 	// Mark is how states are written back.
 	Mark Mark `yaml:"mark"`
 	// MaxParkedKeys is how many keys of one table may wait for a retry before
-	// the whole table is left to the sweeper.
+	// the whole table is left to the sweeper. With more than ten times as many,
+	// nothing else of the table is published until some are through or FAILED.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
 	// HeartbeatInterval is how often a commit is written to the WAL of an idle
 	// database, so that its slot moves on.

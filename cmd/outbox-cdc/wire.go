@@ -51,6 +51,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 		PageRows:   page,
 		SmallRound: (page + 1) / 2, // a hand-back pays once a round is no full page
 		MaxKeys:    s.MaxParkedKeys,
+		MostKeys:   10 * s.MaxParkedKeys,
 		BackoffMin: s.Backoff.Min,
 		BackoffMax: s.Backoff.Max,
 		WALBudget:  uint64(s.WALBudget),
