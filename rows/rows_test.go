@@ -149,6 +149,44 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// With statistics of a time when nothing had been sent, each row's key would be
+// looked for among all rows that were, by the index on the state.
+func TestTheOrderIsToldWithOldStatistics(t *testing.T) {
+	const rows, keys = 20_000, 1000
+	const count = `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'outbox'`
+	db := harness.Postgres(t)
+	l := fixture.Im2be()
+	for _, sql := range []string{
+		l.DDL, `ALTER TABLE outbox SET (autovacuum_enabled = off)`,
+		`INSERT INTO outbox (aggregate_id, event_id, topic) SELECT gen_random_uuid(), gen_random_uuid(), 'orders' FROM generate_series(1, 2000)`,
+		`ANALYZE outbox`,
+		fmt.Sprintf(`INSERT INTO outbox (aggregate_id, event_id, topic, status, created_at) SELECT lpad((i %% %d)::text, 32, '0')::uuid, gen_random_uuid(), 'orders',
+			CASE WHEN i < %[1]d THEN 'FAILED' ELSE 'SENT' END, now() + i * interval '1 s' FROM generate_series(0, %d) i`, keys, rows-1),
+	} {
+		db.Exec(t, sql)
+	}
+	before := harness.One[int](t, db, count)
+	conn := db.Conn(t)
+	d, err := Open(t.Context(), conn, l.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := plan(t, d, Act{Verb: Requeue, Limit: keys}).Order; o.Looked != keys || o.Overtaken != keys {
+		t.Errorf("%+v", o)
+	}
+	conn.Close(t.Context()) // a session that ends tells what it read
+	harness.Eventually(t, 20*time.Second, func() error {
+		read := harness.One[int](t, db, count) - before
+		switch {
+		case read > 8*rows:
+			t.Fatalf("%d rows were read of %d", read, rows)
+		case read < rows:
+			return fmt.Errorf("%d rows were read, as far as is known", read)
+		}
+		return nil
+	})
+}
+
 func TestLimitsAndPaces(t *testing.T) {
 	_, d := im2be(t)
 	told := ""

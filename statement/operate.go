@@ -364,7 +364,7 @@ func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
 	return Step{
 		SQL: "WITH w AS MATERIALIZED (SELECT u.n, " + key + " AS key, " + r.topic() + " AS topic, " + strings.Join(order, ", ") +
 			" FROM " + from + " JOIN " + r.Name() + " AS t ON " + on + ") SELECT w.n FROM w WHERE EXISTS (SELECT 1 FROM " + r.Name() +
-			" AS t WHERE " + sent + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
+			" AS t WHERE " + Opaque(sent) + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
 			"(" + strings.Join(later, ", ") + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
 		Args: p,
 	}, true, nil
