@@ -38,7 +38,7 @@ func blockedConfig() Config {
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
 	table.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}}
 	return Config{
-		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, MostKeys: 20,
+		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, CrowdKeys: 20,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
 	}
 }
@@ -159,7 +159,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
-	cfg.MaxKeys, cfg.MostKeys = 2, 6
+	cfg.MaxKeys, cfg.CrowdKeys = 2, 6
 	c := New(cfg)
 	c.Tick(epochStart)
 	c.Connect(Connected{Streaming: true})
@@ -167,14 +167,14 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 		r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
 		c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
 	}
-	for n := range cfg.MostKeys {
+	for n := range cfg.CrowdKeys {
 		fail(n)
 	}
 	table := c.parks[outbox.TableScope(cfg.Tables[0])]
 	if table == nil || !c.due(table) {
 		t.Errorf("with %d keys the table is not swept: %+v", c.keys[table.Scope.Table], table)
 	}
-	fail(cfg.MostKeys)
+	fail(cfg.CrowdKeys)
 	if c.due(table) {
 		t.Errorf("with %d keys the table is swept", c.keys[table.Scope.Table])
 	}

@@ -29,9 +29,9 @@ type Config struct {
 	SmallRound int
 	// MaxKeys is how many keys of a table may be parked before the table is.
 	MaxKeys int
-	// MostKeys is how many may be while it is swept: with more that wait for a
-	// retry, a sweep would only find more of them, without end.
-	MostKeys int
+	// CrowdKeys is how many keys of a parked table may wait for a retry while it
+	// is swept. With more a sweep would only find more of them, without end.
+	CrowdKeys int
 	// BackoffMin and BackoffMax bound the wait before a parked scope's next
 	// try; it doubles from one to the other.
 	BackoffMin, BackoffMax time.Duration

@@ -117,7 +117,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 // parkCrowded parks a table of which too many keys are parked.
 func (c *Core) parkCrowded(t *outbox.Table) {
 	if c.keys[t.String()] > c.cfg.MaxKeys && c.parks[outbox.TableScope(t)] == nil {
-		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MostKeys)
+		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.CrowdKeys)
 		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
 	}
 }

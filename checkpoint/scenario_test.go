@@ -50,7 +50,7 @@ func newScene(t *testing.T, off switches) *scene {
 	table.Mapping.Status.MaxAttempts = 3
 	p := plan{keys: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, MostKeys: 20,
+		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, CrowdKeys: 20,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	for k := range p.weights {

@@ -147,7 +147,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		Tables: p.tables, MaxRows: 6 + r.IntN(20), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(6), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
-	p.cfg.MostKeys = 2 * p.cfg.MaxKeys
+	p.cfg.CrowdKeys = 2 * p.cfg.MaxKeys
 	p.agendas = p.cfg.MaxRows%3 == 0
 	if r.IntN(6) == 0 {
 		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2

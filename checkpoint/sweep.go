@@ -76,7 +76,7 @@ func (c *Core) crowded(p *park) bool {
 // crowdedTable does not count keys that wait for the operator: the others would
 // wait with them.
 func (c *Core) crowdedTable(table string) bool {
-	return c.keys[table]-c.blocked[table] > c.cfg.MostKeys
+	return c.keys[table]-c.blocked[table] > c.cfg.CrowdKeys
 }
 
 // coveredBySweep says that a wider park's sweep includes this one's rows, or

@@ -74,8 +74,8 @@ func (r *Relation) change(head, state string, free bool, further []string, retur
 	return with + head + list + where + " RETURNING " + returning
 }
 
-// Opaque hides a condition from the planner, so that a row is found by its id
-// only. An index on the state, thought to be nearly empty as the statistics of
+// Opaque hides a condition from the planner, so that rows are found by their
+// ids or keys only. An index on the state, thought to be nearly empty as the statistics of
 // an outbox mostly say, would otherwise be read whole and each of its rows
 // compared with the list: 1000 pending rows by 1000 ids is nothing, a backlog of
 // a million is half an hour.

@@ -51,7 +51,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 		PageRows:   page,
 		SmallRound: (page + 1) / 2, // a hand-back pays once a round is no full page
 		MaxKeys:    s.MaxParkedKeys,
-		MostKeys:   10 * s.MaxParkedKeys,
+		CrowdKeys:  10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
 		BackoffMin: s.Backoff.Min,
 		BackoffMax: s.Backoff.Max,
 		WALBudget:  uint64(s.WALBudget),
