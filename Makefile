@@ -43,7 +43,7 @@ build: ## bin/outbox-cdc
 .PHONY: test
 test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
 	go test $(TESTFLAGS) ./...
-	go test -tags failpoints ./failpoint
+	go test -tags failpoints ./internal/failpoint
 
 # The integration suite runs the program as a process of its own, which the race
 # detector of the tests does not see.
@@ -59,7 +59,7 @@ integration: ## the tests of the whole program against real servers
 # installed are fetched on first use.
 POSTGRES_VERSIONS ?= 14 15 16 17 18
 KAFKA_VERSIONS    ?= 3.9.1
-SPEAKING := ./replication/... ./parks/... ./sweeper/... ./statusupdater/... ./test/integration/...
+SPEAKING := ./replication/... ./internal/parks/... ./internal/sweeper/... ./statusupdater/... ./test/integration/...
 # Stream, restart, lost slot, sweep and hand-back, publication, roles, failover.
 CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut)$$
 
@@ -150,20 +150,20 @@ package-assets:
 
 .PHONY: packages
 packages: package-assets ## .deb and .rpm of this machine's architecture, in dist/
-	cd packaging && go run ./sbom -binary ../build/host/outbox-cdc -version $(VERSION) -dir ../build/sbom/linux-$$(go env GOARCH)
-	cd packaging && go run ./nfpm -binary ../build/host/outbox-cdc -version $(VERSION) -out ../dist
+	cd deploy/packaging && go run ./sbom -binary ../../build/host/outbox-cdc -version $(VERSION) -dir ../../build/sbom/linux-$$(go env GOARCH)
+	cd deploy/packaging && go run ./nfpm -binary ../../build/host/outbox-cdc -version $(VERSION) -out ../../dist
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;
 # OUTBOX_TEST_LONG=1 builds a second time with nothing compiled before.
 .PHONY: package-test
 package-test: ## packages, chart, compose file: same bytes, contents, docs/install.md followed under a systemd
-	cd packaging && go vet ./... && go test -timeout 10m ./...
+	cd deploy/packaging && go vet ./... && go test -timeout 10m ./...
 	OUTBOX_TEST_PACKAGES=$(or $(OUTBOX_TEST_PACKAGES),1) go test -count=1 -timeout 30m -v ./test/packages
 
 .PHONY: chart-test
 chart-test: ## the Helm chart: lint, rendering, values (nothing to install)
-	cd packaging && go test ./chart
+	cd deploy/packaging && go test ./chart
 
 .PHONY: release-check
 release-check: $(GORELEASER) ## .goreleaser.yaml is right (at first builds goreleaser, which takes long)

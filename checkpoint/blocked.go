@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // With on_failed: block a key waits for the operator while any row of it is

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 	"weak"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // blockedCore is a Core to which the log has brought two rows of one key, for two

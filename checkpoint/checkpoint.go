@@ -11,7 +11,7 @@ package checkpoint
 import (
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Config bounds a Core. Every field is required.

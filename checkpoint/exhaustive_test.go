@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 var simWindow = flag.Int("sim.window", 1, "TestExhaustive: how many steps after the first deviation the second one may come")

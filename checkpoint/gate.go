@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // gate keeps the log's rows of some scopes in memory, in order: while a

@@ -1,6 +1,6 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/outbox"
+import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
 // InFlight are the ids of the table's rows that are in memory, which retention
 // must leave alone.

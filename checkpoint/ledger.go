@@ -1,6 +1,6 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/outbox"
+import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
 // noTx is the ledger place of what no transaction waits for: a row that the
 // sweeper read, or one whose transaction was released early.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // phase is where a park stands.

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // state is where a row in memory stands.

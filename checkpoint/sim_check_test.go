@@ -1,7 +1,7 @@
 package checkpoint
 
 import (
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file checks the invariants of docs/design.md: I2, I5 and I7 where a row

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is the process of the simulation: a Core, a sink, a status updater,

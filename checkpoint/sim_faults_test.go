@@ -5,7 +5,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is faults of the simulation that came later: prepared transactions,

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is the application's own relay in the simulation, and the claims that

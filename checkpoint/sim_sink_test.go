@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is Kafka and the sink of the simulation. The sink keeps the contract

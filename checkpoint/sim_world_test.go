@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is the database of the simulation: rows, transactions, snapshots,

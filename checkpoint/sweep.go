@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // sweep is the outstanding page: what it was asked for, and when.

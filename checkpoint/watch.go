@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // watch is the round that looks for rows that the stream missed: read PENDING

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Batch is what frames meant, in their order. It is made to be used again:

@@ -16,8 +16,8 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/outbox-cdc/outbox-cdc/mapping"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Limits on what one connection can make a Decoder remember.

@@ -3,7 +3,7 @@ package decoder
 import (
 	"fmt"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Error is a message that breaks the protocol or is not understood. Nothing of

@@ -3,8 +3,8 @@ package decoder
 import (
 	"encoding/binary"
 
-	"github.com/outbox-cdc/outbox-cdc/mapping"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // The functions here write messages as PostgreSQL does.

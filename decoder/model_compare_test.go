@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"pgregory.net/rapid"
 
-	"github.com/outbox-cdc/outbox-cdc/mapping"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // session draws the messages of a connection, all of them valid.

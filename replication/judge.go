@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Identity is what a stream remembers of the slot that it went on from.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 func TestMurmur2IsTheJavaClients(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/outbox-cdc/outbox-cdc/failpoint"
-	"github.com/outbox-cdc/outbox-cdc/mailbox"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // openRequests is how many produce requests a link keeps under way. A broker

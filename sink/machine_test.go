@@ -12,7 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"pgregory.net/rapid"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // world is a model of a Kafka cluster with a bad network around a machine. Its

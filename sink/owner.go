@@ -8,7 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/outbox-cdc/outbox-cdc/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 )
 
 const (

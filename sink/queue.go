@@ -1,6 +1,6 @@
 package sink
 
-import "github.com/outbox-cdc/outbox-cdc/outbox"
+import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
 // queue holds rows that wait, first in first out. Rows can be put back at the
 // front, which is where a split or withdrawn batch goes.

@@ -10,8 +10,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
-	"github.com/outbox-cdc/outbox-cdc/mailbox"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // ErrFenced says that another process took the transactional id over: this one

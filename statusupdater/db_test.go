@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
-	"github.com/outbox-cdc/outbox-cdc/mailbox"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
-	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -164,5 +164,5 @@ func (b *bench) want(want, sql string, args ...any) {
 
 // The server that tests share lives as long as their process.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/localpg.(*process).wait"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/internal/localpg.(*process).wait"))
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // A second worker takes of a lane only when half a batch waits, or when its

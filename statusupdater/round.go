@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/failpoint"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
-	"github.com/outbox-cdc/outbox-cdc/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 )
 
 // round is one statement and what is needed around it.

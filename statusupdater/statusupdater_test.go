@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/outbox"
-	"github.com/outbox-cdc/outbox-cdc/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

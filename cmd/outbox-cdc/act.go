@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/rows"
-	"github.com/outbox-cdc/outbox-cdc/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 )
 
 // This file holds what requeue, discard and replay have in common: look first,

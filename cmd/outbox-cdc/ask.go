@@ -16,8 +16,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 // This file asks the running process over HTTP.

@@ -15,11 +15,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/preflight"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
-	"github.com/outbox-cdc/outbox-cdc/statement"
 )
 
 type checkOptions struct {

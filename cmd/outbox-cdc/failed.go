@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/rows"
-	"github.com/outbox-cdc/outbox-cdc/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 )
 
 func failedCommand(io streams) *cobra.Command {

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
 func TestTheMemoryLimitGrowsWithStreamsAndTables(t *testing.T) {

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
 const dryRun = `Without --yes it only counts them and shows the first. Rows that are not in that state any more when

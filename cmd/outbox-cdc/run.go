@@ -12,11 +12,11 @@ import (
 	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/outbox-cdc/outbox-cdc/admin"
-	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/loglimit"
-	"github.com/outbox-cdc/outbox-cdc/metrics"
-	"github.com/outbox-cdc/outbox-cdc/tracing"
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
 func runCommand(io streams) *cobra.Command {

@@ -15,11 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/slots"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/slots"
-	"github.com/outbox-cdc/outbox-cdc/status"
-	"github.com/outbox-cdc/outbox-cdc/survey"
 )
 
 func slotsCommand(io streams) *cobra.Command {

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/status"
-	"github.com/outbox-cdc/outbox-cdc/survey"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 )
 
 // watchEvery is how often --watch looks.

@@ -10,7 +10,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 
-	"github.com/outbox-cdc/outbox-cdc/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 )
 
 // supervisor tells systemd how the process is, as sd_notify(3) has it: READY=1

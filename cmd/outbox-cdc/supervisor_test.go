@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/outbox-cdc/outbox-cdc/admin"
-	"github.com/outbox-cdc/outbox-cdc/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 )
 
 // systemd listens as it does: on a datagram socket that NOTIFY_SOCKET names.

@@ -9,11 +9,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/config"
-	"github.com/outbox-cdc/outbox-cdc/metrics"
-	"github.com/outbox-cdc/outbox-cdc/pipeline"
-	"github.com/outbox-cdc/outbox-cdc/status"
-	"github.com/outbox-cdc/outbox-cdc/survey"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 )
 
 func sweepCommand(io streams) *cobra.Command {

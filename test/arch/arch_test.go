@@ -18,56 +18,56 @@ const module = "github.com/outbox-cdc/outbox-cdc"
 // packages. A package that is not named here may not exist.
 var arrows = map[string][]string{
 	// The vocabulary and what is pure: no driver, no clock, no goroutine.
-	"outbox":     {},
-	"mailbox":    {},
-	"sql":        {},
-	"failpoint":  {},
-	"mapping":    {"outbox"},
-	"decoder":    {"outbox", "mapping"},
-	"checkpoint": {"outbox"},
+	"internal/outbox":    {},
+	"internal/mailbox":   {},
+	"sql":                {},
+	"internal/failpoint": {},
+	"internal/mapping":   {"internal/outbox"},
+	"decoder":            {"internal/outbox", "internal/mapping"},
+	"checkpoint":         {"internal/outbox"},
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
-	"statement":     {"outbox", "mapping", "sql"},
-	"replication":   {"outbox", "mailbox", "sql"},
-	"sink":          {"failpoint", "outbox", "mailbox"},
-	"statusupdater": {"failpoint", "outbox", "mailbox", "mapping", "sql", "statement"},
-	"sweeper":       {"outbox", "mailbox", "mapping", "sql", "statement"},
-	"parks":         {"outbox", "sql"},
-	"shedlock":      {"outbox", "sql"},
-	"config":        {"outbox"},
-	"compare":       {"outbox", "mapping", "decoder", "statement"},
-	"status":        {"outbox"},
-	"slots":         {"outbox", "sql"},
-	"rows":          {"outbox", "sql", "statement"},
-	"survey":        {"outbox", "parks", "replication", "rows", "sql", "statement", "status", "sweeper"},
-	"admin":         {"outbox", "metrics", "status"},
-	"admin/page":    {"outbox", "rows", "slots", "statement", "status"},
-	"metrics":       {"outbox", "status"},
-	"tracing":       {"outbox"},
-	"loglimit":      {},
+	"internal/statement":  {"internal/outbox", "internal/mapping", "sql"},
+	"replication":         {"internal/outbox", "internal/mailbox", "sql"},
+	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
+	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/statement"},
+	"internal/sweeper":    {"internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/statement"},
+	"internal/parks":      {"internal/outbox", "sql"},
+	"internal/shedlock":   {"internal/outbox", "sql"},
+	"internal/config":     {"internal/outbox"},
+	"internal/compare":    {"internal/outbox", "internal/mapping", "decoder", "internal/statement"},
+	"internal/status":     {"internal/outbox"},
+	"internal/slots":      {"internal/outbox", "sql"},
+	"internal/rows":       {"internal/outbox", "sql", "internal/statement"},
+	"internal/survey":     {"internal/outbox", "internal/parks", "replication", "internal/rows", "sql", "internal/statement", "internal/status", "internal/sweeper"},
+	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status"},
+	"internal/admin/page": {"internal/outbox", "internal/rows", "internal/slots", "internal/statement", "internal/status"},
+	"internal/metrics":    {"internal/outbox", "internal/status"},
+	"internal/tracing":    {"internal/outbox"},
+	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"preflight": {"outbox", "mapping", "sql", "statement", "replication", "sweeper", "sink", "shedlock", "status"},
+	"internal/preflight": {"internal/outbox", "internal/mapping", "sql", "internal/statement", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status"},
 
 	// One stream's flow, and the program.
-	"pipeline":       {"failpoint", "outbox", "mailbox", "mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "sweeper", "parks", "shedlock", "statement", "metrics", "status", "tracing", "loglimit"},
-	"cmd/outbox-cdc": {"*"},
+	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/parks", "internal/shedlock", "internal/statement", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
-	"localpg/leash": {},
-	"localpg":       {"localpg/leash"},
-	"demo":          {"*"},
+	"internal/localpg/leash": {},
+	"internal/localpg":       {"internal/localpg/leash"},
+	"internal/demo":          {"*"},
 }
 
 // pure packages import nothing that does I/O, reads a clock or waits.
-var pure = []string{"outbox", "mapping", "decoder", "checkpoint"}
+var pure = []string{"internal/outbox", "internal/mapping", "decoder", "checkpoint"}
 
 // impure are the standard library's ways out. Package time is allowed for its
 // types; that nobody calls time.Now is left to review.
 var impure = []string{"net", "os", "os/exec", "database/sql", "log", "math/rand", "math/rand/v2", "net/http", "syscall"}
 
 // testOnly may not be imported by what users run.
-var testOnly = []string{"testing", module + "/test/harness", module + "/statement/fixture", "github.com/Shopify/toxiproxy/v2", "go.uber.org/goleak", "pgregory.net/rapid"}
+var testOnly = []string{"testing", module + "/test/harness", module + "/internal/statement/fixture", "github.com/Shopify/toxiproxy/v2", "go.uber.org/goleak", "pgregory.net/rapid"}
 
 type listed struct {
 	ImportPath string
@@ -94,6 +94,24 @@ func packages(t *testing.T) []listed {
 			t.Fatal(err)
 		}
 		all = append(all, p)
+	}
+}
+
+// top is what the repository shows first: the rooms of a row's way, and beside
+// them internal/ for every other package.
+var top = []string{"cmd", "replication", "decoder", "sink", "checkpoint", "statusupdater", "sql", "test", "internal", "docs", "deploy", "examples"}
+
+func TestTheTopLevelIsTheOneInDesign(t *testing.T) {
+	// What git has: build output is nobody's layout.
+	out, err := exec.Command("git", "-C", "../..", "ls-tree", "-d", "--name-only", "HEAD").Output()
+	if err != nil {
+		t.Skip("not a git checkout:", err)
+	}
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(top, name) && !strings.HasPrefix(name, ".") {
+			t.Errorf("folder %s at the top: packages that others need not see first belong in internal/", name)
+		}
 	}
 }
 
@@ -142,9 +160,9 @@ func TestServersAreStartedByDemoAndTestsOnly(t *testing.T) {
 	for _, p := range packages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, imported := range p.Imports {
-			starter := imported == module+"/localpg" || strings.HasPrefix(imported, "github.com/twmb/franz-go/pkg/kfake") ||
+			starter := imported == module+"/internal/localpg" || strings.HasPrefix(imported, "github.com/twmb/franz-go/pkg/kfake") ||
 				strings.HasPrefix(imported, "github.com/fergusstrange/")
-			if starter && name != "demo" && name != "localpg" && !strings.HasPrefix(name, "test/") {
+			if starter && name != "internal/demo" && name != "internal/localpg" && !strings.HasPrefix(name, "test/") {
 				t.Errorf("%s imports %s", name, imported)
 			}
 		}

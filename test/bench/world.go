@@ -13,7 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg"
-	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
 )
 
 // Eventually polls until check returns nil, and fails the test with its last

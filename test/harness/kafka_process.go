@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg"
-	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
 )
 
 // start runs the broker's process on the leash.

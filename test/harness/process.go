@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
 )
 
 // Process is a program that a test runs. What it prints is kept line by line.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 )
 
 // action is what a step of a schedule does.

@@ -101,7 +101,7 @@ func upgrade(t *testing.T) string {
 	if dir := release(t); upgraded == "" {
 		upgraded = folder(t, "next")
 		run(t, in(dir, "make", "build", "VERSION="+next))
-		run(t, in(filepath.Join(dir, "packaging"), "go", "run", "./nfpm", "-binary", "../bin/outbox-cdc", "-version", next, "-out", upgraded))
+		run(t, in(filepath.Join(dir, "deploy", "packaging"), "go", "run", "./nfpm", "-binary", "../../bin/outbox-cdc", "-version", next, "-out", upgraded))
 	}
 	return upgraded
 }
@@ -351,7 +351,7 @@ func TestTheUnitsScore(t *testing.T) {
 	if have := run(t, exec.Command("systemd-analyze", "--version")); !strings.HasPrefix(have, "systemd "+said[1]+" ") {
 		t.Skipf("another systemd judges otherwise: %s", have)
 	}
-	out := run(t, exec.Command("systemd-analyze", "security", "--no-pager", "--offline=yes", filepath.Join(root, "packaging/systemd/outbox-cdc.service")))
+	out := run(t, exec.Command("systemd-analyze", "security", "--no-pager", "--offline=yes", filepath.Join(root, "deploy/packaging/systemd/outbox-cdc.service")))
 	if !strings.Contains(out, "outbox-cdc.service: "+said[2]+" ") {
 		t.Errorf("the page says %s:\n%s", said[2], out)
 	}

@@ -1,0 +1,229 @@
+// Package admin serves a process's HTTP: /metrics, /healthz, /readyz and
+// /api/v1/status, over TLS and for those with credentials only where that is
+// configured. It reads states and changes none, and never touches a database or
+// a broker. The operator's page is package admin/page, which it serves where it
+// is handed one. cmd runs it beside the streams.
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// Config is what is served.
+type Config struct {
+	// Listen is the address, host:port.
+	Listen string
+	// Metrics serves /metrics.
+	Metrics http.Handler
+	Streams []Stream
+	// Version is told by /healthz.
+	Version string
+	// CertFile and KeyFile (PEM) switch TLS on. They may be replaced while the
+	// process runs.
+	CertFile, KeyFile string
+	// Auth is who may ask for anything but health.
+	Auth Auth
+	// Page answers everything else; nil: nothing is there.
+	Page http.Handler
+	// Stopping is called when Run begins to stop, so that long answers end.
+	Stopping func()
+}
+
+// Stream is one stream, as readiness sees it.
+type Stream struct {
+	Name string
+	// Status is the stream's state.
+	Status func() metrics.Status
+	// Failing is what keeps the stream from working, for people, or empty.
+	Failing func() string
+	// Silence is how long the replication connection of a leader may be quiet
+	// before the stream counts as not ready.
+	Silence time.Duration
+	// Report is how the stream stands; nil: /api/v1/status leaves it out.
+	Report func() status.Stream
+}
+
+// Bounds of a request: none needs more, and a slow client must not hold a
+// connection for long.
+const (
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	headerBytes    = 16 << 10
+	stopTimeout    = 2 * time.Second
+)
+
+// Server serves until its Run ends.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen takes the address, so that a bad one is known before anything starts.
+func Listen(cfg Config) (*Server, error) {
+	var encrypted *tls.Config
+	if cfg.CertFile != "" {
+		var err error
+		if encrypted, err = tlsConfig(cfg.CertFile, cfg.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics and health on %s (choose a free address with http.listen, or off): %w", cfg.Listen, err)
+	}
+	if encrypted != nil {
+		l = tls.NewListener(l, encrypted)
+	}
+	server := &http.Server{
+		Handler:           Handler(cfg, time.Now),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+	}
+	if cfg.Stopping != nil {
+		server.RegisterOnShutdown(cfg.Stopping)
+	}
+	return &Server{listener: l, http: server}, nil
+}
+
+// Address is what is listened on, with the port that was chosen for port 0.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// Run serves until ctx ends. Requests under way then get a moment to finish.
+func (s *Server) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve metrics and health on %s: %w", s.Address(), err)
+	case <-ctx.Done():
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(bounded); err != nil {
+		_ = s.http.Close() // a client that keeps its connection busy
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close gives the address back without serving.
+func (s *Server) Close() { _ = s.listener.Close() }
+
+// Handler answers the requests, at the times told by now.
+func Handler(cfg Config, now func() time.Time) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", cfg.Metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"status": "ok", "version": cfg.Version})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		readiness(w, r, cfg.Streams, now())
+	})
+	mux.HandleFunc("GET /api/v1/status", serveStatus(cfg, now))
+	if cfg.Page != nil {
+		mux.Handle("/", cfg.Page)
+		return guard(cfg.Auth, mux)
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")
+	})
+	return guard(cfg.Auth, mux)
+}
+
+// Readiness is the body of /readyz.
+type Readiness struct {
+	Ready   bool              `json:"ready"`
+	Streams []StreamReadiness `json:"streams"`
+}
+
+// StreamReadiness is one stream's part of it.
+type StreamReadiness struct {
+	Name   string `json:"name"`
+	Ready  bool   `json:"ready"`
+	Mode   string `json:"mode"`
+	Leader bool   `json:"leader"`
+	// Silence is how long ago the last message came, in seconds; left out where
+	// there was none.
+	Silence *float64 `json:"silence_seconds,omitempty"`
+	// Reason says why the stream is not ready.
+	Reason string `json:"reason,omitempty"`
+}
+
+func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now time.Time) {
+	body := Readiness{Ready: true, Streams: []StreamReadiness{}}
+	wanted := r.URL.Query().Get("stream")
+	for _, s := range streams {
+		if wanted != "" && wanted != s.Name {
+			continue
+		}
+		one := judge(s, now)
+		body.Ready = body.Ready && one.Ready
+		body.Streams = append(body.Streams, one)
+	}
+	switch {
+	case wanted != "" && len(body.Streams) == 0:
+		answer(w, http.StatusNotFound, noStream(wanted))
+	case !body.Ready:
+		answer(w, http.StatusServiceUnavailable, body)
+	default:
+		answer(w, http.StatusOK, body)
+	}
+}
+
+func noStream(name string) map[string]string {
+	return map[string]string{"error": fmt.Sprintf("there is no stream %q", name)}
+}
+
+// judge decides whether a stream is ready: standing by while another process
+// leads, or leading with something heard on the wire lately.
+func judge(s Stream, now time.Time) StreamReadiness {
+	st, failing := s.Status(), s.Failing()
+	out := StreamReadiness{Name: s.Name, Mode: st.Mode, Leader: st.Leader}
+	silence := now.Sub(st.Heard)
+	if !st.Heard.IsZero() {
+		seconds := silence.Seconds()
+		out.Silence = &seconds
+	}
+	switch {
+	case failing != "":
+		out.Reason = failing
+	case st.Mode == "standby":
+		out.Ready = true
+	case !st.Leader:
+		out.Reason = "connecting to the database"
+	case st.Heard.IsZero():
+		out.Reason = "the replication connection is not streaming yet"
+	case silence > s.Silence:
+		out.Reason = fmt.Sprintf("nothing heard on the replication connection for %s", silence.Round(time.Second))
+	default:
+		out.Ready = true
+	}
+	return out
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(body) // the client went away
+}

@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func stream(name string, st metrics.Status, failing string) Stream {
+	return Stream{
+		Name: name, Silence: 10 * time.Second,
+		Status:  func() metrics.Status { return st },
+		Failing: func() string { return failing },
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		status  metrics.Status
+		failing string
+		ready   bool
+		reason  string
+	}{
+		{"not begun", metrics.Status{}, "", false, "connecting to the database"},
+		{"standing by", metrics.Status{Mode: "standby"}, "", true, ""},
+		{"leading, not streaming", metrics.Status{Mode: "sweep", Leader: true}, "", false, "the replication connection is not streaming yet"},
+		{"streaming", metrics.Status{Mode: "stream", Leader: true, Heard: noon.Add(-9 * time.Second)}, "", true, ""},
+		{"holding", metrics.Status{Mode: "hold", Leader: true, Heard: noon}, "", true, ""},
+		{"silent", metrics.Status{Mode: "stream", Leader: true, Heard: noon.Add(-11 * time.Second)}, "", false, "nothing heard on the replication connection for 11s"},
+		{"failing", metrics.Status{}, "wal_level is replica", false, "wal_level is replica"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := judge(stream("s", c.status, c.failing), noon)
+			if got.Ready != c.ready || got.Reason != c.reason {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+func TestHandler(t *testing.T) {
+	registry := metrics.New("1.2.3", "abc")
+	registry.Stream("good", []*outbox.Table{{Schema: "public", Name: "outbox"}}, 1)
+	good := stream("good", metrics.Status{Mode: "standby"}, "")
+	bad := stream("bad", metrics.Status{}, "")
+	h := Handler(Config{Metrics: registry.Handler(), Streams: []Stream{good, bad}, Version: "1.2.3"}, func() time.Time { return noon })
+	for path, want := range map[string]int{
+		"/": 200, "/healthz": 200, "/metrics": 200, "/readyz": 503, "/readyz?stream=good": 200, "/readyz?stream=bad": 503, "/readyz?stream=none": 404, "/other": 404,
+	} {
+		if code, body := get(t, h, path); code != want {
+			t.Errorf("%s: %d, want %d: %s", path, code, want, body)
+		}
+	}
+	_, body := get(t, h, "/readyz")
+	var r Readiness
+	if err := json.Unmarshal([]byte(body), &r); err != nil || r.Ready || len(r.Streams) != 2 || !r.Streams[0].Ready || r.Streams[1].Reason == "" {
+		t.Errorf("%v: %s", err, body)
+	}
+	if _, body := get(t, h, "/metrics"); !strings.Contains(body, `outbox_cdc_rows_published_total{stream="good",table="public.outbox"} 0`) {
+		t.Errorf("no metrics of the stream:\n%s", body)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/healthz", nil))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
+func TestRunServesUntilTheEnd(t *testing.T) {
+	s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	res, err := http.Get("http://" + s.Address() + "/healthz") //nolint:noctx // a test's
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if _, err := Listen(Config{Listen: s.Address()}); err == nil || !strings.Contains(err.Error(), "http.listen") {
+		t.Errorf("the address was free: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// Whatever somebody without credentials asks for, in whatever words, nothing
+// panics and nothing but health is told.
+func FuzzRequests(f *testing.F) {
+	f.Add("GET", "/metrics", "", "Bearer wrong", "")
+	f.Add("GET", "/readyz", "stream=orders&stream=", "", "")
+	f.Add("POST", "/api/v1/status", "stream=%zz", "Basic eDp5", "{")
+	f.Add("GET", "//healthz/../api/v1/status", "%00", "Bearer  secret", strings.Repeat("x", 100))
+	f.Add("HEAD", "/readyz/", "a;b", "bearer secret", "")
+	cfg := Config{
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("confidential")) }),
+		Streams: []Stream{stream("orders", metrics.Status{Mode: "stream", Leader: true, Heard: noon}, "")},
+		Auth:    Auth{Token: "secret", Username: "somebody", Password: "another"},
+	}
+	cfg.Streams[0].Report = func() status.Stream { return status.Stream{Name: "orders", Reason: "confidential"} }
+	h := Handler(cfg, func() time.Time { return noon })
+	f.Fuzz(func(t *testing.T, method, path, query, authorization, body string) {
+		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
+		r.Method = method
+		r.URL = &url.URL{Path: path, RawQuery: query}
+		r.Header.Set("Authorization", authorization)
+		known := cfg.Auth.allows(r)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if !known && strings.Contains(w.Body.String(), "confidential") {
+			t.Fatalf("%s %q %q told a stranger:\n%s", method, path, query, w.Body)
+		}
+		if w.Code >= http.StatusInternalServerError && w.Code != http.StatusServiceUnavailable {
+			t.Fatalf("%s %q: %d", method, path, w.Code)
+		}
+		if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") && method != http.MethodHead && !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("%s %q: no JSON: %s", method, path, w.Body)
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+)
+
+// This file requeues and discards FAILED rows: first it shows what would be
+// done, and does it when that was confirmed.
+
+// actLimit is the most rows of one act; the rest needs another, or the command.
+const actLimit = 5000
+
+// order is an act as a form orders it.
+type order struct {
+	filter
+	Verb   string // requeue, delete, dismiss
+	Status string // of dismiss
+	IDs    []string
+	// Matching: all that the filter matches, instead of IDs.
+	Matching bool
+}
+
+// actData is the page before and after an act.
+type actData struct {
+	order
+	Token   string
+	Plan    *rows.Plan
+	Result  *rows.Result
+	Problem string
+	Back    string
+	Taken   int64
+	// Found is how soon requeued rows are found.
+	Found string
+	Limit int
+}
+
+var verbs = map[string]rows.Verb{"requeue": rows.Requeue, "delete": rows.Delete, "dismiss": rows.Dismiss}
+
+// act answers a form. Nothing is changed unless it says confirmed.
+func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+	err := sameOrigin(r)
+	if err == nil {
+		err = r.ParseForm()
+	}
+	if err == nil {
+		err = p.forms.ours(r.PostForm.Get("token"), p.cfg.Who(r), p.cfg.Now())
+	}
+	if err != nil {
+		p.cfg.Log.Warn().Err(err).Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Msg("a form was refused")
+		p.say(w, http.StatusForbidden, "Refused", message{Text: err.Error(), Link: "/failed", LinkText: "To the failed rows"})
+		return
+	}
+	o := order{
+		filter: filterOf(r.PostForm), Verb: r.PostForm.Get("verb"), Status: r.PostForm.Get("status"),
+		IDs: r.PostForm["id"], Matching: r.PostForm.Get("matching") == "yes",
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actTimeout)) // not of every ResponseWriter
+	d, err := p.carryOut(r, &o, r.PostForm.Get("confirmed") == "yes")
+	code := http.StatusOK
+	if err != nil {
+		code, d.Problem = codeOf(err), err.Error()
+	}
+	d.order, d.Limit, d.Token = o, actLimit, p.forms.token(p.cfg.Who(r), p.cfg.Now())
+	d.Back = "/failed?" + o.query().Encode()
+	p.show(w, code, "act", view{Title: actTitle(d), Here: "failed", Data: d})
+}
+
+func actTitle(d actData) string {
+	if d.Result != nil {
+		return "Done"
+	}
+	return "Confirm"
+}
+
+// rowsAct is what package rows is told.
+func (p *Page) rowsAct(o *order, t *outbox.Table) (rows.Act, error) {
+	a := rows.Act{Verb: verbs[o.Verb], Status: o.Status, Limit: actLimit}
+	switch {
+	case a.Verb == "":
+		return a, &asked{http.StatusBadRequest, "choose what is to be done: requeue, delete, or another status"}
+	case a.Verb == rows.Dismiss && o.Status == "":
+		return a, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
+	case !o.Matching && len(o.IDs) == 0:
+		return a, &asked{http.StatusBadRequest, "choose at least one row, or all that match"}
+	}
+	var err error
+	if o.Matching {
+		a.Pick, err = p.pick(&o.filter)
+		return a, err
+	}
+	for _, text := range o.IDs {
+		id, err := rowID(text, t)
+		if err != nil {
+			return a, err
+		}
+		a.Pick.IDs = append(a.Pick.IDs, id)
+	}
+	return a, nil
+}
+
+func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, error) {
+	var d actData
+	s, t, err := p.table(o.Stream, o.Table)
+	if err != nil {
+		return d, err
+	}
+	a, err := p.rowsAct(o, t)
+	if err != nil {
+		return d, err
+	}
+	if s.Found != nil {
+		d.Found = s.Found(t).String()
+	}
+	ctx, done, err := p.bounded(r, actTimeout)
+	if err != nil {
+		return d, err
+	}
+	defer done()
+	return d, p.atDesk(ctx, s, t, func(desk *rows.Desk) error {
+		if !confirmed {
+			plan, err := desk.Plan(ctx, a)
+			d.Plan, d.Taken = &plan, plan.Taken
+			return err
+		}
+		result, err := p.do(ctx, r, desk, s, &a, o)
+		d.Result = &result
+		return err
+	})
+}
+
+// do acts, and logs who did what, also when it ended with an error.
+func (p *Page) do(ctx context.Context, r *http.Request, desk *rows.Desk, s *Stream, a *rows.Act, o *order) (rows.Result, error) {
+	result, err := desk.Do(ctx, *a)
+	ids := make([]string, len(result.IDs))
+	for i, id := range result.IDs {
+		ids[i] = strings.Join(id, ",")
+	}
+	picked := o.query().Encode()
+	if !o.Matching {
+		picked = "chosen rows"
+	}
+	p.cfg.Log.Log().Err(err).Str("verb", string(a.Verb)).Str("stream", s.Name).Stringer("table", desk.Table()).
+		Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", a.Status).
+		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
+		Msg("an operator changed rows")
+	if s.Changed != nil {
+		s.Changed()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
+	}
+	return result, err
+}

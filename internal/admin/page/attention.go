@@ -1,0 +1,139 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// attention is something that somebody should look at, with its mend.
+type attention struct {
+	Level  string `json:"level"` // bad, warn, note
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+	Mend   string `json:"mend"`
+	// Link is where to look, or empty.
+	Link, LinkText string `json:"-"`
+}
+
+// urgentLoss is when a slot's end is near.
+const urgentLoss = 3600 // seconds
+
+var levels = map[string]int{"bad": 0, "warn": 1, "note": 2}
+
+// needsOf lists what a stream needs, the most urgent first. It is pure.
+func needsOf(s *status.Stream) []attention {
+	var list []attention
+	add := func(level, text, mend string) *attention {
+		list = append(list, attention{Level: level, Stream: s.Name, Text: text, Mend: mend})
+		return &list[len(list)-1]
+	}
+	if s.Error != "" {
+		add("bad", "It does not work: "+s.Error, "outbox-cdc check --stream "+s.Name+" says what is wrong, and the command that mends it.")
+	}
+	slotNeeds(s, add)
+	for _, c := range s.Kafka {
+		if !c.Usable {
+			add("bad", "Kafka cluster "+c.Name+" cannot be used: "+c.Error,
+				"Nothing is lost: its rows wait and go on by themselves once a broker answers. Look at the brokers, the network and the credentials.")
+		}
+	}
+	parkNeeds(s, add)
+	failedNeeds(s, add)
+	slices.SortStableFunc(list, func(a, b attention) int { return cmp.Compare(levels[a.Level], levels[b.Level]) })
+	return list
+}
+
+type adding func(level, text, mend string) *attention
+
+func slotNeeds(s *status.Stream, add adding) {
+	slot := s.Slot
+	switch {
+	case slot == nil:
+	case slot.WALStatus == "lost":
+		add("bad", "The server has dropped what slot "+slot.Name+" needs.",
+			"Nothing is lost: the stream makes the slot anew and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.")
+	case slot.Loss != nil && slot.Loss.By == status.LossByServer && slot.Loss.Seconds < urgentLoss:
+		add("bad", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
+			"Raise max_slot_wal_keep_size, or mend what holds the stream up. Nothing is lost either way: rows are then read from the table.")
+	case slot.Loss != nil && slot.Loss.Seconds < urgentLoss:
+		add("warn", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
+			"Mend what holds the stream up, or raise wal_budget where the primary's disk has room.")
+	}
+}
+
+func parkNeeds(s *status.Stream, add adding) {
+	for _, g := range s.Parks.Top {
+		what := g.Example
+		if g.Count > 1 {
+			what = fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
+		}
+		level := "warn"
+		if g.Kind == "key" || g.Kind == "row" {
+			level = "note"
+		}
+		a := add(level, "Parked: "+what+": "+g.Reason, mendOf(g.Cause))
+		a.Link, a.LinkText = streamPath(s.Name)+"#parks", "What is parked"
+	}
+}
+
+// mendOf says what ends a park, by its cause.
+func mendOf(cause string) string {
+	switch cause {
+	case "topic":
+		return "Create the topic, or allow the writing to it; it is tried again by itself."
+	case "mapping", "unreadable":
+		return "outbox-cdc config validate --against-database lists every difference between the table and its mapping."
+	case "write_back":
+		return "Give the role the rights that the reason names; it is tried again by itself."
+	case "publication":
+		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
+	case "row_error", "blocked":
+		return "Other keys go on. A row that uses up its tries is FAILED: look at its error then, and requeue or discard it."
+	}
+	return "Nothing to do: the rows are read from the table, and the stream goes on by itself."
+}
+
+func failedNeeds(s *status.Stream, add adding) {
+	for _, t := range s.Tables {
+		if t.Failed == nil || *t.Failed == 0 {
+			continue
+		}
+		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rowsText(*t.Failed, t.FailedCapped), t.Name),
+			"They will not be published until somebody requeues them. Look at their errors, mend the cause, then requeue or discard them.")
+		a.Link, a.LinkText = failedPath(s.Name, t.Name), "Look at them"
+	}
+}
+
+func rowsText(n int64, more bool) string {
+	switch {
+	case more:
+		return "More than " + thousands(n) + " rows are"
+	case n == 1:
+		return "1 row is"
+	}
+	return thousands(n) + " rows are"
+}
+
+func streamPath(name string) string { return "/streams/" + url.PathEscape(name) }
+
+func failedPath(stream, table string) string {
+	return "/failed?" + url.Values{"stream": {stream}, "table": {table}}.Encode()
+}
+
+// thousands prints a count with separators.
+func thousands[N int | int64 | uint64](n N) string {
+	digits := fmt.Sprint(n)
+	var out strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 && digits[i-1] != '-' {
+			out.WriteByte(',')
+		}
+		out.WriteRune(d)
+	}
+	return out.String()
+}

@@ -1,0 +1,217 @@
+// Package page is the operator's page and the JSON behind it, /api/v1: how each
+// stream stands and what happened to it, rows that were given up, and the
+// servers' slots. Pages are made on the server and work without JavaScript,
+// which only keeps them up to date; nothing is loaded from elsewhere.
+//
+// It reads, and requeues or discards FAILED rows for those who gave
+// credentials, by package rows. It starts nothing, holds no connection between
+// requests, and knows no configuration: cmd hands in what it shows. Package
+// admin serves it, behind its authentication.
+package page
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/slots"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// Config is what is shown.
+type Config struct {
+	Version string
+	Streams []Stream
+	// Slots lists the slots of the streams' servers.
+	Slots func(ctx context.Context) ([]Server, error)
+	// ShowPayloads: payloads of rows are shown.
+	ShowPayloads bool
+	// LocalOnly: the page is asked for by an address of this machine only, so
+	// that another site whose name is made to lead here cannot read it. For a
+	// page without credentials that listens on this machine only.
+	LocalOnly bool
+	// Acts: FAILED rows may be requeued and discarded. Only where those who ask
+	// have to say who they are.
+	Acts bool
+	// Who asks, for the log. It may be nil.
+	Who func(r *http.Request) string
+	Log zerolog.Logger
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Stream is one stream to show.
+type Stream struct {
+	Name     string
+	Report   func() status.Stream
+	Activity func() status.Activity
+	Tables   []*outbox.Table
+	// Found is how soon a requeued row of the table is found, for people.
+	Found func(t *outbox.Table) time.Duration
+	// Database says where it is, without secrets: user@host:port/name.
+	Database string
+	// Configuration is what it runs with, without secrets.
+	Configuration string
+	// Changed is told when rows of the stream were changed; it may be nil.
+	Changed func()
+	// Connect makes a connection as the role that reads and marks rows. The
+	// page closes it.
+	Connect func(ctx context.Context) (*pgx.Conn, error)
+}
+
+// Server is a database server with its slots.
+type Server struct {
+	Server string       `json:"server"` // host:port
+	Slots  []slots.Slot `json:"slots"`
+	// Error says what could not be found out.
+	Error string `json:"error,omitempty"`
+}
+
+// Bounds of what the page costs.
+const (
+	maxWatching   = 50               // browsers with live updates
+	maxAsking     = 3                // requests that ask a database at once
+	askTimeout    = 20 * time.Second // of a request that asks a database
+	actTimeout    = 5 * time.Minute  // of an act
+	connectWithin = 5 * time.Second
+)
+
+// Page answers the requests. Close ends the live ones.
+type Page struct {
+	cfg       Config
+	mux       *http.ServeMux
+	templates map[string]*template.Template
+	forms     forms
+	watching  chan struct{} // a place for each browser with live updates
+	asking    chan struct{} // a place for each request that asks a database
+	closed    chan struct{}
+	close     sync.Once
+	every     time.Duration // between two live updates
+}
+
+//go:embed static templates openapi.yaml
+var files embed.FS
+
+// New makes a page. It connects nowhere.
+func New(cfg Config) (*Page, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Who == nil {
+		cfg.Who = func(*http.Request) string { return "" }
+	}
+	p := &Page{
+		cfg: cfg, mux: http.NewServeMux(), forms: newForms(),
+		watching: make(chan struct{}, maxWatching), asking: make(chan struct{}, maxAsking),
+		closed: make(chan struct{}), every: liveEvery,
+	}
+	var err error
+	if p.templates, err = parseTemplates(); err != nil {
+		return nil, fmt.Errorf("read the page's templates: %w", err)
+	}
+	p.route()
+	return p, nil
+}
+
+// routes are what is answered, by pattern; the test of openapi.yaml reads them.
+func (p *Page) routes() map[string]http.HandlerFunc {
+	all := map[string]http.HandlerFunc{
+		"GET /{$}":                     p.overview,
+		"GET /streams/{stream}":        p.stream,
+		"GET /failed":                  p.failed,
+		"GET /failed/row":              p.row,
+		"GET /slots":                   p.slots,
+		"GET /live":                    p.live,
+		"GET /static/{file}":           p.static,
+		"GET /api/v1/streams/{stream}": p.apiStream,
+		"GET /api/v1/failed":           p.apiFailed,
+		"GET /api/v1/failed/row":       p.apiRow,
+		"GET /api/v1/slots":            p.apiSlots,
+		"GET /api/v1/openapi.yaml":     p.apiDescription,
+		"/":                            p.missing,
+	}
+	if p.cfg.Acts {
+		all["POST /failed/act"] = p.act
+	}
+	return all
+}
+
+func (p *Page) route() {
+	for pattern, handler := range p.routes() {
+		p.mux.HandleFunc(pattern, handler)
+	}
+}
+
+// policy lets nothing in but what is served here.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP is part of http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if p.cfg.LocalOnly && !local(r.Host) {
+		http.Error(w, "without http.auth this page answers to 127.0.0.1 and localhost only; set http.auth to use another name", http.StatusMisdirectedRequest)
+		return
+	}
+	p.mux.ServeHTTP(w, r)
+}
+
+// local says whether the host of a request is this machine, by whatever name
+// cannot be given to it from outside.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Close ends live updates, so that a server can stop.
+func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
+
+func (p *Page) streamNamed(name string) *Stream {
+	for i := range p.cfg.Streams {
+		if p.cfg.Streams[i].Name == name {
+			return &p.cfg.Streams[i]
+		}
+	}
+	return nil
+}
+
+// errBusy: too many ask at once.
+var errBusy = errors.New("too many requests ask the database at once: try again in a moment")
+
+// bounded gives a request that asks a database its place and its time.
+func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, func(), error) {
+	select {
+	case p.asking <- struct{}{}:
+	default:
+		return nil, nil, errBusy
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), within)
+	return ctx, func() { cancel(); <-p.asking }, nil
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

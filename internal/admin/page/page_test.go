@@ -1,0 +1,388 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/slots"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/internal/localpg.(*process).wait"))
+}
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>`
+
+func ptr[T any](v T) *T { return &v }
+
+// busy is a stream with something in every field.
+func busy() (status.Stream, status.Activity) {
+	st := status.Stream{
+		Name: "orders", Source: status.FromProcess, Mode: status.ModeHold, ModeText: status.Words(status.ModeHold), Reason: hostile,
+		Leader: &status.Leader{Name: hostile, Address: "10.0.0.1", Epoch: 3, Since: "2030-01-01T11:00:00Z", Here: true},
+		Slot: &status.Slot{
+			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
+			LagSeconds: ptr(61.0), Growth: ptr(1e6), Loss: &status.Loss{Seconds: 2000, By: status.LossByBudget},
+		},
+		Tables: []status.Table{{Name: "public.outbox", Pending: ptr(int64(1234)), Oldest: 90, Failed: ptr(int64(3))}},
+		Parks:  status.Parks{Total: 201, Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Reason: hostile, Count: 1, Example: "topic " + hostile}}},
+		Kafka:  []status.Cluster{{Name: "main", Error: hostile}},
+		Flow:   &status.Flow{Published: 1234567, InFlight: 4321},
+	}
+	a := status.Activity{
+		Parks:     []status.Park{{Kind: "topic", Scope: hostile, Cause: "topic", Reason: hostile, Since: noon, Next: noon.Add(time.Minute)}},
+		Errors:    []status.ErrorGroup{{About: hostile, Text: hostile, Count: 7, First: noon, Last: noon, Example: hostile}},
+		Events:    []status.Event{{At: noon, Kind: "kafka", Text: hostile}},
+		Topics:    []status.Topic{{Cluster: "main", Topic: hostile, Published: 5}},
+		Rates:     status.Rates{WAL: 1e6, Published: 1000, Sent: 999.6},
+		Positions: &status.Positions{Server: "0/3", Confirmed: "0/2", Restart: "0/1"},
+	}
+	for i := range 100 {
+		at := noon.Add(-time.Hour + time.Duration(i)*10*time.Second)
+		if i > 50 {
+			at = at.Add(10 * time.Minute)
+		}
+		a.History = append(a.History, status.Point{At: at, PerSecond: float64(i), Lag: uint64(i)})
+	}
+	return st, a
+}
+
+func config() Config {
+	st, a := busy()
+	return Config{
+		Version: "1.2.3", Now: func() time.Time { return noon }, Log: zerolog.Nop(),
+		Streams: []Stream{{
+			Name: "orders", Report: func() status.Stream { return st }, Activity: func() status.Activity { return a },
+			Database: "cdc@db:5432/orders", Configuration: "name: orders\n# " + hostile,
+		}},
+	}
+}
+
+func page(t *testing.T, cfg Config) *Page {
+	t.Helper()
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func get(p http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// harmless fails where what came from outside is anything but text.
+func harmless(t *testing.T, what, body string) {
+	t.Helper()
+	for _, bad := range []string{"<script>alert", "<img src=x", `"'><`} {
+		if strings.Contains(body, bad) {
+			t.Errorf("%s: %s stands in the page", what, bad)
+		}
+	}
+}
+
+func TestStreamsAreShown(t *testing.T) {
+	p := page(t, config())
+	for path, want := range map[string][]string{
+		"/": {
+			"Needs you now", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
+			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="rows published in the last hour: at most 99 rows/s, now 99 rows/s"`,
+		},
+		"/streams/orders": {"What happened", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
+	} {
+		w := get(p, path)
+		body := w.Body.String()
+		if w.Code != 200 || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Error(path, w.Code, w.Header())
+		}
+		for _, s := range want {
+			if !strings.Contains(body, s) {
+				t.Errorf("%s: no %q in\n%s", path, s, body)
+			}
+		}
+		harmless(t, path, body)
+		if !strings.Contains(body, "&lt;script&gt;alert(1)") {
+			t.Errorf("%s: what came from outside is not shown", path)
+		}
+	}
+	for _, path := range []string{"/streams/none", "/none", "/static/", "/static/../page.go", "/failed/act"} {
+		if w := get(p, path); w.Code != 404 && w.Code != 307 && w.Code != 301 {
+			t.Error(path, w.Code)
+		}
+	}
+	for _, path := range []string{"/static/page.css", "/static/page.js", "/static/icon.svg", "/api/v1/openapi.yaml"} {
+		if w := get(p, path); w.Code != 200 || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Error(path, w.Code)
+		}
+	}
+}
+
+// Another site's name that leads to this machine opens nothing.
+func TestLocalOnly(t *testing.T) {
+	cfg := config()
+	cfg.LocalOnly = true
+	p := page(t, cfg)
+	for host, want := range map[string]int{
+		"127.0.0.1:9187": 200, "localhost:9187": 200, "[::1]:9187": 200, "127.0.0.1": 200, "evil.example:9187": 421, "localhost.evil.example": 421, "10.0.0.1:9187": 421, "": 421,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q: %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
+func TestWhatIsNotKnownYet(t *testing.T) {
+	cfg := config()
+	cfg.Streams[0].Report = func() status.Stream {
+		return status.Stream{Name: "orders", Mode: status.ModeStandby, ModeText: status.Words(status.ModeStandby), Leader: &status.Leader{Name: "outbox-cdc/orders@a"}, Tables: []status.Table{{Name: "public.outbox"}}}
+	}
+	cfg.Streams[0].Activity = func() status.Activity { return status.Activity{} }
+	p := page(t, cfg)
+	for path, want := range map[string][]string{
+		"/":               {"Nothing needs you", "standing by: another process leads: outbox-cdc/orders@a", "not counted"},
+		"/streams/orders": {"Nothing is parked", "No errors since", "Nothing was published yet", "Nothing yet."},
+	} {
+		for _, s := range want {
+			if body := get(p, path).Body.String(); !strings.Contains(body, s) {
+				t.Errorf("%s: no %q in\n%s", path, s, body)
+			}
+		}
+	}
+}
+
+func TestWhatNeedsAttentionFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		s    status.Stream
+		want string
+	}{
+		"nothing":        {status.Stream{Mode: status.ModeStream}, ""},
+		"single keys":    {status.Stream{Parks: status.Parks{Top: []status.ParkGroup{{Kind: "key", Cause: "row_error"}}}}, ""},
+		"failed rows":    {status.Stream{Tables: []status.Table{{Name: "t", Failed: ptr(int64(1))}}}, "warn 1 row is FAILED in table t."},
+		"a topic":        {status.Stream{Parks: status.Parks{Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Count: 1, Example: "topic x", Reason: "none"}}}}, "warn Parked: topic x: none"},
+		"the slot soon":  {status.Stream{Slot: &status.Slot{Name: "s", Loss: &status.Loss{Seconds: 60, By: status.LossByServer}}}, "bad Slot s is lost in about 1 min"},
+		"the slot later": {status.Stream{Slot: &status.Slot{Name: "s", Loss: &status.Loss{Seconds: 7200, By: status.LossByServer}}}, ""},
+		"the slot gone":  {status.Stream{Slot: &status.Slot{Name: "s", WALStatus: "lost"}}, "bad The server has dropped"},
+		"it fails":       {status.Stream{Error: "no", Tables: []status.Table{{Failed: ptr(int64(1))}}}, "bad It does not work: no"},
+	} {
+		top, _ := first(needsOf(&c.s))
+		switch {
+		case top == nil && c.want != "", top != nil && (c.want == "" || !strings.HasPrefix(top.Level+" "+top.Text, c.want)):
+			t.Errorf("%s: %+v, want %q", name, top, c.want)
+		case top != nil && top.Mend == "":
+			t.Errorf("%s: no mend", name)
+		}
+	}
+}
+
+func TestBar(t *testing.T) {
+	for name, c := range map[string]struct {
+		slot                *status.Slot
+		used, budget, limit int
+		level               string
+	}{
+		"budget only":    {&status.Slot{Retained: 1, Budget: 10}, 100, 1000, 0, "good"},
+		"over":           {&status.Slot{Retained: 20, Budget: 10}, 1000, 500, 0, "bad"},
+		"server first":   {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(1))}, 500, 1000, 600, "warn"},
+		"server later":   {&status.Slot{Retained: 4, Budget: 10, Safe: ptr(int64(16))}, 200, 500, 1000, "good"},
+		"safe is passed": {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(-3))}, 500, 1000, 500, "bad"},
+	} {
+		b := barOf(c.slot)
+		if b == nil || b.Used != c.used || b.Budget != c.budget || b.Limit != c.limit || b.Level != c.level {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+	if barOf(nil) != nil || barOf(&status.Slot{}) != nil {
+		t.Error("a bar of nothing")
+	}
+}
+
+func TestSparkHasGaps(t *testing.T) {
+	_, a := busy()
+	s := sparkOf(a.History, noon, "x", func(p status.Point) float64 { return p.PerSecond }, rateText)
+	if len(s.Lines) != 2 || !strings.HasPrefix(s.Lines[0], "0.0,38.0 1.0,37.6") {
+		t.Errorf("%d %v", len(s.Lines), s.Lines)
+	}
+	if sparkOf(nil, noon, "x", nil, rateText) != nil {
+		t.Error("a line of nothing")
+	}
+}
+
+// Live updates come at once, and when something changed; Close ends them.
+func TestLive(t *testing.T) {
+	cfg := config()
+	p := page(t, cfg)
+	p.every = time.Millisecond
+	server := httptest.NewServer(p)
+	defer server.Close()
+	res, err := http.Get(server.URL + "/live?stream=orders") //nolint:noctx // a test's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	begin := make([]byte, 6)
+	if _, err := io.ReadFull(res.Body, begin); err != nil || string(begin) != "data: " || res.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%q %v", begin, err)
+	}
+	p.Close()
+	rest, err := io.ReadAll(res.Body)
+	if err != nil || !strings.Contains(string(rest), `id="lane-orders"`) {
+		t.Errorf("%v: %.200s", err, rest)
+	}
+	for line := range strings.Lines(string(begin) + string(rest)) {
+		if line != "\n" && !strings.HasPrefix(line, "data: ") && !strings.HasPrefix(line, ":") {
+			t.Fatalf("a line of an event: %q", line)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestTooManyWatch(t *testing.T) {
+	p := page(t, config())
+	for range maxWatching {
+		p.watching <- struct{}{}
+	}
+	if w := get(p, "/live"); w.Code != http.StatusServiceUnavailable {
+		t.Error(w.Code)
+	}
+	if w := get(p, "/live?stream=none"); w.Code != http.StatusNotFound {
+		t.Error(w.Code)
+	}
+}
+
+func TestForms(t *testing.T) {
+	f, other := newForms(), newForms()
+	good := f.token("ops", noon)
+	for name, err := range map[string]error{
+		"ours":            f.ours(good, "ops", noon.Add(formLife)),
+		"too old":         f.ours(good, "ops", noon.Add(formLife+time.Second)),
+		"another user":    f.ours(good, "eve", noon),
+		"another process": other.ours(good, "ops", noon),
+		"none":            f.ours("", "ops", noon),
+		"nonsense":        f.ours("AAAA", "ops", noon),
+		"a later stamp":   f.ours("B"+good[1:], "ops", noon),
+	} {
+		if (err == nil) != (name == "ours") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSameOrigin(t *testing.T) {
+	for name, c := range map[string]struct {
+		site, origin string
+		ours         bool
+	}{
+		"a browser":        {"same-origin", "https://cdc.example:9187", true},
+		"behind a proxy":   {"same-origin", "https://other.example", true},
+		"an older browser": {"", "http://example.com", true},
+		"another site":     {"cross-site", "http://example.com", false},
+		"a sister site":    {"same-site", "http://example.com", false},
+		"another origin":   {"", "http://evil.example", false},
+		"another port":     {"", "http://example.com:81", false},
+		"no origin":        {"", "", false},
+		"a sandbox":        {"", "null", false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "http://example.com/failed/act", nil)
+		if c.site != "" {
+			r.Header.Set("Sec-Fetch-Site", c.site)
+		}
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		if err := sameOrigin(r); (err == nil) != c.ours {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPayloadForms(t *testing.T) {
+	for _, c := range []struct{ payload, as, want, text string }{
+		{`{"b":1,"a":12345678901234567890}`, "", "json", "{\n  \"b\": 1,\n  \"a\": 12345678901234567890\n}"},
+		{`{"b":1}`, "text", "text", `{"b":1}`},
+		{`plain`, "", "text", `plain`},
+		{`plain`, "json", "text", `plain`},
+		{"\xff\x00", "text", "hex", "00000000  ff 00                                             |..|\n"},
+		{`a`, "hex", "hex", "00000000  61                                                |a|\n"},
+	} {
+		if as, text := printed([]byte(c.payload), c.as); as != c.want || text != c.text {
+			t.Errorf("%q as %q: %q %q", c.payload, c.as, as, text)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	if thousands(1234567) != "1,234,567" || thousands(-123) != "-123" || thousands(-1234) != "-1,234" || thousands(999) != "999" || rateText(0.26) != "0.3 rows/s" || rateText(0) != "0 rows/s" {
+		t.Error(thousands(1234567), thousands(-1234), rateText(0.26))
+	}
+	if got := string(moment("<b>")); got != "&lt;b&gt;" {
+		t.Error(got)
+	}
+}
+
+func slotsOf(list []Server, err error) func(context.Context) ([]Server, error) {
+	return func(context.Context) ([]Server, error) { return list, err }
+}
+
+func TestSlots(t *testing.T) {
+	cfg := config()
+	list := []Server{{Server: "db:5432", Slots: []slots.Slot{
+		{Name: "outbox_cdc_old", Type: "logical", Whose: slots.Orphan, Retained: 5 << 30, Frees: 4 << 30, Dropping: "no stream uses it", WALStatus: "reserved", InactiveSince: "2030-01-01T11:00:00Z"},
+		{Name: "other", Type: "logical", Whose: slots.Other, Client: &slots.Client{Application: hostile, PID: 7}, Safe: ptr(int64(1 << 30))},
+	}}, {Server: "empty:5432"}, {Server: "gone:5432", Error: hostile}}
+	cfg.Slots = slotsOf(list, nil)
+	w := get(page(t, cfg), "/slots")
+	body := w.Body.String()
+	for _, want := range []string{"outbox-cdc slots drop outbox_cdc_old", "4 GiB", "no limit", "1 GiB", "outbox-cdc init", "&lt;script&gt;"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+	harmless(t, "slots", body)
+	cfg.Slots = slotsOf(nil, io.ErrUnexpectedEOF)
+	p := page(t, cfg)
+	if w := get(p, "/slots"); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "unexpected EOF") {
+		t.Error(w.Code, w.Body)
+	}
+	var e problem
+	if w := get(p, "/api/v1/slots"); w.Code != http.StatusBadGateway || json.Unmarshal(w.Body.Bytes(), &e) != nil || e.Error == "" {
+		t.Error(w.Code, w.Body)
+	}
+	for range maxAsking {
+		p.asking <- struct{}{}
+	}
+	if w := get(p, "/slots"); w.Code != http.StatusServiceUnavailable {
+		t.Error(w.Code)
+	}
+}
+
+func TestFilterGoesThroughTheAddress(t *testing.T) {
+	q := url.Values{"stream": {"a&b"}, "table": {"public.x"}, "error": {"^a\\+b$"}, "since": {"2h"}}
+	f := filterOf(q)
+	if f.query().Encode() != q.Encode() || !f.Narrowed() {
+		t.Error(f)
+	}
+	if _, err := rowID(`["1"]`, &outbox.Table{Mapping: outbox.Mapping{ID: []string{"a", "b"}}}); err == nil {
+		t.Error("half an id")
+	}
+}

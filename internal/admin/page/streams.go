@@ -1,0 +1,193 @@
+package page
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// lane is one stream on its way WAL → stream → Kafka → SENT.
+type lane struct {
+	status.Stream
+	Rates status.Rates
+	Bar   *bar
+	Spark *spark
+	// Level of the mode's mark: good, warn, bad or note.
+	Level   string
+	Needs   []attention
+	Pending string
+	Failed  string
+	Gave    bool   // there are failed rows
+	Waits   string // how long something has been waiting, from a second on
+	// Troubled clusters of Kafka.
+	Troubled int
+	Tables   []table
+	Long     bool // on the stream's own page
+}
+
+// table is one table's counts.
+type table struct {
+	status.Table
+	HasFailed bool
+}
+
+func (p *Page) laneOf(s *Stream) (lane, status.Activity) {
+	st, a := s.Report(), s.Activity()
+	now := p.cfg.Now()
+	l := lane{
+		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Level: levelOf(&st), Needs: needsOf(&st),
+		Spark: sparkOf(a.History, now, "rows published", func(p status.Point) float64 { return p.PerSecond }, rateText),
+	}
+	for _, c := range st.Kafka {
+		if !c.Usable {
+			l.Troubled++
+		}
+	}
+	var pending, failed total
+	for _, t := range st.Tables {
+		pending.add(t.Pending, t.PendingCapped)
+		failed.add(t.Failed, t.FailedCapped)
+		l.Tables = append(l.Tables, table{t, t.Failed != nil && *t.Failed > 0})
+	}
+	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
+	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {
+		l.Waits = status.About(time.Duration(*s.LagSeconds * float64(time.Second)))
+	}
+	return l, a
+}
+
+// total adds counts up, some of which may be unknown.
+type total struct {
+	n           int64
+	known, more bool
+}
+
+func (t *total) add(n *int64, more bool) {
+	if n != nil {
+		t.n, t.known, t.more = t.n+*n, true, t.more || more
+	}
+}
+
+func (t *total) String() string {
+	if !t.known {
+		return "not counted"
+	}
+	return cappedText(&t.n, t.more)
+}
+
+// levelOf is how the mode is marked.
+func levelOf(s *status.Stream) string {
+	switch {
+	case s.Error != "":
+		return "bad"
+	case s.Mode == status.ModeStream:
+		return "good"
+	case s.Mode == status.ModeStandby, s.Mode == status.ModeShadow:
+		return "note"
+	}
+	return "warn"
+}
+
+// overviewData is the first page.
+type overviewData struct {
+	First *attention // nil: all is well
+	More  []attention
+	Lanes []lane
+}
+
+func (p *Page) overviewView() view {
+	var d overviewData
+	var needs []attention
+	for i := range p.cfg.Streams {
+		l, _ := p.laneOf(&p.cfg.Streams[i])
+		d.Lanes = append(d.Lanes, l)
+		needs = append(needs, l.Needs...)
+	}
+	d.First, d.More = first(needs)
+	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: "/live"}
+}
+
+// first takes the most urgent need; of those alike the first stream's.
+func first(needs []attention) (*attention, []attention) {
+	at := -1
+	for i := range needs {
+		if needs[i].Level != "note" && (at < 0 || levels[needs[i].Level] < levels[needs[at].Level]) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, nil
+	}
+	var more []attention
+	for i := range needs {
+		if i != at && needs[i].Level != "note" {
+			more = append(more, needs[i])
+		}
+	}
+	return &needs[at], more
+}
+
+func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
+	p.show(w, http.StatusOK, "overview", p.overviewView())
+}
+
+// streamData is one stream's page.
+type streamData struct {
+	Lane          lane
+	Activity      status.Activity
+	First         *attention
+	More          []attention
+	Database      string
+	Configuration string
+	Lag           *spark
+	MoreParks     int
+}
+
+func (p *Page) streamView(s *Stream) view {
+	l, a := p.laneOf(s)
+	l.Long = true
+	d := streamData{Lane: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
+	d.First, d.More = first(l.Needs)
+	d.Lag = sparkOf(a.History, p.cfg.Now(), "WAL not confirmed", func(p status.Point) float64 { return float64(p.Lag) },
+		func(f float64) string { return status.Bytes(uint64(f)) })
+	path := streamPath(s.Name)
+	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: "/live?stream=" + path[len("/streams/"):]}
+}
+
+func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
+	s := p.streamNamed(r.PathValue("stream"))
+	if s == nil {
+		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + shortText(200, r.PathValue("stream")) + " in the configuration."})
+		return
+	}
+	p.show(w, http.StatusOK, "stream", p.streamView(s))
+}
+
+// slotsData is the page of slots.
+type slotsData struct {
+	Servers []Server
+	Error   string
+}
+
+func (p *Page) slots(w http.ResponseWriter, r *http.Request) {
+	servers, code, err := p.askSlots(r)
+	d := slotsData{Servers: servers}
+	if err != nil {
+		d.Error = err.Error()
+	}
+	p.show(w, code, "slots", view{Title: "Slots", Here: "slots", Data: d, JSON: "/api/v1/slots"})
+}
+
+func (p *Page) askSlots(r *http.Request) ([]Server, int, error) {
+	ctx, done, err := p.bounded(r, askTimeout)
+	if err != nil {
+		return nil, http.StatusServiceUnavailable, err
+	}
+	defer done()
+	servers, err := p.cfg.Slots(ctx)
+	if err != nil {
+		return nil, http.StatusBadGateway, err
+	}
+	return servers, http.StatusOK, nil
+}

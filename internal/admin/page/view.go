@@ -1,0 +1,157 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// view is what every page's template is given.
+type view struct {
+	Title   string
+	Here    string // which entry of the menu
+	Version string
+	Streams []string // names
+	Data    any
+	// JSON is the address of the page's data.
+	JSON string
+	// Live is the address of live updates, or empty.
+	Live string
+}
+
+var pages = []string{"overview", "stream", "failed", "row", "act", "slots", "message"}
+
+func parseTemplates() (map[string]*template.Template, error) {
+	all := map[string]*template.Template{}
+	for _, name := range pages {
+		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
+		if err != nil {
+			return nil, err
+		}
+		all[name] = t
+	}
+	return all, nil
+}
+
+var functions = template.FuncMap{
+	"bytes":     status.Bytes,
+	"bytesrate": func(f float64) string { return status.Bytes(uint64(max(0, f))) + "/s" },
+	"rate":      rateText,
+	"count":     func(n uint64) string { return thousands(n) },
+	"counted":   func(n int) string { return thousands(n) },
+	"capped":    cappedText,
+	"seconds":   func(f float64) string { return status.About(time.Duration(f * float64(time.Second))) },
+	"moment":    moment,
+	"momentat":  func(at time.Time) template.HTML { return moment(at.UTC().Format(time.RFC3339Nano)) },
+	"streamurl": streamPath,
+	"failedurl": failedPath,
+	"deref":     func(p *string) string { return *p },
+	"short":     shortText,
+	"idjson":    idJSON,
+	"room":      roomText,
+	"total":     totalText,
+	"len64":     func(list []rows.Row) int64 { return int64(len(list)) },
+}
+
+// rateText prints rows per second.
+func rateText(f float64) string {
+	if f > 0 && f < 10 {
+		return strconv.FormatFloat(f, 'f', 1, 64) + " rows/s"
+	}
+	return thousands(int64(f+0.5)) + " rows/s"
+}
+
+func cappedText(n *int64, more bool) string {
+	switch {
+	case n == nil:
+		return "not counted"
+	case more:
+		return "more than " + thousands(*n)
+	}
+	return thousands(*n)
+}
+
+func totalText(c rows.Count) string {
+	if c.N == 1 && !c.Capped {
+		return "1 row is"
+	}
+	return cappedText(&c.N, c.Capped) + " rows are"
+}
+
+// roomText is the WAL that a server still allows.
+func roomText(safe *int64) string {
+	if safe == nil {
+		return "no limit"
+	}
+	return status.Bytes(uint64(max(0, *safe))) // #nosec G115 -- not negative
+}
+
+// moment is a time as the script turns it into the viewer's zone; without one it
+// is in UTC. What is no time of RFC 3339 is shown as it is.
+func moment(at string) template.HTML {
+	t, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return template.HTML(template.HTMLEscapeString(at)) // #nosec G203 -- escaped
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // #nosec G203 -- made of digits
+		t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05.000 UTC"), t.Format("2006-01-02 15:04:05 UTC")))
+}
+
+// shortText cuts a text for a cell.
+func shortText(width int, text string) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) <= width {
+		return string(runes)
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+func (p *Page) fill(v view) view {
+	v.Version = p.cfg.Version
+	for i := range p.cfg.Streams {
+		v.Streams = append(v.Streams, p.cfg.Streams[i].Name)
+	}
+	return v
+}
+
+// show answers with a page, all of it or an error.
+func (p *Page) show(w http.ResponseWriter, code int, name string, v view) {
+	var out bytes.Buffer
+	if err := p.templates[name].Execute(&out, p.fill(v)); err != nil {
+		p.cfg.Log.Error().Err(err).Str("page", name).Msg("the page cannot be shown")
+		http.Error(w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = out.WriteTo(w) // the client went away
+}
+
+// message is a page that says one thing.
+type message struct{ Text, Mend, Link, LinkText string }
+
+func (p *Page) say(w http.ResponseWriter, code int, title string, m message) {
+	if m.Link == "" {
+		m.Link, m.LinkText = "/", "To the overview"
+	}
+	p.show(w, code, "message", view{Title: title, Data: m})
+}
+
+func (p *Page) missing(w http.ResponseWriter, r *http.Request) {
+	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + shortText(200, r.URL.Path) + "."})
+}
+
+// static answers with a file that is part of the program.
+func (p *Page) static(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-cache")
+	http.ServeFileFS(w, r, files, path.Join("static", r.PathValue("file"))) // #nosec G703 -- of the embedded files, all of which are public
+}

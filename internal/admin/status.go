@@ -1,0 +1,32 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// report is how the process's streams stand.
+func report(cfg *Config, r *http.Request, now time.Time) status.Report {
+	out := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
+	wanted := r.URL.Query().Get("stream")
+	for _, s := range cfg.Streams {
+		if s.Report != nil && (wanted == "" || wanted == s.Name) {
+			out.Streams = append(out.Streams, s.Report())
+		}
+	}
+	return out
+}
+
+// serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
+func serveStatus(cfg Config, now func() time.Time) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body := report(&cfg, r, now())
+		if wanted := r.URL.Query().Get("stream"); wanted != "" && len(body.Streams) == 0 {
+			answer(w, http.StatusNotFound, noStream(wanted))
+			return
+		}
+		answer(w, http.StatusOK, body)
+	}
+}

@@ -1,0 +1,398 @@
+// Package compare holds the records that an application's own relay sends
+// against those that outbox-cdc would send for the same rows, while both can be
+// watched: rows through a temporary replication slot, records from the topics.
+//
+// It publishes nothing, marks nothing and leaves nothing behind. The command
+// compare calls it.
+package compare
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Record is one record as it lies in a topic.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	At        time.Time
+	Key       []byte // nil: null
+	Value     []byte // nil: null
+	Headers   []outbox.Header
+}
+
+// Kind says how a row and a record differ.
+type Kind string
+
+// The kinds, worst first.
+const (
+	Missing   Kind = "missing"   // outbox-cdc would have sent it, the relay has not
+	Extra     Kind = "extra"     // the relay sent it, outbox-cdc would not have
+	Topic     Kind = "topic"     // sent to another topic
+	Key       Kind = "key"       // sent with another key
+	Value     Kind = "value"     // sent with another value
+	Headers   Kind = "headers"   // sent with other headers
+	Partition Kind = "partition" // sent to another partition
+	Repeated  Kind = "repeated"  // the relay sent it more than once
+	Refused   Kind = "refused"   // the row cannot become a record as it is mapped
+	Waiting   Kind = "waiting"   // neither has sent it yet: the row is PENDING
+	Before    Kind = "before"    // of a row from before the window, as far as can be told
+)
+
+var kinds = []struct {
+	kind       Kind
+	difference bool
+	means      string
+}{
+	{Missing, true, "outbox-cdc would have sent these records, the relay has not"},
+	{Extra, true, "the relay sent these records, outbox-cdc would not have"},
+	{Topic, true, "sent to another topic"},
+	{Key, true, "sent with another key"},
+	{Value, true, "sent with another value"},
+	{Headers, true, "sent with other headers"},
+	{Partition, true, "sent to another partition"},
+	{Repeated, true, "sent by the relay more than once"},
+	{Refused, true, "rows that cannot become a record as they are mapped: they would be FAILED"},
+	{Waiting, false, "rows that are still PENDING: the relay has not come to them"},
+	{Before, false, "records of rows from before the window, as far as can be told"},
+}
+
+// pair is a row's record or a topic's, reduced to what differences are told by.
+type pair struct {
+	seq       int // order of arrival
+	topic     string
+	partition int32 // of a row: what it names, or -1
+	key       []byte
+	headers   []outbox.Header
+	value     digest
+	size      int // of the value, -1: null
+
+	row    *outbox.Row // nil: a topic's
+	offset int64
+	at     time.Time
+}
+
+type digest [16]byte
+
+// remembered is how many digests of matched records are kept, to tell a
+// repeated record from an extra one.
+const remembered = 1 << 18
+
+// Comparison matches rows with records, each pair as soon as both are there, so
+// that it holds only what waits for its match. It is not safe for concurrent use.
+type Comparison struct {
+	// Partition is where a record with the key belongs, or -1: not known.
+	partition func(topic string, key []byte) int32
+	ignore    []string
+
+	seq             int
+	rows, records   int
+	same            int
+	expected, found map[digest][]*pair
+	waiting         int // in both
+	matched         map[digest]bool
+	oldest          []digest // of matched, in order
+	results         map[Kind][]Example
+	counts          map[Kind]int
+	examples        int
+}
+
+// Example is one difference.
+type Example struct {
+	Table     string     `json:"table,omitempty"`
+	ID        []string   `json:"id,omitempty"`
+	Topic     string     `json:"topic,omitempty"`
+	Partition *int32     `json:"partition,omitempty"`
+	Offset    *int64     `json:"offset,omitempty"`
+	At        *time.Time `json:"at,omitempty"`
+	Detail    string     `json:"detail"`
+}
+
+// New returns an empty Comparison. Headers named in ignore count as equal;
+// examples is how many of each kind are kept.
+func New(partition func(topic string, key []byte) int32, ignore []string, examples int) *Comparison {
+	return &Comparison{
+		partition: partition, ignore: ignore, examples: examples,
+		expected: map[digest][]*pair{}, found: map[digest][]*pair{}, matched: map[digest]bool{},
+		results: map[Kind][]Example{}, counts: map[Kind]int{},
+	}
+}
+
+// Unmatched is how many rows and records wait for their match.
+func (c *Comparison) Unmatched() int { return c.waiting }
+
+// Rows is how many rows wait for their record.
+func (c *Comparison) Rows() int {
+	n := 0
+	for _, ps := range c.expected {
+		n += len(ps)
+	}
+	return n
+}
+
+// Row takes a row as the log gives it.
+func (c *Comparison) Row(r *outbox.Row) {
+	c.rows++
+	p := c.make(r.Topic, r.Partition, r.Key, r.Value, r.Headers)
+	p.row = &outbox.Row{Table: r.Table, ID: r.ID, XID: r.XID, Commit: r.Commit}
+	if r.Err != nil {
+		c.tell(Refused, p, nil, r.Err.Error())
+		return
+	}
+	c.match(c.expected, c.found, p)
+}
+
+// Record takes a record of a topic.
+func (c *Comparison) Record(r Record) {
+	c.records++
+	p := c.make(r.Topic, r.Partition, r.Key, r.Value, r.Headers)
+	p.offset, p.at = r.Offset, r.At
+	if d := p.exact(); len(c.expected[d]) == 0 && c.matched[d] {
+		c.tell(Repeated, nil, p, "the same record was sent before")
+		return
+	}
+	c.match(c.found, c.expected, p)
+}
+
+// make copies what it keeps: the row's memory is shared with many others.
+func (c *Comparison) make(topic string, partition int32, key, value []byte, headers []outbox.Header) *pair {
+	c.seq++
+	p := &pair{seq: c.seq, topic: topic, partition: partition, key: bytes.Clone(key), value: sum(value), size: len(value)}
+	if value == nil {
+		p.size = -1
+	}
+	for _, h := range headers {
+		if !slices.Contains(c.ignore, h.Name) {
+			p.headers = append(p.headers, outbox.Header{Name: h.Name, Value: bytes.Clone(h.Value)})
+		}
+	}
+	return p
+}
+
+func sum(b []byte) digest {
+	full := sha256.Sum256(b)
+	return digest(full[:16])
+}
+
+// exact is the digest of all that must be equal but the partition.
+func (p *pair) exact() digest { return p.of(true, true, true, true) }
+
+// of is the digest of some of what a record is.
+func (p *pair) of(topic, key, value, headers bool) digest {
+	h := sha256.New()
+	put := func(b []byte, null bool) {
+		n := uint64(len(b))
+		if null {
+			n = 1 << 63
+		}
+		h.Write(binary.BigEndian.AppendUint64(nil, n))
+		h.Write(b)
+	}
+	if topic {
+		put([]byte(p.topic), false)
+	}
+	if key {
+		put(p.key, p.key == nil)
+	}
+	if value {
+		put(p.value[:], p.size < 0)
+	}
+	for _, header := range p.headers {
+		if headers {
+			put([]byte(header.Name), false)
+			put(header.Value, header.Value == nil)
+		}
+	}
+	return digest(h.Sum(nil)[:16])
+}
+
+// match pairs p with the first equal one of the other side, or keeps it on its own.
+func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
+	d := p.exact()
+	equal := other[d]
+	if len(equal) == 0 {
+		own[d] = append(own[d], p)
+		c.waiting++
+		return
+	}
+	q := equal[0]
+	if other[d] = equal[1:]; len(other[d]) == 0 {
+		delete(other, d)
+	}
+	c.waiting--
+	c.remember(d)
+	if p.row == nil {
+		p, q = q, p
+	}
+	if want := c.wanted(p); want >= 0 && want != q.partition {
+		c.tell(Partition, p, q, fmt.Sprintf("partition %d, where outbox-cdc would have chosen %d", q.partition, want))
+		return
+	}
+	c.same++
+}
+
+// wanted is the partition that the row's record belongs to, or -1: any.
+func (c *Comparison) wanted(p *pair) int32 {
+	if p.partition >= 0 {
+		return p.partition
+	}
+	if p.key == nil {
+		return -1
+	}
+	return c.partition(p.topic, p.key)
+}
+
+func (c *Comparison) remember(d digest) {
+	if c.matched[d] {
+		return
+	}
+	c.matched[d] = true
+	if c.oldest = append(c.oldest, d); len(c.oldest) > remembered {
+		delete(c.matched, c.oldest[0])
+		c.oldest = c.oldest[1:]
+	}
+}
+
+func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
+	c.counts[kind]++
+	if len(c.results[kind]) >= c.examples {
+		return
+	}
+	e := Example{Detail: detail}
+	if row != nil {
+		e.Table, e.ID, e.Topic = row.row.Table.String(), outbox.SplitID(row.row.ID), row.topic
+	}
+	if record != nil {
+		at := record.at.UTC()
+		e.Topic, e.Partition, e.Offset, e.At = record.topic, &record.partition, &record.offset, &at
+	}
+	c.results[kind] = append(c.results[kind], e)
+}
+
+// waitingRows are the rows without a record, in the order of the log.
+func (c *Comparison) waitingRows() []*outbox.Row {
+	rows := make([]*outbox.Row, 0, len(c.expected))
+	for _, p := range ordered(c.expected) {
+		rows = append(rows, p.row)
+	}
+	return rows
+}
+
+func ordered(side map[digest][]*pair) []*pair {
+	var all []*pair
+	for _, ps := range side {
+		all = append(all, ps...)
+	}
+	slices.SortFunc(all, func(a, b *pair) int { return a.seq - b.seq })
+	return all
+}
+
+// likeness are the ways in which a row and a record that are not equal can be
+// one event, the likeliest first.
+var likeness = []struct {
+	topic, key, value, headers bool
+}{
+	{topic: true, key: true, value: true},
+	{topic: true, value: true, headers: true},
+	{key: true, value: true, headers: true},
+	{topic: true, key: true, headers: true},
+	{topic: true, value: true},
+	{key: true, value: true},
+	{topic: true, key: true},
+}
+
+// Finish pairs what is alike, tells the rest apart and returns the result.
+// Pending are rows, of those that wait for a record, that the table holds as
+// PENDING; records from before early may be of rows from before the window.
+func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Report {
+	rows, records := ordered(c.expected), ordered(c.found)
+	for _, by := range likeness {
+		same := map[digest][]*pair{}
+		for _, q := range records {
+			d := q.of(by.topic, by.key, by.value, by.headers)
+			same[d] = append(same[d], q)
+		}
+		taken := map[*pair]bool{}
+		rows = slices.DeleteFunc(rows, func(p *pair) bool {
+			d := p.of(by.topic, by.key, by.value, by.headers)
+			if len(same[d]) == 0 || pending[p.row] {
+				return false
+			}
+			q := same[d][0]
+			same[d] = same[d][1:]
+			taken[q] = true
+			c.differ(p, q)
+			return true
+		})
+		records = slices.DeleteFunc(records, func(q *pair) bool { return taken[q] })
+	}
+	for _, p := range rows {
+		if pending[p.row] {
+			c.tell(Waiting, p, nil, "the row is PENDING")
+		} else {
+			c.tell(Missing, p, nil, "no record of the row was found")
+		}
+	}
+	for _, q := range records {
+		if q.at.Before(early) {
+			c.tell(Before, nil, q, "no row of it was written in the window")
+		} else {
+			c.tell(Extra, nil, q, "no row of it was written in the window")
+		}
+	}
+	return c.report()
+}
+
+// differ tells the first thing in which a row's record and a topic's differ.
+func (c *Comparison) differ(p, q *pair) {
+	switch {
+	case p.topic != q.topic:
+		c.tell(Topic, p, q, fmt.Sprintf("topic %s, where outbox-cdc would have sent to %s", q.topic, p.topic))
+	case !bytes.Equal(p.key, q.key) || (p.key == nil) != (q.key == nil):
+		c.tell(Key, p, q, fmt.Sprintf("key %s, where outbox-cdc would have sent %s", shown(q.key), shown(p.key)))
+	case p.value != q.value || p.size != q.size:
+		c.tell(Value, p, q, fmt.Sprintf("value of %s, where outbox-cdc would have sent another of %s", bytesOf(q.size), bytesOf(p.size)))
+	default:
+		c.tell(Headers, p, q, headerDifference(p.headers, q.headers))
+	}
+}
+
+func bytesOf(n int) string {
+	if n < 0 {
+		return "null"
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+func shown(b []byte) string {
+	const most = 64
+	switch {
+	case b == nil:
+		return "null"
+	case len(b) > most:
+		return fmt.Sprintf("%q…", b[:most])
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+func headerDifference(ours, theirs []outbox.Header) string {
+	for i := range max(len(ours), len(theirs)) {
+		switch {
+		case i >= len(theirs):
+			return fmt.Sprintf("header %s=%s is missing, which outbox-cdc would have sent", ours[i].Name, shown(ours[i].Value))
+		case i >= len(ours):
+			return fmt.Sprintf("header %s=%s, which outbox-cdc would not have sent", theirs[i].Name, shown(theirs[i].Value))
+		case ours[i].Name != theirs[i].Name, shown(ours[i].Value) != shown(theirs[i].Value), !bytes.Equal(ours[i].Value, theirs[i].Value):
+			return fmt.Sprintf("header %d is %s=%s, where outbox-cdc would have sent %s=%s", i+1,
+				theirs[i].Name, shown(theirs[i].Value), ours[i].Name, shown(ours[i].Value))
+		}
+	}
+	return "headers differ"
+}

@@ -1,0 +1,124 @@
+package compare
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// logReader reads the log through a temporary slot of its own, which ends with
+// its session: the stream's slot is left alone.
+type logReader struct {
+	conn        *pgx.Conn
+	slot        string
+	publication string
+	decoder     *decoder.Decoder
+	batch       decoder.Batch
+}
+
+// maxChanges ends a reading at the next end of a transaction.
+const maxChanges = 20_000
+
+// The slot is made in a session that is not in recovery, by a role with
+// REPLICATION. It waits until every transaction that writes has ended.
+const (
+	makeSlotSQL = "SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"
+	changesSQL  = `SELECT data FROM pg_logical_slot_get_binary_changes($1, NULL, $2,
+    'proto_version', '1', 'publication_names', $3)`
+)
+
+func openLog(ctx context.Context, dsn, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*logReader, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("reading the connection string: %w", err)
+	}
+	cfg.RuntimeParams["application_name"] = "outbox-cdc compare"
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to read the log: %w", err)
+	}
+	l := &logReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
+	l.decoder.SetPartitions(partitions)
+	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
+	if _, err := conn.Exec(ctx, makeSlotSQL, l.slot); err != nil {
+		l.close()
+		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, mend(err, cfg.User))
+	}
+	return l, nil
+}
+
+// mend is what helps against an error, for people.
+func mend(err error, user string) string {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return ""
+	}
+	switch server.Code {
+	case "42501": // insufficient_privilege
+		return fmt.Sprintf(" (ALTER ROLE %s REPLICATION, or set postgres.replication_dsn to a role that has it)", pgx.Identifier{user}.Sanitize())
+	case "53400": // configuration_limit_exceeded
+		return " (all replication slots are in use: raise max_replication_slots, or see outbox-cdc slots)"
+	case "42704": // undefined_object
+		return " (outbox-cdc init makes the publication)"
+	}
+	return ""
+}
+
+// read gives every row that was committed since the last call.
+func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
+	for {
+		l.batch.Reset()
+		n := 0
+		settings := statement.Settings{StatementTimeout: 5 * time.Minute}
+		err := statement.Run(ctx, l.conn, settings.Step(nil), statement.Step{
+			SQL:  changesSQL,
+			Args: statement.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)),
+			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
+		})
+		if err != nil {
+			return fmt.Errorf("reading the log through publication %s: %w%s", l.publication, err, mend(err, l.conn.Config().User))
+		}
+		for e := range l.batch.All() {
+			switch e.Kind {
+			case decoder.Rows:
+				for _, r := range e.Rows {
+					each(r)
+				}
+			case decoder.TableBroken:
+				return fmt.Errorf("table %s cannot be read as it is mapped (outbox-cdc config validate tells more): %w", e.Table, e.Err)
+			default: // what bounds transactions, or is not ours
+			}
+		}
+		if n < maxChanges {
+			return nil
+		}
+	}
+}
+
+// decode takes a frame as bytea prints it: \x and hexadecimal digits.
+func (l *logReader) decode(text []byte) error {
+	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
+		return errors.New("the server did not print a frame in hexadecimal")
+	}
+	frame := make([]byte, hex.DecodedLen(len(text)-2))
+	if _, err := hex.Decode(frame, text[2:]); err != nil {
+		return fmt.Errorf("reading a frame: %w", err)
+	}
+	return l.decoder.Decode(frame, &l.batch)
+}
+
+func (l *logReader) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(ctx) // the slot goes with the session
+}

@@ -1,0 +1,237 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Config of one comparison. All fields but IgnoreHeaders are required.
+type Config struct {
+	Stream string
+	// DSN is of a role with REPLICATION, without the parameter replication.
+	DSN         string
+	Publication string
+	Tables      []*outbox.Table
+	// Partitions are the leaves of partitioned tables, by schema.name.
+	Partitions map[string]*outbox.Table
+	// Clients by Kafka cluster. They must be for reading only.
+	Clients map[string]sarama.Client
+	// Partition chooses a key's partition of n, as the sink does.
+	Partition func(key []byte, n int) int32
+	// Stand reads further what a row needs to become a record, and where it stands.
+	Stand func(context.Context, []*outbox.Row) ([]outbox.Checked, error)
+	// For is how long rows are taken; Settle how long records are awaited
+	// behind that, and how long after the beginning a record may be of a row
+	// from before it.
+	For, Settle time.Duration
+	// IgnoreHeaders are not compared.
+	IgnoreHeaders []string
+	// Examples of each kind, at most.
+	Examples int
+	// Limit of rows and records that wait for their match.
+	Limit int
+	// Began is called once rows are taken.
+	Began func()
+}
+
+// readEvery is how often the log is read.
+const readEvery = 500 * time.Millisecond
+
+// Run compares until cfg.For and cfg.Settle have passed, or every row has its
+// record. It ends early, with what was found until then, when ctx ends.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	log, err := openLog(ctx, cfg.DSN, cfg.Publication, cfg.Tables, cfg.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	defer log.close()
+	r := &run{cfg: cfg, log: log, since: time.Now()}
+	if r.topics, err = newTopics(background, cfg.Clients, r.since); err != nil {
+		return nil, err
+	}
+	defer r.topics.close()
+	defer cancel()
+	r.comparison = New(r.partition, cfg.IgnoreHeaders, cfg.Examples)
+	if err := r.constants(); err != nil {
+		return nil, err
+	}
+	cfg.Began()
+	return r.run(ctx, background)
+}
+
+type run struct {
+	cfg        Config
+	log        *logReader
+	topics     *topics
+	comparison *Comparison
+	since      time.Time
+	// wanted are topics that rows name and that do not exist yet.
+	wanted map[[2]string]bool
+}
+
+// partition is known for the topics that are read. A topic has one name only
+// in all clusters here: that of the first one read.
+func (r *run) partition(topic string, key []byte) int32 {
+	for cluster := range r.cfg.Clients {
+		if n := r.topics.known[place(cluster, topic)]; n > 0 {
+			return r.cfg.Partition(key, int(n))
+		}
+	}
+	return -1
+}
+
+// constants are topics that are known before any row is.
+func (r *run) constants() error {
+	for _, t := range r.cfg.Tables {
+		m := &t.Mapping
+		if len(m.Topic.Columns) == 0 {
+			if err := r.topics.follow(m.Cluster.Default, m.Topic.Literals[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) run(ctx, background context.Context) (*Report, error) {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	rowsUntil := r.since.Add(r.cfg.For)
+	var until time.Time // rows were taken to here
+	for {
+		select {
+		case <-ctx.Done():
+			return r.finish(background, until)
+		case err := <-r.topics.errors:
+			return nil, fmt.Errorf("reading topics: %w", err)
+		case rec := <-r.topics.records:
+			r.comparison.Record(rec)
+			if err := r.bounded(); err != nil {
+				return nil, err
+			}
+			continue
+		case <-tick.C:
+		}
+		now := time.Now()
+		if until.IsZero() {
+			if err := r.readLog(ctx); err != nil {
+				if ctx.Err() != nil {
+					return r.finish(background, until)
+				}
+				return nil, err
+			}
+			if !now.Before(rowsUntil) {
+				until = now
+			}
+		}
+		if err := r.followWanted(); err != nil {
+			return nil, err
+		}
+		if !until.IsZero() && (r.comparison.Rows() == 0 || now.After(until.Add(r.cfg.Settle))) {
+			return r.finish(background, until)
+		}
+	}
+}
+
+func (r *run) readLog(ctx context.Context) error {
+	var rows []*outbox.Row
+	if err := r.log.read(ctx, func(row *outbox.Row) { rows = append(rows, row) }); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if !row.Pending {
+			continue // written in another state: nobody's to send
+		}
+		if row.Err == nil && r.topics.known[place(row.Cluster, row.Topic)] == 0 {
+			r.want(row.Cluster, row.Topic)
+		}
+	}
+	if err := r.headers(ctx, rows); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.Pending {
+			r.comparison.Row(row)
+		}
+	}
+	return r.bounded()
+}
+
+// headers completes rows whose headers stand in a table of their own.
+func (r *run) headers(ctx context.Context, rows []*outbox.Row) error {
+	var lacking []*outbox.Row
+	for _, row := range rows {
+		if row.Table.Mapping.HeadersTable.Name != "" && row.Pending {
+			lacking = append(lacking, row)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	if _, err := r.cfg.Stand(ctx, lacking); err != nil {
+		return fmt.Errorf("reading headers: %w", err)
+	}
+	return nil
+}
+
+func (r *run) want(cluster, topic string) {
+	if r.wanted == nil {
+		r.wanted = map[[2]string]bool{}
+	}
+	r.wanted[[2]string{cluster, topic}] = true
+}
+
+func (r *run) followWanted() error {
+	for w := range r.wanted {
+		if err := r.topics.follow(w[0], w[1]); err != nil {
+			return err
+		}
+		if r.topics.known[place(w[0], w[1])] > 0 {
+			delete(r.wanted, w)
+		}
+	}
+	return nil
+}
+
+func (r *run) bounded() error {
+	if n := r.comparison.Unmatched(); n > r.cfg.Limit {
+		return fmt.Errorf("more than %d rows and records wait for their match: does the relay run, and to these topics? (a shorter --for takes less)", r.cfg.Limit)
+	}
+	return nil
+}
+
+// finish asks where the rows without a record stand, and sums up.
+func (r *run) finish(ctx context.Context, until time.Time) (*Report, error) {
+	if until.IsZero() {
+		until = time.Now()
+	}
+	pending := map[*outbox.Row]bool{}
+	var stateful []*outbox.Row
+	for _, row := range r.comparison.waitingRows() {
+		if row.Table.Stateful() {
+			stateful = append(stateful, row)
+		}
+	}
+	const page = 1000
+	for len(stateful) > 0 {
+		n := min(page, len(stateful))
+		answers, err := r.cfg.Stand(ctx, stateful[:n])
+		if err != nil {
+			return nil, fmt.Errorf("looking at rows without a record: %w", err)
+		}
+		for _, a := range answers {
+			pending[a.Row] = a.State == outbox.CheckPending || a.State == outbox.CheckInvisible
+		}
+		stateful = stateful[n:]
+	}
+	report := r.comparison.Finish(pending, r.since.Add(r.cfg.Settle))
+	report.Stream, report.Since, report.Until = r.cfg.Stream, r.since.UTC(), until.UTC()
+	return report, nil
+}

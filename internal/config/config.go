@@ -1,0 +1,314 @@
+// Package config turns one strict YAML file into plain typed structs, checked
+// as a whole, profiles resolved. It reads the file, the environment variables
+// and the files that it names, and nothing else: it never connects anywhere,
+// never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
+// structs to whoever needs them.
+package config
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Config is a whole configuration file, checked and resolved. The comments on
+// its fields are also the descriptions in the JSON Schema.
+type Config struct {
+	// Kafka names the Kafka clusters that records go to.
+	Kafka Kafka `yaml:"kafka" required:"true" example:"{clusters: {main: {brokers: [\"localhost:9092\"]}}}"`
+	// Streams are the databases to stream from. Each is isolated from the
+	// others: one stream's failure leaves the others running.
+	Streams []*Stream `yaml:"streams" required:"true" example:"[{name: orders, postgres: {…}, tables: […]}]"`
+	// HTTP serves metrics, health and status.
+	HTTP HTTP `yaml:"http"`
+
+	// File is the path the configuration was read from.
+	File string `yaml:"-"`
+}
+
+// Kafka names the Kafka clusters.
+type Kafka struct {
+	// Default is the cluster of every row that names none. May be left out
+	// where there is one cluster only.
+	Default string `yaml:"default"`
+	// Clusters by name.
+	Clusters map[string]*Cluster `yaml:"clusters" required:"true" example:"{main: {brokers: [\"localhost:9092\"]}}"`
+}
+
+// Cluster is one Kafka cluster and how to talk to it.
+type Cluster struct {
+	Name string `yaml:"-"`
+
+	// Brokers are the bootstrap addresses, host:port.
+	Brokers []string `yaml:"brokers" required:"true" example:"[\"kafka-1:9092\", \"kafka-2:9092\"]"`
+	// ClientID is the name that the brokers see in their logs and quotas.
+	ClientID string `yaml:"client_id" default:"outbox-cdc"`
+	// TLS encrypts the connections; an empty map uses the system's
+	// certificates. Left out: no TLS.
+	TLS *TLS `yaml:"tls"`
+	// SASL logs in to the brokers. Left out: no login.
+	SASL *SASL `yaml:"sasl"`
+	// Compression of record batches.
+	Compression string `yaml:"compression" default:"none" enum:"none,gzip,snappy,lz4,zstd"`
+	// MaxRequestBytes bounds one record batch, before compression. The topic's
+	// and the broker's own limits bound it too, where they are lower.
+	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MB" min:"1KiB" max:"1GiB"`
+	// RequestTimeout is how long the broker may take to acknowledge a request;
+	// for a stream that holds a shedlock at most 3 s, since the lock is held no
+	// more than 10 s ahead.
+	RequestTimeout time.Duration `yaml:"request_timeout" default:"10s" min:"100ms" max:"10m"`
+	// DialTimeout is how long connecting to a broker may take, TLS and login included.
+	DialTimeout time.Duration `yaml:"dial_timeout" default:"2s" min:"100ms" max:"10m"`
+	// TransactionalIDPrefix begins the transactional.id that fences a leader's
+	// predecessors: PREFIX-STREAM-CLUSTER. It must differ between installations
+	// that share a Kafka cluster and have streams of the same name.
+	TransactionalIDPrefix string `yaml:"transactional_id_prefix" default:"outbox-cdc"`
+}
+
+// TLS is how connections to a Kafka cluster are encrypted.
+type TLS struct {
+	// CAFile has the certificates (PEM) that sign the brokers'. Left out: the
+	// system's. Relative to the configuration file's folder.
+	CAFile Path `yaml:"ca_file"`
+	// CertFile has this client's certificate (PEM), for mutual TLS.
+	CertFile Path `yaml:"cert_file"`
+	// KeyFile has the private key (PEM) of cert_file.
+	KeyFile Path `yaml:"key_file"`
+	// ServerName is the name to expect in the brokers' certificates, where it
+	// is not the host that is dialled.
+	ServerName string `yaml:"server_name"`
+	// InsecureSkipVerify accepts any certificate: anyone in between can read
+	// and change every record. For tests only.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify" default:"false"`
+}
+
+// The SASL mechanisms.
+const (
+	SASLPlain       = "PLAIN"
+	SASLScramSHA256 = "SCRAM-SHA-256"
+	SASLScramSHA512 = "SCRAM-SHA-512"
+	SASLOAuthBearer = "OAUTHBEARER"
+	SASLAWSMSKIAM   = "AWS_MSK_IAM"
+)
+
+// SASL is how this process logs in to a Kafka cluster.
+type SASL struct {
+	// Mechanism of the login.
+	Mechanism string `yaml:"mechanism" required:"true" enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER,AWS_MSK_IAM"`
+	// Username for PLAIN and SCRAM.
+	Username string `yaml:"username"`
+	// Password for PLAIN and SCRAM.
+	Password Secret `yaml:"password"`
+	// TokenURL is the address that issues tokens (OAuth 2.0 client
+	// credentials), for OAUTHBEARER.
+	TokenURL string `yaml:"token_url"`
+	// ClientID for OAUTHBEARER.
+	ClientID string `yaml:"client_id"`
+	// ClientSecret for OAUTHBEARER.
+	ClientSecret Secret `yaml:"client_secret"`
+	// Scopes to ask for, for OAUTHBEARER.
+	Scopes []string `yaml:"scopes"`
+	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment,
+	// as the AWS tools find them.
+	Region string `yaml:"region"`
+}
+
+// Stream is one database, its slot and its outbox tables.
+type Stream struct {
+	// Name of the stream in logs and metrics, and in the parks and the leader
+	// epoch kept in the database. Renaming it forgets those.
+	Name string `yaml:"name" required:"true" example:"orders"`
+	// Postgres is the database.
+	Postgres Postgres `yaml:"postgres" required:"true" example:"{dsn: \"postgres://cdc@db:5432/orders\"}"`
+	// Slot is the logical replication slot: a-z, 0-9 and _, at most 63.
+	// Left out: outbox_cdc_NAME, with _ for each - of the stream's name.
+	Slot string `yaml:"slot"`
+	// Publication of the tables. Left out: the same name as the slot's.
+	Publication string `yaml:"publication"`
+	// Mode is stream, or shadow: then rows are read and mapped and counted, but
+	// nothing is published and nothing is marked, beside the application's own
+	// relay. A later start with stream publishes whatever that relay left.
+	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
+	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
+	FailoverSlot bool `yaml:"failover_slot" default:"false"`
+	// Tables are the outbox tables of this database.
+	Tables []*Table `yaml:"tables" required:"true" example:"[{table: public.outbox, profile: native}]"`
+
+	// WALBudget is how much WAL the slot may hold back on the primary's disk.
+	// Above it the slot moves on and the sweeper publishes what it passed over.
+	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
+	// Memory bounds the rows held in memory.
+	Memory Memory `yaml:"memory"`
+	// Limits bound how fast rows are taken.
+	Limits Limits `yaml:"limits"`
+	// Backoff is the wait before a failed row, topic or table is tried again.
+	Backoff Backoff `yaml:"backoff"`
+	// WatchInterval is how often PENDING rows that the stream missed are looked for.
+	WatchInterval time.Duration `yaml:"watch_interval" default:"10s" min:"100ms" max:"1h"`
+	// Sweep is how rows are read from the table.
+	Sweep Sweep `yaml:"sweep"`
+	// Mark is how states are written back.
+	Mark Mark `yaml:"mark"`
+	// MaxParkedKeys is how many keys of one table may wait for a retry before
+	// the whole table is left to the sweeper. With more than ten times as many,
+	// nothing else of the table is published until some are through or FAILED.
+	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
+	// HeartbeatInterval is how often a commit is written to the WAL of an idle
+	// database, so that its slot moves on.
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`
+	// DrainTimeout is how long a stop may wait for what was already sent to be
+	// acknowledged and marked. What is not by then is published again later.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"1h"`
+}
+
+// Postgres is how to reach one database.
+type Postgres struct {
+	// DSN of the role that reads and marks the rows, as a URL or as key=value
+	// pairs. A pooler may stand in between.
+	DSN Secret `yaml:"dsn" required:"true" example:"postgres://cdc@db:5432/orders?sslmode=verify-full"`
+	// ReplicationDSN of the role that streams (LOGIN REPLICATION), where it is
+	// another one. It must reach the server itself, not a pooler in
+	// transaction mode. Left out: dsn.
+	ReplicationDSN Secret `yaml:"replication_dsn"`
+	// WALSenderTimeout is how long the server waits for a silent leader before
+	// it lets a standby take over.
+	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout" default:"4s" min:"1s" max:"1h"`
+
+	// Host, Port, Database and User of DSN, for logs.
+	Host     string `yaml:"-"`
+	Port     uint16 `yaml:"-"`
+	Database string `yaml:"-"`
+	User     string `yaml:"-"`
+}
+
+// Memory bounds the rows of a stream in memory: read and queued, sent, and
+// acknowledged but not yet marked. At the bound reading waits.
+type Memory struct {
+	// Rows in memory at most.
+	Rows int `yaml:"rows" default:"10000" min:"100" max:"10000000"`
+	// Bytes of rows in memory at most. One row larger than this still passes, alone.
+	Bytes Bytes `yaml:"bytes" default:"8MiB" min:"1MiB"`
+}
+
+// Limits bound how fast rows are taken from the log and from the table, so that a
+// catch-up of millions of rows leaves the application its share of the database.
+type Limits struct {
+	// RowsPerSecond at most are taken and published; 0: no limit.
+	RowsPerSecond int `yaml:"rows_per_second" default:"0" min:"0" max:"10000000"`
+	// BackOff slows a catch-up down while a physical standby falls further behind,
+	// or sessions wait for locks that the stream holds; never below 1,000 rows a
+	// second, or a tenth of rows_per_second. How far standbys are is shown to
+	// members of pg_read_all_stats (pg_monitor) only.
+	BackOff bool `yaml:"back_off" default:"true"`
+}
+
+// Backoff is the wait between tries: min, then twice as long each time, up to max.
+type Backoff struct {
+	// Min is the first wait.
+	Min time.Duration `yaml:"min" default:"1s" min:"10ms" max:"1h"`
+	// Max is the longest wait.
+	Max time.Duration `yaml:"max" default:"1m" min:"10ms" max:"24h"`
+}
+
+// Sweep is how rows are read from the table.
+type Sweep struct {
+	// PageRows is how many rows one statement reads at most; never more than a
+	// third of memory.rows.
+	PageRows int `yaml:"page_rows" default:"5000" min:"10" max:"100000"`
+}
+
+// Mark is how states are written back.
+type Mark struct {
+	// Connections of the pool that writes states and sweeps.
+	Connections int `yaml:"connections" default:"3" min:"1" max:"100"`
+	// BatchRows is how many rows one UPDATE marks at most.
+	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
+}
+
+// HTTP serves /metrics, /healthz, /readyz and /api/v1/status, and with page the
+// operator's page. It shows no payload unless show_payloads allows it.
+type HTTP struct {
+	// Listen is the address to serve on, host:port; off serves nothing.
+	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
+	// TLS encrypts. Left out: plain HTTP.
+	TLS *HTTPTLS `yaml:"tls"`
+	// Auth is who may ask, by a token, or a name and a password, or either;
+	// /healthz and /readyz answer everybody. Left out: whoever reaches the address.
+	Auth *HTTPAuth `yaml:"auth"`
+	// Page serves the operator's page (docs/page.md) and the data behind it. It
+	// shows topics, keys, ids and errors of rows; with auth it also requeues and
+	// discards FAILED rows.
+	Page bool `yaml:"page" default:"false"`
+	// ShowPayloads lets the page show a row's payload.
+	ShowPayloads bool `yaml:"show_payloads" default:"false"`
+}
+
+// HTTPTLS is the certificate that HTTP is served with. Files that are replaced
+// are read anew.
+type HTTPTLS struct {
+	// CertFile has the certificate (PEM), then those that lead to its root.
+	// Relative to the configuration file's folder.
+	CertFile Path `yaml:"cert_file" required:"true" example:"cert.pem"`
+	// KeyFile has its private key (PEM).
+	KeyFile Path `yaml:"key_file" required:"true" example:"key.pem"`
+}
+
+// HTTPAuth is who may ask for anything but health.
+type HTTPAuth struct {
+	// Token is sent by clients as Authorization: Bearer TOKEN.
+	Token Secret `yaml:"token"`
+	// Username for basic authentication.
+	Username string `yaml:"username"`
+	// Password for basic authentication.
+	Password Secret `yaml:"password"`
+}
+
+// Table is one outbox table: its name, a profile or none, and any fields of
+// the mapping, each of which replaces the profile's.
+type Table struct {
+	// Table is the table's name, schema.name.
+	Table string `yaml:"table" required:"true" example:"public.outbox"`
+	// Profile is a ready-made mapping to start from.
+	Profile string `yaml:"profile"`
+
+	MappingSpec `yaml:",inline"`
+
+	// Share takes one part of the table's rows, for streams that share a table.
+	// Left out: all of them.
+	Share *Share `yaml:"share"`
+
+	// Outbox is the table with its mapping resolved, made by Load. There is one
+	// per table for the life of the process.
+	Outbox *outbox.Table `yaml:"-"`
+}
+
+// Share is one part of a table's rows, by a hash of the key's column (without a
+// key: of the first id column), whose type must be one of PostgreSQL's own. All
+// rows of a key are of the same part. Each part is a stream of its own; all must
+// be configured, with the same number of parts. PostgreSQL 15 or later.
+type Share struct {
+	// Part is which one, from 1.
+	Part int `yaml:"part" required:"true" min:"1" max:"64" example:"1"`
+	// Of is how many parts there are.
+	Of int `yaml:"of" required:"true" min:"2" max:"64" example:"2"`
+}
+
+// OutboxTables are the resolved tables of the stream.
+func (s *Stream) OutboxTables() []*outbox.Table {
+	tables := make([]*outbox.Table, len(s.Tables))
+	for i, t := range s.Tables {
+		tables[i] = t.Outbox
+	}
+	return tables
+}
+
+// Shadow says that the stream only watches.
+func (s *Stream) Shadow() bool { return s.Mode == "shadow" }
+
+// ReplicationSecret is the DSN of the role that streams.
+func (p *Postgres) ReplicationSecret() Secret {
+	if p.ReplicationDSN.Empty() {
+		return p.DSN
+	}
+	return p.ReplicationDSN
+}

@@ -1,0 +1,296 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+var update = flag.Bool("update", false, "write the wanted errors anew")
+
+// Each file of testdata/bad has faults on purpose; beside it stands what a user
+// is told about them.
+func TestBadFiles(t *testing.T) {
+	t.Setenv("OUTBOX_TEST_GRACE", "hunter2")
+	t.Setenv("OUTBOX_TEST_PASSWORD", "hunter2 hunter2")
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := Load(file)
+			var problems Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("got %v, want Problems", err)
+			}
+			folder, _ := filepath.Abs("testdata/bad")
+			got := strings.ReplaceAll(err.Error()+"\n", folder+"/", "FOLDER/")
+			if strings.Contains(got, "hunter2") {
+				t.Errorf("a secret is printed:\n%s", got)
+			}
+			want := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *update {
+				if err := os.WriteFile(want, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wanted, err := os.ReadFile(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(wanted) {
+				t.Errorf("got:\n%s\nwant:\n%s", got, wanted)
+			}
+		})
+	}
+}
+
+func load(t *testing.T, text string) *Config {
+	t.Helper()
+	cfg, err := Parse([]byte(text), "test.yaml", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func loadExample(t *testing.T, name string) *Config {
+	t.Helper()
+	t.Setenv("KAFKA_PASSWORD", "hunter2")
+	t.Setenv("ORDERS_PASSWORD", "hunter2")
+	cfg, err := Load("../../examples/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func TestMinimalExampleHasDefaults(t *testing.T) {
+	cfg := loadExample(t, "minimal.yaml")
+	s := cfg.Streams[0]
+	checks := []struct {
+		what      string
+		got, want any
+	}{
+		{"default cluster", cfg.Kafka.Default, "main"},
+		{"cluster name", cfg.Kafka.Clusters["main"].Name, "main"},
+		{"compression", cfg.Kafka.Clusters["main"].Compression, "none"},
+		{"request timeout", cfg.Kafka.Clusters["main"].RequestTimeout, 10 * time.Second},
+		{"listen", cfg.HTTP.Listen, "127.0.0.1:9187"},
+		{"slot", s.Slot, "outbox_cdc_orders"},
+		{"publication", s.Publication, "outbox_cdc_orders"},
+		{"wal budget", s.WALBudget, Bytes(8 << 30)},
+		{"mark connections", s.Mark.Connections, 3},
+		{"drain", s.DrainTimeout, 30 * time.Second},
+		{"host", s.Postgres.Host, "localhost"},
+		{"database", s.Postgres.Database, "orders"},
+		{"replication", s.Postgres.ReplicationSecret().Reveal(), "postgres://postgres@localhost:5432/orders"},
+		{"table", s.OutboxTables()[0].String(), "public.outbox"},
+	}
+	for _, c := range checks {
+		if c.got != c.want {
+			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
+		}
+	}
+}
+
+func TestFullExample(t *testing.T) {
+	cfg := loadExample(t, "outbox-cdc.yaml")
+	if got := cfg.Kafka.Clusters["main"].SASL.Password.Reveal(); got != "hunter2" {
+		t.Errorf("password %q", got)
+	}
+	im2be := cfg.Streams[0].Tables[0].Outbox.Mapping
+	if im2be.Payload.Column != "payload_bytes" || im2be.Status.MaxAttempts != 5 || im2be.Status.Failed != "FAILED" || im2be.Retention != 168*time.Hour {
+		t.Errorf("overrides of the profile: %+v", im2be)
+	}
+	events := cfg.Streams[1].Tables[0].Outbox
+	topic := events.Mapping.Topic
+	if fmt.Sprint(topic.Literals, topic.Columns) != "[billing. .v1] [event_type]" {
+		t.Errorf("template: %q %q", topic.Literals, topic.Columns)
+	}
+	if m := events.Mapping; m.Status.MaxAttempts != 10 || m.OnFailed != outbox.OnFailedBlock || m.Key.Encoding != outbox.EncodingUUID {
+		t.Errorf("mapping: %+v", m)
+	}
+	if m := cfg.Streams[1].Tables[1].Outbox.Mapping; m.Cluster.Default != "audit" || m.Published != outbox.PublishedDelete {
+		t.Errorf("mapping: %+v", m)
+	}
+}
+
+func TestSecretsAreNeverPrinted(t *testing.T) {
+	cfg := loadExample(t, "outbox-cdc.yaml")
+	asJSON, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asYAML, err := yaml.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := cfg.Kafka.Clusters["main"].SASL
+	printed := fmt.Sprintf("%s %s %v %+v %#v %x %q %d", asJSON, asYAML, s, s, s, s.Password, s.Password, s.Password)
+	if strings.Contains(printed, "hunter2") || strings.Contains(printed, "68756e746572") {
+		t.Errorf("a secret in:\n%s", printed)
+	}
+	if s.Password.String() != "[secret]" || NewSecret("").String() != "" {
+		t.Error("the placeholder tells whether there is a value")
+	}
+}
+
+const oneTable = `
+kafka: {clusters: {main: {brokers: ["a:9092"]}}}
+streams:
+  - name: s
+    postgres: {dsn: "postgres://u@h/db"}
+    tables:
+      - `
+
+func TestReferences(t *testing.T) {
+	t.Setenv("OUTBOX_TEST_TOPIC", "a.${b}")
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "prefix"), []byte("from-file\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(oneTable, `brokers: ["a:9092"]`, `brokers: ["a:9092"], client_id: "$${x} ${file:prefix} $5 $"`, 1) +
+		`{table: public.a, profile: native, event_id: {header: "${env:OUTBOX_TEST_TOPIC}"}, topic: {template: "${file:prefix}.${topic}.x"}}`
+	cfg, err := Parse([]byte(text), "test.yaml", folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Kafka.Clusters["main"].ClientID; got != "${x} from-file $5 $" {
+		t.Errorf("client_id %q", got)
+	}
+	m := cfg.Streams[0].Tables[0].Outbox.Mapping
+	if m.EventID.Name != "a.${b}" {
+		t.Errorf("what a variable holds was expanded again: %q", m.EventID.Name)
+	}
+	if fmt.Sprint(m.Topic) != "{[from-file. .x] [topic]}" {
+		t.Errorf("template %v", m.Topic)
+	}
+}
+
+func TestProfileOverrides(t *testing.T) {
+	cfg := load(t, oneTable+`
+        table: public.a
+        profile: im2be
+        topic: {constant: orders}
+        key: null
+        headers: []
+        status: {version: null, pending: READY}
+        order: [created_at, event_id]
+`)
+	m := cfg.Streams[0].Tables[0].Outbox.Mapping
+	if m.Key != nil || len(m.Headers) != 0 || m.Status.Version != "" || m.Status.Sent != "SENT" {
+		t.Errorf("mapping %+v", m)
+	}
+	if fmt.Sprint(m.Topic.Literals, m.Topic.Columns, m.Status.Pending, m.Order) != "[orders] [] [READY] [created_at event_id]" {
+		t.Errorf("mapping %+v", m)
+	}
+}
+
+func TestProfilesAreWhole(t *testing.T) {
+	for _, name := range ProfileNames() {
+		cfg := load(t, oneTable+`{table: public.a, profile: `+name+`}`)
+		p, err := LoadProfile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Summary == "" || cfg.Streams[0].Tables[0].Outbox == nil {
+			t.Errorf("profile %s is not whole", name)
+		}
+	}
+}
+
+func TestAnchorsAndMergeKeys(t *testing.T) {
+	cfg := load(t, `
+kafka: {clusters: {main: {brokers: ["a:9092"]}}}
+streams:
+  - &first
+    name: s
+    postgres: {dsn: "postgres://u@h/db"}
+    memory: &memory {rows: 500}
+    tables: [&table {table: public.a, profile: native, grace: 1s}]
+  - <<: *first
+    name: t
+    postgres: {dsn: "postgres://u@h/other"}
+    memory: *memory
+    tables: [{<<: *table, table: public.b}]
+`)
+	if s := cfg.Streams[1]; s.Name != "t" || s.Memory.Rows != 500 || s.Tables[0].Outbox.Mapping.Grace != time.Second {
+		t.Errorf("stream %+v", s)
+	}
+}
+
+// Aliases of aliases must not fill the memory.
+func TestHugeFilesAreRefused(t *testing.T) {
+	many := func(text string) string { return strings.TrimSuffix(strings.Repeat(text+",", 100), ",") }
+	bomb := "kafka: {clusters: {a: {brokers: &b [" + many("x:1") + "]}}}\nstreams:\n  - {name: a, tables: &t [" + many("{id: *b , order: *b }") + "]}\n" +
+		strings.Repeat("  - {name: a, tables: *t }\n", 1000)
+	_, err := Parse([]byte(bomb), "test.yaml", ".")
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) > maxProblems {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTableNames(t *testing.T) {
+	for text, want := range map[string]string{
+		"public.outbox":         "public|outbox|true",
+		`"my.schema"."a ""b"""`: `my.schema|a "b"|true`,
+		"Public.Outbox":         "Public|Outbox|true",
+		"outbox":                "||false",
+		"a.b.c":                 "a|b|false",
+		".b":                    "||false",
+		`"a.b`:                  "||false",
+		"a.":                    "a||false",
+	} {
+		schema, name, ok := splitTable(text)
+		if got := fmt.Sprintf("%s|%s|%v", schema, name, ok); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0B": 0, "512B": 512, "64KiB": 65536, "1.5GiB": 3 << 29, "1kB": 1000, "3 MiB": 3 << 20} {
+		if got, err := ParseBytes(text); got != want || err != nil {
+			t.Errorf("%s: got %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "64", "MiB", "-1B", "NaNB", "InfB", "9e99B", "1XB"} {
+		if got, err := ParseBytes(text); err == nil {
+			t.Errorf("%s: got %d", text, got)
+		}
+	}
+	if got := Bytes(8<<30).String() + Bytes(1500).String() + Bytes(0).String(); got != "8GiB1500B0B" {
+		t.Errorf("printed %s", got)
+	}
+}
+
+// Whatever a file holds, it is read or refused, and never panics.
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/bad/*.yaml")
+	files = append(files, "../../examples/outbox-cdc.yaml", "../../examples/minimal.yaml")
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil {
+			f.Add(string(data))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		around := surroundings{folder: "/nowhere", env: func(string) (string, bool) { return "x", true }}
+		cfg, err := parse([]byte(text), "fuzz.yaml", around)
+		if (cfg == nil) == (err == nil) {
+			t.Fatalf("config %v, error %v", cfg, err)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// A string of the file is literal text with references in it: ${env:NAME} and
+// ${file:PATH} anywhere, ${column} in a topic template only, and $${ for the
+// text ${. It is taken apart once, so what a variable or file contains is never
+// read as a reference again.
+
+type partKind uint8
+
+const (
+	partText partKind = iota
+	partEnv
+	partFile
+	partColumn
+)
+
+type part struct {
+	kind partKind
+	text string // the literal, or what stands between the braces, prefix removed
+}
+
+// splitReferences takes a string apart.
+func splitReferences(text string) ([]part, error) {
+	var parts []part
+	literal := ""
+	for text != "" {
+		i := strings.IndexByte(text, '$')
+		switch {
+		case i < 0:
+			literal, text = literal+text, ""
+			continue
+		case strings.HasPrefix(text[i:], "$${"):
+			literal, text = literal+text[:i]+"${", text[i+3:]
+			continue
+		case !strings.HasPrefix(text[i:], "${"):
+			literal, text = literal+text[:i+1], text[i+1:]
+			continue
+		}
+		end := strings.IndexByte(text[i:], '}')
+		if end < 0 {
+			return nil, errors.New("a ${ without its }: close it, or write $${ for the text ${")
+		}
+		if literal += text[:i]; literal != "" {
+			parts = append(parts, part{partText, literal})
+		}
+		literal = ""
+		parts = append(parts, reference(text[i+2:i+end]))
+		text = text[i+end+1:]
+	}
+	if literal != "" || len(parts) == 0 {
+		parts = append(parts, part{partText, literal})
+	}
+	return parts, nil
+}
+
+func reference(inner string) part {
+	if name, ok := strings.CutPrefix(inner, "env:"); ok {
+		return part{partEnv, name}
+	}
+	if path, ok := strings.CutPrefix(inner, "file:"); ok {
+		return part{partFile, path}
+	}
+	return part{partColumn, inner}
+}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// surroundings are what a configuration file may refer to.
+type surroundings struct {
+	folder string // of the configuration file
+	env    func(string) (string, bool)
+}
+
+// maxReferencedFile bounds a file that a ${file:…} names, in bytes.
+const maxReferencedFile = 1 << 20
+
+func (s surroundings) resolve(p part) (string, error) {
+	switch p.kind {
+	case partEnv:
+		return s.variable(p.text)
+	case partFile:
+		return s.file(p.text)
+	case partColumn:
+		if variableName.MatchString(p.text) {
+			return "", fmt.Errorf("${%s} is no reference here: write ${env:%s} for the environment variable, or $${%s} for this very text", p.text, p.text, p.text)
+		}
+		return "", fmt.Errorf("${%s} is no reference: write ${env:NAME}, ${file:PATH}, or $${ for the text ${", p.text)
+	}
+	return p.text, nil
+}
+
+func (s surroundings) variable(name string) (string, error) {
+	if !variableName.MatchString(name) {
+		return "", fmt.Errorf("${env:%s} names no variable: write letters, digits and _, for example ${env:KAFKA_PASSWORD}", name)
+	}
+	value, ok := s.env(name)
+	if !ok {
+		return "", fmt.Errorf("the environment variable %s is not set: set it, or write the value here", name)
+	}
+	return value, nil
+}
+
+// file returns a file's text without its trailing newline, which most editors
+// and secret stores add.
+func (s surroundings) file(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("${file:} names no file: write a path, for example ${file:/run/secrets/kafka}")
+	}
+	path = s.absolute(path)
+	data, err := readBounded(path, maxReferencedFile)
+	if err != nil {
+		return "", fmt.Errorf("the file %s of ${file:…} cannot be read: %s", path, reason(err))
+	}
+	text := strings.TrimSuffix(string(data), "\n")
+	return strings.TrimSuffix(text, "\r"), nil
+}
+
+func (s surroundings) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(s.folder, path)
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, errors.New("it is a folder")
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", info.Size(), limit)
+	}
+	return os.ReadFile(path)
+}
+
+// reason is an error of the file system without the path, which is said before it.
+func reason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// text joins parts into a string; columns are errors.
+func (s surroundings) text(parts []part) (string, error) {
+	var out strings.Builder
+	for _, p := range parts {
+		value, err := s.resolve(p)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(value)
+	}
+	return out.String(), nil
+}
+
+// template joins parts into a template; columns stay columns.
+func (s surroundings) template(parts []part) (outbox.Template, error) {
+	t := outbox.Template{Literals: []string{""}}
+	for _, p := range parts {
+		if p.kind == partColumn {
+			if !isIdentifier(p.text) {
+				return outbox.Template{}, fmt.Errorf("${%s} names no column: write ${column}", p.text)
+			}
+			t.Columns = append(t.Columns, p.text)
+			t.Literals = append(t.Literals, "")
+			continue
+		}
+		value, err := s.resolve(p)
+		if err != nil {
+			return outbox.Template{}, err
+		}
+		t.Literals[len(t.Literals)-1] += value
+	}
+	return t, nil
+}
+
+// isIdentifier says whether a name can be a PostgreSQL identifier: 1 to 63
+// bytes (NAMEDATALEN-1) without NUL.
+func isIdentifier(name string) bool {
+	return name != "" && len(name) <= 63 && !strings.ContainsRune(name, 0)
+}

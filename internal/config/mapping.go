@@ -1,0 +1,257 @@
+package config
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// MappingSpec is the mapping language of tables and profiles: how a table's
+// columns become a Kafka record and how its state is read and written. A list
+// of one may be written without brackets. In a table with a profile, a key
+// that is given replaces the profile's, and null takes it away.
+type MappingSpec struct {
+	// ID columns identify a row, and marks find rows by them: the primary key.
+	ID []string `yaml:"id"`
+	// Topic of the record.
+	Topic TopicSpec `yaml:"topic"`
+	// Key of the record. Left out: records without a key, in no order.
+	Key *KeySpec `yaml:"key"`
+	// Payload of the record.
+	Payload PayloadSpec `yaml:"payload"`
+	// Headers of the record, in this order.
+	Headers []HeaderSpec `yaml:"headers"`
+	// EventID is a header for consumers to drop duplicates by.
+	EventID *EventIDSpec `yaml:"event_id"`
+	// Partition is an integer column with the record's partition. Left out:
+	// the key decides, as the Java client does it.
+	Partition string `yaml:"partition"`
+	// Timestamp is a timestamp column with the record's time. Left out: the
+	// time of producing.
+	Timestamp string `yaml:"timestamp"`
+	// CreatedAt is a timestamp column with the row's age, for latency, grace
+	// and order.
+	CreatedAt string `yaml:"created_at"`
+	// AvailableAfter is a timestamp column before which a row is not published.
+	AvailableAfter string `yaml:"available_after"`
+	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
+	Cluster *ClusterSpec `yaml:"cluster"`
+	// Order columns in which rows are swept, first to last. It should follow
+	// the order of commits per key; ties keep the order of insertion within a
+	// transaction. Left out: created_at.
+	Order []string `yaml:"order"`
+	// Published says what happens to a row on success: its status is written,
+	// it is deleted, or nothing (then nothing covers the loss of the slot).
+	Published string `yaml:"published" default:"status" enum:"status,delete,none"`
+	// Status is where the row's state is kept.
+	Status *StatusSpec `yaml:"status"`
+	// OnFailed says what a row whose budget is used up does to the later rows of
+	// its key: skip lets them go on, block keeps them waiting for an operator.
+	OnFailed string `yaml:"on_failed" default:"skip" enum:"skip,block"`
+	// Grace is how old a PENDING row must be before it can count as missed by
+	// the stream.
+	Grace time.Duration `yaml:"grace" default:"5s" min:"0s" max:"24h"`
+	// Retention deletes rows this long after they were sent. 0s: never.
+	Retention time.Duration `yaml:"retention" default:"0s" min:"0s"`
+	// RetentionBy says how: rows deletes row by row; partitions drops a partition
+	// by a range of created_at, which takes the table's owner, once retention has
+	// run out for every row in it, and deletes no other row.
+	RetentionBy string `yaml:"retention_by" default:"rows" enum:"rows,partitions"`
+	// RetentionUnsent deletes also rows that are still pending, or failed, this
+	// long after created_at. 0s: never.
+	RetentionUnsent time.Duration `yaml:"retention_unsent" default:"0s" min:"0s"`
+	// RetentionLock is the ShedLock of the application's own housekeeping, held
+	// while rows are deleted.
+	RetentionLock *ShedLockSpec `yaml:"retention_lock"`
+	// HeadStart is how long a committed row is left to the application's own
+	// relay, by created_at. Then it is looked at, and published if it is still
+	// pending. A shorter grace counts as this long.
+	HeadStart time.Duration `yaml:"head_start" default:"0s" min:"0s" max:"1h"`
+	// Writer says which rows the application sends by itself after its commit,
+	// and until when they are left to it.
+	Writer *WriterSpec `yaml:"writer"`
+	// Claim says how rows are kept from another relay while they are published:
+	// row_lock holds a lock on each row until its outcome is written, so that a
+	// relay which selects with SKIP LOCKED passes over it.
+	Claim string `yaml:"claim" default:"none" enum:"none,row_lock"`
+	// ShedLock is the lock of the application's own relay. The stream waits for
+	// it, and holds it while it publishes, so that the relay rests. The
+	// application's lock provider must use the database's clock, or its own in UTC.
+	ShedLock *ShedLockSpec `yaml:"shedlock"`
+	// HeadersTable is a side table with further headers of the rows, written in
+	// the same transaction as the row.
+	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
+	// FailOn lists topic errors that count as errors of the row itself. Where
+	// there are any, only they, a record that is too large and a row that can be
+	// no record fail a row; what else refuses it is tried again without counting.
+	// Left out: a topic's error makes the topic wait, and costs no row an attempt.
+	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`
+	// MetricsCompat exports, besides our own metrics, those of the relay that is
+	// replaced, under its names.
+	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
+}
+
+// TopicSpec says where the topic comes from: exactly one of its keys.
+type TopicSpec struct {
+	// Column with the topic.
+	Column string `yaml:"column"`
+	// Constant is the topic of every row.
+	Constant string `yaml:"constant"`
+	// Template is text with columns in it, such as outbox.event.${aggregatetype}.
+	Template Template `yaml:"template"`
+}
+
+// KeySpec says which column is the record's key. A NULL is a record without a key.
+type KeySpec struct {
+	// Column with the key.
+	Column string `yaml:"column"`
+	// Encoding of the column as bytes: text is what PostgreSQL prints (a bytea
+	// column is always its own bytes), uuid is the 16 bytes of a uuid column.
+	Encoding string `yaml:"encoding" default:"text" enum:"text,uuid"`
+}
+
+// PayloadSpec says which column is the record's value, byte for byte: bytea as
+// its bytes, text, json and jsonb as PostgreSQL prints them.
+type PayloadSpec struct {
+	// Column with the payload.
+	Column string `yaml:"column"`
+	// Tombstone publishes a NULL payload as a null value. Otherwise a NULL
+	// payload is an error of that row.
+	Tombstone bool `yaml:"tombstone" default:"false"`
+	// EmptyTombstone publishes an empty payload as a null value too.
+	EmptyTombstone bool `yaml:"empty_tombstone" default:"false"`
+}
+
+// HeaderSpec is one source of headers: name with column, name with value, json,
+// or trace.
+type HeaderSpec struct {
+	// Name of the header. Left out beside trace: traceparent, or b3 by its format.
+	Name string `yaml:"name"`
+	// Column with the header's value.
+	Column string `yaml:"column"`
+	// Value of the header in every record.
+	Value *string `yaml:"value"`
+	// JSON is a json or jsonb column with an object of strings, a header each.
+	JSON string `yaml:"json"`
+	// OmitNull leaves the header out where the column is NULL. Otherwise the
+	// header's value is null.
+	OmitNull bool `yaml:"omit_null" default:"false"`
+	// Trace makes the header of the columns of a trace context. It is left out
+	// where the trace or span id is NULL or zero.
+	Trace *TraceSpec `yaml:"trace"`
+}
+
+// TraceSpec are the columns of a trace context: signed integers of 64 bits,
+// which are written as unsigned hexadecimal numbers.
+type TraceSpec struct {
+	// TraceIDHigh is the upper half of the trace id. Left out, or NULL: zero.
+	TraceIDHigh string `yaml:"trace_id_high"`
+	// TraceID is the lower half of the trace id.
+	TraceID string `yaml:"trace_id"`
+	// SpanID is the id of the span that the publishing belongs to.
+	SpanID string `yaml:"span_id"`
+	// Sampled is a boolean column. Left out, or NULL: sampled.
+	Sampled string `yaml:"sampled"`
+	// Format of the header: w3c is traceparent, b3 the single header of Zipkin.
+	Format string `yaml:"format" default:"w3c" enum:"w3c,b3"`
+}
+
+// WriterSpec says which rows belong to the application that writes them: those
+// whose column is true, until a time has passed. A row with a NULL in either,
+// where it counts, is never published; such rows are counted and reported.
+type WriterSpec struct {
+	// Column is a boolean column: true where the writer sends the row itself.
+	Column string `yaml:"column"`
+	// Until is a timestamp column: when it has passed, the row is ours. An UPDATE
+	// before the commit may set it.
+	Until string `yaml:"until"`
+}
+
+// ShedLockSpec names a lock of net.javacrumbs.shedlock.
+type ShedLockSpec struct {
+	// Table with the locks, schema.name.
+	Table string `yaml:"table" default:"public.shedlock"`
+	// Name of the lock.
+	Name string `yaml:"name"`
+}
+
+// HeadersTableSpec is a side table with a header per row of it.
+type HeadersTableSpec struct {
+	// Table is the side table's name, schema.name.
+	Table string `yaml:"table"`
+	// Parent is the column that refers to the outbox row's id, which must be a
+	// single column.
+	Parent string `yaml:"parent"`
+	// Order is the column in which the headers of a row are ordered.
+	Order string `yaml:"order"`
+	// Name is the column with the header's name.
+	Name string `yaml:"name"`
+	// Value is the column with the header's value: bytea as its bytes, others as
+	// PostgreSQL prints them.
+	Value string `yaml:"value"`
+}
+
+// EventIDSpec is the header that identifies an event.
+type EventIDSpec struct {
+	// Header is the header's name.
+	Header string `yaml:"header"`
+	// Columns are the value, joined by a colon. Left out: the id columns.
+	Columns []string `yaml:"columns"`
+}
+
+// ClusterSpec chooses the Kafka cluster of a row.
+type ClusterSpec struct {
+	// Column with the cluster's name. Left out: every row goes to default.
+	Column string `yaml:"column"`
+	// Default is the cluster for a column that is NULL, blank or no configured
+	// cluster's name. Left out: kafka.default.
+	Default string `yaml:"default"`
+}
+
+// StatusSpec says where a row's state is kept: in a column of values, or in
+// timestamps alone (sent_at and failed_at, both NULL while pending).
+type StatusSpec struct {
+	// Column with the status.
+	Column string `yaml:"column"`
+	// Pending values of the column: rows to be published.
+	Pending []string `yaml:"pending"`
+	// Sent is the value written after Kafka acknowledged the record.
+	Sent string `yaml:"sent"`
+	// Failed is the value written when the budget is used up.
+	Failed string `yaml:"failed"`
+	// SentAt is a timestamp column set on success.
+	SentAt string `yaml:"sent_at"`
+	// FailedAt is a timestamp column set when the budget is used up, and cleared
+	// on success.
+	FailedAt string `yaml:"failed_at"`
+	// SentBy are further timestamp columns: one that is set says that somebody
+	// else sent the row.
+	SentBy []string `yaml:"sent_by"`
+	// Resend is a boolean column: true asks for the row again, whatever else it
+	// is. It is cleared when the row was sent, or has failed.
+	Resend string `yaml:"resend"`
+	// Processing is the value of column while another relay has the row.
+	Processing string `yaml:"processing"`
+	// RecoverAfter makes a row pending again that another relay left in
+	// processing: one that was seen unchanged for this long. 0s: never.
+	RecoverAfter time.Duration `yaml:"recover_after" default:"0s" min:"0s" max:"24h"`
+	// Attempts is an integer column that counts the failures of the row itself.
+	Attempts string `yaml:"attempts"`
+	// MaxAttempts is the budget: at this many failures of its own the row is
+	// failed. 0: unlimited. 1 needs no attempts column. Left out: 10, or 0 without
+	// an attempts column.
+	MaxAttempts *int `yaml:"max_attempts" min:"0" max:"1000000"`
+	// LastError is a text column for the last failure.
+	LastError string `yaml:"last_error"`
+	// LastErrorMax is how many characters last_error holds.
+	LastErrorMax int `yaml:"last_error_max" default:"1000" min:"1" max:"1000000"`
+	// Version is an integer column that every transition raises by one.
+	Version string `yaml:"version"`
+}
+
+// Template is text with columns in it. It is written with ${column}, and $${
+// for a ${ of its own.
+type Template struct{ outbox.Template }
+
+// Empty says that no template was given.
+func (t Template) Empty() bool { return len(t.Literals) == 0 }

@@ -1,0 +1,407 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+var typeSASL = reflect.TypeFor[SASL]()
+
+// defaultMaxAttempts is the budget of a table with an attempts column.
+const defaultMaxAttempts = 10
+
+// checkTable resolves a table's mapping into t.Outbox, or complains.
+func checkTable(b *binder, cfg *Config, t *Table, at string) {
+	if b.hasProblem(at + ".profile") {
+		return // everything else would look missing
+	}
+	r := resolver{b: b, at: at, spec: &t.MappingSpec, fromProfile: t.Profile != ""}
+	schema, name, ok := splitTable(t.Table)
+	if !ok && t.Table != "" {
+		b.complain(at+".table", fmt.Sprintf("%q is not a table with its schema", t.Table), `write schema.name, for example public.outbox ("my.schema"."table" where a name has a dot)`)
+	}
+	m := r.mapping(cfg)
+	if ok {
+		t.Outbox = &outbox.Table{Schema: schema, Name: name, Mapping: m}
+		checkShare(b, t, at+".share")
+	}
+}
+
+// splitTable takes schema.name apart; either may stand in double quotes, and
+// must where it has a dot or a quote in it.
+func splitTable(text string) (schema, name string, ok bool) {
+	schema, rest, ok := cutIdentifier(text)
+	if !ok || !strings.HasPrefix(rest, ".") {
+		return "", "", false
+	}
+	name, rest, ok = cutIdentifier(rest[1:])
+	return schema, name, ok && rest == ""
+}
+
+func cutIdentifier(text string) (name, rest string, ok bool) {
+	if !strings.HasPrefix(text, `"`) {
+		end := strings.IndexAny(text, `."`)
+		if end < 0 {
+			end = len(text)
+		}
+		return text[:end], text[end:], isIdentifier(text[:end])
+	}
+	for i := 1; i < len(text); i++ {
+		if text[i] != '"' {
+			continue
+		}
+		if i+1 < len(text) && text[i+1] == '"' {
+			i++
+			continue
+		}
+		name = strings.ReplaceAll(text[1:i], `""`, `"`)
+		return name, text[i+1:], isIdentifier(name)
+	}
+	return "", "", false
+}
+
+// resolver turns one table's mapping language into an outbox.Mapping.
+type resolver struct {
+	b           *binder
+	at          string // the table's path
+	spec        *MappingSpec
+	fromProfile bool
+}
+
+func (r *resolver) complain(key, found, mend string) {
+	path := join(r.at, key)
+	if !r.b.hasProblem(path) {
+		r.b.complain(path, found, mend)
+	}
+}
+
+func (r *resolver) mapping(cfg *Config) outbox.Mapping {
+	s := r.spec
+	m := outbox.Mapping{
+		ID:             r.columns("id", s.ID),
+		Cluster:        r.cluster(cfg),
+		Topic:          r.topic(),
+		Key:            r.key(),
+		Payload:        outbox.PayloadMapping{Column: r.column("payload.column", s.Payload.Column), Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
+		Headers:        r.headers(),
+		Partition:      r.column("partition", s.Partition),
+		Timestamp:      r.column("timestamp", s.Timestamp),
+		CreatedAt:      r.column("created_at", s.CreatedAt),
+		AvailableAfter: r.column("available_after", s.AvailableAfter),
+		Order:          r.columns("order", s.Order),
+		Published:      outbox.Published(s.Published),
+		OnFailed:       outbox.OnFailed(s.OnFailed),
+		Grace:          s.Grace,
+		Retention:      s.Retention,
+	}
+	r.beside(&m)
+	m.EventID = r.eventID(m.ID)
+	if len(m.ID) == 0 {
+		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
+	}
+	if m.Payload.Column == "" {
+		r.complain("payload.column", "is missing", "write payload: {column: payload}")
+	}
+	r.state(&m)
+	return m
+}
+
+// column checks one column's name; an empty one is none.
+func (r *resolver) column(key, name string) string {
+	if name != "" && !isIdentifier(name) {
+		r.complain(key, fmt.Sprintf("%q is not a column name", name), "write 1 to 63 characters")
+	}
+	return name
+}
+
+func (r *resolver) columns(key string, names []string) []string {
+	for i, name := range names {
+		if !isIdentifier(name) {
+			r.complain(key, fmt.Sprintf("%q is not a column name", name), "write 1 to 63 characters")
+		}
+		if slices.Contains(names[:i], name) {
+			r.complain(key, fmt.Sprintf("the column %q stands here twice", name), "list it once")
+		}
+	}
+	return slices.Clone(names)
+}
+
+// ---- the record ----
+
+// topicText is what Kafka allows in a topic's name.
+var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
+
+func (r *resolver) topic() outbox.Template {
+	s := r.spec.Topic
+	given := count(s.Column != "", s.Constant != "", !s.Template.Empty())
+	if given != 1 {
+		found := "is missing"
+		if given > 1 {
+			found = "has more than one of column, constant and template"
+		}
+		r.complain("topic", found, `write one of topic: {column: topic}, {constant: orders} or {template: "outbox.event.${aggregatetype}"}`)
+		return outbox.Template{Literals: []string{""}}
+	}
+	switch {
+	case s.Column != "":
+		return outbox.Template{Literals: []string{"", ""}, Columns: []string{r.column("topic.column", s.Column)}}
+	case s.Constant != "":
+		r.topicLiteral("topic.constant", s.Constant)
+		if len(s.Constant) > 249 || s.Constant == "." || s.Constant == ".." {
+			r.complain("topic.constant", fmt.Sprintf("%q is not a topic", s.Constant), "write 1 to 249 letters, digits, dots, - or _")
+		}
+		return outbox.Template{Literals: []string{s.Constant}}
+	}
+	for _, literal := range s.Template.Literals {
+		r.topicLiteral("topic.template", literal)
+	}
+	if len(s.Template.Columns) == 0 {
+		r.complain("topic.template", "has no ${column} in it", "name a column, as in outbox.event.${aggregatetype}, or write constant for template")
+	}
+	return s.Template.Template
+}
+
+func (r *resolver) topicLiteral(key, text string) {
+	if !topicText.MatchString(text) {
+		r.complain(key, fmt.Sprintf("%q has characters that no topic may have", text), "write letters, digits, dots, - and _ only")
+	}
+}
+
+func (r *resolver) key() *outbox.KeyMapping {
+	k := r.spec.Key
+	if k == nil {
+		return nil
+	}
+	if k.Column == "" {
+		r.complain("key.column", "is missing", "write key: {column: aggregate_id}, or leave key out for records without one")
+	}
+	return &outbox.KeyMapping{Column: r.column("key.column", k.Column), Encoding: outbox.Encoding(k.Encoding)}
+}
+
+func (r *resolver) headers() []outbox.HeaderMapping {
+	var headers []outbox.HeaderMapping
+	for i, h := range r.spec.Headers {
+		key := fmt.Sprintf("headers[%d]", i)
+		out := outbox.HeaderMapping{Name: h.Name, Column: r.column(key+".column", h.Column), JSON: r.column(key+".json", h.JSON), OmitNull: h.OmitNull}
+		if h.Trace != nil {
+			out.Trace = r.trace(key+".trace", h.Trace)
+			out.Name = cmp.Or(h.Name, map[outbox.TraceFormat]string{outbox.TraceW3C: "traceparent", outbox.TraceB3: "b3"}[out.Trace.Format])
+		}
+		if h.Value != nil {
+			out.Value = *h.Value
+		}
+		r.headerForm(key, h)
+		headers = append(headers, out)
+	}
+	return headers
+}
+
+func (r *resolver) headerForm(key string, h HeaderSpec) {
+	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop}, {json: headers} or {trace: {trace_id: …, span_id: …}}"
+	switch {
+	case count(h.Column != "", h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
+		r.complain(key, "has not exactly one of column, value, json and trace", forms)
+	case h.JSON != "" && h.Name != "":
+		r.complain(key, "has a name beside json, whose object names the headers", forms)
+	case h.JSON == "" && h.Trace == nil && h.Name == "":
+		r.complain(key, "has no name", forms)
+	case h.Trace != nil && h.OmitNull:
+		r.complain(key, "has omit_null beside trace, which is left out without a trace anyway", "remove omit_null")
+	case h.Value != nil && h.OmitNull:
+		r.complain(key, "has omit_null beside a constant value", "remove omit_null")
+	}
+}
+
+func (r *resolver) eventID(id []string) outbox.EventID {
+	e := r.spec.EventID
+	if e == nil {
+		return outbox.EventID{}
+	}
+	if e.Header == "" {
+		r.complain("event_id.header", "is missing", "write event_id: {header: id}")
+	}
+	columns := r.columns("event_id.columns", e.Columns)
+	if len(columns) == 0 {
+		columns = slices.Clone(id)
+	}
+	return outbox.EventID{Name: e.Header, Columns: columns}
+}
+
+func (r *resolver) cluster(cfg *Config) outbox.ClusterMapping {
+	known := clusterNames(&cfg.Kafka)
+	m := outbox.ClusterMapping{Default: cfg.Kafka.Default, Known: known}
+	c := r.spec.Cluster
+	if c == nil {
+		return m
+	}
+	m.Column = r.column("cluster.column", c.Column)
+	if c.Default != "" {
+		m.Default = c.Default
+		checkClusterName(r.b, join(r.at, "cluster.default"), c.Default, known)
+	}
+	return m
+}
+
+// ---- the state ----
+
+func (r *resolver) state(m *outbox.Mapping) {
+	s := r.spec.Status
+	if m.Published == outbox.PublishedNone {
+		r.stateless()
+		return
+	}
+	if s == nil {
+		if m.Published == outbox.PublishedStatus {
+			r.complain("status", "is missing", "write where the state is kept, for example status: {column: status, pending: [PENDING], sent: SENT, failed: FAILED}, or published: delete")
+		}
+		s = &StatusSpec{}
+	}
+	m.Status = r.status(s)
+	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
+		r.statusForm(s)
+	}
+	r.processing(s)
+	r.resend(s)
+	r.budget(s, m)
+	r.order(m)
+	r.times(m)
+}
+
+func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
+	out := outbox.StatusMapping{
+		Column:       r.column("status.column", s.Column),
+		Pending:      slices.Clone(s.Pending),
+		Sent:         s.Sent,
+		Failed:       s.Failed,
+		SentAt:       r.column("status.sent_at", s.SentAt),
+		FailedAt:     r.column("status.failed_at", s.FailedAt),
+		SentBy:       r.columns("status.sent_by", s.SentBy),
+		Resend:       r.column("status.resend", s.Resend),
+		Processing:   s.Processing,
+		RecoverAfter: s.RecoverAfter,
+		Attempts:     r.column("status.attempts", s.Attempts),
+		LastError:    r.column("status.last_error", s.LastError),
+		LastErrorMax: s.LastErrorMax,
+		Version:      r.column("status.version", s.Version),
+	}
+	if s.Attempts != "" {
+		out.MaxAttempts = defaultMaxAttempts
+	}
+	if s.MaxAttempts != nil {
+		out.MaxAttempts = *s.MaxAttempts
+	}
+	return out
+}
+
+// statusForm checks a state that is written: values of a column, or timestamps.
+func (r *resolver) statusForm(s *StatusSpec) {
+	if s.Column == "" {
+		if s.SentAt == "" {
+			r.complain("status", "has neither column nor sent_at", "write column with pending and sent, or sent_at alone where a timestamp says that a row was sent")
+		}
+		if len(s.Pending) > 0 || s.Sent != "" || s.Failed != "" {
+			r.complain("status", "has values but no column to hold them", "write column: status")
+		}
+		return
+	}
+	if len(s.Pending) == 0 {
+		r.complain("status.pending", "is missing", "write the values of rows to be published, for example pending: [PENDING]")
+	}
+	if s.Sent == "" {
+		r.complain("status.sent", "is missing", "write the value of a row that was published, for example sent: SENT")
+	}
+	values := append(slices.Clone(s.Pending), s.Sent, s.Failed, s.Processing)
+	for i, v := range values {
+		if v != "" && slices.Contains(values[:i], v) {
+			r.complain("status", fmt.Sprintf("the value %q means two things", v), "give pending, sent, failed and processing different values")
+		}
+	}
+}
+
+// budget checks that failures can be counted and their end be written.
+func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
+	if m.Status.MaxAttempts == 0 {
+		return
+	}
+	if s.Attempts == "" && (m.Status.MaxAttempts > 1 || m.Published == outbox.PublishedDelete) {
+		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, max_attempts: 1 where the first failure is the last, or max_attempts: 0 to try for ever")
+	}
+	if m.Published == outbox.PublishedDelete {
+		return // a row is failed when its count has reached the budget
+	}
+	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
+		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value) or failed_at: COLUMN (a timestamp), or max_attempts: 0 to try for ever")
+	}
+}
+
+func (r *resolver) order(m *outbox.Mapping) {
+	if len(m.Order) > 0 {
+		return
+	}
+	if m.CreatedAt == "" {
+		r.complain("order", "is missing", "write the columns that follow the order of commits, for example order: [id]")
+		return
+	}
+	m.Order = []string{m.CreatedAt}
+}
+
+func (r *resolver) times(m *outbox.Mapping) {
+	if m.Retention > 0 && m.Published == outbox.PublishedStatus && m.Status.SentAt == "" && len(m.Status.SentBy) == 0 {
+		r.complain("retention", fmt.Sprintf("%s, but no column says when a row was sent", m.Retention), "write status: {sent_at: COLUMN}, or retention: 0s")
+	}
+	if m.Retention > 0 && m.Published == outbox.PublishedDelete {
+		r.complain("retention", "beside published: delete, which keeps no sent rows", "remove it")
+	}
+	if m.DropPartitions && (m.Retention == 0 || m.CreatedAt == "" || m.RetentionUnsent > 0) {
+		r.complain("retention_by", "partitions, which needs retention and created_at, and does not go with retention_unsent", "write both, or retention_by: rows")
+	}
+	const byCreation = "write created_at: COLUMN, or remove it"
+	if m.RetentionUnsent > 0 && m.CreatedAt == "" {
+		r.complain("retention_unsent", fmt.Sprintf("%s, but no column says when a row was created", m.RetentionUnsent), byCreation)
+	}
+	if m.HeadStart > 0 && m.CreatedAt == "" {
+		r.complain("head_start", fmt.Sprintf("%s, but no column says when a row was created", m.HeadStart), byCreation)
+	}
+	m.Grace = max(m.Grace, m.HeadStart)
+}
+
+// stateless complains about what needs a state that the table does not keep.
+func (r *resolver) stateless() {
+	s := r.spec
+	for _, c := range []struct {
+		given bool
+		key   string
+		why   string
+	}{
+		{s.Status != nil, "status", ""},
+		{s.AvailableAfter != "", "available_after", ", where nothing can wait"},
+		{s.Retention > 0, "retention", ""},
+		{s.RetentionUnsent > 0, "retention_unsent", ""},
+		{s.OnFailed == string(outbox.OnFailedBlock), "on_failed", ""},
+		{s.HeadStart > 0, "head_start", ", where nothing tells what another relay has sent"},
+		{s.Writer != nil, "writer", ", where nothing can wait"},
+		{s.Claim == string(outbox.ClaimRowLock), "claim", ""},
+		{s.HeadersTable != nil, "headers_table", ", where rows are not read again"},
+		{len(s.FailOn) > 0, "fail_on", ", where nothing can be written of a failure"},
+	} {
+		if c.given {
+			r.complain(c.key, "beside published: none"+c.why, "remove it, or keep a state (published: status or delete)")
+		}
+	}
+}
+
+func count(conditions ...bool) int {
+	n := 0
+	for _, c := range conditions {
+		if c {
+			n++
+		}
+	}
+	return n
+}

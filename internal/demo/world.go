@@ -1,0 +1,241 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// world is the database and the Kafka of a demo, with everything to be undone.
+type world struct {
+	target          Target
+	partitions      int
+	postgresVersion string
+	kafkaVersion    string
+	commits         *commits
+	insert          string // the writer's statement
+
+	pool *pgxpool.Pool
+	kafka
+	undo []func(context.Context) error // run last to first
+}
+
+// tidyTime bounds the removal of what the demo made.
+const tidyTime = 30 * time.Second
+
+// build makes the world. What was made when an error comes is to be closed too.
+func build(ctx context.Context, o Options) (*world, error) {
+	suffix := strings.ToLower(rand.Text()[:8])
+	name := "outbox_cdc_demo_" + suffix
+	w := &world{partitions: 6, commits: &commits{}}
+	w.target = Target{
+		Schema: name, Table: "outbox", Stream: "demo-" + suffix, Slot: name, Publication: name,
+		Topic: "outbox-cdc-demo-" + suffix,
+	}
+	for _, step := range []func(context.Context, Options) error{w.startPostgres, w.startKafka, w.prepare} {
+		if err := step(ctx, o); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// close undoes everything, in a time of its own.
+func (w *world) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
+	defer cancel()
+	var err error
+	for i := len(w.undo) - 1; i >= 0; i-- {
+		err = errors.Join(err, w.undo[i](ctx))
+	}
+	w.undo = nil
+	return err
+}
+
+func (w *world) later(undo func(context.Context) error) { w.undo = append(w.undo, undo) }
+
+func (w *world) startPostgres(ctx context.Context, o Options) error {
+	w.target.DSN = o.Postgres
+	kind := ""
+	if o.Postgres == "" {
+		server, err := localpg.Start(ctx, localpg.Options{})
+		if err != nil {
+			return err
+		}
+		w.later(func(context.Context) error { return server.Close() })
+		w.target.DSN, kind = server.DSN("postgres"), " (private)"
+	}
+	pool, err := pgxpool.New(ctx, w.target.DSN)
+	if err != nil {
+		return fmt.Errorf("--postgres: %w", err)
+	}
+	w.pool = pool
+	w.later(func(context.Context) error { pool.Close(); return nil })
+	var level string
+	err = pool.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('wal_level')`).Scan(&w.postgresVersion, &level)
+	if err != nil {
+		return fmt.Errorf("--postgres: %w", err)
+	}
+	w.postgresVersion, _, _ = strings.Cut(w.postgresVersion, " ")
+	w.postgresVersion += kind
+	if level != "logical" {
+		return fmt.Errorf("--postgres: wal_level is %s and must be logical: ALTER SYSTEM SET wal_level = 'logical', then restart the server", level)
+	}
+	return nil
+}
+
+// prepare makes the application's tables, and has the stream prepared.
+func (w *world) prepare(ctx context.Context, o Options) error {
+	t := w.target
+	if err := w.noteSchema(ctx); err != nil {
+		return err
+	}
+	schema := pgx.Identifier{t.Schema}.Sanitize()
+	w.later(func(ctx context.Context) error { return w.exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE") })
+	customer := pgx.Identifier{t.Schema, "customer"}.Sanitize()
+	w.insert = fmt.Sprintf(insert, customer, pgx.Identifier{t.Schema, t.Table}.Sanitize())
+	for _, statement := range []string{
+		"CREATE SCHEMA " + schema,
+		"CREATE TABLE " + customer + " (id int PRIMARY KEY, events int NOT NULL DEFAULT 0) WITH (fillfactor = 50)",
+		fmt.Sprintf("INSERT INTO %s SELECT generate_series(1, %d)", customer, customers),
+		sql.NativeTable(t.Schema, t.Table),
+	} {
+		if err := w.exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	w.later(w.dropStream)
+	if err := o.Init(ctx, t); err != nil {
+		return fmt.Errorf("preparing the database: %w", err)
+	}
+	return nil
+}
+
+// noteSchema sees to it that our own schema goes with the demo where the demo
+// brought it, and that only the demo's stream goes where it was there before.
+func (w *world) noteSchema(ctx context.Context) error {
+	var there bool
+	if err := w.pool.QueryRow(ctx, `SELECT to_regnamespace('outbox_cdc') IS NOT NULL`).Scan(&there); err != nil {
+		return err
+	}
+	w.later(func(ctx context.Context) error {
+		if !there {
+			return w.exec(ctx, `DROP SCHEMA IF EXISTS outbox_cdc CASCADE`)
+		}
+		_, err := w.pool.Exec(ctx, `WITH p AS (DELETE FROM outbox_cdc.park WHERE stream = $1) DELETE FROM outbox_cdc.leader WHERE stream = $1`, w.target.Stream)
+		return err
+	})
+	return nil
+}
+
+// dropStream removes slot and publication.
+func (w *world) dropStream(ctx context.Context) error {
+	if err := w.loseSlot(ctx); err != nil {
+		return err
+	}
+	return w.exec(ctx, "DROP PUBLICATION IF EXISTS "+pgx.Identifier{w.target.Publication}.Sanitize())
+}
+
+func (w *world) exec(ctx context.Context, statement string) error {
+	if _, err := w.pool.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", firstLine(statement), err)
+	}
+	return nil
+}
+
+// awaitSlot waits until the stream has taken the slot, or either context ends.
+func (w *world) awaitSlot(ctx, all context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the stream did not begin; --log-level info tells what it does"))
+	defer cancel()
+	defer context.AfterFunc(all, cancel)()
+	for {
+		var active bool
+		err := w.pool.QueryRow(ctx, `SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot).Scan(&active)
+		if err == nil && active {
+			return nil
+		}
+		if err != nil || !pause(ctx, 10*time.Millisecond) {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// loseSlot drops the slot, if need be out of the stream's hands.
+func (w *world) loseSlot(ctx context.Context) error {
+	for {
+		_, err := w.pool.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, w.target.Slot)
+		if err == nil {
+			_, err = w.pool.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot)
+		}
+		var refused *pgconn.PgError
+		if err == nil || !errors.As(err, &refused) || refused.Code != "55006" { // object in use: the stream was faster
+			return err
+		}
+		if !pause(ctx, time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *world) table() string { return pgx.Identifier{w.target.Schema, w.target.Table}.Sanitize() }
+
+// pending counts the rows that are not done; a small index answers.
+func (w *world) pending(ctx context.Context) (n int, err error) {
+	err = w.pool.QueryRow(ctx, `SELECT count(*) FROM `+w.table()+` WHERE status = 'PENDING'`).Scan(&n)
+	return n, err
+}
+
+// look fills in what the display shows of the database: rows pending and SENT,
+// and how much WAL the slot holds back, in bytes; -1: there is no slot.
+func (w *world) look(ctx context.Context, f *frame) (err error) {
+	if f.pending, err = w.pending(ctx); err != nil {
+		return err
+	}
+	f.sent = max(f.sent, f.inserted-f.pending)
+	return w.pool.QueryRow(ctx, `
+		SELECT coalesce((SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
+		                   FROM pg_replication_slots WHERE slot_name = $1), -1)`, w.target.Slot).Scan(&f.retained)
+}
+
+// truth is what the database says at the end.
+type truth struct {
+	rows, sent, failed int
+	committed          map[int]int // events by customer
+}
+
+func (w *world) truth(ctx context.Context) (t truth, err error) {
+	err = w.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'SENT'), count(*) FILTER (WHERE status = 'FAILED') FROM `+w.table()).
+		Scan(&t.rows, &t.sent, &t.failed)
+	if err != nil {
+		return t, err
+	}
+	rows, err := w.pool.Query(ctx, `SELECT id, events FROM `+pgx.Identifier{w.target.Schema, "customer"}.Sanitize())
+	if err != nil {
+		return t, err
+	}
+	t.committed = map[int]int{}
+	var id, count int
+	_, err = pgx.ForEachRow(rows, []any{&id, &count}, func() error {
+		t.committed[id] = count
+		return nil
+	})
+	return t, err
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}

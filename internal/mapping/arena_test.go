@@ -1,0 +1,194 @@
+package mapping
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// plainPlan is a table like im2be's, with values for it.
+func plainPlan(tb testing.TB, payload int) (*Plan, []Value) {
+	tb.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID:        []string{"aggregate_id", "event_id"},
+		Cluster:   outbox.ClusterMapping{Default: "main"},
+		Topic:     outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
+		Key:       &outbox.KeyMapping{Column: "aggregate_id", Encoding: outbox.EncodingText},
+		Payload:   outbox.PayloadMapping{Column: "payload"},
+		Headers:   []outbox.HeaderMapping{{Name: "traceparent", Column: "traceparent", OmitNull: true}},
+		EventID:   outbox.EventID{Name: "event_id", Columns: []string{"event_id"}},
+		CreatedAt: "created_at",
+		Published: outbox.PublishedStatus,
+		Status:    outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}},
+	}}
+	plan, err := Compile(table, []Column{
+		{Name: "aggregate_id", OID: oidUUID},
+		{Name: "event_id", OID: oidUUID},
+		{Name: "status", OID: oidVarchar},
+		{Name: "topic", OID: oidVarchar},
+		{Name: "payload", OID: oidBytea},
+		{Name: "created_at", OID: oidTimestamptz},
+		{Name: "traceparent", OID: oidVarchar},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text := func(s string) Value { return Value{Data: []byte(s), Format: Text} }
+	return plan, []Value{
+		text(uuid1), text("00112233-4455-6677-8899-aabbccddeeff"), text("PENDING"), text("orders"),
+		text(fmt.Sprintf(`\x%0*x`, 2*payload, 1)), text("2026-01-02 03:04:05.678901+00"),
+		text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+	}
+}
+
+func TestRowAllocatesNextToNothing(t *testing.T) {
+	plan, values := plainPlan(t, 256)
+	arena := new(Arena)
+	const rows = 1000
+	perRow := testing.AllocsPerRun(20, func() {
+		for range rows {
+			if r := plan.Row(values, arena); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	}) / rows
+	if perRow >= 0.1 {
+		t.Errorf("%.3f allocations per row", perRow)
+	}
+}
+
+func TestArenaInternsTopics(t *testing.T) {
+	t.Parallel()
+	var a Arena
+	first, _ := a.topic([]byte("orders"))
+	_, _ = a.topic([]byte("other"))
+	again, legal := a.topic([]byte("orders"))
+	if !legal || unsafe.StringData(first) != unsafe.StringData(again) {
+		t.Error("the same topic twice in memory")
+	}
+	for i := range maxTopics + 10 {
+		name := fmt.Sprint("topic-", i)
+		if got, legal := a.topic([]byte(name)); got != name || !legal {
+			t.Fatalf("%q became %q, %v", name, got, legal)
+		}
+	}
+	if len(a.topics) != maxTopics {
+		t.Errorf("%d topics kept", len(a.topics))
+	}
+	if got, legal := a.topic([]byte("a b")); got != "a b" || legal {
+		t.Error("an illegal name must be told, and told to be illegal")
+	}
+}
+
+func TestArenaGivesEachItsOwn(t *testing.T) {
+	t.Parallel()
+	var a Arena
+	if b := a.bytes(0); b == nil {
+		t.Error("empty is not nil")
+	}
+	var all [][]byte
+	for i := range 2000 {
+		b := a.bytes(i % 100)
+		for j := range b {
+			if b[j] != 0 {
+				t.Fatal("memory given twice")
+			}
+			b[j] = 1
+		}
+		if cap(b) != len(b) {
+			t.Fatal("an append would reach a neighbour")
+		}
+		all = append(all, b)
+	}
+	if big := a.bytes(ownBytes); len(big) != ownBytes || cap(big) != ownBytes {
+		t.Error("a large value has memory of its own")
+	}
+	_ = all
+}
+
+func TestArenaLetsGoOfLargeScratch(t *testing.T) {
+	t.Parallel()
+	a := Arena{joined: make([]byte, 0, 1<<20), converted: make([]byte, 0, 1<<20), headerList: make([]outbox.Header, 0, 1<<10)}
+	a.row(false)
+	if a.joined != nil || a.converted != nil || a.headerList != nil {
+		t.Error("scratch memory is unbounded")
+	}
+}
+
+// A row that is kept keeps no large value of another one: rows that were sent
+// must not fill memory beyond its bound.
+func TestARowKeepsNoOthersValues(t *testing.T) {
+	t.Parallel()
+	plan, values := plainPlan(t, 100<<10)
+	values[len(values)-1].Data = bytes.Repeat([]byte("x"), 100<<10) // a header
+	made := map[string]func(*Arena) *outbox.Row{
+		"read":   func(a *Arena) *outbox.Row { return plan.Row(values, a) },
+		"copied": func(a *Arena) *outbox.Row { return a.Copy(plan.Row(values, new(Arena))) },
+	}
+	large := map[string]func(*outbox.Row) []byte{
+		"payload": func(r *outbox.Row) []byte { return r.Value },
+		"header":  func(r *outbox.Row) []byte { return r.Headers[len(r.Headers)-1].Value },
+	}
+	for how, row := range made {
+		for what, of := range large {
+			var arena Arena
+			sent := make(chan struct{})
+			runtime.AddCleanup(&of(row(&arena))[0], func(done chan struct{}) { close(done) }, sent)
+			kept := row(&arena)
+			if !goesAway(sent) {
+				t.Errorf("%s: the %s of a row that was sent stays in memory", how, what)
+			}
+			runtime.KeepAlive(kept)
+			runtime.KeepAlive(&arena)
+		}
+	}
+}
+
+// goesAway collects garbage until the channel is closed.
+func goesAway(gone <-chan struct{}) bool {
+	deadline := time.After(10 * time.Second)
+	for {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		case <-time.After(time.Millisecond):
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+func TestArenaCopy(t *testing.T) {
+	t.Parallel()
+	table, cols := full()
+	values := texts()
+	values["headers"], values["type"] = `{"a": "b", "c": null}`, ""
+	row := rowOf(t, table, cols, values)
+	row.XID, row.Commit, row.Handle = 1, 2, 3
+	var a Arena
+	got := a.Copy(row)
+	if got == row || !reflect.DeepEqual(got, row) {
+		t.Errorf("got  %+v\nwant %+v", got, row)
+	}
+	row.Value[0]++
+	if reflect.DeepEqual(got, row) {
+		t.Error("the copy shares memory")
+	}
+}
+
+func BenchmarkRow(b *testing.B) {
+	plan, values := plainPlan(b, 256)
+	arena := new(Arena)
+	b.ReportAllocs()
+	for b.Loop() {
+		plan.Row(values, arena)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}

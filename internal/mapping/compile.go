@@ -1,0 +1,452 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Compile prepares the reading of a table's rows. Its error, an *Error, names
+// every mapped column that is missing or has a type that cannot be used so, and
+// every setting of the mapping that cannot work.
+//
+// Only what Row reads is looked at: a publication's column list may leave out
+// columns that are only written. See Verify for those.
+func Compile(t *outbox.Table, cols []Column) (*Plan, error) {
+	c := compiler{table: t, cols: cols}
+	plan := c.plan()
+	if len(c.faults) > 0 {
+		return nil, &Error{Table: t, Faults: c.faults}
+	}
+	return plan, nil
+}
+
+// Binary says whether every value that Row takes may come in binary form: an
+// *Error names the columns of types whose binary form is not understood
+// (numeric, types of extensions, enums not known to be enums).
+func (p *Plan) Binary() error { return p.binary }
+
+// readsBinary looks for columns that can only be read as text.
+func (c *compiler) readsBinary(wanted []int) error {
+	e := &Error{Table: c.table}
+	for _, i := range wanted {
+		if kindOf(c.cols[i]) == kindOther {
+			e.Faults = append(e.Faults, ColumnFault{
+				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
+				Problem: "cannot be read in binary form", Mend: "let the server send text",
+			})
+		}
+	}
+	if len(e.Faults) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Verify is Compile for a check of the whole table: it also looks at the
+// columns that are only written or swept by (attempts, last error, version,
+// the times of sending and failing, order).
+func Verify(t *outbox.Table, cols []Column) error {
+	c := compiler{table: t, cols: cols}
+	c.plan()
+	s := &t.Mapping.Status
+	c.field(s.SentAt, roleWhen)
+	c.field(s.FailedAt, roleWhen)
+	c.field(s.Attempts, roleCount)
+	c.field(s.LastError, roleLastError)
+	c.field(s.Version, roleCount)
+	for _, name := range t.Mapping.Order {
+		c.field(name, roleOrder)
+	}
+	if len(c.faults) > 0 {
+		return &Error{Table: t, Faults: c.faults}
+	}
+	return nil
+}
+
+// role is what a column is mapped as, and which types can be that.
+type role struct {
+	name string
+	mend string // completes "map …" where the type is wrong
+	ok   func(kind) bool
+}
+
+func anyKind(kind) bool      { return true }
+func isText(k kind) bool     { return k == kindText || k == kindPadded }
+func isInteger(k kind) bool  { return k == kindInt2 || k == kindInt4 || k == kindInt8 }
+func isTime(k kind) bool     { return k == kindTimestamp || k == kindTimestamptz }
+func isJSONText(k kind) bool { return k == kindJSON || k == kindJSONB || isText(k) }
+
+// isName: what prints as a name or a state. Types of their own (enums, citext)
+// do; whether the text is legal is seen row by row.
+func isName(k kind) bool {
+	return isText(k) || isInteger(k) || k == kindUUID || k == kindEnum || k == kindOther
+}
+
+func isIdentity(k kind) bool { return k != kindJSON && k != kindJSONB }
+
+var (
+	roleID        = role{"part of the row's id", "a column that compares, such as the primary key", isIdentity}
+	roleEventID   = role{"part of the event id", "a column that compares, such as the primary key", isIdentity}
+	roleTopic     = role{"the topic", "a text column", isName}
+	roleCluster   = role{"the Kafka cluster's name", "a text column", isName}
+	roleKey       = role{"the record key", "", anyKind}
+	roleKeyUUID   = role{"a record key with encoding uuid", "a uuid column, or set encoding: text", func(k kind) bool { return k == kindUUID || isText(k) }}
+	rolePayload   = role{"the payload", "", anyKind}
+	roleHeader    = role{"a header", "", anyKind}
+	roleHeaders   = role{"headers as a JSON object", "a jsonb, json or text column", isJSONText}
+	rolePartition = role{"the partition", "a smallint, integer or bigint column", isInteger}
+	roleTime      = role{"a time", "a timestamptz or timestamp column", isTime}
+	roleStatus    = role{"the status", "a text, enum, integer or boolean column", func(k kind) bool { return isName(k) || k == kindBool }}
+	roleWhen      = role{"the time of sending or failing", "a timestamptz or timestamp column", isTime}
+	roleCount     = role{"a counter", "a smallint, integer or bigint column", isInteger}
+	roleLastError = role{"the last error", "a text column", func(k kind) bool { return isText(k) || k == kindOther }}
+	roleOrder     = role{"part of the order", "a column that compares", isIdentity}
+	roleTrace     = role{"part of a trace context", "a bigint column", isInteger}
+	roleFlag      = role{"a flag", "a boolean column", func(k kind) bool { return k == kindBool }}
+)
+
+type compiler struct {
+	table  *outbox.Table
+	cols   []Column
+	at     map[string]int // position among the wanted columns
+	faults []ColumnFault
+}
+
+func (c *compiler) plan() *Plan {
+	m := &c.table.Mapping
+	wanted := c.want(readColumns(m))
+	p := &Plan{table: c.table, wanted: wanted, binary: c.readsBinary(wanted)}
+	if len(m.ID) == 0 {
+		c.fault("has no id columns", "name the columns of the primary key")
+	}
+	p.id = c.fields(m.ID, roleID)
+	p.cluster = c.cluster(&m.Cluster)
+	p.topic = c.topic(&m.Topic)
+	c.key(p, m.Key)
+	c.payload(p, &m.Payload)
+	c.headers(p, m)
+	p.partition = c.optional(m.Partition, rolePartition)
+	p.timestamp = c.optional(m.Timestamp, roleTime)
+	p.createdAt = c.optional(m.CreatedAt, roleTime)
+	p.availableAt = c.optional(m.AvailableAfter, roleTime)
+	p.pending = c.pending(m)
+	p.writer = c.writer(&m.Writer)
+	return p
+}
+
+// readColumns names every column that Row reads; repeats and empty names are
+// fine.
+func readColumns(m *outbox.Mapping) []string {
+	names := slices.Concat(m.ID, m.Topic.Columns)
+	names = append(names, m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	if m.Key != nil {
+		names = append(names, m.Key.Column)
+	}
+	for _, h := range m.Headers {
+		names = append(names, h.Column, h.JSON)
+		if t := h.Trace; t != nil {
+			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+		}
+	}
+	if m.EventID.Name != "" {
+		names = append(names, m.EventID.Columns...)
+	}
+	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
+	names = append(names, m.Status.SentBy...)
+	if m.Status.Column != "" {
+		return append(names, m.Status.Column)
+	}
+	return append(names, m.Status.SentAt, m.Status.FailedAt)
+}
+
+// want finds the columns that exist and places them.
+func (c *compiler) want(names []string) []int {
+	var wanted []int
+	for i := range c.cols {
+		if slices.Contains(names, c.cols[i].Name) {
+			wanted = append(wanted, i)
+		}
+	}
+	c.at = make(map[string]int, len(wanted))
+	for at, i := range wanted {
+		c.at[c.cols[i].Name] = at
+	}
+	return wanted
+}
+
+func (c *compiler) fault(problem, mend string) {
+	c.faults = append(c.faults, ColumnFault{Problem: problem, Mend: mend})
+}
+
+// field finds a column and checks its type. An empty name is no column.
+func (c *compiler) field(name string, r role) field {
+	if name == "" {
+		return field{}
+	}
+	i := slices.IndexFunc(c.cols, func(col Column) bool { return col.Name == name })
+	if i < 0 {
+		c.missing(name, r)
+		return field{}
+	}
+	f := field{at: c.at[name], name: name, kind: kindOf(c.cols[i])}
+	if !r.ok(f.kind) {
+		c.faults = append(c.faults, ColumnFault{
+			Column: name, Type: typeName(c.cols[i]),
+			Problem: "cannot be " + r.name, Mend: "map " + r.mend,
+		})
+	}
+	return f
+}
+
+func (c *compiler) fields(names []string, r role) []field {
+	fields := make([]field, 0, len(names))
+	for _, name := range names {
+		if name == "" {
+			c.fault("has an empty column name as "+r.name, "name a column")
+		}
+		fields = append(fields, c.field(name, r))
+	}
+	return fields
+}
+
+func (c *compiler) optional(name string, r role) *field {
+	if name == "" {
+		return nil
+	}
+	f := c.field(name, r)
+	return &f
+}
+
+func (c *compiler) cluster(m *outbox.ClusterMapping) clusterPlan {
+	p := clusterPlan{column: c.optional(m.Column, roleCluster), fallback: m.Default, known: make(map[string]string, len(m.Known))}
+	for _, name := range m.Known {
+		p.known[name] = name
+	}
+	if m.Column == "" && m.Default == "" {
+		c.fault("leads to no Kafka cluster", "name a default cluster or a column with its name")
+	}
+	return p
+}
+
+func (c *compiler) topic(m *outbox.Template) topicPlan {
+	if len(m.Literals) != len(m.Columns)+1 {
+		c.fault("has no topic", "name a topic, a column or a template such as outbox.event.${aggregatetype}")
+		return topicPlan{}
+	}
+	if len(m.Columns) == 0 && !LegalTopic(m.Literals[0]) {
+		c.fault("has the topic "+quoted(m.Literals[0])+", which is not legal in Kafka",
+			"use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
+	}
+	return topicPlan{literals: m.Literals, columns: c.fields(m.Columns, roleTopic)}
+}
+
+func (c *compiler) key(p *Plan, m *outbox.KeyMapping) {
+	if m == nil {
+		return
+	}
+	r := roleKey
+	switch m.Encoding {
+	case outbox.EncodingUUID:
+		r, p.keyUUID = roleKeyUUID, true
+	case outbox.EncodingText, "":
+	default:
+		c.fault(fmt.Sprintf("has the key encoding %q", m.Encoding), "use text or uuid")
+	}
+	if m.Column == "" {
+		c.fault("has a key without a column", "name the key's column, or leave the key out")
+	}
+	p.key = c.optional(m.Column, r)
+}
+
+func (c *compiler) payload(p *Plan, m *outbox.PayloadMapping) {
+	if m.Column == "" {
+		c.fault("has no payload", "name the payload's column")
+	}
+	p.payload = c.field(m.Column, rolePayload)
+}
+
+func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
+	if m.EventID.Name != "" {
+		if len(m.EventID.Columns) == 0 {
+			c.fault("has an event id header without columns", "name the columns that identify an event, such as the id's")
+		}
+		p.event = c.fields(m.EventID.Columns, roleEventID)
+		p.headers = append(p.headers, headerPlan{source: headerEventID, name: m.EventID.Name})
+	}
+	for i := range m.Headers {
+		p.headers = append(p.headers, c.header(&m.Headers[i]))
+	}
+}
+
+func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
+	switch {
+	case m.Trace != nil && m.Name != "" && m.Column == "" && m.Value == "" && m.JSON == "":
+		return c.trace(m)
+	case m.Trace != nil:
+	case m.JSON != "" && m.Column == "" && m.Value == "" && m.Name == "":
+		return headerPlan{source: headerJSON, column: c.field(m.JSON, roleHeaders)}
+	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
+		return headerPlan{source: headerColumn, name: m.Name, column: c.field(m.Column, roleHeader), omitNull: m.OmitNull}
+	case m.Column == "" && m.JSON == "" && m.Name != "":
+		return headerPlan{source: headerConstant, name: m.Name, constant: []byte(m.Value)}
+	}
+	c.fault("has a header that is none of a column with a name, a constant with a name, a trace context with a name, and a JSON column",
+		"give each header exactly one of these")
+	return headerPlan{}
+}
+
+func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
+	t := m.Trace
+	switch t.Format {
+	case outbox.TraceW3C, outbox.TraceB3:
+	default:
+		c.fault(fmt.Sprintf("has the trace format %q", t.Format), "use w3c or b3")
+	}
+	if t.TraceID == "" || t.SpanID == "" {
+		c.fault("has a trace header without a trace id or a span id", "name the columns of both")
+	}
+	return headerPlan{source: headerTrace, name: m.Name, trace: &tracePlan{
+		format: t.Format,
+		high:   c.optional(t.TraceIDHigh, roleTrace), id: c.field(t.TraceID, roleTrace), span: c.field(t.SpanID, roleTrace),
+		sampled: c.optional(t.Sampled, roleFlag),
+	}}
+}
+
+func (c *compiler) writer(m *outbox.WriterMapping) *writerPlan {
+	if m.Column == "" && m.Until == "" {
+		return nil
+	}
+	if m.Column == "" || m.Until == "" {
+		c.fault("has rows of the writer, but only one of column and until", "name both columns")
+	}
+	return &writerPlan{column: c.field(m.Column, roleFlag), until: c.field(m.Until, roleTime)}
+}
+
+func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
+	s := &m.Status
+	p := pendingPlan{resend: c.optional(s.Resend, roleFlag)}
+	columns := s.SentBy
+	if s.Column != "" {
+		if len(s.Pending) == 0 {
+			c.fault("has a status column but no value that means pending", "name at least one pending value")
+		}
+		f := c.field(s.Column, roleStatus)
+		p.column, p.values = &f, pendingValues(s.Pending, f.kind)
+	} else {
+		columns = slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy)
+	}
+	for _, name := range columns {
+		if name != "" {
+			p.nulls = append(p.nulls, c.field(name, roleWhen))
+		}
+	}
+	if p.column == nil && len(p.nulls) == 0 && m.Published != outbox.PublishedDelete && m.Published != outbox.PublishedNone {
+		c.fault("says nowhere which rows are pending", "map a status column or a sent_at column, or set published: delete or none")
+	}
+	return p
+}
+
+// pendingValues are the values as PostgreSQL prints them.
+func pendingValues(values []string, k kind) []string {
+	printed := slices.Clone(values)
+	for i, v := range printed {
+		switch {
+		case k == kindBool && strings.EqualFold(v, "true"):
+			printed[i] = "t"
+		case k == kindBool && strings.EqualFold(v, "false"):
+			printed[i] = "f"
+		case k == kindPadded:
+			printed[i] = strings.TrimRight(v, " ")
+		}
+	}
+	return printed
+}
+
+// missing says which columns there are, and which may be meant.
+func (c *compiler) missing(name string, r role) {
+	for _, f := range c.faults {
+		if f.Column == name && f.Type == "" {
+			return // said once is enough
+		}
+	}
+	mend := "map an existing column; " + c.existing()
+	if meant := c.nearest(name); meant != "" {
+		mend = fmt.Sprintf("did you mean %q? %s", meant, c.existing())
+	}
+	c.faults = append(c.faults, ColumnFault{
+		Column: name, Problem: "does not exist, but is mapped as " + r.name, Mend: mend,
+	})
+}
+
+const (
+	// maxListed bounds the columns that an error lists.
+	maxListed = 40
+	// maxName bounds the names that are compared; PostgreSQL's own end at 63.
+	maxName = 255
+)
+
+func (c *compiler) existing() string {
+	names := make([]string, 0, len(c.cols))
+	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
+		names = append(names, col.Name)
+	}
+	if len(c.cols) > maxListed {
+		names = append(names, "…")
+	}
+	if len(names) == 0 {
+		return "there are no columns"
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+func (c *compiler) nearest(name string) string { return Nearest(name, c.cols) }
+
+// Nearest is the column with the fewest changes from name, if they are few;
+// otherwise it is empty.
+func Nearest(name string, cols []Column) string {
+	best, fewest := "", min(len(name), maxName)/2+1
+	for _, col := range cols {
+		if max(len(name), len(col.Name)) > maxName {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(col.Name)); d < fewest {
+			best, fewest = col.Name, d
+		}
+	}
+	return best
+}
+
+// distance is the number of bytes to insert, delete or replace (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func typeName(c Column) string {
+	switch name := typeNames[c.OID]; {
+	case c.Enum:
+		return "enum"
+	case name != "":
+		return name
+	}
+	return "type with OID " + strconv.FormatUint(uint64(c.OID), 10)
+}

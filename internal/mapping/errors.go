@@ -1,0 +1,90 @@
+package mapping
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Error says why a table's columns do not fit its mapping. It holds every
+// fault found, at least one.
+type Error struct {
+	Table  *outbox.Table
+	Faults []ColumnFault
+}
+
+// ColumnFault is one column, or one setting of a mapping, that does not fit.
+type ColumnFault struct {
+	Column  string // empty: the fault is the mapping's alone
+	Type    string // of the column; empty where it does not exist
+	Problem string // what is wrong
+	Mend    string // what to do
+}
+
+// Error gives every fault in one line.
+func (e *Error) Error() string {
+	var text strings.Builder
+	text.WriteString("table " + e.Table.String() + ": ")
+	for i, f := range e.Faults {
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		text.WriteString(f.String())
+	}
+	return text.String()
+}
+
+// String is the fault with its mend.
+func (f ColumnFault) String() string {
+	var subject string
+	switch {
+	case f.Column == "":
+		subject = "the mapping"
+	case f.Type == "":
+		subject = fmt.Sprintf("column %q", f.Column)
+	default:
+		subject = fmt.Sprintf("column %q (%s)", f.Column, f.Type)
+	}
+	return subject + " " + f.Problem + ": " + f.Mend
+}
+
+// RowError says why a row cannot become a record. Its text is short, names the
+// column and holds nothing of key, payload or headers.
+type RowError struct {
+	Column  string
+	Problem string
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("column %q %s", e.Column, e.Problem) }
+
+// fault is what is wrong with a value, to follow a column's name; empty: nothing.
+type fault string
+
+// shown bounds how much of a name an error's text repeats.
+const shown = 60
+
+func illegalTopic(topic string) fault {
+	switch {
+	case topic == "":
+		return "gives an empty topic name"
+	case len(topic) > 249:
+		return fault("gives a topic name of " + strconv.Itoa(len(topic)) + " bytes, more than Kafka's 249")
+	}
+	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name")
+}
+
+func unknownCluster(name []byte) fault {
+	if len(name) == 0 {
+		return "names no Kafka cluster, and there is no default"
+	}
+	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default")
+}
+
+func quoted(name string) string {
+	if len(name) > shown {
+		return strconv.QuoteToASCII(name[:shown]) + "…"
+	}
+	return strconv.QuoteToASCII(name)
+}

@@ -1,0 +1,263 @@
+package mapping
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// appendJSONHeaders reads an object of strings: {"name": "value", …}. null is a
+// null value; numbers and booleans are their JSON text. Order and duplicates
+// are kept, as Kafka keeps them. Anything else is a fault that says where but
+// repeats nothing of the text. It follows RFC 8259 strictly; encoding/json
+// would lose order and duplicates, and allocate.
+func appendJSONHeaders(list []outbox.Header, text []byte, a *Arena) ([]outbox.Header, fault) {
+	s := jsonScanner{text: text, arena: a}
+	list = s.object(list)
+	if s.problem == "" && !s.end() {
+		s.fail("something follows the object")
+	}
+	if s.problem != "" {
+		return list, fault("is not a JSON object of strings: " + s.problem + " at byte " + strconv.Itoa(s.at+1))
+	}
+	return list, ""
+}
+
+// jsonScanner stands at text[at]; after a problem it stays there.
+type jsonScanner struct {
+	text    []byte
+	at      int
+	arena   *Arena
+	problem string
+}
+
+func (s *jsonScanner) fail(problem string) {
+	if s.problem == "" {
+		s.problem = problem
+	}
+}
+
+// next skips blanks and returns the byte after them, 0 at the end.
+func (s *jsonScanner) next() byte {
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; c {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *jsonScanner) end() bool {
+	s.next()
+	return s.at == len(s.text)
+}
+
+// take steps over c, which must come next.
+func (s *jsonScanner) take(c byte, problem string) bool {
+	if s.next() != c || s.at == len(s.text) {
+		s.fail(problem)
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *jsonScanner) object(list []outbox.Header) []outbox.Header {
+	if !s.take('{', "no object") {
+		return list
+	}
+	if s.next() == '}' {
+		s.at++
+		return list
+	}
+	for {
+		name, ok := s.str("no header name")
+		if !ok || !s.take(':', "no colon after a header name") {
+			return list
+		}
+		value, ok := s.value()
+		if !ok {
+			return list
+		}
+		list = append(list, outbox.Header{Name: asString(name), Value: value})
+		if s.next() == '}' {
+			s.at++
+			return list
+		}
+		if !s.take(',', "no comma or end of the object") {
+			return list
+		}
+	}
+}
+
+// value is the arena's, or nil for null.
+func (s *jsonScanner) value() ([]byte, bool) {
+	switch c := s.next(); {
+	case c == '"':
+		return s.str("")
+	case c == 'n':
+		return nil, s.word("null")
+	case c == 't':
+		return s.arena.copy([]byte("true")), s.word("true")
+	case c == 'f':
+		return s.arena.copy([]byte("false")), s.word("false")
+	case c == '-' || '0' <= c && c <= '9':
+		return s.number()
+	case c == '{':
+		s.fail("an object as a header's value")
+	case c == '[':
+		s.fail("an array as a header's value")
+	default:
+		s.fail("no header value")
+	}
+	return nil, false
+}
+
+func (s *jsonScanner) word(word string) bool {
+	if !bytes.HasPrefix(s.text[s.at:], []byte(word)) {
+		s.fail("no header value")
+		return false
+	}
+	s.at += len(word)
+	return true
+}
+
+// number is -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
+func (s *jsonScanner) number() ([]byte, bool) {
+	start := s.at
+	s.one("-")
+	if !s.one("0") && !s.digits() {
+		return nil, false
+	}
+	if s.one(".") && !s.digits() {
+		return nil, false
+	}
+	if s.one("eE") {
+		s.one("+-")
+		if !s.digits() {
+			return nil, false
+		}
+	}
+	return s.arena.copy(s.text[start:s.at]), true
+}
+
+// one steps over one of the bytes if it comes next.
+func (s *jsonScanner) one(of string) bool {
+	if s.at == len(s.text) || bytes.IndexByte([]byte(of), s.text[s.at]) < 0 {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *jsonScanner) digits() bool {
+	start := s.at
+	for s.at < len(s.text) && '0' <= s.text[s.at] && s.text[s.at] <= '9' {
+		s.at++
+	}
+	if s.at == start {
+		s.fail("a malformed number")
+	}
+	return s.at > start
+}
+
+// str reads a string into the arena.
+func (s *jsonScanner) str(problem string) ([]byte, bool) {
+	if !s.take('"', problem) {
+		return nil, false
+	}
+	start, escapes := s.at, false
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			raw := s.text[start:s.at]
+			if !escapes {
+				s.at++
+				return s.arena.copy(raw), true
+			}
+			return s.unescape(start, raw)
+		case c == '\\':
+			escapes = true
+			s.at++ // whatever it escapes is no end
+		case c < ' ':
+			s.fail("a control character in a string")
+			return nil, false
+		}
+	}
+	s.at = len(s.text)
+	s.fail("no end of a string")
+	return nil, false
+}
+
+// unescape decodes raw, which began at start and ends where s.at stands. A
+// decoded escape is never longer than the escape.
+func (s *jsonScanner) unescape(start int, raw []byte) ([]byte, bool) {
+	out := s.arena.bytes(len(raw))[:0]
+	for i := 0; i < len(raw); {
+		if raw[i] != '\\' {
+			out = append(out, raw[i])
+			i++
+			continue
+		}
+		decoded, length := unescapeOne(raw[i:])
+		if length == 0 {
+			s.at = start + i
+			s.fail("a malformed escape")
+			return nil, false
+		}
+		out = utf8.AppendRune(out, decoded)
+		i += length
+	}
+	s.at++
+	return out, true
+}
+
+// unescapeOne decodes the escape that b begins with; length 0: malformed.
+func unescapeOne(b []byte) (decoded rune, length int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	if b[1] == 'u' {
+		return unescapeUnicode(b)
+	}
+	const from, to = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	if i := bytes.IndexByte([]byte(from), b[1]); i >= 0 {
+		return rune(to[i]), 2
+	}
+	return 0, 0
+}
+
+// unescapeUnicode decodes \u0041 or a surrogate pair \ud83d\ude00. Half a pair
+// stands for no character.
+func unescapeUnicode(b []byte) (decoded rune, length int) {
+	high, ok := hex4(b)
+	if !ok {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(high) {
+		return high, 6
+	}
+	low, ok := hex4(b[6:])
+	decoded = utf16.DecodeRune(high, low)
+	if !ok || decoded == utf8.RuneError {
+		return 0, 0
+	}
+	return decoded, 12
+}
+
+// hex4 reads \uXXXX.
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	var two [2]byte
+	if !decodeHex(two[:], b[2:6]) {
+		return 0, false
+	}
+	return rune(two[0])<<8 | rune(two[1]), true
+}

@@ -1,0 +1,471 @@
+// Package mapping turns the raw column values of one outbox row into an
+// outbox.Row, as the table's outbox.Mapping says. The decoder (values from the
+// log) and the sweeper (values from a SELECT) share it, so that a row makes the
+// same record whichever way it came.
+//
+// It is pure: no I/O, no clock, no goroutine, no logging. It never drops a row
+// and never puts a default in place of a value that it cannot read: what is
+// wrong with the table is an *Error of Compile, what is wrong with a row is in
+// the row's Err.
+package mapping
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Column is one column that values can be read of.
+type Column struct {
+	Name string // as in the catalogue, unquoted
+	OID  uint32 // of its type; of a domain's base type where that is known
+	// Enum says that the type is known to be an enum, whose binary form is its
+	// label. It may be left false: then only the text form can be read.
+	Enum bool
+}
+
+// Value is one column's value as PostgreSQL sent it. The Data is only read
+// during a call to Row, which copies what it keeps.
+type Value struct {
+	Data   []byte
+	Format byte
+}
+
+// The formats of values, as in TupleData.
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+const (
+	Null      byte = 'n'
+	Text      byte = 't'
+	Binary    byte = 'b'
+	Unchanged byte = 'u' // a TOASTed value that was not sent
+)
+
+// Plan is a mapping compiled against a table's columns. It is immutable and
+// may be used by any number of goroutines, each with its own Arena.
+type Plan struct {
+	table  *outbox.Table
+	wanted []int // ascending, unique
+	binary error // why values may not be binary
+
+	id      []field // at least one
+	event   []field
+	cluster clusterPlan
+	topic   topicPlan
+	key     *field
+	keyUUID bool
+	payload field
+	// headers are the event id's, then the mapping's, in its order.
+	headers []headerPlan
+
+	partition, timestamp, createdAt, availableAt *field
+
+	pending pendingPlan
+	writer  *writerPlan // nil: every row is ours
+}
+
+// field is a mapped column: where its value is and how it is read.
+type field struct {
+	at   int // index into the values
+	name string
+	kind kind
+}
+
+type clusterPlan struct {
+	column   *field // nil: always fallback
+	known    map[string]string
+	fallback string // empty: none
+}
+
+// topicPlan is literals[0] columns[0] literals[1] …; without columns the topic
+// is literals[0].
+type topicPlan struct {
+	literals []string
+	columns  []field
+}
+
+// headerPlan is one source of headers: the event id, a constant, a column, a
+// JSON object or a trace context.
+type headerPlan struct {
+	source   headerSource
+	name     string
+	constant []byte
+	column   field
+	omitNull bool
+	trace    *tracePlan // of headerTrace
+}
+
+type headerSource uint8
+
+const (
+	headerEventID headerSource = iota + 1
+	headerConstant
+	headerColumn
+	headerJSON
+	headerTrace
+)
+
+// pendingPlan: by a status column's values (nil: by none), and by columns that
+// are all NULL while the row is pending; or by the flag that asks for the row
+// again.
+type pendingPlan struct {
+	column *field
+	values []string
+	nulls  []field
+	resend *field
+}
+
+// writerPlan: rows whose column is true are their writer's until the time.
+type writerPlan struct{ column, until field }
+
+// Wanted is which columns' values Row takes: indices into Compile's columns,
+// ascending. It must not be changed.
+func (p *Plan) Wanted() []int { return p.wanted }
+
+// Table is the table that the plan was compiled for.
+func (p *Plan) Table() *outbox.Table { return p.table }
+
+// Row makes a row of values, which are parallel to Wanted. It always returns
+// one, with its ID set; what is wrong with it is in Err (a *RowError, the first
+// fault found). Where that is the topic, Topic holds what the columns say, so
+// that the row's scope can still be told. XID and Commit are left 0.
+func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
+	if len(values) != len(p.wanted) {
+		panic(fmt.Sprintf("mapping: %d values for %d wanted columns of %s", len(values), len(p.wanted), p.table))
+	}
+	long := slices.ContainsFunc(values, func(v Value) bool { return len(v.Data) >= ownBytes })
+	r := reading{plan: p, values: values, arena: a, row: a.row(long)}
+	r.row.Table = p.table
+	r.row.Partition = -1
+	r.id()
+	r.pending()
+	r.cluster()
+	r.topic()
+	r.key()
+	r.payload()
+	r.headers()
+	r.partition()
+	r.times()
+	return r.row
+}
+
+// reading is one row being made. It lives on the stack.
+type reading struct {
+	plan   *Plan
+	values []Value
+	arena  *Arena
+	row    *outbox.Row
+	again  bool // the row is asked for again: it is pending and due, whatever else it is
+}
+
+// fail keeps the first fault.
+func (r *reading) fail(f *field, fault fault) {
+	if r.row.Err == nil {
+		r.row.Err = &RowError{Column: f.name, Problem: string(fault)}
+	}
+}
+
+func (r *reading) id() {
+	text := r.joined(r.plan.id, 0)
+	// The string shares the arena's bytes, which nobody writes to again.
+	r.row.ID = asString(r.arena.copy(text))
+}
+
+// joined puts the text of columns, none of which may be NULL, into the arena's
+// scratch memory, which the next use overwrites.
+func (r *reading) joined(columns []field, separator byte) []byte {
+	joined := r.arena.joined[:0]
+	for i := range columns {
+		f := &columns[i]
+		if i > 0 {
+			joined = append(joined, separator)
+		}
+		text, fault := f.text(r.values[f.at], r.arena)
+		switch {
+		case fault != "":
+			r.fail(f, fault)
+		case text == nil:
+			r.fail(f, "is NULL, but identifies the row or event")
+		}
+		joined = append(joined, text...)
+	}
+	r.arena.joined = joined
+	return joined
+}
+
+func (r *reading) pending() {
+	p := &r.plan.pending
+	if p.resend != nil {
+		again, _, fault := p.resend.boolean(r.values[p.resend.at])
+		if fault != "" {
+			r.fail(p.resend, fault)
+			again = true // so that the fault is seen
+		}
+		if r.again = again; again {
+			r.row.Pending = true
+			return
+		}
+	}
+	r.row.Pending = (p.column == nil || r.inPendingState(p)) && r.allNull(p.nulls)
+}
+
+func (r *reading) inPendingState(p *pendingPlan) bool {
+	status, fault := p.column.word(r.values[p.column.at], r.arena)
+	if fault != "" {
+		// Taken for pending, so that the fault is seen.
+		r.fail(p.column, fault)
+		return true
+	}
+	if status == nil {
+		return false
+	}
+	for _, v := range p.values {
+		if string(status) == v {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reading) allNull(columns []field) bool {
+	all := true
+	for i := range columns {
+		switch r.values[columns[i].at].Format {
+		case Null:
+		case Text, Binary:
+			all = false
+		default:
+			r.fail(&columns[i], faultOfFormat(r.values[columns[i].at].Format))
+		}
+	}
+	return all
+}
+
+func (r *reading) cluster() {
+	c := &r.plan.cluster
+	r.row.Cluster = c.fallback
+	if c.column == nil {
+		return
+	}
+	name, fault := c.column.word(r.values[c.column.at], r.arena)
+	if fault != "" {
+		r.row.Cluster = ""
+		r.fail(c.column, fault)
+		return
+	}
+	if known, ok := c.known[string(name)]; ok {
+		r.row.Cluster = known
+		return
+	}
+	if c.fallback == "" {
+		r.fail(c.column, unknownCluster(name))
+	}
+}
+
+func (r *reading) topic() {
+	t := &r.plan.topic
+	if len(t.columns) == 0 {
+		r.row.Topic = t.literals[0]
+		return
+	}
+	name, ok := r.topicName(t)
+	topic, legal := r.arena.topic(name)
+	r.row.Topic = topic
+	if ok && !legal {
+		r.fail(&t.columns[0], illegalTopic(topic))
+	}
+}
+
+// topicName fills the template. The result may be the first column's own
+// memory or scratch.
+func (r *reading) topicName(t *topicPlan) (name []byte, ok bool) {
+	if len(t.columns) == 1 && t.literals[0] == "" && t.literals[1] == "" {
+		return r.topicPart(&t.columns[0])
+	}
+	ok = true
+	filled := append(r.arena.joined[:0], t.literals[0]...)
+	for i := range t.columns {
+		part, fine := r.topicPart(&t.columns[i])
+		ok = ok && fine
+		filled = append(filled, part...)
+		filled = append(filled, t.literals[i+1]...)
+	}
+	r.arena.joined = filled
+	return filled, ok
+}
+
+func (r *reading) topicPart(f *field) (part []byte, ok bool) {
+	part, fault := f.word(r.values[f.at], r.arena)
+	if fault == "" && part == nil {
+		fault = "is NULL, but names the topic"
+	}
+	if fault != "" {
+		r.fail(f, fault)
+	}
+	return part, fault == ""
+}
+
+func (r *reading) key() {
+	f := r.plan.key
+	if f == nil {
+		return
+	}
+	var fault fault
+	if r.plan.keyUUID {
+		r.row.Key, fault = f.uuid(r.values[f.at], r.arena)
+	} else {
+		r.row.Key, fault = f.content(r.values[f.at], r.arena)
+	}
+	if fault != "" {
+		r.fail(f, fault)
+	}
+}
+
+func (r *reading) payload() {
+	f := &r.plan.payload
+	payload, fault := f.content(r.values[f.at], r.arena)
+	m := &r.plan.table.Mapping.Payload
+	switch {
+	case fault != "":
+		r.fail(f, fault)
+	case payload == nil && !m.Tombstone:
+		r.fail(f, "is NULL, but holds the payload (tombstones are off)")
+	case len(payload) == 0 && m.EmptyTombstone:
+		payload = nil
+	}
+	r.row.Value = payload
+}
+
+func (r *reading) headers() {
+	if len(r.plan.headers) == 0 {
+		return
+	}
+	list := r.arena.headerList[:0]
+	for i := range r.plan.headers {
+		list = r.header(&r.plan.headers[i], list)
+	}
+	r.row.Headers = r.arena.headers(list)
+}
+
+func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
+	switch h.source {
+	case headerEventID:
+		id := r.arena.copy(r.joined(r.plan.event, ':'))
+		return append(list, outbox.Header{Name: h.name, Value: id})
+	case headerConstant:
+		return append(list, outbox.Header{Name: h.name, Value: h.constant})
+	case headerJSON:
+		return r.jsonHeaders(&h.column, list)
+	case headerTrace:
+		return r.traceHeader(h, list)
+	}
+	value, fault := h.column.content(r.values[h.column.at], r.arena)
+	if fault != "" {
+		r.fail(&h.column, fault)
+	}
+	if value == nil && h.omitNull {
+		return list
+	}
+	return append(list, outbox.Header{Name: h.name, Value: value})
+}
+
+func (r *reading) jsonHeaders(f *field, list []outbox.Header) []outbox.Header {
+	text, fault := f.text(r.values[f.at], r.arena)
+	if fault != "" {
+		r.fail(f, fault)
+		return list
+	}
+	if text == nil {
+		return list
+	}
+	more, fault := appendJSONHeaders(list, text, r.arena)
+	if fault != "" {
+		r.fail(f, fault)
+		return list
+	}
+	return more
+}
+
+func (r *reading) partition() {
+	f := r.plan.partition
+	if f == nil {
+		return
+	}
+	n, null, fault := f.integer(r.values[f.at])
+	switch {
+	case fault != "":
+		r.fail(f, fault)
+	case null:
+	case n < 0 || n > 1<<31-1:
+		r.fail(f, "is not a partition number (0 to 2147483647)")
+	default:
+		r.row.Partition = int32(n)
+	}
+}
+
+// times reads the three timestamps.
+func (r *reading) times() {
+	if f := r.plan.timestamp; f != nil {
+		r.timestamp(f)
+	}
+	if f := r.plan.createdAt; f != nil {
+		// It only measures, so a time that cannot be measured with is left out.
+		at, null, fault := f.instant(r.values[f.at], r.arena)
+		if fault == "" && !null && at > 0 && at != infinity {
+			r.row.CreatedAt = at
+		}
+	}
+	if f := r.plan.availableAt; f != nil {
+		at, null, fault := f.instant(r.values[f.at], r.arena)
+		if fault != "" {
+			r.fail(f, fault)
+		} else if !null {
+			r.row.AvailableAt = max(at, 0)
+		}
+	}
+	if w := r.plan.writer; w != nil {
+		r.row.AvailableAt = max(r.row.AvailableAt, r.writers(w))
+	}
+	if r.again {
+		r.row.AvailableAt = 0
+	}
+}
+
+// writers is when a row of the writer's becomes ours: when its time has passed.
+func (r *reading) writers(w *writerPlan) int64 {
+	theirs, null, fault := w.column.boolean(r.values[w.column.at])
+	switch {
+	case fault != "":
+		r.fail(&w.column, fault)
+		return 0
+	case null:
+		return outbox.Never
+	case !theirs:
+		return 0
+	}
+	until, null, fault := w.until.instant(r.values[w.until.at], r.arena)
+	switch {
+	case fault != "":
+		r.fail(&w.until, fault)
+		return 0
+	case null, until == infinity:
+		return outbox.Never
+	}
+	return max(until+1, 0)
+}
+
+func (r *reading) timestamp(f *field) {
+	at, null, fault := f.instant(r.values[f.at], r.arena)
+	switch {
+	case fault != "":
+		r.fail(f, fault)
+	case null:
+	case at == infinity:
+		r.fail(f, "is infinity, which a record's timestamp cannot be")
+	case at < 1000:
+		// Kafka has no time before 1970, and 0 stands for the time of producing.
+		r.fail(f, "is not after 1970-01-01, which a record's timestamp must be")
+	default:
+		r.row.Timestamp = at / 1000
+	}
+}

@@ -1,0 +1,131 @@
+package metrics
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// maxTopics bounds the label: topics come from rows.
+const maxTopics = 200
+
+const otherTopics = "other"
+
+// topics are one stream's counters by Kafka cluster and topic.
+type topics struct {
+	families *families
+	stream   string
+
+	mu       sync.Mutex
+	known    map[topicName]*topicCounters
+	clusters map[string]prometheus.Counter // batches
+}
+
+type topicName struct{ cluster, topic string }
+
+type topicCounters struct{ published, refused, withdrawn, bytes prometheus.Counter }
+
+func newTopics(f *families, stream string) *topics {
+	return &topics{families: f, stream: stream, known: map[topicName]*topicCounters{}, clusters: map[string]prometheus.Counter{}}
+}
+
+// of gives a topic's counters; the caller holds mu.
+func (t *topics) of(name topicName) *topicCounters {
+	if c := t.known[name]; c != nil {
+		return c
+	}
+	name = t.bounded(name)
+	if c := t.known[name]; c != nil {
+		return c
+	}
+	rows := func(outcome string) prometheus.Counter {
+		return t.families.topicRows.WithLabelValues(t.stream, name.cluster, name.topic, outcome)
+	}
+	c := &topicCounters{
+		published: rows("published"), refused: rows("refused"), withdrawn: rows("withdrawn"),
+		bytes: t.families.topicBytes.WithLabelValues(t.stream, name.cluster, name.topic),
+	}
+	t.known[name] = c
+	return c
+}
+
+// bounded is the topic itself, or other when there are too many already.
+func (t *topics) bounded(name topicName) topicName {
+	if t.known[name] == nil && len(t.known) >= maxTopics {
+		name.topic = otherTopics
+	}
+	return name
+}
+
+// outcome counts once per run of rows of one topic.
+func (t *topics) outcome(o *outbox.Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := 0; i < len(o.Rows); {
+		name, first := topicName{o.Rows[i].Cluster, o.Rows[i].Topic}, i
+		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
+			i++
+		}
+		c, n := t.of(name), float64(i-first)
+		switch o.Class {
+		case outbox.Delivered:
+			c.published.Add(n)
+		case outbox.Refused:
+			c.refused.Add(n)
+		case outbox.Withdrawn:
+			c.withdrawn.Add(n)
+		}
+	}
+}
+
+func (t *topics) produced(cluster, topic string, bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.of(topicName{cluster, topic}).bytes.Add(float64(bytes))
+	batches := t.clusters[cluster]
+	if batches == nil {
+		batches = t.families.batches.WithLabelValues(t.stream, cluster)
+		t.clusters[cluster] = batches
+	}
+	batches.Inc()
+}
+
+func (t *topics) retried(cluster, class string) {
+	t.families.retries.WithLabelValues(t.stream, cluster, class).Inc()
+}
+
+// list tells the counts, by cluster and topic.
+func (t *topics) list() []status.Topic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := []status.Topic{}
+	for name, c := range t.known {
+		list = append(list, status.Topic{
+			Cluster: name.cluster, Topic: name.topic,
+			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
+		})
+	}
+	slices.SortFunc(list, func(a, b status.Topic) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Topic, b.Topic))
+	})
+	return list
+}
+
+// countOf reads a counter back.
+func countOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil { // it has no way to fail
+		return 0
+	}
+	return uint64(m.GetCounter().GetValue())
+}
+
+// Topics is what became of rows by topic, since the process began; topics
+// beyond the first 200 count as other.
+func (s *Stream) Topics() []status.Topic { return s.topics.list() }

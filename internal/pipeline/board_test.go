@@ -1,0 +1,72 @@
+package pipeline
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func TestRateOfTheLastMinute(t *testing.T) {
+	var r rate
+	at := time.Unix(10_000, 0)
+	if r.mean(at) != 0 {
+		t.Error("a rate before any row")
+	}
+	for s := range 10 {
+		r.add(at.Add(time.Duration(s)*time.Second), 50)
+	}
+	if got := r.mean(at.Add(10 * time.Second)); got != 50 {
+		t.Errorf("after ten seconds %v", got)
+	}
+	if got := r.mean(at.Add(59 * time.Second)); got < 8 || got > 9 {
+		t.Errorf("after a minute %v", got)
+	}
+	if got := r.mean(at.Add(2 * time.Minute)); got != 0 {
+		t.Errorf("after two minutes %v", got)
+	}
+}
+
+func TestStatusOfALeader(t *testing.T) {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	m := metrics.New("1", "a").Stream("orders", []*outbox.Table{table}, 1000)
+	s := New(Config{Name: "orders", Tables: []*outbox.Table{table}, Metrics: m})
+	if st := s.Status(); st.Mode != status.ModeStarting || st.Leader != nil || st.Tables[0].Name != "public.outbox" || st.Tables[0].Pending != nil {
+		t.Errorf("at the start: %+v", st)
+	}
+	m.Leading(7)
+	m.Mode("hold")
+	b, now := &s.board, time.Now()
+	b.leads("outbox-cdc/orders@here", 7)
+	b.outcome(&outbox.Outcome{Class: outbox.Delivered, Rows: make([]*outbox.Row, 30)}, now)
+	b.outcome(&outbox.Outcome{Class: outbox.Refused, Rows: []*outbox.Row{{Table: table, ID: "1"}}, Err: errors.New("too large")}, now)
+	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}, {State: outbox.MarkedSent}})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	b.retains("slot", 1000, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, 100, time.Second, now)
+	b.retains("slot", 1000, replication.Retained{Insert: 600, Restart: 300, Status: "reserved", Safe: 50}, 100, time.Second, now.Add(time.Second))
+	b.holds(3, []outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
+	n := int64(5)
+	b.counted(table, func(s *status.Table) { s.Pending = &n })
+	st := s.Status()
+	switch {
+	case st.Mode != status.ModeHold || st.Reason != "Kafka cluster main: nobody answers":
+		t.Errorf("mode %s, %s", st.Mode, st.Reason)
+	case !st.Leader.Here || st.Leader.Epoch != 7:
+		t.Errorf("%+v", st.Leader)
+	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.PerSecond != 30:
+		t.Errorf("%+v", st.Flow)
+	case st.Slot.Retained != 300 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
+		t.Errorf("%+v", st.Slot)
+	case st.Parks.Total != 1 || *st.Tables[0].Pending != 5:
+		t.Errorf("%+v", st)
+	}
+	m.Standby()
+	b.follows(replication.Holder{Name: "outbox-cdc/orders@there", PID: "9"})
+	if st = s.Status(); st.Mode != status.ModeStandby || st.Leader.Here || st.Leader.Name != "outbox-cdc/orders@there" || st.Slot != nil || st.Parks.Total != 0 || st.Flow.Published != 30 {
+		t.Errorf("standing by: %+v", st)
+	}
+}

@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// How often rows are counted.
+const (
+	pendingEvery = 15 * time.Second
+	failedEvery  = 5 * time.Minute
+	failedRarely = time.Hour // where counting them took too long
+)
+
+const queryCanceled = "57014"
+
+const failedCounted = 100_000 // at most
+
+// counting counts the rows that wait and those that are FAILED, for metrics. It
+// does no more than that, so its errors are logged and passed over.
+func (d *driver) counting(ctx context.Context) error {
+	ticker := time.NewTicker(pendingEvery)
+	defer ticker.Stop()
+	failedAt := map[*outbox.Table]time.Time{}
+	never := map[*outbox.Table]int64{}
+	rarely := map[*outbox.Table]bool{} // counting them takes long
+	for {
+		for _, t := range d.cfg.Tables {
+			if !t.Stateful() {
+				continue
+			}
+			d.countPending(ctx, t)
+			never[t] = d.countNeverReady(ctx, t, never[t])
+			if now := time.Now(); !now.Before(failedAt[t]) {
+				next := d.countFailed(ctx, t)
+				failedAt[t], rarely[t] = now.Add(next), next > failedEvery
+			}
+		}
+		select {
+		case <-d.stream.recount:
+			clearSoon(failedAt, rarely)
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if d.stream.board.gaveUp() {
+				clearSoon(failedAt, rarely)
+			}
+		}
+	}
+}
+
+// clearSoon has the failed rows counted again, where that is quick.
+func clearSoon(at map[*outbox.Table]time.Time, rarely map[*outbox.Table]bool) {
+	for t := range at {
+		if !rarely[t] {
+			delete(at, t)
+		}
+	}
+}
+
+// Recount has the stream's failed rows counted again soon, after somebody else
+// than the stream changed them.
+func (s *Stream) Recount() {
+	select {
+	case s.recount <- struct{}{}:
+	default: // it is asked for already
+	}
+}
+
+func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
+	began := time.Now()
+	p, err := d.sweeper.Pending(ctx, t)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.heed(err)
+			d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
+		}
+		return
+	}
+	d.stream.board.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
+	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
+}
+
+// countFailed returns when to count the table's FAILED rows again.
+func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
+	f, err := d.sweeper.CountFailed(ctx, t)
+	var server *pgconn.PgError
+	switch {
+	case err == nil:
+		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
+		d.stream.board.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Rows >= failedCounted })
+	case errors.As(err, &server) && server.Code == queryCanceled:
+		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
+			Msg("counting failed rows takes too long: no index serves it")
+		return failedRarely
+	case ctx.Err() == nil: // the count of pending rows, before it, has said why
+		d.cfg.Log.Debug().Err(err).Stringer("table", t).Msg("counting failed rows")
+	}
+	return failedEvery
+}

@@ -1,0 +1,418 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+)
+
+// driver owns the Core during one leadership.
+type driver struct {
+	stream *Stream
+	cfg    Config
+	ctx    context.Context //nolint:containedctx // of the leadership
+
+	core    *checkpoint.Core
+	log     *logReader
+	sinks   map[string]*sink.Sink
+	updater *statusupdater.Updater
+	sweeper *sweeper.Sweeper
+
+	outcomes *mailbox.Mailbox[outbox.Outcome]
+	states   *mailbox.Mailbox[outbox.ClusterState]
+	marked   *mailbox.Mailbox[outbox.Marked]
+	answers  *mailbox.Mailbox[answer]
+
+	// connection counts replication connections. Answers to questions of an
+	// earlier one are dropped, and asking is ended with asking.cancel.
+	connection int
+	asking     context.Context //nolint:containedctx // ends with the replication connection, not with a call
+	endAsking  context.CancelFunc
+	queries    sync.WaitGroup
+	xid        uint32 // of the log's open transaction
+	// lacking: the connection began with tables that the publication does not cover.
+	lacking atomic.Bool
+	// stopKeeping ends the extending of the application's locks; kept is closed then.
+	stopKeeping context.CancelFunc
+	kept        chan struct{}
+	// once ends a single sweep; nil: the stream goes on.
+	once *once
+	// limit is how fast rows may come into the Core.
+	limit limit
+	// fatal takes the error that ends the leadership.
+	fatal chan error
+	// behindSince is when rows came into memory that have not all left it, or
+	// zero; gauged is when the gauges were set last.
+	behindSince, gauged time.Time
+}
+
+// answer is what a query found out, applied by the driver.
+type answer struct {
+	connection int // 0: whichever
+	apply      func()
+}
+
+// drive is the stream's only loop: one event at a time into the Core, and what
+// it decides out of it.
+func (d *driver) drive(stop, ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	drainUntil := make(<-chan time.Time)
+	stopping := stop.Done()
+	var outcomes []outbox.Outcome
+	var marked []outbox.Marked
+	d.askAnew()
+	defer func() { d.endAsking() }()
+	defer d.stream.turns.rest()
+	for {
+		now := time.Now()
+		d.stream.turns.turn(now)
+		d.core.Tick(now)
+		d.pace(now)
+		d.carryOut(d.core.Take())
+		d.log.confirm.Store(uint64(d.core.Confirm()))
+		d.log.mayMake.Store(d.core.SlotMayBeMade())
+		d.gauges(now)
+		if d.core.Drained() {
+			d.giveLocksBack(ctx)
+			return d.log.finish(ctx)
+		}
+		arm(timer, d.core.NextTick())
+		batches := d.log.batches
+		if !d.core.Reading() {
+			batches = nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stopping:
+			stopping = nil
+			drainUntil = time.After(d.cfg.DrainTimeout)
+			d.cfg.Log.Info().Msg("draining")
+			d.tick()
+			d.core.Drain()
+		case <-drainUntil:
+			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
+				Msg("stopped before everything sent was acknowledged and marked: those rows will be published again")
+			return d.log.finish(ctx)
+		case err := <-d.fatal:
+			return err
+		case turn := <-d.log.turns:
+			d.tick()
+			d.turn(turn)
+		case b := <-batches:
+			d.tick()
+			d.feed(b)
+		case <-d.outcomes.Ready():
+			d.tick()
+			outcomes = d.outcomes.Take(outcomes)
+			for _, o := range outcomes {
+				d.outcome(o)
+			}
+		case <-d.states.Ready():
+			d.tick()
+			for _, s := range d.states.Take(nil) {
+				d.clusterState(s)
+			}
+		case <-d.marked.Ready():
+			d.tick()
+			marked = d.marked.Take(marked)
+			d.marksAnswered(marked)
+		case <-d.answers.Ready():
+			d.tick()
+			for _, a := range d.answers.Take(nil) {
+				if a.connection == 0 || a.connection == d.connection {
+					a.apply()
+				}
+			}
+		case <-timer.C:
+		}
+	}
+}
+
+// tick tells the Core the time at which input comes: since it was last told, up
+// to a second went by in waiting for it, by which a head start would be shorter.
+func (d *driver) tick() { d.core.Tick(time.Now()) }
+
+func arm(timer *time.Timer, next time.Time) {
+	wait := time.Second
+	if !next.IsZero() {
+		wait = min(wait, max(time.Until(next), 0))
+	}
+	timer.Reset(wait)
+}
+
+// turn takes a change of the replication connection.
+func (d *driver) turn(t turn) {
+	if t.lost {
+		d.askAnew()
+		d.core.Disconnect()
+	} else {
+		d.lacking.Store(len(t.connected.Uncovered) > 0)
+		d.core.Connect(t.connected)
+		if t.connected.Streaming { // else what is wrong with the slot is still wrong
+			d.stream.works()
+		}
+	}
+	close(t.done)
+}
+
+// askAnew voids the questions of the connection before.
+func (d *driver) askAnew() {
+	if d.endAsking != nil {
+		d.endAsking()
+	}
+	d.connection++
+	d.asking, d.endAsking = context.WithCancel(d.ctx)
+}
+
+// feed gives a batch of the log to the Core.
+func (d *driver) feed(b *batch) {
+	if b.Rows() > 0 {
+		if failpoint.Here(failpoint.AfterDecode) != nil {
+			d.log.kill()
+		}
+		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
+	}
+	for e := range b.All() {
+		switch e.Kind {
+		case decoder.Begin:
+			d.xid = e.Transaction.XID
+			d.core.Begin(e.Transaction)
+		case decoder.Rows:
+			d.core.Rows(e.Rows)
+			if d.cfg.Shadow {
+				d.cfg.Metrics.Shadowed(e.Rows)
+			}
+			d.cfg.Metrics.Decoded(e.Rows)
+		case decoder.Commit:
+			d.core.Commit(e.Transaction.End)
+		case decoder.TableBroken:
+			d.cfg.Log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the log")
+			d.core.TableBroken(e.Table, e.Err)
+		case decoder.TableMapped:
+			d.core.TableMapped(e.Table)
+		case decoder.Passed:
+			d.core.Passed(d.xid)
+		case decoder.Unmapped:
+			d.unmapped(e.Name)
+		}
+	}
+	if b.walEnd > 0 {
+		d.core.Keepalive(b.walEnd)
+	}
+	d.log.giveBack(b)
+}
+
+// unmapped: the publication holds a relation that is no table of the stream. If
+// it is a partition that came later, the connection begins anew to know it; its
+// rows so far are found by the watch.
+func (d *driver) unmapped(name string) {
+	d.cfg.Log.Warn().Str("relation", name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
+	query := func(ctx context.Context, name string) (bool, error) {
+		leaves, err := d.sweeper.Partitions(ctx)
+		return leaves[name] != nil, err
+	}
+	ask(d, "look for new partitions", name, query, func(partition bool) {
+		if partition {
+			d.log.kill()
+		}
+	})
+}
+
+// carryOut does what the Core decided.
+func (d *driver) carryOut(r checkpoint.Ready) {
+	d.command(r.Commands)
+	if len(r.Marks) > 0 {
+		d.updater.Do(r.Marks...)
+	}
+	d.updater.Unclaim(r.Unclaim...)
+	if len(r.Claim) > 0 {
+		d.claim(r.Claim)
+	}
+	if len(r.Check) > 0 {
+		askTables(d, "look at rows", r.Check, d.sweeper.Check, d.core.Checked, d.core.CheckRefused)
+	}
+	if r.Sweep != nil {
+		askTables(d, "read a page of pending rows", *r.Sweep, d.sweep, d.swept, d.core.SweepRefused)
+	}
+	if r.Watch != nil {
+		askTables(d, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched, d.core.WatchRefused)
+	}
+	if len(r.Rewatch) > 0 {
+		askTables(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
+	}
+	if r.Failed {
+		askTables(d, "look for failed rows", struct{}{}, d.failed, d.core.FailedRows, d.core.FailedRefused)
+	}
+	if r.Parks != nil {
+		d.writeParks(*r.Parks)
+	}
+	for _, n := range r.Notes {
+		d.note(n)
+	}
+}
+
+// command hands commands to the sinks, each row to its cluster's.
+func (d *driver) command(cmds []outbox.Command) {
+	if len(d.sinks) == 1 {
+		for _, s := range d.sinks {
+			s.Do(cmds...)
+		}
+		return
+	}
+	for _, cmd := range cmds {
+		if cmd.Publish == nil {
+			for _, s := range d.sinks {
+				s.Do(cmd)
+			}
+			continue
+		}
+		for name, rows := range byCluster(cmd.Publish) {
+			d.sinks[name].Do(outbox.Command{Publish: rows})
+		}
+	}
+}
+
+func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
+	parts := map[string][]*outbox.Row{}
+	for _, r := range rows {
+		parts[r.Cluster] = append(parts[r.Cluster], r)
+	}
+	return parts
+}
+
+// claim locks rows. What was locked is told the Core even when the connection
+// has ended meanwhile: it gives the locks up.
+func (d *driver) claim(rows []*outbox.Row) {
+	connection, ctx := d.connection, d.asking
+	d.queries.Go(func() {
+		checked, err := backoff.Retry(ctx, func() ([]outbox.Checked, error) {
+			checked, err := d.updater.Claim(ctx, rows)
+			var refusal *sweeper.TableError
+			if errors.As(err, &refusal) {
+				err = backoff.Permanent(err)
+			}
+			return checked, err
+		}, d.patience("claim rows")...)
+		var refusal *sweeper.TableError
+		switch {
+		case err == nil:
+			d.answers.Put(answer{0, func() { d.core.Claimed(checked) }})
+		case errors.As(err, &refusal):
+			d.answers.Put(answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }})
+		}
+	})
+}
+
+// ask puts a question to the database and its answer into the driver's queue.
+// A passing error is tried again until the connection ends.
+func ask[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A)) {
+	connection, ctx := d.connection, d.asking
+	d.queries.Go(func() {
+		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.patience(what)...)
+		if err == nil {
+			d.answers.Put(answer{connection, func() { apply(a) }})
+		}
+	})
+}
+
+// patience is how long and how often a query is tried: for ever, up to every
+// five seconds, each error logged.
+func (d *driver) patience(what string) []backoff.RetryOption {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
+	return []backoff.RetryOption{
+		backoff.WithBackOff(waits),
+		backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, wait time.Duration) {
+			if !errors.Is(err, context.Canceled) {
+				d.heed(err)
+				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
+			}
+		}),
+	}
+}
+
+// askTables asks a question that a table may refuse (a column or a privilege is
+// missing): that is an answer, too, and the Core's business.
+func askTables[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A), refused func(*outbox.Table, error)) {
+	type result struct {
+		answer  A
+		refusal *sweeper.TableError
+	}
+	asking := func(ctx context.Context, q Q) (result, error) {
+		a, err := query(ctx, q)
+		var refusal *sweeper.TableError
+		if errors.As(err, &refusal) {
+			return result{refusal: refusal}, nil
+		}
+		return result{answer: a}, err
+	}
+	ask(d, what, question, asking, func(r result) {
+		if r.refusal != nil {
+			refused(r.refusal.Table, r.refusal)
+			return
+		}
+		apply(r.answer)
+	})
+}
+
+// sweep reads a page.
+func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
+	page, err := d.sweeper.Sweep(ctx, req)
+	if err == nil && req.Nudge {
+		err = failpoint.Here(failpoint.InHandback)
+	}
+	return page, err
+}
+
+func (d *driver) failed(ctx context.Context, _ struct{}) ([]*outbox.Row, error) {
+	return d.sweeper.Failed(ctx)
+}
+
+func (d *driver) rewatched(answers []outbox.Checked) {
+	var pending []*outbox.Row
+	for _, a := range answers {
+		if a.State == outbox.CheckPending {
+			pending = append(pending, a.Row)
+		}
+	}
+	d.core.Rewatched(pending)
+}
+
+// writeParks writes until it is known that the change was committed, or the
+// connection ends. Then the next leadership raises the epoch, so that no try can
+// take effect any more, and reads what our table holds.
+func (d *driver) writeParks(change outbox.ParkChange) {
+	connection, ctx := d.connection, d.asking
+	d.queries.Go(func() {
+		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
+			result, err := d.stream.store.write(ctx, change)
+			if errors.Is(err, parks.ErrFenced) {
+				err = backoff.Permanent(err)
+			}
+			return result, err
+		}, d.patience("write parks")...)
+		switch {
+		case err == nil:
+			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
+		case errors.Is(err, parks.ErrFenced) && ctx.Err() == nil:
+			d.fatal <- err
+		}
+	})
+}

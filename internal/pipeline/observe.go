@@ -1,0 +1,164 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// This file tells metrics and log what passes through the driver.
+
+// observer passes the sink's own counts on.
+type observer struct {
+	metrics *metrics.Stream
+	cluster string
+}
+
+// Produced is part of sink.Observer.
+func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
+	o.metrics.Produced(o.cluster, topic, rows, bytes, took)
+}
+
+// Retried is part of sink.Observer.
+func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, sink.ErrorClass(err)) }
+
+func (d *driver) outcome(o outbox.Outcome) {
+	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {
+		d.log.kill()
+	}
+	now := time.Now()
+	d.cfg.Metrics.Outcome(o, now)
+	d.stream.board.outcome(&o, now)
+	d.cfg.Traces.Outcome(o, now)
+	if o.Class == outbox.Refused {
+		for _, r := range o.Rows {
+			d.cfg.Log.Warn().Ctx(loglimit.About(r.Topic)).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
+				Msg("Kafka refused the row")
+		}
+	}
+	d.core.Outcome(o)
+}
+
+func (d *driver) clusterState(s outbox.ClusterState) {
+	d.cfg.Metrics.Cluster(s)
+	d.stream.board.cluster(s)
+	if s.Usable {
+		d.cfg.Log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
+	} else {
+		d.cfg.Log.Error().Err(s.Err).Str("cluster", s.Cluster).Msg("the Kafka cluster cannot be used: its rows wait")
+	}
+	d.core.Cluster(s)
+}
+
+func (d *driver) marksAnswered(answers []outbox.Marked) {
+	d.cfg.Metrics.Marked(answers)
+	d.stream.board.marked(answers)
+	d.cfg.Traces.Marked(answers, time.Now())
+	d.core.Marked(answers)
+}
+
+func (d *driver) swept(page outbox.Page) {
+	for cause, rows := range d.core.Causes(page.Rows) {
+		d.cfg.Metrics.Swept(cause, rows)
+	}
+	_, inFlight, _ := d.core.Memory()
+	d.core.Swept(page)
+	d.once.page(len(page.Rows), page.More, inFlight)
+}
+
+// retained tells what the server says of the slot, and what the Core holds.
+func (d *driver) retained(r replication.Retained) {
+	d.cfg.Metrics.Slot(metrics.Slot{State: r.Status, Retained: r.Bytes(), Safe: r.Safe}, time.Now())
+	var lag uint64
+	if r.Insert > r.Confirmed && r.Confirmed > 0 {
+		lag = uint64(r.Insert - r.Confirmed)
+	}
+	rows, _, _ := d.core.Memory()
+	switch {
+	case rows == 0:
+		d.behindSince = time.Time{}
+	case d.behindSince.IsZero():
+		d.behindSince = time.Now()
+	}
+	var waiting time.Duration
+	if !d.behindSince.IsZero() {
+		waiting = time.Since(d.behindSince)
+	}
+	d.cfg.Metrics.Lag(lag, waiting)
+	d.stream.board.retains(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now())
+}
+
+// gauges tells once a second what the Core holds.
+func (d *driver) gauges(now time.Time) {
+	if now.Sub(d.gauged) < time.Second {
+		return
+	}
+	d.gauged = now
+	rows, inFlight, bytes := d.core.Memory()
+	parks := d.core.Parks()
+	d.cfg.Metrics.Memory(rows, inFlight, bytes)
+	d.cfg.Metrics.Parks(parks)
+	d.stream.board.holds(inFlight, parks)
+	d.once.look(now, inFlight)
+	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
+	marks := d.updater.Stats()
+	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
+	for name, s := range d.sinks {
+		d.cfg.Metrics.Fenced(name, s.Fencing())
+	}
+}
+
+func (d *driver) note(n checkpoint.Note) {
+	log := d.cfg.Log
+	switch n.Kind {
+	case checkpoint.NoteMode:
+		if err := failpoint.Here(failpoint.ModeChange); err != nil {
+			select {
+			case d.fatal <- err:
+			default: // another error ends it
+			}
+		}
+		d.cfg.Metrics.Mode(string(n.Mode))
+		d.stream.board.happened("mode", status.Words(string(n.Mode)))
+		log.Info().Str("mode", string(n.Mode)).Msg("mode")
+	case checkpoint.NoteParked:
+		d.cfg.Metrics.Parked(&n.Park)
+		if n.Park.Scope.Kind < outbox.ScopeKey { // single keys come and go
+			d.stream.board.happened("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
+		}
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
+			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
+	case checkpoint.NoteUnparked:
+		d.cfg.Metrics.HandedBack(&n.Park)
+		if n.Park.Scope.Kind < outbox.ScopeKey {
+			d.stream.board.happened("park", "handed back to the stream: "+n.Park.Scope.String())
+		}
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+	case checkpoint.NoteMissed:
+		d.cfg.Metrics.Missed(n.Cause, n.N)
+		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
+	case checkpoint.NoteFailed:
+		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
+	case checkpoint.NoteStalled:
+		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+			Str("reason", n.Reason).Msg("the stream waits for a refused row: its table keeps no state, so it cannot be passed over")
+	}
+}
+
+// severity of a park in the log: single keys come and go.
+func severity(p outbox.Park) zerolog.Level {
+	if p.Scope.Kind >= outbox.ScopeKey {
+		return zerolog.DebugLevel
+	}
+	return zerolog.WarnLevel
+}

@@ -1,0 +1,235 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// This file sweeps a stream once, without slot and replication connection: the
+// driver runs with the stream parked until a sweep finds nothing more.
+
+// Swept is what one sweep did.
+type Swept struct {
+	Published uint64 // rows that Kafka acknowledged
+	Refused   uint64 // attempts that were charged
+	GivenUp   uint64 // rows that became FAILED
+	// Parks is what stays parked: whose rows wait for their next try.
+	Parks status.Parks
+}
+
+// ErrLed says that a process leads the stream, so that it cannot be swept.
+var ErrLed = errors.New("a process leads the stream and sweeps it itself")
+
+// SweepOnce publishes the rows that are PENDING and due, each table's in table
+// order, marks them, and returns when a sweep finds nothing more. It takes the
+// leadership over an ordinary connection of the pool's role, fences former
+// leaders, and keeps to the parks. Without any progress for giveUp it ends with
+// an error that says why; what was done until then is in Swept.
+func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, error) {
+	switch {
+	case s.cfg.Shadow:
+		return Swept{}, errors.New("the stream is in shadow: it publishes nothing")
+	case s.stateless():
+		return Swept{}, errors.New("the stream's tables keep no state (published: none): there is nothing to sweep by")
+	}
+	conn, err := s.leadNow(ctx)
+	if err != nil {
+		return Swept{}, err
+	}
+	defer conn.Kill()
+	if err := s.awaitLocks(ctx, conn); err != nil {
+		return Swept{}, err
+	}
+	lead, err := s.store.lead(ctx, s.cfg.Replication.Name)
+	if err != nil {
+		return Swept{}, err
+	}
+	s.cfg.Metrics.Leading(lead.Epoch)
+	s.board.leads(s.cfg.Replication.Name, lead.Epoch)
+	d, err := s.newDriver(conn, lead)
+	if err != nil {
+		return Swept{}, err
+	}
+	stop, finish := context.WithCancel(ctx)
+	defer finish()
+	d.once = &once{board: &s.board, giveUp: giveUp, finish: finish, progressed: time.Now()}
+	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) })
+	st := s.Status()
+	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
+	if err == nil {
+		err = errors.Join(ctx.Err(), d.once.stalled(&st))
+	}
+	return swept, err
+}
+
+func (s *Stream) stateless() bool {
+	for _, t := range s.cfg.Tables {
+		if !t.Stateful() {
+			return true
+		}
+	}
+	return false
+}
+
+// parked is what is parked besides the stream, which is while nothing streams.
+// The driver must have ended.
+func (d *driver) parked() []outbox.Park {
+	return slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
+}
+
+// leadNow takes the leadership or says who has it.
+func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
+	trying, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	cfg := s.cfg.Replication
+	cfg.DSN, cfg.Ordinary = s.cfg.Pool.Config().ConnString(), true
+	cfg.Standby = func(h replication.Holder) { giveUp(fmt.Errorf("%w: %s", ErrLed, h)) }
+	conn, err := replication.Lead(trying, cfg)
+	if cause := context.Cause(trying); err != nil && errors.Is(cause, ErrLed) {
+		return nil, cause
+	}
+	return conn, err
+}
+
+// holdLead is what the log goroutine does where there is no log: it tells the
+// driver that nothing streams, and keeps the leadership.
+func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
+	defer close(d.log.finished)
+	connected, err := d.unconnected(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if err := d.log.tell(ctx, turn{connected: connected}); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(d.log.statusEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-d.log.finishing:
+			conn.Close(ctx)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		if err := conn.Beat(ctx); err != nil && !closed(d.log.finishing) {
+			return err
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// unconnected is what a connection that does not stream begins with. The
+// stream's park that it leads to stays in our table: should run stream again, it
+// begins with a sweep and a hand-back.
+func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (checkpoint.Connected, error) {
+	state, err := conn.Inspect(ctx)
+	if err != nil {
+		return checkpoint.Connected{}, err
+	}
+	c := checkpoint.Connected{
+		Insert: state.Insert, Snapshot: state.Snapshot,
+		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
+	}
+	if c.Parks, err = d.stream.store.Load(ctx); err != nil {
+		return c, err
+	}
+	c.Failed, err = d.sweeper.Failed(ctx)
+	return c, err
+}
+
+// once decides when a single sweep is over. Its methods are the driver's to
+// call; those of a nil once do nothing.
+type once struct {
+	board  *board
+	giveUp time.Duration
+	finish context.CancelFunc
+
+	empty      int // pages in a row that found nothing while nothing was in flight
+	inFlight   int
+	done       uint64
+	progressed time.Time
+	gaveUp     bool
+}
+
+// emptyPages in a row end the sweep: the first one was asked for while rows may
+// have been in flight that it left out.
+const emptyPages = 2
+
+func (o *once) page(rows int, more bool, inFlight int) {
+	if o == nil {
+		return
+	}
+	if rows > 0 || more || inFlight > 0 || !o.board.kafkaUsable() { // whose rows are left out
+		o.empty = 0
+		return
+	}
+	if o.empty++; o.empty == emptyPages {
+		o.finish()
+	}
+}
+
+// look ends a sweep that does not get on.
+func (o *once) look(now time.Time, inFlight int) {
+	if o == nil || o.empty >= emptyPages || o.gaveUp {
+		return
+	}
+	done := o.board.done()
+	if done != o.done || inFlight != o.inFlight {
+		o.done, o.inFlight, o.progressed = done, inFlight, now
+	}
+	if now.Sub(o.progressed) >= o.giveUp {
+		o.gaveUp = true
+		o.finish()
+	}
+}
+
+// stalled says why a sweep was given up; nil: it was not.
+func (o *once) stalled(st *status.Stream) error {
+	if !o.gaveUp {
+		return nil
+	}
+	why := "the log says why"
+	for _, c := range st.Kafka {
+		if !c.Usable {
+			why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
+		}
+	}
+	return fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why)
+}
+
+// kafkaUsable says that no cluster is known to be unusable.
+func (b *board) kafkaUsable() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.kafka {
+		if !c.Usable {
+			return false
+		}
+	}
+	return true
+}
+
+// done counts what came to an end.
+func (b *board) done() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.flow.Published + b.flow.Refused + b.flow.GivenUp
+}

@@ -1,0 +1,56 @@
+package pipeline
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+func TestWhenASweepIsOver(t *testing.T) {
+	ended := 0
+	o := &once{board: &board{}, giveUp: time.Minute, finish: func() { ended++ }}
+	for i, p := range []struct {
+		rows     int
+		more     bool
+		inFlight int
+	}{{0, false, 0}, {5, false, 0}, {0, false, 5}, {0, true, 0}, {0, false, 0}} {
+		if o.page(p.rows, p.more, p.inFlight); ended != 0 {
+			t.Fatalf("over after page %d", i)
+		}
+	}
+	if o.page(0, false, 0); ended != 1 {
+		t.Error("not over after two empty pages")
+	}
+	if o.stalled(&status.Stream{}) != nil {
+		t.Error("it was not given up")
+	}
+	(*once)(nil).page(0, false, 0)
+	(*once)(nil).look(time.Now(), 0)
+}
+
+func TestASweepThatDoesNotGetOn(t *testing.T) {
+	ended := 0
+	b := &board{}
+	at := time.Unix(1000, 0)
+	o := &once{board: b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	o.page(0, false, 0)
+	o.page(0, false, 0)
+	if ended != 0 {
+		t.Error("over though a cluster's rows were left out")
+	}
+	o.look(at.Add(9*time.Second), 3) // rows came into flight
+	o.look(at.Add(18*time.Second), 3)
+	if ended != 0 {
+		t.Error("given up in spite of progress")
+	}
+	o.look(at.Add(19*time.Second), 3)
+	err := o.stalled(&status.Stream{Kafka: []status.Cluster{{Name: "main", Error: "nobody answers"}}})
+	if ended != 1 || err == nil || !strings.Contains(err.Error(), "Kafka cluster main cannot be used: nobody answers") {
+		t.Error(ended, err)
+	}
+}

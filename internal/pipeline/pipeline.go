@@ -1,0 +1,311 @@
+// Package pipeline is one stream's flow. A driver goroutine owns the
+// checkpoint.Core, feeds it what happens and carries out what it decides; a log
+// goroutine owns the replication connection; sinks, the status updater and the
+// queries of the sweeper do the rest:
+//
+//	WAL → log → decoder → core → publish → sink → outcome → core → mark →
+//	statusupdater → core → confirm → log
+//
+// The package decides nothing about rows (package checkpoint does) and speaks
+// no protocol of its own. It is called by cmd, which hands in the parts.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+)
+
+// Config is one stream.
+type Config struct {
+	Name string
+	// Tables of the stream, with their mappings.
+	Tables []*outbox.Table
+	// Pool is the database with the role that reads and marks rows.
+	Pool *pgxpool.Pool
+	// Lineage admits the Pool's connections (AfterConnect). nil: any.
+	Lineage *Lineage
+	// Replication is the replication connection, its slot and publication.
+	Replication replication.Config
+	// Sinks by Kafka cluster. The TransactionalID must be the stream's alone.
+	Sinks map[string]sink.Config
+	// Core bounds memory, pages and waits.
+	Core checkpoint.Config
+	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
+	// marked or deleted. No sink is made.
+	Shadow bool
+	// Limits bound how fast rows are taken.
+	Limits Limits
+	// MarkConnections and MarkRows: see statusupdater.Config.
+	MarkConnections, MarkRows int
+	// HeartbeatInterval is how often WAL is written so that the slot of an idle
+	// database moves on.
+	HeartbeatInterval time.Duration
+	// DrainTimeout bounds a clean stop.
+	DrainTimeout time.Duration
+
+	Metrics *metrics.Stream
+	// Traces makes spans; nil: none.
+	Traces *tracing.Stream
+	Log    zerolog.Logger
+}
+
+// Waits between two tries to lead.
+const (
+	retryMin  = 250 * time.Millisecond
+	retryMax  = 15 * time.Second
+	goodAfter = 30 * time.Second // a term that lasted this long resets the wait
+)
+
+// Stream runs one stream.
+type Stream struct {
+	cfg   Config
+	store *store
+	// failed is the error that keeps the stream from working, logged once.
+	failed atomic.Pointer[string]
+	turns  turns
+	board  board
+	locks  locks
+	// text: a column's binary form is not understood, the log has to be text.
+	text atomic.Bool
+	// recount asks for the failed rows to be counted.
+	recount chan struct{}
+}
+
+// New prepares a stream. It connects nowhere.
+func New(cfg Config) *Stream {
+	cfg.Core.Shadow = cfg.Shadow
+	if cfg.Lineage == nil {
+		cfg.Lineage = &Lineage{}
+	}
+	return &Stream{
+		cfg: cfg, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})},
+		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
+	}
+}
+
+// Failing is what keeps the stream from working, for people, or empty.
+func (s *Stream) Failing() string {
+	if text := s.failed.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// Run leads whenever it can, until ctx ends: then it drains within the
+// configured time and returns nil. Errors are logged and retried with growing
+// waits; one that only a person can mend is retried at the slowest pace, and
+// said once.
+func (s *Stream) Run(ctx context.Context) error {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = retryMin, retryMax
+	for {
+		began := time.Now()
+		err := s.term(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
+		}
+		if time.Since(began) > goodAfter {
+			wait.Reset()
+		}
+		pause := wait.NextBackOff()
+		if Permanent(err) {
+			pause = retryMax
+		}
+		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
+			s.cfg.Log.Info().Msg(err.Error())
+		} else {
+			s.report(err, pause)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// report says an error once, and again when it changes.
+func (s *Stream) report(err error, pause time.Duration) {
+	text := err.Error()
+	s.board.went("the stream", text, "")
+	if before := s.failed.Swap(&text); before != nil && *before == text {
+		return
+	}
+	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", Permanent(err)).Msg("the stream does not work")
+}
+
+func (s *Stream) works() {
+	s.failed.Store(nil)
+}
+
+// Permanent says of an error that only a person can mend what it is about.
+func Permanent(err error) bool {
+	var refused *replication.Error
+	var denied *parks.Error
+	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
+}
+
+// store is the stream's parks. Writing parks and taking the lead again, on
+// different goroutines, must not overlap: a write of the epoch before would be
+// taken for another leader's victory.
+type store struct {
+	mu sync.Mutex
+	*parks.Store
+}
+
+func (s *store) lead(ctx context.Context, holder string) (parks.Leadership, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Lead(ctx, holder)
+}
+
+func (s *store) write(ctx context.Context, change outbox.ParkChange) (result outbox.ParkResult, err error) {
+	if err := failpoint.Here(failpoint.BeforeParkWrite); err != nil {
+		return result, err
+	}
+	s.mu.Lock()
+	result, err = s.Store.Write(ctx, change)
+	s.mu.Unlock()
+	if err == nil {
+		err = failpoint.Here(failpoint.AfterParkWrite)
+	}
+	return result, err
+}
+
+// standingBy tells that another process leads.
+func (s *Stream) standingBy(h replication.Holder) {
+	s.works()
+	s.cfg.Metrics.Standby()
+	s.board.follows(h)
+	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
+}
+
+// term is one leadership, from waiting for it until it is lost or ctx ends.
+func (s *Stream) term(ctx context.Context) error {
+	cfg := s.cfg.Replication
+	cfg.Binary = !s.text.Load()
+	cfg.Standby = s.standingBy
+	conn, err := replication.Lead(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := s.awaitLocks(ctx, conn); err != nil {
+		conn.Kill()
+		return err
+	}
+	if s.cfg.Lineage.release() {
+		s.cfg.Pool.Reset() // what leads the other way
+	}
+	lead, err := s.store.lead(ctx, cfg.Name)
+	if err != nil {
+		conn.Kill()
+		return err
+	}
+	s.cfg.Metrics.Leading(lead.Epoch)
+	s.board.leads(cfg.Name, lead.Epoch)
+	defer func() {
+		s.cfg.Metrics.Stopped()
+		s.board.rests()
+		s.cfg.Traces.Abandon(time.Now())
+	}()
+	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
+	d, err := s.newDriver(conn, lead)
+	if err != nil {
+		conn.Kill()
+		return err
+	}
+	return d.run(ctx, d.log.run, d.care, d.retention, d.counting)
+}
+
+// run runs the driver with the parts that every term has, and these, until the
+// driver has drained, which begins with the end of stop, or one of them fails.
+func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
+	all, cancel := context.WithCancel(context.WithoutCancel(stop))
+	defer cancel()
+	group, ctx := errgroup.WithContext(all)
+	d.ctx = ctx
+	for _, s := range d.sinks {
+		group.Go(func() error { return s.Run(ctx) })
+	}
+	group.Go(func() error { return d.updater.Run(ctx) })
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
+	}
+	keeping, stopKeeping := context.WithCancel(ctx)
+	defer stopKeeping()
+	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
+	group.Go(func() error {
+		defer close(d.kept)
+		return d.stream.locks.keep(keeping, ctx)
+	})
+	group.Go(func() error {
+		defer cancel()
+		return d.drive(stop, ctx)
+	})
+	err := group.Wait()
+	d.queries.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driver, error) {
+	cfg := s.cfg
+	d := &driver{
+		stream:   s,
+		cfg:      cfg,
+		limit:    limit{Limits: cfg.Limits},
+		sinks:    map[string]*sink.Sink{},
+		outcomes: mailbox.New[outbox.Outcome](),
+		states:   mailbox.New[outbox.ClusterState](),
+		marked:   mailbox.New[outbox.Marked](),
+		answers:  mailbox.New[answer](),
+		fatal:    make(chan error, 1),
+	}
+	var err error
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
+	for name, sc := range cfg.Sinks {
+		if cfg.Shadow {
+			break
+		}
+		sc.Observer = observer{cfg.Metrics, name}
+		if len(s.locks) > 0 {
+			sc.Until = s.locks.until
+		}
+		if d.sinks[name], err = sink.New(sc, d.outcomes, d.states); err != nil {
+			return nil, fmt.Errorf("kafka cluster %s: %w", name, err)
+		}
+	}
+	d.updater = statusupdater.New(statusupdater.Config{
+		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
+	}, d.marked)
+	d.core = checkpoint.New(cfg.Core)
+	d.log = newLogReader(s, d, conn, lead)
+	return d, nil
+}

@@ -1,0 +1,180 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// This file remembers what happened to a stream lately, for people: events,
+// errors that are alike counted together, and an hour of samples.
+
+// Bounds of what is remembered.
+const (
+	keptEvents  = 200
+	keptErrors  = 50
+	keptText    = 1000 // bytes of one error or event
+	keptHistory = 360  // samples
+	sampleEvery = 10 * time.Second
+	ratesEvery  = 2 * time.Second
+)
+
+// recent is part of the board, and under its lock.
+type recent struct {
+	events  []status.Event // the oldest first
+	errors  []status.ErrorGroup
+	history []status.Point
+	parks   []outbox.Park // replaced, never changed
+
+	sent      uint64
+	failed    bool  // rows became FAILED since they were counted
+	before    tally // of the rates
+	sampled   tally // of the history
+	rates     status.Rates
+	positions *status.Positions
+	insert    outbox.LSN
+	insertAt  time.Time
+}
+
+// tally is the counts at one time.
+type tally struct {
+	at              time.Time
+	published, sent uint64
+}
+
+// Activity is what the process remembers of the stream.
+func (s *Stream) Activity() status.Activity {
+	a, parks := s.board.remembered()
+	a.Parks, a.Topics = status.ListParks(parks), s.cfg.Metrics.Topics()
+	slices.Reverse(a.Events)
+	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
+	return a
+}
+
+// remembered copies what is remembered; the parks, of which there may be many,
+// are never changed and so are not copied.
+func (b *board) remembered() (status.Activity, []outbox.Park) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := &b.recent
+	a := status.Activity{
+		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
+		History: append([]status.Point{}, r.history...), Rates: r.rates,
+	}
+	if r.positions != nil {
+		positions := *r.positions
+		a.Positions = &positions
+	}
+	return a, r.parks
+}
+
+// gaveUp says whether rows became FAILED since it was asked last.
+func (b *board) gaveUp() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.recent.failed
+	b.recent.failed = false
+	return was
+}
+
+// happened remembers an event.
+func (b *board) happened(kind, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.recent.happened(time.Now(), kind, text)
+}
+
+// went remembers an error about something.
+func (b *board) went(about, text, example string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.recent.went(time.Now(), about, text, example)
+}
+
+func (r *recent) happened(now time.Time, kind, text string) {
+	if len(r.events) == keptEvents {
+		r.events = slices.Delete(r.events, 0, 1)
+	}
+	r.events = append(r.events, status.Event{At: now.UTC(), Kind: kind, Text: bounded(text)})
+}
+
+func (r *recent) went(now time.Time, about, text, example string) {
+	text = bounded(text)
+	for i := range r.errors {
+		if g := &r.errors[i]; g.About == about && g.Text == text {
+			g.Count++
+			g.Last = now.UTC()
+			return
+		}
+	}
+	if len(r.errors) == keptErrors {
+		oldest := 0
+		for i := range r.errors {
+			if r.errors[i].Last.Before(r.errors[oldest].Last) {
+				oldest = i
+			}
+		}
+		r.errors = slices.Delete(r.errors, oldest, oldest+1)
+	}
+	r.errors = append(r.errors, status.ErrorGroup{About: about, Text: text, Count: 1, First: now.UTC(), Last: now.UTC(), Example: example})
+}
+
+// refusals remembers what Kafka refused.
+func (r *recent) refusals(o *outbox.Outcome, now time.Time) {
+	for _, row := range o.Rows {
+		r.went(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
+	}
+}
+
+// sample takes the counts, now and then.
+func (r *recent) sample(now time.Time, published uint64, slot *status.Slot) {
+	current := tally{now, published, r.sent}
+	if r.before.at.IsZero() {
+		r.before, r.sampled = current, current
+		return
+	}
+	if passed := now.Sub(r.before.at); passed >= ratesEvery {
+		r.rates.Published = float64(published-r.before.published) / passed.Seconds()
+		r.rates.Sent = float64(r.sent-r.before.sent) / passed.Seconds()
+		r.before = current
+	}
+	if passed := now.Sub(r.sampled.at); passed >= sampleEvery {
+		p := status.Point{At: now.UTC(), PerSecond: float64(published-r.sampled.published) / passed.Seconds()}
+		if slot != nil {
+			p.Lag, p.Retained = slot.Lag, slot.Retained
+		}
+		if len(r.history) == keptHistory {
+			r.history = slices.Delete(r.history, 0, 1)
+		}
+		r.history = append(r.history, p)
+		r.sampled = current
+	}
+}
+
+// retains remembers the positions, and how fast the server writes.
+func (r *recent) retains(now time.Time, at *replication.Retained) {
+	if passed := now.Sub(r.insertAt).Seconds(); !r.insertAt.IsZero() && passed > 0 && at.Insert >= r.insert {
+		r.rates.WAL = float64(at.Insert-r.insert) / passed
+	}
+	r.insert, r.insertAt = at.Insert, now
+	r.positions = &status.Positions{Server: at.Insert.String(), Confirmed: at.Confirmed.String(), Restart: at.Restart.String()}
+}
+
+// rests forgets what only a leader knows; what happened stays.
+func (r *recent) rests() {
+	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
+	r.before, r.sampled = tally{}, tally{}
+}
+
+// bounded cuts a text that came from outside.
+func bounded(text string) string {
+	if len(text) > keptText {
+		return strings.ToValidUTF8(text[:keptText], "") + "…"
+	}
+	return text
+}

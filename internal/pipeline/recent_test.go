@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func TestErrorsAlikeAreCountedTogether(t *testing.T) {
+	var r recent
+	at := time.Unix(1000, 0)
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	o := outbox.Outcome{Class: outbox.Refused, Err: errors.New("too large"), Rows: []*outbox.Row{{Table: table, Topic: "t", ID: "1"}, {Table: table, Topic: "t", ID: "2"}, {Table: table, Topic: "u", ID: "3"}}}
+	r.refusals(&o, at)
+	if len(r.errors) != 2 || r.errors[0].Count != 2 || r.errors[0].Example != "public.outbox 1" || r.errors[1].About != "topic u" {
+		t.Errorf("%+v", r.errors)
+	}
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	var r recent
+	at := time.Unix(1000, 0)
+	for i := range 1000 {
+		at = at.Add(sampleEvery)
+		r.happened(at, "mode", fmt.Sprint(i))
+		r.went(at, "t", strings.Repeat("é", i), "")
+		r.sample(at, uint64(i), &status.Slot{Lag: 5})
+	}
+	if len(r.events) != keptEvents || r.events[keptEvents-1].Text != "999" || len(r.errors) != keptErrors || len(r.history) != keptHistory {
+		t.Error(len(r.events), len(r.errors), len(r.history))
+	}
+	for _, g := range r.errors {
+		if len(g.Text) > keptText+3 || !strings.HasPrefix(g.Text, "é") {
+			t.Errorf("%d bytes", len(g.Text))
+		}
+	}
+	if p := r.history[keptHistory-1]; p.PerSecond != 0.1 || p.Lag != 5 || !p.At.Equal(at) {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestActivity(t *testing.T) {
+	s := New(Config{Name: "orders", Metrics: metrics.New("", "").Stream("orders", nil, 0), Replication: replication.Config{Slot: "s"}})
+	if a := s.Activity(); a.Parks == nil || a.Errors == nil || a.Events == nil || a.History == nil || a.Topics == nil || a.Positions != nil {
+		t.Errorf("lists are not empty but missing: %+v", a)
+	}
+	b, now := &s.board, time.Now()
+	b.leads("outbox-cdc/orders@here", 3)
+	b.cluster(outbox.ClusterState{Cluster: "main", Usable: true})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	b.retains("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 100, 0, now)
+	b.holds(2, []outbox.Park{
+		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
+	})
+	a := s.Activity()
+	if len(a.Events) != 3 || !strings.Contains(a.Events[0].Text, "cannot be used: nobody answers") || !strings.Contains(a.Events[2].Text, "epoch 3") {
+		t.Errorf("%+v", a.Events)
+	}
+	if len(a.Errors) != 1 || a.Errors[0].Count != 2 || len(a.Parks) != 2 || a.Parks[0].Reason != "first" || a.Positions.Confirmed != "0/190" {
+		t.Errorf("%+v", a)
+	}
+	b.rests()
+	if a := s.Activity(); len(a.Parks) != 0 || a.Positions != nil || !strings.Contains(a.Events[0].Text, "no longer") {
+		t.Errorf("%+v", a)
+	}
+	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}})
+	if !b.gaveUp() || b.gaveUp() {
+		t.Error("failed rows are counted again once")
+	}
+}

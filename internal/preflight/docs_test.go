@@ -1,0 +1,89 @@
+package preflight
+
+import (
+	"flag"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the list of docs/check.md anew")
+
+const page = "../../docs/check.md"
+
+// The list of docs/check.md is made from the checks; -update writes it anew.
+func TestPageIsUpToDate(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- checks: made from package preflight by go test ./preflight -update -->\n", "<!-- checks end -->\n"
+	before, rest, ok := strings.Cut(string(text), begin)
+	listed, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatal("the markers are gone")
+	}
+	want := pageList()
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if listed != want {
+		t.Error("docs/check.md is not what package preflight says; run go test ./preflight -update")
+	}
+}
+
+func pageList() string {
+	var out strings.Builder
+	out.WriteString("\n| check | looks at | levels | what mends it |\n|---|---|---|---|\n")
+	for _, c := range checks() {
+		out.WriteString("| `" + c.name + "` | " + cell(c.looks) + " | " + cell(c.levels) + " | " + cell(c.mend) + " |\n")
+	}
+	out.WriteString("\nWhy each matters:\n\n")
+	for _, c := range checks() {
+		if c.why != "" {
+			out.WriteString("- `" + c.name + "`: " + c.why + ".\n")
+		}
+	}
+	return out.String() + "\n"
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// Every check says all that its page needs, under a name of its own.
+func TestChecksAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range checks() {
+		switch {
+		case c.name == "" || seen[c.name]:
+			t.Errorf("a check has no name of its own: %q", c.name)
+		case c.looks == "" || c.levels == "" || c.mend == "" || c.judge == nil:
+			t.Errorf("%s does not say what it looks at, its levels and what mends it", c.name)
+		case c.why == "" && !strings.HasPrefix(c.levels, "always OK"):
+			t.Errorf("%s does not say why it matters", c.name)
+		}
+		seen[c.name] = true
+	}
+	if len(seen) < 20 {
+		t.Errorf("%d checks", len(seen))
+	}
+}
+
+// The page names every field of the JSON.
+func TestFieldsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Report](), reflect.TypeFor[Summary](), reflect.TypeFor[Finding](), reflect.TypeFor[Difference]()} {
+		for f := range typ.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" && !strings.Contains(string(text), "`"+name+"`") && !strings.Contains(string(text), "]."+name+"`") && !strings.Contains(string(text), "`"+name+"[]") {
+				t.Errorf("%s.%s: %s is not on the page", typ.Name(), f.Name, name)
+			}
+		}
+	}
+}

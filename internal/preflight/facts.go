@@ -1,0 +1,261 @@
+package preflight
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// Facts are all that the probes learnt of one stream. A nil group was not
+// seen; Missing says why.
+type Facts struct {
+	Stream *Stream
+
+	// Sessions of the role that reads and marks, and of the one that streams.
+	Table, Streaming Session
+
+	Server   *Server
+	State    *replication.State
+	Retained *replication.Retained
+	Blockers []replication.Blocker // nil: not asked for
+	Leader   *replication.Holder   // PID is empty: nobody
+	Tables   []TableFacts          // in the order of Stream.Tables
+	Kafka    []ClusterFacts        // by name
+
+	// Missing says why a group was not seen, by the probe's name.
+	Missing map[string]string
+}
+
+// Session is one of the stream's two ways to the database.
+type Session struct {
+	User string
+	// Err is why there is none, and Permanent, that waiting does not help.
+	Err       error
+	Mend      string
+	Permanent bool
+
+	Role *Role
+	// Pooled: the server's process is not the one that the login told of, so
+	// something stands in between. Wandering: the process changed between two
+	// statements, as behind a pooler that passes transactions.
+	Pooled, Wandering bool
+	// Prepares says of the table session that it keeps prepared statements.
+	Prepares bool
+	// Holds says of the streaming session that it keeps a session lock, and
+	// SenderTimeout, which wal_sender_timeout the server really has for it.
+	Holds         bool
+	SenderTimeout string
+}
+
+// Server is what check_server.sql tells.
+type Server struct {
+	Settings      map[string]Setting `json:"settings"`
+	Release       string             `json:"release"`
+	Superuser     bool               `json:"superuser"` // of the role that asked
+	Slots         int                `json:"slots"`
+	IdleSlots     []string           `json:"idle_slots"`
+	PhysicalSlots []string           `json:"physical_slots"`
+	Senders       int                `json:"senders"`
+	Standbys      int                `json:"standbys"`
+	Connections   int                `json:"connections"`
+	Holder        string             `json:"holder"`
+	Clock         float64            `json:"clock"` // seconds since 1970
+
+	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how
+	// much that may be wrong (half of the round trip).
+	Ahead, Doubt time.Duration `json:"-"`
+}
+
+// Setting is a row of pg_settings.
+type Setting struct {
+	Value string `json:"value"`
+	Unit  string `json:"unit"`
+}
+
+// number of a setting, ok false: the server does not have it.
+func (s *Server) number(name string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(s.Settings[name].Value, 10, 64)
+	return n, err == nil
+}
+
+// duration of a setting; 0: none, or switched off.
+func (s *Server) duration(name string) time.Duration {
+	n, _ := s.number(name)
+	unit := map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "min": time.Minute}[s.Settings[name].Unit]
+	return time.Duration(max(n, 0)) * unit
+}
+
+func (s *Server) text(name string) string { return s.Settings[name].Value }
+
+// Role is what check_role.sql tells.
+type Role struct {
+	User            string   `json:"user"`
+	Superuser       bool     `json:"superuser"`
+	Replication     bool     `json:"replication"`
+	BypassRLS       bool     `json:"bypassrls"`
+	CreateRole      bool     `json:"createrole"`
+	CreateDB        bool     `json:"createdb"`
+	ConnectionLimit int      `json:"connection_limit"`
+	Sessions        int      `json:"sessions"`
+	ReadsAll        bool     `json:"reads_all"`
+	WritesAll       bool     `json:"writes_all"`
+	Schema          *bool    `json:"schema"` // USAGE on outbox_cdc; nil: no such schema
+	Lacking         []string `json:"lacking"`
+	Ours            []string `json:"ours"`
+	Tables          []string `json:"tables"` // outbox tables that it may use in some way
+}
+
+// TableFacts are what is known of one table.
+type TableFacts struct {
+	Table Table
+	// Resolution is sweeper's; Gone says that there is no such table, Refused,
+	// that it, or its table of headers, cannot be read as it is.
+	Resolution *sweeper.Resolution
+	Gone       string
+	Refused    string
+	Catalogue  *Catalogue
+	Backlog    *Backlog
+	// Topics that rows of the table are for, by cluster, from a sample.
+	Topics map[string][]string
+	// States found in the status column, from a sample.
+	States []string
+	// Locks of the application that are held beside its own relay.
+	Locks   []LockFacts
+	Missing map[string]string
+}
+
+// Catalogue is what check_table.sql tells.
+type Catalogue struct {
+	Kind          string    `json:"kind"`
+	Persistence   string    `json:"persistence"`
+	Owner         string    `json:"owner"`
+	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
+	RowSecurity   bool      `json:"row_security"`
+	RowsHidden    bool      `json:"rows_hidden"`
+	Policies      []string  `json:"policies"`
+	Triggers      []Trigger `json:"triggers"`
+	Options       []string  `json:"options"`
+	Rows          int64     `json:"rows"`
+	Bytes         int64     `json:"bytes"`
+	Updates       int64     `json:"updates"`
+	HOTUpdates    int64     `json:"hot_updates"`
+	Dead          int64     `json:"dead"`
+	StatusIndexes []Index   `json:"status_indexes"`
+	BrokenIndexes []string  `json:"broken_indexes"`
+	Identity      string    `json:"identity"`
+	Key           []string  `json:"key"` // columns of the primary key
+	HasKey        bool      `json:"has_key"`
+	UpdatePubs    []string  `json:"update_publications"`
+	// RowFilters are those of every publication of the table.
+	RowFilters   []RowFilter `json:"row_filters"`
+	Privileges   []string    `json:"privileges"`
+	Updatable    []string    `json:"updatable"`
+	Columns      []Column    `json:"columns"`
+	StatusLabels []string    `json:"status_labels"`
+	StatusRules  []string    `json:"status_constraints"`
+}
+
+// Trigger fires on our UPDATE.
+type Trigger struct {
+	Name     string `json:"name"`
+	Function string `json:"function"`
+}
+
+// Index is one index of a table.
+type Index struct {
+	Name       string `json:"name"`
+	Partial    bool   `json:"partial"`
+	Definition string `json:"definition"`
+}
+
+// Column is one column of a table.
+type Column struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	NotNull bool   `json:"not_null"`
+	Default string `json:"default"`
+}
+
+// Backlog is what waits in a table.
+type Backlog struct {
+	Rows    int64
+	More    bool  // there are more than were counted
+	Oldest  int64 // seconds; -1: unknown
+	Largest int64 // bytes of the largest record
+}
+
+// ClusterFacts are what is known of one Kafka cluster, for one stream.
+type ClusterFacts struct {
+	Name            string
+	TransactionalID string
+	Bootstrap       string // an address to begin with
+	Principal       string // the name that we log in with, where it is known
+	BatchBytes      int
+	Brokers         []BrokerFacts
+	Controller      int32
+	Topics          []TopicFacts // by name
+	// Unknown: rows name their topics and no row is there to tell one.
+	Unknown bool
+	// ProduceVersion is the newest Produce request that all brokers know; -1: unknown.
+	ProduceVersion int
+	// Idempotent is the answer to a producer id without a name, Transactional
+	// the answer to the question for the transactional id's coordinator.
+	Idempotent, Transactional *sarama.KError
+	// Err is why no broker told anything.
+	Err string
+}
+
+// BrokerFacts are what came of talking to one broker.
+type BrokerFacts struct {
+	Address string
+	ID      int32 // -1: a bootstrap address
+	Err     error
+	// Permanent: waiting does not help.
+	Permanent bool
+	Took      time.Duration
+}
+
+// TopicFacts are what metadata and settings tell of one topic.
+type TopicFacts struct {
+	Name       string
+	Err        sarama.KError
+	Partitions int
+	Leaderless int
+	Replicas   int // of the partition with the fewest
+	InSync     int // likewise
+	// Operations are the bits of what we may do (KIP-430); known says that the
+	// broker told.
+	Operations      int32
+	OperationsKnown bool
+	// Settings of the topic; nil: we may not read them.
+	Settings map[string]string
+}
+
+// may says whether we may do an operation of the topic.
+func (t *TopicFacts) may(o sarama.AclOperation) bool { return t.Operations&(1<<uint(o)) != 0 }
+
+// number of a topic's setting; -1: unknown.
+func (t *TopicFacts) number(name string) int64 {
+	n, err := strconv.ParseInt(t.Settings[name], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// LockFacts are what is known of one lock of the application.
+type LockFacts struct {
+	Lock outbox.ShedLock
+	// While says what it is held for.
+	While string
+	Sight shedlock.Sight
+	Err   error
+	// Refused: it could not be taken as it is.
+	Refused bool
+}

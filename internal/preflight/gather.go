@@ -1,0 +1,534 @@
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Gather asks everything about one stream.
+func Gather(ctx context.Context, s *Stream, o Options) *Facts {
+	g := gathering{o: o, facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	g.database(ctx) // first, since rows tell topics
+	g.kafka(ctx)
+	return g.facts
+}
+
+// gathering fills Facts. Probes that run side by side write to fields of their
+// own; mu guards what they share.
+type gathering struct {
+	o     Options
+	mu    sync.Mutex
+	facts *Facts
+}
+
+// probe runs one probe within its time, and notes why it saw nothing.
+func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.Context) error) {
+	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
+	defer cancel()
+	err := f(bounded)
+	if err == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.facts.Missing[name] = g.why(bounded, err)
+}
+
+func (g *gathering) why(ctx context.Context, err error) string {
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %v", g.o.Timeout)
+	}
+	return err.Error()
+}
+
+// database asks the server: first how many walsenders are in use, since the
+// streaming session takes one for as long as it asks.
+func (g *gathering) database(ctx context.Context) {
+	f := g.facts
+	pool, err := openPool(f.Stream)
+	if err != nil {
+		f.Table = Session{Err: err, Permanent: true}
+		return
+	}
+	defer pool.Close()
+	g.tableSession(ctx, pool)
+	streaming := g.streamingSession(ctx)
+	if streaming != nil {
+		defer closeNow(streaming)
+	}
+	var all sync.WaitGroup
+	if f.Table.Err == nil {
+		g.onTables(ctx, pool, &all)
+		all.Go(func() { g.pooler(ctx, pool) })
+	}
+	all.Go(func() { g.onServer(ctx, pool, streaming) })
+	all.Wait()
+}
+
+func openPool(s *Stream) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(s.DSN)
+	if err != nil {
+		return nil, errors.New("postgres.dsn is not a connection string")
+	}
+	cfg.MaxConns = 4 // as many as the stream itself would have beside its marks
+	cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc check/" + s.Name
+	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+func closeNow(pg *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = pg.Close(ctx) // it is given up anyway
+}
+
+// tableSession connects as the role that reads and marks.
+func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
+	t := &g.facts.Table
+	t.User, t.Prepares = pool.Config().ConnConfig.User, statement.Prepares(pool.Config().ConnConfig)
+	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
+	defer cancel()
+	conn, err := pool.Acquire(bounded)
+	if err != nil {
+		*t = refused(*t, pool.Config().ConnConfig, err)
+		return
+	}
+	defer conn.Release()
+	g.probe(ctx, "server", func(ctx context.Context) error { return g.server(ctx, conn.Conn().PgConn()) })
+	g.probe(ctx, "role", func(ctx context.Context) (err error) {
+		t.Role, err = g.role(ctx, conn.Conn().PgConn())
+		return err
+	})
+}
+
+// refused says why there is no session, without what the driver repeats of the
+// connection string.
+func refused(s Session, c *pgx.ConnConfig, err error) Session {
+	var server *pgconn.PgError
+	var dns *net.DNSError
+	s.Err = replication.WithoutSettings(err)
+	switch {
+	case errors.As(err, &server):
+		s.Permanent, s.Mend = refusal(server, c.User, c.Database)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		s.Permanent, s.Mend = true, "correct the host in postgres.dsn"
+	case strings.Contains(err.Error(), "certificate"):
+		s.Permanent, s.Mend = true, "correct sslrootcert in postgres.dsn, or the server's certificate"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		s.Permanent, s.Mend = true, "switch ssl on at the server, or set sslmode=disable in postgres.dsn"
+	default:
+		s.Mend = fmt.Sprintf("make sure that PostgreSQL runs and listens on %s port %d", c.Host, c.Port)
+	}
+	return s
+}
+
+// refusal says what a server's refusal of an ordinary connection means.
+func refusal(server *pgconn.PgError, user, database string) (permanent bool, mend string) {
+	if mend := replication.LoginRefused(server, user); mend != "" {
+		return true, mend
+	}
+	switch server.Code {
+	case "42501":
+		return true, "GRANT CONNECT ON DATABASE " + sql.Identifier(database) + " TO " + sql.Identifier(user) + ";"
+	case "53300":
+		return false, "raise max_connections (a restart), or end idle connections"
+	}
+	return false, "see the server's log"
+}
+
+// streamingSession connects as a leader would; nil: it could not.
+func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
+	s := &g.facts.Streaming
+	if c, err := pgconn.ParseConfig(g.facts.Stream.Replication.DSN); err == nil {
+		s.User = c.User
+	}
+	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
+	defer cancel()
+	pg, err := replication.Open(bounded, g.facts.Stream.Replication)
+	if err == nil {
+		return pg
+	}
+	s.Err = replication.WithoutSettings(err)
+	var told *replication.Error
+	if errors.As(err, &told) {
+		s.Permanent, s.Mend = told.Permanent, told.Mend
+	}
+	return nil
+}
+
+// onServer asks over the streaming session, or over the other one where there
+// is none.
+func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming *pgconn.PgConn) {
+	f := g.facts
+	if streaming != nil {
+		g.probe(ctx, "streaming session", func(ctx context.Context) error { return g.holdsLocks(ctx, streaming) })
+		g.probe(ctx, "streaming role", func(ctx context.Context) (err error) {
+			f.Streaming.Role, err = g.role(ctx, streaming)
+			return err
+		})
+		if f.Server == nil {
+			g.probe(ctx, "server", func(ctx context.Context) error { return g.server(ctx, streaming) })
+		}
+		g.inspect(ctx, streaming)
+		return
+	}
+	if f.Table.Err != nil {
+		return
+	}
+	g.probe(ctx, "state", func(ctx context.Context) error {
+		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			g.inspect(ctx, conn.Conn().PgConn())
+			return nil
+		})
+	})
+}
+
+// inspect looks at slot and publication as the stream does at its start.
+func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
+	f, cfg := g.facts, g.facts.Stream.Replication
+	g.probe(ctx, "state", func(ctx context.Context) error {
+		state, err := replication.Inspect(ctx, pg, cfg)
+		if err == nil {
+			f.State = &state
+		}
+		return err
+	})
+	g.probe(ctx, "leader", func(ctx context.Context) error {
+		leader, err := replication.LeaderOf(ctx, pg, cfg.Slot)
+		f.Leader = &leader
+		return err
+	})
+	g.probe(ctx, "retained", func(ctx context.Context) error {
+		retained, err := replication.RetainedBy(ctx, pg, cfg.Slot)
+		if err == nil {
+			f.Retained = &retained
+		}
+		return err
+	})
+	if f.State != nil && !f.State.Slot.Exists {
+		g.probe(ctx, "blockers", func(ctx context.Context) (err error) {
+			f.Blockers, err = replication.BlockersOf(ctx, pg)
+			return err
+		})
+	}
+}
+
+func (g *gathering) holdsLocks(ctx context.Context, pg *pgconn.PgConn) (err error) {
+	s := &g.facts.Streaming
+	var pid string
+	err = ask(ctx, pg, `SELECT jsonb_build_object('pid', pg_backend_pid()::text, 'timeout', current_setting('wal_sender_timeout'))::text`,
+		&struct {
+			PID     *string `json:"pid"`
+			Timeout *string `json:"timeout"`
+		}{&pid, &s.SenderTimeout})
+	if err != nil {
+		return err
+	}
+	s.Pooled = pid != fmt.Sprint(pg.PID())
+	s.Holds, err = replication.HoldsLocks(ctx, pg, g.facts.Stream.Replication.Slot)
+	return err
+}
+
+// pooler looks whether the table session is one with the server's process: a
+// second session takes one, and then the first is asked again.
+func (g *gathering) pooler(ctx context.Context, pool *pgxpool.Pool) {
+	t := &g.facts.Table
+	g.probe(ctx, "pooler", func(ctx context.Context) error {
+		first, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer first.Release()
+		before, err := backend(ctx, first.Conn())
+		if err != nil {
+			return err
+		}
+		t.Pooled = before != first.Conn().PgConn().PID()
+		if !t.Pooled {
+			return nil
+		}
+		second, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer second.Release()
+		held, err := second.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = held.Rollback(ctx) }()
+		if _, err := held.Exec(ctx, "SELECT 1"); err != nil {
+			return err
+		}
+		after, err := backend(ctx, first.Conn())
+		t.Wandering = after != before
+		return err
+	})
+}
+
+func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	return pid, ask(ctx, conn.PgConn(), "SELECT pg_backend_pid()::text", &pid)
+}
+
+// ask runs a statement of one JSON document.
+func ask(ctx context.Context, pg *pgconn.PgConn, statement string, into any) error {
+	results, err := pg.Exec(ctx, statement).ReadAll()
+	if err != nil {
+		return err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return errNoRow
+	}
+	return json.Unmarshal(results[0].Rows[0][0], into)
+}
+
+var errNoRow = errors.New("the server gave no row")
+
+func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) error {
+	text, err := sql.Bind(sql.CheckServer, g.facts.Stream.Replication.Slot)
+	if err != nil {
+		return err
+	}
+	s := &Server{}
+	if err := ask(ctx, pg, text, s); err != nil {
+		return err
+	}
+	sent := g.o.Now()
+	var clock float64
+	if err := ask(ctx, pg, "SELECT extract(epoch FROM clock_timestamp())::text", &clock); err != nil {
+		return err
+	}
+	answered := g.o.Now()
+	s.Doubt = answered.Sub(sent) / 2
+	s.Ahead = time.UnixMicro(int64(clock * 1e6)).Sub(sent.Add(s.Doubt))
+	g.facts.Server = s
+	return nil
+}
+
+func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (*Role, error) {
+	names := [][2]string{}
+	for _, t := range g.facts.Stream.Tables {
+		names = append(names, [2]string{t.Schema, t.Name})
+	}
+	text, err := sql.Bind(sql.CheckRole, names)
+	if err != nil {
+		return nil, err
+	}
+	r := &Role{}
+	return r, ask(ctx, pg, text, r)
+}
+
+// ---- tables ----
+
+// How many rows are read: enough to tell, few enough not to disturb.
+const (
+	countRows     = 100_000 // the most of a table that are counted as waiting
+	sampleRows    = 10_000  // of a stream that are looked at for topics and states,
+	sampleOfTable = 1000    // and at least of each table
+)
+
+func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.WaitGroup) {
+	f := g.facts
+	f.Tables = make([]TableFacts, len(f.Stream.Tables))
+	looker, err := sweeper.New(sweeper.Config{Pool: pool, StatementTimeout: g.o.Timeout})
+	for i, t := range f.Stream.Tables {
+		facts := &f.Tables[i]
+		facts.Table, facts.Missing = t, map[string]string{}
+		if err != nil {
+			facts.Missing["table"] = err.Error()
+			continue
+		}
+		all.Go(func() { g.table(ctx, pool, looker, facts) })
+	}
+}
+
+func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweeper.Sweeper, t *TableFacts) {
+	look := func(name string, f func(ctx context.Context) error) {
+		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
+		defer cancel()
+		if err := f(bounded); err != nil && !foreignWord(err) {
+			t.Missing[name] = g.why(bounded, err)
+		}
+	}
+	look("table", func(ctx context.Context) (err error) {
+		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
+		var refused *sweeper.TableError
+		var unusable *statement.Unusable
+		switch {
+		case errors.As(err, &refused) && errors.As(err, &unusable):
+			t.Gone, err = unusable.Problem+": "+unusable.Mend, nil
+		case errors.As(err, &refused):
+			t.Refused = refused.Err.Error()
+		}
+		return err
+	})
+	look("catalogue", func(ctx context.Context) error { return t.catalogue(ctx, pool) })
+	t.locks(ctx, pool, g.o)
+	if t.Resolution == nil || slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool {
+		return f.Fatal && (f.About == sweeper.AboutColumn || f.About == sweeper.AboutPrivilege)
+	}) {
+		return // its rows cannot be read
+	}
+	look("rows", func(ctx context.Context) error {
+		return t.sample(ctx, pool, max(sampleRows/len(g.facts.Tables), sampleOfTable))
+	})
+	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
+}
+
+// locks looks who has the application's locks, and takes none.
+func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
+	m := &t.Table.Mapping
+	for _, l := range []LockFacts{{Lock: m.ShedLock, While: "rows are published"}, {Lock: m.RetentionLock, While: "old rows are deleted"}} {
+		if l.Lock.Name == "" {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, o.Timeout)
+		l.Sight, l.Err = shedlock.See(bounded, pool, l.Lock)
+		cancel()
+		l.Refused = shedlock.Refused(l.Err)
+		t.Locks = append(t.Locks, l)
+	}
+}
+
+// foreignWord: the mapping has a word that is no value of its column's type
+// (22P02, invalid_text_representation), so that no row can be asked for by it.
+// The catalogue tells which.
+func foreignWord(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "22P02"
+}
+
+func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
+	text, err := sql.Bind(sql.CheckTable, t.Table.Schema, t.Table.Name, t.Table.Mapping.Status.Column)
+	if err != nil {
+		return err
+	}
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		c := &Catalogue{}
+		err := ask(ctx, conn.Conn().PgConn(), text, c)
+		switch {
+		case errors.Is(err, errNoRow):
+			return nil // Resolution tells
+		case err == nil:
+			t.Catalogue = c
+		}
+		return err
+	})
+}
+
+// sample reads what some rows are for.
+func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) error {
+	return t.reading(ctx, pool, func(conn *pgx.Conn, r *statement.Relation) error {
+		m := &t.Table.Mapping
+		t.Topics = map[string][]string{}
+		err := rows(ctx, conn, r.Destinations(most), func(row []string) error {
+			cluster := row[0]
+			if !slices.Contains(m.Cluster.Known, cluster) {
+				cluster = m.Cluster.Default
+			}
+			t.Topics[cluster] = append(t.Topics[cluster], row[1])
+			return nil
+		})
+		if states := r.States(most); err == nil && states != "" {
+			err = rows(ctx, conn, states, func(row []string) error {
+				t.States = append(t.States, row[0])
+				return nil
+			})
+		}
+		return err
+	})
+}
+
+func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
+	if !t.Table.Stateful() {
+		return nil
+	}
+	return t.reading(ctx, pool, func(conn *pgx.Conn, r *statement.Relation) error {
+		return rows(ctx, conn, r.Backlog(countRows), func(row []string) error {
+			b := &Backlog{Oldest: -1}
+			if _, err := fmt.Sscan(row[0], &b.Rows); err != nil {
+				return err
+			}
+			if row[1] != "" {
+				if _, err := fmt.Sscan(row[1], &b.Oldest); err != nil {
+					return err
+				}
+			}
+			_, err := fmt.Sscan(row[2], &b.Largest)
+			b.More = b.Rows >= countRows
+			t.Backlog = b
+			return err
+		})
+	})
+}
+
+func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *statement.Relation) error) error {
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Resolution.Relation) })
+}
+
+// rows reads a statement's rows as text; NULL reads as "".
+func rows(ctx context.Context, conn *pgx.Conn, text string, each func(row []string) error) error {
+	limit := statement.Settings{StatementTimeout: timeLeft(ctx)}
+	return statement.Run(ctx, conn, limit.Step(nil), statement.Step{SQL: text, Each: func(raw [][]byte) error {
+		row := make([]string, len(raw))
+		for i, v := range raw {
+			row[i] = string(v)
+		}
+		return each(row)
+	}})
+}
+
+// timeLeft lets the server give up when we do.
+func timeLeft(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(time.Until(deadline), time.Millisecond)
+}
+
+// Compare looks only at the stream's tables and lists everything in which they
+// differ from their mappings. Its error says that it could not look.
+func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
+	o = o.withDefaults()
+	g := gathering{o: o, facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	pool, err := openPool(s)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	g.tableSession(ctx, pool)
+	if t := &g.facts.Table; t.Err != nil {
+		return nil, fmt.Errorf("connect as role %s: %w (%s)", t.User, t.Err, t.Mend)
+	}
+	var all sync.WaitGroup
+	g.onTables(ctx, pool, &all)
+	all.Wait()
+	var found []Difference
+	for i := range g.facts.Tables {
+		t := &g.facts.Tables[i]
+		for _, name := range []string{"table", "catalogue"} {
+			if why := t.Missing[name]; why != "" {
+				return found, fmt.Errorf("look at table %s: %s", t.Table, why)
+			}
+		}
+		found = append(found, Differences(t)...)
+	}
+	return found, nil
+}

@@ -1,0 +1,386 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+func kafkaChecks() []check {
+	return []check{
+		{
+			name: "brokers", judge: judgeBrokers,
+			looks:  "every broker, those of the configuration and those that the cluster tells of: it can be reached at the address that it advertises, TLS and login included",
+			levels: "FAIL: one cannot be used. WARN: a bootstrap address cannot, while others can",
+			mend:   "the address, `advertised.listeners`, `tls`, `sasl`: as the finding says",
+			why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
+		},
+		{
+			name: "kafka-version", judge: judgeKafkaVersion,
+			looks:  "the newest Produce request that all brokers know",
+			levels: "FAIL: older than Kafka 2.8",
+			mend:   "an upgrade of the brokers",
+			why:    "older brokers have not been tried, and do not say which record of a batch they refuse",
+		},
+		{
+			name: "topics", judge: judgeTopics,
+			looks:  "each topic that rows go to (constants of the mappings, and what a sample of rows names) is there, and every partition has a leader",
+			levels: "FAIL: it is missing or may not be seen, or a partition has no leader",
+			mend:   "`kafka-topics.sh --create`; an ACL; the broker that is down",
+			why:    "rows of a topic that is not there wait, all others go on",
+		},
+		{
+			name: "topic-replication", judge: judgeReplication,
+			looks:  "replication factor, `min.insync.replicas` and replicas in sync",
+			levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
+			mend:   "`kafka-configs.sh --alter … min.insync.replicas`, `kafka-reassign-partitions.sh`",
+			why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
+		},
+		{
+			name: "message-size", judge: judgeMessageSize,
+			looks:  "`max.message.bytes` of the topic against the largest waiting row and our `max_request_bytes`",
+			levels: "FAIL: a row is larger. WARN: the limit may not be read, or a row is close to it",
+			mend:   "`kafka-configs.sh --alter … max.message.bytes`, with `replica.fetch.max.bytes` and consumers' limits; `max_request_bytes`",
+			why:    "a record that is too large is refused each time, and fails when its tries are used up",
+		},
+		{
+			name: "compaction", judge: judgeCompaction,
+			looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
+			levels: "WARN: records without a key can go there. FAIL: they have none at all",
+			mend:   "a key in the mapping, or `cleanup.policy=delete`",
+			why:    "such a topic refuses records without a key; their rows fail",
+		},
+		{
+			name: "topic-acl", judge: judgeTopicACL,
+			looks:  "WRITE on each topic, as the broker tells what we may do (KIP-430); READ and DESCRIBE_CONFIGS as well",
+			levels: "FAIL: no WRITE. WARN: no READ",
+			mend:   "`kafka-acls.sh --add`",
+			why:    "without WRITE the topic's rows wait. READ is for looking, after a lost answer, whether a record has arrived; without it such records may come twice",
+		},
+		{
+			name: "idempotent-write", judge: judgeIdempotent,
+			looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
+			levels: "FAIL: no",
+			mend:   "`kafka-acls.sh --add … --operation IdempotentWrite --cluster`, or WRITE on any topic",
+			why:    "records are numbered by it, so that a repeated request adds none twice",
+		},
+		{
+			name: "transactional-id", judge: judgeTransactional,
+			looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
+			levels: "WARN: refused",
+			mend:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
+			why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
+		},
+	}
+}
+
+// whole makes a finding one of the cluster rather than of the stream.
+func whole(f *Finding) *Finding {
+	f.Stream = ""
+	return f
+}
+
+// clusters calls f for each cluster that could be asked.
+func (j *judgment) clusters(f func(c *ClusterFacts)) {
+	for i := range j.Kafka {
+		c := &j.Kafka[i]
+		if c.Err != "" {
+			j.unseen("cluster "+c.Name, c.Err+" (see the check brokers)")
+			continue
+		}
+		f(c)
+	}
+}
+
+// topics calls f for each topic that is there.
+func (j *judgment) topics(f func(subject string, c *ClusterFacts, t *TopicFacts)) {
+	j.clusters(func(c *ClusterFacts) {
+		if len(c.Topics) == 0 {
+			j.skip("cluster "+c.Name, "no topic is known yet: rows name theirs, and there is none")
+		}
+		for i := range c.Topics {
+			t := &c.Topics[i]
+			subject := "topic " + t.Name + " on " + c.Name
+			if t.Err != sarama.ErrNoError {
+				j.skip(subject, "the topic is not there (see the check topics)")
+				continue
+			}
+			f(subject, c, t)
+		}
+	})
+}
+
+func judgeBrokers(j *judgment) {
+	for i := range j.Kafka {
+		c := &j.Kafka[i]
+		usable := c.Err == ""
+		for _, b := range c.Brokers {
+			subject := "broker " + b.Address + " of " + c.Name
+			if b.Err == nil {
+				whole(j.ok(subject, "reached in %v", b.Took.Round(100*time.Microsecond)))
+				continue
+			}
+			found := strings.TrimPrefix(b.Err.Error(), "broker "+b.Address+": ")
+			if b.ID < 0 && usable {
+				whole(j.warn(subject, found, "correct kafka.clusters."+c.Name+".brokers, or start the broker"))
+				continue
+			}
+			whole(j.fail(subject, found, mendBroker(c, &b)...)).Unseen = !b.Permanent
+		}
+	}
+}
+
+func mendBroker(c *ClusterFacts, b *BrokerFacts) []string {
+	switch text := b.Err.Error(); {
+	case b.Permanent && strings.Contains(text, "credentials"):
+		return []string{
+			"correct kafka.clusters." + c.Name + ".sasl in the configuration",
+			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+or(c.Principal, "…")),
+		}
+	case b.Permanent:
+		return []string{"correct kafka.clusters." + c.Name + ".tls or .sasl as the finding says"}
+	case b.ID >= 0:
+		return []string{"make " + b.Address + " reachable from here, or correct advertised.listeners of broker " + fmt.Sprint(b.ID)}
+	}
+	return []string{"start the broker, or correct kafka.clusters." + c.Name + ".brokers, .tls and .sasl"}
+}
+
+// produceOf28 is the newest Produce request of Kafka 2.8.
+const produceOf28 = 9
+
+func judgeKafkaVersion(j *judgment) {
+	j.clusters(func(c *ClusterFacts) {
+		subject := "cluster " + c.Name
+		switch v := c.ProduceVersion; {
+		case v < 0:
+			j.unseen(subject, "no broker tells which requests it knows")
+		case v < produceOf28:
+			whole(j.fail(subject, fmt.Sprintf("the oldest broker knows Produce requests up to version %d; Kafka 2.8 knows %d", v, produceOf28), "upgrade the brokers to Kafka 2.8 or later"))
+		default:
+			whole(j.ok(subject, "all brokers know Produce requests of version %d or later (Kafka 2.8)", produceOf28))
+		}
+	})
+}
+
+func judgeTopics(j *judgment) {
+	for i := range j.Facts.Tables {
+		if t := &j.Facts.Tables[i]; t.Missing["rows"] != "" {
+			j.unseen(t.Table.String(), t.Missing["rows"])
+		}
+	}
+	j.clusters(func(c *ClusterFacts) {
+		if len(c.Topics) == 0 {
+			j.skip("cluster "+c.Name, "no topic is known yet: rows name theirs, and there is none")
+		}
+		for i := range c.Topics {
+			judgeTopic(j, "topic "+c.Topics[i].Name+" on "+c.Name, c, &c.Topics[i])
+		}
+		if c.Unknown && len(c.Topics) > 0 {
+			j.skip("cluster "+c.Name, "a table whose rows name their topics has none yet")
+		}
+	})
+}
+
+func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	describe := c.tool("kafka-topics.sh", "--describe --topic "+t.Name)
+	switch {
+	case t.Err == sarama.ErrUnknownTopicOrPartition:
+		j.fail(subject, "it does not exist, or we may not see it",
+			c.tool("kafka-topics.sh", "--create --topic "+t.Name+" --partitions 6 --replication-factor 3 --config min.insync.replicas=2"), c.acl("Write", "--topic "+t.Name))
+	case t.Err == sarama.ErrTopicAuthorizationFailed:
+		j.fail(subject, "we may not see it", c.acl("Write", "--topic "+t.Name), c.acl("Describe", "--topic "+t.Name))
+	case t.Err == sarama.ErrInvalidTopic:
+		j.fail(subject, "that is no legal topic name", "correct the rows, or topic in the mapping: 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
+	case t.Err != sarama.ErrNoError && t.Err != sarama.ErrLeaderNotAvailable:
+		j.fail(subject, t.Err.Error(), describe).Unseen = true
+	case t.Leaderless > 0 || t.Partitions == 0:
+		j.fail(subject, fmt.Sprintf("%d of %d partitions have no leader", t.Leaderless, t.Partitions), "start the brokers that have them: "+describe)
+	default:
+		j.ok(subject, "%s, each with a leader; keys go to partitions as the Java client sends them", count(t.Partitions, "partition", "partitions"))
+	}
+}
+
+// tool is one of Kafka's own commands, for this cluster.
+func (c *ClusterFacts) tool(name, arguments string) string {
+	return name + " --bootstrap-server " + c.Bootstrap + " " + arguments
+}
+
+func (c *ClusterFacts) acl(operation, resource string) string {
+	return c.tool("kafka-acls.sh", "--add --allow-principal User:"+or(c.Principal, "…")+" --operation "+operation+" "+resource)
+}
+
+func (c *ClusterFacts) configs(t *TopicFacts, setting string) string {
+	return c.tool("kafka-configs.sh", "--alter --entity-type topics --entity-name "+t.Name+" --add-config "+setting)
+}
+
+func judgeReplication(j *judgment) {
+	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
+		least := t.number("min.insync.replicas")
+		found := fmt.Sprintf("%s, %d in sync", count(t.Replicas, "replica", "replicas"), t.InSync)
+		if least >= 0 {
+			found += fmt.Sprintf(", min.insync.replicas %d", least)
+		} else {
+			found += ", min.insync.replicas may not be read (DESCRIBE_CONFIGS)"
+		}
+		describe := c.tool("kafka-topics.sh", "--describe --topic "+t.Name) + "  # and start the brokers whose replicas are missing"
+		switch {
+		case least > int64(t.InSync):
+			j.fail(subject, found+": the topic takes no records", describe)
+		case t.Replicas == 1:
+			j.warn(subject, found+": what it has is lost with one disk", c.tool("kafka-reassign-partitions.sh", "--reassignment-json-file … --execute  # to three replicas"), c.configs(t, "min.insync.replicas=2"))
+		case least == 1:
+			j.warn(subject, found+": one broker's acknowledgement suffices", c.configs(t, "min.insync.replicas=2"))
+		case least >= int64(t.Replicas):
+			j.warn(subject, found+": it takes no records while one broker is down", c.configs(t, fmt.Sprintf("min.insync.replicas=%d", t.Replicas-1)))
+		case t.InSync < t.Replicas:
+			j.warn(subject, found, describe)
+		default:
+			j.ok(subject, "%s", found)
+		}
+	})
+}
+
+// overhead of a record alone in its batch, in bytes, with its headers guessed.
+const overhead = 512
+
+func judgeMessageSize(j *judgment) {
+	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
+		limit, largest := t.number("max.message.bytes"), j.largest(c.Name, t.Name)
+		request := int64(c.BatchBytes)
+		rows := "no row waits"
+		if largest > 0 {
+			rows = "the largest waiting row of its tables has " + size(largest)
+		}
+		switch found := fmt.Sprintf("max.message.bytes is %s, max_request_bytes %s, and %s", size(limit), size(request), rows); {
+		case limit < 0:
+			j.warn(subject, "max.message.bytes may not be read; "+rows+", and max_request_bytes is "+size(request)+". The limit is learnt from refusals", c.acl("DescribeConfigs", "--topic "+t.Name))
+		case largest > limit:
+			j.fail(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", largest*5/4+overhead)),
+				fmt.Sprintf("kafka: {clusters: {%s: {max_request_bytes: %dB}}}  # in the configuration", c.Name, largest*5/4+overhead),
+				"and raise what reads it: replica.fetch.max.bytes of the brokers, max.partition.fetch.bytes of consumers")
+		case largest+overhead > limit/10*9:
+			j.warn(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", 2*limit)))
+		case request > limit:
+			j.ok(subject, "%s: batches are kept below the topic's limit", found)
+		default:
+			j.ok(subject, "%s", found)
+		}
+	})
+}
+
+// largest waiting row of the tables that may go to a topic.
+func (j *judgment) largest(cluster, topic string) int64 {
+	var most int64
+	for i := range j.Facts.Tables {
+		t := &j.Facts.Tables[i]
+		if t.Backlog != nil && leadsTo(t, cluster, topic) {
+			most = max(most, t.Backlog.Largest)
+		}
+	}
+	return most
+}
+
+// leadsTo says whether some of the table's rows may go to the topic.
+func leadsTo(t *TableFacts, cluster, topic string) bool {
+	m := &t.Table.Mapping
+	if len(m.Topic.Columns) == 0 {
+		return m.Topic.Literals[0] == topic && (m.Cluster.Column != "" || m.Cluster.Default == cluster)
+	}
+	for _, name := range t.Topics[cluster] {
+		if name == topic {
+			return true
+		}
+	}
+	return false
+}
+
+func judgeCompaction(j *judgment) {
+	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
+		policy, known := t.Settings["cleanup.policy"]
+		if !known {
+			j.skip(subject, "cleanup.policy may not be read (DESCRIBE_CONFIGS)")
+			return
+		}
+		if !strings.Contains(policy, "compact") {
+			j.ok(subject, "cleanup.policy is %s", policy)
+			return
+		}
+		mend := c.configs(t, "cleanup.policy=delete")
+		for i := range j.Facts.Tables {
+			table := &j.Facts.Tables[i]
+			if !leadsTo(table, c.Name, t.Name) {
+				continue
+			}
+			switch key := table.Table.Mapping.Key; {
+			case key == nil:
+				j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", mend)
+				return
+			case keyMayBeNull(table, key):
+				j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
+					"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", mend)
+				return
+			}
+		}
+		j.ok(subject, "it is compacted, and every record has a key")
+	})
+}
+
+func keyMayBeNull(t *TableFacts, key *outbox.KeyMapping) bool {
+	c := t.column(key.Column)
+	return c != nil && !c.NotNull
+}
+
+func judgeTopicACL(j *judgment) {
+	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
+		switch write, read := t.may(sarama.AclOperationWrite), t.may(sarama.AclOperationRead); {
+		case !t.OperationsKnown:
+			j.skip(subject, "the broker does not tell what we may do")
+		case !write:
+			j.fail(subject, "we may not WRITE to it", c.acl("Write", "--topic "+t.Name))
+		case !read:
+			j.warn(subject, "we may WRITE, and not READ", c.acl("Read", "--topic "+t.Name))
+		case !t.may(sarama.AclOperationDescribeConfigs):
+			j.ok(subject, "we may WRITE and READ; its settings may not be read (DESCRIBE_CONFIGS)")
+		default:
+			j.ok(subject, "we may WRITE and READ, and read its settings")
+		}
+	})
+}
+
+func judgeIdempotent(j *judgment) {
+	j.clusters(func(c *ClusterFacts) {
+		subject := "cluster " + c.Name
+		switch answer := c.Idempotent; {
+		case answer == nil:
+			j.unseen(subject, "the broker did not answer")
+		case *answer == sarama.ErrNoError:
+			whole(j.ok(subject, "we get a producer id"))
+		case *answer == sarama.ErrClusterAuthorizationFailed:
+			whole(j.fail(subject, "we get no producer id: "+answer.Error(), c.acl("IdempotentWrite", "--cluster")))
+		default:
+			j.unseen(subject, answer.Error())
+		}
+	})
+}
+
+func judgeTransactional(j *judgment) {
+	j.clusters(func(c *ClusterFacts) {
+		subject := "transactional id " + c.TransactionalID
+		switch answer := c.Transactional; {
+		case c.TransactionalID == "":
+			j.skip("cluster "+c.Name, "there is none")
+		case answer == nil:
+			j.unseen(subject, "the broker did not answer")
+		case *answer == sarama.ErrTransactionalIDAuthorizationFailed:
+			j.warn(subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
+		case *answer == sarama.ErrNoError, *answer == sarama.ErrConsumerCoordinatorNotAvailable:
+			j.ok(subject, "we may see it; whether WRITE is granted shows when a process leads (it was not tried, so as to fence nobody)")
+		default:
+			j.unseen(subject, answer.Error())
+		}
+	})
+}

@@ -1,0 +1,460 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+func serverChecks() []check {
+	return []check{
+		{
+			name: "connection", judge: judgeConnection,
+			looks:  "both roles can connect: `postgres.dsn`, and `postgres.replication_dsn` as a replication connection",
+			levels: "FAIL: one of them cannot",
+			mend:   "the password, `pg_hba.conf`, the attribute REPLICATION, TLS settings, a pooler that knows no replication connections: as the finding says",
+			why:    "without the one nothing is marked or swept, without the other nothing is streamed",
+		},
+		{
+			name: "server-version", judge: judgeVersion,
+			looks:  "the server's version",
+			levels: "FAIL: before 14. WARN: newer than 18, which has not been tried",
+			mend:   "an upgrade of PostgreSQL, or of outbox-cdc",
+			why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
+		},
+		{
+			name: "primary", judge: judgePrimary,
+			looks:  "the server takes writes",
+			levels: "FAIL: it is a standby",
+			mend:   "`target_session_attrs=read-write` with all hosts in the dsn",
+			why:    "on a standby nothing can be marked, and its slots do not survive",
+		},
+		{
+			name: "wal-level", judge: judgeWALLevel,
+			looks:  "`wal_level`",
+			levels: "FAIL: it is not `logical`",
+			mend:   "`ALTER SYSTEM SET wal_level = 'logical';` and a restart",
+			why:    "only then does the log hold what is needed to read rows from it; until then everything is swept",
+		},
+		{
+			name: "replication-slots", judge: judgeSlots,
+			looks:  "free slots under `max_replication_slots`",
+			levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for making it anew",
+			mend:   "drop slots that nobody needs, or raise `max_replication_slots` (a restart)",
+			why:    "the stream has a slot of its own; a slot that nobody reads holds back WAL as well",
+		},
+		{
+			name: "wal-senders", judge: judgeSenders,
+			looks:  "free WAL senders under `max_wal_senders`",
+			levels: "FAIL: none for the leader. WARN: one, so that no second process can stand by",
+			mend:   "raise `max_wal_senders` (a restart)",
+			why:    "the leader holds one, and every process that stands by holds one too",
+		},
+		{
+			name: "connections", judge: judgeConnections,
+			looks:  "free connections under `max_connections` and the role's own limit",
+			levels: "FAIL: fewer than one for reading and one for streaming. WARN: fewer than a process uses",
+			mend:   "raise `max_connections` (a restart) or the role's limit, or lower `mark.connections`",
+			why:    "marks and sweeps wait while there is no connection",
+		},
+		{
+			name: "wal-keep-size", judge: judgeKeepSize,
+			looks:  "`max_slot_wal_keep_size` against the stream's `wal_budget`",
+			levels: "WARN: no limit, or one below the budget",
+			mend:   "`ALTER SYSTEM SET max_slot_wal_keep_size = …;` and a reload, or another `wal_budget`",
+			why:    "while we run, our budget keeps the disk from filling; while we do not, only the server's limit does. A slot that it drops costs a sweep and loses nothing",
+		},
+		{
+			name: "wal-sender-timeout", judge: judgeSenderTimeout,
+			looks:  "`wal_sender_timeout` of the streaming session",
+			levels: "FAIL: the server does not take our value. WARN: longer than a minute",
+			mend:   "connect the streaming role to PostgreSQL itself; a shorter `postgres.wal_sender_timeout`",
+			why:    "it is how long a leader that hangs keeps a standby from taking over",
+		},
+		{
+			name: "idle-slot-timeout", judge: judgeIdleTimeout,
+			looks:  "`idle_replication_slot_timeout` (18 and later)",
+			levels: "WARN: shorter than a day",
+			mend:   "`ALTER SYSTEM SET idle_replication_slot_timeout = 0;` and a reload",
+			why:    "when no process runs for this long, the server drops the slot. Nothing is lost, but the table is swept and the slot made anew",
+		},
+		{
+			name: "sync-replication", judge: judgeSync,
+			looks:  "`synchronous_standby_names`",
+			levels: "WARN: it counts outbox-cdc as a standby, or names standbys and none is connected",
+			mend:   "name the real standbys",
+			why:    "rows are decoded before a commit that waits for a standby is visible; each such row is held until it is",
+		},
+		{
+			name: "failover-slot", judge: judgeFailover,
+			looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
+			levels: "FAIL: `synchronized_standby_slots` names a slot that is not there. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
+			mend:   "`failover_slot: true`; `ALTER_REPLICATION_SLOT … (FAILOVER true)`; `synchronized_standby_slots`",
+			why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot made anew",
+		},
+		{
+			name: "commit-timestamps", judge: judgeCommitTimestamps,
+			looks:  "`track_commit_timestamp`",
+			levels: "always OK: it is not needed",
+			mend:   "nothing",
+			why:    "",
+		},
+		{
+			name: "clock", judge: judgeClock,
+			looks:  "the server's clock against this machine's",
+			levels: "WARN: more than a second apart",
+			mend:   "synchronise both by NTP",
+			why:    "the server's clock decides what is due and past its grace; latencies and ages are measured with both",
+		},
+		{
+			name: "pooler", judge: judgePooler,
+			looks:  "whether sessions are one with a server process: a session lock that lasts on the streaming connection, prepared statements on the other",
+			levels: "FAIL: leadership cannot be held, or prepared statements would fail",
+			mend:   "`postgres.replication_dsn` to PostgreSQL itself; `default_query_exec_mode=exec` in `postgres.dsn`",
+			why:    "leadership is a session lock: behind a pooler that passes transactions two processes could lead at once",
+		},
+	}
+}
+
+func judgeConnection(j *judgment) {
+	database := ""
+	if j.State != nil {
+		database = " to database " + j.State.Database
+	}
+	for _, s := range []struct {
+		session *Session
+		does    string
+	}{{&j.Table, "reads and marks"}, {&j.Streaming, "streams"}} {
+		subject := "role " + s.session.User
+		if s.session.Err == nil {
+			if s.session == &j.Streaming || j.Table.Role != nil || j.Server != nil {
+				j.ok(subject, "connected%s: it %s", database, s.does)
+			}
+			continue
+		}
+		var mend []string
+		if s.session.Mend != "" {
+			mend = []string{s.session.Mend}
+		}
+		j.fail(subject, fmt.Sprintf("cannot connect as the role that %s: %v", s.does, s.session.Err), mend...).Unseen = !s.session.Permanent
+	}
+}
+
+func judgeVersion(j *judgment) {
+	if !j.state() {
+		return
+	}
+	release := fmt.Sprintf("%d.%d", j.State.Version/10_000, j.State.Version%10_000)
+	switch {
+	case j.State.Version < 140_000:
+		j.fail("", "PostgreSQL "+release+" is older than 14", "upgrade the server to PostgreSQL 14 or later")
+	case j.State.Version >= 190_000:
+		j.warn("", "PostgreSQL "+release+" is newer than 18, the newest that was tried", "look for a newer outbox-cdc")
+	default:
+		j.ok("", "PostgreSQL %s", release)
+	}
+}
+
+func judgePrimary(j *judgment) {
+	if !j.state() {
+		return
+	}
+	if j.State.InRecovery {
+		j.fail("", "the server is a standby", "point the dsn to the primary: name all hosts in it and add target_session_attrs=read-write")
+		return
+	}
+	j.ok("", "the server takes writes")
+}
+
+func judgeWALLevel(j *judgment) {
+	if !j.state() {
+		return
+	}
+	if j.State.WALLevel != "logical" {
+		j.fail("", "wal_level is "+j.State.WALLevel, "ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
+		return
+	}
+	j.ok("", "wal_level is logical")
+}
+
+func judgeSlots(j *judgment) {
+	s, ok := j.server()
+	if !ok || !j.state() {
+		return
+	}
+	limit, _ := s.number("max_replication_slots")
+	free := int(limit) - s.Slots
+	found := fmt.Sprintf("%d of %d slots are in use", s.Slots, limit)
+	var mend []string
+	for i, name := range s.IdleSlots {
+		if i < 3 {
+			mend = append(mend, "SELECT pg_drop_replication_slot("+statement.Literal(name)+");  -- only if nobody needs it; it is idle now")
+		}
+	}
+	mend = append(mend, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;  -- and restart PostgreSQL", limit+5))
+	switch {
+	case free > 0:
+		j.ok("", "%s", found)
+	case j.State.Slot.Exists:
+		j.warn("", found+": the stream has its own, and none is free", mend...)
+	default:
+		j.fail("", found+", and the stream has none yet", mend...)
+	}
+}
+
+func judgeSenders(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	limit, _ := s.number("max_wal_senders")
+	free := int(limit) - s.Senders
+	found := fmt.Sprintf("%d of %d WAL senders are in use", s.Senders, limit)
+	mend := fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d;  -- and restart PostgreSQL", limit+5)
+	led := j.Leader != nil && j.Leader.PID != ""
+	switch {
+	case free >= 2, free == 1 && led:
+		j.ok("", "%s", found)
+	case free == 1 || led:
+		j.warn("", found+": there is none for a process that stands by", mend)
+	default:
+		j.fail("", found+": there is none for the leader", mend)
+	}
+}
+
+func judgeConnections(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	limit, _ := s.number("max_connections")
+	reserved, _ := s.number("superuser_reserved_connections")
+	more, _ := s.number("reserved_connections")
+	free := int(limit-reserved-more) - s.Connections
+	found := fmt.Sprintf("%d of %d connections are in use, %d are reserved; a process keeps up to %d", s.Connections, limit, reserved+more, j.Stream.PoolConnections+1)
+	mend := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;  -- and restart PostgreSQL", limit+50), "or lower mark.connections in the configuration"}
+	led := j.Leader != nil && j.Leader.PID != "" // then they are among those in use
+	switch role := j.Table.Role; {
+	case role != nil && role.ConnectionLimit >= 0 && role.ConnectionLimit < j.Stream.PoolConnections:
+		j.warn("role "+role.User, fmt.Sprintf("it may have %s, and a process keeps up to %d", count(role.ConnectionLimit, "connection", "connections"), j.Stream.PoolConnections),
+			fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d;", sql.Identifier(role.User), 2*j.Stream.PoolConnections))
+	case free < 1 && !led:
+		j.fail("", found, mend...)
+	case free < j.Stream.PoolConnections && !led:
+		j.warn("", found, mend...)
+	default:
+		j.ok("", "%s", found)
+	}
+}
+
+func judgeKeepSize(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	megabytes, _ := s.number("max_slot_wal_keep_size")
+	budget := int64(j.Stream.WALBudget) // #nosec G115 -- far below 2^63
+	wanted := (budget>>20)*5/4 + 1
+	mend := []string{fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB';", wanted), "SELECT pg_reload_conf();"}
+	switch limit := megabytes << 20; {
+	case megabytes < 0:
+		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is not set: while no process runs, the slot may fill the disk (wal_budget is %s)", size(budget)), mend...)
+	case limit < budget:
+		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is %s, below the wal_budget of %s: the server drops the slot before the budget moves it on", size(limit), size(budget)),
+			append(mend, fmt.Sprintf("or in the configuration, wal_budget: %dMiB", max(64, megabytes*3/4)))...)
+	default:
+		j.ok("", "max_slot_wal_keep_size is %s, the wal_budget %s", size(limit), size(budget))
+	}
+}
+
+func judgeSenderTimeout(j *judgment) {
+	if j.Streaming.Err != nil || j.Streaming.SenderTimeout == "" {
+		j.unseen("", j.missing("streaming session"))
+		return
+	}
+	wanted := j.Stream.Replication.SenderTimeout
+	got, err := time.ParseDuration(strings.NewReplacer("min", "m", "d", "h").Replace(j.Streaming.SenderTimeout))
+	found := "wal_sender_timeout is " + j.Streaming.SenderTimeout + " in our session"
+	if s := j.Server; s != nil {
+		found += fmt.Sprintf(" (%v elsewhere)", s.duration("wal_sender_timeout"))
+	}
+	switch {
+	case err != nil || got != wanted:
+		j.fail("", fmt.Sprintf("%s, though we set %v: the session is not ours alone", found, wanted),
+			"let postgres.replication_dsn reach PostgreSQL itself, not a pooler")
+	case wanted > time.Minute:
+		j.warn("", found+": a leader that hangs is replaced only after that", "postgres: {wal_sender_timeout: 4s}  # in the configuration")
+	default:
+		j.ok("", "%s", found)
+	}
+}
+
+func judgeIdleTimeout(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	if _, known := s.number("idle_replication_slot_timeout"); !known {
+		j.skip("", "before version 18 there is no such setting")
+		return
+	}
+	switch limit := s.duration("idle_replication_slot_timeout"); {
+	case limit == 0:
+		j.ok("", "idle_replication_slot_timeout is off")
+	case limit < 24*time.Hour:
+		j.warn("", fmt.Sprintf("idle_replication_slot_timeout is %v", limit), "ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();")
+	default:
+		j.ok("", "idle_replication_slot_timeout is %v", limit)
+	}
+}
+
+// warnings of package replication that begin with this.
+func (j *judgment) warnings(prefix string) []string {
+	var found []string
+	cfg := j.Stream.Replication
+	for _, w := range replication.Judge(j.State, &cfg, replication.Identify(j.State, &cfg)).Warnings {
+		if strings.HasPrefix(w, prefix) {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+func judgeSync(j *judgment) {
+	if !j.state() {
+		return
+	}
+	names := j.State.SyncStandbys
+	mend := []string{"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby1, standby2)';  -- the application_name of each real standby", "SELECT pg_reload_conf();"}
+	switch {
+	case names == "":
+		j.ok("", "no commit waits for a standby")
+	case len(j.warnings("synchronous_standby_names")) > 0:
+		j.warn("", "synchronous_standby_names = "+statement.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", mend...)
+	case j.Server != nil && j.Server.Standbys == 0 && j.Server.text("synchronous_commit") != "off" && j.Server.seesAll():
+		j.warn("", "synchronous_standby_names = "+statement.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", mend...)
+	default:
+		j.ok("", "commits wait for %s; a row is published once its commit is visible", names)
+	}
+}
+
+// seesAll: other roles' sessions are hidden from plain ones, so that a count
+// of none says nothing.
+func (s *Server) seesAll() bool { return s.Superuser }
+
+func judgeFailover(j *judgment) {
+	s, ok := j.server()
+	if !ok || !j.state() {
+		return
+	}
+	configured, old := j.Stream.Replication.Failover, j.State.Version < 170_000
+	standbys := s.Standbys > 0 || len(s.PhysicalSlots) > 0
+	switch {
+	case old && configured:
+		j.warn("", "failover_slot is set, which servers before 17 do not know", "failover_slot: false  # or upgrade to PostgreSQL 17 or later")
+	case old:
+		j.ok("", "before version 17 no slot survives a failover: the rows are then swept from the new primary")
+	case !configured && standbys:
+		j.warn("", fmt.Sprintf("there are standbys (%s), and the slot is not kept on them", count(max(s.Standbys, len(s.PhysicalSlots)), "seen", "seen")),
+			"failover_slot: true  # in the configuration; then, over a replication connection: "+alterFailover(j),
+			"on each standby: sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name, and a dbname in primary_conninfo")
+	case !configured:
+		j.ok("", "there is no standby to keep the slot on")
+	default:
+		judgeKeptSlot(j, s)
+	}
+}
+
+func alterFailover(j *judgment) string {
+	return "ALTER_REPLICATION_SLOT " + sql.Identifier(j.Stream.Replication.Slot) + " (FAILOVER true);"
+}
+
+func judgeKeptSlot(j *judgment, s *Server) {
+	if j.State.Slot.Exists && !j.State.Slot.Failover {
+		j.warn("", "failover_slot is set, but slot "+j.Stream.Replication.Slot+" was made without it", "over a replication connection, while no process runs: "+alterFailover(j))
+		return
+	}
+	named := strings.FieldsFunc(s.text("synchronized_standby_slots"), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
+	there := map[string]bool{}
+	for _, name := range s.PhysicalSlots {
+		there[name] = true
+	}
+	for _, name := range named {
+		if !there[name] {
+			j.fail("", "synchronized_standby_slots names "+name+", and there is no such physical slot: the stream waits for it for ever",
+				"SELECT pg_create_physical_replication_slot("+statement.Literal(name)+");  -- and use it on the standby as primary_slot_name",
+				"or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();")
+			return
+		}
+	}
+	if len(named) == 0 {
+		wanted := "standby1"
+		if len(s.PhysicalSlots) > 0 {
+			wanted = strings.Join(s.PhysicalSlots, ", ")
+		}
+		j.warn("", "synchronized_standby_slots is empty: an event may be in Kafka before any standby has its row, and a failover then takes the row back",
+			"ALTER SYSTEM SET synchronized_standby_slots = "+statement.Literal(wanted)+";  -- the standbys' physical slots", "SELECT pg_reload_conf();")
+		return
+	}
+	j.ok("", "the slot is kept on standbys, and waits for %s; each needs sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a dbname in primary_conninfo", some(named))
+}
+
+func judgeCommitTimestamps(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	j.ok("", "track_commit_timestamp is %s; it is not needed, and would only let you measure from the commit itself (pg_xact_commit_timestamp)", s.text("track_commit_timestamp"))
+}
+
+func judgeClock(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	apart := s.Ahead.Abs() - s.Doubt
+	found := fmt.Sprintf("the server's clock is %v %s this machine's (± %v)", s.Ahead.Abs().Round(time.Millisecond), side(s.Ahead), s.Doubt.Round(time.Millisecond))
+	if apart > time.Second {
+		j.warn("", found, "synchronise the clocks of both machines by NTP (chronyc tracking shows how far one is off)")
+		return
+	}
+	j.ok("", "%s", found)
+}
+
+func side(ahead time.Duration) string {
+	if ahead < 0 {
+		return "behind"
+	}
+	return "ahead of"
+}
+
+func judgePooler(j *judgment) {
+	switch s := &j.Streaming; {
+	case s.Err != nil:
+		j.unseen("role "+s.User, j.missing("streaming session"))
+	case j.Missing["streaming session"] != "":
+		j.unseen("role "+s.User, j.Missing["streaming session"])
+	case !s.Holds:
+		j.fail("role "+s.User, "a session lock is gone at the next statement: a pooler in transaction mode stands in between",
+			"let postgres.replication_dsn reach PostgreSQL itself, or PgBouncer 1.23 or later, which passes replication connections one to one")
+	case s.Pooled:
+		j.ok("role "+s.User, "a pooler stands in between and passes the streaming session one to one")
+	default:
+		j.ok("role "+s.User, "the streaming session is the server's own, and keeps its lock")
+	}
+	switch t := &j.Table; {
+	case t.Err != nil || j.Missing["pooler"] != "":
+		j.unseen("role "+t.User, j.missing("pooler"))
+	case t.Wandering && t.Prepares:
+		j.fail("role "+t.User, "a pooler in transaction mode stands in between, and prepared statements do not survive there",
+			"add default_query_exec_mode=exec to postgres.dsn")
+	case t.Pooled:
+		j.ok("role "+t.User, "a pooler stands in between, and what is used works through it")
+	default:
+		j.ok("role "+t.User, "the session is the server's own")
+	}
+}

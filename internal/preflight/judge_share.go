@@ -1,0 +1,76 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// RowFilter is a publication that passes a part of a table only.
+type RowFilter struct {
+	Publication string `json:"publication"`
+	Where       string `json:"where"`
+}
+
+// judgeShare compares the row filters of every publication of the database with
+// the parts that there have to be.
+func judgeShare(j *judgment) {
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		var splits []RowFilter
+		for _, f := range c.RowFilters {
+			if strings.Contains(f.Where, "hash_array(ARRAY[") {
+				splits = append(splits, f)
+			}
+		}
+		switch of := t.Table.Share.Of; {
+		case of == 0 && len(splits) == 0:
+			j.ok(name, "the stream takes every row")
+		case of == 0:
+			j.warn(name, "the stream takes every row, but a part of the table is published by "+published(splits)+" as well",
+				"if that stream is no more: DROP PUBLICATION; otherwise give this one a share")
+		default:
+			judgeParts(j, name, t.Table.Table, splits)
+		}
+	})
+}
+
+func judgeParts(j *judgment, name string, table *outbox.Table, splits []RowFilter) {
+	sound := true
+	for part := 1; part <= table.Share.Of; part++ {
+		other := *table
+		other.Share.Part = part
+		var of, left []RowFilter
+		for _, f := range splits {
+			if outbox.SameFilter(f.Where, other.Filter("")) {
+				of = append(of, f)
+			} else {
+				left = append(left, f)
+			}
+		}
+		splits = left
+		switch {
+		case len(of) == 0:
+			sound = false
+			j.warn(name, fmt.Sprintf("no publication passes %s", other.Share), "configure a stream for it and run outbox-cdc init")
+		case len(of) > 1:
+			sound = false
+			j.warn(name, fmt.Sprintf("%s is published by %s", other.Share, published(of)), "let one stream have it, and drop the publication of the other")
+		}
+	}
+	if len(splits) > 0 {
+		sound = false
+		j.warn(name, "the table is split in another way by "+published(splits), "give all its streams the same of and the same key column, and drop what is left of a former split")
+	}
+	if sound {
+		j.ok(name, "%s; each of the others has a publication", table.Share)
+	}
+}
+
+func published(filters []RowFilter) string {
+	texts := make([]string, len(filters))
+	for i, f := range filters {
+		texts[i] = fmt.Sprintf("publication %s (WHERE %s)", f.Publication, f.Where)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,253 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+func slotChecks() []check {
+	return []check{
+		{
+			name: "slot", judge: judgeSlot,
+			looks:  "the slot: it exists, `pgoutput`, this database, not two_phase, `wal_status`, who reads it",
+			levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process makes it anew, and sweeps)",
+			mend:   "`outbox-cdc init` or `check --fix`; another slot name; ending the other reader",
+			why:    "the slot is what makes rows arrive within milliseconds and in commit order; without it they are swept",
+		},
+		{
+			name: "slot-wal", judge: judgeSlotWAL,
+			looks:  "how much WAL the slot holds back, against `wal_budget` and what the server still allows",
+			levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget",
+			mend:   "start a process; it catches up, or gives the WAL back and sweeps",
+			why:    "held back WAL fills the primary's disk",
+		},
+		{
+			name: "slot-creation", judge: judgeBlockers,
+			looks:  "where there is no slot yet: open and prepared transactions of the whole cluster that its making waits for",
+			levels: "WARN: one older than a minute, or a prepared one",
+			mend:   "commit it, or end it: `pg_terminate_backend`, `ROLLBACK PREPARED`",
+			why:    "a new slot waits until all of them have ended",
+		},
+		{
+			name: "publication", judge: judgePublication,
+			looks:  "the publication: it exists and publishes inserts and nothing else",
+			levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
+			mend:   "`outbox-cdc init` or `check --fix`; `ALTER PUBLICATION … SET (publish = 'insert')`",
+			why:    "without it the log gives nothing; with updates in it our own marks come back, and are decoded for nothing",
+		},
+		{
+			name: "publication-tables", judge: judgeCovered,
+			looks:  "each table is in the publication, under its own name (partitions through their root), with all mapped columns",
+			levels: "FAIL: it is not",
+			mend:   "`ALTER PUBLICATION … ADD TABLE`, `SET (publish_via_partition_root = true)`, `SET TABLE` without a column list; `check --fix` where the publication is ours",
+			why:    "rows that do not come through the publication are left to the sweeper, or, where the table keeps no state, lost",
+		},
+		{
+			name: "row-filter", judge: judgeRowFilter,
+			looks:  "row filters of the publication (15 and later)",
+			levels: "WARN: there is one. FAIL: there is one on a table without state",
+			mend:   "`ALTER PUBLICATION … SET TABLE` without WHERE",
+			why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
+		},
+		{
+			name: "share", judge: judgeShare,
+			looks:  "where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
+			levels: "WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
+			mend:   "a stream for each part, each with the same `of`, and `outbox-cdc init`; `DROP PUBLICATION` of a former split",
+			why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
+		},
+	}
+}
+
+// verdictOnSlot judges the slot as if all else were in order.
+func (j *judgment) verdictOnSlot() replication.Verdict {
+	s := *j.State
+	s.InRecovery, s.WALLevel, s.Tables = false, "logical", nil
+	s.Publication = replication.Publication{Exists: true, Insert: true}
+	cfg := j.Stream.Replication
+	return replication.Judge(&s, &cfg, replication.Identify(&s, &cfg))
+}
+
+func judgeSlot(j *judgment) {
+	if !j.state() {
+		return
+	}
+	name := j.Stream.Replication.Slot
+	v, slot := j.verdictOnSlot(), &j.State.Slot
+	holder := "somebody"
+	if j.Server != nil && j.Server.Holder != "" {
+		holder = j.Server.Holder
+	}
+	switch {
+	case v.Err != nil:
+		j.fail("slot "+name, v.Reason, v.Err.Mend)
+	case !slot.Exists:
+		j.warn("slot "+name, "it does not exist; a process makes it when it starts, or init does now", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSlot
+	case !v.Sound:
+		j.warn("slot "+name, v.Reason+"; a process that starts drops it, makes it anew and sweeps what it missed",
+			"outbox-cdc run  # nothing else is to be done", "or drop it now: SELECT pg_drop_replication_slot("+statement.Literal(name)+");")
+	case slot.Active && j.Leader != nil && j.Leader.PID == "":
+		j.fail("slot "+name, "it is read by "+holder+", which does not hold this stream's leadership: another program",
+			fmt.Sprintf("stop that program, or end its session: SELECT pg_terminate_backend(%s);", slot.ActivePID), "or give this stream a slot of its own: slot: …")
+	case slot.Active:
+		j.ok("slot "+name, "pgoutput, wal_status %s, read by the leader: %s", slot.WALStatus, holder)
+	default:
+		j.ok("slot "+name, "pgoutput, wal_status %s, read by nobody", slot.WALStatus)
+	}
+}
+
+func judgeSlotWAL(j *judgment) {
+	if !j.state() {
+		return
+	}
+	name := "slot " + j.Stream.Replication.Slot
+	if !j.State.Slot.Exists || j.State.Slot.Lost() {
+		j.skip(name, "there is no slot that holds WAL back")
+		return
+	}
+	r := j.Retained
+	if r == nil {
+		j.unseen(name, j.missing("retained"))
+		return
+	}
+	budget := j.Stream.WALBudget
+	found := fmt.Sprintf("it holds back %s of WAL; the budget is %s", size(int64(r.Bytes())), size(int64(budget))) // #nosec G115 -- far below 2^63
+	if r.Safe >= 0 {
+		found += ", and the server drops it after " + size(r.Safe) + " more"
+	}
+	mend := []string{"outbox-cdc run  # while it runs, the budget is kept", "or, if the stream is given up: outbox-cdc destroy --stream " + j.Stream.Name}
+	switch {
+	case r.Status == "unreserved":
+		j.fail(name, found+" (wal_status is unreserved: at the next checkpoint)", mend...)
+	case r.Bytes() > budget/4*3:
+		j.warn(name, found, mend...)
+	default:
+		j.ok(name, "%s", found)
+	}
+}
+
+func judgeBlockers(j *judgment) {
+	if !j.state() {
+		return
+	}
+	switch {
+	case j.State.Slot.Exists:
+		j.skip("", "the slot is there already")
+		return
+	case j.Missing["blockers"] != "":
+		j.unseen("", j.Missing["blockers"])
+		return
+	}
+	var old []string
+	for _, b := range j.Blockers {
+		if b.Seconds >= 60 || b.Prepared != "" {
+			old = append(old, b.String())
+		}
+	}
+	if len(old) == 0 {
+		j.ok("", "%s to wait for, none older than a minute", count(len(j.Blockers), "open transaction", "open transactions"))
+		return
+	}
+	j.warn("", count(len(old), "transaction keeps", "transactions keep")+" the slot from being made", old...)
+}
+
+func judgePublication(j *judgment) {
+	if !j.state() {
+		return
+	}
+	name := j.Stream.Replication.Publication
+	subject, alter := "publication "+name, "ALTER PUBLICATION "+sql.Identifier(name)
+	insertOnly := alter + " SET (publish = 'insert');"
+	switch p := &j.State.Publication; {
+	case !p.Exists:
+		j.fail(subject, "it does not exist", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixPublication
+	case !p.Insert:
+		j.fail(subject, "it does not publish inserts", insertOnly)
+	case p.Update || p.Delete || p.Truncate:
+		j.warn(subject, "it publishes more than inserts", insertOnly)
+	case p.AllTables:
+		j.warn(subject, "it is FOR ALL TABLES: every insert of the database is decoded and sent to us, and thrown away",
+			"make one of the outbox tables alone under another name, and name it in the configuration (publication: …): outbox-cdc init")
+	default:
+		j.ok(subject, "it publishes inserts of %s", count(len(j.State.Tables), "configured table", "configured tables"))
+	}
+}
+
+func judgeCovered(j *judgment) {
+	if !j.state() {
+		return
+	}
+	if !j.State.Publication.Exists {
+		j.skip("", "there is no publication (see the check publication)")
+		return
+	}
+	cfg := j.Stream.Replication
+	v := replication.Judge(j.State, &cfg, replication.Identify(j.State, &cfg))
+	bad := map[string]replication.TableVerdict{}
+	for _, t := range v.Tables {
+		bad[t.Table.String()] = t
+	}
+	addable := map[string]bool{}
+	for _, t := range v.Add {
+		addable[t.String()] = j.State.Publication.Ours
+	}
+	for _, t := range j.State.Tables {
+		name := t.Table.String()
+		verdict, is := bad[name]
+		switch {
+		case !t.Exists:
+			j.skip(name, "the table is not there (see the check table)")
+		case !is && t.Leaves > 0:
+			j.ok(name, "published, with %s through it", count(t.Leaves, "partition", "partitions"))
+		case !is:
+			j.ok(name, "published")
+		default:
+			mend := verdict.Mend
+			if len(t.Columns) > 0 && t.Published {
+				mend = setTables(j)
+			}
+			if f := j.fail(name, verdict.Reason, mend); addable[name] {
+				f.Fix = FixPublication
+			}
+		}
+	}
+}
+
+// setTables names every table of the publication anew, without column lists
+// and row filters but for those of shares.
+func setTables(j *judgment) string {
+	names := make([]string, len(j.State.Tables))
+	for i, t := range j.State.Tables {
+		names[i] = replication.Listed(t.Table)
+	}
+	return "ALTER PUBLICATION " + sql.Identifier(j.Stream.Replication.Publication) + " SET TABLE " + strings.Join(names, ", ") +
+		";  -- with every other table that it is to keep"
+}
+
+func judgeRowFilter(j *judgment) {
+	if !j.state() {
+		return
+	}
+	for _, t := range j.State.Tables {
+		name := t.Table.String()
+		switch {
+		case !j.State.Publication.Exists:
+			j.skip(name, "there is no publication (see the check publication)")
+		case t.Table.Share.Of > 0 && outbox.SameFilter(t.RowFilter, t.Table.Filter("")):
+			j.ok(name, "the publication passes %s", t.Table.Share)
+		case t.Table.Share.Of > 0:
+			j.skip(name, "the publication does not pass the share (see the check publication-tables)")
+		case t.RowFilter == "":
+			j.ok(name, "no row filter")
+		case t.Table.Stateful():
+			j.warn(name, "the publication passes only rows WHERE "+t.RowFilter, setTables(j))
+		default:
+			j.fail(name, "the publication passes only rows WHERE "+t.RowFilter, setTables(j))
+		}
+	}
+}

@@ -1,0 +1,489 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+func tableChecks() []check {
+	return []check{
+		{
+			name: "table", judge: judgeTable,
+			looks:  "each table is there, and permanent",
+			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary",
+			mend:   "its name in the configuration; `ALTER TABLE … SET LOGGED`",
+			why:    "only permanent tables are in the log",
+		},
+		{
+			name: "columns", judge: judgeColumns,
+			looks:  "each mapped column is there, of a type that can be used so, and not generated",
+			levels: "FAIL: one is not",
+			mend:   "the keys of the mapping that the finding has (`config validate --against-database` has them all)",
+			why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
+		},
+		{
+			name: "identity", judge: judgeIdentity,
+			looks:  "the id columns are NOT NULL, and unique together",
+			levels: "FAIL: they are not",
+			mend:   "map the primary key; `CREATE UNIQUE INDEX CONCURRENTLY`; `SET NOT NULL`",
+			why:    "a mark finds its row by the id: of two rows with one id, both would be marked when one was sent",
+		},
+		{
+			name: "order", judge: judgeOrder,
+			looks:  "the columns that rows are swept in the order of",
+			levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
+			mend:   "`order` in the mapping; `SET NOT NULL`; SELECT on the whole table",
+			why:    "what the sweeper publishes is in this order, per key",
+		},
+		{
+			name: "sweep-index", judge: judgeSweepIndex,
+			looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
+			levels: "WARN: none",
+			mend:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
+			why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
+		},
+		{
+			name: "status-index", judge: judgeStatusIndex,
+			looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
+			levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
+			mend:   "a partial index in place of the whole one; `fillfactor`",
+			why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
+		},
+		{
+			name: "vacuum", judge: judgeVacuum,
+			looks:  "dead rows against all rows",
+			levels: "WARN: more than half, and more than 100,000",
+			mend:   "`VACUUM`; a lower `autovacuum_vacuum_scale_factor` for this table",
+			why:    "each mark leaves a dead row, and sweeps read over them",
+		},
+		{
+			name: "row-security", judge: judgeRowSecurity,
+			looks:  "row level security",
+			levels: "FAIL: it applies to our role",
+			mend:   "`ALTER ROLE … BYPASSRLS`, or a policy for the role",
+			why:    "rows that a policy hides are never swept, and their marks find nothing: they look settled",
+		},
+		{
+			name: "triggers", judge: judgeTriggers,
+			looks:  "triggers that fire when a row is marked",
+			levels: "WARN: there is one",
+			mend:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN",
+			why:    "it runs once for every row that is sent; one that fails refuses the mark, and the row is published again",
+		},
+		{
+			name: "replica-identity", judge: judgeReplicaIdentity,
+			looks:  "whether some publication publishes updates of the table, and by which identity",
+			levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
+			mend:   "`ALTER PUBLICATION … SET (publish = 'insert')`, a primary key, `REPLICA IDENTITY`",
+			why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
+		},
+	}
+}
+
+func stateChecks() []check {
+	return []check{
+		{
+			name: "status-values", judge: judgeStates,
+			looks:  "the words of the status: what its type and its CHECK constraints allow, and what rows have (a sample)",
+			levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
+			mend:   "`status: {pending: […], sent: …, failed: …}`",
+			why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
+		},
+		{
+			name: "shedlock", judge: judgeLocks,
+			looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
+			levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
+			mend:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
+			why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
+		},
+		{
+			name: "backlog", judge: judgeBacklog,
+			looks:  "rows that wait, up to 100,000, and the age of the oldest",
+			levels: "WARN: the oldest has waited for more than five minutes",
+			mend:   "start a process, or, for rows that an old relay has sent, mark them first",
+			why:    "all of them are published when a process starts",
+		},
+	}
+}
+
+func judgeTable(j *judgment) {
+	j.tables(func(name string, t *TableFacts) {
+		switch {
+		case t.Gone != "":
+			problem, mend, _ := strings.Cut(t.Gone, ": ")
+			if t.Table.Native {
+				mend = "outbox-cdc init --native-table --stream " + j.Stream.Name
+			}
+			j.fail(name, "it "+problem, mend)
+		case t.Refused != "":
+			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
+		case t.Resolution == nil:
+			j.unseen(name, t.Missing["table"])
+		default:
+			found := false
+			for _, f := range t.Resolution.Findings {
+				if f.About == sweeper.AboutKind {
+					j.fail(name, f.Problem, f.Mend+";")
+					found = true
+				}
+			}
+			if !found {
+				j.ok(name, "%s%s", kindOf(t), extent(t))
+			}
+		}
+	})
+}
+
+func kindOf(t *TableFacts) string {
+	if n := len(t.Resolution.Partitions); n > 0 {
+		return "a partitioned table of " + count(n, "partition", "partitions")
+	}
+	return "a permanent table"
+}
+
+func extent(t *TableFacts) string {
+	if t.Catalogue == nil {
+		return ""
+	}
+	if t.Catalogue.Rows < 0 { // never analysed
+		return ", " + size(t.Catalogue.Bytes)
+	}
+	return fmt.Sprintf(", about %d rows, %s", t.Catalogue.Rows, size(t.Catalogue.Bytes))
+}
+
+func judgeColumns(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		n := 0
+		for _, d := range Differences(t) {
+			if d.Fatal && d.about == sweeper.AboutColumn {
+				j.fail(name, d.Problem, append(d.Override, d.Mend)...)
+				n++
+			}
+		}
+		if n == 0 {
+			j.ok(name, "%s, all that are mapped are there and fit", count(len(t.Resolution.Columns), "column", "columns"))
+		}
+	})
+}
+
+func judgeIdentity(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		n := 0
+		for _, f := range t.Resolution.Findings {
+			if f.About == sweeper.AboutIdentity || f.About == sweeper.AboutNull {
+				j.fail(name, f.Problem, f.Mend+";")
+				n++
+			}
+		}
+		if n == 0 {
+			j.ok(name, "%s: not NULL and unique", strings.Join(t.Table.Mapping.ID, ", "))
+		}
+	})
+}
+
+func judgeOrder(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		m := &t.Table.Mapping
+		if !t.Table.Stateful() {
+			j.skip(name, "a table without state is never swept")
+			return
+		}
+		n := 0
+		if len(m.Order) == 0 {
+			j.warn(name, "no columns order the sweep: rows of a key that have to be swept may come in any order", "order: [created_at]  # in the mapping: columns that follow the order of commits")
+			n++
+		}
+		for _, column := range m.Order {
+			if c := t.column(column); c != nil && !c.NotNull {
+				j.warn(name, "order column "+column+" may be NULL; such rows are swept last", "ALTER TABLE "+quotedTable(t.Table.Table)+" ALTER "+sql.Identifier(column)+" SET NOT NULL;")
+				n++
+			}
+		}
+		for _, f := range t.Resolution.Findings {
+			if f.About == sweeper.AboutOrder {
+				j.warn(name, f.Problem, f.Mend+";")
+				n++
+			}
+		}
+		if n == 0 {
+			j.ok(name, "%s, ties in the order of insertion", strings.Join(m.Order, ", "))
+		}
+	})
+}
+
+// column of the catalogue; nil: none of that name, or it was not seen.
+func (t *TableFacts) column(name string) *Column {
+	if t.Catalogue == nil {
+		return nil
+	}
+	i := slices.IndexFunc(t.Catalogue.Columns, func(c Column) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &t.Catalogue.Columns[i]
+}
+
+func judgeSweepIndex(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		switch {
+		case !t.Table.Stateful():
+			j.skip(name, "a table without state is never swept")
+			return
+		case slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool { return f.Fatal }):
+			j.skip(name, "not known until what else is wrong with the table is mended")
+			return
+		}
+		var problems, mend []string
+		for _, f := range t.Resolution.Findings {
+			if f.About == sweeper.AboutIndex {
+				problems, mend = append(problems, f.Problem), append(mend, f.Mend+";")
+			}
+		}
+		if len(problems) == 0 {
+			j.ok(name, "an index serves the sweep")
+			return
+		}
+		for _, broken := range brokenIndexes(t) {
+			mend = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, mend...)
+		}
+		if w := j.warn(name, strings.Join(problems, "; ")+extent(t), mend...); t.Table.Native {
+			w.Fix = FixIndex
+		}
+	})
+}
+
+func brokenIndexes(t *TableFacts) []string {
+	if t.Catalogue == nil {
+		return nil
+	}
+	return t.Catalogue.BrokenIndexes
+}
+
+func judgeStatusIndex(j *judgment) {
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		m := &t.Table.Mapping
+		if m.Published != outbox.PublishedStatus || m.Status.Column == "" {
+			j.skip(name, "no status column is written")
+			return
+		}
+		var whole, partial []string
+		for _, i := range c.StatusIndexes {
+			if i.Partial {
+				partial = append(partial, i.Name)
+			} else {
+				whole = append(whole, i.Name)
+			}
+		}
+		hot := ""
+		if c.Updates > 0 {
+			hot = fmt.Sprintf("; %d%% of %d updates so far were HOT", c.HOTUpdates*100/c.Updates, c.Updates)
+		}
+		switch {
+		case len(whole) > 0:
+			mend := []string{}
+			for _, i := range whole {
+				mend = append(mend, "DROP INDEX CONCURRENTLY "+sql.Identifier(t.Table.Schema, i)+";  -- if no query of the application needs it; first make a partial one (see the check sweep-index)")
+			}
+			j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, mend...)
+		case len(partial) > 0:
+			j.ok(name, "the status is only in partial indexes (%s)%s", some(partial), hot)
+		case fillfactor(c) > 90:
+			j.warn(name, fmt.Sprintf("no index has the status, so marks could be HOT, but fillfactor is %d%s", fillfactor(c), hot),
+				"ALTER TABLE "+quotedTable(t.Table.Table)+" SET (fillfactor = 80);  -- for pages filled from now on")
+		default:
+			j.ok(name, "no index has the status, and fillfactor is %d%s", fillfactor(c), hot)
+		}
+	})
+}
+
+// fillfactor of a table; 100 where nothing is set.
+func fillfactor(c *Catalogue) int {
+	n := 100
+	for _, option := range c.Options {
+		if value, is := strings.CutPrefix(option, "fillfactor="); is {
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				return 100
+			}
+		}
+	}
+	return n
+}
+
+func judgeVacuum(j *judgment) {
+	const many = 100_000
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		found := fmt.Sprintf("%d dead rows beside about %d", c.Dead, max(c.Rows, 0))
+		if c.Dead > many && c.Dead > max(c.Rows, 0) {
+			table := quotedTable(t.Table.Table)
+			j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
+				"ALTER TABLE "+table+" SET (autovacuum_vacuum_scale_factor = 0.02);")
+			return
+		}
+		j.ok(name, "%s", found)
+	})
+}
+
+func judgeRowSecurity(j *judgment) {
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		switch role := sql.Identifier(j.Table.User); {
+		case c.RowsHidden:
+			j.fail(name, fmt.Sprintf("row level security applies to role %s (policies: %s)", j.Table.User, or(some(c.Policies), "none, so it sees nothing")),
+				fmt.Sprintf("CREATE POLICY outbox_cdc ON %s TO %s USING (true) WITH CHECK (true);", quotedTable(t.Table.Table), role),
+				"or, as a superuser: ALTER ROLE "+role+" BYPASSRLS;")
+		case c.RowSecurity:
+			j.ok(name, "row level security is on, and does not apply to role %s", j.Table.User)
+		default:
+			j.ok(name, "no row level security")
+		}
+	})
+}
+
+func or(text, instead string) string {
+	if text == "" {
+		return instead
+	}
+	return text
+}
+
+func judgeTriggers(j *judgment) {
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		if len(c.Triggers) == 0 || t.Table.Mapping.Published != outbox.PublishedStatus {
+			j.ok(name, "no trigger fires on a mark")
+			return
+		}
+		var names, mend []string
+		for _, trigger := range c.Triggers {
+			names = append(names, trigger.Name+" ("+trigger.Function+")")
+			mend = append(mend, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
+		}
+		j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), mend...)
+	})
+}
+
+func judgeReplicaIdentity(j *judgment) {
+	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+		table := quotedTable(t.Table.Table)
+		whole := c.Identity == "f"
+		switch {
+		case len(c.UpdatePubs) == 0 || len(statement.Written(&t.Table.Mapping)) == 0:
+			j.ok(name, "no publication publishes its updates, so it needs none")
+		case !c.HasKey && !whole:
+			j.fail(name, "it has no replica identity, and its updates are published by "+some(c.UpdatePubs),
+				"ALTER PUBLICATION "+sql.Identifier(c.UpdatePubs[0])+" SET (publish = 'insert');  -- where nobody needs its updates",
+				"or ALTER TABLE "+table+" REPLICA IDENTITY USING INDEX …;  -- a unique index of columns that are NOT NULL")
+		case whole:
+			j.warn(name, "its identity is the whole row, and its updates are published by "+some(c.UpdatePubs), "ALTER TABLE "+table+" REPLICA IDENTITY DEFAULT;")
+		default:
+			j.ok(name, "its updates are published by %s, by its key", some(c.UpdatePubs))
+		}
+	})
+}
+
+func judgeStates(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		if t.Table.Mapping.Status.Column == "" {
+			j.skip(name, "the state is not kept in words")
+			return
+		}
+		if t.Missing["rows"] != "" {
+			j.unseen(name, t.Missing["rows"])
+			return
+		}
+		n := 0
+		for _, d := range Differences(t) {
+			if !d.words {
+				continue
+			}
+			n++
+			if d.Fatal {
+				j.fail(name, d.Problem, d.Override...)
+			} else if strangers(t) {
+				j.warn(name, d.Problem, d.Override...)
+			} else {
+				j.ok(name, "%s", d.Problem)
+			}
+		}
+		if n == 0 {
+			j.ok(name, "%s", wordsOf(t))
+		}
+	})
+}
+
+func judgeLocks(j *judgment) {
+	j.tables(func(name string, t *TableFacts) {
+		if len(t.Locks) == 0 {
+			j.skip(name, "no lock is configured")
+		}
+		for i := range t.Locks {
+			judgeLock(j, &t.Locks[i])
+		}
+	})
+}
+
+func judgeLock(j *judgment, l *LockFacts) {
+	subject := fmt.Sprintf("lock %s of %s.%s", l.Lock.Name, l.Lock.Schema, l.Lock.Table)
+	switch s := &l.Sight; {
+	case l.Refused:
+		problem, mend, _ := strings.Cut(l.Err.Error(), ": ")
+		j.fail(subject, problem, strings.Split(or(mend, "see the server's log"), "; ")...)
+	case l.Err != nil:
+		j.unseen(subject, l.Err.Error())
+	case s.Suspicion != "":
+		problem, mend, _ := strings.Cut(s.Suspicion, ": ")
+		j.fail(subject, problem+holder(s.Holding), mend)
+	case s.Zoned:
+		j.warn(subject, "its times are with time zone: that works with the application only if its database sessions run in UTC",
+			"use timestamp columns as ShedLock's documentation has them, or usingDbTime() and sessions in UTC in the application")
+	case s.Held:
+		j.ok(subject, "held%s; while %s the stream holds it, and waits for whoever has it", holder(s.Holding), l.While)
+	default:
+		j.ok(subject, "free; the stream takes it while %s", l.While)
+	}
+}
+
+func holder(h shedlock.Holding) string {
+	switch {
+	case h.By == "":
+		return ""
+	case h.Until.IsZero():
+		return " by " + h.By
+	}
+	return " by " + h.By + " until " + h.Until.UTC().Format("15:04:05") + " UTC"
+}
+
+func judgeBacklog(j *judgment) {
+	const long = 300 // seconds
+	j.resolved(func(name string, t *TableFacts) {
+		b := t.Backlog
+		switch {
+		case !t.Table.Stateful():
+			j.skip(name, "a table without state does not tell what waits")
+			return
+		case b == nil && t.Missing["backlog"] == "":
+			j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
+			return
+		case b == nil:
+			j.unseen(name, t.Missing["backlog"]+"; an index for the sweep would make it quick")
+			return
+		}
+		found := count(int(b.Rows), "row waits", "rows wait")
+		if b.More {
+			found = "more than " + found
+		}
+		if b.Rows > 0 && b.Oldest >= 0 {
+			found += ", the oldest for " + span(b.Oldest)
+		}
+		if b.Rows > 0 && b.Oldest > long {
+			j.warn(name, found, "outbox-cdc run  # publishes them", "or, for rows that another relay has sent already, first: UPDATE "+quotedTable(t.Table.Table)+" SET … WHERE …;")
+			return
+		}
+		j.ok(name, "%s", found)
+	})
+}

@@ -1,0 +1,395 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// sound are the facts of a stream in good order, of which nothing is to be said.
+func sound() *Facts {
+	table := native()
+	yes := true
+	columns := []Column{
+		{"id", "bigint", true, ""},
+		{"event_id", "uuid", true, ""},
+		{"topic", "text", true, ""},
+		{"key", "text", false, ""},
+		{"payload", "bytea", false, ""},
+		{"headers", "jsonb", false, ""},
+		{"available_after", "timestamp with time zone", false, ""},
+		{"created_at", "timestamp with time zone", true, ""},
+		{"status", "text", true, ""},
+		{"sent_at", "timestamp with time zone", false, ""},
+		{"attempts", "integer", true, ""},
+		{"last_error", "text", false, ""},
+	}
+	var mapped []mapping.Column
+	for _, c := range columns {
+		mapped = append(mapped, mapping.Column{Name: c.Name})
+	}
+	settings := map[string]Setting{}
+	for name, value := range map[string]string{
+		"max_replication_slots": "10", "max_wal_senders": "10", "max_connections": "100", "superuser_reserved_connections": "3",
+		"max_slot_wal_keep_size": "16384", "synchronous_commit": "on", "track_commit_timestamp": "off", "synchronized_standby_slots": "",
+	} {
+		settings[name] = Setting{Value: value}
+	}
+	settings["wal_sender_timeout"] = Setting{"60000", "ms"}
+	settings["idle_replication_slot_timeout"] = Setting{"0", "s"}
+	ok := sarama.ErrNoError
+	all := int32(1<<uint(sarama.AclOperationWrite) | 1<<uint(sarama.AclOperationRead) | 1<<uint(sarama.AclOperationDescribeConfigs))
+	cfg := replication.Config{
+		Name: "outbox-cdc/orders@host", Slot: "outbox_cdc_orders", Publication: "outbox_cdc_orders",
+		Tables: []*outbox.Table{table}, SenderTimeout: 4 * time.Second,
+	}
+	return &Facts{
+		Stream: &Stream{Name: "orders", Tables: []Table{{Table: table, Native: true}}, WALBudget: 8 << 30, PoolConnections: 7, Replication: cfg},
+		Table: Session{User: "cdc", Prepares: true, Role: &Role{
+			User: "cdc", ConnectionLimit: -1, Schema: &yes, Ours: []string{"leader", "park"}, Tables: []string{"public.outbox"},
+		}},
+		Streaming: Session{User: "stream", Holds: true, SenderTimeout: "4s", Role: &Role{User: "stream", Replication: true, ConnectionLimit: -1}},
+		Server:    &Server{Settings: settings, Slots: 1, Senders: 1, Connections: 20},
+		State: &replication.State{
+			SystemID: "7", Timeline: 1, Version: 180_004, WALLevel: "logical", Database: "app", Insert: 0x2000, Schema: true,
+			Slot: replication.Slot{
+				Exists: true, Plugin: "pgoutput", Type: "logical", Database: "app", WALStatus: "reserved", Confirmed: 0x1000, Restart: 0x1000,
+			},
+			Publication: replication.Publication{Exists: true, Insert: true, ViaRoot: true, Ours: true, Mark: "1 1"},
+			Tables:      []replication.TableState{{Table: table, Exists: true, Kind: "r", Published: true}},
+		},
+		Retained: &replication.Retained{Insert: 0x2000, Restart: 0x1000, Confirmed: 0x1000, Status: "reserved", Safe: -1},
+		Leader:   &replication.Holder{},
+		Tables: []TableFacts{{
+			Table: Table{Table: table, Native: true}, Resolution: &sweeper.Resolution{Table: table, Columns: mapped},
+			Catalogue: &Catalogue{
+				Kind: "r", Persistence: "p", Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
+				Updatable: []string{"status", "sent_at", "attempts", "last_error"}, Columns: columns, Options: []string{"fillfactor=80"},
+				StatusIndexes: []Index{{Name: "outbox_pending", Partial: true}},
+				StatusRules:   []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},
+			},
+			Backlog: &Backlog{Rows: 3, Oldest: 2, Largest: 1000}, Topics: map[string][]string{"main": {"orders"}},
+			States: []string{"PENDING", "SENT"}, Missing: map[string]string{},
+		}},
+		Kafka: []ClusterFacts{{
+			Name: "main", TransactionalID: "outbox-cdc-orders-main", Bootstrap: "kafka-1:9092", Principal: "cdc", BatchBytes: 1_000_000,
+			Brokers:        []BrokerFacts{{Address: "kafka-1:9092", ID: -1}, {Address: "kafka-2:9092", ID: 2}},
+			ProduceVersion: 9, Idempotent: &ok, Transactional: &ok,
+			Topics: []TopicFacts{{
+				Name: "orders", Partitions: 6, Replicas: 3, InSync: 3, Operations: all, OperationsKnown: true,
+				Settings: map[string]string{"max.message.bytes": "1048588", "min.insync.replicas": "2", "cleanup.policy": "delete"},
+			}},
+		}},
+		Missing: map[string]string{},
+	}
+}
+
+func TestNothingIsSaidOfWhatIsSound(t *testing.T) {
+	for _, f := range Judge(sound()) {
+		if f.Level != OK && f.Check != "shedlock" && f.Check != "slot-creation" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func setting(name, value string) func(*Facts) {
+	return func(f *Facts) {
+		s := f.Server.Settings[name]
+		s.Value = value
+		f.Server.Settings[name] = s
+	}
+}
+
+func topic(change func(*TopicFacts)) func(*Facts) {
+	return func(f *Facts) { change(&f.Kafka[0].Topics[0]) }
+}
+
+func catalogue(change func(*Catalogue)) func(*Facts) {
+	return func(f *Facts) { change(f.Tables[0].Catalogue) }
+}
+
+func answer(code sarama.KError) *sarama.KError { return &code }
+
+// Each of these is one thing wrong in good order: the finding has its level, the
+// numbers and what mends it.
+func TestJudgments(t *testing.T) {
+	standby := func(f *Facts) { f.Server.PhysicalSlots, f.Server.Standbys = []string{"standby1"}, 1 }
+	for name, c := range map[string]struct {
+		check  string
+		level  Level
+		change func(*Facts)
+		want   []string
+	}{
+		"no connection":  {"connection", Fail, func(f *Facts) { f.Table = Session{User: "cdc", Err: errors.New("refused"), Mend: "start it"} }, []string{"cannot connect as the role that reads and marks: refused", "start it"}},
+		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Mend: "x"} }, []string{"the role that streams: no"}},
+		"old server":     {"server-version", Fail, func(f *Facts) { f.State.Version = 130_005 }, []string{"13.5", "PostgreSQL 14"}},
+		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 190_000 }, []string{"19.0"}},
+		"standby":        {"primary", Fail, func(f *Facts) { f.State.InRecovery = true }, []string{"target_session_attrs=read-write"}},
+		"wal_level":      {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
+		"slots full": {"replication-slots", Fail, func(f *Facts) {
+			f.Server.Slots, f.State.Slot, f.Server.IdleSlots = 10, replication.Slot{}, []string{"o'ld"}
+		}, []string{"10 of 10", "pg_drop_replication_slot('o''ld')", "max_replication_slots = 15"}},
+		"slots full of us":  {"replication-slots", Warn, func(f *Facts) { f.Server.Slots = 10 }, []string{"max_replication_slots = 15"}},
+		"senders full":      {"wal-senders", Fail, func(f *Facts) { f.Server.Senders = 10 }, []string{"10 of 10", "max_wal_senders = 15"}},
+		"one sender":        {"wal-senders", Warn, func(f *Facts) { f.Server.Senders = 9 }, []string{"stands by"}},
+		"full with leader":  {"wal-senders", Warn, func(f *Facts) { f.Server.Senders, f.Leader = 10, &replication.Holder{PID: "1"} }, []string{"stands by"}},
+		"connections full":  {"connections", Fail, func(f *Facts) { f.Server.Connections = 98 }, []string{"98 of 100", "max_connections = 150"}},
+		"connections few":   {"connections", Warn, func(f *Facts) { f.Server.Connections = 94 }, []string{"mark.connections"}},
+		"connection limit":  {"connections", Warn, func(f *Facts) { f.Table.Role.ConnectionLimit = 2 }, []string{"it may have 2 connections", `ALTER ROLE "cdc" CONNECTION LIMIT 14;`}},
+		"keep size unset":   {"wal-keep-size", Warn, setting("max_slot_wal_keep_size", "-1"), []string{"not set", "8 GiB", "max_slot_wal_keep_size = '10241MB'"}},
+		"keep size small":   {"wal-keep-size", Warn, setting("max_slot_wal_keep_size", "1024"), []string{"1 GiB", "wal_budget: 768MiB"}},
+		"sender timeout":    {"wal-sender-timeout", Fail, func(f *Facts) { f.Streaming.SenderTimeout = "1min" }, []string{"though we set 4s", "postgres.replication_dsn"}},
+		"long timeout":      {"wal-sender-timeout", Warn, func(f *Facts) { f.Streaming.SenderTimeout, f.Stream.Replication.SenderTimeout = "5min", 5*time.Minute }, []string{"wal_sender_timeout: 4s"}},
+		"idle timeout":      {"idle-slot-timeout", Warn, setting("idle_replication_slot_timeout", "600"), []string{"10m0s", "idle_replication_slot_timeout = 0"}},
+		"sync is us":        {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys = "*" }, []string{"counts outbox-cdc itself"}},
+		"sync alone":        {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys, f.Server.Superuser = "ghost", true }, []string{"no standby is connected"}},
+		"sync":              {"sync-replication", OK, func(f *Facts) { f.State.SyncStandbys, f.Server.Standbys = "a", 1 }, []string{"once its commit is visible"}},
+		"slot not kept":     {"failover-slot", Warn, standby, []string{"failover_slot: true", `ALTER_REPLICATION_SLOT "outbox_cdc_orders" (FAILOVER true)`, "sync_replication_slots = on"}},
+		"kept before 17":    {"failover-slot", Warn, func(f *Facts) { f.State.Version, f.Stream.Replication.Failover = 160_000, true }, []string{"before 17"}},
+		"kept, not made so": {"failover-slot", Warn, func(f *Facts) { f.Stream.Replication.Failover = true }, []string{"was made without it"}},
+		"kept, overtaking": {"failover-slot", Warn, func(f *Facts) {
+			standby(f)
+			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
+		}, []string{"synchronized_standby_slots is empty", "= 'standby1'"}},
+		"kept, ghost": {"failover-slot", Fail, func(f *Facts) {
+			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
+			setting("synchronized_standby_slots", "ghost")(f)
+		}, []string{"waits for it for ever", "pg_create_physical_replication_slot('ghost')"}},
+		"clock":            {"clock", Warn, func(f *Facts) { f.Server.Ahead = -3 * time.Second }, []string{"3s behind", "NTP"}},
+		"lock lost":        {"pooler", Fail, func(f *Facts) { f.Streaming.Holds = false }, []string{"a pooler in transaction mode", "PgBouncer 1.23"}},
+		"pooled statement": {"pooler", Fail, func(f *Facts) { f.Table.Pooled, f.Table.Wandering = true, true }, []string{"default_query_exec_mode=exec"}},
+
+		"no slot":        {"slot", Warn, func(f *Facts) { f.State.Slot = replication.Slot{} }, []string{"outbox-cdc init --stream orders"}},
+		"foreign slot":   {"slot", Fail, func(f *Facts) { f.State.Slot.Plugin = "wal2json" }, []string{"wal2json", "another slot name"}},
+		"two_phase":      {"slot", Fail, func(f *Facts) { f.State.Slot.TwoPhase = true }, []string{"two_phase"}},
+		"other database": {"slot", Fail, func(f *Facts) { f.State.Slot.Database = "other" }, []string{"database other"}},
+		"lost slot":      {"slot", Warn, func(f *Facts) { f.State.Slot.WALStatus = "lost" }, []string{"max_slot_wal_keep_size", "pg_drop_replication_slot('outbox_cdc_orders')"}},
+		"other reader": {"slot", Fail, func(f *Facts) {
+			f.State.Slot.Active, f.State.Slot.ActivePID, f.Server.Holder = true, "77", "process 77 debezium"
+		}, []string{"process 77 debezium", "pg_terminate_backend(77)"}},
+		"our leader": {"slot", OK, func(f *Facts) {
+			f.State.Slot.Active, f.Leader.PID, f.Server.Holder = true, "77", "process 77 outbox-cdc"
+		}, []string{"read by the leader: process 77"}},
+		"much WAL":   {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
+		"unreserved": {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
+		"blocked": {"slot-creation", Warn, func(f *Facts) {
+			f.State.Slot = replication.Slot{}
+			f.Blockers = []replication.Blocker{{PID: "9", User: "app", Seconds: 90}, {Prepared: "g1", User: "app"}, {PID: "10", Seconds: 1}}
+		}, []string{"2 transactions keep", "pg_terminate_backend(9)", "g1"}},
+		"no publication": {"publication", Fail, func(f *Facts) { f.State.Publication = replication.Publication{} }, []string{"outbox-cdc init"}},
+		"no inserts":     {"publication", Fail, func(f *Facts) { f.State.Publication.Insert = false }, []string{`ALTER PUBLICATION "outbox_cdc_orders" SET (publish = 'insert');`}},
+		"updates":        {"publication", Warn, func(f *Facts) { f.State.Publication.Update = true }, []string{"more than inserts"}},
+		"all tables":     {"publication", Warn, func(f *Facts) { f.State.Publication.AllTables = true }, []string{"FOR ALL TABLES"}},
+		"not published":  {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Published = false }, []string{"lacks table", `ADD TABLE "public"."outbox"`}},
+		"partitions": {"publication-tables", Fail, func(f *Facts) {
+			f.State.Tables[0].Kind, f.State.Tables[0].Leaves, f.State.Publication.ViaRoot = "p", 3, false
+		}, []string{"publish_via_partition_root = true"}},
+		"column list": {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Columns = []string{"id", "topic"} }, []string{"lacks columns", "payload", "headers", `SET TABLE "public"."outbox"`}},
+		"row filter":  {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5)", "SET TABLE"}},
+		"filter and no state": {"row-filter", Fail, func(f *Facts) {
+			f.State.Tables[0].RowFilter = "x"
+			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
+		}, nil},
+
+		"share": {"row-filter", OK, func(f *Facts) { shared(f, 1, 2) }, []string{"part 1 of 2"}},
+		"another's share": {"publication-tables", Fail, func(f *Facts) {
+			shared(f, 1, 2)
+			f.State.Tables[0].RowFilter = other(f.Tables[0].Table.Table, 2)
+		}, []string{"not part 1 of 2", "SET TABLE \"public\".\"outbox\" WHERE ("}},
+		"all shares":     {"share", OK, func(f *Facts) { shared(f, 1, 2, 1, 2) }, []string{"each of the others"}},
+		"a part is lost": {"share", Warn, func(f *Facts) { shared(f, 1, 3, 1, 2) }, []string{"no publication passes part 3 of 3"}},
+		"a part twice":   {"share", Warn, func(f *Facts) { shared(f, 1, 2, 1, 2, 2) }, []string{"part 2 of 2 is published by publication p1", "publication p2"}},
+		"split otherwise": {"share", Warn, func(f *Facts) {
+			shared(f, 1, 2, 1, 2)
+			f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 3) = 0)"})
+		}, []string{"in another way by publication old"}},
+		"whole beside a part": {"share", Warn, func(f *Facts) {
+			f.Tables[0].Catalogue.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
+		}, []string{"every row", "publication old"}},
+
+		"no schema":       {"schema", Fail, func(f *Facts) { f.Table.Role.Schema, f.Table.Role.Ours = nil, nil }, []string{"outbox-cdc init"}},
+		"schema refused":  {"schema", Fail, func(f *Facts) { f.Table.Role.Lacking = []string{"park: DELETE"} }, []string{"park: DELETE", `ON outbox_cdc.leader, outbox_cdc.park TO "cdc";`}},
+		"no REPLICATION":  {"streaming-role", Fail, func(f *Facts) { f.Streaming.Role.Replication = false }, []string{`ALTER ROLE "stream" REPLICATION;`}},
+		"one role":        {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.User = "cdc" }, []string{"postgres.replication_dsn"}},
+		"stream reads":    {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Tables = []string{"public.outbox"} }, []string{`REVOKE ALL ON "public"."outbox" FROM "stream";`}},
+		"stream superior": {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Superuser = true }, []string{"superuser"}},
+		"cannot mark": {"table-privileges", Fail, func(f *Facts) {
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutPrivilege, Problem: `UPDATE is missing on "status"`, Mend: "GRANT UPDATE"}}
+		}, []string{"GRANT UPDATE;"}},
+		"superuser":    {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Superuser = true }, []string{"superuser"}},
+		"REPLICATION":  {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Replication = true }, []string{"NOREPLICATION"}},
+		"owner":        {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Owned = true }), []string{"owns it"}},
+		"DELETE":       {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Privileges = []string{"SELECT", "DELETE"} }), []string{`REVOKE DELETE ON "public"."outbox" FROM "cdc";`}},
+		"UPDATE":       {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable = append(c.Updatable, "payload") }), []string{`REVOKE UPDATE ("payload")`}},
+		"UPDATE whole": {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable, c.Privileges = append(c.Updatable, "payload"), []string{"UPDATE"} }), []string{`GRANT UPDATE ("attempts", "last_error", "sent_at", "status")`}},
+
+		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Resolution = "does not exist: create it", nil }, []string{"init --native-table"}},
+		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Resolution, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
+		"unlogged": {"table", Fail, func(f *Facts) {
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutKind, Problem: "unlogged", Mend: "SET LOGGED"}}
+		}, []string{"SET LOGGED;"}},
+		"no index": {"sweep-index", Warn, func(f *Facts) {
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{About: sweeper.AboutIndex, Problem: "no index serves the sweep", Mend: "CREATE INDEX"}}
+			f.Tables[0].Catalogue.BrokenIndexes = []string{"half"}
+		}, []string{`DROP INDEX CONCURRENTLY "public"."half"`, "CREATE INDEX;"}},
+		"whole index":   {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes = []Index{{Name: "by_status"}}; c.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},
+		"fillfactor":    {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes, c.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
+		"dead rows":     {"vacuum", Warn, catalogue(func(c *Catalogue) { c.Dead, c.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
+		"row security":  {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"CREATE POLICY", "BYPASSRLS"}},
+		"trigger":       {"triggers", Warn, catalogue(func(c *Catalogue) { c.Triggers = []Trigger{{"audit", "log_it"}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`}},
+		"no identity":   {"replica-identity", Fail, catalogue(func(c *Catalogue) { c.UpdatePubs, c.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
+		"full identity": {"replica-identity", Warn, catalogue(func(c *Catalogue) { c.UpdatePubs, c.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
+		"no order":      {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},
+		"null order":    {"order", Warn, catalogue(func(c *Catalogue) { c.Columns[0].NotNull = false }), []string{`ALTER "id" SET NOT NULL`}},
+		"other words": {"status-values", Fail, catalogue(func(c *Catalogue) {
+			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['NEW'::text, 'SENT'::text, 'DEAD'::text])))"}
+		}), []string{"can never be PENDING", "status: {pending: [NEW], sent: SENT, failed: DEAD}"}},
+		"strangers":   {"status-values", Warn, func(f *Facts) { f.Tables[0].States = []string{"OPEN", "DONE"}; f.Tables[0].Catalogue.StatusRules = nil }, []string{"OPEN, DONE", "pending: [OPEN], sent: DONE"}},
+		"archived":    {"status-values", OK, func(f *Facts) { f.Tables[0].States = []string{"SENT", "ARCHIVED"} }, []string{"ARCHIVED", "left alone"}},
+		"old backlog": {"backlog", Warn, func(f *Facts) { f.Tables[0].Backlog = &Backlog{Rows: 100_000, More: true, Oldest: 3 * 86400} }, []string{"more than 100000 rows wait", "3 days"}},
+		"lock refused": {"shedlock", Fail, func(f *Facts) {
+			f.Tables[0].Locks = []LockFacts{{Refused: true, Err: errors.New("role cdc may not use it: GRANT A; GRANT B")}}
+		}, []string{"GRANT A\nGRANT B"}},
+		"lock strange": {"shedlock", Fail, func(f *Facts) {
+			f.Tables[0].Locks = []LockFacts{{Sight: shedlock.Sight{Suspicion: "held for ever: set it"}}}
+		}, []string{"held for ever", "set it"}},
+		"lock zoned": {"shedlock", Warn, func(f *Facts) { f.Tables[0].Locks = []LockFacts{{Sight: shedlock.Sight{Zoned: true}}} }, []string{"usingDbTime"}},
+		"lock held": {"shedlock", OK, func(f *Facts) {
+			f.Tables[0].Locks = []LockFacts{{While: "rows are published", Sight: shedlock.Sight{Held: true, Holding: shedlock.Holding{By: "app-1", Until: time.Unix(0, 0)}}}}
+		}, []string{"held by app-1 until 00:00:00 UTC"}},
+
+		"broker gone":    {"brokers", Fail, func(f *Facts) { f.Kafka[0].Brokers[1].Err = errors.New("broker kafka-2:9092: refused") }, []string{"refused", "advertised.listeners of broker 2"}},
+		"bootstrap gone": {"brokers", Warn, func(f *Facts) { f.Kafka[0].Brokers[0].Err = errors.New("refused") }, []string{"kafka.clusters.main.brokers"}},
+		"wrong password": {"brokers", Fail, func(f *Facts) {
+			f.Kafka[0].Brokers[1].Err, f.Kafka[0].Brokers[1].Permanent = errors.New("it refused our credentials"), true
+		}, []string{"kafka.clusters.main.sasl", "--entity-name cdc"}},
+		"old brokers":   {"kafka-version", Fail, func(f *Facts) { f.Kafka[0].ProduceVersion = 8 }, []string{"version 8", "2.8"}},
+		"no topic":      {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"}},
+		"topic hidden":  {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--allow-principal User:cdc --operation Write --topic orders"}},
+		"topic illegal": {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrInvalidTopic }), []string{"1 to 249"}},
+		"no leader":     {"topics", Fail, topic(func(t *TopicFacts) { t.Leaderless = 2 }), []string{"2 of 6 partitions"}},
+		"few in sync":   {"topic-replication", Fail, topic(func(t *TopicFacts) { t.InSync = 1 }), []string{"takes no records"}},
+		"one replica":   {"topic-replication", Warn, topic(func(t *TopicFacts) { t.Replicas, t.InSync, t.Settings["min.insync.replicas"] = 1, 1, "1" }), []string{"lost with one disk", "min.insync.replicas=2"}},
+		"one suffices":  {"topic-replication", Warn, topic(func(t *TopicFacts) { t.Settings["min.insync.replicas"] = "1" }), []string{"one broker's acknowledgement"}},
+		"all required":  {"topic-replication", Warn, topic(func(t *TopicFacts) { t.Settings["min.insync.replicas"] = "3" }), []string{"min.insync.replicas=2"}},
+		"one behind":    {"topic-replication", Warn, topic(func(t *TopicFacts) { t.InSync = 2 }), []string{"2 in sync"}},
+		"large row":     {"message-size", Fail, func(f *Facts) { f.Tables[0].Backlog.Largest = 2 << 20 }, []string{"2 MiB", "max.message.bytes=2621952", "max_request_bytes: 2621952B"}},
+		"nearly large":  {"message-size", Warn, func(f *Facts) { f.Tables[0].Backlog.Largest = 1_000_000 }, []string{"max.message.bytes=2097176"}},
+		"size unknown":  {"message-size", Warn, topic(func(t *TopicFacts) { t.Settings = nil }), []string{"DescribeConfigs"}},
+		"compacted":     {"compaction", Warn, topic(func(t *TopicFacts) { t.Settings["cleanup.policy"] = "compact" }), []string{`"key" SET NOT NULL`}},
+		"compacted, none": {"compaction", Fail, func(f *Facts) {
+			topic(func(t *TopicFacts) { t.Settings["cleanup.policy"] = "compact" })(f)
+			f.Tables[0].Table.Mapping.Key = nil
+		}, []string{"have no key"}},
+		"no WRITE":       {"topic-acl", Fail, topic(func(t *TopicFacts) { t.Operations = 0 }), []string{"--operation Write --topic orders"}},
+		"no READ":        {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(sarama.AclOperationWrite) }), []string{"--operation Read"}},
+		"ops unknown":    {"topic-acl", Skip, topic(func(t *TopicFacts) { t.Operations, t.OperationsKnown = math.MinInt32, false }), nil},
+		"no idempotence": {"idempotent-write", Fail, func(f *Facts) { f.Kafka[0].Idempotent = answer(sarama.ErrClusterAuthorizationFailed) }, []string{"--operation IdempotentWrite --cluster"}},
+		"no fencing":     {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrTransactionalIDAuthorizationFailed) }, []string{"--transactional-id outbox-cdc-orders-main"}},
+		"no Kafka":       {"topics", Skip, func(f *Facts) { f.Kafka[0].Err = "no broker can be used" }, []string{"could not look"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := sound()
+			c.change(f)
+			expect(t, worst(t, Judge(f), c.check), c.level, c.want...)
+		})
+	}
+}
+
+// worst is the gravest finding of a check.
+func worst(t *testing.T, all []Finding, check string) Finding {
+	t.Helper()
+	rank := map[Level]int{OK: 1, Skip: 2, Warn: 3, Fail: 4}
+	var found Finding
+	for _, f := range all {
+		if f.Check == check && rank[f.Level] > rank[found.Level] {
+			found = f
+		}
+	}
+	if found.Check == "" {
+		t.Fatalf("no finding of %s", check)
+	}
+	return found
+}
+
+// Whatever was not seen: every check says so, and none fails over it.
+func TestNothingSeen(t *testing.T) {
+	f := sound()
+	nothing := &Facts{
+		Stream: f.Stream, Missing: map[string]string{}, Kafka: []ClusterFacts{{Name: "main", Bootstrap: "k:1", Err: "no broker can be used"}},
+		Table: Session{User: "cdc", Err: errors.New("refused")}, Streaming: Session{User: "s", Err: errors.New("refused")},
+	}
+	for _, f := range Judge(nothing) {
+		if f.Level != Skip && f.Check != "connection" || !f.Unseen {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, c := range checks() {
+		if c.name != "brokers" {
+			worst(t, Judge(nothing), c.name)
+		}
+	}
+}
+
+func TestReportCountsClustersOnce(t *testing.T) {
+	f := Judge(sound())
+	r := report(time.Unix(0, 0), append(f, f...))
+	brokers := 0
+	for _, g := range r.Findings {
+		if g.Check == "brokers" {
+			brokers++
+		}
+	}
+	if brokers != 2 || r.MustAct() || r.Incomplete() || r.Summary.OK == 0 {
+		t.Errorf("%d %+v", brokers, r.Summary)
+	}
+}
+
+func TestMergeMakesOneBlock(t *testing.T) {
+	got := Merge([]string{"topic: {column: a}", "status: {version: null}", "status: {sent: DONE}", "topic: {column: a}", "order: null"})
+	want := []string{"topic: {column: a}", "status: {version: null, sent: DONE}", "order: null"}
+	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWordsForPeople(t *testing.T) {
+	for got, want := range map[string]string{
+		size(0): "0 B", size(1 << 20): "1 MiB", size(3<<29 + 1): "1.5 GiB", span(59): "59s", span(7260): "2h01m", span(200_000): "2 days",
+		count(1, "row", "rows"): "1 row", some([]string{"a", "b", "c", "d", "e", "f"}): "a, b, c, d, e and 1 more",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// shared makes the table one of which the stream takes a part; its publication
+// passes that, and publications p0, p1, … pass the parts listed.
+func shared(f *Facts, part, of int, listed ...int) {
+	table := f.Tables[0].Table.Table
+	table.Share = outbox.Share{Part: part, Of: of}
+	f.State.Tables[0].Table = table
+	f.State.Tables[0].RowFilter = other(table, part)
+	for i, p := range listed {
+		f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{fmt.Sprintf("p%d", i), other(table, p)})
+	}
+}
+
+// other is the row filter of a part, about as the server prints it.
+func other(table *outbox.Table, part int) string {
+	copied := *table
+	copied.Share.Part = part
+	return "((" + strings.ReplaceAll(copied.Filter(""), `"`, "") + "))"
+}

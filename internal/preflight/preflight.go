@@ -1,0 +1,173 @@
+// Package preflight looks, before anything is streamed, at all that a stream
+// depends on, and says what is wrong, why it matters and what mends it.
+//
+// It has two halves: probes gather facts from the server, the tables and the
+// Kafka clusters, side by side and each with a limit of its own; judgments are
+// pure functions from facts to findings. It changes nothing, takes no
+// leadership, publishes nothing, and never uses a stream's transactional id,
+// which would fence a leader. The commands check and config validate call it.
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Stream is what there is to check: one stream as it would run.
+type Stream struct {
+	Name string
+	// DSN of the role that reads and marks rows, with the parameters of pgx.
+	DSN string
+	// Replication connects as the role that streams.
+	Replication replication.Config
+	Tables      []Table
+	WALBudget   uint64 // bytes
+	// PoolConnections is how many connections of DSN the stream keeps.
+	PoolConnections int
+	// Kafka are the clusters that rows may go to.
+	Kafka map[string]sink.Config
+}
+
+// Table is one outbox table.
+type Table struct {
+	*outbox.Table
+	// Native says that init can make the table and its index.
+	Native bool
+}
+
+// Options of a run. Zero fields take their defaults.
+type Options struct {
+	// Timeout is how long one probe may take. Default 10 s.
+	Timeout time.Duration
+	// Now reads the clock that the server's is compared with. Default time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Level is how grave a finding is.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "OK"
+	Warn Level = "WARN" // it works, but not as anybody would want
+	Fail Level = "FAIL" // somebody has to act, or rows will not be delivered
+	Skip Level = "SKIP" // not looked at; the finding says why
+)
+
+// Finding is what one check found about one subject.
+type Finding struct {
+	Check string `json:"check"`
+	Level Level  `json:"level"`
+	// Stream is empty where the finding is about a whole Kafka cluster.
+	Stream string `json:"stream,omitempty"`
+	// Subject is the role, table, cluster, broker or topic that it is about.
+	Subject string `json:"subject,omitempty"`
+	// Found says what is there, in numbers where there are any.
+	Found string `json:"found"`
+	// Why it matters; of WARN and FAIL.
+	Why string `json:"why,omitempty"`
+	// Mend are the statements, settings or commands that mend it, in order; of
+	// WARN and FAIL.
+	Mend []string `json:"mend,omitempty"`
+	// Fix is what check --fix can make of it: publication, slot or index.
+	Fix string `json:"fix,omitempty"`
+	// Unseen says of SKIP and FAIL that the check could not look: it may work
+	// another time.
+	Unseen bool `json:"unseen,omitempty"`
+}
+
+// What Finding.Fix may be.
+const (
+	FixSchema      = "schema"
+	FixPublication = "publication"
+	FixSlot        = "slot"
+	FixIndex       = "index"
+)
+
+// Report is the outcome of a run.
+type Report struct {
+	// Version of this layout; it is raised when a field changes its meaning.
+	Version  int       `json:"version"`
+	At       time.Time `json:"at"`
+	Summary  Summary   `json:"summary"`
+	Findings []Finding `json:"findings"`
+}
+
+// Summary counts findings by level.
+type Summary struct {
+	OK   int `json:"ok"`
+	Warn int `json:"warn"`
+	Fail int `json:"fail"`
+	Skip int `json:"skip"`
+	// Unseen counts what could not be looked at, among the others.
+	Unseen int `json:"unseen"`
+}
+
+// MustAct says that something was found which only a person can mend.
+func (r *Report) MustAct() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Level == Fail && !f.Unseen })
+}
+
+// Incomplete says that something could not be looked at.
+func (r *Report) Incomplete() bool { return r.Summary.Unseen > 0 }
+
+// Run looks at all streams at once. It ends when every probe has answered or
+// its time is up.
+func Run(ctx context.Context, streams []Stream, o Options) Report {
+	o = o.withDefaults()
+	found := make([][]Finding, len(streams))
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() { found[i] = Judge(Gather(ctx, &streams[i], o)) })
+	}
+	all.Wait()
+	return report(o.Now(), slices.Concat(found...))
+}
+
+// report drops what several streams found alike of a Kafka cluster.
+func report(at time.Time, all []Finding) Report {
+	r := Report{Version: 1, At: at.UTC().Truncate(time.Millisecond), Findings: []Finding{}}
+	for _, f := range all {
+		if f.Stream == "" && slices.ContainsFunc(r.Findings, func(g Finding) bool { return same(f, g) }) {
+			continue
+		}
+		r.Findings = append(r.Findings, f)
+		r.Summary.count(f)
+	}
+	return r
+}
+
+func same(f, g Finding) bool {
+	return f.Check == g.Check && f.Stream == g.Stream && f.Subject == g.Subject && f.Level == g.Level && f.Found == g.Found
+}
+
+func (s *Summary) count(f Finding) {
+	switch f.Level {
+	case OK:
+		s.OK++
+	case Warn:
+		s.Warn++
+	case Fail:
+		s.Fail++
+	case Skip:
+		s.Skip++
+	}
+	if f.Unseen {
+		s.Unseen++
+	}
+}

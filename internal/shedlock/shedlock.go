@@ -1,0 +1,351 @@
+// Package shedlock holds a lock of an application's own scheduler, a row in the
+// JDBC table of net.javacrumbs.shedlock, so that the application's relay rests
+// while outbox-cdc publishes. It uses the library's own SQL with the database's
+// clock in UTC (usingDbTime), and its own monotonic clock to know until when it
+// may rely on the lock.
+//
+// It never takes a lock that somebody else holds, however long that lasts, and
+// never changes a row but by those statements. The pipeline's driver calls it.
+// https://github.com/lukas-krecan/ShedLock
+package shedlock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// MostAhead is the most that a lock is ever held ahead of time, so that after a
+// crash the application waits no longer for it.
+const MostAhead = 10 * time.Second
+
+// ErrLost says that the lock is not ours any more: it ran out, or somebody
+// changed its row.
+var ErrLost = errors.New("the application's lock is lost")
+
+// Config of a Lock.
+type Config struct {
+	Pool *pgxpool.Pool
+	Lock outbox.ShedLock
+	// Holder is written to locked_by for people to read, with a random suffix
+	// that no other Lock has, cut to what fits the column.
+	Holder string
+	// AtMost is how far ahead the lock is held; it is extended every third of
+	// it. Default and maximum: MostAhead. Whole milliseconds.
+	AtMost time.Duration
+	// OnChange, if set, is told when the lock is taken, given back or lost, and
+	// while waiting for it, each time that another holder is seen. It must
+	// return at once.
+	OnChange func(Holding)
+	// Log takes the same news, and warnings.
+	Log zerolog.Logger
+}
+
+// Holding is who has a lock, as far as is known here.
+type Holding struct {
+	Lock outbox.ShedLock
+	// By is locked_by, without control characters; empty: nobody.
+	By   string
+	Ours bool
+	// Until is when somebody else's hold ends, by our clock, unless it is
+	// extended or given back before; zero: never, as the row stands.
+	Until time.Time
+}
+
+// Lock is one lock. Its methods may be called by any goroutine, but Acquire,
+// Run, While and Release one at a time.
+type Lock struct {
+	cfg    Config
+	holder string // with its suffix
+
+	mu      sync.Mutex
+	until   time.Time // zero: not held
+	holding Holding
+	table   *table // nil: not looked at yet
+}
+
+// New makes a Lock that is not held.
+func New(cfg Config) *Lock {
+	if cfg.AtMost <= 0 || cfg.AtMost > MostAhead {
+		cfg.AtMost = MostAhead
+	}
+	return &Lock{
+		cfg: cfg, holder: cfg.Holder + " " + rand.Text()[:8],
+		holding: Holding{Lock: cfg.Lock},
+	}
+}
+
+// Name is the lock as people call it: table and name.
+func (l *Lock) Name() string {
+	return l.cfg.Lock.Schema + "." + l.cfg.Lock.Table + "/" + l.cfg.Lock.Name
+}
+
+// Until is when the lock ends unless it is extended, by our monotonic clock,
+// from before the statement was sent: never later than in the database. Zero:
+// it is not held. It may have passed.
+func (l *Lock) Until() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+// Holder is who has the lock, as last seen.
+func (l *Lock) Holder() Holding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holding
+}
+
+// Acquire takes the lock, and waits for whoever holds it. What cannot succeed
+// without a mend (the table is missing, a privilege is) ends it with an error.
+func (l *Lock) Acquire(ctx context.Context) error {
+	for {
+		held, err := l.Try(ctx)
+		switch {
+		case held || refused(err):
+			return err
+		case err != nil && ctx.Err() == nil:
+			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Msg("taking the application's lock failed and will be repeated")
+		case err == nil:
+			l.observe(ctx)
+		}
+		if !pause(ctx, pollPause()) {
+			return fmt.Errorf("waiting for lock %s: %w", l.Name(), ctx.Err())
+		}
+	}
+}
+
+// pollPause spreads several waiters.
+func pollPause() time.Duration {
+	return 500*time.Millisecond + mathrand.N(500*time.Millisecond)
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Try tries once to take the lock. False without error: somebody else has it.
+// After an error it may be ours without our knowing, which ends by itself.
+func (l *Lock) Try(ctx context.Context) (bool, error) {
+	t, err := l.look(ctx)
+	if err != nil {
+		return false, err
+	}
+	sent := time.Now()
+	n, err := l.exec(ctx, t, t.Take, l.cfg.Lock.Name, l.cfg.AtMost.Milliseconds(), t.fit(l.holder))
+	if err != nil || n == 0 {
+		return false, err
+	}
+	l.set(sent.Add(l.cfg.AtMost-t.rounding), Holding{By: l.holder, Ours: true})
+	l.cfg.Log.Info().Str("lock", l.Name()).Str("holder", l.holder).Msg("the application's lock is held: its own relay rests")
+	return true, nil
+}
+
+// Extend holds the lock for AtMost from now on. ErrLost: it is not ours.
+func (l *Lock) Extend(ctx context.Context) error {
+	t, err := l.look(ctx)
+	if err != nil {
+		return err
+	}
+	sent := time.Now()
+	n, err := l.exec(ctx, t, t.Extend, l.cfg.Lock.Name, l.cfg.AtMost.Milliseconds(), t.fit(l.holder))
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return l.lost("its row is not ours any more")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until.IsZero() {
+		return fmt.Errorf("%w: %s was given back", ErrLost, l.Name())
+	}
+	l.until = sent.Add(l.cfg.AtMost - t.rounding)
+	return nil
+}
+
+// Run extends the lock, which must be held, until ctx ends, and returns its
+// error; the lock is then still held. It returns ErrLost as soon as the lock is
+// lost or could not be extended in time.
+func (l *Lock) Run(ctx context.Context) error {
+	wait := l.cfg.AtMost / 3
+	for {
+		until := l.Until()
+		left := time.Until(until)
+		if left <= 0 {
+			return l.lost("it could not be extended in time")
+		}
+		if !pause(ctx, min(wait, left)) {
+			return ctx.Err()
+		}
+		wait = l.cfg.AtMost / 3
+		// A try that hangs leaves time for another, on another connection.
+		trying, cancel := context.WithTimeout(ctx, min(time.Until(until), l.cfg.AtMost/4))
+		err := l.Extend(trying)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrLost):
+			return err
+		case err != nil:
+			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Dur("left", time.Until(until)).Msg("extending the application's lock failed and will be repeated")
+			wait = l.cfg.AtMost / 20
+		}
+	}
+}
+
+// Release gives the lock back, if it is held: the application's relay goes on at
+// its next tick. From its beginning on, Until is zero. After an error the lock
+// ends by itself, at most AtMost later.
+func (l *Lock) Release(ctx context.Context) error {
+	l.mu.Lock()
+	held := !l.until.IsZero()
+	l.mu.Unlock()
+	if !held {
+		return nil
+	}
+	l.set(time.Time{}, Holding{})
+	t, err := l.look(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.exec(ctx, t, t.Release, l.cfg.Lock.Name, t.fit(l.holder)); err != nil {
+		return fmt.Errorf("giving lock %s back (it ends by itself within %v): %w", l.Name(), l.cfg.AtMost, err)
+	}
+	l.cfg.Log.Info().Str("lock", l.Name()).Msg("the application's lock was given back")
+	return nil
+}
+
+// While tries once to take the lock and, if it got it, calls work, extends the
+// lock meanwhile and gives it back afterwards. Work's context ends when the lock
+// is lost. False: somebody else has the lock, and work was not called.
+func (l *Lock) While(ctx context.Context, work func(context.Context) error) (bool, error) {
+	held, err := l.Try(ctx)
+	if !held {
+		return false, err
+	}
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var extended error
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer cancel()
+		extended = l.Run(working)
+	})
+	err = work(working)
+	cancel()
+	group.Wait()
+	if errors.Is(extended, ErrLost) {
+		err = errors.Join(extended, err)
+	}
+	giving, stop := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.AtMost)
+	defer stop()
+	return true, errors.Join(err, l.Release(giving))
+}
+
+// lost notes that the lock is not ours any more.
+func (l *Lock) lost(why string) error {
+	l.set(time.Time{}, Holding{})
+	return fmt.Errorf("%w: %s: %s", ErrLost, l.Name(), why)
+}
+
+// set notes who has the lock and tells it.
+func (l *Lock) set(until time.Time, h Holding) {
+	h.Lock = l.cfg.Lock
+	l.mu.Lock()
+	l.until, l.holding = until, h
+	l.mu.Unlock()
+	if l.cfg.OnChange != nil {
+		l.cfg.OnChange(h)
+	}
+}
+
+// observe finds out whom the lock is waited for, and tells it when it is
+// somebody else than before.
+func (l *Lock) observe(ctx context.Context) {
+	t, err := l.look(ctx)
+	if err != nil {
+		return // told by Acquire the next time
+	}
+	var r row
+	if err := l.cfg.Pool.QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
+		return // free by now, or told by Acquire the next time
+	}
+	h := r.holding(time.Now())
+	h.Lock = l.cfg.Lock
+	l.mu.Lock()
+	news := h.By != l.holding.By
+	l.holding = h
+	l.mu.Unlock()
+	if !news {
+		return
+	}
+	event := l.cfg.Log.Info().Str("lock", l.Name()).Str("holder", h.By)
+	if !h.Until.IsZero() {
+		event = event.Time("until", h.Until)
+	}
+	event.Msg("waiting for the application's lock")
+	if text := r.suspicion(); text != "" {
+		l.cfg.Log.Error().Str("lock", l.Name()).Str("holder", h.By).Msg(text)
+	}
+	if l.cfg.OnChange != nil {
+		l.cfg.OnChange(h)
+	}
+}
+
+// exec runs one of the table's statements in a transaction of its own and
+// returns how many rows it affected.
+func (l *Lock) exec(ctx context.Context, t *table, statement string, args ...any) (int64, error) {
+	tag, err := l.cfg.Pool.Exec(ctx, statement, args...)
+	if err != nil {
+		l.mu.Lock()
+		l.table = nil // it may have changed: look again
+		l.mu.Unlock()
+		return 0, t.mended(err, l.Name())
+	}
+	return tag.RowsAffected(), nil
+}
+
+// look reads what the table is like, once.
+func (l *Lock) look(ctx context.Context) (*table, error) {
+	l.mu.Lock()
+	t := l.table
+	l.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	rows, err := l.cfg.Pool.Query(ctx, sql.ShedLockColumns, l.cfg.Lock.Schema, l.cfg.Lock.Table)
+	if err != nil {
+		return nil, fmt.Errorf("looking at lock table %s.%s: %w", l.cfg.Lock.Schema, l.cfg.Lock.Table, err)
+	}
+	t, err = readTable(l.cfg.Lock, l.cfg.Pool.Config().ConnConfig.User, rows)
+	if err != nil {
+		return nil, err
+	}
+	if t.zoned {
+		l.cfg.Log.Warn().Str("lock", l.Name()).
+			Msg("the lock's columns are timestamps with time zone: that works with the application only if its database sessions run in UTC or its lock provider uses its own clock")
+	}
+	l.mu.Lock()
+	l.table = t
+	l.mu.Unlock()
+	return t, nil
+}

@@ -1,0 +1,241 @@
+// Package slots looks at every replication slot of a server and says whose it
+// is, what it costs and what dropping it would do. It drops nothing by itself:
+// package replication has the statement, and the command asks first.
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Slot is one replication slot. Sizes are in bytes.
+type Slot struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"` // logical or physical
+	Plugin   string `json:"plugin,omitempty"`
+	Database string `json:"database,omitempty"`
+	// Whose: stream (of the configuration), orphan (outbox-cdc's by its name or
+	// by what is kept in schema outbox_cdc, but of no stream of the
+	// configuration), or other.
+	Whose string `json:"whose"`
+	// Stream is the one that it belongs, or belonged, to.
+	Stream    string `json:"stream,omitempty"`
+	Temporary bool   `json:"temporary,omitempty"`
+	Active    bool   `json:"active"`
+	// Client reads from the slot.
+	Client *Client `json:"client,omitempty"`
+	// Retained is the WAL that it holds back.
+	Retained uint64 `json:"retained_wal_bytes"`
+	// Safe is what may still be written before the server may drop it; nil: no
+	// limit, or it is lost.
+	Safe      *int64 `json:"safe_wal_bytes,omitempty"`
+	WALStatus string `json:"wal_status,omitempty"`
+	// Invalidation is why the server has invalidated it (16 and later tell).
+	Invalidation  string `json:"invalidation_reason,omitempty"`
+	InactiveSince string `json:"inactive_since,omitempty"` // 17 and later
+	Failover      *bool  `json:"failover,omitempty"`       // 17 and later
+	Synced        *bool  `json:"synced,omitempty"`         // 17 and later: kept from a primary
+	// Frees is how much WAL the server could remove if the slot were dropped:
+	// what no other slot holds back as well.
+	Frees uint64 `json:"dropping_frees_bytes"`
+	// Dropping says what dropping it would do.
+	Dropping string `json:"dropping"`
+	// Refusal says why slots drop refuses it, or is empty.
+	Refusal string `json:"drop_refused,omitempty"`
+
+	restart outbox.LSN
+}
+
+// Client is the session that reads from a slot.
+type Client struct {
+	PID         int    `json:"pid"`
+	Application string `json:"application"`
+	User        string `json:"user"`
+	Address     string `json:"address,omitempty"`
+}
+
+func (c *Client) String() string {
+	text := fmt.Sprintf("%s, role %s, pid %d", c.Application, c.User, c.PID)
+	if c.Address != "" {
+		text += ", from " + c.Address
+	}
+	return text
+}
+
+// Whose slots.
+const (
+	OfStream = "stream"
+	Orphan   = "orphan"
+	Other    = "other"
+)
+
+// Stream is a stream as somebody knows it: the configuration or a database.
+type Stream struct {
+	Name, Slot, Database string
+	// Configured: it is in the configuration.
+	Configured bool
+	// Stateless: its tables keep no state (published: none).
+	Stateless bool
+	// Led says who leads it now, or is empty.
+	Led string
+	// Holder and Since are of its last leader, as the database remembers.
+	Holder string
+	Since  time.Time
+}
+
+// Querier is a pool or a connection of pgx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// List reads every slot of the server, not judged yet.
+func List(ctx context.Context, q Querier) ([]Slot, error) {
+	rows, err := q.Query(ctx, sql.SlotsList)
+	if err == nil {
+		var list []Slot
+		if list, err = pgx.CollectRows(rows, scan); err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("read the replication slots: %w", err)
+}
+
+func scan(row pgx.CollectableRow) (Slot, error) {
+	var s Slot
+	var c Client
+	var restart, insert string
+	err := row.Scan(&s.Name, &s.Type, &s.Plugin, &s.Database, &s.Temporary, &s.Active, &c.PID,
+		&c.Application, &c.User, &c.Address, &restart, &s.WALStatus, &s.Safe, &s.Invalidation,
+		&s.InactiveSince, &s.Failover, &s.Synced, &insert)
+	if err != nil {
+		return s, err
+	}
+	if c.PID != 0 {
+		s.Client = &c
+	}
+	if s.restart, err = outbox.ParseLSN(restart); err != nil {
+		return s, err
+	}
+	at, err := outbox.ParseLSN(insert)
+	if err == nil && s.restart != 0 && s.restart < at {
+		s.Retained = uint64(at - s.restart)
+	}
+	return s, err
+}
+
+// Remembered reads the streams that a database knows. None where schema
+// outbox_cdc is not there, or not for this role.
+func Remembered(ctx context.Context, q Querier, database string) ([]Stream, error) {
+	rows, err := q.Query(ctx, sql.SlotsLeaders)
+	if err == nil {
+		var list []Stream
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Stream, error) {
+			s := Stream{Database: database}
+			return s, row.Scan(&s.Name, &s.Slot, &s.Holder, &s.Since)
+		})
+		if err == nil {
+			return list, nil
+		}
+	}
+	var server *pgconn.PgError
+	if errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000" || server.Code == "42501") {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("read the streams that database %s knows: %w", database, err)
+}
+
+// Judge says of each slot whose it is and what dropping it would do. It is pure.
+func Judge(list []Slot, known []Stream) {
+	for i := range list {
+		s := &list[i]
+		stream := owner(s, known)
+		s.Frees = frees(list, i)
+		s.Dropping = dropping(s, stream)
+		s.Refusal = refusal(s, stream)
+	}
+}
+
+// prefix begins the names that slots have unless the configuration says otherwise.
+const prefix = "outbox_cdc_"
+
+func owner(s *Slot, known []Stream) *Stream {
+	var found *Stream
+	for i := range known {
+		k := &known[i]
+		if k.Slot == s.Name && s.Type == "logical" && k.Database == s.Database && (found == nil || k.Configured) {
+			found = k
+		}
+	}
+	switch {
+	case found != nil && found.Configured:
+		s.Whose, s.Stream = OfStream, found.Name
+	case found != nil:
+		s.Whose, s.Stream = Orphan, found.Name
+	case s.Type == "logical" && s.Plugin == "pgoutput" && strings.HasPrefix(s.Name, prefix):
+		s.Whose = Orphan
+	default:
+		s.Whose = Other
+	}
+	return found
+}
+
+// frees is the WAL that only this slot holds back.
+func frees(list []Slot, at int) uint64 {
+	s := &list[at]
+	if s.restart == 0 {
+		return 0
+	}
+	freed := s.Retained
+	for i := range list {
+		o := &list[i]
+		switch {
+		case i == at || o.restart == 0:
+		case o.restart <= s.restart:
+			return 0
+		default:
+			freed = min(freed, uint64(o.restart-s.restart))
+		}
+	}
+	return freed
+}
+
+func dropping(s *Slot, stream *Stream) string {
+	switch {
+	case s.Synced != nil && *s.Synced:
+		return "this server is a standby that keeps it up to date from its primary: drop it there"
+	case s.Whose == OfStream && stream.Stateless:
+		return "LOSES every row of stream " + stream.Name + " that was not published yet: its tables keep no state"
+	case s.Whose == OfStream:
+		return "run makes it anew; until then rows of stream " + stream.Name + " are read from the table, and none is lost"
+	case s.Whose == Orphan && s.Active:
+		return "a process uses it that has another configuration than this one"
+	case s.Whose == Orphan:
+		return "no stream of this configuration uses it; a stream that comes back makes a new one and sweeps its tables"
+	case s.Type == "physical":
+		return "a standby or a backup tool that comes back for it has to be built anew"
+	}
+	return "its program loses its place: ask whoever runs it"
+}
+
+func refusal(s *Slot, stream *Stream) string {
+	switch {
+	case s.Active && s.Client != nil:
+		return "it is in use by " + s.Client.String() + ": stop that program first"
+	case s.Active:
+		return "it is in use: stop the program that uses it first"
+	case s.Synced != nil && *s.Synced:
+		return "a standby keeps it up to date from its primary: drop it there"
+	case stream != nil && stream.Led != "":
+		return "stream " + stream.Name + " is led by " + stream.Led + ": stop that process first"
+	}
+	return ""
+}

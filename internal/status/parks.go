@@ -1,0 +1,81 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Parks is what is left to the sweeper.
+type Parks struct {
+	Total int `json:"total"`
+	// Scopes counts them by kind: stream, cluster, table, topic, key, row.
+	Scopes map[string]int `json:"by_scope"`
+	// Top lists the widest scopes and the commonest reasons, at most ten.
+	Top []ParkGroup `json:"top,omitempty"`
+}
+
+// ParkGroup is parks of one kind with one reason.
+type ParkGroup struct {
+	Kind   string    `json:"scope"`
+	Cause  string    `json:"cause"`
+	Reason string    `json:"reason"`
+	Count  int       `json:"count"`
+	Since  time.Time `json:"since"` // the oldest of them
+	// Example is one of them, in words.
+	Example string `json:"example"`
+}
+
+const maxGroups = 10
+
+// Summarize groups parks by kind, cause and reason: the widest first, then the
+// commonest.
+func Summarize(parks []outbox.Park) Parks {
+	type group struct {
+		kind   outbox.ScopeKind
+		cause  outbox.Cause
+		reason string
+	}
+	p := Parks{Total: len(parks), Scopes: map[string]int{}}
+	at := map[group]int{}
+	kinds := []outbox.ScopeKind{}
+	for i := range parks {
+		park := &parks[i]
+		p.Scopes[park.Scope.Kind.String()]++
+		g := group{park.Scope.Kind, park.Cause, park.Reason}
+		n, known := at[g]
+		if !known {
+			n = len(p.Top)
+			at[g] = n
+			kinds = append(kinds, g.kind)
+			p.Top = append(p.Top, ParkGroup{
+				Kind: g.kind.String(), Cause: string(g.cause), Reason: g.reason, Since: park.Since, Example: park.Scope.String(),
+			})
+		}
+		p.Top[n].Count++
+		if park.Since.Before(p.Top[n].Since) {
+			p.Top[n].Since = park.Since
+		}
+	}
+	kindOf := map[string]outbox.ScopeKind{}
+	for i := range p.Top {
+		kindOf[p.Top[i].Kind] = kinds[i]
+	}
+	slices.SortStableFunc(p.Top, func(a, b ParkGroup) int {
+		return cmp.Or(cmp.Compare(min(kindOf[a.Kind], outbox.ScopeKey), min(kindOf[b.Kind], outbox.ScopeKey)), cmp.Compare(b.Count, a.Count))
+	})
+	p.Top = p.Top[:min(len(p.Top), maxGroups)]
+	return p
+}
+
+// StreamPark is the park of the whole stream, or nil.
+func StreamPark(parks []outbox.Park) *outbox.Park {
+	for i := range parks {
+		if parks[i].Scope.Kind == outbox.ScopeStream {
+			return &parks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+// Package survey tells how a stream stands by asking its database: for the
+// status command, where no process answers or the one that does only stands by.
+// It changes nothing. What only a leader knows (rows in flight, whether Kafka
+// can be used) it does not know.
+package survey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Config is the stream to look at.
+type Config struct {
+	Name, Slot string
+	Tables     []*outbox.Table
+	Pool       *pgxpool.Pool
+	Budget     uint64 // wal_budget, in bytes
+	// Between is the time between the two samples that the slot's growth is
+	// told from; 0: one sample, no growth.
+	Between time.Duration
+}
+
+// Bounds of what a survey costs the database.
+const (
+	countTimeout = 10 * time.Second
+	failedLimit  = 100_000
+)
+
+// Look asks the database. What could not be found out is in Stream.Error.
+func Look(ctx context.Context, cfg Config) status.Stream {
+	s := status.Stream{Name: cfg.Name, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
+	if err := look(ctx, cfg, &s); err != nil {
+		s.Error = err.Error()
+	}
+	s.ModeText = status.Words(s.Mode)
+	return s
+}
+
+func look(ctx context.Context, cfg Config, s *status.Stream) error {
+	first, err := replication.ReadRetained(ctx, cfg.Pool, cfg.Slot)
+	if err != nil {
+		return err
+	}
+	sampled := time.Now()
+	var last string
+	if s.Leader, last, err = Leader(ctx, cfg.Pool, cfg.Name, cfg.Slot); err != nil {
+		return err
+	}
+	held, err := parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
+	if err != nil && !errors.Is(err, parks.ErrNoSchema) {
+		return err
+	}
+	if errors.Is(err, parks.ErrNoSchema) {
+		last = "schema outbox_cdc is missing: run outbox-cdc init"
+	}
+	s.Parks = status.Summarize(held)
+	s.Mode, s.Reason = mode(s.Leader, held, first.Active, last)
+	s.Tables = Tables(ctx, cfg)
+	return sample(ctx, cfg, s, first, sampled)
+}
+
+// mode is what the database shows of a stream's mode.
+func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (mode, reason string) {
+	park := status.StreamPark(held)
+	switch {
+	case leader == nil:
+		return status.ModeStopped, last
+	case park != nil:
+		return status.ModeSweep, park.Reason
+	case !active:
+		return status.ModeStarting, "the leader does not stream from the slot yet"
+	}
+	return status.ModeStream, ""
+}
+
+// sample takes the second sample of the slot.
+func sample(ctx context.Context, cfg Config, s *status.Stream, first replication.Retained, at time.Time) error {
+	var growth status.Growth
+	growth.Sample(at, first.Bytes())
+	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget)
+	if cfg.Between <= 0 || !s.Slot.Exists {
+		return nil
+	}
+	timer := time.NewTimer(time.Until(at.Add(cfg.Between)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+	}
+	second, err := replication.ReadRetained(ctx, cfg.Pool, cfg.Slot)
+	if err != nil {
+		return err
+	}
+	s.Slot = SlotOf(cfg.Slot, second, cfg.Budget)
+	if rate, known := growth.Sample(time.Now(), second.Bytes()); known {
+		s.Slot.Growth = &rate
+		s.Slot.Loss = status.Predict(second.Bytes(), cfg.Budget, second.Safe, rate)
+	}
+	return nil
+}
+
+// SlotOf is what the server says of a slot.
+func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
+	s := &status.Slot{
+		Name: name, Exists: r.Status != "" || r.Restart != 0, Active: r.Active, WALStatus: r.Status,
+		Retained: r.Bytes(), Budget: budget,
+	}
+	if r.Safe >= 0 {
+		s.Safe = &r.Safe
+	}
+	if r.Confirmed > 0 && r.Insert > r.Confirmed {
+		s.Lag = uint64(r.Insert - r.Confirmed)
+	}
+	return s
+}
+
+// Leader says who leads a stream now, nil: nobody; and in words who did last.
+func Leader(ctx context.Context, q replication.Querier, stream, slot string) (*status.Leader, string, error) {
+	l := &status.Leader{}
+	var backendStart string
+	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart)
+	led := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, "", fmt.Errorf("look for the leader of stream %s: %w", stream, err)
+	}
+	var holder string
+	var since time.Time
+	err = one(ctx, q, sql.LeaderRead, []any{stream}, &l.Epoch, &holder, &since)
+	var server *pgconn.PgError
+	unknown := errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000" || server.Code == "42501")
+	if err != nil && !unknown && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, "", fmt.Errorf("read who leads stream %s: %w", stream, err)
+	}
+	if led {
+		l.Since = backendStart
+		return l, "", nil
+	}
+	if holder == "" { // no row of the stream, or no schema yet
+		return nil, "nobody has led it yet", nil
+	}
+	return nil, fmt.Sprintf("last led by %s since %s", holder, since.UTC().Format(time.RFC3339)), nil
+}
+
+func one(ctx context.Context, q replication.Querier, statement string, args []any, to ...any) error {
+	found, err := q.Query(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	if !found.Next() {
+		if err := found.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := found.Scan(to...); err != nil {
+		return err
+	}
+	found.Close()
+	return found.Err()
+}
+
+// Tables counts each table's pending and failed rows.
+func Tables(ctx context.Context, cfg Config) []status.Table {
+	list := make([]status.Table, len(cfg.Tables))
+	for i, t := range cfg.Tables {
+		list[i].Name = t.String()
+		if !t.Stateful() {
+			continue
+		}
+		if err := count(ctx, cfg, t, &list[i]); err != nil {
+			list[i].Error = err.Error()
+		}
+	}
+	return list
+}
+
+func count(ctx context.Context, cfg Config, t *outbox.Table, to *status.Table) error {
+	sw, err := sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, StatementTimeout: countTimeout})
+	if err != nil {
+		return err
+	}
+	p, err := sw.Pending(ctx, t)
+	if err != nil {
+		return err
+	}
+	to.Pending, to.PendingCapped, to.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds()
+	conn, err := cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return Failed(ctx, conn.Conn(), t, to)
+}
+
+// Failed counts a table's failed rows; a table without a failed state has none
+// to count. Without an index on the state it is a scan of the table, so its
+// time is bounded.
+func Failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, to *status.Table) error {
+	desk, err := rows.Open(ctx, conn, t)
+	if err != nil {
+		return err
+	}
+	n, err := desk.CountWithin(ctx, &statement.Pick{Lot: statement.LotFailed}, failedLimit, countTimeout)
+	var none *statement.Unusable
+	if errors.As(err, &none) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	to.Failed, to.FailedCapped = &n.N, n.Capped
+	return nil
+}

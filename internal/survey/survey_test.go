@@ -1,0 +1,42 @@
+package survey
+
+import (
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func TestModeThatTheDatabaseShows(t *testing.T) {
+	leader := &status.Leader{Name: "outbox-cdc/orders@there"}
+	parked := []outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}, {Scope: outbox.StreamScope(), Reason: "the slot is lost"}}
+	for _, c := range []struct {
+		leader       *status.Leader
+		held         []outbox.Park
+		active       bool
+		mode, reason string
+	}{
+		{nil, parked, false, status.ModeStopped, "last led by x"},
+		{leader, parked, true, status.ModeSweep, "the slot is lost"},
+		{leader, parked[:1], true, status.ModeStream, ""},
+		{leader, nil, false, status.ModeStarting, "the leader does not stream from the slot yet"},
+	} {
+		if mode, reason := mode(c.leader, c.held, c.active, "last led by x"); mode != c.mode || reason != c.reason {
+			t.Errorf("%+v: %s, %s", c, mode, reason)
+		}
+	}
+}
+
+func TestSlotOf(t *testing.T) {
+	s := SlotOf("slot", replication.Retained{Insert: 500, Restart: 100, Confirmed: 400, Status: "reserved", Safe: -1, Active: true}, 1000)
+	if !s.Exists || !s.Active || s.Retained != 400 || s.Lag != 100 || s.Safe != nil || s.Budget != 1000 {
+		t.Errorf("%+v", s)
+	}
+	if s := SlotOf("slot", replication.Retained{Insert: 500, Safe: -1}, 1000); s.Exists || s.Retained != 0 || s.Lag != 0 {
+		t.Errorf("no slot: %+v", s)
+	}
+	if s := SlotOf("slot", replication.Retained{Insert: 500, Status: "extended", Safe: 7}, 0); *s.Safe != 7 {
+		t.Errorf("%+v", s)
+	}
+}

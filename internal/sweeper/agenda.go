@@ -1,0 +1,237 @@
+package sweeper
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+const (
+	// maxAgenda bounds the ids of an agenda, and so its memory (some 10 MB), which
+	// the tables that have one share.
+	maxAgenda = 100_000
+	// slowFetch is after how long the first rows of a page are late: an index
+	// that serves the sweep gives them at once, whatever the table's size.
+	slowFetch = 50 * time.Millisecond
+	// agendaLasts is how long an order is gone by before it is read anew.
+	agendaLasts = time.Minute
+)
+
+// agenda is the order of pending rows that are costly to find in order, page
+// after page: of those that share one value of the order column, as the rows of
+// one transaction share its time, a page takes a sort of them all; and where no
+// index serves the sweep, each page passes over every row that was sent. So the
+// order is read once and kept. The rows are not: each page reads them from its
+// own snapshot.
+//
+// With one value, pages keep the order that they would have without it. A row
+// that appears later with the same value was committed after those on the agenda, and
+// comes when the agenda is through; rows with a greater value come after that;
+// rows with a lesser one are looked for with every page. Where just that is
+// costly, the next pending rows are on the agenda, whatever their value. What is
+// not comes after them: it has a greater value, or became visible after them. A row
+// that its writer committed before one of them was visible before it, too, if
+// writers of a key wait for each other.
+type agenda struct {
+	all   bool      // pending rows of any value
+	value string    // of the order column
+	ids   []string  // in order; pending when last looked at; empty: not read yet
+	read  time.Time // when they were
+}
+
+// takeAgenda gives the table's agenda to one caller, who may put it back.
+func (s *Sweeper) takeAgenda(t *outbox.Table) *agenda {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agendas[t]
+	delete(s.agendas, t)
+	return a
+}
+
+func (s *Sweeper) putAgenda(t *outbox.Table, a *agenda) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agendas[t] = a
+}
+
+// room is how many ids an agenda may have beside those of other tables.
+func (s *Sweeper) room() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agendaRows / (len(s.agendas) + 1)
+}
+
+// byAgenda fills the page with rows before and on the table's agenda, and says
+// whether it did. If not, the page is as it was and the agenda is closed.
+func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
+	a := s.takeAgenda(part.Table)
+	if a == nil || !a.all && p.relation.Steps() == nil { // the order column is another now
+		return false, nil
+	}
+	rows, bytes, more := len(s.page.Rows), s.bytes, s.page.More
+	costly := false
+	if !a.all {
+		if err := s.before(ctx, p, part, a); err != nil {
+			return false, err
+		}
+		costly = s.slow
+	}
+	if s.left() > 0 {
+		if err := s.onAgenda(ctx, p, part, a); err != nil {
+			return false, err
+		}
+	}
+	if s.left() > 0 {
+		// Its end was reached. What comes behind it, and what is new among it,
+		// only the plain selection tells.
+		s.page.Rows, s.bytes, s.page.More = s.page.Rows[:rows], bytes, more
+		return false, nil
+	}
+	s.page.More = true
+	if costly {
+		a = &agenda{all: true}
+	}
+	s.putAgenda(part.Table, a)
+	return true, nil
+}
+
+// wants wants rows that pages of the agenda have to do with.
+func (a *agenda) wants(q *selection, comparison string) {
+	if steps := q.relation.Steps(); !a.all {
+		q.where = append(q.where, statement.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
+	}
+}
+
+// before reads the rows with a lesser value.
+func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+	r := s.reader(p, part)
+	q := newSelection(p.relation, r.selected(), s.left())
+	q.include(part.Include)
+	q.exclude(part.Exclude, part.ExcludeIDs)
+	s.headStart(q)
+	a.wants(q, " < ")
+	_, err := s.fetch(ctx, q.sql(), q.params, s.taking(r))
+	return err
+}
+
+// onAgenda reads rows in the order of the agenda until the page is full or its
+// end is reached, and takes off what is no longer pending. Rows in flight stay
+// on it and are not looked at.
+func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > agendaLasts {
+		if err := s.readAgenda(ctx, p, part, a); err != nil {
+			return err
+		}
+	}
+	flying := make(map[string]bool, len(part.ExcludeIDs))
+	for _, id := range part.ExcludeIDs {
+		flying[id] = true
+	}
+	for at := 0; s.left() > 0 && at < len(a.ids); {
+		from := at
+		var window []string
+		for ; at < len(a.ids) && len(window) < s.left(); at++ {
+			if !flying[a.ids[at]] {
+				window = append(window, a.ids[at])
+			}
+		}
+		gone, err := s.window(ctx, p, part, a, window)
+		if err != nil {
+			return err
+		}
+		at = a.drop(from, at, gone)
+	}
+	return nil
+}
+
+// drop takes ids off between two places, and returns where the second is now.
+func (a *agenda) drop(from, to int, gone map[string]bool) int {
+	if len(gone) == 0 {
+		return to
+	}
+	kept := a.ids[from:from]
+	for _, id := range a.ids[from:to] {
+		if !gone[id] {
+			kept = append(kept, id)
+		}
+	}
+	a.ids = append(a.ids[:from+len(kept)], a.ids[to:]...)
+	return from + len(kept)
+}
+
+// readAgenda reads the order of the rows of all keys that are wanted: of a key's
+// rows all that are pending, due or not and in flight or not, so that none can
+// be overtaken.
+func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+	q := &selection{relation: p.relation, columns: p.relation.IDColumns(), where: []string{p.relation.Pending()}, limit: s.room()}
+	q.include(part.Include)
+	q.exclude(part.Exclude, nil)
+	a.wants(q, " = ")
+	if q.none {
+		return nil
+	}
+	a.ids, a.read = nil, s.cfg.Now()
+	parts := make([]string, len(p.relation.Table.Mapping.ID))
+	return s.send(ctx, s.conn, statement.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
+		for i := range parts {
+			parts[i] = string(row[i])
+		}
+		a.ids = append(a.ids, outbox.JoinID(parts...))
+		return nil
+	}})
+}
+
+// window reads rows by their ids, takes those that are wanted, and returns the
+// ids that are no longer pending.
+func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda, ids []string) (map[string]bool, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	r := s.reader(p, part)
+	params, from, on, err := p.relation.BindList(ids)
+	if err != nil {
+		return nil, err
+	}
+	q := &selection{relation: p.relation, params: params}
+	if due := p.relation.Due(); due != "" {
+		q.where = append(q.where, due)
+	}
+	q.include(part.Include)
+	q.exclude(part.Exclude, nil)
+	s.headStart(q)
+	wanted := "true"
+	if len(q.where) > 0 {
+		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
+	}
+	q.where = []string{p.relation.Pending()}
+	a.wants(q, " = ")
+	// OFFSET has each row looked up: the planner would rather scan a small table.
+	sql := "SELECT u.n, x.* FROM " + from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + r.selected() + " FROM " + p.relation.Name() +
+		" AS t WHERE " + on + " AND " + statement.Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
+	pending, known := make([]bool, len(ids)), 0
+	take := s.taking(r)
+	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {
+		n, err := statement.Ordinal(row[0], len(ids))
+		if err != nil {
+			return err
+		}
+		pending[n], known = true, n+1
+		if string(row[1]) != "t" {
+			return nil
+		}
+		return take(row[2:])
+	})
+	if complete {
+		known = len(ids)
+	}
+	gone := make(map[string]bool)
+	for n := range known {
+		if !pending[n] {
+			gone[ids[n]] = true
+		}
+	}
+	return gone, err
+}

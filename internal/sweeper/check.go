@@ -1,0 +1,79 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// Check looks at rows, all in one snapshot, and answers for each, in their
+// order. A *TableError says which table refuses; other errors pass.
+func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
+	var answers []outbox.Checked
+	err := s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			answers, err = s.check(ctx, conn, rows)
+			return err
+		})
+	})
+	return answers, err
+}
+
+func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row) ([]outbox.Checked, error) {
+	answers := make([]outbox.Checked, len(rows))
+	places := make(map[*outbox.Table][]int) // a table's rows among all
+	var looks []*statement.Look
+	for i, row := range rows {
+		answers[i] = outbox.Checked{Row: row, State: outbox.CheckPending}
+		if !row.Table.Stateful() {
+			continue // it keeps no state that could say otherwise
+		}
+		if places[row.Table] == nil {
+			p, err := s.plan(ctx, conn, row.Table)
+			if err != nil {
+				return nil, err
+			}
+			looks = append(looks, &statement.Look{Relation: p.relation})
+		}
+		places[row.Table] = append(places[row.Table], i)
+	}
+	for _, l := range looks {
+		at := places[l.Relation.Table]
+		l.N, l.ID = len(at), func(i int) string { return rows[at[i]].ID }
+		l.Row = func(i int) *outbox.Row { return rows[at[i]] }
+	}
+	snapshot, err := s.look(ctx, conn, looks)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range looks {
+		for i, at := range places[l.Relation.Table] {
+			answers[at].State = statement.Judge(rows[at], l.Seen[i], &snapshot)
+		}
+	}
+	return answers, nil
+}
+
+// look finds out which table refuses by asking for each alone.
+func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.Look) (outbox.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	snapshot, err := statement.At(ctx, conn, settings, s.prepare, looks...)
+	if err == nil || statement.FaultOf(err) == statement.Passing {
+		return snapshot, err
+	}
+	for _, l := range looks {
+		if rollback := statement.Run(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+			return snapshot, rollback
+		}
+		if _, alone := statement.At(ctx, conn, settings, s.prepare, l); alone != nil {
+			return snapshot, refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
+		}
+	}
+	return snapshot, err // refused together, not alone: it passed
+}

@@ -1,0 +1,87 @@
+package sweeper
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// selection is a SELECT of rows in table order.
+type selection struct {
+	relation *statement.Relation
+	columns  string
+	params   statement.Params
+	where    []string
+	none     bool // nothing can match
+	limit    int
+}
+
+// newSelection selects the pending, due rows.
+func newSelection(relation *statement.Relation, columns string, limit int) *selection {
+	q := &selection{relation: relation, columns: columns, limit: limit, where: []string{relation.Pending()}}
+	if due := relation.Due(); due != "" {
+		q.where = append(q.where, due)
+	}
+	return q
+}
+
+// include wants rows of any of the scopes.
+func (q *selection) include(scopes []outbox.Scope) {
+	condition, all := q.relation.Covering(&q.params, scopes)
+	switch {
+	case all:
+	case condition == "":
+		q.none = true
+	default:
+		q.where = append(q.where, condition)
+	}
+}
+
+// wide says that the scopes are no list of keys and rows.
+func wide(scopes []outbox.Scope) bool {
+	return !slices.ContainsFunc(scopes, func(s outbox.Scope) bool {
+		return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow
+	})
+}
+
+// exclude wants no row of any of the scopes, nor those with the ids.
+func (q *selection) exclude(scopes []outbox.Scope, ids []string) {
+	condition, all := q.relation.Covering(&q.params, scopes)
+	q.none = q.none || all
+	if condition != "" {
+		q.where = append(q.where, "NOT "+condition)
+	}
+	if among := q.relation.Among(&q.params, ids); among != "" {
+		q.where = append(q.where, "NOT ("+among+")")
+	}
+}
+
+// old wants rows that were created longer ago than the age.
+func (q *selection) old(age time.Duration) {
+	if condition := q.relation.Older(&q.params, age); condition != "" {
+		q.where = append(q.where, condition)
+	}
+}
+
+// missed wants rows that can count as missed: past their grace, which a row does
+// not need that waited for its time, and past the head start.
+func (q *selection) missed() {
+	m := &q.relation.Table.Mapping
+	q.old(m.HeadStart)
+	grace := q.relation.Older(&q.params, m.Grace)
+	if scheduled := q.relation.Scheduled(); grace != "" && scheduled != "" {
+		grace = "(" + grace + " OR " + scheduled + ")"
+	}
+	if grace != "" {
+		q.where = append(q.where, grace)
+	}
+}
+
+func (q *selection) sql() string {
+	return "SELECT " + q.columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") +
+		" ORDER BY " + strings.Join(q.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(q.limit)
+}

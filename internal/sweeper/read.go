@@ -1,0 +1,105 @@
+package sweeper
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// reader turns the rows of a result into outbox rows.
+type reader struct {
+	plan   *plan
+	light  bool
+	arena  *mapping.Arena
+	values []mapping.Value
+	rows   []*outbox.Row
+	bytes  int
+	// Rows that were written by transactions before the horizon are aged; ids are
+	// widened by the snapshot. 0: it is not asked for.
+	horizon  uint64
+	snapshot *outbox.Snapshot
+	// value is the column selected behind the row's own, of the last row, and run
+	// how many rows up to it share it. NULLs share nothing.
+	value []byte
+	run   int
+}
+
+func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
+	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.names))}
+}
+
+// ages has the reader tell aged rows, where the table shows who wrote them.
+func (r *reader) ages(horizon uint64, snapshot *outbox.Snapshot) {
+	if r.plan.relation.SystemColumns {
+		r.horizon, r.snapshot = horizon, snapshot
+	}
+}
+
+// selected is the list of columns that the reader takes, in its order.
+func (r *reader) selected() string {
+	var refs []string
+	for i, name := range r.plan.names {
+		if !r.light || r.plan.light[i] == nil {
+			refs = append(refs, statement.Ref(name))
+		}
+	}
+	if r.horizon > 0 {
+		refs = append(refs, "t.xmin")
+	}
+	return strings.Join(refs, ", ")
+}
+
+// each reads one row of the result.
+func (r *reader) each(row [][]byte) error {
+	at := 0
+	for i := range r.values {
+		if r.light && r.plan.light[i] != nil {
+			r.values[i] = *r.plan.light[i]
+			continue
+		}
+		if at == len(row) {
+			return fmt.Errorf("table %s answered with %d columns, fewer than were selected", r.plan.relation.Table, len(row))
+		}
+		r.values[i] = value(row[at])
+		at++
+	}
+	made := r.plan.rows.Row(r.values, r.arena)
+	if r.horizon > 0 && at < len(row) {
+		xid, err := strconv.ParseUint(string(row[at]), 10, 32)
+		if err != nil {
+			return fmt.Errorf("table %s has a row of transaction %q: %w", r.plan.relation.Table, row[at], err)
+		}
+		// A subtransaction's id is greater than its transaction's, so it is before
+		// the horizon only if that is. An id so old that it was used again is
+		// behind it: such a row waits, as new ones do.
+		made.Aged = r.snapshot.Widen(uint32(xid)) < r.horizon
+		at++
+	}
+	r.beyond(row[at:])
+	r.rows = append(r.rows, made)
+	r.bytes += made.Size()
+	return nil
+}
+
+func (r *reader) beyond(more [][]byte) {
+	switch {
+	case len(more) == 0:
+	case more[0] == nil:
+		r.run = 0
+	case r.run > 0 && string(more[0]) == string(r.value):
+		r.run++
+	default:
+		r.value, r.run = append(r.value[:0], more[0]...), 1
+	}
+}
+
+func value(text []byte) mapping.Value {
+	if text == nil {
+		return mapping.Value{Format: mapping.Null}
+	}
+	return mapping.Value{Data: text, Format: mapping.Text}
+}

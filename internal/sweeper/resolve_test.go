@@ -1,0 +1,156 @@
+package sweeper
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+func (b *bench) findings() string {
+	b.t.Helper()
+	r, err := b.sweeper.Resolve(b.t.Context(), b.table)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var texts []string
+	for _, f := range r.Findings {
+		texts = append(texts, fmt.Sprintf("%v %s", f.Fatal, f))
+	}
+	return strings.Join(texts, "\n")
+}
+
+func TestResolveFindsNothingWrongWithGoodTables(t *testing.T) {
+	for _, l := range []fixture.Layout{fixture.Im2be(), plain(), fixture.Deleting()} {
+		b := newBench(t, l)
+		if got := b.findings(); got != "" {
+			t.Errorf("%s: %s", l.Table, got)
+		}
+		r, err := b.sweeper.Resolve(t.Context(), b.table)
+		if err != nil || r.Relation.OID == 0 || len(r.Partitions) != 0 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		if _, err := mapping.Compile(b.table, r.Columns); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestResolveTakesAPartialIndexForAnIndex(t *testing.T) {
+	l := plain()
+	l.Table.Mapping.Status.Pending = []string{"PENDING"}
+	l.DDL = strings.Replace(l.DDL, "(status, created_at)", "(created_at) WHERE status = 'PENDING'", 1)
+	if got := newBench(t, l).findings(); got != "" {
+		t.Fatal(got)
+	}
+}
+
+func TestResolveSaysWhatIsWrongAndWhatMendsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		want     string
+	}{
+		"unlogged":  {"CREATE TABLE", "CREATE UNLOGGED TABLE", "true the table is unlogged, so its rows are not in the log: ALTER TABLE \"public\".\"plain\" SET LOGGED"},
+		"no unique": {"PRIMARY KEY", "", "true no unique index makes sure that the id columns \"id\" identify one row"},
+		"generated": {"body text", "b text, body text GENERATED ALWAYS AS (b || 'x') STORED", "true column \"body\" is generated"},
+		"nullable":  {"id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "id bigint UNIQUE", "true id column \"id\" may be NULL"},
+		"no index":  {"CREATE INDEX plain_status ON plain (status, created_at);", "", "false no index serves the sweep, so each one reads the whole table: CREATE INDEX CONCURRENTLY ON \"public\".\"plain\" (\"created_at\") WHERE \"status\" IN ('PENDING', 'RETRY')"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := plain()
+			l.DDL = strings.Replace(l.DDL, c.from, c.to, 1)
+			if got := newBench(t, l).findings(); !strings.Contains(got, c.want) {
+				t.Fatalf("%s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestResolveRefusesWhatCannotBeMapped(t *testing.T) {
+	for from, to := range map[string]string{
+		"plain":                          "fancy",
+		"topic text":                     "topics text",
+		"due timestamptz":                "due text",
+		"sent_at timestamptz":            "sent_at bool",
+		"tries int NOT NULL DEFAULT 0, ": "",
+	} {
+		l := plain()
+		l.DDL = strings.ReplaceAll(l.DDL, from, to)
+		b := newBench(t, l)
+		_, err := b.sweeper.Resolve(t.Context(), b.table)
+		var refused *TableError
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
+// A role with column privileges only can do everything but read the order of
+// insertion.
+func TestColumnPrivileges(t *testing.T) {
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	l := fixture.Im2be()
+	db.Exec(t, l.DDL)
+	db.Exec(t, `CREATE ROLE poor LOGIN PASSWORD 'poor'; GRANT USAGE ON SCHEMA public TO poor`)
+	b := newBenchOn(t, db, db.Server.DSNAs(db.Name, "poor", "poor"), l.Table)
+	got := b.findings()
+	for _, want := range []string{"true SELECT is missing on", `true UPDATE is missing on "last_error", "retries", "sent_at", "status", "version": GRANT UPDATE ("last_error", "retries", "sent_at", "status", "version") ON "public"."outbox" TO "poor"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+	var refused *TableError
+	if _, err := b.sweeper.Sweep(t.Context(), b.everything(1)); !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	db.Exec(t, `GRANT SELECT (aggregate_id, event_id, status, topic, payload_bytes, retries, created_at, sent_at, version, last_error, trace_parent, trace_state),
+		UPDATE (status, retries, last_error, sent_at, version) ON outbox TO poor`)
+	got = b.findings()
+	if strings.Contains(got, "true") || !strings.Contains(got, "SELECT is granted on columns only") {
+		t.Error(got)
+	}
+	db.Exec(t, `INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes) SELECT gen_random_uuid(), gen_random_uuid(), 't', 'x' FROM generate_series(1, 5)`)
+	if page := b.sweep(b.everything(10)); len(page.Rows) != 5 {
+		t.Fatal(len(page.Rows))
+	}
+	if found := b.watch(outbox.SweepPart{}); len(found.Rows) != 0 {
+		t.Fatal("younger than their grace")
+	}
+}
+
+func TestPartitionedTables(t *testing.T) {
+	l := plain()
+	l.DDL = `CREATE TABLE plain (id bigint GENERATED BY DEFAULT AS IDENTITY, status text NOT NULL DEFAULT 'PENDING',
+		topic text DEFAULT 'events', key text, body text, tries int NOT NULL DEFAULT 0, why text, cluster text,
+		created_at timestamptz NOT NULL DEFAULT now(), due timestamptz, sent_at timestamptz, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
+		CREATE TABLE plain_1 PARTITION OF plain FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+		CREATE SCHEMA archive; CREATE TABLE archive."plain 2" PARTITION OF plain FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+		CREATE INDEX ON plain (status, created_at);`
+	l.Table.Mapping.ID = []string{"id", "created_at"}
+	b := newBench(t, l)
+	b.db.Exec(t, `INSERT INTO plain (body, created_at) VALUES ('c', '2026-02-02'), ('a', '2026-01-05'), ('b', '2026-01-06')`)
+	b.db.Exec(t, `INSERT INTO plain (body, created_at) SELECT body || i, created_at FROM plain, generate_series(1, 2) i`)
+	page := b.sweep(b.everything(10))
+	if got := values(page.Rows); got != "a a1 a2 b b1 b2 c c1 c2" {
+		t.Fatal(got)
+	}
+	want := make([]outbox.CheckState, len(page.Rows))
+	for i := range want {
+		want[i] = outbox.CheckPending
+	}
+	b.checks(page.Rows, want)
+	r, err := b.sweeper.Resolve(t.Context(), b.table)
+	if err != nil || len(r.Partitions) != 2 || r.Partitions[0].Name != "plain 2" || len(r.Findings) != 0 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	leaves, err := b.sweeper.Partitions(t.Context())
+	if err != nil || len(leaves) != 2 || leaves["archive.plain 2"] != b.table || leaves["public.plain_1"] != b.table {
+		t.Fatal(leaves, err)
+	}
+}

@@ -1,0 +1,166 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// Retains says whether rows of the table are ever deleted.
+func Retains(t *outbox.Table) bool {
+	m := &t.Mapping
+	return m.Published == outbox.PublishedStatus && m.Retention > 0 || t.Stateful() && m.RetentionUnsent > 0
+}
+
+// Retain deletes the rows of a table whose retention has run out, a page at a
+// time, passing over rows that somebody has locked: those that were sent, and
+// where the mapping has a period for them also those that were not. Of these,
+// rows in flight are left: inFlight are their ids, taken before the call. (A row
+// that comes into flight during it may be deleted; it is delivered all the same,
+// and its mark finds it gone.) It returns how many, and how long it took to find
+// them: each time the whole table is read where no index helps.
+func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
+	r := retention{Sweeper: s}
+	err := s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			if err := r.run(ctx, conn, t, inFlight); err != nil {
+				return refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
+			}
+			return nil
+		})
+	})
+	return r.deleted, r.finding, err
+}
+
+// retention is one table's.
+type retention struct {
+	*Sweeper
+	deleted int
+	finding time.Duration
+}
+
+func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, inFlight []string) error {
+	p, err := r.plan(ctx, conn, t)
+	if err != nil {
+		return err
+	}
+	m := &t.Mapping
+	if m.DropPartitions {
+		n, err := r.dropPartitions(ctx, conn, p)
+		r.deleted += n
+		return err
+	}
+	if m.Retention > 0 && m.Published == outbox.PublishedStatus {
+		expired, err := p.relation.Expired(m.Retention)
+		if err == nil {
+			err = r.remove(ctx, conn, expired)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if m.RetentionUnsent <= 0 {
+		return nil
+	}
+	unsent, err := p.relation.ExpiredUnsent(m.RetentionUnsent, inFlight)
+	if err != nil {
+		return err
+	}
+	return r.remove(ctx, conn, unsent)
+}
+
+// foundPages is for how many pages rows are found at once, which may take as long
+// as reading the table: some megabytes of ids.
+const foundPages = 100
+
+// remove finds and deletes until nothing is left that can be deleted now.
+func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *statement.Removal) error {
+	settings := statement.Settings{StatementTimeout: r.cfg.StatementTimeout, LockTimeout: time.Second}
+	byID := settings
+	byID.ByIndex = true
+	for {
+		var ids []string
+		began := time.Now()
+		find := removal.Find(foundPages*r.cfg.RetainRows, func(id string) { ids = append(ids, id) })
+		if err := r.send(ctx, conn, settings.Step(nil), find); err != nil {
+			return err
+		}
+		r.finding += time.Since(began)
+		before := r.deleted
+		for page := range slices.Chunk(ids, r.cfg.RetainRows) {
+			step, err := removal.Delete(page, func([][]byte) error { r.deleted++; return nil })
+			if err == nil {
+				err = r.send(ctx, conn, byID.Step(nil), step)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(ids) < foundPages*r.cfg.RetainRows || r.deleted == before {
+			return nil
+		}
+	}
+}
+
+// dropPartitions drops the partitions for all of whose rows retention has run
+// out. It tries without waiting long for the locks, since writers wait behind it.
+func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (int, error) {
+	var found []statement.Partition
+	age := p.relation.Table.Mapping.Retention
+	step, err := p.relation.ExpiredPartitions(age, &found)
+	if err != nil {
+		return 0, err
+	}
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
+		return 0, err
+	}
+	dropped := 0
+	for i := range found {
+		n, err := s.dropPartition(ctx, conn, &found[i], age)
+		if err != nil {
+			return dropped, fmt.Errorf("dropping partition %s: %w", &found[i], err)
+		}
+		dropped += n
+	}
+	return dropped, nil
+}
+
+// dropPartition looks before it locks, so that a partition that must stay is
+// not locked each time, and again when nobody can write to it any more.
+func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *statement.Partition, age time.Duration) (int, error) {
+	var rows, kept int64
+	count, err := leaf.Count(age, &rows, &kept)
+	if err != nil {
+		return 0, err
+	}
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
+	if err := s.send(ctx, conn, settings.Step(nil), count); err != nil || kept > 0 {
+		return 0, err
+	}
+	err = s.send(ctx, conn, statement.Step{SQL: "BEGIN"}, settings.Step(nil), leaf.Lock(), count)
+	if err == nil && kept == 0 {
+		err = s.send(ctx, conn, leaf.Drop(), statement.Step{SQL: "COMMIT"})
+	}
+	if err == nil && kept == 0 {
+		s.cfg.Log.Info().Stringer("partition", leaf).Int64("rows", rows).Msg("dropped a partition past its retention")
+		return int(rows), nil
+	}
+	if rollback := s.send(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+		return 0, rollback
+	}
+	if statement.FaultOf(err) == statement.Locked {
+		return 0, nil // the next round tries again
+	}
+	return 0, err
+}
+
+// dropPatience is how long writers of a table may have to wait for the drop of
+// a partition that is itself waiting.
+const dropPatience = 200 * time.Millisecond

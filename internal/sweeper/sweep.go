@@ -1,0 +1,269 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Rows are fetched a few at first, to learn their size, then many at a time.
+const (
+	firstFetch = 32
+	mostFetch  = 2000
+)
+
+// Sweep reads one page: every part in table order, all parts from one snapshot,
+// which is taken after the request was made. A *TableError says which table
+// refuses; other errors pass.
+func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
+	var page outbox.Page
+	err := s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			sw := sweep{Sweeper: s, conn: conn, request: req}
+			err := sw.run(ctx)
+			page = sw.page
+			return err
+		})
+	})
+	if err != nil {
+		return outbox.Page{}, err
+	}
+	return page, nil
+}
+
+// sweep is one page being read.
+type sweep struct {
+	*Sweeper
+	conn    *pgx.Conn
+	request outbox.SweepRequest
+	arena   mapping.Arena
+	page    outbox.Page
+	bytes   int
+	cursors int           // opened so far
+	trip    time.Duration // to the server and back
+	slow    bool          // the last cursor's first rows took long
+}
+
+func (s *sweep) run(ctx context.Context) error {
+	plans := make([]*plan, len(s.request.Parts))
+	for i := range s.request.Parts {
+		var err error
+		if plans[i], err = s.plan(ctx, s.conn, s.request.Parts[i].Table); err != nil {
+			return err
+		}
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	for i := range s.request.Parts {
+		if err := s.whole(ctx, plans[i], &s.request.Parts[i]); err != nil {
+			t := s.request.Parts[i].Table
+			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
+		}
+	}
+	if err := s.send(ctx, s.conn, statement.Step{SQL: "COMMIT"}); err != nil {
+		return fmt.Errorf("ending the snapshot of a page: %w", err)
+	}
+	if s.request.Nudge {
+		return s.nudge(ctx, s.conn)
+	}
+	return nil
+}
+
+// begin takes the snapshot, then reads the insert position.
+func (s *sweep) begin(ctx context.Context) error {
+	began := time.Now()
+	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	err := s.send(ctx, s.conn,
+		statement.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
+		// The statement's snapshot, which is the transaction's, exists before
+		// its expressions are evaluated.
+		settings.Step(s.readPosition, "pg_current_snapshot()::text", "pg_current_wal_insert_lsn()::text"),
+	)
+	if err != nil {
+		return fmt.Errorf("taking the snapshot of a page: %w", err)
+	}
+	s.trip = time.Since(began)
+	return nil
+}
+
+func (s *sweep) readPosition(row [][]byte) (err error) {
+	if s.page.Snapshot, err = outbox.ParseSnapshot(string(row[0])); err != nil {
+		return err
+	}
+	s.page.Insert, err = outbox.ParseLSN(string(row[1]))
+	return err
+}
+
+// whole reads one table's rows with what stands beside them.
+func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+	from := len(s.page.Rows)
+	if err := s.part(ctx, p, part); err != nil {
+		return err
+	}
+	rows := s.page.Rows[from:]
+	if len(rows) == 0 || !p.relation.HeadersTable() {
+		return nil
+	}
+	beside, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	if err != nil {
+		return err
+	}
+	if err := s.send(ctx, s.conn, step); err != nil {
+		return err
+	}
+	for i, row := range rows {
+		size := row.Size()
+		beside.Attach(i)
+		s.bytes += row.Size() - size
+	}
+	return nil
+}
+
+// headStart leaves young rows to the application's own relay, but for a
+// hand-back's page, which must have every row: who asked for it waits.
+func (s *sweep) headStart(q *selection) {
+	if !s.request.Nudge {
+		q.old(q.relation.Table.Mapping.HeadStart)
+	}
+}
+
+// part reads one table's rows: by its agenda where it has one, and otherwise by
+// the plain selection, which may show that it needs one.
+func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+	if s.left() <= 0 {
+		s.page.More = true
+		return nil
+	}
+	if wide(part.Include) {
+		done, err := s.byAgenda(ctx, p, part)
+		if done || err != nil {
+			return err
+		}
+	}
+	return s.plain(ctx, p, part)
+}
+
+func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+	r := s.reader(p, part)
+	q := newSelection(p.relation, r.selected(), s.left())
+	q.include(part.Include)
+	q.exclude(part.Exclude, part.ExcludeIDs)
+	s.headStart(q)
+	if q.none {
+		return nil
+	}
+	if steps := p.relation.Steps(); steps != nil {
+		q.columns += ", " + statement.Ref(steps.Name)
+	}
+	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
+		return err
+	}
+	if s.left() > 0 {
+		return nil
+	}
+	s.page.More = true
+	switch {
+	case !wide(part.Include):
+	case r.run >= agendaPays && r.run >= len(r.rows)/2:
+		s.putAgenda(part.Table, &agenda{value: string(r.value)})
+	case s.slow:
+		s.putAgenda(part.Table, &agenda{all: true})
+	}
+	return nil
+}
+
+// reader reads rows of the page.
+func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
+	r := newReader(p, false, &s.arena)
+	r.ages(part.Horizon, &s.page.Snapshot)
+	return r
+}
+
+// agendaPays is how many rows of one order value a page must end with for an
+// agenda to be cheaper than a sort of them for each page.
+const agendaPays = 100
+
+// left is how many rows the page has room for.
+func (s *sweep) left() int {
+	if s.full() {
+		return 0
+	}
+	return s.request.Limit - len(s.page.Rows)
+}
+
+// fetch reads through a cursor, so that a page of large rows can end before the
+// selection does, and says whether it read all of it.
+func (s *sweep) fetch(ctx context.Context, sql string, args statement.Params, each func(row [][]byte) error) (complete bool, err error) {
+	s.cursors++
+	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
+	steps := []statement.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}
+	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
+		got := 0
+		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
+			got++
+			if s.left() <= 0 {
+				return nil // too many were fetched
+			}
+			return each(row)
+		}})
+		began := time.Now()
+		if err := s.send(ctx, s.conn, steps...); err != nil {
+			return false, err
+		}
+		if taken == 0 {
+			s.slow = time.Since(began) > s.slowFetch+s.trip
+		}
+		taken += got
+		if got < want || s.left() <= 0 {
+			return got < want && s.left() > 0, nil
+		}
+		want = s.next(taken, s.bytes-bytes)
+		steps = nil
+	}
+}
+
+// taking takes rows for the page.
+func (s *sweep) taking(r *reader) func(row [][]byte) error {
+	return func(row [][]byte) error {
+		if err := r.each(row); err != nil {
+			return err
+		}
+		last := r.rows[len(r.rows)-1]
+		s.page.Rows = append(s.page.Rows, last)
+		s.bytes += last.Size()
+		return nil
+	}
+}
+
+// next is how many rows to fetch: as many as will fit, by the size of those
+// that came.
+func (s *sweep) next(taken, bytes int) int {
+	average := max(1, bytes/taken)
+	return max(1, min(s.left(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
+}
+
+func (s *sweep) maxBytes() int {
+	if s.request.MaxBytes > 0 {
+		return s.request.MaxBytes
+	}
+	return s.cfg.PageBytes
+}
+
+func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
+
+// nudge writes WAL, so that the log gets behind a position just read.
+func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.send(ctx, conn, statement.Step{SQL: sql.Heartbeat}); err != nil {
+		return fmt.Errorf("writing WAL behind what was read: %w", err)
+	}
+	return nil
+}

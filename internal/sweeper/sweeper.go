@@ -1,0 +1,253 @@
+// Package sweeper reads the user's own tables: pages of pending rows in table
+// order, rows that the stream may have missed, the state of rows that may be
+// settled already; and it deletes what its retention has run out for. The rows
+// it returns are equal to what the log would have given.
+//
+// It publishes nothing, marks nothing, parks nothing and keeps no position: each
+// call reads from a fresh snapshot and selects by state. All that it keeps is the
+// order of rows that it would be costly to ask for again. The pipeline's driver
+// and the operator's commands call it.
+package sweeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// Config of a Sweeper. Zero fields take their defaults.
+type Config struct {
+	// Pool gives the connections. Its role needs SELECT on the mapped columns,
+	// or better on the table: then rows that tie in their order columns come in
+	// the order in which their transaction inserted them.
+	Pool *pgxpool.Pool
+	// Tables are the stream's.
+	Tables []*outbox.Table
+	// PageBytes cuts a page, in bytes as outbox.Row.Size counts them, where the
+	// request does not say MaxBytes. A page has one row at least. Default 16 MiB.
+	PageBytes int
+	// StatementTimeout is how long one statement may take. Default 60 s.
+	StatementTimeout time.Duration
+	// RetainRows is how many rows one DELETE of Retain takes. Default 500.
+	RetainRows int
+	// Now is the clock that Recover measures by, monotonic. Default time.Now.
+	Now func() time.Time
+	Log zerolog.Logger
+}
+
+// Sweeper may be used by any number of goroutines.
+type Sweeper struct {
+	cfg        Config
+	agendaRows int
+	slowFetch  time.Duration
+	prepare    bool // connections may keep prepared statements
+	plans      *statement.Kept[*plan]
+
+	mu sync.Mutex // guards what follows
+	// agendas of tables of which rows in order are costly to find.
+	agendas map[*outbox.Table]*agenda
+	// taken are rows that another relay had when they were last looked at.
+	taken map[*outbox.Table]taken
+}
+
+// New returns a Sweeper. It connects to nothing.
+func New(cfg Config) (*Sweeper, error) {
+	if cfg.Pool == nil {
+		return nil, errors.New("sweeper: Config.Pool is required")
+	}
+	setDefault(&cfg.PageBytes, 16<<20)
+	setDefault(&cfg.StatementTimeout, time.Minute)
+	setDefault(&cfg.RetainRows, 500)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Sweeper{
+		cfg:        cfg,
+		agendaRows: maxAgenda,
+		slowFetch:  slowFetch,
+		prepare:    statement.Prepares(cfg.Pool.Config().ConnConfig),
+		plans:      statement.NewKept(cfg.Tables, newPlan),
+		agendas:    make(map[*outbox.Table]*agenda),
+		taken:      make(map[*outbox.Table]taken),
+	}, nil
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// TableError says that the database, or the mapping, refuses what was asked of
+// a table. Every other error of this package passes.
+type TableError = statement.TableError
+
+// refusal makes a TableError of an error that is one.
+func refusal(t *outbox.Table, err error) error {
+	var already *TableError
+	var mapped *mapping.Error
+	switch {
+	case err == nil || errors.As(err, &already):
+		return err
+	case errors.As(err, &mapped), statement.FaultOf(err) == statement.TableRefused, statement.FaultOf(err) == statement.RowRefused:
+		return &TableError{Table: t, Err: err}
+	}
+	return err
+}
+
+func isRefusal(err error) bool {
+	var refused *TableError
+	return errors.As(err, &refused)
+}
+
+// with runs f on a connection, which is closed rather than kept after an error
+// that may be its own.
+func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to read outbox tables: %w", err)
+	}
+	defer conn.Release()
+	err = f(ctx, conn.Conn())
+	if err != nil && statement.FaultOf(err) == statement.Passing {
+		s.discard(conn.Conn())
+	}
+	var refused *TableError
+	if errors.As(err, &refused) {
+		refused.Err = statement.Mended(refused.Err, refused.Table, conn.Conn().Config().User)
+	}
+	return err
+}
+
+func (s *Sweeper) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return s.cfg.Pool.Acquire(ctx)
+}
+
+func (s *Sweeper) discard(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is given up anyway
+}
+
+// send is statement.Run with a limit for a server that has gone silent.
+func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...statement.Step) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	return statement.Run(ctx, conn, steps...)
+}
+
+// patience is longer than the server's own limit, so that it speaks first.
+func (s *Sweeper) patience() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
+
+// fresh runs f, and where a table refuses, once more with the catalogue read
+// anew: DDL makes what is known of a table out of date.
+func (s *Sweeper) fresh(f func() error) error {
+	err := f()
+	var refused *TableError
+	if !errors.As(err, &refused) || !s.forget(refused.Table) {
+		return err
+	}
+	return f()
+}
+
+// forget drops what is known of a table, and says whether anything was.
+func (s *Sweeper) forget(t *outbox.Table) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.agendas, t)
+	return s.plans.Forget(t)
+}
+
+// plan is a table with what is known of it.
+type plan struct {
+	relation *statement.Relation
+	rows     *mapping.Plan
+	// names are the columns to select, parallel to rows.Wanted.
+	names []string
+	// light says which of names are not needed where no record is wanted, and
+	// what stands for their values.
+	light []*mapping.Value
+}
+
+// plan is kept from when it was first needed; the connection must be outside of
+// a transaction.
+func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*plan, error) {
+	if p, ok := s.plans.Known(t); ok {
+		return p, nil // without a timer for each look
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	p, err := s.plans.Get(ctx, conn, t)
+	return p, refusal(t, err)
+}
+
+func newPlan(relation *statement.Relation) (*plan, error) {
+	rows, err := mapping.Compile(relation.Table, columns(relation))
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{relation: relation, rows: rows}
+	for _, i := range rows.Wanted() {
+		c := &relation.Columns[i]
+		p.names = append(p.names, c.Name)
+		p.light = append(p.light, standIn(&relation.Table.Mapping, c))
+	}
+	return p, nil
+}
+
+func columns(relation *statement.Relation) []mapping.Column {
+	out := make([]mapping.Column, len(relation.Columns))
+	for i := range relation.Columns {
+		c := &relation.Columns[i]
+		out[i] = mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum}
+	}
+	return out
+}
+
+// standIn is what stands for a column's value where only the row's id, scope
+// and times are wanted; nil: the column is needed.
+func standIn(m *outbox.Mapping, c *statement.Column) *mapping.Value {
+	if needed(m)[c.Name] {
+		return nil
+	}
+	if c.Name == m.Payload.Column {
+		// Not NULL, which could be an error of the row.
+		return &mapping.Value{Data: []byte(`\x`), Format: mapping.Text}
+	}
+	return &mapping.Value{Format: mapping.Null}
+}
+
+// needed names the columns that id, scope, state and times are made of.
+func needed(m *outbox.Mapping) map[string]bool {
+	names := map[string]bool{
+		m.Cluster.Column: true, m.CreatedAt: true, m.AvailableAfter: true,
+		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true, m.Status.Resend: true,
+		m.Writer.Column: true, m.Writer.Until: true,
+	}
+	for _, list := range [][]string{m.ID, m.Topic.Columns, m.Status.SentBy} {
+		for _, name := range list {
+			names[name] = true
+		}
+	}
+	if m.Key != nil {
+		names[m.Key.Column] = true
+	}
+	if m.EventID.Name != "" {
+		for _, name := range m.EventID.Columns {
+			names[name] = true // NULL there would be an error of the row
+		}
+	}
+	return names
+}

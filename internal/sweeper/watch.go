@@ -1,0 +1,95 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+)
+
+// Watch looks for pending rows, due and past their grace, oldest first. The
+// rows have id, scope and times only: whoever wants to publish them reads them
+// again. A *TableError says which table refuses; other errors pass.
+func (s *Sweeper) Watch(ctx context.Context, req outbox.WatchRequest) (outbox.Candidates, error) {
+	var found outbox.Candidates
+	err := s.fresh(func() error {
+		found = outbox.Candidates{}
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return s.watch(ctx, conn, req, &found)
+		})
+	})
+	if err != nil {
+		return outbox.Candidates{}, err
+	}
+	return found, nil
+}
+
+func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchRequest, found *outbox.Candidates) error {
+	var arena mapping.Arena
+	for i := range req.Parts {
+		part := &req.Parts[i]
+		p, err := s.plan(ctx, conn, part.Table)
+		if err != nil {
+			return err
+		}
+		w := watch{found: found, reader: newReader(p, true, &arena)}
+		if err := s.send(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
+			return refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
+		}
+		found.Rows = append(found.Rows, w.reader.rows...)
+	}
+	if len(found.Rows) > 0 {
+		return s.nudge(ctx, conn)
+	}
+	return nil
+}
+
+// watch is one table being watched.
+type watch struct {
+	found  *outbox.Candidates
+	reader *reader
+}
+
+// steps read the rows, when the next one becomes due, and then the insert
+// position: read before the rows it could lie before one that the log is about
+// to bring.
+func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement.Step {
+	relation := w.reader.plan.relation
+	steps := []statement.Step{statement.Settings{StatementTimeout: s.cfg.StatementTimeout}.Step(nil)}
+	q := newSelection(relation, w.reader.selected(), limit)
+	if len(part.Include) > 0 {
+		q.include(part.Include)
+	}
+	q.exclude(part.Exclude, part.ExcludeIDs)
+	q.missed()
+	if limit > 0 && !q.none {
+		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})
+	}
+	for _, sql := range relation.NextDue() {
+		steps = append(steps, statement.Step{SQL: sql, Each: w.due})
+	}
+	return append(steps, statement.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: w.position})
+}
+
+func (w *watch) due(row [][]byte) error {
+	micros, err := strconv.ParseInt(string(row[0]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading when the next row is due: %w", err)
+	}
+	at := time.UnixMicro(micros)
+	if w.found.NextDue.IsZero() || at.Before(w.found.NextDue) {
+		w.found.NextDue = at
+	}
+	return nil
+}
+
+func (w *watch) position(row [][]byte) (err error) {
+	w.found.Insert, err = outbox.ParseLSN(string(row[0]))
+	return err
+}

@@ -1,0 +1,110 @@
+// Package tracing makes OpenTelemetry spans of what a stream publishes and
+// marks, and sends them to the collector that the standard environment
+// variables name. A row's span joins the trace whose context the row carries.
+//
+// Without a collector everything here is nil and costs nothing: all methods may
+// be called on nil. The package decides nothing about rows and changes none: the
+// context that a record carries stays the writer's. cmd makes the Provider, the
+// pipeline's driver tells a Stream.
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Provider sends spans until it is shut down.
+type Provider struct{ sdk *sdk.TracerProvider }
+
+// scope is the instrumentation scope of our spans.
+const scope = "github.com/outbox-cdc/outbox-cdc/internal/tracing"
+
+// New makes a Provider from the environment, or nil where no collector is
+// named: neither OTEL_EXPORTER_OTLP_ENDPOINT nor
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, or OTEL_SDK_DISABLED or
+// OTEL_TRACES_EXPORTER=none switch it off. It connects in the background.
+// https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+func New(ctx context.Context, version string) (*Provider, error) {
+	wanted, err := wanted(os.Getenv)
+	if err != nil || !wanted {
+		return nil, err
+	}
+	exporter, err := newExporter(ctx, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("tracing, as OTEL_EXPORTER_OTLP_* say: %w", err)
+	}
+	return newProvider(ctx, version, sdk.WithBatcher(exporter))
+}
+
+func newProvider(ctx context.Context, version string, options ...sdk.TracerProviderOption) (*Provider, error) {
+	of, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithHost(),
+		resource.WithAttributes(attribute.String("service.name", "outbox-cdc"), attribute.String("service.version", version)),
+		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before ours
+	)
+	if err != nil {
+		return nil, fmt.Errorf("tracing, as OTEL_RESOURCE_ATTRIBUTES say: %w", err)
+	}
+	return &Provider{sdk.NewTracerProvider(append(options, sdk.WithResource(of))...)}, nil
+}
+
+// wanted says whether the environment names a collector.
+func wanted(env func(string) string) (bool, error) {
+	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
+		return false, nil
+	}
+	switch exporter := env("OTEL_TRACES_EXPORTER"); exporter {
+	case "none":
+		return false, nil
+	case "", "otlp":
+		return env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "", nil
+	default:
+		return false, fmt.Errorf("OTEL_TRACES_EXPORTER=%s: only otlp and none are known", exporter)
+	}
+}
+
+// newExporter speaks the protocol that is asked for. Everything else of
+// OTEL_EXPORTER_OTLP_* the exporters read by themselves.
+// https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+func newExporter(ctx context.Context, env func(string) string) (sdk.SpanExporter, error) {
+	protocol := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+	if protocol == "" {
+		protocol = env("OTEL_EXPORTER_OTLP_PROTOCOL")
+	}
+	switch protocol {
+	case "", "http/protobuf":
+		return otlptracehttp.New(ctx)
+	case "grpc":
+		return otlptracegrpc.New(ctx)
+	default:
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s: only http/protobuf and grpc are known", protocol)
+	}
+}
+
+// Stream makes the spans of one stream.
+func (p *Provider) Stream(name string) *Stream {
+	if p == nil {
+		return nil
+	}
+	return newStream(p.sdk.Tracer(scope), name)
+}
+
+// Shutdown sends what is left, until ctx ends.
+func (p *Provider) Shutdown(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.sdk.Shutdown(ctx); err != nil {
+		return fmt.Errorf("send the last spans: %w", err)
+	}
+	return nil
+}
