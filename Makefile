@@ -59,7 +59,7 @@ integration: ## the tests of the whole program against real servers
 # installed are fetched on first use.
 POSTGRES_VERSIONS ?= 14 15 16 17 18
 KAFKA_VERSIONS    ?= 3.9.1
-SPEAKING := ./replication/... ./internal/parks/... ./internal/sweeper/... ./statusupdater/... ./test/integration/...
+SPEAKING := ./replication/... ./internal/statestore/... ./internal/sweeper/... ./statusupdater/... ./test/integration/...
 # Stream, restart, lost slot, sweep and hand-back, publication, roles, failover.
 CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut)$$
 
@@ -114,7 +114,9 @@ microbench: ## the micro benchmarks, for benchstat (COUNT=1)
 	go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: lint
-lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt
+lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt, go.mod tidy
+	go mod tidy -diff
+	cd deploy/packaging && go mod tidy -diff
 	go vet ./...
 	$(GOLANGCI) run ./...
 	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go')); \

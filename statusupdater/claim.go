@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file keeps rows from another relay while they are published: they are
@@ -66,7 +66,7 @@ type claim struct {
 // nobody is told: marks are then written as those of other rows are.
 //
 // It waits for one of Config.Claims connections, and works while Run does. A
-// *statement.TableError says which table refuses; other errors pass, and
+// *tablesql.TableError says which table refuses; other errors pass, and
 // nothing is claimed then. More than Config.ClaimRows rows are an error.
 func (u *Updater) Claim(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	if len(rows) > u.cfg.ClaimRows {
@@ -180,7 +180,7 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAns
 // tryLock locks what it can of the rows, and answers for each.
 func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]outbox.Checked, error) {
 	places := make(map[*outbox.Table][]int)
-	var looks []*statement.Look
+	var looks []*tablesql.Look
 	for i, row := range rows {
 		if places[row.Table] == nil {
 			t, err := k.targets.Get(ctx, c.conn.Conn(), row.Table)
@@ -188,7 +188,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 				return nil, k.claimRefused(c, row.Table, err)
 			}
 			c.targets[row.Table] = t
-			looks = append(looks, &statement.Look{Relation: t.relation})
+			looks = append(looks, &tablesql.Look{Relation: t.relation})
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
@@ -212,28 +212,28 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 
 // judge notes a locked row. A pending one that is not locked by us was by
 // somebody else.
-func (c *claim) judge(row *outbox.Row, seen statement.Seen, snapshot *outbox.Snapshot) outbox.Checked {
+func (c *claim) judge(row *outbox.Row, seen tablesql.Seen, snapshot *outbox.Snapshot) outbox.Checked {
 	switch seen.State {
-	case statement.Held:
+	case tablesql.Held:
 		c.counts[row] = seen.Attempts
-	case statement.Pending:
+	case tablesql.Pending:
 		return outbox.Checked{Row: row, State: outbox.CheckTaken}
 	}
-	return outbox.Checked{Row: row, State: statement.Judge(row, seen, snapshot)}
+	return outbox.Checked{Row: row, State: tablesql.Judge(row, seen, snapshot)}
 }
 
 // lockAll finds out which table refuses by asking for each alone.
-func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*statement.Look) (outbox.Snapshot, error) {
-	settings := statement.Settings{LockTimeout: k.cfg.LockTimeout, StatementTimeout: k.cfg.StatementTimeout * 5 / 6, IdleTimeout: k.cfg.ClaimIdle}
-	snapshot, err := statement.Lock(ctx, c.conn.Conn(), settings, looks...)
-	if err == nil || statement.FaultOf(err) == statement.Passing {
+func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*tablesql.Look) (outbox.Snapshot, error) {
+	settings := tablesql.Settings{LockTimeout: k.cfg.LockTimeout, StatementTimeout: k.cfg.StatementTimeout * 5 / 6, IdleTimeout: k.cfg.ClaimIdle}
+	snapshot, err := tablesql.Lock(ctx, c.conn.Conn(), settings, looks...)
+	if err == nil || tablesql.FaultOf(err) == tablesql.Passing {
 		return snapshot, err
 	}
 	for _, l := range looks {
-		if rollback := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+		if rollback := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); rollback != nil {
 			return snapshot, rollback
 		}
-		if _, alone := statement.Lock(ctx, c.conn.Conn(), settings, l); alone != nil {
+		if _, alone := tablesql.Lock(ctx, c.conn.Conn(), settings, l); alone != nil {
 			return snapshot, k.claimRefused(c, l.Relation.Table, alone)
 		}
 	}
@@ -244,10 +244,10 @@ func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*statement.Look)
 // catalogue may have changed: it is read again next time.
 func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	k.targets.Forget(table)
-	fault := statement.FaultOf(err)
-	err = fmt.Errorf("claiming rows of table %s: %w", table, statement.Mended(err, table, c.conn.Conn().Config().User))
-	if fault == statement.TableRefused || fault == statement.RowRefused {
-		return &statement.TableError{Table: table, Err: err}
+	fault := tablesql.FaultOf(err)
+	err = fmt.Errorf("claiming rows of table %s: %w", table, tablesql.Mended(err, table, c.conn.Conn().Config().User))
+	if fault == tablesql.TableRefused || fault == tablesql.RowRefused {
+		return &tablesql.TableError{Table: table, Err: err}
 	}
 	return err
 }
@@ -316,7 +316,7 @@ func (k *keeper) ping(ctx context.Context, c *claim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.ClaimIdle/3)
 	defer cancel()
-	return statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "SELECT 1"})
+	return tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "SELECT 1"})
 }
 
 func (k *keeper) warnOld(c *claim, age time.Duration) {
@@ -363,7 +363,7 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 	defer cancel()
 	k.stats.statements.Add(int64(len(all)))
 	started := time.Now()
-	if err := writeMarks(running, c.conn.Conn(), append(steps, statement.Step{SQL: "COMMIT"})...); err != nil {
+	if err := writeMarks(running, c.conn.Conn(), append(steps, tablesql.Step{SQL: "COMMIT"})...); err != nil {
 		for _, w := range all {
 			markUnsure(w.items, err)
 		}
@@ -376,8 +376,8 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 
 // steps marks each group. A table that keeps nothing of a mark has no step for
 // it.
-func (c *claim) steps(groups map[laneKey][]*item) ([]statement.Step, map[laneKey]*written, error) {
-	var steps []statement.Step
+func (c *claim) steps(groups map[laneKey][]*item) ([]tablesql.Step, map[laneKey]*written, error) {
+	var steps []tablesql.Step
 	all := make(map[laneKey]*written)
 	for key, items := range groups {
 		w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
@@ -412,7 +412,7 @@ func (k *keeper) told(all map[laneKey]*written, took time.Duration) {
 // lost ends a claim whose transaction failed. Its locks are gone, and its marks
 // go the ordinary way.
 func (k *keeper) lost(ctx context.Context, c *claim, groups map[laneKey][]*item, err error) {
-	if statement.FaultOf(err) != statement.Passing {
+	if tablesql.FaultOf(err) != tablesql.Passing {
 		for table := range c.targets {
 			k.targets.Forget(table)
 		}
@@ -433,7 +433,7 @@ func (k *keeper) release(c *claim) {
 	k.unregister(c)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := statement.Run(ctx, c.conn.Conn(), statement.Step{SQL: "ROLLBACK"}); err != nil {
+	if err := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); err != nil {
 		_ = c.conn.Conn().Close(ctx) // it is given up anyway
 	}
 	c.conn.Release()

@@ -17,8 +17,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -352,7 +352,7 @@ func TestAClaimThatNobodyWaitsForAnyMore(t *testing.T) {
 }
 
 func isTableError(err error) bool {
-	var refused *statement.TableError
+	var refused *tablesql.TableError
 	return errors.As(err, &refused)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // round is one statement and what is needed around it.
@@ -41,7 +41,7 @@ func (r *round) sent(ctx context.Context, items []*item) ([]*item, error) {
 		sql = r.target.marking.SentFree
 	}
 	w := written{items: items, state: make([]outbox.MarkState, len(items))}
-	err = r.exec(ctx, statement.Step{SQL: sql, Args: args, Each: w.sent}, &w)
+	err = r.exec(ctx, tablesql.Step{SQL: sql, Args: args, Each: w.sent}, &w)
 	if err != nil {
 		return items, err
 	}
@@ -66,7 +66,7 @@ func (r *round) attempts(ctx context.Context, items []*item) ([]*item, error) {
 		sql = r.target.marking.AttemptFree
 	}
 	w := written{items: left, state: make([]outbox.MarkState, len(left)), count: make([]int, len(left))}
-	err = r.exec(ctx, statement.Step{SQL: sql, Args: args, Each: w.attempt}, &w)
+	err = r.exec(ctx, tablesql.Step{SQL: sql, Args: args, Each: w.attempt}, &w)
 	if err != nil {
 		markUnsure(left, err)
 		return left, err
@@ -81,7 +81,7 @@ func (e *unsent) Unwrap() error { return e.error }
 
 func markUnsure(items []*item, err error) {
 	var before *unsent
-	if errors.As(err, &before) || !statement.Unknown(err) {
+	if errors.As(err, &before) || !tablesql.Unknown(err) {
 		return
 	}
 	for _, it := range items {
@@ -89,12 +89,12 @@ func markUnsure(items []*item, err error) {
 	}
 }
 
-func (t *target) attemptArgs(items []*item) (statement.Params, error) {
+func (t *target) attemptArgs(items []*item) (tablesql.Params, error) {
 	args, err := t.ids(items)
 	if err != nil {
 		return args, err
 	}
-	var reasons, counts statement.Array
+	var reasons, counts tablesql.Array
 	for _, it := range items {
 		reasons.Add(t.relation.Reason(it.mark.Reason))
 		counts.AddInt(it.expected)
@@ -106,15 +106,15 @@ func (t *target) attemptArgs(items []*item) (statement.Params, error) {
 	return args, nil
 }
 
-func (t *target) ids(items []*item) (statement.Params, error) {
+func (t *target) ids(items []*item) (tablesql.Params, error) {
 	return t.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
 }
 
 // passOver says that rows which others have locked are passed over.
 func (r *round) passOver() bool { return r.key.free && r.target.relation.Lockable }
 
-func (r *round) settings() statement.Settings {
-	s := statement.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.cfg.StatementTimeout * 5 / 6, ByIndex: true}
+func (r *round) settings() tablesql.Settings {
+	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.cfg.StatementTimeout * 5 / 6, ByIndex: true}
 	if r.key.free {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}
@@ -123,10 +123,10 @@ func (r *round) settings() statement.Settings {
 
 // exec runs a statement in a transaction of its own, which is committed when
 // it returns without error.
-func (r *round) exec(ctx context.Context, step statement.Step, w *written) error {
-	steps := []statement.Step{r.settings().Step(nil), step}
+func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error {
+	steps := []tablesql.Step{r.settings().Step(nil), step}
 	if r.prepare {
-		if err := statement.Prepare(ctx, r.conn, r.settings(), steps); err != nil {
+		if err := tablesql.Prepare(ctx, r.conn, r.settings(), steps); err != nil {
 			return &unsent{err}
 		}
 	}
@@ -142,11 +142,11 @@ func (r *round) exec(ctx context.Context, step statement.Step, w *written) error
 }
 
 // writeMarks runs steps that mark rows, and commit.
-func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...statement.Step) error {
+func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
 	if err := failpoint.Here(failpoint.BeforeMark); err != nil {
 		return err
 	}
-	if err := statement.Run(ctx, conn, steps...); err != nil {
+	if err := tablesql.Run(ctx, conn, steps...); err != nil {
 		return err
 	}
 	return failpoint.Here(failpoint.AfterMark)
@@ -162,7 +162,7 @@ type written struct {
 }
 
 func (w *written) sent(row [][]byte) error {
-	n, err := statement.Ordinal(row[0], len(w.items))
+	n, err := tablesql.Ordinal(row[0], len(w.items))
 	if err != nil {
 		return err
 	}
@@ -172,20 +172,20 @@ func (w *written) sent(row [][]byte) error {
 }
 
 func (w *written) attempt(row [][]byte) error {
-	n, err := statement.Ordinal(row[0], len(w.items))
+	n, err := tablesql.Ordinal(row[0], len(w.items))
 	if err != nil {
 		return err
 	}
-	count, err := statement.Count(row[1])
+	count, err := tablesql.Count(row[1])
 	if err != nil {
 		return err
 	}
 	w.count[n] = int(count)
 	w.rows++
-	switch statement.State(row[2][0]) {
-	case statement.Pending:
+	switch tablesql.State(row[2][0]) {
+	case tablesql.Pending:
 		w.state[n] = outbox.MarkedRetry
-	case statement.Failed:
+	case tablesql.Failed:
 		w.state[n] = outbox.MarkedFailed
 	default: // a trigger of theirs had the last word
 		w.state[n] = outbox.MarkedSettled
@@ -219,9 +219,9 @@ func (w *written) answers() (left []*item, answers []outbox.Marked) {
 
 // look reads the items' states, answers those that judge has an answer for,
 // and returns the rest.
-func (r *round) look(ctx context.Context, items []*item, judge func(*item, statement.Seen) outbox.MarkState) ([]*item, error) {
-	l := &statement.Look{Relation: r.target.relation, N: len(items), ID: func(i int) string { return items[i].mark.Row.ID }}
-	snapshot, err := statement.At(ctx, r.conn, r.settings(), r.prepare, l)
+func (r *round) look(ctx context.Context, items []*item, judge func(*item, tablesql.Seen) outbox.MarkState) ([]*item, error) {
+	l := &tablesql.Look{Relation: r.target.relation, N: len(items), ID: func(i int) string { return items[i].mark.Row.ID }}
+	snapshot, err := tablesql.At(ctx, r.conn, r.settings(), r.prepare, l)
 	if err != nil {
 		return items, err
 	}
@@ -229,7 +229,7 @@ func (r *round) look(ctx context.Context, items []*item, judge func(*item, state
 	var left []*item
 	for i, it := range items {
 		state := outbox.MarkedInvisible
-		if l.Seen[i].State != statement.Absent || !statement.Invisible(it.mark.Row, &snapshot) {
+		if l.Seen[i].State != tablesql.Absent || !tablesql.Invisible(it.mark.Row, &snapshot) {
 			state = judge(it, l.Seen[i])
 		}
 		if state == 0 {
@@ -248,23 +248,23 @@ func (r *round) look(ctx context.Context, items []*item, judge func(*item, state
 
 // judgeSent says what a row is that the statement did not find; 0: it is
 // pending and to be tried again.
-func (r *round) judgeSent(_ *item, seen statement.Seen) outbox.MarkState {
-	if seen.State == statement.Pending {
+func (r *round) judgeSent(_ *item, seen tablesql.Seen) outbox.MarkState {
+	if seen.State == tablesql.Pending {
 		return 0
 	}
 	return outbox.MarkedSettled
 }
 
 // judgeAttempt is judgeSent for a row that is to be charged, before it is.
-func (r *round) judgeAttempt(it *item, seen statement.Seen) outbox.MarkState {
+func (r *round) judgeAttempt(it *item, seen tablesql.Seen) outbox.MarkState {
 	counted := r.target.marking.Counted
 	// An attempt whose outcome is unknown was written if the count rose. (If it
 	// was somebody else who raised it, the row was charged as well.)
 	landed := it.unsure && (!counted || seen.Attempts > it.expected)
 	switch {
-	case seen.State == statement.Failed && landed:
+	case seen.State == tablesql.Failed && landed:
 		return outbox.MarkedFailed
-	case seen.State != statement.Pending:
+	case seen.State != tablesql.Pending:
 		return outbox.MarkedSettled
 	case it.mark.Uncharged:
 		return outbox.MarkedRetry

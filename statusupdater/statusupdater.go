@@ -21,7 +21,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // DefaultClaims is how many claims may be open at a time.
@@ -99,7 +99,7 @@ type Updater struct {
 	queue   *queue
 	claims  claims
 	prepare bool
-	targets *statement.Kept[*target]
+	targets *tablesql.Kept[*target]
 
 	stats struct {
 		waiting, sent, retried, failed, settled, invisible, refused atomic.Int64
@@ -109,8 +109,8 @@ type Updater struct {
 
 // target is a table with its statements.
 type target struct {
-	relation *statement.Relation
-	marking  statement.Marking
+	relation *tablesql.Relation
+	marking  tablesql.Marking
 }
 
 // New returns an Updater that puts its answers into the mailbox. Config.Pool is
@@ -133,8 +133,8 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 		answers: answers,
 		queue:   newQueue(cfg.BatchRows),
 		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
-		prepare: statement.Prepares(cfg.Pool.Config().ConnConfig),
-		targets: statement.NewKept(cfg.Tables, newTarget),
+		prepare: tablesql.Prepares(cfg.Pool.Config().ConnConfig),
+		targets: tablesql.NewKept(cfg.Tables, newTarget),
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 const (
@@ -123,21 +123,21 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if len(items) == 0 || ctx.Err() != nil {
 		return
 	}
-	switch f := statement.FaultOf(err); {
-	case f == statement.Locked && !p.key.free:
+	switch f := tablesql.FaultOf(err); {
+	case f == tablesql.Locked && !p.key.free:
 		p.key.free = true
 		p.groups = append(p.groups, items)
-	case f == statement.Locked && len(items) > 1 && !p.lockable():
+	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
-	case f == statement.Locked && !p.lockable():
+	case f == tablesql.Locked && !p.lockable():
 		p.setAside(items)
-	case f == statement.Locked || f == statement.Passing:
+	case f == tablesql.Locked || f == tablesql.Passing:
 		p.repeat(ctx, items, err)
 	case !p.reloaded:
 		p.reloaded = true
 		p.targets.Forget(p.key.table)
 		p.groups = append(p.groups, items)
-	case f == statement.RowRefused && len(items) > 1 && p.blamed < maxBlamed:
+	case f == tablesql.RowRefused && len(items) > 1 && p.blamed < maxBlamed:
 		p.split(items)
 	default:
 		p.blamed++
@@ -202,7 +202,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	left, err := r.run(ctx, items)
 	if err != nil {
 		discard(conn, err)
-		err = statement.Mended(err, p.key.table, conn.Conn().Config().User)
+		err = tablesql.Mended(err, p.key.table, conn.Conn().Config().User)
 		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
 	}
 	return left, nil
@@ -211,7 +211,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 // discard closes a connection whose error may be its own: a server that became
 // a standby, a pooler that lost a prepared statement, a half-open socket.
 func discard(conn *pgxpool.Conn, err error) {
-	if statement.FaultOf(err) != statement.Passing {
+	if tablesql.FaultOf(err) != tablesql.Passing {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -219,7 +219,7 @@ func discard(conn *pgxpool.Conn, err error) {
 	_ = conn.Conn().Close(ctx) // it is given up anyway
 }
 
-func newTarget(relation *statement.Relation) (*target, error) {
+func newTarget(relation *tablesql.Relation) (*target, error) {
 	marking, err := relation.Marking()
 	if err != nil {
 		return nil, err
@@ -229,11 +229,11 @@ func newTarget(relation *statement.Relation) (*target, error) {
 
 // step marks rows that the connection's transaction has locked; no SQL: the
 // table keeps nothing of the mark.
-func (t *target) step(kind outbox.MarkKind, w *written) (statement.Step, error) {
+func (t *target) step(kind outbox.MarkKind, w *written) (tablesql.Step, error) {
 	if kind == outbox.MarkAttempt {
 		args, err := t.attemptArgs(w.items)
-		return statement.Step{SQL: t.marking.Attempt, Args: args, Each: w.attempt}, err
+		return tablesql.Step{SQL: t.marking.Attempt, Args: args, Each: w.attempt}, err
 	}
 	args, err := t.ids(w.items)
-	return statement.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
+	return tablesql.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
 }

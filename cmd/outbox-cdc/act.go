@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file holds what requeue, discard and replay have in common: look first,
@@ -35,22 +35,22 @@ func addActFlags(c *cobra.Command, limit int, time string) *actFlags {
 
 // acted is the JSON of an act.
 type acted struct {
-	Verb   rows.Verb `json:"verb"`
-	DryRun bool      `json:"dry_run"`
+	Verb   operator.Verb `json:"verb"`
+	DryRun bool          `json:"dry_run"`
 	// By is nil for a dry run.
-	By     *operator    `json:"by,omitempty"`
+	By     *actor       `json:"by,omitempty"`
 	Tables []actedTable `json:"tables"`
 }
 
 type actedTable struct {
-	Stream string       `json:"stream"`
-	Table  string       `json:"table"`
-	Plan   rows.Plan    `json:"plan"`
-	Result *rows.Result `json:"result,omitempty"` // nil: a dry run
+	Stream string           `json:"stream"`
+	Table  string           `json:"table"`
+	Plan   operator.Plan    `json:"plan"`
+	Result *operator.Result `json:"result,omitempty"` // nil: a dry run
 }
 
 // run carries the act out on every table that the flags name.
-func (a *actFlags) run(c *cobra.Command, io streams, act rows.Act) error {
+func (a *actFlags) run(c *cobra.Command, io streams, act operator.Act) error {
 	if !a.narrowed() && !a.all {
 		return usage("%s picks no rows: say which (--id, --topic, --key, --since, …), or --all", c.CommandPath())
 	}
@@ -81,7 +81,7 @@ func (a *actFlags) run(c *cobra.Command, io streams, act rows.Act) error {
 	return err
 }
 
-func (a *actFlags) onTable(c *cobra.Command, d *desk, act rows.Act, log zerolog.Logger) (actedTable, operator, error) {
+func (a *actFlags) onTable(c *cobra.Command, d *desk, act operator.Act, log zerolog.Logger) (actedTable, actor, error) {
 	by := whoActs(d.conn.Config().User)
 	var err error
 	if act.Pick, err = a.pick(c, d.Table(), 0); err != nil {
@@ -106,7 +106,7 @@ func (a *actFlags) onTable(c *cobra.Command, d *desk, act rows.Act, log zerolog.
 }
 
 // audit logs who did what, also when it ended with an error, at every level.
-func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *rows.Act, result *rows.Result, by operator, err error) {
+func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *operator.Act, result *operator.Result, by actor, err error) {
 	var filter []string
 	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
@@ -122,11 +122,11 @@ func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *row
 		Msg("an operator changed rows")
 }
 
-func printAct(out io.Writer, verb rows.Verb, t *actedTable, d *desk) {
+func printAct(out io.Writer, verb operator.Verb, t *actedTable, d *desk) {
 	p := &t.Plan
-	lot := statement.LotFailed
-	if verb == rows.Replay {
-		lot = statement.LotSent
+	lot := tablesql.LotFailed
+	if verb == operator.Replay {
+		lot = tablesql.LotSent
 	}
 	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(lot, p.Matched.N))
 	if p.Taken < p.Matched.N || p.Matched.Capped {
@@ -148,14 +148,14 @@ func printAct(out io.Writer, verb rows.Verb, t *actedTable, d *desk) {
 	}
 }
 
-var wouldBe = map[rows.Verb]string{
-	rows.Requeue: "they would be PENDING again, their tries counted anew",
-	rows.Replay:  "they would be PENDING again, and published once more",
-	rows.Delete:  "they would be deleted",
-	rows.Dismiss: "they would get the other status",
+var wouldBe = map[operator.Verb]string{
+	operator.Requeue: "they would be PENDING again, their tries counted anew",
+	operator.Replay:  "they would be PENDING again, and published once more",
+	operator.Delete:  "they would be deleted",
+	operator.Dismiss: "they would get the other status",
 }
 
-func printOrder(out io.Writer, p *rows.Plan) {
+func printOrder(out io.Writer, p *operator.Plan) {
 	o := &p.Order
 	switch {
 	case o.Overtaken > 0:
@@ -169,15 +169,15 @@ func printOrder(out io.Writer, p *rows.Plan) {
 	}
 }
 
-func printResult(out io.Writer, verb rows.Verb, r *rows.Result, d *desk) {
-	fmt.Fprintf(out, "%s: %d", map[rows.Verb]string{rows.Requeue: "requeued", rows.Replay: "to be replayed", rows.Delete: "deleted", rows.Dismiss: "dismissed"}[verb], r.Changed)
+func printResult(out io.Writer, verb operator.Verb, r *operator.Result, d *desk) {
+	fmt.Fprintf(out, "%s: %d", map[operator.Verb]string{operator.Requeue: "requeued", operator.Replay: "to be replayed", operator.Delete: "deleted", operator.Dismiss: "dismissed"}[verb], r.Changed)
 	if r.Passed > 0 {
 		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile: %d", r.Passed)
 	}
 	if r.Unknown > 0 {
 		fmt.Fprintf(out, "; unknown, since the connection broke: %d", r.Unknown)
 	}
-	if verb == rows.Requeue || verb == rows.Replay {
+	if verb == operator.Requeue || verb == operator.Replay {
 		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Table().Mapping.Grace)
 	}
 	fmt.Fprintln(out)

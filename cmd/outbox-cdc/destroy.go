@@ -79,8 +79,8 @@ type destroyed struct {
 	Stream  string   `json:"stream"`
 	Removed []string `json:"removed"`
 	// Freed is how much WAL the server can remove, in bytes.
-	Freed uint64   `json:"wal_freed_bytes"`
-	By    operator `json:"by"`
+	Freed uint64 `json:"wal_freed_bytes"`
+	By    actor  `json:"by"`
 }
 
 func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io streams) (destroyed, error) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 func failedCommand(io streams) *cobra.Command {
@@ -17,11 +17,11 @@ func failedCommand(io streams) *cobra.Command {
   outbox-cdc failed show 4711 --table public.outbox
   outbox-cdc failed requeue --error 'too large' --since 24h
   outbox-cdc failed requeue --error 'too large' --since 24h --yes`,
-		listCommand(io, statement.LotFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
+		listCommand(io, tablesql.LotFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
 }
 
 func pendingCommand(io streams) *cobra.Command {
-	return group("pending", "List rows that are still to be published", "  outbox-cdc pending list --topic orders", listCommand(io, statement.LotPending))
+	return group("pending", "List rows that are still to be published", "  outbox-cdc pending list --topic orders", listCommand(io, tablesql.LotPending))
 }
 
 // listing is the JSON of failed list and pending list.
@@ -30,16 +30,16 @@ type listing struct {
 }
 
 type tableListing struct {
-	Stream string     `json:"stream"`
-	Table  string     `json:"table"`
-	Total  rows.Count `json:"total"`
-	Rows   []rows.Row `json:"rows"`
+	Stream string         `json:"stream"`
+	Table  string         `json:"table"`
+	Total  operator.Count `json:"total"`
+	Rows   []operator.Row `json:"rows"`
 }
 
 // countLimit bounds what a listing counts, and so what it costs.
 const countLimit = 100_000
 
-func listCommand(io streams, lot statement.Lot) *cobra.Command {
+func listCommand(io streams, lot tablesql.Lot) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List rows that used up their tries",
@@ -50,7 +50,7 @@ Nothing is changed, and no payload is shown.`,
   outbox-cdc failed list --topic orders --error 'too large' --since 24h --json`,
 		Args: noArguments,
 	}
-	if lot == statement.LotPending {
+	if lot == tablesql.LotPending {
 		c.Short = "List rows that are still to be published"
 		c.Long = `Lists PENDING rows, the first in the order of sweeping, with the time at which they are due and the
 park that they wait for (a topic that is missing, a key whose row was refused), if any. Nothing is
@@ -58,7 +58,7 @@ changed, and no payload is shown.`
 		c.Example = `  outbox-cdc pending list
   outbox-cdc pending list --key 42 --until 10m`
 	}
-	p := addPickFlags(c, 20, map[bool]string{true: "created_at", false: "failed_at, else created_at,"}[lot == statement.LotPending])
+	p := addPickFlags(c, 20, map[bool]string{true: "created_at", false: "failed_at, else created_at,"}[lot == tablesql.LotPending])
 	p.addError(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all := listing{Tables: []tableListing{}}
@@ -81,14 +81,14 @@ changed, and no payload is shown.`
 	return c
 }
 
-func list(c *cobra.Command, p *pickFlags, d *desk, lot statement.Lot) (tableListing, error) {
+func list(c *cobra.Command, p *pickFlags, d *desk, lot tablesql.Lot) (tableListing, error) {
 	l := tableListing{Stream: d.stream.Name, Table: d.Table().String()}
 	pick, err := p.pick(c, d.Table(), lot)
 	if err != nil {
 		return l, err
 	}
-	shown := rows.Shown{}
-	if lot == statement.LotPending {
+	shown := operator.Shown{}
+	if lot == tablesql.LotPending {
 		if shown.Parks, err = parksOf(c.Context(), d.conn, d.stream.Name); err != nil {
 			return l, err
 		}
@@ -100,7 +100,7 @@ func list(c *cobra.Command, p *pickFlags, d *desk, lot statement.Lot) (tableList
 	return l, err
 }
 
-func printListing(out io.Writer, l *tableListing, lot statement.Lot) error {
+func printListing(out io.Writer, l *tableListing, lot tablesql.Lot) error {
 	fmt.Fprintf(out, "stream %s, table %s: %s %s", l.Stream, l.Table, countText(l.Total), plain(lot, l.Total.N))
 	if int64(len(l.Rows)) < l.Total.N {
 		fmt.Fprintf(out, ", the first %d", len(l.Rows))
@@ -109,17 +109,17 @@ func printListing(out io.Writer, l *tableListing, lot statement.Lot) error {
 	if len(l.Rows) == 0 {
 		return nil
 	}
-	return printRows(out, l.Rows, lot == statement.LotPending)
+	return printRows(out, l.Rows, lot == tablesql.LotPending)
 }
 
-func plain(lot statement.Lot, n int64) string {
+func plain(lot tablesql.Lot, n int64) string {
 	if n == 1 {
 		return lot.String() + " row"
 	}
 	return lot.String() + " rows"
 }
 
-func countText(c rows.Count) string {
+func countText(c operator.Count) string {
 	if c.Capped {
 		return fmt.Sprintf("more than %d", c.N)
 	}
@@ -151,12 +151,12 @@ list, where a value has a comma).`,
 }
 
 func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) error {
-	pick := statement.Pick{Lot: statement.LotAny, IDs: []string{parseID(p.ids[0], len(d.Table().Mapping.ID))}}
+	pick := tablesql.Pick{Lot: tablesql.LotAny, IDs: []string{parseID(p.ids[0], len(d.Table().Mapping.ID))}}
 	held, err := parksOf(c.Context(), d.conn, d.stream.Name)
 	if err != nil {
 		return err
 	}
-	found, err := d.List(c.Context(), &pick, 1, rows.Shown{Payload: payload, Parks: held})
+	found, err := d.List(c.Context(), &pick, 1, operator.Shown{Payload: payload, Parks: held})
 	switch {
 	case err != nil:
 		return err
@@ -168,7 +168,7 @@ func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) er
 	return printRow(io.out, d, &found[0])
 }
 
-func printRow(out io.Writer, d *desk, r *rows.Row) error {
+func printRow(out io.Writer, d *desk, r *operator.Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file holds what the operators' commands share: which streams, a
@@ -81,11 +81,11 @@ func hangUp(conn *pgx.Conn) {
 
 // unfit makes a usage error of a command that does not fit the table.
 func unfit(err error) error {
-	var unusable *statement.Unusable
+	var unusable *tablesql.Unusable
 	if errors.As(err, &unusable) {
 		return &failure{exitUsage, err}
 	}
-	if f := statement.FaultOf(err); err != nil && (f == statement.TableRefused || f == statement.RowRefused) {
+	if f := tablesql.FaultOf(err); err != nil && (f == tablesql.TableRefused || f == tablesql.RowRefused) {
 		return &failure{exitPermanent, err}
 	}
 	return err
@@ -112,15 +112,15 @@ func answered(from io.Reader) error {
 	return &failure{exitUsage, errors.New("nothing was changed")}
 }
 
-// operator is who acts, for the log.
-type operator struct {
+// actor is who acts, for the log.
+type actor struct {
 	OSUser       string `json:"os_user"`
 	Host         string `json:"host"`
 	DatabaseUser string `json:"database_user"`
 }
 
-func whoActs(databaseUser string) operator {
-	o := operator{OSUser: "unknown", Host: "unknown", DatabaseUser: databaseUser}
+func whoActs(databaseUser string) actor {
+	o := actor{OSUser: "unknown", Host: "unknown", DatabaseUser: databaseUser}
 	if u, err := user.Current(); err == nil {
 		o.OSUser = u.Username
 	}
@@ -134,7 +134,7 @@ func whoActs(databaseUser string) operator {
 }
 
 // audit begins a log line about what the operator did; it is logged at every level.
-func (o operator) audit(log zerolog.Logger) *zerolog.Event {
+func (o actor) audit(log zerolog.Logger) *zerolog.Event {
 	return log.Log().Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
 }
 
@@ -168,9 +168,9 @@ func oneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
-// parseMoment reads a time as rows.ParseMoment does.
+// parseMoment reads a time as operator.ParseMoment does.
 func parseMoment(text string, now time.Time) (time.Time, error) {
-	at, err := rows.ParseMoment(text, now)
+	at, err := operator.ParseMoment(text, now)
 	if err != nil {
 		return at, usage("%v", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -105,7 +105,7 @@ func TestJSONFieldsAreDocumented(t *testing.T) {
 		"status":         reflect.TypeFor[status.Report](),
 		"slots":          reflect.TypeFor[slotServer](),
 		"failed list":    reflect.TypeFor[listing](),
-		"failed show":    reflect.TypeFor[rows.Row](),
+		"failed show":    reflect.TypeFor[operator.Row](),
 		"failed requeue": reflect.TypeFor[acted](),
 		"destroy":        reflect.TypeFor[destroyReport](),
 		"sweep":          reflect.TypeFor[swept](),

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // pickFlags say which rows of which tables.
@@ -41,7 +41,7 @@ func addPickFlags(c *cobra.Command, limit int, time string) *pickFlags {
 	f.StringVar(&p.key, "key", "", "only rows of this `KEY`")
 	f.StringVar(&p.since, "since", "", "only rows whose "+time+" is at or after `TIME` (2026-01-31T10:00:00Z, 2026-01-31, 2h ago: 2h)")
 	f.StringVar(&p.until, "until", "", "only rows whose "+time+" is before `TIME`")
-	f.IntVar(&p.limit, "limit", limit, fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", rows.MaxLimit))
+	f.IntVar(&p.limit, "limit", limit, fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", operator.MaxLimit))
 	jsonFlag(c, &p.json)
 	return p
 }
@@ -57,14 +57,14 @@ func (p *pickFlags) narrowed() bool {
 
 // desk is one table with its stream and connection.
 type desk struct {
-	*rows.Desk
+	*operator.Desk
 	stream *config.Stream
 	conn   *pgx.Conn
 }
 
 // pick is what the flags ask for.
-func (p *pickFlags) pick(c *cobra.Command, t *outbox.Table, lot statement.Lot) (statement.Pick, error) {
-	pick := statement.Pick{Lot: lot, Error: p.pattern}
+func (p *pickFlags) pick(c *cobra.Command, t *outbox.Table, lot tablesql.Lot) (tablesql.Pick, error) {
+	pick := tablesql.Pick{Lot: lot, Error: p.pattern}
 	if c.Flags().Changed("topic") {
 		pick.Topic = &p.topic
 	}
@@ -99,8 +99,8 @@ func parseID(text string, columns int) string {
 // each calls f with every table that the flags name. A table that cannot serve
 // the command is passed over with a note; where none can, it is an error.
 func (p *pickFlags) each(ctx context.Context, io streams, f func(*desk) error) error {
-	if p.limit < 1 || p.limit > rows.MaxLimit {
-		return usage("--limit %d is not between 1 and %d", p.limit, rows.MaxLimit)
+	if p.limit < 1 || p.limit > operator.MaxLimit {
+		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
 	}
 	cfg, err := config.Load(*p.config)
 	if err != nil {
@@ -139,11 +139,11 @@ func (p *pickFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outb
 	}
 	defer hangUp(conn)
 	for _, t := range tables {
-		d, err := rows.Open(ctx, conn, t)
+		d, err := operator.Open(ctx, conn, t)
 		if err == nil {
 			err = f(&desk{Desk: d, stream: s, conn: conn})
 		}
-		var unusable *statement.Unusable
+		var unusable *tablesql.Unusable
 		switch {
 		case errors.As(err, &unusable):
 			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
@@ -182,7 +182,7 @@ func (p *pickFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Tab
 }
 
 // printRows prints rows as a table.
-func printRows(out io.Writer, list []rows.Row, pending bool) error {
+func printRows(out io.Writer, list []operator.Row, pending bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	last, fourth := "ERROR", "FAILED AT"
 	if pending {

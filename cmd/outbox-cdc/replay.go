@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 )
 
 const dryRun = `Without --yes it only counts them and shows the first. Rows that are not in that state any more when
@@ -27,7 +27,7 @@ the key cannot be kept, and requeue says of which rows.
 	}
 	a := addActFlags(c, 10_000, "failed_at, else created_at,")
 	a.addError(c)
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, rows.Act{Verb: rows.Requeue}) }
+	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, operator.Act{Verb: operator.Requeue}) }
 	return c
 }
 
@@ -53,9 +53,9 @@ func discardCommand(io streams) *cobra.Command {
 	c.Flags().BoolVar(&remove, "delete", false, "delete the rows")
 	c.Flags().StringVar(&status, "status", "", "give the rows this `STATUS` instead")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		act := rows.Act{Verb: rows.Dismiss, Status: status}
+		act := operator.Act{Verb: operator.Dismiss, Status: status}
 		if remove {
-			act = rows.Act{Verb: rows.Delete}
+			act = operator.Act{Verb: operator.Delete}
 		}
 		if remove == c.Flags().Changed("status") {
 			return usage("say either --delete or --status STATUS (see %s --help)", c.CommandPath())
@@ -79,7 +79,7 @@ see the same event ids again. Tables that delete on success or keep no state hav
   outbox-cdc replay --since 2h --rows-per-second 500 --yes`,
 		Args: noArguments,
 	}
-	a := addActFlags(c, rows.MaxLimit, "sent_at, else created_at,")
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, rows.Act{Verb: rows.Replay}) }
+	a := addActFlags(c, operator.MaxLimit, "sent_at, else created_at,")
+	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, operator.Act{Verb: operator.Replay}) }
 	return c
 }

@@ -297,17 +297,17 @@ func findSlot(servers []*slotServer, name string) (*slotServer, *slots.Slot, err
 	return on, found, nil
 }
 
-func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes bool, io streams) (operator, error) {
+func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes bool, io streams) (actor, error) {
 	if slot.Refusal != "" {
-		return operator{}, &failure{exitPermanent, fmt.Errorf("slot %s is not dropped: %s", slot.Name, slot.Refusal)}
+		return actor{}, &failure{exitPermanent, fmt.Errorf("slot %s is not dropped: %s", slot.Name, slot.Refusal)}
 	}
 	fmt.Fprintf(io.err, "slot %s on %s (%s): dropping it frees %s of WAL; %s\n", slot.Name, server.Server, whose(slot), status.Bytes(slot.Frees), slot.Dropping)
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
-		return operator{}, err
+		return actor{}, err
 	}
 	pg, err := connectReplicator(ctx, server.streamFor(slot))
 	if err != nil {
-		return operator{}, err
+		return actor{}, err
 	}
 	defer closeNow(pg)
 	return whoActs(pg.ParameterStatus("session_authorization")), mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // logReader reads the log through a temporary slot of its own, which ends with
@@ -79,10 +79,10 @@ func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	for {
 		l.batch.Reset()
 		n := 0
-		settings := statement.Settings{StatementTimeout: 5 * time.Minute}
-		err := statement.Run(ctx, l.conn, settings.Step(nil), statement.Step{
+		settings := tablesql.Settings{StatementTimeout: 5 * time.Minute}
+		err := tablesql.Run(ctx, l.conn, settings.Step(nil), tablesql.Step{
 			SQL:  changesSQL,
-			Args: statement.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)),
+			Args: tablesql.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)),
 			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
 		})
 		if err != nil {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -150,7 +150,7 @@ func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row)
 		return ""
 	}
 	conn := db.Conn(t)
-	relation, err := statement.Load(t.Context(), conn, table)
+	relation, err := tablesql.Load(t.Context(), conn, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row)
 		if r.Err == nil {
 			continue
 		}
-		if state := charge(t, db, conn, relation, marking, r); state != string(statement.Failed) {
+		if state := charge(t, db, conn, relation, marking, r); state != string(tablesql.Failed) {
 			t.Fatalf("row %s is in state %q", r.ID, state)
 		}
 		fmt.Fprintf(&out, "%s: FAILED, of %d attempts%s\n", strings.Join(outbox.SplitID(r.ID), "/"), table.Mapping.Status.MaxAttempts, told(t, db, table, r))
@@ -175,14 +175,14 @@ func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row)
 }
 
 // charge charges the last attempt of the row's budget.
-func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *statement.Relation, marking statement.Marking, r *outbox.Row) (state string) {
+func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *tablesql.Relation, marking tablesql.Marking, r *outbox.Row) (state string) {
 	t.Helper()
 	s := &r.Table.Mapping.Status
 	args, err := relation.IDArrays(1, func(int) string { return r.ID })
 	if err != nil {
 		t.Fatal(err)
 	}
-	var reason, expected statement.Array
+	var reason, expected tablesql.Array
 	reason.Add(relation.Reason(r.Err.Error()))
 	args.BindArray(&reason, "text")
 	if marking.Counted {
@@ -190,8 +190,8 @@ func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *statement.Re
 		expected.AddInt(int64(s.MaxAttempts - 1))
 		args.BindArray(&expected, "bigint")
 	}
-	step := statement.Step{SQL: marking.Attempt, Args: args, Each: func(row [][]byte) error { state = string(row[2]); return nil }}
-	if err := statement.Run(t.Context(), conn, step); err != nil {
+	step := tablesql.Step{SQL: marking.Attempt, Args: args, Each: func(row [][]byte) error { state = string(row[2]); return nil }}
+	if err := tablesql.Run(t.Context(), conn, step); err != nil {
 		t.Fatal(err)
 	}
 	return state

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -403,7 +403,7 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 	d.queries.Go(func() {
 		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
 			result, err := d.stream.store.write(ctx, change)
-			if errors.Is(err, parks.ErrFenced) {
+			if errors.Is(err, statestore.ErrFenced) {
 				err = backoff.Permanent(err)
 			}
 			return result, err
@@ -411,7 +411,7 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 		switch {
 		case err == nil:
 			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
-		case errors.Is(err, parks.ErrFenced) && ctx.Err() == nil:
+		case errors.Is(err, statestore.ErrFenced) && ctx.Err() == nil:
 			d.fatal <- err
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -46,7 +46,7 @@ type logReader struct {
 	history  history
 	received outbox.LSN
 	// known is what the stream remembers of its slot.
-	known parks.Identity
+	known statestore.Identity
 
 	// batches and turns go to the driver, which takes batches only while the
 	// Core reads. spare brings batches back.
@@ -95,7 +95,7 @@ type history struct {
 	timeline uint32
 }
 
-func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead parks.Leadership) *logReader {
+func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *logReader {
 	l := &logReader{
 		stream: s, d: d, conn: conn, known: lead.Known,
 		decoder: decoder.New(s.cfg.Tables),

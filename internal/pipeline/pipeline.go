@@ -29,7 +29,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/parks"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -100,7 +100,7 @@ func New(cfg Config) *Stream {
 		cfg.Lineage = &Lineage{}
 	}
 	return &Stream{
-		cfg: cfg, store: &store{Store: parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name})},
+		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
 		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
 	}
 }
@@ -163,7 +163,7 @@ func (s *Stream) works() {
 // Permanent says of an error that only a person can mend what it is about.
 func Permanent(err error) bool {
 	var refused *replication.Error
-	var denied *parks.Error
+	var denied *statestore.Error
 	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
 }
 
@@ -172,10 +172,10 @@ func Permanent(err error) bool {
 // taken for another leader's victory.
 type store struct {
 	mu sync.Mutex
-	*parks.Store
+	*statestore.Store
 }
 
-func (s *store) lead(ctx context.Context, holder string) (parks.Leadership, error) {
+func (s *store) lead(ctx context.Context, holder string) (statestore.Leadership, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Store.Lead(ctx, holder)
@@ -272,7 +272,7 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 	return err
 }
 
-func (s *Stream) newDriver(conn *replication.Conn, lead parks.Leadership) (*driver, error) {
+func (s *Stream) newDriver(conn *replication.Conn, lead statestore.Leadership) (*driver, error) {
 	cfg := s.cfg
 	d := &driver{
 		stream:   s,

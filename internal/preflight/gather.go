@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -101,7 +101,7 @@ func closeNow(pg *pgconn.PgConn) {
 // tableSession connects as the role that reads and marks.
 func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 	t := &g.facts.Table
-	t.User, t.Prepares = pool.Config().ConnConfig.User, statement.Prepares(pool.Config().ConnConfig)
+	t.User, t.Prepares = pool.Config().ConnConfig.User, tablesql.Prepares(pool.Config().ConnConfig)
 	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 	defer cancel()
 	conn, err := pool.Acquire(bounded)
@@ -369,7 +369,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	look("table", func(ctx context.Context) (err error) {
 		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
 		var refused *sweeper.TableError
-		var unusable *statement.Unusable
+		var unusable *tablesql.Unusable
 		switch {
 		case errors.As(err, &refused) && errors.As(err, &unusable):
 			t.Gone, err = unusable.Problem+": "+unusable.Mend, nil
@@ -434,7 +434,7 @@ func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
 
 // sample reads what some rows are for.
 func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) error {
-	return t.reading(ctx, pool, func(conn *pgx.Conn, r *statement.Relation) error {
+	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
 		m := &t.Table.Mapping
 		t.Topics = map[string][]string{}
 		err := rows(ctx, conn, r.Destinations(most), func(row []string) error {
@@ -459,7 +459,7 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 	if !t.Table.Stateful() {
 		return nil
 	}
-	return t.reading(ctx, pool, func(conn *pgx.Conn, r *statement.Relation) error {
+	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
 		return rows(ctx, conn, r.Backlog(countRows), func(row []string) error {
 			b := &Backlog{Oldest: -1}
 			if _, err := fmt.Sscan(row[0], &b.Rows); err != nil {
@@ -478,14 +478,14 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
-func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *statement.Relation) error) error {
+func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *tablesql.Relation) error) error {
 	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Resolution.Relation) })
 }
 
 // rows reads a statement's rows as text; NULL reads as "".
 func rows(ctx context.Context, conn *pgx.Conn, text string, each func(row []string) error) error {
-	limit := statement.Settings{StatementTimeout: timeLeft(ctx)}
-	return statement.Run(ctx, conn, limit.Step(nil), statement.Step{SQL: text, Each: func(raw [][]byte) error {
+	limit := tablesql.Settings{StatementTimeout: timeLeft(ctx)}
+	return tablesql.Run(ctx, conn, limit.Step(nil), tablesql.Step{SQL: text, Each: func(raw [][]byte) error {
 		row := make([]string, len(raw))
 		for i, v := range raw {
 			row[i] = string(v)

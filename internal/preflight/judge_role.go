@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -171,7 +171,7 @@ func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue, anothe
 			excess = append(excess, p)
 		}
 	}
-	written := statement.Written(m)
+	written := tablesql.Written(m)
 	others := slices.DeleteFunc(slices.Clone(c.Updatable), func(column string) bool { return slices.Contains(written, column) })
 	role := sql.Identifier(j.Table.User)
 	var found, mend []string

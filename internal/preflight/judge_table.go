@@ -7,8 +7,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -372,7 +372,7 @@ func judgeReplicaIdentity(j *judgment) {
 		table := quotedTable(t.Table.Table)
 		whole := c.Identity == "f"
 		switch {
-		case len(c.UpdatePubs) == 0 || len(statement.Written(&t.Table.Mapping)) == 0:
+		case len(c.UpdatePubs) == 0 || len(tablesql.Written(&t.Table.Mapping)) == 0:
 			j.ok(name, "no publication publishes its updates, so it needs none")
 		case !c.HasKey && !whole:
 			j.fail(name, "it has no replica identity, and its updates are published by "+some(c.UpdatePubs),

@@ -14,12 +14,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/parks"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -61,11 +61,11 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	if s.Leader, last, err = Leader(ctx, cfg.Pool, cfg.Name, cfg.Slot); err != nil {
 		return err
 	}
-	held, err := parks.New(parks.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
-	if err != nil && !errors.Is(err, parks.ErrNoSchema) {
+	held, err := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
+	if err != nil && !errors.Is(err, statestore.ErrNoSchema) {
 		return err
 	}
-	if errors.Is(err, parks.ErrNoSchema) {
+	if errors.Is(err, statestore.ErrNoSchema) {
 		last = "schema outbox_cdc is missing: run outbox-cdc init"
 	}
 	s.Parks = status.Summarize(held)
@@ -213,12 +213,12 @@ func count(ctx context.Context, cfg Config, t *outbox.Table, to *status.Table) e
 // to count. Without an index on the state it is a scan of the table, so its
 // time is bounded.
 func Failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, to *status.Table) error {
-	desk, err := rows.Open(ctx, conn, t)
+	desk, err := operator.Open(ctx, conn, t)
 	if err != nil {
 		return err
 	}
-	n, err := desk.CountWithin(ctx, &statement.Pick{Lot: statement.LotFailed}, failedLimit, countTimeout)
-	var none *statement.Unusable
+	n, err := desk.CountWithin(ctx, &tablesql.Pick{Lot: tablesql.LotFailed}, failedLimit, countTimeout)
+	var none *tablesql.Unusable
 	if errors.As(err, &none) {
 		return nil
 	}

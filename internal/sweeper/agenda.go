@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 const (
@@ -101,7 +101,7 @@ func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (
 // wants wants rows that pages of the agenda have to do with.
 func (a *agenda) wants(q *selection, comparison string) {
 	if steps := q.relation.Steps(); !a.all {
-		q.where = append(q.where, statement.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
+		q.where = append(q.where, tablesql.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 	}
 	a.ids, a.read = nil, s.cfg.Now()
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	return s.send(ctx, s.conn, statement.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
+	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}
@@ -210,11 +210,11 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	a.wants(q, " = ")
 	// OFFSET has each row looked up: the planner would rather scan a small table.
 	sql := "SELECT u.n, x.* FROM " + from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + r.selected() + " FROM " + p.relation.Name() +
-		" AS t WHERE " + on + " AND " + statement.Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
+		" AS t WHERE " + on + " AND " + tablesql.Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
 	pending, known := make([]bool, len(ids)), 0
 	take := s.taking(r)
 	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {
-		n, err := statement.Ordinal(row[0], len(ids))
+		n, err := tablesql.Ordinal(row[0], len(ids))
 		if err != nil {
 			return err
 		}

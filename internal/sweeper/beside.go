@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file is about rows that another relay, or their writer, has.
@@ -39,7 +39,7 @@ func (s *Sweeper) NeverReady(ctx context.Context, t *outbox.Table) (NeverReady, 
 				return err
 			}
 			step := neverReady(p.relation, &found)
-			settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+			settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
 			if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
 				return refusal(t, fmt.Errorf("counting the rows of table %s that never become ready: %w", t, err))
 			}
@@ -49,20 +49,20 @@ func (s *Sweeper) NeverReady(ctx context.Context, t *outbox.Table) (NeverReady, 
 	return found, err
 }
 
-func neverReady(r *statement.Relation, found *NeverReady) statement.Step {
-	var params statement.Params
+func neverReady(r *tablesql.Relation, found *NeverReady) tablesql.Step {
+	var params tablesql.Params
 	where := r.NeverDue()
 	if older := r.Older(&params, r.Table.Mapping.Grace); older != "" {
 		where += " AND " + older
 	}
 	age := "NULL"
 	if at := r.Table.Mapping.CreatedAt; at != "" {
-		age = "(extract(epoch FROM now() - " + statement.Ref(at) + ") * 1000000)::bigint"
+		age = "(extract(epoch FROM now() - " + tablesql.Ref(at) + ") * 1000000)::bigint"
 	}
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	sql := fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%[1]s LIMIT %[2]d) AS counted), %[3]s, %[4]s%[1]s ORDER BY %[5]s LIMIT 1",
 		from, maxCounted+1, age, r.IDColumns(), strings.Join(r.Order(), ", "))
-	return statement.Step{SQL: sql, Args: params, Each: found.read}
+	return tablesql.Step{SQL: sql, Args: params, Each: found.read}
 }
 
 func (n *NeverReady) read(row [][]byte) (err error) {
@@ -141,8 +141,8 @@ func (s *Sweeper) recover(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	}
 	args.BindArray(&stamps, "text")
 	n := 0
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
-	err = s.send(ctx, conn, settings.Step(nil), statement.Step{
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
+	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{
 		SQL: sql, Args: args, Each: func([][]byte) error { n++; return nil },
 	})
 	return n, err
@@ -159,8 +159,8 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	s.mu.Unlock()
 	now, seen := s.cfg.Now(), taken{}
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	err = s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Each: func(row [][]byte) error {
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}
@@ -182,7 +182,7 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 
 // left are the ids of rows that have not changed since the time, and the
 // versions that were seen of them as an array.
-func (t taken) left(since time.Time) (ids []string, stamps statement.Array) {
+func (t taken) left(since time.Time) (ids []string, stamps tablesql.Array) {
 	for id, s := range t {
 		if !s.since.After(since) {
 			ids = append(ids, id)

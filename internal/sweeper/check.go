@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Check looks at rows, all in one snapshot, and answers for each, in their
@@ -26,7 +26,7 @@ func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Check
 func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row) ([]outbox.Checked, error) {
 	answers := make([]outbox.Checked, len(rows))
 	places := make(map[*outbox.Table][]int) // a table's rows among all
-	var looks []*statement.Look
+	var looks []*tablesql.Look
 	for i, row := range rows {
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckPending}
 		if !row.Table.Stateful() {
@@ -37,7 +37,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 			if err != nil {
 				return nil, err
 			}
-			looks = append(looks, &statement.Look{Relation: p.relation})
+			looks = append(looks, &tablesql.Look{Relation: p.relation})
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
@@ -52,26 +52,26 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 	}
 	for _, l := range looks {
 		for i, at := range places[l.Relation.Table] {
-			answers[at].State = statement.Judge(rows[at], l.Seen[i], &snapshot)
+			answers[at].State = tablesql.Judge(rows[at], l.Seen[i], &snapshot)
 		}
 	}
 	return answers, nil
 }
 
 // look finds out which table refuses by asking for each alone.
-func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*statement.Look) (outbox.Snapshot, error) {
+func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	snapshot, err := statement.At(ctx, conn, settings, s.prepare, looks...)
-	if err == nil || statement.FaultOf(err) == statement.Passing {
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	snapshot, err := tablesql.At(ctx, conn, settings, s.prepare, looks...)
+	if err == nil || tablesql.FaultOf(err) == tablesql.Passing {
 		return snapshot, err
 	}
 	for _, l := range looks {
-		if rollback := statement.Run(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+		if rollback := tablesql.Run(ctx, conn, tablesql.Step{SQL: "ROLLBACK"}); rollback != nil {
 			return snapshot, rollback
 		}
-		if _, alone := statement.At(ctx, conn, settings, s.prepare, l); alone != nil {
+		if _, alone := tablesql.At(ctx, conn, settings, s.prepare, l); alone != nil {
 			return snapshot, refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
 		}
 	}

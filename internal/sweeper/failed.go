@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // FailedCount is how many rows of a table are FAILED, each count up to 100,000.
@@ -34,8 +34,8 @@ func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (FailedCount
 			if err != nil {
 				return err
 			}
-			settings := statement.Settings{StatementTimeout: min(s.cfg.StatementTimeout, failedTimeout)}
-			err = s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: failedSQL(known.relation), Each: f.read})
+			settings := tablesql.Settings{StatementTimeout: min(s.cfg.StatementTimeout, failedTimeout)}
+			err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: failedSQL(known.relation), Each: f.read})
 			if err != nil {
 				return refusal(t, fmt.Errorf("counting the failed rows of table %s: %w", t, err))
 			}
@@ -45,11 +45,11 @@ func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (FailedCount
 	return f, err
 }
 
-func failedSQL(r *statement.Relation) string {
+func failedSQL(r *tablesql.Relation) string {
 	from := " FROM " + r.Name() + " AS t WHERE "
 	resend := "0"
 	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
-		resend = from + statement.Ref(m.FailedAt) + " IS NOT NULL AND " + statement.Ref(m.Resend)
+		resend = from + tablesql.Ref(m.FailedAt) + " IS NOT NULL AND " + tablesql.Ref(m.Resend)
 		if ours := r.Ours(); ours != "" {
 			resend += " AND " + ours
 		}

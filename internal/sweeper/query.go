@@ -7,21 +7,21 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // selection is a SELECT of rows in table order.
 type selection struct {
-	relation *statement.Relation
+	relation *tablesql.Relation
 	columns  string
-	params   statement.Params
+	params   tablesql.Params
 	where    []string
 	none     bool // nothing can match
 	limit    int
 }
 
 // newSelection selects the pending, due rows.
-func newSelection(relation *statement.Relation, columns string, limit int) *selection {
+func newSelection(relation *tablesql.Relation, columns string, limit int) *selection {
 	q := &selection{relation: relation, columns: columns, limit: limit, where: []string{relation.Pending()}}
 	if due := relation.Due(); due != "" {
 		q.where = append(q.where, due)

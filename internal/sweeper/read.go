@@ -7,7 +7,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // reader turns the rows of a result into outbox rows.
@@ -44,7 +44,7 @@ func (r *reader) selected() string {
 	var refs []string
 	for i, name := range r.plan.names {
 		if !r.light || r.plan.light[i] == nil {
-			refs = append(refs, statement.Ref(name))
+			refs = append(refs, tablesql.Ref(name))
 		}
 	}
 	if r.horizon > 0 {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Resolution is what the catalogue says of a table.
@@ -21,7 +21,7 @@ type Resolution struct {
 	Table *outbox.Table
 	// Relation is what statements are made of; not where columns that they name
 	// are missing, of which Findings tell.
-	Relation *statement.Relation
+	Relation *tablesql.Relation
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
 	// Partitions are the leaves of a partitioned table.
@@ -68,7 +68,7 @@ func (f Finding) String() string { return f.Problem + ": " + f.Mend }
 func (s *Sweeper) Resolve(ctx context.Context, t *outbox.Table) (*Resolution, error) {
 	var out *Resolution
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		relation, err := statement.Describe(ctx, conn, t)
+		relation, err := tablesql.Describe(ctx, conn, t)
 		if err == nil {
 			out, err = s.resolve(ctx, conn, relation)
 		}
@@ -90,7 +90,7 @@ func (s *Sweeper) Examine(ctx context.Context, t *outbox.Table) (*Resolution, er
 }
 
 func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
-	relation, err := statement.Describe(ctx, conn, t)
+	relation, err := tablesql.Describe(ctx, conn, t)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +131,11 @@ func foreignWord(err error) bool {
 	return errors.As(err, &server) && server.Code == "22P02"
 }
 
-func newResolution(relation *statement.Relation) *Resolution {
+func newResolution(relation *tablesql.Relation) *Resolution {
 	return &Resolution{Table: relation.Table, Relation: relation, Columns: columns(relation)}
 }
 
-func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, relation *statement.Relation) (*Resolution, error) {
+func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, relation *tablesql.Relation) (*Resolution, error) {
 	if err := relation.Complete(); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ type inspection struct {
 	*Resolution
 	sweeper  *Sweeper
 	plan     *plan
-	relation *statement.Relation
+	relation *tablesql.Relation
 	role     string
 	schema   bool // USAGE on it
 	remove   bool // DELETE
@@ -283,7 +283,7 @@ func (i *inspection) read() []string {
 }
 
 // written names the columns that marks write.
-func (i *inspection) written() []string { return i.existing(statement.Written(&i.Table.Mapping)) }
+func (i *inspection) written() []string { return i.existing(tablesql.Written(&i.Table.Mapping)) }
 
 func distinct(names []string) []string {
 	slices.Sort(names)
@@ -311,10 +311,10 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
 func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	oid := statement.Texts(strconv.AppendUint(nil, uint64(i.relation.OID), 10))
+	oid := tablesql.Texts(strconv.AppendUint(nil, uint64(i.relation.OID), 10))
 	err := i.sweeper.send(ctx, conn,
-		statement.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
-		statement.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
+		tablesql.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
+		tablesql.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
 	)
 	if err != nil {
 		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
@@ -401,7 +401,7 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	q := newSelection(i.relation, newReader(i.plan, false, nil).selected(), 1000)
-	plan, err := i.explain(ctx, conn, statement.Step{SQL: q.sql()})
+	plan, err := i.explain(ctx, conn, tablesql.Step{SQL: q.sql()})
 	if err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
@@ -429,10 +429,10 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 
 // explain gives the plan of a query where scans are avoided at all price, which
 // shows whether there is another way.
-func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query statement.Step) (string, error) {
+func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query tablesql.Step) (string, error) {
 	var plan strings.Builder
-	settings := statement.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
-	err := i.sweeper.send(ctx, conn, settings.Step(nil), statement.Step{
+	settings := tablesql.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
+	err := i.sweeper.send(ctx, conn, settings.Step(nil), tablesql.Step{
 		SQL: "EXPLAIN (COSTS off) " + query.SQL, Args: query.Args,
 		Each: func(row [][]byte) error {
 			plan.WriteString(string(row[0]) + " ")
@@ -475,9 +475,9 @@ func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, err
 	leaves := make(map[string]*outbox.Table)
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, t := range s.cfg.Tables {
-			err := s.send(ctx, conn, statement.Step{
+			err := s.send(ctx, conn, tablesql.Step{
 				SQL:  leavesByNameSQL,
-				Args: statement.Texts([]byte(t.Schema), []byte(t.Name)),
+				Args: tablesql.Texts([]byte(t.Schema), []byte(t.Name)),
 				Each: func(row [][]byte) error {
 					leaves[string(row[0])+"."+string(row[1])] = t
 					return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Retains says whether rows of the table are ever deleted.
@@ -80,8 +80,8 @@ func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, in
 const foundPages = 100
 
 // remove finds and deletes until nothing is left that can be deleted now.
-func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *statement.Removal) error {
-	settings := statement.Settings{StatementTimeout: r.cfg.StatementTimeout, LockTimeout: time.Second}
+func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesql.Removal) error {
+	settings := tablesql.Settings{StatementTimeout: r.cfg.StatementTimeout, LockTimeout: time.Second}
 	byID := settings
 	byID.ByIndex = true
 	for {
@@ -111,13 +111,13 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *stateme
 // dropPartitions drops the partitions for all of whose rows retention has run
 // out. It tries without waiting long for the locks, since writers wait behind it.
 func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (int, error) {
-	var found []statement.Partition
+	var found []tablesql.Partition
 	age := p.relation.Table.Mapping.Retention
 	step, err := p.relation.ExpiredPartitions(age, &found)
 	if err != nil {
 		return 0, err
 	}
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
 		return 0, err
 	}
@@ -134,28 +134,28 @@ func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (
 
 // dropPartition looks before it locks, so that a partition that must stay is
 // not locked each time, and again when nobody can write to it any more.
-func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *statement.Partition, age time.Duration) (int, error) {
+func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *tablesql.Partition, age time.Duration) (int, error) {
 	var rows, kept int64
 	count, err := leaf.Count(age, &rows, &kept)
 	if err != nil {
 		return 0, err
 	}
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
 	if err := s.send(ctx, conn, settings.Step(nil), count); err != nil || kept > 0 {
 		return 0, err
 	}
-	err = s.send(ctx, conn, statement.Step{SQL: "BEGIN"}, settings.Step(nil), leaf.Lock(), count)
+	err = s.send(ctx, conn, tablesql.Step{SQL: "BEGIN"}, settings.Step(nil), leaf.Lock(), count)
 	if err == nil && kept == 0 {
-		err = s.send(ctx, conn, leaf.Drop(), statement.Step{SQL: "COMMIT"})
+		err = s.send(ctx, conn, leaf.Drop(), tablesql.Step{SQL: "COMMIT"})
 	}
 	if err == nil && kept == 0 {
 		s.cfg.Log.Info().Stringer("partition", leaf).Int64("rows", rows).Msg("dropped a partition past its retention")
 		return int(rows), nil
 	}
-	if rollback := s.send(ctx, conn, statement.Step{SQL: "ROLLBACK"}); rollback != nil {
+	if rollback := s.send(ctx, conn, tablesql.Step{SQL: "ROLLBACK"}); rollback != nil {
 		return 0, rollback
 	}
-	if statement.FaultOf(err) == statement.Locked {
+	if tablesql.FaultOf(err) == tablesql.Locked {
 		return 0, nil // the next round tries again
 	}
 	return 0, err

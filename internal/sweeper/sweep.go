@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -69,7 +69,7 @@ func (s *sweep) run(ctx context.Context) error {
 			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
 		}
 	}
-	if err := s.send(ctx, s.conn, statement.Step{SQL: "COMMIT"}); err != nil {
+	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "COMMIT"}); err != nil {
 		return fmt.Errorf("ending the snapshot of a page: %w", err)
 	}
 	if s.request.Nudge {
@@ -81,9 +81,9 @@ func (s *sweep) run(ctx context.Context) error {
 // begin takes the snapshot, then reads the insert position.
 func (s *sweep) begin(ctx context.Context) error {
 	began := time.Now()
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	err := s.send(ctx, s.conn,
-		statement.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
+		tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before
 		// its expressions are evaluated.
 		settings.Step(s.readPosition, "pg_current_snapshot()::text", "pg_current_wal_insert_lsn()::text"),
@@ -162,7 +162,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 		return nil
 	}
 	if steps := p.relation.Steps(); steps != nil {
-		q.columns += ", " + statement.Ref(steps.Name)
+		q.columns += ", " + tablesql.Ref(steps.Name)
 	}
 	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
 		return err
@@ -202,13 +202,13 @@ func (s *sweep) left() int {
 
 // fetch reads through a cursor, so that a page of large rows can end before the
 // selection does, and says whether it read all of it.
-func (s *sweep) fetch(ctx context.Context, sql string, args statement.Params, each func(row [][]byte) error) (complete bool, err error) {
+func (s *sweep) fetch(ctx context.Context, sql string, args tablesql.Params, each func(row [][]byte) error) (complete bool, err error) {
 	s.cursors++
 	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
-	steps := []statement.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}
+	steps := []tablesql.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}
 	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
 		got := 0
-		steps = append(steps, statement.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
+		steps = append(steps, tablesql.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
 			got++
 			if s.left() <= 0 {
 				return nil // too many were fetched
@@ -262,7 +262,7 @@ func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
 
 // nudge writes WAL, so that the log gets behind a position just read.
 func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn) error {
-	if err := s.send(ctx, conn, statement.Step{SQL: sql.Heartbeat}); err != nil {
+	if err := s.send(ctx, conn, tablesql.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Config of a Sweeper. Zero fields take their defaults.
@@ -51,7 +51,7 @@ type Sweeper struct {
 	agendaRows int
 	slowFetch  time.Duration
 	prepare    bool // connections may keep prepared statements
-	plans      *statement.Kept[*plan]
+	plans      *tablesql.Kept[*plan]
 
 	mu sync.Mutex // guards what follows
 	// agendas of tables of which rows in order are costly to find.
@@ -75,8 +75,8 @@ func New(cfg Config) (*Sweeper, error) {
 		cfg:        cfg,
 		agendaRows: maxAgenda,
 		slowFetch:  slowFetch,
-		prepare:    statement.Prepares(cfg.Pool.Config().ConnConfig),
-		plans:      statement.NewKept(cfg.Tables, newPlan),
+		prepare:    tablesql.Prepares(cfg.Pool.Config().ConnConfig),
+		plans:      tablesql.NewKept(cfg.Tables, newPlan),
 		agendas:    make(map[*outbox.Table]*agenda),
 		taken:      make(map[*outbox.Table]taken),
 	}, nil
@@ -90,7 +90,7 @@ func setDefault[T int | time.Duration](field *T, value T) {
 
 // TableError says that the database, or the mapping, refuses what was asked of
 // a table. Every other error of this package passes.
-type TableError = statement.TableError
+type TableError = tablesql.TableError
 
 // refusal makes a TableError of an error that is one.
 func refusal(t *outbox.Table, err error) error {
@@ -99,7 +99,7 @@ func refusal(t *outbox.Table, err error) error {
 	switch {
 	case err == nil || errors.As(err, &already):
 		return err
-	case errors.As(err, &mapped), statement.FaultOf(err) == statement.TableRefused, statement.FaultOf(err) == statement.RowRefused:
+	case errors.As(err, &mapped), tablesql.FaultOf(err) == tablesql.TableRefused, tablesql.FaultOf(err) == tablesql.RowRefused:
 		return &TableError{Table: t, Err: err}
 	}
 	return err
@@ -119,12 +119,12 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	}
 	defer conn.Release()
 	err = f(ctx, conn.Conn())
-	if err != nil && statement.FaultOf(err) == statement.Passing {
+	if err != nil && tablesql.FaultOf(err) == tablesql.Passing {
 		s.discard(conn.Conn())
 	}
 	var refused *TableError
 	if errors.As(err, &refused) {
-		refused.Err = statement.Mended(refused.Err, refused.Table, conn.Conn().Config().User)
+		refused.Err = tablesql.Mended(refused.Err, refused.Table, conn.Conn().Config().User)
 	}
 	return err
 }
@@ -141,11 +141,11 @@ func (s *Sweeper) discard(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is given up anyway
 }
 
-// send is statement.Run with a limit for a server that has gone silent.
-func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...statement.Step) error {
+// send is tablesql.Run with a limit for a server that has gone silent.
+func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	return statement.Run(ctx, conn, steps...)
+	return tablesql.Run(ctx, conn, steps...)
 }
 
 // patience is longer than the server's own limit, so that it speaks first.
@@ -172,7 +172,7 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 
 // plan is a table with what is known of it.
 type plan struct {
-	relation *statement.Relation
+	relation *tablesql.Relation
 	rows     *mapping.Plan
 	// names are the columns to select, parallel to rows.Wanted.
 	names []string
@@ -193,7 +193,7 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	return p, refusal(t, err)
 }
 
-func newPlan(relation *statement.Relation) (*plan, error) {
+func newPlan(relation *tablesql.Relation) (*plan, error) {
 	rows, err := mapping.Compile(relation.Table, columns(relation))
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func newPlan(relation *statement.Relation) (*plan, error) {
 	return p, nil
 }
 
-func columns(relation *statement.Relation) []mapping.Column {
+func columns(relation *tablesql.Relation) []mapping.Column {
 	out := make([]mapping.Column, len(relation.Columns))
 	for i := range relation.Columns {
 		c := &relation.Columns[i]
@@ -218,7 +218,7 @@ func columns(relation *statement.Relation) []mapping.Column {
 
 // standIn is what stands for a column's value where only the row's id, scope
 // and times are wanted; nil: the column is needed.
-func standIn(m *outbox.Mapping, c *statement.Column) *mapping.Value {
+func standIn(m *outbox.Mapping, c *tablesql.Column) *mapping.Value {
 	if needed(m)[c.Name] {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -456,7 +456,7 @@ func TestATableThatRefusesIsNamed(t *testing.T) {
 	}
 	b.db.Exec(t, `DROP TABLE plain`)
 	_, err := b.sweeper.Check(t.Context(), []*outbox.Row{{Table: b.table, ID: "1"}})
-	var unusable *statement.Unusable
+	var unusable *tablesql.Unusable
 	if !errors.As(err, &unusable) {
 		t.Fatal(err)
 	}
@@ -473,7 +473,7 @@ func TestAnotherTypeBetweenLooks(t *testing.T) {
 	b.checks(rows, want)
 	b.db.Exec(t, `ALTER TABLE outbox ALTER COLUMN retries TYPE bigint`)
 	_, err := b.sweeper.Check(t.Context(), rows)
-	if fault := statement.FaultOf(err); err == nil || fault != statement.Passing {
+	if fault := tablesql.FaultOf(err); err == nil || fault != tablesql.Passing {
 		t.Fatalf("fault %d: %v", fault, err)
 	}
 	b.checks(rows, want)

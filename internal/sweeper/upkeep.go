@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // maxFailed bounds the keys that Failed returns for a table.
@@ -55,14 +55,14 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	r := newReader(p, true, arena)
 	scope := p.relation.Scope()
 	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
-		p.relation.Failed() + " AND " + statement.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
+		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
 		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
-	settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-	if err := s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: sql, Each: r.each}); err != nil {
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	if err := s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: r.each}); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed {
-		return nil, &TableError{Table: t, Err: &statement.Unusable{
+		return nil, &TableError{Table: t, Err: &tablesql.Unusable{
 			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, each of which blocks its key", maxFailed),
 			Mend: "requeue or discard them, or set on_failed: skip",
 		}}
@@ -90,8 +90,8 @@ func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error)
 			if err != nil {
 				return err
 			}
-			settings := statement.Settings{StatementTimeout: s.cfg.StatementTimeout}
-			err = s.send(ctx, conn, settings.Step(nil), statement.Step{SQL: pendingSQL(known.relation), Each: p.read})
+			settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+			err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: pendingSQL(known.relation), Each: p.read})
 			if err != nil {
 				return refusal(t, fmt.Errorf("counting the pending rows of table %s: %w", t, err))
 			}
@@ -101,7 +101,7 @@ func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error)
 	return p, err
 }
 
-func pendingSQL(r *statement.Relation) string {
+func pendingSQL(r *tablesql.Relation) string {
 	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
 	due, ready := from, "NULL" // all of them
 	if condition := r.Due(); condition != "" {
@@ -110,7 +110,7 @@ func pendingSQL(r *statement.Relation) string {
 	}
 	oldest := "NULL"
 	if at := r.Table.Mapping.CreatedAt; at != "" {
-		ref := statement.Ref(at)
+		ref := tablesql.Ref(at)
 		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + due +
 			" AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Watch looks for pending rows, due and past their grace, oldest first. The
@@ -59,9 +59,9 @@ type watch struct {
 // steps read the rows, when the next one becomes due, and then the insert
 // position: read before the rows it could lie before one that the log is about
 // to bring.
-func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement.Step {
+func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.Step {
 	relation := w.reader.plan.relation
-	steps := []statement.Step{statement.Settings{StatementTimeout: s.cfg.StatementTimeout}.Step(nil)}
+	steps := []tablesql.Step{tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}.Step(nil)}
 	q := newSelection(relation, w.reader.selected(), limit)
 	if len(part.Include) > 0 {
 		q.include(part.Include)
@@ -69,12 +69,12 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []statement
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	q.missed()
 	if limit > 0 && !q.none {
-		steps = append(steps, statement.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})
+		steps = append(steps, tablesql.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})
 	}
 	for _, sql := range relation.NextDue() {
-		steps = append(steps, statement.Step{SQL: sql, Each: w.due})
+		steps = append(steps, tablesql.Step{SQL: sql, Each: w.due})
 	}
-	return append(steps, statement.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: w.position})
+	return append(steps, tablesql.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: w.position})
 }
 
 func (w *watch) due(row [][]byte) error {

@@ -27,30 +27,30 @@ var arrows = map[string][]string{
 	"checkpoint":         {"internal/outbox"},
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
-	"internal/statement":  {"internal/outbox", "internal/mapping", "sql"},
+	"internal/tablesql":   {"internal/outbox", "internal/mapping", "sql"},
 	"replication":         {"internal/outbox", "internal/mailbox", "sql"},
 	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
-	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/statement"},
-	"internal/sweeper":    {"internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/statement"},
-	"internal/parks":      {"internal/outbox", "sql"},
+	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
+	"internal/sweeper":    {"internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
+	"internal/statestore": {"internal/outbox", "sql"},
 	"internal/shedlock":   {"internal/outbox", "sql"},
 	"internal/config":     {"internal/outbox"},
-	"internal/compare":    {"internal/outbox", "internal/mapping", "decoder", "internal/statement"},
+	"internal/compare":    {"internal/outbox", "internal/mapping", "decoder", "internal/tablesql"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "sql"},
-	"internal/rows":       {"internal/outbox", "sql", "internal/statement"},
-	"internal/survey":     {"internal/outbox", "internal/parks", "replication", "internal/rows", "sql", "internal/statement", "internal/status", "internal/sweeper"},
+	"internal/operator":   {"internal/outbox", "sql", "internal/tablesql"},
+	"internal/survey":     {"internal/outbox", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status"},
-	"internal/admin/page": {"internal/outbox", "internal/rows", "internal/slots", "internal/statement", "internal/status"},
+	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
 	"internal/tracing":    {"internal/outbox"},
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/mapping", "sql", "internal/statement", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status"},
+	"internal/preflight": {"internal/outbox", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status"},
 
 	// One stream's flow, and the program.
-	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/parks", "internal/shedlock", "internal/statement", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
@@ -67,7 +67,7 @@ var pure = []string{"internal/outbox", "internal/mapping", "decoder", "checkpoin
 var impure = []string{"net", "os", "os/exec", "database/sql", "log", "math/rand", "math/rand/v2", "net/http", "syscall"}
 
 // testOnly may not be imported by what users run.
-var testOnly = []string{"testing", module + "/test/harness", module + "/internal/statement/fixture", "github.com/Shopify/toxiproxy/v2", "go.uber.org/goleak", "pgregory.net/rapid"}
+var testOnly = []string{"testing", module + "/test/harness", module + "/internal/tablesql/fixture", "github.com/Shopify/toxiproxy/v2", "go.uber.org/goleak", "pgregory.net/rapid"}
 
 type listed struct {
 	ImportPath string

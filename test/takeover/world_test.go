@@ -18,7 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/statement/fixture"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

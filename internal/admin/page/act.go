@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
 )
 
 // This file requeues and discards FAILED rows: first it shows what would be
@@ -31,8 +31,8 @@ type order struct {
 type actData struct {
 	order
 	Token   string
-	Plan    *rows.Plan
-	Result  *rows.Result
+	Plan    *operator.Plan
+	Result  *operator.Result
 	Problem string
 	Back    string
 	Taken   int64
@@ -41,7 +41,7 @@ type actData struct {
 	Limit int
 }
 
-var verbs = map[string]rows.Verb{"requeue": rows.Requeue, "delete": rows.Delete, "dismiss": rows.Dismiss}
+var verbs = map[string]operator.Verb{"requeue": operator.Requeue, "delete": operator.Delete, "dismiss": operator.Dismiss}
 
 // act answers a form. Nothing is changed unless it says confirmed.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
@@ -80,12 +80,12 @@ func actTitle(d actData) string {
 }
 
 // rowsAct is what package rows is told.
-func (p *Page) rowsAct(o *order, t *outbox.Table) (rows.Act, error) {
-	a := rows.Act{Verb: verbs[o.Verb], Status: o.Status, Limit: actLimit}
+func (p *Page) rowsAct(o *order, t *outbox.Table) (operator.Act, error) {
+	a := operator.Act{Verb: verbs[o.Verb], Status: o.Status, Limit: actLimit}
 	switch {
 	case a.Verb == "":
 		return a, &asked{http.StatusBadRequest, "choose what is to be done: requeue, delete, or another status"}
-	case a.Verb == rows.Dismiss && o.Status == "":
+	case a.Verb == operator.Dismiss && o.Status == "":
 		return a, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
 	case !o.Matching && len(o.IDs) == 0:
 		return a, &asked{http.StatusBadRequest, "choose at least one row, or all that match"}
@@ -123,7 +123,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 		return d, err
 	}
 	defer done()
-	return d, p.atDesk(ctx, s, t, func(desk *rows.Desk) error {
+	return d, p.atDesk(ctx, s, t, func(desk *operator.Desk) error {
 		if !confirmed {
 			plan, err := desk.Plan(ctx, a)
 			d.Plan, d.Taken = &plan, plan.Taken
@@ -136,7 +136,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 }
 
 // do acts, and logs who did what, also when it ended with an error.
-func (p *Page) do(ctx context.Context, r *http.Request, desk *rows.Desk, s *Stream, a *rows.Act, o *order) (rows.Result, error) {
+func (p *Page) do(ctx context.Context, r *http.Request, desk *operator.Desk, s *Stream, a *operator.Act, o *order) (operator.Result, error) {
 	result, err := desk.Do(ctx, *a)
 	ids := make([]string, len(result.IDs))
 	for i, id := range result.IDs {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -23,7 +23,7 @@ type StreamDetail struct {
 
 // RowDetail is the body of GET /api/v1/failed/row.
 type RowDetail struct {
-	rows.Row
+	operator.Row
 	// PayloadAs says how payload is written: json, text or hex.
 	PayloadAs string `json:"payload_as,omitempty"`
 }

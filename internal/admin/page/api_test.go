@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/slots"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
@@ -28,7 +28,7 @@ var described = map[string]reflect.Type{
 	"Attention": reflect.TypeFor[attention](), "Activity": reflect.TypeFor[status.Activity](), "Park": reflect.TypeFor[status.Park](),
 	"ErrorGroup": reflect.TypeFor[status.ErrorGroup](), "Event": reflect.TypeFor[status.Event](), "Point": reflect.TypeFor[status.Point](),
 	"Rates": reflect.TypeFor[status.Rates](), "Topic": reflect.TypeFor[status.Topic](), "Positions": reflect.TypeFor[status.Positions](),
-	"FailedRows": reflect.TypeFor[listed](), "Count": reflect.TypeFor[rows.Count](), "Row": reflect.TypeFor[rows.Row](),
+	"FailedRows": reflect.TypeFor[listed](), "Count": reflect.TypeFor[operator.Count](), "Row": reflect.TypeFor[operator.Row](),
 	"RowDetail": reflect.TypeFor[RowDetail](), "ServerList": reflect.TypeFor[ServerList](), "Server": reflect.TypeFor[Server](),
 	"ReplicationSlot": reflect.TypeFor[slots.Slot](), "Client": reflect.TypeFor[slots.Client](),
 }

@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
-	"github.com/outbox-cdc/outbox-cdc/internal/statement"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // Bounds of what is listed and shown.
@@ -67,7 +67,7 @@ func (e *asked) Error() string { return e.text }
 
 func codeOf(err error) int {
 	var wrong *asked
-	var unusable *statement.Unusable
+	var unusable *tablesql.Unusable
 	switch {
 	case errors.As(err, &wrong):
 		return wrong.code
@@ -81,8 +81,8 @@ func codeOf(err error) int {
 	return http.StatusBadGateway // the database
 }
 
-func (p *Page) pick(f *filter) (statement.Pick, error) {
-	pick := statement.Pick{Lot: statement.LotFailed, Error: f.Error}
+func (p *Page) pick(f *filter) (tablesql.Pick, error) {
+	pick := tablesql.Pick{Lot: tablesql.LotFailed, Error: f.Error}
 	if f.Topic != "" {
 		pick.Topic = &f.Topic
 	}
@@ -91,8 +91,8 @@ func (p *Page) pick(f *filter) (statement.Pick, error) {
 	}
 	var err error
 	now := p.cfg.Now()
-	if pick.Since, err = rows.ParseMoment(f.Since, now); err == nil {
-		pick.Until, err = rows.ParseMoment(f.Until, now)
+	if pick.Since, err = operator.ParseMoment(f.Since, now); err == nil {
+		pick.Until, err = operator.ParseMoment(f.Until, now)
 	}
 	if err != nil {
 		return pick, &asked{http.StatusBadRequest, err.Error()}
@@ -122,7 +122,7 @@ func (p *Page) table(stream, name string) (*Stream, *outbox.Table, error) {
 }
 
 // atDesk calls f with the table's desk.
-func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*rows.Desk) error) error {
+func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*operator.Desk) error) error {
 	bounded, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	conn, err := s.Connect(bounded)
@@ -130,7 +130,7 @@ func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*r
 		return err
 	}
 	defer hangUp(conn)
-	desk, err := rows.Open(ctx, conn, t)
+	desk, err := operator.Open(ctx, conn, t)
 	if err != nil {
 		return err
 	}
@@ -139,10 +139,10 @@ func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*r
 
 // listed is a list of failed rows, and its JSON.
 type listed struct {
-	Stream string     `json:"stream"`
-	Table  string     `json:"table"`
-	Total  rows.Count `json:"total"`
-	Rows   []rows.Row `json:"rows"`
+	Stream string         `json:"stream"`
+	Table  string         `json:"table"`
+	Total  operator.Count `json:"total"`
+	Rows   []operator.Row `json:"rows"`
 }
 
 func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
@@ -151,7 +151,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		return listed{}, err
 	}
 	f.Stream, f.Table = s.Name, t.String()
-	l := listed{Stream: s.Name, Table: t.String(), Rows: []rows.Row{}}
+	l := listed{Stream: s.Name, Table: t.String(), Rows: []operator.Row{}}
 	pick, err := p.pick(f)
 	if err != nil {
 		return l, err
@@ -161,11 +161,11 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		return l, err
 	}
 	defer done()
-	return l, p.atDesk(ctx, s, t, func(d *rows.Desk) (err error) {
+	return l, p.atDesk(ctx, s, t, func(d *operator.Desk) (err error) {
 		if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
 			return err
 		}
-		l.Rows, err = d.List(ctx, &pick, limit, rows.Shown{})
+		l.Rows, err = d.List(ctx, &pick, limit, operator.Shown{})
 		return err
 	})
 }
@@ -217,7 +217,7 @@ func (p *Page) failed(w http.ResponseWriter, r *http.Request) {
 
 // together counts listed rows by topic and error, the commonest first, with the
 // address of a list of them alone.
-func together(f filter, list []rows.Row) []alike {
+func together(f filter, list []operator.Row) []alike {
 	var all []alike
 	at := map[[2]string]int{}
 	for i := range list {
@@ -252,7 +252,7 @@ func rowID(text string, t *outbox.Table) (string, error) {
 // rowData is the page of one row.
 type rowData struct {
 	filter
-	Row         *rows.Row
+	Row         *operator.Row
 	IDColumns   []string
 	Payload     string
 	As          string   // text, json, hex
@@ -264,7 +264,7 @@ type rowData struct {
 }
 
 // findRow reads one row in whatever state, and its payload where it may be shown.
-func (p *Page) findRow(r *http.Request) (row rows.Row, payload []byte, t *outbox.Table, err error) {
+func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *outbox.Table, err error) {
 	q := r.URL.Query()
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))
 	if err != nil {
@@ -279,29 +279,29 @@ func (p *Page) findRow(r *http.Request) (row rows.Row, payload []byte, t *outbox
 		return row, nil, nil, err
 	}
 	defer done()
-	err = p.atDesk(ctx, s, t, func(d *rows.Desk) error {
+	err = p.atDesk(ctx, s, t, func(d *operator.Desk) error {
 		row, payload, err = p.readRow(ctx, d, id)
 		return err
 	})
 	return row, payload, t, err
 }
 
-func (p *Page) readRow(ctx context.Context, d *rows.Desk, id string) (rows.Row, []byte, error) {
-	pick := statement.Pick{Lot: statement.LotAny, IDs: []string{id}}
+func (p *Page) readRow(ctx context.Context, d *operator.Desk, id string) (operator.Row, []byte, error) {
+	pick := tablesql.Pick{Lot: tablesql.LotAny, IDs: []string{id}}
 	for _, payload := range []bool{false, true} { // its size comes first
-		found, err := d.List(ctx, &pick, 1, rows.Shown{Payload: payload})
+		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload})
 		switch {
 		case err != nil:
-			return rows.Row{}, nil, err
+			return operator.Row{}, nil, err
 		case len(found) == 0:
-			return rows.Row{}, nil, &asked{http.StatusNotFound, "there is no such row (any more)"}
+			return operator.Row{}, nil, &asked{http.StatusNotFound, "there is no such row (any more)"}
 		case payload:
 			return found[0], d.PayloadOf(&found[0]), nil
 		case !p.cfg.ShowPayloads || found[0].PayloadBytes == nil || *found[0].PayloadBytes > shownPayload:
 			return found[0], nil, nil
 		}
 	}
-	return rows.Row{}, nil, nil
+	return operator.Row{}, nil, nil
 }
 
 func (p *Page) row(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/rows"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -58,7 +58,7 @@ var functions = template.FuncMap{
 	"idjson":    idJSON,
 	"room":      roomText,
 	"total":     totalText,
-	"len64":     func(list []rows.Row) int64 { return int64(len(list)) },
+	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
 // rateText prints rows per second.
@@ -79,7 +79,7 @@ func cappedText(n *int64, more bool) string {
 	return thousands(*n)
 }
 
-func totalText(c rows.Count) string {
+func totalText(c operator.Count) string {
 	if c.N == 1 && !c.Capped {
 		return "1 row is"
 	}

@@ -1,0 +1,237 @@
+// Package operator does what operators do to rows of outbox tables: list, count,
+// requeue, replay and discard them. Every change is one guarded statement per
+// page: a row that is not (any more) in the state that was asked for, and one
+// that somebody has locked, is passed over, so a row in flight is never touched.
+//
+// It publishes nothing and asks nobody for permission: the commands do. It is
+// called by cmd, with a connection of its own.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Bounds of what one statement does.
+const (
+	pageRows = 500
+	// MaxLimit is the most rows that one act takes: their ids are read first, so
+	// that a row that fails again meanwhile is not acted on twice.
+	MaxLimit = 1_000_000
+	// MaxNamed is how many ids of changed rows are returned.
+	MaxNamed         = 100
+	maxExplained     = 100 // parks that a listing looks at
+	statementTimeout = time.Minute
+	orderTimeout     = 10 * time.Second // of the look whether order can be kept
+	orderRows        = 1000             // rows that are looked at for it
+	lockTimeout      = 5 * time.Second
+)
+
+// Desk is a table on the operator's desk. It is not safe for concurrent use.
+type Desk struct {
+	conn     *pgx.Conn
+	relation *tablesql.Relation
+}
+
+// Open reads the table's columns from the catalogue.
+func Open(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Desk, error) {
+	relation, err := tablesql.Load(ctx, conn, t)
+	if err != nil {
+		return nil, mended(err, t, conn)
+	}
+	return &Desk{conn: conn, relation: relation}, nil
+}
+
+// Table is the table.
+func (d *Desk) Table() *outbox.Table { return d.relation.Table }
+
+// Row is one row for people. Times are RFC 3339 in UTC.
+type Row struct {
+	Table string `json:"table"`
+	// ID has the values of the id columns, in the mapping's order.
+	ID           []string `json:"id"`
+	State        string   `json:"state"` // PENDING, FAILED, or SENT for any other
+	Topic        string   `json:"topic"`
+	Key          *string  `json:"key"`
+	Created      string   `json:"created_at,omitempty"`
+	Due          string   `json:"available_after,omitempty"`
+	Sent         string   `json:"sent_at,omitempty"`
+	Failed       string   `json:"failed_at,omitempty"`
+	Attempts     int64    `json:"attempts"`
+	Error        string   `json:"error,omitempty"`
+	PayloadBytes *int64   `json:"payload_bytes"`
+	// Payload only where it was asked for.
+	Payload *string `json:"payload,omitempty"`
+	// Parked says which park a pending row waits for, and why.
+	Parked string `json:"parked,omitempty"`
+}
+
+// IDText is the id as --id takes it.
+func (r *Row) IDText() string { return strings.Join(r.ID, ",") }
+
+// Count is how many rows there are; Capped: more than N.
+type Count struct {
+	N      int64 `json:"rows"`
+	Capped bool  `json:"capped"`
+}
+
+// Count counts picked rows, up to a limit.
+func (d *Desk) Count(ctx context.Context, pick *tablesql.Pick, limit int) (Count, error) {
+	return d.CountWithin(ctx, pick, limit, statementTimeout)
+}
+
+// CountWithin is Count with a bound of the time that it may take.
+func (d *Desk) CountWithin(ctx context.Context, pick *tablesql.Pick, limit int, within time.Duration) (Count, error) {
+	step, err := d.relation.Counting(pick, limit)
+	if err != nil {
+		return Count{}, err
+	}
+	var c Count
+	step.Each = func(row [][]byte) (err error) {
+		c.N, err = tablesql.Count(row[0])
+		return err
+	}
+	if err := d.run(ctx, within, step); err != nil {
+		return Count{}, d.failure("count rows", err)
+	}
+	if c.N > int64(limit) {
+		c = Count{N: int64(limit), Capped: true}
+	}
+	return c, nil
+}
+
+// Shown says what a listing shows besides.
+type Shown struct {
+	Payload bool
+	Parks   []outbox.Park // pending rows are told which of them they wait for
+}
+
+// List lists picked rows in the order of sweeping.
+func (d *Desk) List(ctx context.Context, pick *tablesql.Pick, limit int, shown Shown) ([]Row, error) {
+	parks := explained(shown.Parks)
+	step, err := d.relation.Listing(pick, limit, func(p *tablesql.Params) []string {
+		payload := "NULL"
+		if shown.Payload {
+			payload = d.relation.Payload()
+		}
+		return []string{payload, d.parked(p, parks)}
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows := []Row{}
+	step.Each = func(row [][]byte) error {
+		r, err := d.read(row, parks)
+		rows = append(rows, r)
+		return err
+	}
+	if err := d.run(ctx, statementTimeout, step); err != nil {
+		return nil, d.failure("list rows", err)
+	}
+	return rows, nil
+}
+
+// explained takes the parks that a listing explains rows by, the widest first.
+func explained(parks []outbox.Park) []outbox.Park {
+	var out []outbox.Park
+	for kind := outbox.ScopeStream; kind <= outbox.ScopeRow; kind++ {
+		for i := range parks {
+			if parks[i].Scope.Kind == kind && len(out) < maxExplained {
+				out = append(out, parks[i])
+			}
+		}
+	}
+	return out
+}
+
+// parked is the place in parks, from 1, of the first that covers the row.
+func (d *Desk) parked(p *tablesql.Params, parks []outbox.Park) string {
+	var cases strings.Builder
+	for i := range parks {
+		condition, all := d.relation.Covering(p, []outbox.Scope{parks[i].Scope})
+		if all {
+			condition = "true"
+		}
+		if condition != "" {
+			fmt.Fprintf(&cases, " WHEN %s THEN %d", condition, i+1)
+		}
+	}
+	if cases.Len() == 0 {
+		return "NULL"
+	}
+	return "CASE" + cases.String() + " END"
+}
+
+var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Failed: "FAILED", tablesql.Settled: "SENT"}
+
+func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
+	ids := len(d.relation.Table.Mapping.ID)
+	r := Row{Table: d.relation.Table.String()}
+	for _, part := range row[:ids] {
+		r.ID = append(r.ID, string(part))
+	}
+	row = row[ids:]
+	l := tablesql.ReadListed(row)
+	r.State, r.Topic, r.Key = states[tablesql.State(l.State[0])], l.Topic, l.Key
+	r.Created, r.Due, r.Sent, r.Failed, r.Error = l.Created, l.Due, l.Sent, l.Failed, l.Error
+	var err error
+	if r.Attempts, err = tablesql.Count([]byte(l.Attempts)); err != nil {
+		return r, err
+	}
+	if l.PayloadBytes != "" {
+		n, err := strconv.ParseInt(l.PayloadBytes, 10, 64)
+		if err != nil {
+			return r, fmt.Errorf("reading the size of a payload: %w", err)
+		}
+		r.PayloadBytes = &n
+	}
+	if payload := row[tablesql.ListedColumns]; payload != nil {
+		text := string(payload)
+		r.Payload = &text
+	}
+	if at := row[tablesql.ListedColumns+1]; at != nil && r.State == "PENDING" {
+		n, err := tablesql.Ordinal(at, len(parks))
+		if err != nil {
+			return r, err
+		}
+		r.Parked = parks[n].Scope.Kind.String() + ": " + parks[n].Reason
+	}
+	return r, nil
+}
+
+func (d *Desk) run(ctx context.Context, timeout time.Duration, step tablesql.Step) error {
+	// The server's own limit comes first and says more.
+	ctx, cancel := context.WithTimeout(ctx, timeout*6/5)
+	defer cancel()
+	settings := tablesql.Settings{StatementTimeout: timeout, LockTimeout: lockTimeout}
+	return tablesql.Run(ctx, d.conn, settings.Step(nil), step)
+}
+
+func (d *Desk) failure(doing string, err error) error {
+	return fmt.Errorf("%s of table %s: %w", doing, d.relation.Table, mended(err, d.relation.Table, d.conn))
+}
+
+// mended adds what ends a refusal.
+func mended(err error, t *outbox.Table, conn *pgx.Conn) error {
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == "2201B" { // invalid_regular_expression
+		return fmt.Errorf("%w (--error is a regular expression: put \\ before a character that stands for itself)", err)
+	}
+	return tablesql.Mended(err, t, conn.Config().User)
+}
+
+// grantDelete is what discarding by deletion needs.
+func grantDelete(t *outbox.Table, role string) string {
+	return "GRANT DELETE ON " + sql.Identifier(t.Schema, t.Name) + " TO " + sql.Identifier(role)
+}

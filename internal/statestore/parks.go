@@ -1,0 +1,229 @@
+// Package statestore keeps, in schema outbox_cdc of the stream's own database, what
+// a stream must not forget: which scopes are parked, who leads, and which slot
+// it went on from. Every write is guarded by the leader epoch.
+//
+// It decides nothing: package checkpoint says what is parked, and package
+// replication who may lead. It never touches a user's table.
+package statestore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// ErrFenced says that another process has raised the epoch: leadership is lost
+// and nothing was written. Stop at once.
+var ErrFenced = errors.New("another process leads the stream now")
+
+// ErrNoSchema says that schema outbox_cdc, a table or a column of it is missing.
+var ErrNoSchema = errors.New("schema outbox_cdc is missing or of another version")
+
+// Error says what could not be done, and what mends it.
+type Error struct {
+	// Permanent says that somebody has to act; any other error is passing.
+	Permanent bool
+	What      string
+	Mend      string
+	Err       error
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %v", e.What, e.Err)
+	if e.Mend != "" {
+		text += " (" + e.Mend + ")"
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// DB is what a Store needs of a *pgxpool.Pool.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Config describes a Store. DB and Stream are required.
+type Config struct {
+	DB     DB
+	Stream string
+	// SyncWait is how long a commit may wait for a synchronous standby. A
+	// longer one is repeated with synchronous_commit=local: durable on this
+	// server, though a failover may lose it, which costs order, not rows.
+	// Default 5 s.
+	SyncWait time.Duration
+}
+
+// Store is one stream's part of schema outbox_cdc. It may be used by several
+// goroutines.
+type Store struct {
+	cfg Config
+	// nonce tells this Store's leaderships from all others'.
+	nonce string
+	// epoch is the one of the last leadership; 0: none yet.
+	epoch atomic.Int64
+}
+
+// New returns a Store. It does not talk to the database.
+func New(cfg Config) *Store {
+	if cfg.SyncWait == 0 {
+		cfg.SyncWait = 5 * time.Second
+	}
+	return &Store{cfg: cfg, nonce: rand.Text()[:10]}
+}
+
+// Schema is the SQL that makes schema outbox_cdc; it may be repeated.
+func Schema() string { return sql.Schema }
+
+// Init makes schema outbox_cdc where it is missing. It needs CREATE on the
+// database.
+func Init(ctx context.Context, db DB) error {
+	if _, err := db.Exec(ctx, sql.Schema, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return failure("make schema outbox_cdc", err)
+	}
+	return nil
+}
+
+// Identity is what the stream remembers of the slot it went on from.
+type Identity = outbox.Identity
+
+// Leadership is what Lead found and made.
+type Leadership struct {
+	Epoch int64
+	// Interrupted says that another process has led since this Store did last,
+	// or ever, at the first time: what is in memory about parks is void.
+	Interrupted bool
+	// PreviousHolder and PreviousSince are those of the epoch before; empty
+	// when there was none.
+	PreviousHolder string
+	PreviousSince  time.Time
+	// Known is the slot that the stream went on from; zero: none yet.
+	Known Identity
+}
+
+// Lead raises the epoch; holder is for people who look into
+// outbox_cdc.leader. Call it only while holding the leadership lock, after
+// every reconnect as well. From then on no earlier leader can write. An error
+// leaves the outcome open; call again.
+func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
+	var l Leadership
+	holder = printable(holder) + " #" + s.nonce
+	err := s.durably(ctx, func(ctx context.Context, synchronousCommit *string) (err error) {
+		l, err = s.raise(ctx, holder, synchronousCommit)
+		return err
+	})
+	if err != nil {
+		return Leadership{}, failure("take the lead of stream "+s.cfg.Stream, err)
+	}
+	// A raise that was repeated, after an unknown outcome too, finds our nonce.
+	l.Interrupted = l.PreviousHolder != "" && !strings.HasSuffix(l.PreviousHolder, "#"+s.nonce)
+	s.epoch.Store(l.Epoch)
+	return l, nil
+}
+
+func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {
+	var l Leadership
+	var before, timeline int64
+	var since *time.Time
+	var point, stopped string
+	row := s.cfg.DB.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
+	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
+		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication)
+	if err != nil {
+		return l, err
+	}
+	if since != nil && before > 0 {
+		l.PreviousSince = *since
+	}
+	l.Known.Timeline = uint32(timeline) // #nosec G115 -- written from one
+	return l, parseLSNs([]string{point, stopped}, &l.Known.SlotPoint, &l.Known.Stopped)
+}
+
+func parseLSNs(texts []string, to ...*outbox.LSN) error {
+	for i, text := range texts {
+		l, err := outbox.ParseLSN(text)
+		if err != nil {
+			return err
+		}
+		*to[i] = l
+	}
+	return nil
+}
+
+// Epoch is the epoch of this process's last leadership; 0: none.
+func (s *Store) Epoch() int64 { return s.epoch.Load() }
+
+// Current reads the stream's epoch; 0: nobody ever led. Another one than Epoch
+// means that leadership is lost.
+func (s *Store) Current(ctx context.Context) (int64, error) {
+	var epoch int64
+	err := s.cfg.DB.QueryRow(ctx, `SELECT coalesce(max(epoch), 0) FROM outbox_cdc.leader WHERE stream = $1`, s.cfg.Stream).Scan(&epoch)
+	if err != nil {
+		return 0, failure("read the epoch of stream "+s.cfg.Stream, err)
+	}
+	return epoch, nil
+}
+
+// Identify writes down the slot that the stream goes on from: when it was
+// found sound, before it is streamed; and with Stopped set after the last
+// position of a clean stop was confirmed. An Error of ErrFenced means that
+// nothing was written.
+func (s *Store) Identify(ctx context.Context, id Identity) error {
+	what := "remember the slot of stream " + s.cfg.Stream
+	tag, err := s.cfg.DB.Exec(ctx, sql.LeaderIdentify, s.cfg.Stream, s.epoch.Load(),
+		id.Slot, id.SystemID, int64(id.Timeline), id.SlotPoint.String(), id.Stopped.String(), id.Publication)
+	if err != nil {
+		return failure(what, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return &Error{What: what, Err: ErrFenced}
+	}
+	return nil
+}
+
+// durably runs a statement with the session's synchronous_commit, and once
+// more with a local one when it took longer than SyncWait. The first try may
+// have been carried out, so the statement has to bear a repetition.
+func (s *Store) durably(ctx context.Context, statement func(ctx context.Context, synchronousCommit *string) error) error {
+	first, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
+	defer cancel()
+	err := statement(first, nil)
+	if err == nil || ctx.Err() != nil || first.Err() == nil {
+		return err
+	}
+	local := "local"
+	second, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
+	defer cancel()
+	return statement(second, &local)
+}
+
+// failure judges an error of the database.
+func failure(what string, err error) *Error {
+	e := &Error{What: what, Err: err}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return e
+	}
+	switch server.Code {
+	case "3F000", "42P01", "42703", "42P10", "42804", "42883":
+		e.Permanent, e.Mend = true, "run outbox-cdc init"
+		e.Err = fmt.Errorf("%w: %w", ErrNoSchema, err)
+	case "42501":
+		e.Permanent, e.Mend = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
+	case "25006":
+		e.Mend = "the server is read-only: point the dsn to the primary"
+	}
+	return e
+}

@@ -1,0 +1,237 @@
+package statestore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// maxReason cuts a park's reason, in bytes.
+const maxReason = 2000
+
+// Write writes a change in one transaction guarded by the epoch of the last
+// Lead. A scope that is both put and deleted is put.
+//
+//	ParksCommitted, nil: done
+//	ParksUnknown, err:   the connection broke meanwhile: write the whole change again
+//	0, err:              nothing was written; *Error of ErrFenced: leadership is lost;
+//	                     otherwise write it again unless the Error is permanent
+//
+// Times are kept to the microsecond.
+func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
+	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
+	columns, err := encode(change)
+	if err != nil {
+		return 0, &Error{Permanent: true, What: what, Err: err}
+	}
+	var guarded int64
+	var unknown bool
+	err = s.durably(ctx, func(ctx context.Context, synchronousCommit *string) error {
+		args := append([]any{s.cfg.Stream, s.epoch.Load(), synchronousCommit}, columns...)
+		err := s.cfg.DB.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
+		unknown = unknown || maybeCommitted(err)
+		return err
+	})
+	switch {
+	case err == nil && guarded == 1:
+		return outbox.ParksCommitted, nil
+	case err == nil:
+		return 0, &Error{What: what, Err: ErrFenced}
+	case unknown:
+		return outbox.ParksUnknown, failure(what, err)
+	}
+	return 0, failure(what, err)
+}
+
+// maybeCommitted says whether a statement that failed may have been carried
+// out: everything but an error that was raised before the commit, or before
+// anything was sent.
+func maybeCommitted(err error) bool {
+	if err == nil || pgconn.SafeToRetry(err) {
+		return false
+	}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return true
+	}
+	// A session may be ended while its commit, done already, waits for a
+	// standby; the same goes for a crash and for an error of the system.
+	switch server.Code[:min(2, len(server.Code))] {
+	case "57", "08", "XX", "58":
+		return true
+	}
+	return false
+}
+
+// encode makes the parameters $4 and up of sql.ParkWrite.
+func encode(change outbox.ParkChange) ([]any, error) {
+	put := newColumns(len(change.Put))
+	for i := range change.Put {
+		if err := put.add(&change.Put[i]); err != nil {
+			return nil, err
+		}
+	}
+	gone := make([][]byte, 0, len(change.Delete))
+	for _, scope := range change.Delete {
+		digest := Digest(scope)
+		if _, stays := put.at[digest]; !stays {
+			gone = append(gone, digest[:])
+		}
+	}
+	return []any{
+		gone, put.scope, put.kind, put.cluster, put.table, put.topic, put.key, put.id,
+		put.cause, put.reason, put.since, put.next, put.rowID,
+	}, nil
+}
+
+// columns are parks turned by a quarter, for unnest.
+type columns struct {
+	at                              map[[32]byte]int // the last park of a scope wins
+	scope, key                      [][]byte
+	kind, cluster, table, topic, id []string
+	cause, reason, rowID            []string
+	since                           []time.Time
+	next                            []*time.Time
+}
+
+func newColumns(n int) *columns { return &columns{at: make(map[[32]byte]int, n)} }
+
+func (c *columns) add(p *outbox.Park) error {
+	for _, text := range []string{p.Scope.Cluster, p.Scope.Table, p.Scope.Topic} {
+		if err := storable(text); err != nil {
+			return fmt.Errorf("park %v: %w", p.Scope, err)
+		}
+	}
+	id, err := arrayLiteral(p.Scope.ID)
+	if err != nil {
+		return fmt.Errorf("park %v: %w", p.Scope, err)
+	}
+	rowID, err := arrayLiteral(p.RowID)
+	if err != nil {
+		return fmt.Errorf("park %v of row %q: %w", p.Scope, p.RowID, err)
+	}
+	digest := Digest(p.Scope)
+	i, again := c.at[digest]
+	if !again {
+		i = len(c.scope)
+		c.at[digest] = i
+		c.grow()
+	}
+	s := &p.Scope
+	c.scope[i], c.key[i], c.kind[i] = digest[:], []byte(s.Key), s.Kind.String()
+	c.cluster[i], c.table[i], c.topic[i], c.id[i] = s.Cluster, s.Table, s.Topic, id
+	c.cause[i], c.reason[i], c.rowID[i] = printable(string(p.Cause)), printable(p.Reason), rowID
+	c.since[i], c.next[i] = p.Since, optional(p.Next)
+	return nil
+}
+
+func (c *columns) grow() {
+	c.scope, c.key = append(c.scope, nil), append(c.key, nil)
+	for _, column := range []*[]string{&c.kind, &c.cluster, &c.table, &c.topic, &c.id, &c.cause, &c.reason, &c.rowID} {
+		*column = append(*column, "")
+	}
+	c.since, c.next = append(c.since, time.Time{}), append(c.next, nil)
+}
+
+// Digest is the SHA-256 of a scope: of its kind's name, cluster, table, topic,
+// key and id, each behind its length as eight bytes. It is column scope of
+// outbox_cdc.park, since a key may be longer than an index entry can be.
+func Digest(s outbox.Scope) [32]byte {
+	var buf []byte
+	for _, part := range []string{s.Kind.String(), s.Cluster, s.Table, s.Topic, s.Key, s.ID} {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	return sha256.Sum256(buf)
+}
+
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// storable refuses what a text column cannot hold; such a scope cannot have
+// come from PostgreSQL.
+func storable(text string) error {
+	if strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
+		return fmt.Errorf("%q is not text", text)
+	}
+	return nil
+}
+
+// printable makes a reason storable and cuts it.
+func printable(text string) string {
+	if len(text) > maxReason {
+		text = text[:maxReason]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+}
+
+// arrayLiteral writes an ID's columns as a text[] literal; an empty ID is the
+// empty array.
+// https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+func arrayLiteral(id string) (string, error) {
+	if id == "" {
+		return "{}", nil
+	}
+	var out strings.Builder
+	out.WriteByte('{')
+	for i, part := range outbox.SplitID(id) {
+		if err := storable(part); err != nil {
+			return "", err
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteString(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(part) + `"`)
+	}
+	return out.String() + "}", nil
+}
+
+// Load reads the stream's parks, the oldest first. Call it after Lead: nobody
+// else can change them any more.
+func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
+	what := "read the parks of stream " + s.cfg.Stream
+	rows, err := s.cfg.DB.Query(ctx, sql.ParkLoad, s.cfg.Stream)
+	if err != nil {
+		return nil, failure(what, err)
+	}
+	parks, err := pgx.CollectRows(rows, scanPark)
+	if err != nil {
+		return nil, failure(what, err)
+	}
+	return parks, nil
+}
+
+func scanPark(row pgx.CollectableRow) (outbox.Park, error) {
+	var p outbox.Park
+	var kind, cause string
+	var id, rowID []string
+	var key []byte
+	var next *time.Time
+	err := row.Scan(&kind, &p.Scope.Cluster, &p.Scope.Table, &p.Scope.Topic, &key, &id, &cause, &p.Reason, &p.Since, &next, &rowID)
+	if err != nil {
+		return p, err
+	}
+	if p.Scope.Kind, err = outbox.ParseScopeKind(kind); err != nil {
+		return p, err
+	}
+	p.Scope.Key, p.Scope.ID, p.RowID = string(key), outbox.JoinID(id...), outbox.JoinID(rowID...)
+	p.Cause = outbox.Cause(cause)
+	if next != nil {
+		p.Next = *next
+	}
+	return p, nil
+}

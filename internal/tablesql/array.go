@@ -1,0 +1,132 @@
+package tablesql
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Array is the elements of an array that is bound, in the text form of their
+// type. The zero Array is empty.
+type Array struct{ elements []string }
+
+// Add appends an element.
+func (a *Array) Add(element string) { a.elements = append(a.elements, element) }
+
+// AddInt appends a number.
+func (a *Array) AddInt(n int64) { a.Add(strconv.FormatInt(n, 10)) }
+
+// The formats of bound values.
+// https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES
+const (
+	textFormat   int16 = 0
+	binaryFormat int16 = 1
+)
+
+// encode gives the array in binary form where the elements' type has one here
+// and all of them are written as the server writes them, else in text form, of
+// which the server says what is wrong. Reading a thousand uuids as text costs the
+// server a sixth of what marking their rows does.
+func (a *Array) encode(elementType string) (value []byte, format int16) {
+	if form, ok := binaryForms[elementType]; ok {
+		if value, ok = a.binary(form); ok {
+			return value, binaryFormat
+		}
+	}
+	return a.text(), textFormat
+}
+
+// text is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+func (a *Array) text() []byte {
+	text := []byte{'{'}
+	for i, element := range a.elements {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, '"')
+		for {
+			plain := strings.IndexAny(element, `"\`)
+			if plain < 0 {
+				break
+			}
+			text = append(append(text, element[:plain]...), '\\', element[plain])
+			element = element[plain+1:]
+		}
+		text = append(append(text, element...), '"')
+	}
+	return append(text, '}')
+}
+
+// binary is what array_recv reads (src/backend/utils/adt/arrayfuncs.c); false:
+// an element is not in the type's own text form.
+func (a *Array) binary(form binaryForm) ([]byte, bool) {
+	n := len(a.elements)
+	if n == 0 || n > math.MaxInt32 {
+		return nil, false
+	}
+	const header = 5 * 4
+	value := make([]byte, 0, header+n*(4+max(form.size, len(a.elements[0]))))
+	value = binary.BigEndian.AppendUint32(value, 1) // dimensions
+	value = binary.BigEndian.AppendUint32(value, 0) // no NULL
+	value = binary.BigEndian.AppendUint32(value, form.oid)
+	value = binary.BigEndian.AppendUint32(value, uint32(n))
+	value = binary.BigEndian.AppendUint32(value, 1) // the first subscript
+	for _, element := range a.elements {
+		size := len(value)
+		value = append(value, 0, 0, 0, 0)
+		var ok bool
+		if value, ok = form.append(value, element); !ok {
+			return nil, false
+		}
+		binary.BigEndian.PutUint32(value[size:], uint32(len(value)-size-4))
+	}
+	return value, true
+}
+
+// binaryForm is how a type's values are sent in binary form.
+type binaryForm struct {
+	oid    uint32
+	size   int // bytes, 0: it varies
+	append func(to []byte, text string) ([]byte, bool)
+}
+
+// binaryForms are those of types by their SQL names.
+var binaryForms = map[string]binaryForm{
+	"uuid":              {oidUUID, 16, appendUUID},
+	"smallint":          {oidInt2, 2, appendInt(16)},
+	"integer":           {oidInt4, 4, appendInt(32)},
+	"bigint":            {oidInt8, 8, appendInt(64)},
+	"text":              {oidText, 0, appendText},
+	"character varying": {oidVarchar, 0, appendText},
+}
+
+func appendText(to []byte, text string) ([]byte, bool) { return append(to, text...), true }
+
+func appendInt(bits int) func(to []byte, text string) ([]byte, bool) {
+	return func(to []byte, text string) ([]byte, bool) {
+		n, err := strconv.ParseInt(text, 10, bits)
+		if err != nil {
+			return to, false
+		}
+		var be [8]byte
+		binary.BigEndian.PutUint64(be[:], uint64(n))
+		return append(to, be[8-bits/8:]...), true
+	}
+}
+
+// appendUUID takes 00112233-4455-6677-8899-aabbccddeeff.
+func appendUUID(to []byte, text string) ([]byte, bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return to, false
+	}
+	var digits [32]byte
+	n := copy(digits[:], text[:8])
+	n += copy(digits[n:], text[9:13])
+	n += copy(digits[n:], text[14:18])
+	n += copy(digits[n:], text[19:23])
+	copy(digits[n:], text[24:])
+	to, err := hex.AppendDecode(to, digits[:])
+	return to, err == nil
+}

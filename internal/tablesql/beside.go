@@ -1,0 +1,80 @@
+package tablesql
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// SideHeaders are the headers of rows in the mapping's side table.
+type SideHeaders struct {
+	of      func(i int) *outbox.Row
+	headers [][]outbox.Header
+	faults  map[int]string
+	table   *outbox.Table
+}
+
+// HeadersTable says whether the relation's rows have headers in a side table.
+func (r *Relation) HeadersTable() bool { return r.Table.Mapping.HeadersTable.Name != "" }
+
+// HeadersOf is the step that reads the side table's headers of n rows of the
+// relation, which must have one, into the SideHeaders returned.
+func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, Step, error) {
+	b := &SideHeaders{of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, table: r.Table}
+	args, err := r.IDArrays(n, func(i int) string { return row(i).ID })
+	if err != nil {
+		return nil, Step{}, err
+	}
+	h := &r.Table.Mapping.HeadersTable
+	column := func(name string) string { return "h." + quote(name) }
+	value := column(h.HeaderValue)
+	order := ""
+	if h.Order != "" {
+		order = " ORDER BY " + column(h.Order)
+	}
+	// OFFSET has each row's headers looked up by its id: a page's few thousand ids
+	// would have the planner read the whole side table, page after page.
+	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + column(h.HeaderName) + "::text, " + value +
+		", pg_typeof(" + value + ")::oid FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + " = u.c0" +
+		order + " OFFSET 0) AS x"
+	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
+}
+
+// read takes a header. Its value is a bytea's own bytes, or what PostgreSQL
+// prints; NULL is Kafka's null.
+func (b *SideHeaders) read(row [][]byte) error {
+	n, err := Ordinal(row[0], len(b.headers))
+	if err != nil {
+		return err
+	}
+	h := outbox.Header{Name: string(row[1])}
+	switch {
+	case row[1] == nil:
+		b.faults[n] = "a header without a name"
+	case row[2] == nil:
+	case string(row[3]) == "17": // bytea
+		if h.Value, err = hex.DecodeString(strings.TrimPrefix(string(row[2]), `\x`)); err != nil {
+			b.faults[n] = "a header that is not in hex form"
+		}
+	default:
+		h.Value = append([]byte{}, row[2]...)
+	}
+	b.headers[n] = append(b.headers[n], h)
+	return nil
+}
+
+// Attach puts the headers that were read behind the row's mapped ones, in place
+// of those of an earlier look. A header that cannot be one is the row's fault.
+func (b *SideHeaders) Attach(i int) {
+	row := b.of(i)
+	if problem := b.faults[i]; problem != "" && row.Err == nil {
+		h := &b.table.Mapping.HeadersTable
+		row.Err = fmt.Errorf("table %s.%s has %s for it", h.Schema, h.Name, problem)
+	}
+	mapped := row.Headers[: len(row.Headers)-row.SideHeaders : len(row.Headers)-row.SideHeaders]
+	row.Headers, row.SideHeaders = append(mapped, b.headers[i]...), len(b.headers[i])
+}

@@ -1,0 +1,136 @@
+package tablesql
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Step is one statement with its bound values. Results come in text form.
+type Step struct {
+	SQL  string
+	Args Params
+	// Each takes a row of the result, whose memory is valid during the call
+	// only; a NULL is nil. Its error ends the Run. It may be nil.
+	Each func(row [][]byte) error
+
+	prepared string // the name that Prepare gave it on the connection
+}
+
+// Run sends the steps in one round trip and reads what comes back. Unless they
+// hold transaction commands, they are one transaction, which is committed when
+// Run returns without error. After an error that is not the server's the
+// outcome is unknown, see Unknown.
+func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
+	batch := &pgconn.Batch{}
+	for i := range steps {
+		steps[i].queue(batch)
+	}
+	reader := conn.PgConn().ExecBatch(ctx, batch)
+	err := read(reader, steps)
+	if closeErr := reader.Close(); closeErr != nil {
+		// What the server says comes before what our reading of it says.
+		return closeErr
+	}
+	return err
+}
+
+func (s *Step) queue(batch *pgconn.Batch) {
+	if s.prepared == "" {
+		batch.ExecParams(s.SQL, s.Args.values, nil, s.Args.formats, nil)
+		return
+	}
+	batch.ExecPrepared(s.prepared, s.Args.values, s.Args.formats, nil)
+}
+
+// preparedKey is where a connection notes which statements it keeps.
+const preparedKey = "outbox-cdc/statement: prepared"
+
+// prepared is what a connection keeps.
+type prepared struct {
+	names map[string]string // by their text
+	named int               // names that were given, those of failed attempts too
+}
+
+func preparedOn(conn *pgx.Conn) *prepared {
+	data := conn.PgConn().CustomData()
+	p, ok := data[preparedKey].(*prepared)
+	if !ok {
+		p = &prepared{names: make(map[string]string)}
+		data[preparedKey] = p
+	}
+	return p
+}
+
+// Prepare has the steps run by prepared statements. Those that the connection
+// does not keep yet it prepares in one round trip, under settings, so that
+// waiting for a locked table has its limit there too.
+func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
+	p := preparedOn(conn)
+	var missing []string
+	for i := range steps {
+		if sql := steps[i].SQL; p.names[sql] == "" {
+			missing = append(missing, sql)
+		}
+	}
+	if err := p.prepare(ctx, conn, s, missing); err != nil {
+		return err // the caller's pool drops a connection in a failed transaction
+	}
+	for i := range steps {
+		steps[i].prepared = p.names[steps[i].SQL]
+	}
+	return nil
+}
+
+func (p *prepared) prepare(ctx context.Context, conn *pgx.Conn, s Settings, statements []string) error {
+	if len(statements) == 0 {
+		return nil
+	}
+	pipeline := conn.PgConn().StartPipeline(ctx)
+	pipeline.SendQueryParams("BEGIN", nil, nil, nil, nil)
+	pipeline.SendQueryParams(s.Step(nil).SQL, nil, nil, nil, nil)
+	names := make([]string, len(statements))
+	for i, sql := range statements {
+		p.named++
+		names[i] = "outbox_cdc_" + strconv.Itoa(p.named)
+		pipeline.SendPrepare(names[i], sql, nil)
+	}
+	pipeline.SendQueryParams("COMMIT", nil, nil, nil, nil)
+	if err := pipeline.Sync(); err != nil {
+		return err
+	}
+	if err := pipeline.Close(); err != nil {
+		return err
+	}
+	for i, sql := range statements {
+		p.names[sql] = names[i]
+	}
+	return nil
+}
+
+// Prepares says whether a pool's connections may keep prepared statements.
+// Behind a pooler that passes transactions its configuration forbids it
+// (default_query_exec_mode=exec).
+func Prepares(cfg *pgx.ConnConfig) bool {
+	return cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+}
+
+func read(reader *pgconn.MultiResultReader, steps []Step) error {
+	for i := 0; reader.NextResult(); i++ {
+		result := reader.ResultReader()
+		for result.NextRow() {
+			if steps[i].Each == nil {
+				continue
+			}
+			if err := steps[i].Each(result.Values()); err != nil {
+				return err
+			}
+		}
+		if _, err := result.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package tablesql
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Fault says what an error of a statement means for it.
+type Fault uint8
+
+// The faults.
+const (
+	// Passing: of the connection, the server or the moment; the statement is
+	// to be repeated.
+	Passing Fault = iota + 1
+	// Locked: a lock was not to be had in time.
+	Locked
+	// TableRefused: the statement will fail as long as nobody mends the table,
+	// its privileges or its mapping.
+	TableRefused
+	// RowRefused: likewise, but one row of several may be the only reason (a
+	// constraint, a trigger, a value).
+	RowRefused
+)
+
+// FaultOf tells by SQLSTATE. Whatever is unknown and the server's own word is
+// a refusal, so that it is seen, rather than repeated for ever.
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+func FaultOf(err error) Fault {
+	var unusable *Unusable
+	if errors.As(err, &unusable) {
+		return TableRefused
+	}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || len(server.Code) != 5 {
+		return Passing
+	}
+	if server.Routine == "RevalidateCachedQuery" {
+		return Passing // DDL gave a prepared statement's result another type; a new connection prepares it anew
+	}
+	switch server.Code {
+	case "55P03": // lock_not_available
+		return Locked
+	case "25006": // read_only_sql_transaction: the server is a standby, or was made read-only
+		return Passing
+	case "26000", "42P05": // prepared statement lost or doubled: a pooler's work
+		return Passing
+	case "0A000", "25001", "42501", "42P01", "42703", "3F000":
+		return TableRefused
+	}
+	switch server.Code[:2] {
+	case "08", "25", "28", "3D", "40", "53", "55", "57", "58":
+		// 28 and 3D come while connecting: the stream as a whole is affected.
+		return Passing
+	case "42", "0A", "3F", "54":
+		return TableRefused
+	}
+	return RowRefused
+}
+
+// TableError says that the database, or the mapping, refuses what was asked of
+// a table. It will go on doing so until somebody mends it.
+type TableError struct {
+	Table *outbox.Table
+	Err   error
+}
+
+func (e *TableError) Error() string { return fmt.Sprintf("table %s refuses: %v", e.Table, e.Err) }
+
+// Unwrap is the database's or the mapping's error.
+func (e *TableError) Unwrap() error { return e.Err }
+
+// Unknown says whether a statement may have been committed in spite of the
+// error: the connection broke, or the server ended it, before it answered.
+func Unknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return true
+	}
+	severity := server.SeverityUnlocalized
+	if severity == "" {
+		severity = server.Severity
+	}
+	return severity != "ERROR"
+}

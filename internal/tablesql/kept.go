@@ -1,0 +1,90 @@
+package tablesql
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Kept keeps what is made of each table's Relation until it is forgotten. It may
+// be used by any number of goroutines.
+type Kept[T any] struct {
+	tables []*outbox.Table
+	make   func(*Relation) (T, error)
+
+	mu   sync.Mutex // guards made
+	made map[*outbox.Table]T
+}
+
+// NewKept expects to be asked for these tables, and perhaps for others.
+func NewKept[T any](tables []*outbox.Table, of func(*Relation) (T, error)) *Kept[T] {
+	return &Kept[T]{tables: tables, make: of, made: make(map[*outbox.Table]T)}
+}
+
+// Get gives what is kept of a table. Where that is nothing, the catalogue is
+// read for it, and in the same round trip for all others that are missing: with
+// fifty tables looked up one by one, a start keeps its first rows waiting. The
+// connection must be outside of a transaction.
+func (k *Kept[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, error) {
+	made, ok := k.Known(t)
+	if ok {
+		return made, nil
+	}
+	missing := k.missing(t)
+	all, err := loadAll(ctx, conn, missing)
+	if err != nil {
+		return made, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, l := range all {
+		of, err := k.of(l)
+		switch {
+		case err == nil:
+			k.made[missing[i]] = of
+		case missing[i] == t: // of another table it is told when that is asked for
+			return made, err
+		}
+	}
+	return k.made[t], nil
+}
+
+func (k *Kept[T]) of(l loaded) (made T, err error) {
+	if l.err != nil {
+		return made, l.err
+	}
+	return k.make(l.relation)
+}
+
+// Known is Get without asking the server; false: nothing is kept.
+func (k *Kept[T]) Known(t *outbox.Table) (T, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	made, ok := k.made[t]
+	return made, ok
+}
+
+// missing are the table and all others of which nothing is kept.
+func (k *Kept[T]) missing(t *outbox.Table) []*outbox.Table {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	missing := slices.DeleteFunc(slices.Clone(k.tables), func(other *outbox.Table) bool {
+		_, ok := k.made[other]
+		return ok || other == t
+	})
+	return append(missing, t)
+}
+
+// Forget drops what is kept of a table, because DDL made it out of date, and says
+// whether anything was.
+func (k *Kept[T]) Forget(t *outbox.Table) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.made[t]
+	delete(k.made, t)
+	return ok
+}

@@ -1,0 +1,371 @@
+package tablesql
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file holds the SQL of what operators do to rows.
+
+// Lot is which rows an operator picks from, by their state.
+type Lot byte
+
+// The lots.
+const (
+	LotPending Lot = iota + 1
+	LotFailed
+	LotSent
+	LotAny
+)
+
+func (l Lot) String() string { return [...]string{"", "PENDING", "FAILED", "SENT", "any"}[l] }
+
+// Pick narrows a lot down. Zero fields narrow nothing.
+type Pick struct {
+	Lot Lot
+	IDs []string // as outbox.Row has them
+	// Topic and Key as records have them; the key of a uuid mapping as its text.
+	Topic, Key *string
+	// Error is a regular expression of PostgreSQL's that the stored error
+	// matches somewhere, whatever its case.
+	Error string
+	// Since and Until bound the row's time (see TimeOf): Since ≤ time < Until.
+	Since, Until time.Time
+}
+
+// TimeOf are the columns that Since and Until are compared with, the first of
+// them that is set; none: the table has no such time.
+func (r *Relation) TimeOf(l Lot) []string {
+	m := &r.Table.Mapping
+	var columns []string
+	switch {
+	case l == LotFailed && m.Status.FailedAt != "":
+		columns = []string{m.Status.FailedAt}
+	case l == LotSent:
+		columns = append(columns, m.Status.SentAt)
+		columns = append(columns, m.Status.SentBy...)
+	}
+	if columns = slices.DeleteFunc(columns, func(name string) bool { return name == "" }); len(columns) > 0 {
+		return columns
+	}
+	if m.CreatedAt == "" {
+		return nil
+	}
+	return []string{m.CreatedAt}
+}
+
+// lot is the condition that a row is of the lot, or an Unusable: the table has
+// no such rows.
+func (r *Relation) lot(l Lot) (string, error) {
+	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent(), LotAny: r.ofOurs("true")}[l]
+	if condition != "false" && r.Table.Stateful() {
+		return condition, nil
+	}
+	e := &Unusable{Table: r.Table, Problem: "keeps no " + l.String() + " rows"}
+	switch {
+	case !r.Table.Stateful():
+		e.Problem, e.Mend = "keeps no state (published: none)", "map a status, or look at the topics"
+	case l == LotSent:
+		e.Mend = "rows that were published are deleted; nothing can be replayed"
+	default:
+		e.Mend = "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
+	}
+	return "", e
+}
+
+// picked is the condition of a pick.
+func (r *Relation) picked(p *Params, pick *Pick) (string, error) {
+	lot, err := r.lot(pick.Lot)
+	if err != nil {
+		return "", err
+	}
+	terms := []string{"(" + lot + ")"}
+	add := func(term string, err2 error) {
+		if err2 != nil && err == nil {
+			err = err2
+		}
+		terms = append(terms, term)
+	}
+	if len(pick.IDs) > 0 {
+		add(r.withIDs(p, pick.IDs))
+	}
+	if pick.Topic != nil {
+		add(r.topic()+" = "+p.Bind([]byte(*pick.Topic), "text"), nil)
+	}
+	if pick.Key != nil {
+		add(r.withKey(p, *pick.Key))
+	}
+	if pick.Error != "" {
+		add(r.withError(p, pick.Error))
+	}
+	if !pick.Since.IsZero() {
+		add(r.timed(p, pick.Lot, ">=", pick.Since))
+	}
+	if !pick.Until.IsZero() {
+		add(r.timed(p, pick.Lot, "<", pick.Until))
+	}
+	return strings.Join(terms, " AND "), err
+}
+
+func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
+	for _, id := range ids {
+		if parts := outbox.SplitID(id); !fitAll(r.idColumnsOf(), parts) {
+			return "", &Unusable{
+				Table: r.Table, Problem: fmt.Sprintf("cannot have the id %q", strings.Join(parts, ",")),
+				Mend: "write the values of " + strings.Join(r.Table.Mapping.ID, ", ") + " in this order",
+			}
+		}
+	}
+	return r.Among(p, ids), nil
+}
+
+func (r *Relation) withKey(p *Params, key string) (string, error) {
+	if r.Table.Mapping.Key == nil {
+		return "", &Unusable{Table: r.Table, Problem: "has records without keys", Mend: "leave the key out"}
+	}
+	expression, sqlType, encode := r.key()
+	if r.Table.Mapping.Key.Encoding == outbox.EncodingUUID {
+		encode = func(key string) (string, bool) {
+			key = strings.ToLower(key)
+			return key, (&Column{OID: oidUUID}).fits(key)
+		}
+	}
+	value, ok := encode(key)
+	if !ok {
+		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Mend: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
+	}
+	return expression + " = " + p.Bind([]byte(value), sqlType), nil
+}
+
+func (r *Relation) withError(p *Params, pattern string) (string, error) {
+	column := r.Table.Mapping.Status.LastError
+	if column == "" {
+		return "", &Unusable{Table: r.Table, Problem: "keeps no errors", Mend: "map last_error, or pick rows in another way"}
+	}
+	return Ref(column) + "::text ~* " + p.Bind([]byte(pattern), "text"), nil
+}
+
+func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (string, error) {
+	columns := r.TimeOf(l)
+	if len(columns) == 0 {
+		return "", &Unusable{Table: r.Table, Problem: "has no time of its rows", Mend: "map created_at, or pick rows in another way"}
+	}
+	refs := make([]string, len(columns))
+	for i, name := range columns {
+		refs[i] = Ref(name)
+	}
+	moment := refs[0] // as it is, so that an index serves it
+	if len(refs) > 1 {
+		moment = "coalesce(" + strings.Join(refs, ", ") + ")"
+	}
+	return moment + " " + operator + " " + p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz"), nil
+}
+
+// Counting counts picked rows up to a limit and one more.
+func (r *Relation) Counting(pick *Pick, limit int) (Step, error) {
+	var p Params
+	where, err := r.picked(&p, pick)
+	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
+}
+
+// PickIDs selects the id columns of picked rows, in the order of sweeping.
+func (r *Relation) PickIDs(pick *Pick, limit int) (Step, error) {
+	var p Params
+	where, err := r.picked(&p, pick)
+	return Step{SQL: "SELECT " + r.IDColumns() + " FROM " + r.Name() + " AS t WHERE " + where +
+		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+}
+
+// Listed is a row for people.
+type Listed struct {
+	State, Topic                  string
+	Key                           *string // nil: NULL or none is mapped
+	Created, Due, Sent, Failed    string  // RFC 3339 in UTC, or empty
+	Attempts, Error, PayloadBytes string
+}
+
+// Listing selects picked rows for people, in the order of sweeping: the id
+// columns, what ReadListed reads, and the further expressions.
+func (r *Relation) Listing(pick *Pick, limit int, further func(*Params) []string) (Step, error) {
+	var p Params
+	where, err := r.picked(&p, pick)
+	return Step{SQL: "SELECT " + r.IDColumns() + ", " + strings.Join(append(r.listed(), further(&p)...), ", ") +
+		" FROM " + r.Name() + " AS t WHERE " + where +
+		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+}
+
+func (r *Relation) listed() []string {
+	m := &r.Table.Mapping
+	key, failure, due := "NULL", "NULL", "NULL"
+	if m.Key != nil {
+		key = r.Column(m.Key.Column).shown()
+	}
+	if m.Status.LastError != "" {
+		failure = Ref(m.Status.LastError) + "::text"
+	}
+	if m.AvailableAfter != "" {
+		due = moment(m.AvailableAfter)
+	}
+	return []string{
+		r.state(), r.topic(), key, moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
+		r.storedCount() + "::text", failure, "octet_length(" + r.Column(m.Payload.Column).bytes() + ")::text",
+	}
+}
+
+// shown is a column for people.
+func (c *Column) shown() string {
+	if c.OID == oidBytea {
+		return "encode(" + Ref(c.Name) + ", 'escape')"
+	}
+	return c.printed()
+}
+
+func (c *Column) bytes() string {
+	if c.OID == oidBytea {
+		return Ref(c.Name)
+	}
+	return c.printed()
+}
+
+// Payload is the payload as an expression for people: text as it is, bytes by
+// their octal escapes where they are not printable.
+func (r *Relation) Payload() string { return r.Column(r.Table.Mapping.Payload.Column).shown() }
+
+// moment prints a timestamp column in RFC 3339.
+func moment(column string) string {
+	if column == "" {
+		return "NULL"
+	}
+	return "to_char(" + Ref(column) + `::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+}
+
+// ReadListed reads the columns of Listing behind the id columns.
+func ReadListed(row [][]byte) Listed {
+	text := func(i int) string { return string(row[i]) }
+	l := Listed{
+		State: text(0), Topic: text(1), Created: text(3), Due: text(4), Sent: text(5), Failed: text(6),
+		Attempts: text(7), Error: text(8), PayloadBytes: text(9),
+	}
+	if row[2] != nil {
+		key := text(2)
+		l.Key = &key
+	}
+	return l
+}
+
+// ListedColumns is how many columns ReadListed takes.
+const ListedColumns = 10
+
+// Requeue makes rows of a lot PENDING as if they had never been tried, whose
+// ids are bound, one array per id column. Rows that are not of the lot (any
+// more), and those that somebody has locked, are passed over; it returns the
+// ordinals of the others.
+//
+// With a resend column nothing but that and the count is written: it makes a
+// row PENDING whatever else it is.
+func (r *Relation) Requeue(l Lot) (string, error) {
+	lot, err := r.lot(l)
+	if err != nil {
+		return "", err
+	}
+	set := r.untriedSet()
+	if len(set) == 0 {
+		return "", &Unusable{Table: r.Table, Problem: "has nothing to requeue by", Mend: "map a status column, sent_at, or attempts"}
+	}
+	return r.changeOf(lot, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
+}
+
+func (r *Relation) untriedSet() []string {
+	s := &r.Table.Mapping.Status
+	var set []string
+	if s.Resend != "" {
+		set = append(set, quote(s.Resend)+" = true")
+		if s.Attempts != "" {
+			set = append(set, quote(s.Attempts)+" = 0")
+		}
+		return set
+	}
+	if s.Column != "" && len(s.Pending) > 0 {
+		set = append(set, quote(s.Column)+" = "+Literal(s.Pending[0]))
+	}
+	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy) {
+		if name != "" && !r.column(name).NotNull {
+			set = append(set, quote(name)+" = NULL")
+		}
+	}
+	if s.Attempts != "" {
+		set = append(set, quote(s.Attempts)+" = 0")
+	}
+	if s.LastError != "" && len(set) > 0 && !r.column(s.LastError).NotNull {
+		set = append(set, quote(s.LastError)+" = NULL")
+	}
+	return set
+}
+
+// Delete removes rows of a lot; bound and returned as by Requeue.
+func (r *Relation) Delete(l Lot) (string, error) {
+	lot, err := r.lot(l)
+	if err != nil {
+		return "", err
+	}
+	return r.changeOf(lot, "DELETE FROM "+r.Name()+" AS t USING "), nil
+}
+
+// Dismiss gives FAILED rows another status, one that is neither pending, sent
+// nor failed; bound and returned as by Requeue.
+func (r *Relation) Dismiss(status string) (string, error) {
+	s := &r.Table.Mapping.Status
+	switch {
+	case s.Column == "":
+		return "", &Unusable{Table: r.Table, Problem: "has no status column", Mend: "delete the rows instead"}
+	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
+		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Mend: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
+	}
+	lot, err := r.lot(LotFailed)
+	if err != nil {
+		return "", err
+	}
+	set := r.raise([]string{quote(s.Column) + " = " + Literal(status)})
+	return r.changeOf(lot, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
+}
+
+// changeOf completes a statement from its FROM or USING on: rows of the list
+// that meet the condition and that nobody has locked.
+func (r *Relation) changeOf(condition, head string) string {
+	return "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
+		" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +
+		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
+}
+
+// Overtaken selects the ordinals of those rows of a list of ids of whose key a
+// later row, by the order columns, was SENT. ok is false where rows have no key
+// or the table keeps no SENT rows.
+func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
+	sent := r.sent()
+	if r.Table.Mapping.Key == nil || sent == "false" {
+		return Step{}, false, nil
+	}
+	p, from, on, err := r.BindList(ids)
+	if err != nil {
+		return Step{}, false, err
+	}
+	key, _, _ := r.key()
+	var order, later, aliases []string
+	for i, name := range r.Table.Mapping.Order {
+		alias := "o" + strconv.Itoa(i)
+		order, aliases = append(order, Ref(name)+" AS "+alias), append(aliases, "w."+alias)
+		later = append(later, Ref(name))
+	}
+	return Step{
+		SQL: "WITH w AS MATERIALIZED (SELECT u.n, " + key + " AS key, " + r.topic() + " AS topic, " + strings.Join(order, ", ") +
+			" FROM " + from + " JOIN " + r.Name() + " AS t ON " + on + ") SELECT w.n FROM w WHERE EXISTS (SELECT 1 FROM " + r.Name() +
+			" AS t WHERE " + Opaque(sent) + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
+			"(" + strings.Join(later, ", ") + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
+		Args: p,
+	}, true, nil
+}

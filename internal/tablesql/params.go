@@ -1,0 +1,126 @@
+package tablesql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Params collects the bound values of a statement.
+type Params struct {
+	values  [][]byte
+	formats []int16
+}
+
+// Texts are values in text form.
+func Texts(values ...[]byte) Params {
+	return Params{values: values, formats: make([]int16, len(values))}
+}
+
+// Bind adds a value in text form and returns its placeholder with a cast.
+func (p *Params) Bind(value []byte, sqlType string) string {
+	return p.bind(value, textFormat, sqlType)
+}
+
+// BindArray adds an array of a type's values and returns its placeholder with a
+// cast.
+func (p *Params) BindArray(a *Array, elementType string) string {
+	value, format := a.encode(elementType)
+	return p.bind(value, format, elementType+"[]")
+}
+
+func (p *Params) bind(value []byte, format int16, sqlType string) string {
+	p.values, p.formats = append(p.values, value), append(p.formats, format)
+	return fmt.Sprintf("$%d::%s", len(p.values), sqlType)
+}
+
+// IDArrays binds row ids, one array for each id column. An id with another
+// number of parts than there are columns is an error: it was made by another
+// mapping.
+func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
+	columns := r.Table.Mapping.ID
+	arrays := make([]Array, len(columns))
+	for c := range arrays {
+		arrays[c].elements = make([]string, 0, n)
+	}
+	for i := range n {
+		rest := id(i)
+		for c := range arrays {
+			part, after, more := strings.Cut(rest, "\x00")
+			if more != (c < len(arrays)-1) {
+				return Params{}, &Unusable{
+					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
+					Mend: "restart with the mapping that it was read by, or let it be swept",
+				}
+			}
+			arrays[c].Add(part)
+			rest = after
+		}
+	}
+	var p Params
+	for c, t := range r.idTypes() {
+		p.BindArray(&arrays[c], t)
+	}
+	return p, nil
+}
+
+// idTypes are the types of the id columns.
+func (r *Relation) idTypes() []string {
+	types := make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		types[i] = r.column(name).Type
+	}
+	return types
+}
+
+// idColumns names the id columns of the list u: c0, c1, ….
+func (r *Relation) idColumns() string {
+	names := make([]string, len(r.Table.Mapping.ID))
+	for i := range names {
+		names[i] = "c" + strconv.Itoa(i)
+	}
+	return strings.Join(names, ", ")
+}
+
+// list is a FROM item u: the bound ids, further bound arrays, and their
+// ordinal n. The ids are $1 and on, then come the further ones.
+func (r *Relation) list(further ...string) string {
+	types := r.idTypes()
+	arguments := make([]string, 0, len(types)+len(further))
+	names := r.idColumns()
+	for i, t := range types {
+		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", i+1, t))
+	}
+	for i := 0; i < len(further); i += 2 {
+		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", len(arguments)+1, further[i+1]))
+		names += ", " + further[i]
+	}
+	return "unnest(" + strings.Join(arguments, ", ") + ") WITH ORDINALITY AS u(" + names + ", n)"
+}
+
+// sameID joins t and u.
+func (r *Relation) sameID() string {
+	terms := make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		terms[i] = Ref(name) + " = u.c" + strconv.Itoa(i)
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// BindList binds ids to a FROM item u of them and their ordinal n, and gives the
+// condition that joins it with the table t.
+func (r *Relation) BindList(ids []string) (p Params, from, on string, err error) {
+	p, err = r.IDArrays(len(ids), func(i int) string { return ids[i] })
+	return p, r.list(), r.sameID(), err
+}
+
+// IDColumns is the list of the id columns to select.
+func (r *Relation) IDColumns() string {
+	refs := make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		refs[i] = Ref(name)
+	}
+	return strings.Join(refs, ", ")
+}

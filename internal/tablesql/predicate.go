@@ -1,0 +1,275 @@
+package tablesql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Pending is the condition that a row is yet to be published. It is written so
+// that an index on the status column, or a partial one on this condition,
+// serves it.
+func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
+
+// Ours is the condition that a row is of the stream's share of the table; empty:
+// all are. Rows are selected by it; what is found by its id needs it no more. It
+// is hidden from the planner, which would take a modulus for one row in two
+// hundred, and then read and sort a backlog rather than follow an index's order.
+func (r *Relation) Ours() string {
+	if filter := r.Table.Filter("t."); filter != "" {
+		return Opaque(filter)
+	}
+	return ""
+}
+
+// ofOurs narrows a condition down to our share.
+func (r *Relation) ofOurs(condition string) string {
+	ours := r.Ours()
+	if ours == "" || condition == "false" {
+		return condition
+	}
+	return "(" + condition + ") AND " + ours
+}
+
+// pending is Pending of whichever share.
+func (r *Relation) pending() string {
+	terms := r.untouched()
+	if r.countDecides() {
+		terms = append(terms, r.attempts()+fmt.Sprintf(" < %d", r.Table.Mapping.Status.MaxAttempts))
+	}
+	return r.orResend(conjunction(terms))
+}
+
+// orResend adds the rows that are asked for again. The OR binds loosest: they
+// are wanted whatever else they are.
+func (r *Relation) orResend(condition string) string {
+	if resend := r.Table.Mapping.Status.Resend; resend != "" {
+		return "(" + condition + " OR " + Ref(resend) + ")"
+	}
+	return condition
+}
+
+// butResend leaves them out.
+func (r *Relation) butResend(terms []string) []string {
+	if resend := r.Table.Mapping.Status.Resend; resend != "" {
+		return append(terms, Ref(resend)+" IS NOT TRUE")
+	}
+	return terms
+}
+
+// untouched is Pending but for the budget and for what is asked for again.
+func (r *Relation) untouched() []string {
+	s := &r.Table.Mapping.Status
+	terms := r.unsent()
+	if s.Column == "" && s.FailedAt != "" {
+		terms = append(terms, Ref(s.FailedAt)+" IS NULL")
+	}
+	return terms
+}
+
+// unsent is untouched but for FailedAt.
+func (r *Relation) unsent() []string {
+	s := &r.Table.Mapping.Status
+	var terms []string
+	switch {
+	case s.Column != "":
+		terms = append(terms, oneOf(s.Column, s.Pending))
+	case s.SentAt != "":
+		terms = append(terms, Ref(s.SentAt)+" IS NULL")
+	}
+	for _, name := range s.SentBy {
+		terms = append(terms, Ref(name)+" IS NULL")
+	}
+	return terms
+}
+
+// sendable is what a mark of success asks of a row: that it is pending. Where a
+// failed row can be asked for again, its delivery says more than its failure.
+func (r *Relation) sendable() string {
+	if r.Table.Mapping.Status.Resend == "" {
+		return r.pending()
+	}
+	return r.orResend(conjunction(r.unsent()))
+}
+
+// Failed is the condition that a row used up its budget.
+func (r *Relation) Failed() string { return r.ofOurs(r.failed()) }
+
+// failed is Failed of whichever share.
+func (r *Relation) failed() string {
+	s := &r.Table.Mapping.Status
+	var terms []string
+	switch {
+	case s.Column != "" && s.Failed != "":
+		terms = append(terms, oneOf(s.Column, []string{s.Failed}))
+	case s.Column == "" && s.FailedAt != "":
+		terms = append(terms, Ref(s.FailedAt)+" IS NOT NULL")
+		if s.SentAt != "" && s.Resend == "" {
+			terms = append(terms, Ref(s.SentAt)+" IS NULL")
+		}
+	case r.countDecides():
+		terms = append(r.untouched(), r.attempts()+fmt.Sprintf(" >= %d", s.MaxAttempts))
+	default:
+		return "false"
+	}
+	return conjunction(r.butResend(terms))
+}
+
+// Sent is the condition that a row was published, by us or by another. A row
+// that failed when it was asked for again is not.
+func (r *Relation) Sent() string { return r.ofOurs(r.sent()) }
+
+// sent is Sent of whichever share.
+func (r *Relation) sent() string {
+	s := &r.Table.Mapping.Status
+	var ways []string
+	switch {
+	case s.Column != "" && s.Sent != "":
+		ways = append(ways, oneOf(s.Column, []string{s.Sent}))
+	case s.Column == "" && s.SentAt != "":
+		ways = append(ways, Ref(s.SentAt)+" IS NOT NULL")
+	}
+	for _, name := range s.SentBy {
+		ways = append(ways, Ref(name)+" IS NOT NULL")
+	}
+	if len(ways) == 0 {
+		return "false"
+	}
+	terms := []string{strings.Join(ways, " OR ")}
+	if len(ways) > 1 {
+		terms[0] = "(" + terms[0] + ")"
+	}
+	if s.Resend != "" && s.Column == "" && s.FailedAt != "" {
+		terms = append(terms, Ref(s.FailedAt)+" IS NULL")
+	}
+	return conjunction(r.butResend(terms))
+}
+
+// Due is the condition that a row's time has come and that it is not its
+// writer's; empty: it always has. A row that is asked for again is due.
+func (r *Relation) Due() string {
+	m := &r.Table.Mapping
+	var terms []string
+	if m.AvailableAfter != "" {
+		terms = append(terms, "("+Ref(m.AvailableAfter)+" IS NULL OR "+Ref(m.AvailableAfter)+" <= now())")
+	}
+	if w := &m.Writer; w.Column != "" {
+		terms = append(terms, fmt.Sprintf("(%[1]s = false OR (%[1]s = true AND now() > %[2]s))", Ref(w.Column), Ref(w.Until)))
+	}
+	if len(terms) == 0 {
+		return ""
+	}
+	return r.orResend(conjunction(terms))
+}
+
+// NextDue are statements that give when the next row becomes due, in
+// microseconds since 1970, or no row. Infinity is no time that comes. The least
+// of them may be earlier than the row is.
+func (r *Relation) NextDue() []string {
+	m := &r.Table.Mapping
+	var statements []string
+	next := func(column, compare, also string, add int) {
+		ref := Ref(column)
+		where := r.butResend([]string{r.Pending(), ref + " " + compare + " now()", ref + " < 'infinity'"})
+		statements = append(statements, fmt.Sprintf("SELECT (extract(epoch FROM %s) * 1000000)::bigint + %d FROM %s AS t WHERE %s%s ORDER BY %[1]s LIMIT 1",
+			ref, add, r.Name(), conjunction(where), also))
+	}
+	if m.AvailableAfter != "" {
+		next(m.AvailableAfter, ">", "", 0)
+	}
+	if w := &m.Writer; w.Column != "" {
+		next(w.Until, ">=", " AND "+Ref(w.Column), 1) // due when its time has passed
+	}
+	return statements
+}
+
+// Scheduled is the condition that a row was not due yet when it was written, so
+// that the log's reader left it alone; empty: all are due at once.
+func (r *Relation) Scheduled() string {
+	m := &r.Table.Mapping
+	var ways []string
+	if m.AvailableAfter != "" && m.CreatedAt != "" {
+		ways = append(ways, Ref(m.AvailableAfter)+" > "+Ref(m.CreatedAt))
+	}
+	if m.Writer.Column != "" {
+		ways = append(ways, Ref(m.Writer.Column))
+	}
+	if len(ways) == 0 {
+		return ""
+	}
+	return "coalesce(" + strings.Join(ways, " OR ") + ", false)"
+}
+
+// NeverDue is the condition that a row is pending and, as it stands, will be
+// neither sent by its writer nor become due; empty: there are none.
+func (r *Relation) NeverDue() string {
+	w := &r.Table.Mapping.Writer
+	if w.Column == "" {
+		return ""
+	}
+	return r.ofOurs(conjunction(r.butResend(append(r.untouched(),
+		fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until))))))
+}
+
+// Older is the condition that a row was created longer ago than the age, by the
+// database's clock; empty: no column says, or the age is 0. A time in the future
+// says nothing about a row's age, so such a row counts as old, and so does one
+// without.
+func (r *Relation) Older(p *Params, age time.Duration) string {
+	m := &r.Table.Mapping
+	if m.CreatedAt == "" || age <= 0 {
+		return ""
+	}
+	at := Ref(m.CreatedAt)
+	bound := p.Bind(strconv.AppendInt(nil, age.Microseconds(), 10), "bigint") + " * interval '1 microsecond'"
+	return "(" + at + " <= now() - " + bound + " OR " + at + " > now() + " + bound + " OR " + at + " IS NULL)"
+}
+
+// countDecides says that nothing but the stored count tells a FAILED row from
+// a pending one, as in tables that are deleted from and keep no status.
+func (r *Relation) countDecides() bool {
+	s := &r.Table.Mapping.Status
+	stored := s.Column != "" && s.Failed != "" || s.Column == "" && s.FailedAt != ""
+	return !stored && s.Attempts != "" && s.MaxAttempts > 0
+}
+
+// attempts is the stored count; a NULL counts as none.
+func (r *Relation) attempts() string {
+	return "coalesce(" + Ref(r.Table.Mapping.Status.Attempts) + ", 0)"
+}
+
+// state is one letter: what a row is in.
+func (r *Relation) state() string {
+	taken := ""
+	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
+		taken = " WHEN " + oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
+	}
+	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
+}
+
+// storedCount is the attempts, 0 where they are not kept.
+func (r *Relation) storedCount() string {
+	if r.Table.Mapping.Status.Attempts == "" {
+		return "0"
+	}
+	return r.attempts()
+}
+
+func oneOf(column string, values []string) string {
+	if len(values) == 1 {
+		return Ref(column) + " = " + Literal(values[0])
+	}
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = Literal(v)
+	}
+	return Ref(column) + " IN (" + strings.Join(quoted, ", ") + ")"
+}
+
+func conjunction(terms []string) string {
+	if len(terms) == 0 {
+		return "true"
+	}
+	return strings.Join(terms, " AND ")
+}

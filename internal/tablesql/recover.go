@@ -1,0 +1,58 @@
+package tablesql
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Processing selects up to n rows that another relay has taken, longest first:
+// their ids, and a text that is another one after every change of the row. The
+// partial index on the status serves it.
+func (r *Relation) Processing(n int) (string, error) {
+	stamp, err := r.stamp()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
+		r.IDColumns(), stamp, r.Name(), r.ofOurs(r.processing()), r.IDColumns(), n), nil
+}
+
+// Recover makes rows pending again that another relay took and left. Bound are
+// the ids and the texts of Processing: a row that changed meanwhile, or that
+// somebody has locked, is passed over. A row is returned for each that was
+// written.
+func (r *Relation) Recover() (string, error) {
+	stamp, err := r.stamp()
+	if err != nil {
+		return "", err
+	}
+	s := &r.Table.Mapping.Status
+	set := r.raise([]string{quote(s.Column) + " = " + Literal(s.Pending[0])})
+	unchanged := stamp + " = u.stamp"
+	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(set, ", ") + " FROM "
+	return r.change(head, r.processing(), true, []string{"stamp", "text"}, "u.n", unchanged), nil
+}
+
+func (r *Relation) processing() string {
+	s := &r.Table.Mapping.Status
+	return oneOf(s.Column, []string{s.Processing})
+}
+
+// stamp tells versions of a row apart: by the transaction that wrote it, which
+// takes SELECT on the table to read, and by the version column.
+func (r *Relation) stamp() (string, error) {
+	version := "''"
+	if v := r.Table.Mapping.Status.Version; v != "" {
+		version = "coalesce(" + Ref(v) + "::text, '')"
+	}
+	switch {
+	case r.SystemColumns:
+		return "t.xmin::text || ':' || " + version, nil
+	case r.Table.Mapping.Status.Version != "":
+		return version, nil
+	}
+	return "", &Unusable{
+		Table: r.Table, Problem: "has rows to recover, but nothing tells whether one has changed",
+		Mend: "GRANT SELECT ON " + r.Name() + " (on the whole table), map a version column, or set recover_after: 0s",
+	}
+}

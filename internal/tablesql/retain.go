@@ -1,0 +1,129 @@
+package tablesql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Removal deletes rows whose time has run out. They are found by one statement,
+// which reads the whole table where no index helps, and deleted by their ids, some
+// at a time.
+type Removal struct {
+	relation *Relation
+	where    string // what is wanted, with params
+	params   Params
+	still    string // what has to hold of a row once it is locked
+}
+
+// Expired is of rows that were sent longer ago than the age.
+func (r *Relation) Expired(age time.Duration) (*Removal, error) {
+	expired, err := r.expired(age)
+	if err != nil {
+		return nil, err
+	}
+	where := conjunction([]string{r.Sent(), expired})
+	return &Removal{relation: r, where: where, still: where}, nil
+}
+
+// ExpiredUnsent is of rows that were created longer ago than the age and are
+// still pending, or failed. Rows with the ids are left, and so are those that are
+// asked for again.
+func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
+	at := r.Table.Mapping.CreatedAt
+	if at == "" {
+		return nil, &Unusable{
+			Table: r.Table, Problem: "has a retention of unsent rows, but no column says when a row was created",
+			Mend: "map created_at, or take retention_unsent away",
+		}
+	}
+	m := &Removal{relation: r}
+	m.still = conjunction(r.butResend([]string{"(" + r.Pending() + " OR " + r.Failed() + ")"})) + " AND " + Ref(at) + ago(age)
+	m.where = m.still
+	if among := r.Among(&m.params, ids); among != "" {
+		m.where += " AND NOT (" + among + ")"
+	}
+	return m, nil
+}
+
+// Find gives the ids of up to n of the rows, in table order.
+func (m *Removal) Find(n int, found func(id string)) Step {
+	order := ""
+	if by := m.relation.Table.Mapping.Order; len(by) > 0 {
+		refs := make([]string, len(by))
+		for i, name := range by {
+			refs[i] = Ref(name)
+		}
+		order = " ORDER BY " + strings.Join(refs, ", ")
+	}
+	parts := make([]string, len(m.relation.Table.Mapping.ID))
+	return Step{
+		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.IDColumns(), m.relation.Name(), m.where, order, n),
+		Args: m.params,
+		Each: func(row [][]byte) error {
+			for i := range parts {
+				parts[i] = string(row[i])
+			}
+			found(outbox.JoinID(parts...))
+			return nil
+		},
+	}
+}
+
+// Delete deletes those of the rows found that may still be, and passes over
+// those that somebody has locked. The step, which takes Settings.ByIndex, returns
+// a row for each.
+func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, error) {
+	r := m.relation
+	args, from, on, err := r.BindList(ids)
+	if err != nil {
+		return Step{}, err
+	}
+	columns := make([]string, len(r.Table.Mapping.ID))
+	for i := range columns {
+		columns[i] = "u.c" + strconv.Itoa(i)
+	}
+	return Step{
+		SQL: fmt.Sprintf("WITH u AS MATERIALIZED (SELECT %s FROM %s JOIN %s AS t ON %s WHERE %s FOR UPDATE OF t SKIP LOCKED) "+
+			"DELETE FROM %[3]s AS t USING u WHERE %[4]s AND %[5]s RETURNING 1",
+			strings.Join(columns, ", "), from, r.Name(), on, Opaque(m.still)),
+		Args: args, Each: each,
+	}, nil
+}
+
+func ago(age time.Duration) string {
+	return fmt.Sprintf(" < now() - %d * interval '1 microsecond'", age.Microseconds())
+}
+
+// expired compares the time of sending, and the time of creation, by which
+// tables are indexed and which lies before it. Of several times of sending the
+// last one counts.
+func (r *Relation) expired(age time.Duration) (string, error) {
+	m := &r.Table.Mapping
+	var sent, terms []string
+	for _, name := range append([]string{m.Status.SentAt}, m.Status.SentBy...) {
+		if name != "" {
+			sent = append(sent, Ref(name))
+		}
+	}
+	switch len(sent) {
+	case 0:
+	case 1:
+		terms = append(terms, sent[0]+ago(age))
+	default:
+		terms = append(terms, "greatest("+strings.Join(sent, ", ")+")"+ago(age)) // NULLs do not count
+	}
+	if m.CreatedAt != "" {
+		terms = append(terms, Ref(m.CreatedAt)+ago(age))
+	}
+	if len(terms) == 0 {
+		return "", &Unusable{
+			Table: r.Table, Problem: "has a retention, but no column says when a row was sent or created",
+			Mend: "map sent_at or created_at, or take retention away",
+		}
+	}
+	return strings.Join(terms, " AND "), nil
+}

@@ -1,0 +1,239 @@
+package tablesql
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Covering is the condition that a row belongs to one of the scopes. A key, a
+// topic and a cluster are compared as package mapping makes them of a row's
+// columns. A scope that no row of this table can belong to adds nothing; all is
+// true when every row belongs to one, and the condition is empty when none can.
+func (r *Relation) Covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
+	var terms []string
+	var keys, rows []outbox.Scope
+	for _, s := range scopes {
+		if s.Table != "" && s.Table != r.Table.String() {
+			continue
+		}
+		switch s.Kind {
+		case outbox.ScopeStream, outbox.ScopeTable:
+			return "", true
+		case outbox.ScopeCluster:
+			terms = append(terms, r.onCluster(p, s.Cluster))
+		case outbox.ScopeTopic:
+			terms = append(terms, "("+r.onCluster(p, s.Cluster)+" AND "+r.topic()+" = "+p.Bind([]byte(s.Topic), "text")+")")
+		case outbox.ScopeKey:
+			keys = append(keys, s)
+		case outbox.ScopeRow:
+			rows = append(rows, s)
+		}
+	}
+	terms = appendNotEmpty(terms, r.withKeys(p, keys))
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	terms = appendNotEmpty(terms, r.Among(p, ids))
+	if len(terms) == 0 {
+		return "", false
+	}
+	return "(" + strings.Join(terms, " OR ") + ")", false
+}
+
+func appendNotEmpty(terms []string, term string) []string {
+	if term == "" {
+		return terms
+	}
+	return append(terms, term)
+}
+
+// Among is the condition that a row is one of those with these ids, without
+// ids that no row of this table can have; empty: none is left. IN with a
+// subquery that depends on nothing is a hashed lookup per row where it stands
+// behind NOT or beside OR, and leaves the order of an index scan as it is.
+func (r *Relation) Among(p *Params, ids []string) string {
+	columns := r.idColumnsOf()
+	arrays := make([]Array, len(columns))
+	n := 0
+	for _, id := range ids {
+		parts := outbox.SplitID(id)
+		if !fitAll(columns, parts) {
+			continue
+		}
+		for i := range parts {
+			arrays[i].Add(parts[i])
+		}
+		n++
+	}
+	if n == 0 {
+		return ""
+	}
+	refs, types := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		refs[i], types[i] = Ref(c.Name), c.Type
+	}
+	return among(p, refs, arrays, types)
+}
+
+func (r *Relation) idColumnsOf() []*Column {
+	columns := make([]*Column, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		columns[i] = r.Column(name)
+	}
+	return columns
+}
+
+func fitAll(columns []*Column, parts []string) bool {
+	if len(parts) != len(columns) {
+		return false
+	}
+	for i, c := range columns {
+		if !c.fits(parts[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// among compares expressions with the rows of parallel bound arrays.
+func among(p *Params, expressions []string, arrays []Array, types []string) string {
+	bound := make([]string, len(arrays))
+	for i := range arrays {
+		bound[i] = p.BindArray(&arrays[i], types[i])
+	}
+	return "(" + strings.Join(expressions, ", ") + ") IN (SELECT * FROM unnest(" + strings.Join(bound, ", ") + "))"
+}
+
+// withKeys is the condition that a row has one of the keys and topics.
+func (r *Relation) withKeys(p *Params, scopes []outbox.Scope) string {
+	if r.Table.Mapping.Key == nil {
+		return ""
+	}
+	expression, sqlType, encode := r.key()
+	arrays := make([]Array, 2)
+	n := 0
+	for _, s := range scopes {
+		key, ok := encode(s.Key)
+		if !ok || !validText(s.Topic) {
+			continue
+		}
+		arrays[0].Add(key)
+		arrays[1].Add(s.Topic)
+		n++
+	}
+	if n == 0 {
+		return ""
+	}
+	list := among(p, []string{expression, r.topic()}, arrays, []string{sqlType, "text"})
+	return "(" + expression + " IS NOT NULL AND " + list + ")"
+}
+
+// key is the record key as an expression of the key column, of its own type
+// where equality there is equality of the record keys, so that an index on the
+// column serves. encode turns a record key back into that type's text; false:
+// no row can have it.
+func (r *Relation) key() (expression, sqlType string, encode func(string) (string, bool)) {
+	m := r.Table.Mapping.Key
+	c := r.Column(m.Column)
+	switch {
+	case m.Encoding == outbox.EncodingUUID && c.OID == oidUUID:
+		return Ref(c.Name), "uuid", uuidText
+	case m.Encoding == outbox.EncodingUUID:
+		return "lower(rtrim(" + Ref(c.Name) + "::text))", "text", uuidText
+	case c.OID == oidBytea:
+		return Ref(c.Name), "bytea", func(key string) (string, bool) { return `\x` + hex.EncodeToString([]byte(key)), true }
+	case c.Exact && c.OID != oidBpchar:
+		return Ref(c.Name), c.Type, func(key string) (string, bool) { return key, c.fits(key) }
+	}
+	return c.printed(), "text", func(key string) (string, bool) { return key, validText(key) }
+}
+
+func uuidText(key string) (string, bool) {
+	if len(key) != 16 {
+		return "", false
+	}
+	h := hex.EncodeToString([]byte(key))
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], true
+}
+
+// topic is the row's topic as an expression that is never NULL.
+func (r *Relation) topic() string {
+	t := &r.Table.Mapping.Topic
+	var parts []string
+	for i, literal := range t.Literals {
+		if i > 0 {
+			parts = append(parts, "coalesce("+r.Column(t.Columns[i-1]).word()+", '')")
+		}
+		if literal != "" || len(t.Columns) == 0 {
+			parts = append(parts, Literal(literal)+"::text")
+		}
+	}
+	return "(" + strings.Join(parts, " || ") + `) COLLATE "C"`
+}
+
+// onCluster is the condition that a row goes to the cluster.
+func (r *Relation) onCluster(p *Params, cluster string) string {
+	m := &r.Table.Mapping.Cluster
+	if m.Column == "" {
+		return strconv.FormatBool(cluster == m.Default)
+	}
+	word := r.Column(m.Column).word()
+	known := make([]string, len(m.Known))
+	for i, name := range m.Known {
+		known[i] = Literal(name)
+	}
+	if len(known) == 0 {
+		return strconv.FormatBool(cluster == m.Default)
+	}
+	return "CASE WHEN " + word + " IN (" + strings.Join(known, ", ") + ") THEN " + word +
+		" ELSE " + Literal(m.Default) + "::text END = " + p.Bind([]byte(cluster), "text")
+}
+
+// word is the column as text, as names are read: without the blanks that pad
+// character(n). NULL stays NULL.
+func (c *Column) word() string {
+	if c.OID == oidBpchar {
+		return Ref(c.Name) + `::text COLLATE "C"` // the cast takes the blanks off
+	}
+	return c.printed()
+}
+
+// printed is the column as its type prints it; NULL stays NULL. A cast to text
+// prints some types in another way (boolean, inet, character(n)).
+func (c *Column) printed() string {
+	switch {
+	case c.Exact && c.OID != oidBpchar && c.OID != oidBytea, c.Enum:
+		return Ref(c.Name) + `::text COLLATE "C"`
+	}
+	return "CASE WHEN " + Ref(c.Name) + " IS NOT NULL THEN format('%s', " + Ref(c.Name) + `) COLLATE "C" END`
+}
+
+// fits says whether a text can be a value of the column's type. A key or an id
+// that was parked under another mapping must not make a statement fail.
+func (c *Column) fits(text string) bool {
+	switch c.OID {
+	case oidInt2, oidInt4, oidInt8:
+		bits := map[uint32]int{oidInt2: 16, oidInt4: 32, oidInt8: 64}[c.OID]
+		_, err := strconv.ParseInt(text, 10, bits)
+		return err == nil
+	case oidUUID:
+		plain := strings.ReplaceAll(text, "-", "")
+		_, err := hex.DecodeString(plain)
+		return err == nil && len(plain) == 32 && len(text) == 36
+	}
+	return validText(text)
+}
+
+func validText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+// Scope is the list of expressions that tell keys apart: the key and the topic.
+// The table must have a key.
+func (r *Relation) Scope() string {
+	key, _, _ := r.key()
+	return key + ", " + r.topic()
+}

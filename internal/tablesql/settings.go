@@ -1,0 +1,68 @@
+package tablesql
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings are what a transaction of ours runs under. They are set for the
+// transaction only, since a session may be shared through a pooler.
+type Settings struct {
+	LockTimeout      time.Duration // 0: wait as long as the statement may
+	StatementTimeout time.Duration
+	// IdleTimeout is after how long without a statement the server ends the
+	// session, in a transaction that stays open between statements; 0: the
+	// server's own setting.
+	IdleTimeout time.Duration
+	// ByIndex: the statement finds rows by a list of ids. The planner is kept
+	// from scanning the table for them, which it is tempted to do while the
+	// statistics say that a table which fills quickly is small; and the plan
+	// may be kept.
+	ByIndex bool
+}
+
+// textForms make the server print values in the one form that rows are read
+// in, whichever way they come.
+var textForms = [][2]string{
+	{"DateStyle", "ISO"},
+	{"TimeZone", "UTC"},
+	{"bytea_output", "hex"},
+	{"extra_float_digits", "1"},
+	{"IntervalStyle", "postgres"},
+}
+
+// Step sets the settings. Further expressions are selected with them; each
+// gets the row.
+func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Step {
+	return Step{SQL: "SELECT " + strings.Join(append(expressions, s.calls()...), ", "), Each: each}
+}
+
+func (s Settings) calls() []string {
+	set := append([][2]string{
+		{"lock_timeout", millis(s.LockTimeout)},
+		{"statement_timeout", millis(s.StatementTimeout)},
+		// Costs of plans that are avoided at all price would start the compiler.
+		{"jit", "off"},
+		// A cursor of ours is read to its end.
+		{"cursor_tuple_fraction", "1"},
+	}, textForms...)
+	if s.IdleTimeout > 0 {
+		set = append(set, [2]string{"idle_in_transaction_session_timeout", millis(s.IdleTimeout)})
+	}
+	if s.ByIndex {
+		set = append(set, [][2]string{
+			{"enable_seqscan", "off"},
+			{"enable_hashjoin", "off"},
+			{"enable_mergejoin", "off"},
+			{"plan_cache_mode", "force_generic_plan"},
+		}...)
+	}
+	calls := make([]string, len(set))
+	for i, kv := range set {
+		calls[i] = "set_config('" + kv[0] + "', '" + kv[1] + "', true)"
+	}
+	return calls
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -1,0 +1,310 @@
+// Package tablesql builds the SQL that reads and writes the rows of an outbox
+// table as its mapping says, and runs it on a given connection: what the status
+// updater and the sweeper both need is written here once. Identifiers are
+// quoted, values are bound; only the status values of the configuration stand
+// in the text, quoted, because a partial index serves no bound value.
+//
+// It decides nothing about rows, opens no connection and never retries.
+package tablesql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Relation is an outbox table as the catalogue has it. It is immutable. After
+// DDL it is out of date; the statements made of it then fail, and it is to be
+// loaded again.
+type Relation struct {
+	Table *outbox.Table
+	OID   uint32
+	// Partitioned: a partitioned table. Temporary, Unlogged: as named.
+	Partitioned, Temporary, Unlogged bool
+	// Columns in the table's order.
+	Columns []Column
+	// SystemColumns says that cmin and ctid may be read, which takes SELECT on
+	// the table, not on columns.
+	SystemColumns bool
+	// Lockable says that the role may lock rows, which takes UPDATE on a column.
+	Lockable bool
+
+	// look is lookSQL's text, which connections keep prepared: one for all.
+	look string
+}
+
+// Column is one column of a Relation.
+type Column struct {
+	Name   string
+	Number int16
+	// OID and Type are of the base type where the column has a domain's. Type
+	// is written as SQL has it, without length.
+	OID  uint32
+	Type string
+	Enum bool
+	// MaxChars is how many characters fit, 0: any number.
+	MaxChars  int
+	NotNull   bool
+	Generated bool
+	// Exact says that two values are equal if and only if their text is.
+	Exact bool
+	// Readable and Writable: the role has SELECT and UPDATE on it.
+	Readable, Writable bool
+}
+
+// The OIDs of types that are treated in a way of their own
+// (src/include/catalog/pg_type.dat).
+const (
+	oidBytea   = 17
+	oidInt8    = 20
+	oidInt2    = 21
+	oidInt4    = 23
+	oidText    = 25
+	oidBpchar  = 1042
+	oidVarchar = 1043
+
+	oidTimestamp   = 1114
+	oidTimestamptz = 1184
+	oidUUID        = 2950
+)
+
+// n is the table's place in the list. A domain's base type is found by walking
+// down; attcollation is the column's.
+const loadSQL = `
+WITH RECURSIVE attribute AS (
+    SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
+        a.attcollation, a.atttypid AS type, a.atttypmod AS typmod
+    FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
+    JOIN pg_catalog.pg_namespace s ON s.nspname = w.schema
+    JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = w.name
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    WHERE a.attnum > 0 AND NOT a.attisdropped
+), base AS (
+    SELECT n, attnum, type, typmod FROM attribute
+  UNION ALL
+    SELECT b.n, b.attnum, d.typbasetype, d.typtypmod
+    FROM base b JOIN pg_catalog.pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+)
+SELECT a.n, a.relation, a.relkind, a.relpersistence,
+    has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
+    a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, a.attnotnull,
+    a.attgenerated <> '', coalesce(l.collisdeterministic, true),
+    has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE')
+FROM attribute a
+JOIN base b USING (n, attnum)
+JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
+ORDER BY a.n, a.attnum`
+
+// Load reads the catalogue. Its error is an *Unusable where the table, or a
+// column that its state is kept in, does not exist.
+func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
+	all, err := loadAll(ctx, conn, []*outbox.Table{t})
+	if err != nil {
+		return nil, err
+	}
+	return all[0].relation, all[0].err
+}
+
+// loaded is what Load gives for one of many tables.
+type loaded struct {
+	relation *Relation
+	err      error
+}
+
+// loadAll is Load for many tables by one statement, parallel to them.
+func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+	all, err := describe(ctx, conn, tables)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].err == nil {
+			all[i].err = all[i].relation.Complete()
+		}
+	}
+	return all, nil
+}
+
+// Describe is Load for a table whose mapping may not fit: the columns that the
+// mapping names need not exist. Statements must not be made of the Relation
+// before Complete.
+func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
+	all, err := describe(ctx, conn, []*outbox.Table{t})
+	if err != nil {
+		return nil, err
+	}
+	return all[0].relation, all[0].err
+}
+
+func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+	var schemas, names Array
+	all := make([]loaded, len(tables))
+	for i, t := range tables {
+		schemas.Add(t.Schema)
+		names.Add(t.Name)
+		all[i].relation = &Relation{Table: t}
+	}
+	var args Params
+	args.BindArray(&schemas, "name")
+	args.BindArray(&names, "name")
+	kinds := make([]string, len(tables))
+	err := Run(ctx, conn, Step{SQL: loadSQL, Args: args, Each: func(row [][]byte) error {
+		i, err := Ordinal(row[0], len(tables))
+		if err != nil {
+			return err
+		}
+		kinds[i] = string(row[2]) + string(row[3])
+		return all[i].relation.add(row[1:])
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("reading the columns of %s: %w", tablesInWords(tables), err)
+	}
+	for i := range all {
+		all[i].err = all[i].relation.checkKind(kinds[i])
+	}
+	return all, nil
+}
+
+func tablesInWords(tables []*outbox.Table) string {
+	if len(tables) == 1 {
+		return "table " + tables[0].String()
+	}
+	return fmt.Sprintf("table %s and %d others", tables[0], len(tables)-1)
+}
+
+// add reads one row of loadSQL, after n.
+func (r *Relation) add(row [][]byte) error {
+	yes := func(i int) bool { return string(row[i]) == "t" }
+	oid, err1 := strconv.ParseUint(string(row[0]), 10, 32)
+	number, err2 := strconv.ParseInt(string(row[6]), 10, 16)
+	typeOID, err3 := strconv.ParseUint(string(row[7]), 10, 32)
+	typmod, err4 := strconv.Atoi(string(row[10]))
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			return fmt.Errorf("reading a number of the catalogue: %w", err)
+		}
+	}
+	r.OID = uint32(oid)
+	r.SystemColumns, r.Lockable = yes(3), yes(4)
+	c := Column{
+		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
+		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15),
+	}
+	c.Exact = exact(c.OID) && yes(13)
+	// A length is kept with four bytes added (VARHDRSZ).
+	if (c.OID == oidVarchar || c.OID == oidBpchar) && typmod > 4 {
+		c.MaxChars = typmod - 4
+	}
+	r.Columns = append(r.Columns, c)
+	return nil
+}
+
+func exact(oid uint32) bool {
+	switch oid {
+	case oidText, oidVarchar, oidBpchar, oidUUID, oidInt2, oidInt4, oidInt8, oidBytea:
+		return true
+	}
+	return false
+}
+
+func (r *Relation) checkKind(kinds string) error {
+	if kinds == "" {
+		return &Unusable{
+			Table: r.Table, Problem: "does not exist in this database",
+			Mend: "create it, or correct its name in the configuration",
+		}
+	}
+	r.Partitioned = kinds[0] == 'p'
+	r.Unlogged = kinds[1] == 'u'
+	r.Temporary = kinds[1] == 't'
+	if kinds[0] != 'r' && kinds[0] != 'p' {
+		return &Unusable{
+			Table: r.Table, Problem: "is no table (a view, perhaps)",
+			Mend: "name the table behind it in the configuration",
+		}
+	}
+	return nil
+}
+
+// Complete makes sure that every column which the statements of this package
+// name exists; else its error is an *Unusable.
+func (r *Relation) Complete() error {
+	m := &r.Table.Mapping
+	s := &m.Status
+	names := slices.Concat(m.ID, m.Order, []string{
+		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, m.CreatedAt, m.AvailableAfter,
+		s.Resend, m.Writer.Column, m.Writer.Until,
+	}, s.SentBy)
+	for _, name := range names {
+		if name != "" && r.column(name) == nil {
+			return &Unusable{
+				Table: r.Table, Problem: fmt.Sprintf("has no column %q", name),
+				Mend: "map an existing column, or add it; there are " + r.columnNames(),
+			}
+		}
+	}
+	if len(m.ID) == 0 {
+		return &Unusable{Table: r.Table, Problem: "has no id columns", Mend: "name the columns of its primary key in the mapping"}
+	}
+	r.look = r.lookSQL()
+	return nil
+}
+
+func (r *Relation) columnNames() string {
+	names := make([]string, len(r.Columns))
+	for i := range r.Columns {
+		names[i] = r.Columns[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// Column finds a column by its name, nil: there is none.
+func (r *Relation) Column(name string) *Column { return r.column(name) }
+
+func (r *Relation) column(name string) *Column {
+	for i := range r.Columns {
+		if r.Columns[i].Name == name {
+			return &r.Columns[i]
+		}
+	}
+	return nil
+}
+
+// Name is the table's name, quoted.
+func (r *Relation) Name() string { return pgx.Identifier{r.Table.Schema, r.Table.Name}.Sanitize() }
+
+// Ref is a column of the table in a statement, where the table is called t.
+func Ref(column string) string { return "t." + pgx.Identifier{column}.Sanitize() }
+
+// quote quotes an identifier.
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// Literal quotes a value as a literal of unknown type, which takes the type of
+// what it is compared with or assigned to.
+// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS
+func Literal(value string) string {
+	value = strings.ReplaceAll(value, "\x00", "")
+	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	if strings.Contains(value, `\`) {
+		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
+}
+
+// Unusable says why a table cannot serve its mapping. It is a refusal.
+type Unusable struct {
+	Table   *outbox.Table
+	Problem string
+	Mend    string
+}
+
+func (e *Unusable) Error() string {
+	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Mend
+}
