@@ -302,9 +302,6 @@ func (c *Conn) PID() uint32 {
 	return 0
 }
 
-// Streaming says whether the connection streams; otherwise it takes commands.
-func (c *Conn) Streaming() bool { return c.frames != nil }
-
 // bound runs a statement of package sql with its parameters put in.
 func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
 	text, err := sql.Bind(statement, args...)

@@ -642,7 +642,7 @@ func TestMakingASlotReportsWhatBlocksIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	blockedBy(`prepared transaction "stuck"`)
-	if list, err := Blockers(t.Context(), db.Conn(t)); err != nil || len(list) != 1 || list[0].Prepared != "stuck" {
+	if list, err := BlockersOf(t.Context(), db.Conn(t).PgConn()); err != nil || len(list) != 1 || list[0].Prepared != "stuck" {
 		t.Errorf("%v, %v", list, err)
 	}
 	// Ending the context gives up at once and leaves nothing.

@@ -72,7 +72,8 @@ func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, 
 	return parseRetained(rows[0])
 }
 
-// BlockersOf is Blockers over any connection.
+// BlockersOf lists the open transactions of the whole cluster that have written,
+// and the prepared ones, the oldest first.
 func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	rows, err := run(ctx, pg, sql.SlotBlockers)
 	if err != nil {

@@ -174,13 +174,3 @@ func parseBlockers(rows [][]string) []Blocker {
 	sort.SliceStable(out, func(i, j int) bool { return out[i].Seconds > out[j].Seconds })
 	return out
 }
-
-// Blockers lists the open transactions of the whole cluster that have written,
-// and the prepared ones, the oldest first.
-func Blockers(ctx context.Context, q Querier) ([]Blocker, error) {
-	rows, err := texts(ctx, q, sql.SlotBlockers)
-	if err != nil {
-		return nil, fmt.Errorf("look for transactions that a new slot waits for: %w", err)
-	}
-	return parseBlockers(rows), nil
-}

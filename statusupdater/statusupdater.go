@@ -87,8 +87,6 @@ type Stats struct {
 	Waiting int64 // marks without an answer
 	Claimed int64 // rows claimed that have neither a mark nor an Unclaim
 
-	Sent, Retried, Failed        int64 // answers by state
-	Settled, Invisible, Refused  int64
 	Statements, Repeated, Locked int64 // statements; those repeated after an error; rows set aside
 }
 
@@ -102,8 +100,7 @@ type Updater struct {
 	targets *tablesql.Kept[*target]
 
 	stats struct {
-		waiting, sent, retried, failed, settled, invisible, refused atomic.Int64
-		statements, repeated, locked                                atomic.Int64
+		waiting, statements, repeated, locked atomic.Int64
 	}
 }
 
@@ -161,8 +158,6 @@ func (u *Updater) Stats() Stats {
 	s := &u.stats
 	return Stats{
 		Waiting: s.waiting.Load(), Claimed: int64(claimed),
-		Sent: s.sent.Load(), Retried: s.retried.Load(), Failed: s.failed.Load(),
-		Settled: s.settled.Load(), Invisible: s.invisible.Load(), Refused: s.refused.Load(),
 		Statements: s.statements.Load(), Repeated: s.repeated.Load(), Locked: s.locked.Load(),
 	}
 }
@@ -189,23 +184,6 @@ func (u *Updater) answer(answers []outbox.Marked) {
 	if len(answers) == 0 {
 		return
 	}
-	s := &u.stats
-	for i := range answers {
-		switch answers[i].State {
-		case outbox.MarkedSent:
-			s.sent.Add(1)
-		case outbox.MarkedRetry:
-			s.retried.Add(1)
-		case outbox.MarkedFailed:
-			s.failed.Add(1)
-		case outbox.MarkedSettled:
-			s.settled.Add(1)
-		case outbox.MarkedInvisible:
-			s.invisible.Add(1)
-		case outbox.MarkedRefused:
-			s.refused.Add(1)
-		}
-	}
-	s.waiting.Add(-int64(len(answers)))
+	u.stats.waiting.Add(-int64(len(answers)))
 	u.answers.Put(answers...)
 }

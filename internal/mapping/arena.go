@@ -142,23 +142,6 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 	return topic, true
 }
 
-// Copy returns a row equal to r in memory of this arena, so that a row that is
-// to be kept for long does not hold on to what it shares with its neighbours.
-func (a *Arena) Copy(r *outbox.Row) *outbox.Row {
-	c := a.row(r.Size() >= ownBytes)
-	*c = *r
-	c.ID = asString(a.copy([]byte(r.ID)))
-	c.Key = a.copyOrNil(r.Key)
-	c.Value = a.copyOrNil(r.Value)
-	list := append(a.headerList[:0], r.Headers...)
-	for i := range list {
-		list[i].Name = asString(a.copy([]byte(list[i].Name)))
-		list[i].Value = a.copyOrNil(list[i].Value)
-	}
-	c.Headers = a.headers(list)
-	return c
-}
-
 func (a *Arena) copyOrNil(b []byte) []byte {
 	if b == nil {
 		return nil

@@ -122,9 +122,6 @@ type writerPlan struct{ column, until field }
 // ascending. It must not be changed.
 func (p *Plan) Wanted() []int { return p.wanted }
 
-// Table is the table that the plan was compiled for.
-func (p *Plan) Table() *outbox.Table { return p.table }
-
 // Row makes a row of values, which are parallel to Wanted. It always returns
 // one, with its ID set; what is wrong with it is in Err (a *RowError, the first
 // fault found). Where that is the topic, Topic holds what the columns say, so

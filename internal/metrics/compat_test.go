@@ -105,7 +105,7 @@ func TestReplacedRelaysAreDocumented(t *testing.T) {
 		documented = append(documented, m[1]+" "+m[2])
 	}
 	r, _ := replaced()
-	families, err := r.Gatherer().Gather()
+	families, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestTopicsAreBounded(t *testing.T) {
 
 func family(t *testing.T, r *Registry, name string) *dto.MetricFamily {
 	t.Helper()
-	families, err := r.Gatherer().Gather()
+	families, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

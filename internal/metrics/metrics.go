@@ -150,10 +150,3 @@ func (r *Registry) Configuration(hash string) {
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{Registry: r.prometheus, EnableOpenMetrics: true})
 }
-
-// Gatherer gives access to the metrics themselves.
-func (r *Registry) Gatherer() prometheus.Gatherer { return r.prometheus }
-
-// Registerer takes more collectors, for profiles that keep another poller's
-// metric names alive.
-func (r *Registry) Registerer() prometheus.Registerer { return r.prometheus }

@@ -77,7 +77,7 @@ func everything() (*Registry, *Stream) {
 
 func value(t *testing.T, r *Registry, line string) bool {
 	t.Helper()
-	families, err := r.Gatherer().Gather()
+	families, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestHistogram(t *testing.T) {
 
 func TestMetricsFollowTheConventions(t *testing.T) {
 	r, _ := everything()
-	families, err := r.Gatherer().Gather()
+	families, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestDocumentation(t *testing.T) {
 func documentation(t *testing.T) string {
 	t.Helper()
 	r, _ := everything()
-	families, err := r.Gatherer().Gather()
+	families, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

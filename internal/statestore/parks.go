@@ -84,18 +84,6 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, nonce: rand.Text()[:10]}
 }
 
-// Schema is the SQL that makes schema outbox_cdc; it may be repeated.
-func Schema() string { return sql.Schema }
-
-// Init makes schema outbox_cdc where it is missing. It needs CREATE on the
-// database.
-func Init(ctx context.Context, db DB) error {
-	if _, err := db.Exec(ctx, sql.Schema, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return failure("make schema outbox_cdc", err)
-	}
-	return nil
-}
-
 // Identity is what the stream remembers of the slot it went on from.
 type Identity = outbox.Identity
 
@@ -160,20 +148,6 @@ func parseLSNs(texts []string, to ...*outbox.LSN) error {
 		*to[i] = l
 	}
 	return nil
-}
-
-// Epoch is the epoch of this process's last leadership; 0: none.
-func (s *Store) Epoch() int64 { return s.epoch.Load() }
-
-// Current reads the stream's epoch; 0: nobody ever led. Another one than Epoch
-// means that leadership is lost.
-func (s *Store) Current(ctx context.Context) (int64, error) {
-	var epoch int64
-	err := s.cfg.DB.QueryRow(ctx, `SELECT coalesce(max(epoch), 0) FROM outbox_cdc.leader WHERE stream = $1`, s.cfg.Stream).Scan(&epoch)
-	if err != nil {
-		return 0, failure("read the epoch of stream "+s.cfg.Stream, err)
-	}
-	return epoch, nil
 }
 
 // Identify writes down the slot that the stream goes on from: when it was
