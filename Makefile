@@ -35,6 +35,8 @@ demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outag
 
 # Static, and decided by the commit alone: no paths, no time of the build.
 RELEASE_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w -X main.version=$(VERSION)'
+# Packages and the image hold the program without the demo and the servers that it starts.
+SERVER_TAGS := -tags nodemo
 
 .PHONY: build
 build: ## bin/outbox-cdc
@@ -144,15 +146,16 @@ alerts: ## the alerts in the situations they are made for (needs promtool: Debia
 .PHONY: package-assets
 package-assets:
 	rm -rf build/man build/completions && mkdir -p build/completions
-	$(RELEASE_BUILD) -o build/host/outbox-cdc ./cmd/outbox-cdc
-	build/host/outbox-cdc man --dir build/man && gzip -9n build/man/*.1
+	$(RELEASE_BUILD) $(SERVER_TAGS) -o build/host/outbox-cdc ./cmd/outbox-cdc
+	$(RELEASE_BUILD) -tags manual -o build/host/manual ./cmd/outbox-cdc
+	build/host/manual man --dir build/man && gzip -9n build/man/*.1
 	build/host/outbox-cdc completion bash >build/completions/outbox-cdc.bash
 	build/host/outbox-cdc completion zsh >build/completions/_outbox-cdc
 	build/host/outbox-cdc completion fish >build/completions/outbox-cdc.fish
 
 .PHONY: packages
 packages: package-assets ## .deb and .rpm of this machine's architecture, in dist/
-	cd deploy/packaging && go run ./sbom -binary ../../build/host/outbox-cdc -version $(VERSION) -dir ../../build/sbom/linux-$$(go env GOARCH)
+	cd deploy/packaging && go run ./sbom -binary ../../build/host/outbox-cdc -version $(VERSION) -dir ../../build/sbom/packages-linux-$$(go env GOARCH)
 	cd deploy/packaging && go run ./nfpm -binary ../../build/host/outbox-cdc -version $(VERSION) -out ../../dist
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy

@@ -90,6 +90,9 @@ func report(to io.Writer, err error) {
 // errReported is an error that was already printed.
 var errReported = errors.New("reported")
 
+// builtWith are the commands of build tags.
+var builtWith []func() *cobra.Command
+
 func rootCommand(io streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outbox-cdc",
@@ -123,9 +126,12 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), versionCommand(io), manCommand())
+	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), versionCommand(io))
 	root.AddCommand(failedCommand(io), pendingCommand(io), replayCommand(io), slotsCommand(io), destroyCommand(io), statusCommand(io), sweepCommand(io))
 	root.AddCommand(checkCommand(io))
+	for _, command := range builtWith {
+		root.AddCommand(command())
+	}
 	root.InitDefaultCompletionCmd()
 	return root
 }

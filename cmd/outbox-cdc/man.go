@@ -1,3 +1,7 @@
+//go:build manual
+
+// The manual pages are made when packages are built, by a program of their own:
+// what writes them is not linked into the one that streams.
 package main
 
 import (
@@ -8,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
+
+func init() { builtWith = append(builtWith, manCommand) }
 
 // manCommand is for those who build packages, so it is not listed.
 func manCommand() *cobra.Command {

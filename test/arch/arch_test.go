@@ -168,3 +168,21 @@ func TestServersAreStartedByDemoAndTestsOnly(t *testing.T) {
 		}
 	}
 }
+
+// unlinked is what the packages' program must not contain: servers, their
+// clients, and what makes documents.
+var unlinked = []string{"github.com/fergusstrange/", "github.com/lib/pq", "github.com/twmb/franz-go", "github.com/cpuguy83/go-md2man", "github.com/russross/blackfriday"}
+
+func TestTheServersProgramLinksNoDemo(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-tags", "nodemo", module+"/cmd/outbox-cdc").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for imported := range strings.Lines(string(out)) {
+		for _, prefix := range unlinked {
+			if strings.HasPrefix(imported, prefix) {
+				t.Errorf("built with nodemo, the program links %s", strings.TrimSpace(imported))
+			}
+		}
+	}
+}

@@ -235,7 +235,7 @@ func TestOtherPlatformsCompile(t *testing.T) {
 
 // The bill has a library that is linked in, and none that only tests use.
 func TestBillOfMaterials(t *testing.T) {
-	folder := filepath.Join(release(t), "build/sbom/linux-"+runtime.GOARCH)
+	folder := filepath.Join(release(t), "build/sbom/packages-linux-"+runtime.GOARCH)
 	bill, err := os.ReadFile(filepath.Join(folder, "sbom.cdx.json"))
 	if err != nil {
 		t.Fatal(err)
