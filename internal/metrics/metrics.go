@@ -34,7 +34,7 @@ type families struct {
 
 	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
 	neverReady                                              *prometheus.GaugeVec
-	recovered                                               *prometheus.CounterVec
+	recovered, uncounted                                    *prometheus.CounterVec
 	limit                                                   *prometheus.GaugeVec
 	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
 	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
@@ -61,6 +61,7 @@ func New(version, commit string) *Registry {
 			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
 		missed: r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
 
+		uncounted: r.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
 		recovered: r.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
 
 		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),

@@ -330,6 +330,12 @@ func (s *Stream) Failed(t *outbox.Table, rows, resend int64) {
 	}
 }
 
+// Uncounted tells that rows of a table could not be counted: what Pending, Failed
+// or NeverReady told before is old.
+func (s *Stream) Uncounted(t *outbox.Table) {
+	s.families.uncounted.WithLabelValues(s.name, t.String()).Inc()
+}
+
 // NeverReady tells how many rows of a table nobody will send as they are.
 func (s *Stream) NeverReady(t *outbox.Table, rows int64) {
 	s.families.neverReady.WithLabelValues(s.name, t.String()).Set(float64(rows))

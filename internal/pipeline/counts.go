@@ -78,10 +78,7 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 	began := time.Now()
 	p, err := d.sweeper.Pending(ctx, t)
 	if err != nil {
-		if ctx.Err() == nil {
-			d.heed(err)
-			d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting pending rows")
-		}
+		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
 		return
 	}
 	d.stream.board.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
@@ -100,8 +97,18 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely
-	case ctx.Err() == nil: // the count of pending rows, before it, has said why
-		d.cfg.Log.Debug().Err(err).Stringer("table", t).Msg("counting failed rows")
+	default:
+		d.uncounted(ctx, t, err, failedEvery, "could not count the failed rows: their gauge stays at the last count")
 	}
 	return failedEvery
+}
+
+// uncounted tells that gauges are old, and until when.
+func (d *driver) uncounted(ctx context.Context, t *outbox.Table, err error, retry time.Duration, what string) {
+	if ctx.Err() != nil {
+		return
+	}
+	d.heed(err)
+	d.cfg.Metrics.Uncounted(t)
+	d.cfg.Log.Warn().Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
 }

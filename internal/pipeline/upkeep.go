@@ -89,10 +89,7 @@ func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before in
 	}
 	found, err := d.sweeper.NeverReady(ctx, t)
 	if err != nil {
-		if ctx.Err() == nil {
-			d.heed(err)
-			d.cfg.Log.Warn().Err(err).Stringer("table", t).Msg("counting rows that never become ready")
-		}
+		d.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
 		return before
 	}
 	d.cfg.Metrics.NeverReady(t, found.Rows)

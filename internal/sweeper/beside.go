@@ -55,13 +55,9 @@ func neverReady(r *tablesql.Relation, found *NeverReady) tablesql.Step {
 	if older := r.Older(&params, r.Table.Mapping.Grace); older != "" {
 		where += " AND " + older
 	}
-	age := "NULL"
-	if at := r.Table.Mapping.CreatedAt; at != "" {
-		age = "(extract(epoch FROM now() - " + tablesql.Ref(at) + ") * 1000000)::bigint"
-	}
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	sql := fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%[1]s LIMIT %[2]d) AS counted), %[3]s, %[4]s%[1]s ORDER BY %[5]s LIMIT 1",
-		from, maxCounted+1, age, r.IDColumns(), strings.Join(r.Order(), ", "))
+		from, maxCounted+1, r.Age(), r.IDColumns(), strings.Join(r.Order(), ", "))
 	return tablesql.Step{SQL: sql, Args: params, Each: found.read}
 }
 

@@ -111,8 +111,7 @@ func pendingSQL(r *tablesql.Relation) string {
 	oldest := "NULL"
 	if at := r.Table.Mapping.CreatedAt; at != "" {
 		ref := tablesql.Ref(at)
-		oldest = "(SELECT (extract(epoch FROM now() - " + ref + ") * 1000000)::bigint" + due +
-			" AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
+		oldest = "(SELECT " + r.Age() + due + " AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
 	}
 	return "SELECT " + counted(from) + ", " + oldest + ", " + ready
 }

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -104,11 +105,33 @@ func (r *Relation) sentSet() []string {
 	return r.raise(set)
 }
 
+// raise gives the row another version. Behind the greatest comes 1: writers who
+// guard by the version notice this change as they do any other, which a version
+// that stayed would hide from them. Not 0 or less, which JPA takes for a row that
+// is not stored yet.
 func (r *Relation) raise(set []string) []string {
 	if v := r.Table.Mapping.Status.Version; v != "" {
-		set = append(set, quote(v)+" = coalesce("+Ref(v)+", 0) + 1")
+		version := "coalesce(" + Ref(v) + ", 0)"
+		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", quote(v), version, r.column(v).greatest()))
 	}
 	return set
+}
+
+// raisedAttempts is the stored count and one more. It stays at the greatest that
+// the column can hold, so that no row is refused for its count.
+func (r *Relation) raisedAttempts() string {
+	return fmt.Sprintf("least(%s, %d) + 1", r.attempts(), r.column(r.Table.Mapping.Status.Attempts).greatest()-1)
+}
+
+// greatest is the greatest value of a counter's type.
+func (c *Column) greatest() int64 {
+	switch c.OID {
+	case oidInt2:
+		return math.MaxInt16
+	case oidInt4:
+		return math.MaxInt32
+	}
+	return math.MaxInt64
 }
 
 func (r *Relation) attemptSQL(free bool) string {
@@ -118,7 +141,7 @@ func (r *Relation) attemptSQL(free bool) string {
 	if s.Attempts != "" {
 		further = append(further, "expected", "bigint")
 		guards = append(guards, r.attempts()+" = u.expected")
-		set = append(set, quote(s.Attempts)+" = "+r.attempts()+" + 1")
+		set = append(set, quote(s.Attempts)+" = "+r.raisedAttempts())
 	}
 	if s.LastError != "" {
 		set = append(set, quote(s.LastError)+" = u.reason")
@@ -140,7 +163,7 @@ func (r *Relation) failedSet() []string {
 	case s.MaxAttempts <= 0:
 		return nil
 	case s.Attempts != "":
-		spent = fmt.Sprintf("%s + 1 >= %d", r.attempts(), s.MaxAttempts)
+		spent = fmt.Sprintf("%s >= %d", r.raisedAttempts(), s.MaxAttempts)
 	case s.MaxAttempts == 1:
 		spent = "true"
 	default:

@@ -236,12 +236,12 @@ func (c *Column) bytes() string {
 // their octal escapes where they are not printable.
 func (r *Relation) Payload() string { return r.Column(r.Table.Mapping.Payload.Column).shown() }
 
-// moment prints a timestamp column in RFC 3339.
+// moment prints a timestamp column in RFC 3339, and infinity as such.
 func moment(column string) string {
 	if column == "" {
 		return "NULL"
 	}
-	return "to_char(" + Ref(column) + `::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+	return "coalesce(to_char(" + Ref(column) + `::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ` + Ref(column) + "::text)"
 }
 
 // ReadListed reads the columns of Listing behind the id columns.

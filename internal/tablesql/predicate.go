@@ -172,8 +172,8 @@ func (r *Relation) NextDue() []string {
 	next := func(column, compare, also string, add int) {
 		ref := Ref(column)
 		where := r.butResend([]string{r.Pending(), ref + " " + compare + " now()", ref + " < 'infinity'"})
-		statements = append(statements, fmt.Sprintf("SELECT (extract(epoch FROM %s) * 1000000)::bigint + %d FROM %s AS t WHERE %s%s ORDER BY %[1]s LIMIT 1",
-			ref, add, r.Name(), conjunction(where), also))
+		statements = append(statements, fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s ORDER BY %s LIMIT 1",
+			micros(ref, add), r.Name(), conjunction(where), also, ref))
 	}
 	if m.AvailableAfter != "" {
 		next(m.AvailableAfter, ">", "", 0)

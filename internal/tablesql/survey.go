@@ -16,7 +16,7 @@ import (
 func (r *Relation) Backlog(limit int) string {
 	age := "NULL"
 	if c := r.Table.Mapping.CreatedAt; c != "" {
-		age = "extract(epoch FROM clock_timestamp() - min(created))::bigint"
+		age = ageOf("min(created)") + " / 1000000"
 	}
 	return fmt.Sprintf("SELECT count(*), %s, coalesce(max(bytes), 0) FROM (SELECT %s AS bytes, %s AS created FROM %s t WHERE %s LIMIT %d) waiting",
 		age, r.bytes(), r.created(), r.Name(), r.Pending(), limit)

@@ -1,0 +1,171 @@
+package tablesql
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// ends are the ends of what PostgreSQL and an int64 take for a time.
+var ends = []string{
+	"-infinity", "4713-01-01 00:00:00 BC", "1970-01-01 00:00:00", "294246-12-31 23:59:59.999999", "294247-01-10 04:00:54.775807",
+	"294276-12-31 23:59:59.999999", "infinity",
+}
+
+// No time in a row makes a statement fail that is about other rows, too.
+func TestStatementsTakeEveryTime(t *testing.T) {
+	for _, sqlType := range []string{"timestamptz", "timestamp"} {
+		for _, end := range ends {
+			t.Run(sqlType+" "+end, func(t *testing.T) { everyStatement(t, sqlType, end) })
+		}
+	}
+}
+
+func everyStatement(t *testing.T, sqlType, end string) {
+	db := harness.Postgres(t)
+	db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox (id bigint PRIMARY KEY, topic text DEFAULT 'x', key text, body text, status text DEFAULT 'PENDING',
+		created %[1]s, due %[1]s, until %[1]s, mine boolean DEFAULT false, sent %[1]s, tries int)`, sqlType))
+	db.Exec(t, fmt.Sprintf(`INSERT INTO outbox (id, created, due, until, mine, sent, status)
+		SELECT n, x.t, x.t, x.t, n %% 2 = 0, x.t, (ARRAY['PENDING', 'SENT', 'FAILED', 'TAKEN'])[n / 2 + 1]
+		FROM generate_series(0, 7) n, (SELECT '%s'::%s) AS x(t)`, end, sqlType))
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, Key: &outbox.KeyMapping{Column: "key"},
+		Payload: outbox.PayloadMapping{Column: "body"}, CreatedAt: "created", AvailableAfter: "due", Order: []string{"created"},
+		Published: outbox.PublishedStatus, Writer: outbox.WriterMapping{Column: "mine", Until: "until"},
+		Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",
+			SentAt: "sent", Attempts: "tries", MaxAttempts: 3},
+	}}
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range timely(t, r) {
+		if err := Run(t.Context(), conn, step); err != nil {
+			t.Errorf("statement %d: %v\n%s", i, err, step.SQL)
+		}
+	}
+}
+
+// timely are the statements that take times of rows.
+func timely(t *testing.T, r *Relation) []Step {
+	var steps []Step
+	add := func(step Step, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	plain := func(sql string, err error) { add(Step{SQL: sql}, err) }
+	for _, sql := range r.NextDue() {
+		plain(sql, nil)
+	}
+	plain(r.Backlog(100), nil)
+	plain(r.Processing(100))
+	from := " FROM " + r.Name() + " AS t WHERE "
+	plain("SELECT "+r.Age()+from+r.Pending()+" AND "+r.Due(), nil)
+	plain("SELECT 1"+from+r.NeverDue(), nil)
+	plain("SELECT 1"+from+r.Scheduled()+" ORDER BY "+strings.Join(r.Order(), ", "), nil)
+	var p Params
+	older := r.Older(&p, time.Hour)
+	add(Step{SQL: "SELECT 1" + from + older, Args: p}, nil)
+	for _, lot := range []Lot{LotPending, LotFailed, LotSent, LotAny} {
+		pick := &Pick{Lot: lot, Since: time.Unix(0, 0), Until: time.Now()}
+		add(r.Counting(pick, 10))
+		add(r.PickIDs(&Pick{Lot: lot}, 10))
+		add(r.Listing(&Pick{Lot: lot}, 10, func(*Params) []string { return nil }))
+	}
+	over, _, err := r.Overtaken([]string{"0", "1"})
+	add(over, err)
+	for _, removal := range []func() (*Removal, error){
+		func() (*Removal, error) { return r.Expired(time.Hour) },
+		func() (*Removal, error) { return r.ExpiredUnsent(time.Hour, nil) },
+	} {
+		m, err := removal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(m.Find(10, func(string) {}), nil)
+		add(m.Delete([]string{"0", "1"}, nil))
+	}
+	return steps
+}
+
+// Counters at their greatest refuse no mark, and a version is another one after
+// every mark.
+func TestCountersAtTheirGreatest(t *testing.T) {
+	for sqlType, greatest := range map[string]string{"smallint": "32767", "int": "2147483647", "bigint": "9223372036854775807"} {
+		t.Run(sqlType, func(t *testing.T) {
+			l := fixture.Im2be()
+			db := harness.Postgres(t)
+			db.Exec(t, l.DDL)
+			db.Exec(t, fmt.Sprintf(`ALTER TABLE outbox ALTER version TYPE %[1]s, ALTER retries TYPE %[1]s`, sqlType))
+			db.Exec(t, fmt.Sprintf(`INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes, version, retries)
+				SELECT gen_random_uuid(), gen_random_uuid(), 'x', '', %s, %[1]s FROM generate_series(1, 4)`, greatest))
+			counters(t, db, l.Table, greatest)
+		})
+	}
+}
+
+func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string) {
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marking, err := r.Marking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requeue, err := r.Requeue(LotFailed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dismiss, err := r.Dismiss("GONE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := harness.One[string](t, db, `SELECT aggregate_id::text || E'\x01' || event_id::text FROM outbox LIMIT 1`)
+	id = strings.ReplaceAll(id, "\x01", "\x00")
+	put := func(status string) {
+		db.Exec(t, fmt.Sprintf(`UPDATE outbox SET status = '%s', version = %s, retries = %[2]s`, status, greatest))
+	}
+	run := func(sql, charge string) {
+		t.Helper()
+		args, err := r.IDArrays(1, func(int) string { return id })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if charge != "" {
+			var reasons, counts Array
+			reasons.Add("no")
+			counts.Add(charge)
+			args.BindArray(&reasons, "text")
+			args.BindArray(&counts, "bigint")
+		}
+		n := 0
+		if err := Run(t.Context(), conn, Step{SQL: sql, Args: args, Each: func([][]byte) error { n++; return nil }}); err != nil || n != 1 {
+			t.Fatalf("%d rows, %v: %s", n, err, sql)
+		}
+		got := harness.One[string](t, db, `SELECT version || ' ' || retries FROM outbox WHERE version::text <> '`+greatest+`'`)
+		if version, attempts, _ := strings.Cut(got, " "); version != "1" || attempts != greatest && attempts != "0" {
+			t.Fatalf("version and attempts are %s: %s", got, sql)
+		}
+	}
+	for _, c := range []struct{ from, sql, charge string }{
+		{"PENDING", marking.Sent, ""},
+		{"PENDING", marking.SentFree, ""},
+		{"PENDING", marking.Attempt, greatest},
+		{"PENDING", marking.AttemptFree, greatest},
+		{"FAILED", requeue, ""},
+		{"FAILED", dismiss, ""},
+	} {
+		put(c.from)
+		run(c.sql, c.charge)
+	}
+}
