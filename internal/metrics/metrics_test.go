@@ -62,6 +62,7 @@ func everything() (*Registry, *Stream) {
 	s.Pending(a, Backlog{Rows: 5, Ready: 4, Oldest: time.Minute, Took: time.Millisecond})
 	s.Failed(a, 2, 0)
 	s.NeverReady(a, 1)
+	s.Uncounted(a)
 	s.Recovered(a, 1)
 	s.Parked(&outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot})
 	s.HandedBack(&outbox.Park{Scope: outbox.StreamScope()})

@@ -78,9 +78,10 @@ var rows = []struct {
 			{`sum by (scope, cause) (rate(outbox_cdc_parked_total{stream=~"$stream"}[$__rate_interval]))`, "{{scope}} parked: {{cause}}"},
 			{`sum by (scope) (rate(outbox_cdc_handed_back_total{stream=~"$stream"}[$__rate_interval]))`, "{{scope}} handed back"},
 		}},
-		{"Rows that need a look", "none", "never ready: neither their writer nor anybody else will send them; recovered: left behind by another relay.", "timeseries", []query{
+		{"Rows that need a look", "none", "never ready: neither their writer nor anybody else will send them; recovered: left behind by another relay; uncounted: counts that failed, which leaves gauges old.", "timeseries", []query{
 			{`max by (stream, table) (outbox_cdc_never_ready_rows{stream=~"$stream"})`, "{{table}} never ready"},
 			{`sum by (stream, table) (increase(outbox_cdc_rows_recovered_total{stream=~"$stream"}[$__rate_interval]))`, "{{table}} recovered"},
+			{`sum by (stream, table) (increase(outbox_cdc_count_errors_total{stream=~"$stream"}[$__rate_interval]))`, "{{table}} uncounted"},
 		}},
 		{"Rows that the stream missed", "ops", "", "timeseries", []query{{`sum by (stream, cause) (rate(outbox_cdc_rows_missed_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} {{cause}}"}}},
 		{"Memory", "none", "", "timeseries", []query{
