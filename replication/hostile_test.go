@@ -138,6 +138,7 @@ func TestHostileServer(t *testing.T) {
 		"error in decoding":     {message('E', []byte("SERROR\x00VERROR\x00C42704\x00Mgone\x00\x00")), ErrPublicationGone},
 		"error, nothing behind": {message('E', []byte("SERROR\x00VERROR\x00CXX000\x00Mbad\x00\x00")), ErrUnreadable},
 		"copy done":             {message('c', nil), ErrShutdown},
+		"command complete":      {message('C', []byte("COPY 0\x00")), ErrShutdown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

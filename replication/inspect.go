@@ -86,6 +86,7 @@ type TableState struct {
 	Leaves      int    // of its partitions, how many are published by their own names
 	Columns     []string
 	RowFilter   string
+	OID         uint32 // 0: it does not exist
 }
 
 // madeByUs is the comment by which init knows its own publication again.
@@ -293,13 +294,11 @@ func (in *inspection) publication(name string) {
 }
 
 func (in *inspection) tables(tables []*outbox.Table, publication string) {
-	names := make([][2]string, len(tables))
 	in.state.Tables = make([]TableState, len(tables))
 	for i, t := range tables {
-		names[i] = [2]string{t.Schema, t.Name}
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(8, sql.InspectTables, names, publication) {
+	for _, r := range in.rows(9, sql.InspectTables, namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return
@@ -311,7 +310,16 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 			t.Columns = strings.Split(r[6], "\n")
 		}
 		t.RowFilter = r[7]
+		t.OID = uint32(in.number(r[8])) // #nosec G115 -- an OID
 	}
+}
+
+func namesOf(tables []*outbox.Table) [][2]string {
+	names := make([][2]string, len(tables))
+	for i, t := range tables {
+		names[i] = [2]string{t.Schema, t.Name}
+	}
+	return names
 }
 
 // mapped lists the columns that a table's mapping reads, sorted.

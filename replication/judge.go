@@ -40,6 +40,9 @@ type Verdict struct {
 	Tables []TableVerdict
 	// Err is what only a person can mend; meanwhile the stream is swept.
 	Err *Error
+	// Lost is why rows may have been lost to a stream whose tables keep no state:
+	// it must not go on until somebody has looked after them.
+	Lost *Error
 	// Warnings are worth telling: needless load, rows filtered away.
 	Warnings []string
 }
@@ -63,6 +66,7 @@ func Judge(s *State, cfg *Config, known Identity) Verdict {
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, known)
 	v.judgePublication(s, cfg, known)
+	v.judgeRelations(s, cfg, known)
 	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)
@@ -75,8 +79,16 @@ func Judge(s *State, cfg *Config, known Identity) Verdict {
 func Identify(s *State, cfg *Config) Identity {
 	return Identity{
 		Slot: cfg.Slot, SystemID: s.SystemID, Timeline: s.Timeline,
-		SlotPoint: s.Slot.Confirmed, Publication: s.Publication.Mark,
+		SlotPoint: s.Slot.Confirmed, Publication: s.Publication.Mark, Relations: s.relations(),
 	}
+}
+
+func (s *State) relations() map[string]uint32 {
+	relations := map[string]uint32{}
+	for i := range s.Tables {
+		relations[s.Tables[i].Table.String()] = s.Tables[i].OID
+	}
+	return relations
 }
 
 // unsound keeps the first reason: the later ones follow from it.
@@ -245,7 +257,7 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
 	}
 	if known.Publication != "" && known.SystemID == s.SystemID {
 		if damage := Damage(known.Publication, p.Mark); damage != "" {
-			v.unsound(outbox.CausePublication, "publication %s %s while nobody watched", cfg.Publication, damage)
+			v.passedOver(cfg, fmt.Sprintf("publication %s %s while nobody watched", cfg.Publication, damage))
 			// A gap in which it did not exist ends the stream for ever on
 			// versions before 18.
 			if v.Slot == Keep {
@@ -253,6 +265,36 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
 			}
 		}
 	}
+}
+
+// judgeRelations: the publication is of relations, the configuration of names.
+func (v *Verdict) judgeRelations(s *State, cfg *Config, known Identity) {
+	if known.Publication == "" || known.SystemID != s.SystemID {
+		return
+	}
+	if damage := Replaced(known.Relations, s.relations()); damage != "" {
+		v.passedOver(cfg, damage)
+	}
+}
+
+// passedOver: rows may not have come through the log. Those of a table with state
+// are swept; of any other nobody can know, so a person has to look.
+func (v *Verdict) passedOver(cfg *Config, reason string) {
+	v.unsound(outbox.CausePublication, "%s", reason)
+	if Stateful(cfg.Tables) || v.Lost != nil {
+		return
+	}
+	v.Lost = &Error{
+		Permanent: true, What: "go on from slot " + cfg.Slot, Err: errors.New(reason + "; rows that were written meanwhile may be in no slot, " +
+			"and with published: none nothing tells which: the stream stops"),
+		Mend: "compare the table with the topic and publish what is missing; put the publication right (outbox-cdc init); then have the stream go on: " +
+			"UPDATE outbox_cdc.leader SET publication = '' WHERE slot = '" + cfg.Slot + "';",
+	}
+}
+
+// Stateful says whether every table keeps the state of its rows.
+func Stateful(tables []*outbox.Table) bool {
+	return !slices.ContainsFunc(tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
 func alterPublication(cfg *Config, what string) string {

@@ -216,6 +216,26 @@ func TestStreamErrorsAreTold(t *testing.T) {
 	}
 }
 
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	type oids = map[string]uint32
+	for _, c := range []struct {
+		before, after oids
+		want          string
+	}{
+		{nil, oids{"a.b": 5}, ""},
+		{oids{"a.b": 5}, oids{"a.b": 5}, ""},
+		{oids{"a.b": 5}, oids{}, ""}, // configured no longer
+		{oids{"a.b": 0}, oids{"a.b": 5}, ""},
+		{oids{"a.b": 5, "c.d": 6}, oids{"a.b": 5, "c.d": 7}, "table c.d is another table than before"},
+		{oids{"a.b": 5}, oids{"a.b": 0}, "table a.b is gone"},
+	} {
+		if got := Replaced(c.before, c.after); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("Replaced(%v, %v) = %q, want %q", c.before, c.after, got, c.want)
+		}
+	}
+}
+
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ before, after, want string }{

@@ -218,8 +218,8 @@ func (c *Conn) message(kind byte, body []byte) (Message, error) {
 	case 'S', 'A': // a parameter's value, a notification
 	case 'E':
 		return m, c.failed(body)
-	case 'c':
-		err = as(ErrShutdown, errors.New("the server ended the stream"))
+	case 'c', 'C', 'Z': // a walsender that has sent everything at a shutdown ends with CommandComplete
+		err = as(ErrShutdown, errors.New("PostgreSQL is shutting down or restarting"))
 	default:
 		err = fmt.Errorf("%w: a message of type %q inside the stream", ErrProtocol, kind)
 	}

@@ -2,7 +2,10 @@ package replication
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -64,6 +67,48 @@ func Damage(before, after string) string {
 	for _, member := range b[2:] {
 		if !left[member] {
 			return "lost a table, even if it has it again"
+		}
+	}
+	return ""
+}
+
+// WatchTables reads which relation each table is, by OID.
+func WatchTables(ctx context.Context, q Querier, tables []*outbox.Table) (map[string]uint32, error) {
+	names, err := json.Marshal(namesOf(tables))
+	if err != nil {
+		return nil, err
+	}
+	rows, err := texts(ctx, q, sql.WatchTables, string(names))
+	if err == nil && len(rows) != len(tables) {
+		err = fmt.Errorf("%d answers for %d tables", len(rows), len(tables))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch the tables' relations: %w", err)
+	}
+	relations := map[string]uint32{}
+	for i, r := range rows {
+		oid, err := strconv.ParseUint(r[0], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("watch the tables' relations: %w", err)
+		}
+		relations[tables[i].String()] = uint32(oid)
+	}
+	return relations, nil
+}
+
+// Replaced compares the relations that tables were and are: it says which table
+// is another one, or gone, or nothing. One that was missing and came back did no
+// harm: its rows are not in the log until the publication has it. It is pure.
+func Replaced(before, after map[string]uint32) string {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		was := before[name]
+		now, configured := after[name]
+		switch {
+		case !configured || was == 0 || was == now:
+		case now == 0:
+			return fmt.Sprintf("table %s is gone: relation %d was renamed, moved or dropped", name, was)
+		default:
+			return fmt.Sprintf("table %s is another table than before: relation %d, before %d (swapped by rename, or created again)", name, now, was)
 		}
 	}
 	return ""

@@ -15,7 +15,7 @@ SELECT w.place::text, c.relkind::text, c.relpersistence::text,
       WHERE l.isleaf AND l.relid <> c.oid)::text,
     coalesce((SELECT string_agg(x, E'\n') FROM jsonb_array_elements_text(
         CASE WHEN jsonb_typeof(t.described->'attnames') = 'array' THEN t.described->'attnames' ELSE '[]' END) x), ''),
-    coalesce(t.described->>'rowfilter', '')
+    coalesce(t.described->>'rowfilter', ''), c.oid::text
 FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
 JOIN pg_namespace n ON n.nspname = w.t->>0
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

@@ -20,6 +20,12 @@ CREATE TABLE IF NOT EXISTS outbox_cdc.leader (
     publication text        NOT NULL DEFAULT ''
 );
 
+-- relations: which relation each table was when the stream went on, so that a
+-- swapped table is noticed. claim: which tables, or shares of them, the leader of
+-- an epoch publishes, so that no other stream does.
+ALTER TABLE outbox_cdc.leader ADD COLUMN IF NOT EXISTS relations jsonb NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS claim jsonb NOT NULL DEFAULT '{}';
+
 COMMENT ON TABLE outbox_cdc.leader IS 'outbox-cdc: the leader of each stream, and the slot it went on from';
 
 -- One row per parked scope. scope is the SHA-256 of the columns kind to id,

@@ -30,6 +30,10 @@ var (
 	LeaderRaise string
 	//go:embed leader_identify.sql
 	LeaderIdentify string
+	//go:embed leader_epoch.sql
+	LeaderEpoch string
+	//go:embed leader_relations.sql
+	LeaderRelations string
 	//go:embed slot_noted.sql
 	SlotNoted string
 )
@@ -48,6 +52,8 @@ var (
 	InspectPublication string
 	//go:embed inspect_tables.sql
 	InspectTables string
+	//go:embed watch_tables.sql
+	WatchTables string
 	//go:embed retained.sql
 	Retained string
 	//go:embed pressure.sql

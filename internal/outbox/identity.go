@@ -14,4 +14,6 @@ type Identity struct {
 	// Publication is a mark that changes when the publication is re-created or
 	// altered.
 	Publication string
+	// Relations are the tables' relations by OID, 0: there was none; nil: not known.
+	Relations map[string]uint32
 }

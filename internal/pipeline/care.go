@@ -3,11 +3,14 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -28,7 +31,7 @@ const (
 
 // care does what has to be done now and then beside the flow: write WAL so that
 // the slot of an idle database moves on, ask how much WAL the slot retains,
-// watch the publication, recover rows that another relay left.
+// watch the publication and the tables, recover rows that another relay left.
 // Errors are logged and passed over: the next round tries again.
 func (d *driver) care(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
@@ -50,7 +53,13 @@ func (d *driver) care(ctx context.Context) error {
 		case <-retained.C:
 			err = d.askRetained(ctx)
 			if err == nil {
-				err = d.watchPublication(ctx)
+				err = d.watch(ctx)
+			}
+			if err == nil {
+				err = d.stream.store.Holds(ctx)
+			}
+			if unkept(err) {
+				d.end(err)
 			}
 		case <-recovery.C:
 			err = d.recover(ctx)
@@ -117,32 +126,72 @@ func (d *driver) askRetained(ctx context.Context) error {
 	return nil
 }
 
-// watchPublication ends the connection when rows may have been passed over, or
-// when the publication has more tables and lacked some of ours, so that the next
-// one judges the slot and the publication anew.
-func (d *driver) watchPublication(ctx context.Context) error {
-	mark, err := replication.WatchPublication(ctx, d.cfg.Pool, d.cfg.Replication.Publication)
-	if err != nil {
+// watch ends the connection when rows may have been passed over, or when the
+// publication has more tables and lacked some of ours, so that the next one
+// judges slot, publication and tables again.
+func (d *driver) watch(ctx context.Context) error {
+	before := d.log.judged.Load()
+	now, err := d.watched(ctx)
+	if err != nil || before == nil {
 		return err
 	}
-	before := d.log.publication.Load()
-	if before == nil {
-		return nil
+	swapped := replication.Replaced(before.Relations, now.Relations)
+	damage := swapped
+	if changed := replication.Damage(before.Publication, now.Publication); damage == "" && changed != "" {
+		damage = "publication " + d.cfg.Replication.Publication + " " + changed
 	}
-	damage := replication.Damage(*before, mark)
-	if damage == "" && mark != *before && d.lacking.Load() {
+	switch {
+	case damage != "":
+		d.passedOver(damage)
+		if swapped != "" {
+			d.settle(ctx)
+		}
+	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection begins anew")
-		d.log.publication.Store(nil)
-		d.answers.Put(answer{0, func() { d.log.kill() }})
+	default:
 		return nil
 	}
-	if damage != "" {
-		d.cfg.Metrics.PublicationChanged()
-		d.stream.board.happened("publication", "the publication changed, so the stream is swept: "+damage)
-		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).
-			Msg("the publication changed: rows may have been passed over, so the stream is swept")
-		d.log.publication.Store(nil)
-		d.answers.Put(answer{0, func() { d.log.kill() }})
-	}
+	d.log.judged.Store(nil)
+	d.answers.Put(answer{0, func() { d.log.kill() }})
 	return nil
+}
+
+// watched is what may change under a connection.
+func (d *driver) watched(ctx context.Context) (now statestore.Identity, err error) {
+	cfg := &d.cfg.Replication
+	if now.Publication, err = replication.WatchPublication(ctx, d.cfg.Pool, cfg.Publication); err == nil {
+		now.Relations, err = replication.WatchTables(ctx, d.cfg.Pool, cfg.Tables)
+	}
+	return now, err
+}
+
+// passedOver says that rows may not have come through the log.
+func (d *driver) passedOver(damage string) {
+	d.cfg.Metrics.PublicationChanged()
+	message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
+	if d.stream.stateless() {
+		message = "the publication or a table changed: rows may have been passed over, so the stream stops"
+	}
+	d.stream.board.happened("publication", message+": "+damage)
+	d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
+}
+
+// settleFor bounds the wait for what is on its way when a table was swapped out.
+const settleFor = 2 * time.Second
+
+// settle gives what came through the log so far a moment to be published and
+// marked: rows of a table that was swapped out are found nowhere else.
+func (d *driver) settle(ctx context.Context) {
+	at, err := replication.Heartbeat(ctx, d.cfg.Pool)
+	if err != nil {
+		return // the next connection says what is wrong
+	}
+	end := time.Now().Add(settleFor)
+	for outbox.LSN(d.log.confirm.Load()) < at && time.Now().Before(end) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

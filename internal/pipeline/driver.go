@@ -403,7 +403,7 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 	d.queries.Go(func() {
 		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
 			result, err := d.stream.store.write(ctx, change)
-			if errors.Is(err, statestore.ErrFenced) {
+			if unkept(err) {
 				err = backoff.Permanent(err)
 			}
 			return result, err
@@ -411,8 +411,22 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 		switch {
 		case err == nil:
 			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
-		case errors.Is(err, statestore.ErrFenced) && ctx.Err() == nil:
-			d.fatal <- err
+		case unkept(err) && ctx.Err() == nil:
+			d.end(err)
 		}
 	})
+}
+
+// unkept says of an error that what the stream must not forget is not kept any
+// more: another process leads, or our schema is gone.
+func unkept(err error) bool {
+	return errors.Is(err, statestore.ErrFenced) || errors.Is(err, statestore.ErrNoSchema)
+}
+
+// end ends the leadership.
+func (d *driver) end(err error) {
+	select {
+	case d.fatal <- err:
+	default: // another error ends it
+	}
 }

@@ -38,8 +38,8 @@ type logReader struct {
 	conn   *replication.Conn
 	// streaming is the connection while it streams, for others to end it.
 	streaming atomic.Pointer[replication.Conn]
-	// publication is the Mark that the connection was judged sound with.
-	publication atomic.Pointer[string]
+	// judged is what the connection was judged sound with; nil: it is over.
+	judged atomic.Pointer[statestore.Identity]
 	decoder     *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
@@ -89,6 +89,10 @@ type turn struct {
 // is old.
 var errSuperseded = errors.New("another process took the lead")
 
+// errLost: rows of tables that keep no state were passed over, or would be; the
+// term ends, and the stream does not go on until somebody has acted.
+var errLost = errors.New("stopped, so that no row is lost in silence")
+
 // history tells a database from its copies that went another way.
 type history struct {
 	system   string // system identifier
@@ -97,7 +101,7 @@ type history struct {
 
 func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *logReader {
 	l := &logReader{
-		stream: s, d: d, conn: conn, known: lead.Known,
+		stream: s, d: d, conn: conn, known: s.remembers(lead.Known),
 		decoder: decoder.New(s.cfg.Tables),
 		batches: make(chan *batch), turns: make(chan turn),
 		spare: make(chan *batch, 3), finishing: make(chan struct{}), finished: make(chan struct{}),
@@ -132,7 +136,7 @@ func (l *logReader) run(ctx context.Context) error {
 		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, errMoved) {
+		if errors.Is(err, errMoved) || errors.Is(err, errLost) {
 			return err
 		}
 		l.tellEnd(err)
@@ -252,7 +256,7 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		conn.Kill()
 		return nil, err
 	}
-	l.known = lead.Known
+	l.known = l.stream.remembers(lead.Known)
 	l.d.cfg.Metrics.Leading(lead.Epoch)
 	l.stream.board.leads(l.d.cfg.Replication.Name, lead.Epoch)
 	return conn, nil
@@ -298,8 +302,8 @@ func (l *logReader) connection(ctx, waiting context.Context) error {
 	l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Msg("streaming")
 	l.stream.board.happened("slot", "streaming from slot "+l.d.cfg.Replication.Slot)
 	l.d.cfg.Metrics.Connected()
-	mark := l.known.Publication
-	l.publication.Store(&mark)
+	judged := l.known
+	l.judged.Store(&judged)
 	l.streaming.Store(l.conn)
 	defer l.streaming.Store(nil)
 	return l.read(ctx)

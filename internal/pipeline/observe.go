@@ -122,10 +122,7 @@ func (d *driver) note(n checkpoint.Note) {
 	switch n.Kind {
 	case checkpoint.NoteMode:
 		if err := failpoint.Here(failpoint.ModeChange); err != nil {
-			select {
-			case d.fatal <- err:
-			default: // another error ends it
-			}
+			d.end(err)
 		}
 		d.cfg.Metrics.Mode(string(n.Mode))
 		d.stream.board.happened("mode", status.Words(string(n.Mode)))

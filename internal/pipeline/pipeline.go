@@ -87,6 +87,8 @@ type Stream struct {
 	turns  turns
 	board  board
 	locks  locks
+	// relations are the tables' as last seen, for a schema that has no place for them.
+	relations atomic.Pointer[map[string]uint32]
 	// text: a column's binary form is not understood, the log has to be text.
 	text atomic.Bool
 	// recount asks for the failed rows to be counted.
@@ -200,6 +202,14 @@ func (s *Stream) standingBy(h replication.Holder) {
 	s.cfg.Metrics.Standby()
 	s.board.follows(h)
 	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
+}
+
+// remembers adds what only this process knows of where the stream stood.
+func (s *Stream) remembers(known statestore.Identity) statestore.Identity {
+	if last := s.relations.Load(); last != nil && len(known.Relations) == 0 {
+		known.Relations = *last
+	}
+	return known
 }
 
 // term is one leadership, from waiting for it until it is lost or ctx ends.

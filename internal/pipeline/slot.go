@@ -31,8 +31,11 @@ func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 		if err != nil {
 			return connected, err
 		}
+		if err := l.lost(&verdict, added); err != nil {
+			return connected, err
+		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
-			return connected, l.stream.store.Identify(ctx, l.known)
+			return connected, l.identify(ctx)
 		}
 		if verdict.Sound {
 			added = true // or not: then their rows are the sweeper's
@@ -47,6 +50,31 @@ func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			return connected, err
 		}
 	}
+}
+
+// lost says why a stream whose tables keep no state must not go on: rows were
+// passed over, or are about to be.
+func (l *logReader) lost(v *replication.Verdict, added bool) error {
+	if v.Lost != nil {
+		return fmt.Errorf("%w: %w", errLost, v.Lost)
+	}
+	if l.stream.stateless() && v.Sound && len(v.Tables) > 0 && (len(v.Add) == 0 || added) {
+		t := v.Tables[0]
+		return fmt.Errorf("%w: %w", errLost, &replication.Error{
+			Permanent: true, What: "stream table " + t.Table.String(), Err: errors.New(t.Reason + ", and with published: none its rows have no other way"), Mend: t.Mend,
+		})
+	}
+	return nil
+}
+
+// identify remembers what the connection was judged sound with.
+func (l *logReader) identify(ctx context.Context) error {
+	l.stream.relations.Store(&l.known.Relations)
+	err := l.stream.store.Identify(ctx, l.known)
+	if err == nil && l.stream.store.Outdated() {
+		l.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
+	}
+	return err
 }
 
 // park has the stream parked, and waits until that is durable: from then on a
@@ -77,6 +105,7 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if parked {
 		l.known = replication.Identify(&state, &cfg)
 	}
+	l.leftBehind(ctx, l.known.Relations, &state)
 	verdict := replication.Judge(&state, &cfg, l.known)
 	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
 	for _, t := range verdict.Tables {
@@ -109,6 +138,26 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		l.known = replication.Identify(&state, &cfg)
 	}
 	return connected, verdict, nil
+}
+
+// leftBehind says which rows are PENDING in a table that was swapped out: nothing
+// publishes them any more.
+func (l *logReader) leftBehind(ctx context.Context, before map[string]uint32, s *replication.State) {
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		was := before[t.Table.String()]
+		if was == 0 || was == t.OID || !t.Table.Stateful() {
+			continue
+		}
+		old, rows, err := l.d.sweeper.PendingIn(ctx, t.Table, was)
+		switch {
+		case err != nil:
+			l.d.cfg.Log.Warn().Err(err).Stringer("table", t.Table).Uint32("relation", was).Msg("could not count the rows that are PENDING in the table that was swapped out")
+		case rows > 0:
+			l.d.cfg.Log.Error().Stringer("table", t.Table).Str("swapped_out", old).Int64("pending", rows).
+				Msg("rows are PENDING in the table that was swapped out, and nothing publishes them: move into the new table what is not in the topic yet")
+		}
+	}
 }
 
 // sameHistory remembers the database's history at the term's first connection,

@@ -9,6 +9,7 @@ package statestore
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -74,6 +75,9 @@ type Store struct {
 	nonce string
 	// epoch is the one of the last leadership; 0: none yet.
 	epoch atomic.Int64
+	// outdated: the schema is of an earlier version, which works with less to
+	// remember.
+	outdated atomic.Bool
 }
 
 // New returns a Store. It does not talk to the database.
@@ -125,12 +129,15 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	var l Leadership
 	var before, timeline int64
 	var since *time.Time
-	var point, stopped string
+	var point, stopped, relations string
 	row := s.cfg.DB.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
 	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
-		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication)
+		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations)
 	if err != nil {
 		return l, err
+	}
+	if err := json.Unmarshal([]byte(relations), &l.Known.Relations); err != nil {
+		return l, fmt.Errorf("outbox_cdc.leader.relations: %w", err)
 	}
 	if since != nil && before > 0 {
 		l.PreviousSince = *since
@@ -150,6 +157,22 @@ func parseLSNs(texts []string, to ...*outbox.LSN) error {
 	return nil
 }
 
+// Holds says whether what a stream must not forget is still kept, and by us: an
+// Error of ErrNoSchema or ErrFenced tells that it is not.
+func (s *Store) Holds(ctx context.Context) error {
+	what := "look whether this process still leads stream " + s.cfg.Stream
+	var epoch int64
+	switch err := s.cfg.DB.QueryRow(ctx, sql.LeaderEpoch, s.cfg.Stream).Scan(&epoch); {
+	case err != nil:
+		return failure(what, err)
+	case epoch == 0:
+		return &Error{What: what, Err: fmt.Errorf("%w: the stream's row in outbox_cdc.leader is gone", ErrNoSchema)}
+	case epoch != s.epoch.Load():
+		return &Error{What: what, Err: ErrFenced}
+	}
+	return nil
+}
+
 // Identify writes down the slot that the stream goes on from: when it was
 // found sound, before it is streamed; and with Stopped set after the last
 // position of a clean stop was confirmed. An Error of ErrFenced means that
@@ -164,8 +187,29 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 	if tag.RowsAffected() == 0 {
 		return &Error{What: what, Err: ErrFenced}
 	}
+	relations, err := json.Marshal(id.Relations)
+	if err != nil {
+		return &Error{Permanent: true, What: what, Err: err}
+	}
+	_, err = s.cfg.DB.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
+	if err = s.tolerate(err); err != nil {
+		return failure(what, err)
+	}
 	return nil
 }
+
+// tolerate passes over a column that only a later init made.
+func (s *Store) tolerate(err error) error {
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == "42703" {
+		s.outdated.Store(true)
+		return nil
+	}
+	return err
+}
+
+// Outdated says that the schema is of an earlier version: less is remembered.
+func (s *Store) Outdated() bool { return s.outdated.Load() }
 
 // durably runs a statement with the session's synchronous_commit, and once
 // more with a local one when it took longer than SyncWait. The first try may

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -194,14 +195,17 @@ func TestIdentityIsRemembered(t *testing.T) {
 	t.Parallel()
 	_, pool := database(t)
 	s := New(Config{DB: pool, Stream: "orders"})
-	if l := lead(t, s); l.Known != (outbox.Identity{}) {
+	if l := lead(t, s); !reflect.DeepEqual(l.Known, outbox.Identity{Relations: map[string]uint32{}}) {
 		t.Errorf("at first: %+v", l.Known)
 	}
-	id := outbox.Identity{Slot: "ob", SystemID: "7400000000000000001", Timeline: 4_000_000_000, SlotPoint: 1 << 63, Stopped: 5, Publication: "1 5 7=9"}
+	id := outbox.Identity{
+		Slot: "ob", SystemID: "7400000000000000001", Timeline: 4_000_000_000, SlotPoint: 1 << 63, Stopped: 5, Publication: "1 5 7=9",
+		Relations: map[string]uint32{`public."äö: =`: 4_000_000_000, "public.outbox": 0},
+	}
 	if err := s.Identify(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if l := lead(t, s); l.Known != id {
+	if l := lead(t, s); !reflect.DeepEqual(l.Known, id) {
 		t.Errorf("got %+v, want %+v", l.Known, id)
 	}
 }

@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// This file is what operators do by accident.
+
+// swap puts a new, empty table in the place of the outbox, in one transaction.
+const swap = `BEGIN;
+	CREATE TABLE fresh (LIKE outbox INCLUDING ALL);
+	ALTER TABLE outbox RENAME TO used;
+	ALTER TABLE fresh RENAME TO outbox;
+	COMMIT`
+
+// The table is swapped out under load: the publication is of the old one. It is
+// noticed, every row of the new one is published, and it is streamed again.
+func TestATableIsSwapped(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'k', ('old' || i)::text::bytea FROM generate_series(1, 5) i`)
+	w.settled(30 * time.Second)
+	w.db.Exec(t, swap)
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'k', ('new' || i)::text::bytea FROM generate_series(1, 5) i;
+		INSERT INTO used (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'too late')`)
+	p.Await(15*time.Second, "table public.outbox is another table than before")
+	p.Await(30*time.Second, "rows are PENDING in the table that was swapped out", `"swapped_out":"public.used"`, `"pending":1`)
+	p.Await(30*time.Second, "handed back to the stream")
+	w.settled(30 * time.Second)
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_publication_tables WHERE tablename = 'outbox'`); n != 1 {
+		t.Error("the new table is not in the publication")
+	}
+	swept := p.logged("found pending rows that the stream does not carry")
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'streamed')`)
+	w.settled(30 * time.Second)
+	if p.logged("found pending rows that the stream does not carry") != swept {
+		t.Error("the new table is not streamed")
+	}
+	p.stop()
+
+	// The same while nobody watches.
+	w.db.Exec(t, `ALTER TABLE used RENAME TO older`)
+	w.db.Exec(t, swap)
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'last')`)
+	p = w.run()
+	p.Await(30*time.Second, "parked", "table public.outbox is another table than before")
+	p.streaming()
+	w.settled(30 * time.Second)
+	p.stop()
+	var values []string
+	for _, r := range w.kafka.Records(t, w.topic) {
+		values = append(values, string(r.Value))
+	}
+	if got := strings.Join(values, " "); got != "old1 old2 old3 old4 old5 new1 new2 new3 new4 new5 streamed last" {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// A table that keeps no state is swapped: nothing tells which rows were passed
+// over, so the stream stops and says what to do, and goes on when it was done.
+func TestATableWithoutStateIsSwapped(t *testing.T) {
+	t.Parallel() // it mostly waits
+	l := stateless()
+	w := newWorld(t, surroundings{layout: &l})
+	w.serve()
+	p := w.run().streaming()
+	w.db.Exec(t, strings.ReplaceAll(swap, "outbox", "events"))
+	insert := func(value string) {
+		w.db.Exec(t, `INSERT INTO events (topic, key, body) VALUES ('`+w.topic+`', 'k', '`+value+`')`)
+	}
+	insert("lost1")
+	p.Await(15*time.Second, "the stream does not work", "table public.events is another table than before", "UPDATE outbox_cdc.leader SET publication")
+	if code, body, err := p.page("/readyz"); err != nil || code != http.StatusServiceUnavailable || !strings.Contains(body, "swapped by rename") {
+		t.Errorf("/readyz: %d %s %v", code, body, err)
+	}
+	p.stop()
+	p = w.run()
+	p.Await(15*time.Second, "the stream does not work", "table public.events is another table than before")
+	insert("lost2")
+	if out, err := w.command("init", "--config", w.file()); err != nil {
+		t.Fatal(out)
+	}
+	w.db.Exec(t, `UPDATE outbox_cdc.leader SET publication = '' WHERE slot = '`+fmt.Sprint(w.stream["slot"])+`'`)
+	p.streaming()
+	insert("streamed")
+	harness.Eventually(t, 30*time.Second, func() error {
+		if n := len(w.kafka.Records(t, w.topic)); n != 1 {
+			return fmt.Errorf("%d records", n)
+		}
+		return nil
+	})
+	p.stop()
+}
+
+// Our schema is dropped while the program runs: it says so, stops at once when
+// asked to, and goes on after init.
+func TestOurSchemaIsDropped(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.db.Exec(t, `DROP SCHEMA outbox_cdc CASCADE`)
+	p.Await(15*time.Second, "the stream does not work", "run outbox-cdc init")
+	began := time.Now()
+	p.stop()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	p = w.run()
+	p.Await(15*time.Second, "the stream does not work", "run outbox-cdc init")
+	if out, err := w.command("init", "--config", w.file()); err != nil {
+		t.Fatal(out)
+	}
+	p.streaming()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'v')`)
+	w.settled(30 * time.Second)
+	p.stop()
+}
+
+// An ordinary restart of PostgreSQL is called that: nothing is parked as
+// unreadable, and the slot is kept.
+func TestPostgresIsRestarted(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	w := newWorld(t, surroundings{db: db})
+	p := w.run().streaming()
+	for i := range 2 {
+		w.db.Exec(t, fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES ('%s', 'k', '%d')`, w.topic, i))
+		w.settled(30 * time.Second)
+		if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, 60*time.Second, func() error {
+			if n := p.logged(`"message":"streaming"`); n < i+2 {
+				return fmt.Errorf("streaming %d times", n)
+			}
+			return nil
+		})
+	}
+	if text := p.log(); strings.Contains(text, "protocol violation") || strings.Contains(text, "unreadable") || strings.Contains(text, "made the slot") {
+		t.Error("a restart is taken for something else")
+	}
+	p.stop()
+}
