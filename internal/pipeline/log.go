@@ -39,8 +39,8 @@ type logReader struct {
 	// streaming is the connection while it streams, for others to end it.
 	streaming atomic.Pointer[replication.Conn]
 	// judged is what the connection was judged sound with; nil: it is over.
-	judged atomic.Pointer[statestore.Identity]
-	decoder     *decoder.Decoder
+	judged  atomic.Pointer[statestore.Identity]
+	decoder *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
 	history  history
