@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sample = "test/mutants/testdata/sample"
+
+func init() { judges[sample] = &judge{runs: [][]string{{"-test.short"}}} }
+
+func sampled(t *testing.T) (options, []*mutant) {
+	t.Helper()
+	o := options{root: "../..", packages: []string{sample}, part: 1, parts: 1, workers: 2, seed: 1}
+	all, err := o.mutants()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, all
+}
+
+// The sample's test looks at neither the counter, nor the limit itself, nor the
+// left side of Both alone. A loop without end is killed by its time.
+func TestSurvivors(t *testing.T) {
+	defer func(before time.Duration) { slack = before }(slack)
+	slack = 5 * time.Second
+	o, all := sampled(t)
+	if err := judgeAll(t.Context(), o, all); err != nil {
+		t.Fatal(err)
+	}
+	const file = sample + "/sample.go "
+	right := []string{
+		file + "Clamp: left out: *seen++  # nobody reads it",
+		file + "Clamp: > to >=: n > limit  # equivalent",
+		file + "Both: right only: a && b  # not looked at",
+	}
+	for name, c := range map[string]struct {
+		listed []string
+		wrong  string
+	}{
+		"all listed":       {right, ""},
+		"one not listed":   {right[1:], "not listed:\n  " + file + "Clamp: left out: *seen++"},
+		"one not there":    {append(right[:3:3], file+"Gone: left out: x()  # was equivalent"), "there is no such mutant"},
+		"one that is dead": {append(right[:3:3], file+"Both: left only: a && b  # thought equivalent"), "a test notices it"},
+		"no reason":        {append(right[:3:3], file+"Both: left only: a && b"), ":4: no reason"},
+		"twice":            {append(right[:3:3], right[0]), ":4: listed twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "survivors.txt")
+			if err := os.WriteFile(path, []byte(strings.Join(c.listed, "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			list, err := readList(path)
+			if err == nil {
+				err = report(all, list, list.unknown(all, o.packages))
+			}
+			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+				t.Errorf("got %v, want %q", err, c.wrong)
+			}
+		})
+	}
+}
+
+// Parts are disjoint and leave nothing out; the same seed draws the same.
+func TestParts(t *testing.T) {
+	seen := map[string]int{}
+	for part := 1; part <= 3; part++ {
+		o, all := sampled(t)
+		o.part, o.parts = part, 3
+		for _, m := range choose(all, o) {
+			seen[m.key()]++
+		}
+	}
+	_, all := sampled(t)
+	if len(seen) != len(all) || len(all) < 12 {
+		t.Errorf("%d of %d", len(seen), len(all))
+	}
+	for key, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is in %d parts", key, n)
+		}
+	}
+}
+
+// The list in the tree is one.
+func TestTheListCanBeRead(t *testing.T) {
+	if _, err := readList("survivors.txt"); err != nil {
+		t.Error(err)
+	}
+}
