@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -23,6 +24,9 @@ type Config struct {
 	// DSN is a connection string of libpq's kind. Parameters for pgx and its
 	// pool are ignored. Required.
 	DSN string
+	// Password is asked for the password before each connection; nil: the DSN
+	// has it.
+	Password func(ctx context.Context) (string, error)
 	// Name is shown as application_name, for example "outbox-cdc/orders@host".
 	Name string
 	// Slot and Publication are the stream's. Required.
@@ -152,17 +156,17 @@ func LockKey(slot string) int64 {
 
 func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	what := "connect for streaming from slot " + cfg.Slot
-	pc, err := parseDSN(cfg)
+	d := &dialer{dial: cfg.Dial}
+	access := cfg.access(d.dialGathering)
+	to, err := access.Target()
 	if err != nil {
 		return nil, &Error{Permanent: true, What: what, Mend: "correct the stream's dsn", Err: err}
 	}
-	d := &dialer{dial: cfg.Dial}
-	pc.DialFunc = d.dialGathering
 	attempt, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 	defer cancel()
-	pg, err := pgconn.ConnectConfig(attempt, pc)
+	pg, err := access.ConnectPlain(attempt)
 	if err != nil {
-		return nil, connectError(what, pc.User, err)
+		return nil, connectError(what, to.User, err)
 	}
 	c := &Conn{cfg: cfg, pg: pg, socket: d.last}
 	if _, err := c.query(attempt, "prepare the session", sessionSettings(cfg.SenderTimeout)); err != nil {
@@ -172,49 +176,23 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-func parseDSN(cfg Config) (*pgconn.Config, error) {
-	pc, err := pgconn.ParseConfig(cfg.DSN)
-	if err != nil {
-		return nil, err
+// access is how a leader connects: to a session that keeps a lock.
+func (c *Config) access(dial pgconn.DialFunc) postgres.Access {
+	return postgres.Access{
+		DSN: c.DSN, Password: c.Password, Application: c.Name, Replication: !c.Ordinary, OwnSession: true, Dial: dial,
 	}
-	for name := range pc.RuntimeParams {
-		if notForServer(name) {
-			delete(pc.RuntimeParams, name)
-		}
-	}
-	if !cfg.Ordinary {
-		pc.RuntimeParams["replication"] = "database"
-	}
-	pc.RuntimeParams["application_name"] = cfg.Name
-	return pc, nil
 }
 
-// notForServer says whether a parameter of a DSN is meant for pgx or its pool.
-func notForServer(name string) bool {
-	switch name {
-	case "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity":
-		return true
-	}
-	return strings.HasPrefix(name, "pool_")
-}
-
-// sessionSettings are set by statements, not at the start of the session,
-// since poolers refuse start parameters that they do not know.
+// sessionSettings are a leader's beside those of every session.
 //
 // idle_session_timeout ends the session of a leader that was stopped while it
 // was not streaming, as wal_sender_timeout does while it was. The keepalives
-// are the server's, for a cut off leader. search_path: nobody's functions.
+// are the server's, for a cut off leader.
 func sessionSettings(senderTimeout time.Duration) string {
 	ms := senderTimeout.Milliseconds()
 	return fmt.Sprintf(`SET wal_sender_timeout = %d;
 SET idle_session_timeout = %d;
-SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;
-SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
-SET standard_conforming_strings = on; SET search_path = pg_catalog;
-SET client_encoding = 'UTF8'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
-SET bytea_output = 'hex'; SET extra_float_digits = 1;
-SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'`, ms, ms)
+SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3`, ms, ms)
 }
 
 // acquire asks for the lock until it has it.
@@ -338,7 +316,7 @@ func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string,
 // run executes statements by the simple protocol, the only one that a
 // replication connection knows, and returns the last one's rows; NULL reads as "".
 func run(ctx context.Context, pg *pgconn.PgConn, statements string) ([][]string, error) {
-	results, err := pg.Exec(ctx, statements).ReadAll()
+	results, err := postgres.Exec(ctx, pg, statements)
 	if err != nil {
 		return nil, err
 	}

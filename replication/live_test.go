@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -304,7 +305,7 @@ func TestPositionsOnlyMoveByStatus(t *testing.T) {
 	if got := b.confirmed(t); got != before {
 		t.Errorf("confirmed %v without being told, was %v", got, before)
 	}
-	at, err := Heartbeat(t.Context(), b.Conn(t))
+	at, err := Heartbeat(t.Context(), postgres.On(b.Conn(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +518,7 @@ func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
 		{},
 		{Exists: true, Kind: "r", Unlogged: true},
 		{Exists: true, Kind: "r", Published: true},
-		{Exists: true, Kind: "r", PartitionOf: "parted", Published: true},
+		{Exists: true, Kind: "r", PartitionOf: "public.parted", Published: true},
 		{Exists: true, Kind: "p", Leaves: 1},
 		{Exists: true, Kind: "r"},
 	}
@@ -686,7 +687,7 @@ func TestLostSlotIsNoticedAndMadeAgain(t *testing.T) {
 	c := b.stream(t)
 	b.insert(t, 5)
 	receive(t, c, 5)
-	r, err := ReadRetained(t.Context(), db.Conn(t), b.cfg.Slot)
+	r, err := ReadRetained(t.Context(), postgres.On(db.Conn(t)), b.cfg.Slot)
 	if err != nil || r.Bytes() == 0 || r.Status == "" || r.Confirmed == 0 || !r.Active {
 		t.Errorf("retained %+v, %v", r, err)
 	}
@@ -711,7 +712,7 @@ func TestLostSlotIsNoticedAndMadeAgain(t *testing.T) {
 	if v.Slot != Remake || !s.Slot.Lost() || s.Slot.Confirmed == 0 {
 		t.Fatalf("verdict %+v of %+v", v, s.Slot)
 	}
-	if r, err := ReadRetained(t.Context(), db.Conn(t), b.cfg.Slot); err != nil || r.Bytes() != 0 || r.Status != "lost" {
+	if r, err := ReadRetained(t.Context(), postgres.On(db.Conn(t)), b.cfg.Slot); err != nil || r.Bytes() != 0 || r.Status != "lost" {
 		t.Errorf("retained %+v, %v", r, err)
 	}
 	if _, err := c.MakeSlot(t.Context(), v.Slot, patience); err != nil {
@@ -728,7 +729,7 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
 	pool := b.Pool(t)
-	mark, err := WatchPublication(t.Context(), pool, "pub")
+	mark, err := WatchPublication(t.Context(), postgres.On(pool), "pub")
 	if err != nil || mark == "" {
 		t.Fatalf("%q, %v", mark, err)
 	}
@@ -741,7 +742,7 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Exec(t, `DROP PUBLICATION pub`)
-	if after, err := WatchPublication(t.Context(), pool, "pub"); err != nil || Damage(mark, after) != "was dropped" {
+	if after, err := WatchPublication(t.Context(), postgres.On(pool), "pub"); err != nil || Damage(mark, after) != "was dropped" {
 		t.Errorf("%q, %v", after, err)
 	}
 	b.insert(t, 3)
@@ -994,7 +995,7 @@ func TestStreamingRoleNeedsReplicationOnly(t *testing.T) {
 	if _, err := writer.Exec(t.Context(), `UPDATE public.outbox SET payload = ''`); err == nil {
 		t.Error("the writer can change payloads")
 	}
-	if _, err := Heartbeat(t.Context(), writer); err != nil {
+	if _, err := Heartbeat(t.Context(), postgres.On(writer)); err != nil {
 		t.Error(err)
 	}
 	if err := MakePublication(t.Context(), writer.PgConn(), Config{Publication: "p2", Slot: "s2", Tables: b.cfg.Tables}); !permanentError(err) || !strings.Contains(err.Error(), "owner of the tables") {

@@ -71,11 +71,8 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	if err != nil {
 		return 0, makeSlotError(cfg.Slot, err)
 	}
-	statement := fmt.Sprintf("SET statement_timeout = %d; %s", max(1, patience.Milliseconds()), createSlot(cfg, version))
+	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, patience.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
-	if _, resetErr := run(ctx, pg, "SET statement_timeout = 0"); resetErr != nil && err == nil {
-		err = resetErr
-	}
 	if err != nil {
 		return 0, slotNotMade(ctx, pg, cfg.Slot, patience, err)
 	}

@@ -11,17 +11,11 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
-
-// Querier is a pool or a connection of pgx.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
 
 // publicationMark is oid, xmin and the members of a publication as text.
 // Members are "oid=relation" of pg_publication_rel.
@@ -32,7 +26,7 @@ func publicationMark(oid, xmin, members string) string {
 // WatchPublication reads the publication's Mark; empty: it does not exist. It
 // costs 0.1 ms. A publication that was dropped and re-created between two calls
 // has passed over rows silently on version 18, and ended the stream before.
-func WatchPublication(ctx context.Context, q Querier, publication string) (string, error) {
+func WatchPublication(ctx context.Context, q postgres.DB, publication string) (string, error) {
 	rows, err := texts(ctx, q, sql.InspectPublication, publication)
 	if err != nil {
 		return "", fmt.Errorf("watch publication %s: %w", publication, err)
@@ -73,7 +67,7 @@ func Damage(before, after string) string {
 }
 
 // WatchTables reads which relation each table is, by OID.
-func WatchTables(ctx context.Context, q Querier, tables []*outbox.Table) (map[string]uint32, error) {
+func WatchTables(ctx context.Context, q postgres.DB, tables []*outbox.Table) (map[string]uint32, error) {
 	names, err := json.Marshal(namesOf(tables))
 	if err != nil {
 		return nil, err
@@ -135,7 +129,7 @@ func (r Retained) Bytes() uint64 {
 }
 
 // ReadRetained asks how much WAL the slot holds back.
-func ReadRetained(ctx context.Context, q Querier, slot string) (Retained, error) {
+func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
 	rows, err := texts(ctx, q, sql.Retained, slot)
 	if err != nil {
 		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %w", slot, err)
@@ -162,7 +156,7 @@ func parseRetained(row []string) (r Retained, err error) {
 // that the log passes by that. No other consumer of the log sees anything of it,
 // as it would of a message: Debezium sends those to a topic, and stands still
 // where that topic does not exist.
-func Heartbeat(ctx context.Context, q Querier) (outbox.LSN, error) {
+func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	rows, err := texts(ctx, q, sql.Heartbeat)
 	if err != nil {
 		return 0, fmt.Errorf("write a heartbeat: %w", err)
@@ -171,7 +165,7 @@ func Heartbeat(ctx context.Context, q Querier) (outbox.LSN, error) {
 }
 
 // texts reads rows of text columns; NULL reads as "".
-func texts(ctx context.Context, q Querier, statement string, args ...any) ([][]string, error) {
+func texts(ctx context.Context, q postgres.DB, statement string, args ...any) ([][]string, error) {
 	rows, err := q.Query(ctx, statement, args...)
 	if err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 		return nil, err
 	}
 	return compare.Run(ctx, compare.Config{
-		Stream: s.Name, DSN: s.Postgres.ReplicationSecret().Reveal(), Publication: s.Publication,
+		Stream: s.Name, Access: streamer(s, ""), Publication: s.Publication,
 		Tables: s.OutboxTables(), Partitions: partitions, Clients: clients, Partition: sink.PartitionOf,
 		Stand: sw.Check, For: o.window, Settle: o.settle, IgnoreHeaders: o.ignore, Examples: o.examples, Limit: comparedAtOnce,
 		Began: func() {

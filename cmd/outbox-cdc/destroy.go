@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/slots"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/survey"
@@ -134,14 +133,14 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 		return 0, err
 	}
 	defer hangUp(conn)
-	leader, _, err := survey.Leader(ctx, conn, s.Name, s.Slot)
+	leader, _, err := survey.Leader(ctx, postgres.On(conn), s.Name, s.Slot)
 	if err != nil {
 		return 0, err
 	}
 	if leader != nil {
 		return 0, &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
 	}
-	list, err := slots.List(ctx, conn)
+	list, err := slots.List(ctx, postgres.On(conn))
 	if err != nil {
 		return 0, err
 	}
@@ -169,24 +168,5 @@ func removing(err error) error {
 
 // connectReplicator connects as the role that may drop slots; not for streaming.
 func connectReplicator(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
-	dsn := s.Postgres.ReplicationSecret().Reveal()
-	if admin := os.Getenv(adminVariable); admin != "" {
-		dsn = admin
-	}
-	c, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
-	}
-	for name := range c.RuntimeParams {
-		if strings.HasPrefix(name, "pool_") {
-			delete(c.RuntimeParams, name)
-		}
-	}
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	pg, err := pgconn.ConnectConfig(bounded, &c.Config)
-	if err != nil {
-		return nil, connectError(&c.Config, err)
-	}
-	return pg, nil
+	return connectBy(ctx, s, asAdmin(streamer(s, operatorName)), postgres.Access.ConnectPlain)
 }

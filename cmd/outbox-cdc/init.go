@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -103,24 +104,7 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 
 // connectAdmin connects as who may make things.
 func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
-	dsn := s.Postgres.DSN.Reveal()
-	if admin := os.Getenv(adminVariable); admin != "" {
-		dsn = admin
-	}
-	c, err := pgconn.ParseConfig(dsn)
-	if err != nil {
-		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
-	}
-	if c.Database != s.Postgres.Database {
-		return nil, usage("%s is for the database %q, the stream's is %q", adminVariable, c.Database, s.Postgres.Database)
-	}
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	pg, err := pgconn.ConnectConfig(bounded, c)
-	if err != nil {
-		return nil, connectError(c, err)
-	}
-	return pg, nil
+	return connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
 }
 
 func closeNow(pg *pgconn.PgConn) {
@@ -130,11 +114,11 @@ func closeNow(pg *pgconn.PgConn) {
 }
 
 // connectError says what mends a refused connection.
-func connectError(c *pgconn.Config, err error) error {
-	what := fmt.Sprintf("connect to database %s on %s:%d as %s", c.Database, c.Host, c.Port, c.User)
+func connectError(to postgres.Target, err error) error {
+	what := "connect to " + to.String()
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		if mend := replication.LoginRefused(server, c.User); mend != "" {
+		if mend := replication.LoginRefused(server, to.User); mend != "" {
 			return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, mend)}
 		}
 	}
@@ -156,11 +140,11 @@ func setupOf(s *config.Stream, connected string, stream string) replication.Setu
 
 // userOf is the role of the replication connection.
 func userOf(s *config.Stream) string {
-	c, err := pgconn.ParseConfig(s.Postgres.ReplicationSecret().Reveal())
+	to, err := streamer(s, "").Target()
 	if err != nil {
 		return s.Postgres.User // it was parsed at load
 	}
-	return c.User
+	return to.User
 }
 
 // planOf is what is to be made: native tables first, for the publication is of
@@ -222,7 +206,7 @@ func isDone(ctx context.Context, pg *pgconn.PgConn, step replication.Step) (bool
 	if step.Done == "" {
 		return false, nil
 	}
-	results, err := pg.Exec(ctx, step.Done).ReadAll()
+	results, err := postgres.Exec(ctx, pg, step.Done)
 	if err != nil {
 		return false, err
 	}

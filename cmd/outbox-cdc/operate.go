@@ -18,6 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -42,33 +43,38 @@ func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 // connectOperator connects as the role that reads and marks rows, or as that of
 // the environment variable.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
-	dsn := s.Postgres.DSN.Reveal()
-	if admin := os.Getenv(adminVariable); admin != "" {
-		dsn = admin
-	}
-	return connectRole(ctx, s, dsn)
+	return connectRole(ctx, s, asAdmin(marker(s, operatorName)))
 }
 
-// connectRole connects for one errand, as the role of the connection string.
-func connectRole(ctx context.Context, s *config.Stream, dsn string) (*pgx.Conn, error) {
-	c, err := pgx.ParseConfig(dsn)
+// operatorName is the application_name of errands.
+const operatorName = "outbox-cdc operator"
+
+// asAdmin is the access of whoever the environment names, or the given one.
+func asAdmin(a postgres.Access) postgres.Access {
+	if admin := os.Getenv(adminVariable); admin != "" {
+		return postgres.Access{DSN: admin, Application: a.Application}
+	}
+	return a
+}
+
+// connectRole connects for one errand.
+func connectRole(ctx context.Context, s *config.Stream, access postgres.Access) (*pgx.Conn, error) {
+	return connectBy(ctx, s, access, postgres.Access.Connect)
+}
+
+// connectBy connects to the stream's database within a time.
+func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Access, connect func(postgres.Access, context.Context) (C, error)) (conn C, err error) {
+	to, err := access.Target()
 	if err != nil {
-		return nil, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
+		return conn, usage("%s is not a connection string: write it like postgres://user:password@host:5432/database", adminVariable)
 	}
-	if c.Database != s.Postgres.Database {
-		return nil, usage("%s is for the database %q, the stream's is %q", adminVariable, c.Database, s.Postgres.Database)
+	if to.Database != s.Postgres.Database {
+		return conn, usage("%s is for the database %q, the stream's is %q", adminVariable, to.Database, s.Postgres.Database)
 	}
-	for name := range c.RuntimeParams { // of a pool, not of a session
-		if strings.HasPrefix(name, "pool_") {
-			delete(c.RuntimeParams, name)
-		}
-	}
-	c.RuntimeParams["application_name"] = "outbox-cdc operator"
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(bounded, c)
-	if err != nil {
-		return nil, connectError(&c.Config, err)
+	if conn, err = connect(access, bounded); err != nil {
+		return conn, connectError(to, err)
 	}
 	return conn, nil
 }

@@ -40,7 +40,7 @@ func newPage(cfg *config.Config, p *prepared, auth *admin.Auth, version string, 
 			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
 			Changed:       p.streams[i].Recount,
 			Connect: func(ctx context.Context) (*pgx.Conn, error) {
-				return connectRole(ctx, s, s.Postgres.DSN.Reveal())
+				return connectRole(ctx, s, marker(s, operatorName))
 			},
 		})
 	}

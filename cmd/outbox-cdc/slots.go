@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/slots"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/survey"
@@ -141,13 +142,13 @@ func (v *slotServer) look(ctx context.Context, io streams) error {
 
 func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) ([]slots.Stream, error) {
 	if v.Slots == nil {
-		list, err := slots.List(ctx, conn)
+		list, err := slots.List(ctx, postgres.On(conn))
 		if err != nil {
 			return nil, err
 		}
 		v.Slots = append([]slots.Slot{}, list...)
 	}
-	known, err := slots.Remembered(ctx, conn, s.Postgres.Database)
+	known, err := slots.Remembered(ctx, postgres.On(conn), s.Postgres.Database)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) 
 	for _, t := range s.OutboxTables() {
 		ours.Stateless = ours.Stateless || !t.Stateful()
 	}
-	leader, _, err := survey.Leader(ctx, conn, s.Name, s.Slot)
+	leader, _, err := survey.Leader(ctx, postgres.On(conn), s.Name, s.Slot)
 	if err == nil && leader != nil {
 		ours.Led = fmt.Sprintf("%s (pid %s)", leader.Name, leader.PID)
 	}

@@ -100,21 +100,15 @@ func (p *prepared) close() {
 	}
 }
 
-// openPool prepares the pool that reads and marks rows. Its sessions print
-// values as the replication connection's does, so that both ways make the same
-// records.
+// openPool prepares the pool that reads and marks rows.
 func openPool(s *config.Stream) (*pgxpool.Pool, error) { return openPoolAdmitting(s, nil) }
 
 // openPoolAdmitting is openPool with a judge of new connections, or nil.
 func openPoolAdmitting(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
-	pc, err := pgxpool.ParseConfig(s.Postgres.DSN.Reveal())
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
-	}
-	pc.AfterConnect = admit
-	pc.MaxConns = int32(poolConnections(s))
-	pc.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc/" + s.Name
-	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	pool, err := marker(s, "outbox-cdc/"+s.Name).Pool(func(c *pgxpool.Config) {
+		c.AfterConnect = admit
+		c.MaxConns = int32(poolConnections(s))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
 	}

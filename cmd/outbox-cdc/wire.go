@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -28,6 +29,16 @@ func processName(stream string) string {
 	}
 	name := fmt.Sprintf("outbox-cdc/%s@%s", stream, host)
 	return name[:min(len(name), 63)]
+}
+
+// marker is access as the role that reads and marks rows.
+func marker(s *config.Stream, application string) postgres.Access {
+	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Application: application}
+}
+
+// streamer is access as the role that streams.
+func streamer(s *config.Stream, application string) postgres.Access {
+	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Application: application}
 }
 
 func replicationConfig(s *config.Stream) replication.Config {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/compare"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -37,7 +38,7 @@ func TestLiveComparison(t *testing.T) {
 	result := make(chan *compare.Report, 1)
 	go func() {
 		report, err := compare.Run(t.Context(), compare.Config{
-			Stream: "orders", DSN: db.DSN, Publication: "compared", Tables: []*outbox.Table{orders},
+			Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
 			Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Stand: sw.Check,
 			For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() { close(began) },
 		})

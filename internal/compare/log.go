@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -37,22 +38,18 @@ const (
     'proto_version', '1', 'publication_names', $3)`
 )
 
-func openLog(ctx context.Context, dsn, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*logReader, error) {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("reading the connection string: %w", err)
-	}
-	cfg.RuntimeParams["application_name"] = "outbox-cdc compare"
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+func openLog(ctx context.Context, access postgres.Access, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*logReader, error) {
+	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot goes with its session
+	conn, err := access.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to read the log: %w", err)
 	}
 	l := &logReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
 	l.decoder.SetPartitions(partitions)
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
-	if _, err := conn.Exec(ctx, makeSlotSQL, l.slot); err != nil {
+	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
-		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, mend(err, cfg.User))
+		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, mend(err, conn.Config().User))
 	}
 	return l, nil
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Config of one comparison. All fields but IgnoreHeaders are required.
 type Config struct {
 	Stream string
-	// DSN is of a role with REPLICATION, without the parameter replication.
-	DSN         string
+	// Access is a role's with REPLICATION; not for streaming.
+	Access      postgres.Access
 	Publication string
 	Tables      []*outbox.Table
 	// Partitions are the leaves of partitioned tables, by schema.name.
@@ -47,7 +48,7 @@ const readEvery = 500 * time.Millisecond
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	log, err := openLog(ctx, cfg.DSN, cfg.Publication, cfg.Tables, cfg.Partitions)
+	log, err := openLog(ctx, cfg.Access, cfg.Publication, cfg.Tables, cfg.Partitions)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // The rules in this file need more than one value to be judged, or know what a
@@ -280,7 +282,7 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	if dsn.Empty() || b.hasProblem(at) {
 		return nil
 	}
-	c, err := pgconn.ParseConfig(dsn.Reveal())
+	c, err := postgres.Parse(dsn.Reveal())
 	if err != nil {
 		found := "is not a connection string"
 		_, cause, _ := strings.Cut(err.Error(), "`: ") // behind the string itself, which may say sslmode

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -75,7 +76,7 @@ func (w *world) startPostgres(ctx context.Context, o Options) error {
 		w.later(func(context.Context) error { return server.Close() })
 		w.target.DSN, kind = server.DSN("postgres"), " (private)"
 	}
-	pool, err := pgxpool.New(ctx, w.target.DSN)
+	pool, err := postgres.Access{DSN: w.target.DSN}.Pool(nil)
 	if err != nil {
 		return fmt.Errorf("--postgres: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // How the application behaves.
@@ -59,7 +61,7 @@ func (w *writer) write(ctx context.Context, rows, rate int, duration time.Durati
 // session is one connection's transactions. It looks at ctx between them only:
 // each is finished, so that what was committed is known.
 func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate float64) error {
-	conn, err := pgx.Connect(work, w.world.target.DSN)
+	conn, err := postgres.Access{DSN: w.world.target.DSN}.Connect(work)
 	if err != nil {
 		return fmt.Errorf("an application's connection: %w", err)
 	}

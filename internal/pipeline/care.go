@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -49,7 +50,7 @@ func (d *driver) care(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-heartbeat.C:
-			_, err = replication.Heartbeat(ctx, d.cfg.Pool)
+			_, err = replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
 		case <-retained.C:
 			err = d.askRetained(ctx)
 			if err == nil {
@@ -108,7 +109,7 @@ func (d *driver) heed(err error) {
 }
 
 func (d *driver) askRetained(ctx context.Context) error {
-	r, err := replication.ReadRetained(ctx, d.cfg.Pool, d.cfg.Replication.Slot)
+	r, err := replication.ReadRetained(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Slot)
 	if err != nil {
 		return err
 	}
@@ -159,8 +160,8 @@ func (d *driver) watch(ctx context.Context) error {
 // watched is what may change under a connection.
 func (d *driver) watched(ctx context.Context) (now statestore.Identity, err error) {
 	cfg := &d.cfg.Replication
-	if now.Publication, err = replication.WatchPublication(ctx, d.cfg.Pool, cfg.Publication); err == nil {
-		now.Relations, err = replication.WatchTables(ctx, d.cfg.Pool, cfg.Tables)
+	if now.Publication, err = replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), cfg.Publication); err == nil {
+		now.Relations, err = replication.WatchTables(ctx, postgres.On(d.cfg.Pool), cfg.Tables)
 	}
 	return now, err
 }
@@ -182,7 +183,7 @@ const settleFor = 2 * time.Second
 // settle gives what came through the log so far a moment to be published and
 // marked: rows of a table that was swapped out are found nowhere else.
 func (d *driver) settle(ctx context.Context) {
-	at, err := replication.Heartbeat(ctx, d.cfg.Pool)
+	at, err := replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
 	if err != nil {
 		return // the next connection says what is wrong
 	}

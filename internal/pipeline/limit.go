@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -116,7 +117,7 @@ func (d *driver) readPressure(ctx context.Context) (pressure, error) {
 	defer cancel()
 	var text string
 	var p pressure
-	err := d.cfg.Pool.QueryRow(ctx, sql.Pressure).Scan(&text)
+	err := postgres.On(d.cfg.Pool).QueryRow(ctx, sql.Pressure).Scan(&text)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &p)
 	}

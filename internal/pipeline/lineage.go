@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -32,7 +33,7 @@ func (l *Lineage) Admit(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	var now string
-	if err := conn.QueryRow(ctx, sql.Timeline).Scan(&now); err != nil {
+	if err := postgres.On(conn).QueryRow(ctx, sql.Timeline).Scan(&now); err != nil {
 		return fmt.Errorf("ask for the database's timeline: %w", err)
 	}
 	switch now {

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -296,7 +297,7 @@ func (l *logReader) connection(ctx, waiting context.Context) error {
 	}
 	// The log has to get past the insert position read above even if nobody
 	// writes: the Core looks at every row up to it.
-	if _, err := replication.Heartbeat(ctx, l.d.cfg.Pool); err != nil {
+	if _, err := replication.Heartbeat(ctx, postgres.On(l.d.cfg.Pool)); err != nil {
 		return err
 	}
 	l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Msg("streaming")
@@ -381,7 +382,7 @@ func (l *logReader) read(ctx context.Context) error {
 // connection, or it would overtake them.
 func (l *logReader) lookAtPublication(ctx context.Context) error {
 	name := l.d.cfg.Replication.Publication
-	mark, err := replication.WatchPublication(ctx, l.d.cfg.Pool, name)
+	mark, err := replication.WatchPublication(ctx, postgres.On(l.d.cfg.Pool), name)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 	trying, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	cfg := s.cfg.Replication
-	cfg.DSN, cfg.Ordinary = s.cfg.Pool.Config().ConnString(), true
+	cfg.DSN, cfg.Password, cfg.Ordinary = s.cfg.Pool.Config().ConnString(), s.cfg.Password, true
 	cfg.Standby = func(h replication.Holder) { giveUp(fmt.Errorf("%w: %s", ErrLed, h)) }
 	conn, err := replication.Lead(trying, cfg)
 	if cause := context.Cause(trying); err != nil && errors.Is(cause, ErrLed) {

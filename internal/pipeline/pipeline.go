@@ -29,6 +29,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -44,6 +45,8 @@ type Config struct {
 	Tables []*outbox.Table
 	// Pool is the database with the role that reads and marks rows.
 	Pool *pgxpool.Pool
+	// Password is that role's, where the pool's connection string does not have it.
+	Password func(context.Context) (string, error)
 	// Lineage admits the Pool's connections (AfterConnect). nil: any.
 	Lineage *Lineage
 	// Replication is the replication connection, its slot and publication.
@@ -102,7 +105,7 @@ func New(cfg Config) *Stream {
 		cfg.Lineage = &Lineage{}
 	}
 	return &Stream{
-		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
+		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: postgres.On(cfg.Pool), Stream: cfg.Name})},
 		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
 	}
 }

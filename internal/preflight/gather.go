@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
@@ -83,13 +84,14 @@ func (g *gathering) database(ctx context.Context) {
 }
 
 func openPool(s *Stream) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(s.DSN)
+	access := postgres.Access{DSN: s.DSN, Password: s.Password, Application: "outbox-cdc check/" + s.Name}
+	pool, err := access.Pool(func(c *pgxpool.Config) {
+		c.MaxConns = 4 // as many as the stream itself would have beside its marks
+	})
 	if err != nil {
 		return nil, errors.New("postgres.dsn is not a connection string")
 	}
-	cfg.MaxConns = 4 // as many as the stream itself would have beside its marks
-	cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-cdc check/" + s.Name
-	return pgxpool.NewWithConfig(context.Background(), cfg)
+	return pool, nil
 }
 
 func closeNow(pg *pgconn.PgConn) {
@@ -155,7 +157,7 @@ func refusal(server *pgconn.PgError, user, database string) (permanent bool, men
 // streamingSession connects as a leader would; nil: it could not.
 func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	s := &g.facts.Streaming
-	if c, err := pgconn.ParseConfig(g.facts.Stream.Replication.DSN); err == nil {
+	if c, err := postgres.Parse(g.facts.Stream.Replication.DSN); err == nil {
 		s.User = c.User
 	}
 	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
@@ -288,7 +290,7 @@ func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 
 // ask runs a statement of one JSON document.
 func ask(ctx context.Context, pg *pgconn.PgConn, statement string, into any) error {
-	results, err := pg.Exec(ctx, statement).ReadAll()
+	results, err := postgres.Exec(ctx, pg, statement)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type Stream struct {
 	Name string
 	// DSN of the role that reads and marks rows, with the parameters of pgx.
 	DSN string
+	// Password is that role's, where the DSN does not have it.
+	Password func(context.Context) (string, error)
 	// Replication connects as the role that streams.
 	Replication replication.Config
 	Tables      []Table

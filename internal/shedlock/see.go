@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Sight is what a look at a lock shows.
@@ -33,7 +34,7 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	}
 	s := Sight{Zoned: t.zoned, Holding: Holding{Lock: lock}}
 	var r row
-	err = pool.QueryRow(ctx, t.Holder, lock.Name).Scan(&r.by, &r.remaining, &r.age)
+	err = postgres.On(pool).QueryRow(ctx, t.Holder, lock.Name).Scan(&r.by, &r.remaining, &r.age)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return s, nil // never taken yet

@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -286,7 +287,7 @@ func (l *Lock) observe(ctx context.Context) {
 		return // told by Acquire the next time
 	}
 	var r row
-	if err := l.cfg.Pool.QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
+	if err := postgres.On(l.cfg.Pool).QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
 		return // free by now, or told by Acquire the next time
 	}
 	h := r.holding(time.Now())
@@ -314,7 +315,7 @@ func (l *Lock) observe(ctx context.Context) {
 // exec runs one of the table's statements in a transaction of its own and
 // returns how many rows it affected.
 func (l *Lock) exec(ctx context.Context, t *table, statement string, args ...any) (int64, error) {
-	tag, err := l.cfg.Pool.Exec(ctx, statement, args...)
+	tag, err := postgres.On(l.cfg.Pool).Exec(ctx, statement, args...)
 	if err != nil {
 		l.mu.Lock()
 		l.table = nil // it may have changed: look again
@@ -332,7 +333,7 @@ func (l *Lock) look(ctx context.Context) (*table, error) {
 	if t != nil {
 		return t, nil
 	}
-	rows, err := l.cfg.Pool.Query(ctx, sql.ShedLockColumns, l.cfg.Lock.Schema, l.cfg.Lock.Table)
+	rows, err := postgres.On(l.cfg.Pool).Query(ctx, sql.ShedLockColumns, l.cfg.Lock.Schema, l.cfg.Lock.Table)
 	if err != nil {
 		return nil, fmt.Errorf("looking at lock table %s.%s: %w", l.cfg.Lock.Schema, l.cfg.Lock.Table, err)
 	}

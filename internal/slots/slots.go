@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -92,13 +93,8 @@ type Stream struct {
 	Since  time.Time
 }
 
-// Querier is a pool or a connection of pgx.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // List reads every slot of the server, not judged yet.
-func List(ctx context.Context, q Querier) ([]Slot, error) {
+func List(ctx context.Context, q postgres.DB) ([]Slot, error) {
 	rows, err := q.Query(ctx, sql.SlotsList)
 	if err == nil {
 		var list []Slot
@@ -134,7 +130,7 @@ func scan(row pgx.CollectableRow) (Slot, error) {
 
 // Remembered reads the streams that a database knows. None where schema
 // outbox_cdc is not there, or not for this role.
-func Remembered(ctx context.Context, q Querier, database string) ([]Stream, error) {
+func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, error) {
 	rows, err := q.Query(ctx, sql.SlotsLeaders)
 	if err == nil {
 		var list []Stream

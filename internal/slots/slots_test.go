@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -75,7 +76,7 @@ func TestJudge(t *testing.T) {
 func TestListOnAServer(t *testing.T) {
 	db := harness.Postgres(t)
 	conn := db.Conn(t)
-	if known, err := Remembered(t.Context(), conn, db.Name); err != nil || known != nil {
+	if known, err := Remembered(t.Context(), postgres.On(conn), db.Name); err != nil || known != nil {
 		t.Errorf("without a schema: %v, %v", known, err)
 	}
 	db.Exec(t, sql.Schema)
@@ -84,11 +85,11 @@ func TestListOnAServer(t *testing.T) {
 	db.Exec(t, "SELECT pg_create_physical_replication_slot('physical_one')")
 	defer db.Exec(t, "SELECT pg_drop_replication_slot('physical_one')")
 	db.Exec(t, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 100000))")
-	known, err := Remembered(t.Context(), conn, db.Name)
+	known, err := Remembered(t.Context(), postgres.On(conn), db.Name)
 	if err != nil || len(known) != 1 || known[0].Slot != "oldie" {
 		t.Fatal(known, err)
 	}
-	list, err := List(t.Context(), conn)
+	list, err := List(t.Context(), postgres.On(conn))
 	if err != nil {
 		t.Fatal(err)
 	}

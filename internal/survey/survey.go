@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
@@ -52,13 +53,13 @@ func Look(ctx context.Context, cfg Config) status.Stream {
 }
 
 func look(ctx context.Context, cfg Config, s *status.Stream) error {
-	first, err := replication.ReadRetained(ctx, cfg.Pool, cfg.Slot)
+	first, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
 	if err != nil {
 		return err
 	}
 	sampled := time.Now()
 	var last string
-	if s.Leader, last, err = Leader(ctx, cfg.Pool, cfg.Name, cfg.Slot); err != nil {
+	if s.Leader, last, err = Leader(ctx, postgres.On(cfg.Pool), cfg.Name, cfg.Slot); err != nil {
 		return err
 	}
 	held, err := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
@@ -103,7 +104,7 @@ func sample(ctx context.Context, cfg Config, s *status.Stream, first replication
 		return ctx.Err()
 	case <-timer.C:
 	}
-	second, err := replication.ReadRetained(ctx, cfg.Pool, cfg.Slot)
+	second, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
 }
 
 // Leader says who leads a stream now, nil: nobody; and in words who did last.
-func Leader(ctx context.Context, q replication.Querier, stream, slot string) (*status.Leader, string, error) {
+func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Leader, string, error) {
 	l := &status.Leader{}
 	var backendStart string
 	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart)
@@ -157,7 +158,7 @@ func Leader(ctx context.Context, q replication.Querier, stream, slot string) (*s
 	return nil, fmt.Sprintf("last led by %s since %s", holder, since.UTC().Format(time.RFC3339)), nil
 }
 
-func one(ctx context.Context, q replication.Querier, statement string, args []any, to ...any) error {
+func one(ctx context.Context, q postgres.DB, statement string, args []any, to ...any) error {
 	found, err := q.Query(ctx, statement, args...)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (s *sweep) begin(ctx context.Context) error {
 		tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before
 		// its expressions are evaluated.
-		settings.Step(s.readPosition, "pg_current_snapshot()::text", "pg_current_wal_insert_lsn()::text"),
+		settings.Step(s.readPosition, "pg_catalog.pg_current_snapshot()::pg_catalog.text", "pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text"),
 	)
 	if err != nil {
 		return fmt.Errorf("taking the snapshot of a page: %w", err)

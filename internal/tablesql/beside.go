@@ -39,7 +39,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	// OFFSET has each row's headers looked up by its id: a page's few thousand ids
 	// would have the planner read the whole side table, page after page.
 	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + column(h.HeaderName) + "::text, " + value +
-		", pg_typeof(" + value + ")::oid FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + " = u.c0" +
+		", pg_typeof(" + value + ")::oid FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
 		order + " OFFSET 0) AS x"
 	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
 }

@@ -3,9 +3,12 @@ package tablesql
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Step is one statement with its bound values. Results come in text form.
@@ -16,6 +19,7 @@ type Step struct {
 	// only; a NULL is nil. Its error ends the Run. It may be nil.
 	Each func(row [][]byte) error
 
+	settles  bool   // it is made by Settings.Step
 	prepared string // the name that Prepare gave it on the connection
 }
 
@@ -24,6 +28,9 @@ type Step struct {
 // Run returns without error. After an error that is not the server's the
 // outcome is unknown, see Unknown.
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
+	if unsettled(conn, steps) {
+		steps = append([]Step{Settings{}.Step(nil)}, steps...)
+	}
 	batch := &pgconn.Batch{}
 	for i := range steps {
 		steps[i].queue(batch)
@@ -35,6 +42,13 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 		return closeErr
 	}
 	return err
+}
+
+// unsettled says whether steps would run in a session that may be anybody's,
+// with whatever it is set to. Who begins a transaction settles it.
+func unsettled(conn *pgx.Conn, steps []Step) bool {
+	pg := conn.PgConn()
+	return !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN")
 }
 
 func (s *Step) queue(batch *pgconn.Batch) {

@@ -64,7 +64,7 @@ func TestPreparingIsRefusedForOneTable(t *testing.T) {
 	db.Exec(t, l.DDL)
 	conn := db.Conn(t)
 	found := 0
-	count := Step{SQL: `SELECT count(*) FROM outbox`, Each: func([][]byte) error { found++; return nil }}
+	count := Step{SQL: `SELECT count(*) FROM public.outbox`, Each: func([][]byte) error { found++; return nil }}
 	gone := Step{SQL: `SELECT count(*) FROM gone`}
 	s := Settings{StatementTimeout: time.Minute}
 	for range 2 {

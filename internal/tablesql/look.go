@@ -53,7 +53,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 		s.Step(func(row [][]byte) (err error) {
 			snapshot, err = outbox.ParseSnapshot(string(row[0]))
 			return err
-		}, "pg_current_snapshot()::text"),
+		}, "pg_catalog.pg_current_snapshot()::pg_catalog.text"),
 	}
 	for _, l := range looks {
 		step, err := l.step()

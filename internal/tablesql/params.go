@@ -104,7 +104,7 @@ func (r *Relation) list(further ...string) string {
 func (r *Relation) sameID() string {
 	terms := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		terms[i] = Ref(name) + " = u.c" + strconv.Itoa(i)
+		terms[i] = Ref(name) + r.column(name).equals() + "u.c" + strconv.Itoa(i)
 	}
 	return strings.Join(terms, " AND ")
 }

@@ -74,7 +74,7 @@ func (r *Relation) unsent() []string {
 	var terms []string
 	switch {
 	case s.Column != "":
-		terms = append(terms, oneOf(s.Column, s.Pending))
+		terms = append(terms, r.oneOf(s.Column, s.Pending))
 	case s.SentAt != "":
 		terms = append(terms, Ref(s.SentAt)+" IS NULL")
 	}
@@ -102,7 +102,7 @@ func (r *Relation) failed() string {
 	var terms []string
 	switch {
 	case s.Column != "" && s.Failed != "":
-		terms = append(terms, oneOf(s.Column, []string{s.Failed}))
+		terms = append(terms, r.oneOf(s.Column, []string{s.Failed}))
 	case s.Column == "" && s.FailedAt != "":
 		terms = append(terms, Ref(s.FailedAt)+" IS NOT NULL")
 		if s.SentAt != "" && s.Resend == "" {
@@ -126,7 +126,7 @@ func (r *Relation) sent() string {
 	var ways []string
 	switch {
 	case s.Column != "" && s.Sent != "":
-		ways = append(ways, oneOf(s.Column, []string{s.Sent}))
+		ways = append(ways, r.oneOf(s.Column, []string{s.Sent}))
 	case s.Column == "" && s.SentAt != "":
 		ways = append(ways, Ref(s.SentAt)+" IS NOT NULL")
 	}
@@ -243,7 +243,7 @@ func (r *Relation) attempts() string {
 func (r *Relation) state() string {
 	taken := ""
 	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
-		taken = " WHEN " + oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
+		taken = " WHEN " + r.oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
 	}
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
@@ -256,13 +256,20 @@ func (r *Relation) storedCount() string {
 	return r.attempts()
 }
 
-func oneOf(column string, values []string) string {
-	if len(values) == 1 {
-		return Ref(column) + " = " + Literal(values[0])
-	}
+func (r *Relation) oneOf(column string, values []string) string {
+	c := r.column(column)
 	quoted := make([]string, len(values))
 	for i, v := range values {
 		quoted[i] = Literal(v)
+		if len(values) == 1 || c.Operators != "" { // IN knows but one operator
+			quoted[i] = Ref(column) + c.equals() + quoted[i]
+		}
+	}
+	switch {
+	case len(values) == 1:
+		return quoted[0]
+	case c.Operators != "":
+		return "(" + strings.Join(quoted, " OR ") + ")"
 	}
 	return Ref(column) + " IN (" + strings.Join(quoted, ", ") + ")"
 }

@@ -35,7 +35,7 @@ func (r *Relation) Recover() (string, error) {
 
 func (r *Relation) processing() string {
 	s := &r.Table.Mapping.Status
-	return oneOf(s.Column, []string{s.Processing})
+	return r.oneOf(s.Column, []string{s.Processing})
 }
 
 // stamp tells versions of a row apart: by the transaction that wrote it, which

@@ -59,7 +59,7 @@ func appendNotEmpty(terms []string, term string) []string {
 func (r *Relation) Among(p *Params, ids []string) string {
 	columns := r.idColumnsOf()
 	arrays := make([]Array, len(columns))
-	n := 0
+	n, own := 0, false
 	for _, id := range ids {
 		parts := outbox.SplitID(id)
 		if !fitAll(columns, parts) {
@@ -76,6 +76,10 @@ func (r *Relation) Among(p *Params, ids []string) string {
 	refs, types := make([]string, len(columns)), make([]string, len(columns))
 	for i, c := range columns {
 		refs[i], types[i] = Ref(c.Name), c.Type
+		own = own || c.Operators != ""
+	}
+	if own { // IN knows pg_catalog's operator only
+		return "EXISTS (SELECT FROM unnest(" + bind(p, arrays, types) + ") AS u(" + r.idColumns() + ") WHERE " + r.sameID() + ")"
 	}
 	return among(p, refs, arrays, types)
 }
@@ -102,11 +106,16 @@ func fitAll(columns []*Column, parts []string) bool {
 
 // among compares expressions with the rows of parallel bound arrays.
 func among(p *Params, expressions []string, arrays []Array, types []string) string {
+	return "(" + strings.Join(expressions, ", ") + ") IN (SELECT * FROM unnest(" + bind(p, arrays, types) + "))"
+}
+
+// bind binds parallel arrays and lists their placeholders.
+func bind(p *Params, arrays []Array, types []string) string {
 	bound := make([]string, len(arrays))
 	for i := range arrays {
 		bound[i] = p.BindArray(&arrays[i], types[i])
 	}
-	return "(" + strings.Join(expressions, ", ") + ") IN (SELECT * FROM unnest(" + strings.Join(bound, ", ") + "))"
+	return strings.Join(bound, ", ")
 }
 
 // withKeys is the condition that a row has one of the keys and topics.

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Settings are what a transaction of ours runs under. They are set for the
@@ -22,31 +24,22 @@ type Settings struct {
 	ByIndex bool
 }
 
-// textForms make the server print values in the one form that rows are read
-// in, whichever way they come.
-var textForms = [][2]string{
-	{"DateStyle", "ISO"},
-	{"TimeZone", "UTC"},
-	{"bytea_output", "hex"},
-	{"extra_float_digits", "1"},
-	{"IntervalStyle", "postgres"},
-}
-
-// Step sets the settings. Further expressions are selected with them; each
-// gets the row.
+// Step sets the settings, and with them what every transaction of ours needs.
+// Further expressions are selected with them, whose names must be qualified:
+// the search_path is being set. each gets the row.
 func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Step {
-	return Step{SQL: "SELECT " + strings.Join(append(expressions, s.calls()...), ", "), Each: each}
+	return Step{SQL: "SELECT " + strings.Join(append(expressions, s.calls()...), ", "), Each: each, settles: true}
 }
 
 func (s Settings) calls() []string {
-	set := append([][2]string{
+	set := [][2]string{
 		{"lock_timeout", millis(s.LockTimeout)},
 		{"statement_timeout", millis(s.StatementTimeout)},
 		// Costs of plans that are avoided at all price would start the compiler.
 		{"jit", "off"},
 		// A cursor of ours is read to its end.
 		{"cursor_tuple_fraction", "1"},
-	}, textForms...)
+	}
 	if s.IdleTimeout > 0 {
 		set = append(set, [2]string{"idle_in_transaction_session_timeout", millis(s.IdleTimeout)})
 	}
@@ -58,11 +51,7 @@ func (s Settings) calls() []string {
 			{"plan_cache_mode", "force_generic_plan"},
 		}...)
 	}
-	calls := make([]string, len(set))
-	for i, kv := range set {
-		calls[i] = "set_config('" + kv[0] + "', '" + kv[1] + "', true)"
-	}
-	return calls
+	return postgres.Calls(set...)
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -54,6 +54,9 @@ type Column struct {
 	Generated bool
 	// Exact says that two values are equal if and only if their text is.
 	Exact bool
+	// Operators is the schema of the type's own operator =, quoted; empty:
+	// pg_catalog, the only schema in which our statements look names up.
+	Operators string
 	// Readable and Writable: the role has SELECT and UPDATE on it.
 	Readable, Writable bool
 }
@@ -95,7 +98,14 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
     a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, a.attnotnull,
     a.attgenerated <> '', coalesce(l.collisdeterministic, true),
-    has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE')
+    has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE'),
+    (SELECT quote_ident(s.nspname)
+        FROM pg_catalog.pg_opclass k
+        JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname IN ('btree', 'hash')
+        JOIN pg_catalog.pg_amop p ON p.amopfamily = k.opcfamily AND p.amoplefttype = t.oid AND p.amoprighttype = t.oid
+        JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr AND o.oprname = '='
+        JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace AND s.nspname <> 'pg_catalog'
+        WHERE k.opcintype = t.oid AND k.opcdefault LIMIT 1)
 FROM attribute a
 JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -195,7 +205,7 @@ func (r *Relation) add(row [][]byte) error {
 	r.SystemColumns, r.Lockable = yes(3), yes(4)
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
-		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15),
+		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
 	}
 	c.Exact = exact(c.OID) && yes(13)
 	// A length is kept with four bytes added (VARHDRSZ).
@@ -282,6 +292,14 @@ func (r *Relation) Name() string { return pgx.Identifier{r.Table.Schema, r.Table
 
 // Ref is a column of the table in a statement, where the table is called t.
 func Ref(column string) string { return "t." + pgx.Identifier{column}.Sanitize() }
+
+// equals is the operator that compares two values of the column's type.
+func (c *Column) equals() string {
+	if c.Operators == "" {
+		return " = "
+	}
+	return " OPERATOR(" + c.Operators + ".=) "
+}
 
 // quote quotes an identifier.
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,24 +25,25 @@ var arrows = map[string][]string{
 	"internal/mailbox":   {},
 	"sql":                {},
 	"internal/failpoint": {},
+	"internal/postgres":  {},
 	"internal/mapping":   {"internal/outbox"},
 	"decoder":            {"internal/outbox", "internal/mapping"},
 	"checkpoint":         {"internal/outbox"},
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
-	"internal/tablesql":   {"internal/outbox", "internal/mapping", "sql"},
-	"replication":         {"internal/outbox", "internal/mailbox", "sql"},
+	"internal/tablesql":   {"internal/outbox", "internal/postgres", "internal/mapping", "sql"},
+	"replication":         {"internal/outbox", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
 	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
-	"internal/statestore": {"internal/outbox", "sql"},
-	"internal/shedlock":   {"internal/outbox", "sql"},
-	"internal/config":     {"internal/outbox"},
-	"internal/compare":    {"internal/outbox", "internal/mapping", "decoder", "internal/tablesql"},
+	"internal/statestore": {"internal/outbox", "internal/postgres", "sql"},
+	"internal/shedlock":   {"internal/outbox", "internal/postgres", "sql"},
+	"internal/config":     {"internal/outbox", "internal/postgres"},
+	"internal/compare":    {"internal/outbox", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql"},
 	"internal/status":     {"internal/outbox"},
-	"internal/slots":      {"internal/outbox", "sql"},
+	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/outbox", "sql", "internal/tablesql"},
-	"internal/survey":     {"internal/outbox", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
+	"internal/survey":     {"internal/outbox", "internal/postgres", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
@@ -47,10 +51,10 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status"},
+	"internal/preflight": {"internal/outbox", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status"},
 
 	// One stream's flow, and the program.
-	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
@@ -71,13 +75,14 @@ var testOnly = []string{"testing", module + "/test/harness", module + "/internal
 
 type listed struct {
 	ImportPath string
+	Dir        string
 	Imports    []string
 	GoFiles    []string
 }
 
 func packages(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,GoFiles", module+"/...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Imports,GoFiles", module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
@@ -182,6 +187,36 @@ func TestTheServersProgramLinksNoDemo(t *testing.T) {
 		for _, prefix := range unlinked {
 			if strings.HasPrefix(imported, prefix) {
 				t.Errorf("built with nodemo, the program links %s", strings.TrimSpace(imported))
+			}
+		}
+	}
+}
+
+// Whoever connects to PostgreSQL connects by package postgres, which sets the
+// session up before anything else is run; and statements go by package tablesql,
+// postgres.On or postgres.Exec, which set up a transaction where the session is
+// a pooler's. The demo's own application runs its statements itself.
+var (
+	connecting = regexp.MustCompile(`\b(pgx|pgconn|pgxpool|stdlib)\.(Connect\w*|New\w*|Parse(Config|DSN)\w*|Open\w*)\(`)
+	running    = regexp.MustCompile(`\b(\w*[pP]ool|\w*[cC]onn|Conn\(\)|pg|tx)\.(Query|QueryRow|Exec|ExecParams|ExecPrepared|SendBatch|CopyFrom|Begin\w*)\(`)
+)
+
+func TestOneWayToPostgres(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		if strings.HasPrefix(name, "test/") || strings.HasSuffix(name, "/fixture") || name == "internal/postgres" {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := connecting.FindString(string(text)); found != "" {
+				t.Errorf("%s/%s calls %s): connect by package postgres, which sets sessions up", name, file, found)
+			}
+			if found := running.FindString(string(text)); found != "" && name != "internal/demo" {
+				t.Errorf("%s/%s calls %s): run statements by postgres.On or postgres.Exec, which set the transaction up", name, file, found)
 			}
 		}
 	}

@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Batcher is a pool or a connection of pgx.
+type Batcher interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+}
+
+// DB runs single statements, each in a transaction of its own that is set up
+// for it, in one round trip.
+type DB struct{ on Batcher }
+
+// On is how statements are run that are not package tablesql's.
+func On(b Batcher) DB { return DB{b} }
+
+var localSelect = "SELECT " + strings.Join(Calls(), ", ")
+
+func (db DB) send(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
+	batch := &pgx.Batch{}
+	batch.Queue(localSelect)
+	batch.Queue(sql, args...)
+	results := db.on.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	return results, err
+}
+
+// Exec is pgx's.
+func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	results, err := db.send(ctx, sql, args)
+	var tag pgconn.CommandTag
+	if err == nil {
+		tag, err = results.Exec()
+	}
+	return tag, first(err, results.Close()) // the commit may fail yet
+}
+
+// Query is pgx's. The rows must be closed, or read to their end.
+func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results, err := db.send(ctx, sql, args)
+	if err == nil {
+		var found pgx.Rows
+		if found, err = results.Query(); err == nil {
+			return &rows{Rows: found, results: results}, nil
+		}
+	}
+	return nil, first(err, results.Close())
+}
+
+// QueryRow is pgx's.
+func (db DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	found, err := db.Query(ctx, sql, args...)
+	return row{found, err}
+}
+
+// rows end the batch when they end.
+type rows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	closed  bool
+	err     error
+}
+
+func (r *rows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *rows) Close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.Rows.Close()
+	r.err = first(r.Rows.Err(), r.results.Close())
+}
+
+func (r *rows) Err() error {
+	if r.closed {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+type row struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r row) Scan(to ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		return first(r.rows.Err(), pgx.ErrNoRows)
+	}
+	if err := r.rows.Scan(to...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

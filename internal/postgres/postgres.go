@@ -1,0 +1,211 @@
+// Package postgres is the program's one way to PostgreSQL: whoever connects
+// connects here. What a role or a database may carry by ALTER ROLE or ALTER
+// DATABASE … SET, a search_path above all, is set to what our statements were
+// written for before the first of them runs.
+//
+// A session that a pooler shares with others cannot be set up. There each
+// transaction is: package tablesql does it for statements about rows, and On
+// and Exec do it for all others.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Access is where to connect, and as whom.
+type Access struct {
+	// DSN is a connection string of libpq's kind, with the parameters of pgx and
+	// its pool. Required.
+	DSN string
+	// Password is asked for the password before each connection; nil: the DSN
+	// has it.
+	Password func(ctx context.Context) (string, error)
+	// Application is shown as application_name; empty: as the DSN says.
+	Application string
+	// Replication makes connections that know replication commands.
+	Replication bool
+	// OwnSession says that the session is ours whatever stands in between: it
+	// keeps locks, or it streams.
+	OwnSession bool
+	// Dial makes the connections; nil: as pgx does.
+	Dial pgconn.DialFunc
+}
+
+// Connect makes a connection.
+func (a Access) Connect(ctx context.Context) (*pgx.Conn, error) {
+	c, err := a.parse()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.unlock(ctx, c.ConnConfig); err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, c.ConnConfig)
+}
+
+// ConnectPlain makes a connection of pgconn's kind.
+func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
+	c, err := a.parse()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.unlock(ctx, c.ConnConfig); err != nil {
+		return nil, err
+	}
+	return pgconn.ConnectConfig(ctx, &c.ConnConfig.Config)
+}
+
+// Pool makes a pool, which connects when it is used. adjust may be nil; it must
+// leave the connections' own settings alone.
+func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	c, err := a.parse()
+	if err != nil {
+		return nil, err
+	}
+	if adjust != nil {
+		adjust(c)
+	}
+	c.BeforeConnect = a.unlock
+	return pgxpool.NewWithConfig(context.Background(), c)
+}
+
+// Target is what a connection string leads to.
+type Target struct {
+	Host     string
+	Port     uint16
+	User     string
+	Database string
+}
+
+func (t Target) String() string {
+	return fmt.Sprintf("database %s on %s:%d as %s", t.Database, t.Host, t.Port, t.User)
+}
+
+// Target reads the connection string.
+func (a Access) Target() (Target, error) {
+	c, err := a.parse()
+	if err != nil {
+		return Target{}, err
+	}
+	return Target{Host: c.ConnConfig.Host, Port: c.ConnConfig.Port, User: c.ConnConfig.User, Database: c.ConnConfig.Database}, nil
+}
+
+// Parse reads a connection string to look at; nothing connects by what it
+// returns.
+func Parse(dsn string) (*pgconn.Config, error) {
+	c, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &c.ConnConfig.Config, nil
+}
+
+// parse reads the connection string. The parser for pools leaves nothing of
+// pgx's own parameters for the server.
+func (a Access) parse() (*pgxpool.Config, error) {
+	c, err := pgxpool.ParseConfig(a.DSN)
+	if err != nil {
+		return nil, err
+	}
+	cc := c.ConnConfig
+	maps.DeleteFunc(cc.RuntimeParams, func(name, _ string) bool { return pinned(name) })
+	// What every pooler keeps apart for each of its clients.
+	cc.RuntimeParams["client_encoding"] = "UTF8"
+	if a.Application != "" {
+		cc.RuntimeParams["application_name"] = a.Application
+	}
+	if a.Replication {
+		cc.RuntimeParams["replication"] = "database"
+	}
+	if a.Dial != nil {
+		cc.DialFunc = a.Dial
+	}
+	// Before the check of target_session_attrs, which asks by functions' names.
+	check := cc.ValidateConnect
+	cc.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
+		if err := a.pin(ctx, pg); err != nil {
+			return fmt.Errorf("prepare the session: %w", err)
+		}
+		if check != nil {
+			return check(ctx, pg)
+		}
+		return nil
+	}
+	return c, nil
+}
+
+// unlock puts the password of now into a configuration.
+func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
+	if a.Password == nil {
+		return nil
+	}
+	password, err := a.Password(ctx)
+	if err != nil {
+		return fmt.Errorf("read the password of role %s: %w", c.User, err)
+	}
+	c.Password = password
+	return nil
+}
+
+// pin sets up a session, unless a pooler shares it: a setting would stay behind
+// for whoever has the server's process next.
+func (a Access) pin(ctx context.Context, pg *pgconn.PgConn) error {
+	if !a.OwnSession {
+		direct, err := direct(ctx, pg)
+		if err != nil || !direct {
+			return err
+		}
+	}
+	if _, err := pg.Exec(ctx, sessionText(pg.ParameterStatus("server_version"))).ReadAll(); err != nil {
+		return err
+	}
+	pg.CustomData()[pinnedKey] = true
+	return nil
+}
+
+// direct says whether the session is the server's own: a pooler tells a process
+// id that is none of the server's. The name is qualified, since nothing is set
+// yet.
+func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
+	results, err := pg.Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
+	if err != nil {
+		return false, err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return false, errors.New("the server gave no process id")
+	}
+	return string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(pg.PID()), 10), nil
+}
+
+const pinnedKey = "outbox-cdc/postgres: pinned"
+
+// Pinned says whether a connection's session is set up. Where it is not, each
+// transaction has to be.
+func Pinned(pg *pgconn.PgConn) bool { return pg.CustomData()[pinnedKey] == true }
+
+// Exec runs statements by the simple protocol and returns their results: in a
+// session that is not set up, in one transaction that is. A replication command
+// cannot be run there.
+func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.Result, error) {
+	if Pinned(pg) || pg.TxStatus() != 'I' {
+		return pg.Exec(ctx, statements).ReadAll()
+	}
+	results, err := pg.Exec(ctx, localText+statements).ReadAll()
+	return results[min(len(local), len(results)):], err
+}
+
+// major is the number that a server's version begins with.
+func major(version string) int {
+	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
+	n, _ := strconv.Atoi(digits) // none: an old one, as far as we are concerned
+	return n
+}

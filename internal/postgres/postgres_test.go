@@ -1,0 +1,197 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// hostile is what a role or a database may carry, each against our statements.
+var hostile = []string{
+	"search_path = evil, pg_catalog, public", "client_encoding = LATIN1", "standard_conforming_strings = off",
+	"quote_all_identifiers = on", "transform_null_equals = on", "array_nulls = off", "row_security = on",
+	"DateStyle = 'SQL, DMY'", "IntervalStyle = sql_standard", "TimeZone = 'Asia/Kathmandu'", "bytea_output = escape",
+	"extra_float_digits = '-3'", "xmloption = document", "statement_timeout = '1s'", "lock_timeout = 1", "lc_monetary = 'POSIX'",
+	"idle_session_timeout = '30s'", "idle_in_transaction_session_timeout = 1",
+	"default_transaction_isolation = serializable", "default_transaction_read_only = on",
+	"default_transaction_deferrable = on", "client_min_messages = error", "plan_cache_mode = force_generic_plan", "jit = on",
+}
+
+func settings(t *testing.T, show func(name string) string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, h := range hostile {
+		name, _, _ := strings.Cut(h, " = ")
+		found[name] = show(name)
+	}
+	return found
+}
+
+func show(t *testing.T, pg *pgconn.PgConn) func(string) string {
+	return func(name string) string {
+		results, err := pg.Exec(t.Context(), "SHOW "+name).ReadAll()
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		return string(results[0].Rows[0][0])
+	}
+}
+
+// Every kind of connection has the same settings, whatever role and database carry.
+func TestSettingsAreOurs(t *testing.T) {
+	db := harness.Postgres(t)
+	before := map[string]map[string]string{}
+	kinds := kindsOf(t, db.DSN)
+	for name, connect := range kinds {
+		before[name] = settings(t, show(t, connect()))
+	}
+	var alter strings.Builder
+	for _, h := range hostile {
+		fmt.Fprintf(&alter, "ALTER DATABASE %s SET %s;\n", pgx.Identifier{db.Name}.Sanitize(), h)
+	}
+	db.Exec(t, alter.String())
+	for name, connect := range kinds {
+		after := settings(t, show(t, connect()))
+		for setting, value := range after {
+			if value != before[name][setting] {
+				t.Errorf("%s: %s is %q, without the database's own settings %q", name, setting, value, before[name][setting])
+			}
+		}
+		if after["search_path"] != "pg_catalog, pg_temp" || after["client_encoding"] != "UTF8" || after["row_security"] != "off" {
+			t.Errorf("%s: %v", name, after)
+		}
+	}
+}
+
+func kindsOf(t *testing.T, dsn string) map[string]func() *pgconn.PgConn {
+	keep := func(pg *pgconn.PgConn, err error) *pgconn.PgConn {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = pg.Close(context.Background()) })
+		return pg
+	}
+	return map[string]func() *pgconn.PgConn{
+		"plain": func() *pgconn.PgConn { return keep(postgres.Access{DSN: dsn}.ConnectPlain(t.Context())) },
+		"replication": func() *pgconn.PgConn {
+			return keep(postgres.Access{DSN: dsn, Replication: true, OwnSession: true}.ConnectPlain(t.Context()))
+		},
+		"primary": func() *pgconn.PgConn {
+			return keep(postgres.Access{DSN: dsn + "&target_session_attrs=read-write"}.ConnectPlain(t.Context()))
+		},
+		"pgx": func() *pgconn.PgConn {
+			conn, err := postgres.Access{DSN: dsn + "&default_query_exec_mode=exec&pool_max_conns=3"}.Connect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return keep(conn.PgConn(), nil)
+		},
+		"pool": func() *pgconn.PgConn {
+			pool, err := postgres.Access{DSN: dsn}.Pool(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			conn, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Release)
+			return conn.Conn().PgConn()
+		},
+	}
+}
+
+// In a session that is not ours a transaction has the settings, and nothing of
+// them is left behind.
+func TestTransactionsAreSetUpInOthersSessions(t *testing.T) {
+	db := harness.Postgres(t)
+	conn := db.Conn(t) // not by package postgres: as behind a pooler
+	if _, err := conn.Exec(t.Context(), "SET search_path = evil, pg_catalog"); err != nil {
+		t.Fatal(err)
+	}
+	var path string
+	if err := postgres.On(conn).QueryRow(t.Context(), "SELECT current_setting($1)", "search_path").Scan(&path); err != nil || path != "pg_catalog, pg_temp" {
+		t.Error(path, err)
+	}
+	rows, err := postgres.On(conn).Query(t.Context(), "SELECT current_setting(n) FROM unnest($1::text[]) n", []string{"search_path", "row_security"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || fmt.Sprint(got) != "[pg_catalog, pg_temp off]" {
+		t.Error(got, err)
+	}
+	results, err := postgres.Exec(t.Context(), conn.PgConn(), "SELECT current_setting('search_path'); SHOW row_security")
+	if err != nil || len(results) != 2 || string(results[0].Rows[0][0]) != "pg_catalog, pg_temp" {
+		t.Error(results, err)
+	}
+	if _, err := postgres.Exec(t.Context(), conn.PgConn(), "SELECT 1/0"); err == nil {
+		t.Error("an error was lost")
+	}
+	if _, err := postgres.On(conn).Exec(t.Context(), "SELECT 1/$1::int", 0); err == nil {
+		t.Error("an error was lost")
+	}
+	if left := show(t, conn.PgConn())("search_path"); left != "evil, pg_catalog" {
+		t.Errorf("the session was left with search_path %s", left)
+	}
+}
+
+// The error of a commit is the statement's.
+func TestACommitsErrorIsTold(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`)
+	pool := postgres.On(db.Pool(t))
+	twice := "INSERT INTO public.late SELECT 1 FROM generate_series(1, 2) RETURNING id"
+	if _, err := pool.Exec(t.Context(), twice); err == nil {
+		t.Error("Exec has no error")
+	}
+	rows, err := pool.Query(t.Context(), twice)
+	if err == nil {
+		_, err = pgx.CollectRows(rows, pgx.RowTo[int])
+	}
+	if err == nil {
+		t.Error("Query has no error")
+	}
+	var id int
+	if err := pool.QueryRow(t.Context(), twice).Scan(&id); err == nil {
+		t.Error("QueryRow has no error")
+	}
+}
+
+// The password is asked for at each connection.
+func TestThePasswordIsAskedFor(t *testing.T) {
+	db := harness.Postgres(t)
+	asked := 0
+	access := postgres.Access{DSN: db.Server.DSNAs(db.Name, "postgres", "wrong"), Password: func(context.Context) (string, error) {
+		asked++
+		c, err := postgres.Parse(db.DSN)
+		return c.Password, err
+	}}
+	pool, err := access.Pool(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for range 2 {
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pool.Reset()
+	}
+	conn, err := access.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close(t.Context())
+	if asked != 3 {
+		t.Errorf("asked %d times, want 3", asked)
+	}
+}
