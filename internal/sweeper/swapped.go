@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // PendingIn counts the pending rows of the relation that a table was before it
@@ -15,7 +16,7 @@ import (
 func (s *Sweeper) PendingIn(ctx context.Context, t *outbox.Table, relation uint32) (name string, rows int64, err error) {
 	old := *t
 	const named = `SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1`
-	err = s.cfg.Pool.QueryRow(ctx, named, relation).Scan(&old.Schema, &old.Name)
+	err = postgres.On(s.cfg.Pool).QueryRow(ctx, named, relation).Scan(&old.Schema, &old.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", 0, nil
 	}

@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"replication":         {"internal/outbox", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
 	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
-	"internal/sweeper":    {"internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
+	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/postgres", "sql"},
 	"internal/shedlock":   {"internal/outbox", "internal/postgres", "sql"},
 	"internal/config":     {"internal/outbox", "internal/postgres"},
