@@ -331,6 +331,8 @@ func (d *Decoder) tuple(c *cursor, r *relation) problem {
 		switch v.Format {
 		case mapping.Text, mapping.Binary:
 			v.Data = c.take(c.uint32())
+		case mapping.LongText, mapping.LongBinary:
+			v.Length = c.uint32()
 		case mapping.Null, mapping.Unchanged:
 		default:
 			return problem{what: fmt.Sprintf("has a column of unknown format %q", v.Format)}

@@ -15,18 +15,28 @@ type frames struct {
 	buf  []byte
 	r, w int // 0 ≤ r ≤ w ≤ len(buf); buf[r:w] is received and not handed out
 	base int // the usual len(buf), bytes
-	max  int // the longest body accepted, bytes
+	max  int // the longest body that is kept whole, bytes
+	// long is the message being read that is longer than max.
+	long *longMessage
 }
 
-const frameHeader = 5 // type byte and length, which counts itself
+const (
+	frameHeader = 5 // type byte and length, which counts itself
+	copyData    = 'd'
+)
 
 func newFrames(conn net.Conn, base, longest int) *frames {
 	return &frames{conn: conn, base: base, max: longest}
 }
 
 // next returns the next complete message that is here already; its body is
-// valid until fill.
+// valid until fill. Of a change of a row that is longer than max it has the
+// short values only, see longMessage.
 func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
+	if f.long != nil {
+		body, ok, err = f.longBody()
+		return copyData, body, ok, err
+	}
 	if f.w-f.r < frameHeader {
 		return 0, nil, false, nil
 	}
@@ -35,7 +45,12 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 		return 0, nil, false, fmt.Errorf("%w: a message says it is %d bytes long", ErrProtocol, length)
 	}
 	if length-4 > int64(f.max) {
-		return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
+		if f.buf[f.r] != copyData || length > longestMessage {
+			return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
+		}
+		f.r += frameHeader
+		f.long = &longMessage{left: int(length - 4), max: f.max}
+		return f.next()
 	}
 	end := f.r + 1 + int(length)
 	if end > f.w {
@@ -48,6 +63,9 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 
 // complete says whether next would return a message (or an error).
 func (f *frames) complete() bool {
+	if f.long != nil {
+		return f.w-f.r >= f.long.left
+	}
 	if f.w-f.r < frameHeader {
 		return false
 	}

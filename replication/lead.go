@@ -51,8 +51,9 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// StandbyPoll is how often a standby asks for the lock, ± 25 %. Default 400 ms.
 	StandbyPoll time.Duration
-	// MaxFrame is the longest message accepted, in bytes; a row cannot be
-	// longer than that. Default 256 MiB.
+	// MaxFrame is the longest message that is kept whole, in bytes. Of a longer
+	// change of a row, values that do not fit are left out, see LongText; what
+	// else is longer is an ErrFrameTooLarge. Default 8 MiB.
 	MaxFrame int
 	// ReadBuffer is the usual size of the receive buffer, in bytes. Default 512 KiB.
 	ReadBuffer int
@@ -84,7 +85,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.SenderTimeout, 10*time.Second)
 	setDefault(&c.ConnectTimeout, 10*time.Second)
 	setDefault(&c.StandbyPoll, 400*time.Millisecond)
-	setDefault(&c.MaxFrame, 256<<20)
+	setDefault(&c.MaxFrame, 8<<20)
 	setDefault(&c.ReadBuffer, 512<<10)
 	setDefault(&c.Name, "outbox-cdc/"+c.Slot)
 	if c.Dial == nil {

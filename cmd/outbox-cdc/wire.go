@@ -50,7 +50,18 @@ func replicationConfig(s *config.Stream) replication.Config {
 		Tables:        s.OutboxTables(),
 		Failover:      s.FailoverSlot,
 		SenderTimeout: s.Postgres.WALSenderTimeout,
+		MaxFrame:      maxFrame(s.OutboxTables()),
 	}
+}
+
+// maxFrame has room for every row that may be published: the log may print each
+// byte of it as two, and says something of each column.
+func maxFrame(tables []*outbox.Table) int {
+	longest := 0
+	for _, t := range tables {
+		longest = max(longest, t.Mapping.MaxRowBytes)
+	}
+	return 2*longest + 64<<10
 }
 
 func coreConfig(s *config.Stream) checkpoint.Config {

@@ -273,6 +273,11 @@ type Table struct {
 
 	MappingSpec `yaml:",inline"`
 
+	// MaxRowBytes is how long a row may be, the bytes of its mapped columns taken
+	// together. A longer one is not read into memory; it can be no record, so it
+	// is charged its attempts and becomes FAILED. Left out: four times the largest
+	// max_request_bytes, at least 4MiB.
+	MaxRowBytes Bytes `yaml:"max_row_bytes" min:"1MiB" max:"256MiB"`
 	// Share takes one part of the table's rows, for streams that share a table.
 	// Left out: all of them.
 	Share *Share `yaml:"share"`

@@ -13,6 +13,10 @@ import (
 
 var typeSASL = reflect.TypeFor[SASL]()
 
+// mostRowBytes is what max_row_bytes may be: PostgreSQL can print twice as many
+// bytes of a bytea column, and a little more.
+const mostRowBytes = 256 << 20
+
 // defaultMaxAttempts is the budget of a table with an attempts column.
 const defaultMaxAttempts = 10
 
@@ -28,9 +32,25 @@ func checkTable(b *binder, cfg *Config, t *Table, at string) {
 	}
 	m := r.mapping(cfg)
 	if ok {
+		m.MaxRowBytes = maxRowBytes(cfg, t)
 		t.Outbox = &outbox.Table{Schema: schema, Name: name, Mapping: m}
 		checkShare(b, t, at+".share")
 	}
+}
+
+// maxRowBytes leaves room for what compression may still bring under Kafka's
+// limits, and for the sizes that the topics' own settings may have been raised to.
+func maxRowBytes(cfg *Config, t *Table) int {
+	if t.MaxRowBytes > 0 {
+		return int(t.MaxRowBytes)
+	}
+	most := Bytes(1 << 20)
+	for _, c := range cfg.Kafka.Clusters {
+		if c != nil {
+			most = max(most, c.MaxRequestBytes)
+		}
+	}
+	return int(min(4*most, mostRowBytes))
 }
 
 // splitTable takes schema.name apart; either may stand in double quotes, and

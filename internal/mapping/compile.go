@@ -120,6 +120,9 @@ func (c *compiler) plan() *Plan {
 	m := &c.table.Mapping
 	wanted := c.want(readColumns(m))
 	p := &Plan{table: c.table, wanted: wanted, binary: c.readsBinary(wanted)}
+	for at, i := range wanted {
+		p.read = append(p.read, field{at: at, name: c.cols[i].Name, kind: kindOf(c.cols[i])})
+	}
 	if len(m.ID) == 0 {
 		c.fault("has no id columns", "name the columns of the primary key")
 	}

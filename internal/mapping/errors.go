@@ -82,6 +82,14 @@ func unknownCluster(name []byte) fault {
 	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default")
 }
 
+func tooLong(longest, size int64, most int) fault {
+	return fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d", longest, size, most))
+}
+
+// noID stands for a value of an id column that was too long to be read. No index
+// can hold such a value, and no row is found by what stands for it.
+func noID(length uint32) []byte { return fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", length) }
+
 func quoted(name string) string {
 	if len(name) > shown {
 		return strconv.QuoteToASCII(name[:shown]) + "…"

@@ -9,6 +9,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
+// MaxHeaders is how many headers a JSON object or a side table may give a row:
+// each takes more memory here than it has bytes there.
+const MaxHeaders = 10_000
+
 // appendJSONHeaders reads an object of strings: {"name": "value", …}. null is a
 // null value; numbers and booleans are their JSON text. Order and duplicates
 // are kept, as Kafka keeps them. Anything else is a fault that says where but
@@ -17,6 +21,9 @@ import (
 func appendJSONHeaders(list []outbox.Header, text []byte, a *Arena) ([]outbox.Header, fault) {
 	s := jsonScanner{text: text, arena: a}
 	list = s.object(list)
+	if s.many {
+		return list, fault("has more than " + strconv.Itoa(MaxHeaders) + " headers")
+	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
 	}
@@ -32,6 +39,7 @@ type jsonScanner struct {
 	at      int
 	arena   *Arena
 	problem string
+	many    bool // headers, more than there may be
 }
 
 func (s *jsonScanner) fail(problem string) {
@@ -75,7 +83,10 @@ func (s *jsonScanner) object(list []outbox.Header) []outbox.Header {
 		s.at++
 		return list
 	}
-	for {
+	for most := len(list) + MaxHeaders; ; {
+		if s.many = len(list) == most; s.many {
+			return list
+		}
 		name, ok := s.str("no header name")
 		if !ok || !s.take(':', "no colon after a header name") {
 			return list

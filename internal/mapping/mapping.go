@@ -11,7 +11,6 @@ package mapping
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -29,6 +28,7 @@ type Column struct {
 // during a call to Row, which copies what it keeps.
 type Value struct {
 	Data   []byte
+	Length uint32 // of a long one, bytes
 	Format byte
 }
 
@@ -39,14 +39,21 @@ const (
 	Text      byte = 't'
 	Binary    byte = 'b'
 	Unchanged byte = 'u' // a TOASTed value that was not sent
+	// LongText and LongBinary are ours: the value was longer than what is read of
+	// a row, and has Length bytes in this form.
+	LongText   byte = 'l'
+	LongBinary byte = 'L'
 )
+
+func (v *Value) long() bool { return v.Format == LongText || v.Format == LongBinary }
 
 // Plan is a mapping compiled against a table's columns. It is immutable and
 // may be used by any number of goroutines, each with its own Arena.
 type Plan struct {
 	table  *outbox.Table
-	wanted []int // ascending, unique
-	binary error // why values may not be binary
+	wanted []int   // ascending, unique
+	read   []field // parallel to wanted
+	binary error   // why values may not be binary
 
 	id      []field // at least one
 	event   []field
@@ -130,17 +137,25 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	if len(values) != len(p.wanted) {
 		panic(fmt.Sprintf("mapping: %d values for %d wanted columns of %s", len(values), len(p.wanted), p.table))
 	}
-	long := slices.ContainsFunc(values, func(v Value) bool { return len(v.Data) >= ownBytes })
-	r := reading{plan: p, values: values, arena: a, row: a.row(long)}
+	own, size := false, 0
+	for i := range values {
+		n := len(values[i].Data) + int(values[i].Length)
+		own, size = own || n >= ownBytes, size+n
+	}
+	r := reading{plan: p, values: values, arena: a, row: a.row(own)}
 	r.row.Table = p.table
 	r.row.Partition = -1
+	most := p.table.Mapping.MaxRowBytes
+	long := most > 0 && size > most && r.long(most)
 	r.id()
 	r.pending()
 	r.cluster()
 	r.topic()
 	r.key()
-	r.payload()
-	r.headers()
+	if !long {
+		r.payload()
+		r.headers()
+	}
 	r.partition()
 	r.times()
 	return r.row
@@ -162,6 +177,26 @@ func (r *reading) fail(f *field, fault fault) {
 	}
 }
 
+// long says whether the row has more bytes than it may, as its record would have
+// them, whichever form they came in. Of such a row there is no payload and no header.
+func (r *reading) long(most int) bool {
+	size, longest, at := int64(0), int64(-1), 0
+	missing := false
+	for i := range r.plan.read {
+		n := r.plan.read[i].length(r.values[i])
+		missing = missing || r.values[i].long()
+		size += n
+		if n > longest {
+			longest, at = n, i
+		}
+	}
+	if size <= int64(most) && !missing {
+		return false
+	}
+	r.fail(&r.plan.read[at], tooLong(longest, size, most))
+	return true
+}
+
 func (r *reading) id() {
 	text := r.joined(r.plan.id, 0)
 	// The string shares the arena's bytes, which nobody writes to again.
@@ -179,6 +214,8 @@ func (r *reading) joined(columns []field, separator byte) []byte {
 		}
 		text, fault := f.text(r.values[f.at], r.arena)
 		switch {
+		case r.values[f.at].long():
+			text = noID(r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)
 		case text == nil:
@@ -302,9 +339,11 @@ func (r *reading) topicPart(f *field) (part []byte, ok bool) {
 	return part, fault == ""
 }
 
+// key is nil where a part of the row's scope was too long to be read: no
+// condition would find the scope in the table, so such a row waits alone.
 func (r *reading) key() {
 	f := r.plan.key
-	if f == nil {
+	if f == nil || r.values[f.at].long() || r.nameless() {
 		return
 	}
 	var fault fault
@@ -316,6 +355,16 @@ func (r *reading) key() {
 	if fault != "" {
 		r.fail(f, fault)
 	}
+}
+
+func (r *reading) nameless() bool {
+	for i := range r.plan.topic.columns {
+		if r.values[r.plan.topic.columns[i].at].long() {
+			return true
+		}
+	}
+	c := r.plan.cluster.column
+	return c != nil && r.values[c.at].long()
 }
 
 func (r *reading) payload() {

@@ -79,9 +79,24 @@ var kindsByOID = map[uint32]kind{
 }
 
 // binaryLen is the length of a kind's binary form, 0 where it varies.
-var binaryLen = [...]int{
+var binaryLen = [kindTimestamptz + 1]int{
 	kindUUID: 16, kindInt2: 2, kindInt4: 4, kindInt8: 8, kindBool: 1,
 	kindTimestamp: 8, kindTimestamptz: 8,
+}
+
+// length is how many bytes a value has in a record, in whichever form it came;
+// 0 for kinds whose values are all short.
+func (f *field) length(v Value) int64 {
+	n := int64(len(v.Data)) + int64(v.Length)
+	switch {
+	case binaryLen[f.kind] != 0:
+		return 0
+	case f.kind == kindBytea && (v.Format == Text || v.Format == LongText):
+		return max(0, n-2) / 2
+	case f.kind == kindJSONB && v.Format == Binary:
+		return n - 1
+	}
+	return n
 }
 
 // checkBinary says what is wrong with a binary value.
@@ -270,7 +285,10 @@ func notNil(b []byte) []byte {
 }
 
 func faultOfFormat(format byte) fault {
-	if format == Unchanged {
+	switch format {
+	case LongText, LongBinary:
+		return "is longer than what is read of a row"
+	case Unchanged:
 		return "was not sent (an unchanged TOASTed value)"
 	}
 	return fault("came in the unknown format " + strconv.QuoteRune(rune(format)))

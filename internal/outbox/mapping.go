@@ -14,6 +14,9 @@ type Mapping struct {
 	Key     *KeyMapping // nil: records without key
 	Payload PayloadMapping
 	Headers []HeaderMapping
+	// MaxRowBytes is how many bytes the mapped columns of a row may have: one with
+	// more is not read into memory, and is a row that can be no record. 0: any number.
+	MaxRowBytes int
 	// EventID is the header for consumers to dedupe by; an empty Name: none.
 	EventID EventID
 	// Partition is an integer column with the record's partition, or empty.

@@ -12,7 +12,8 @@ import (
 const (
 	// maxAgenda bounds the ids of an agenda, and so its memory (some 10 MB), which
 	// the tables that have one share.
-	maxAgenda = 100_000
+	maxAgenda      = 100_000
+	maxAgendaBytes = 16 << 20
 	// slowFetch is after how long the first rows of a page are late: an index
 	// that serves the sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
@@ -108,7 +109,7 @@ func (a *agenda) wants(q *selection, comparison string) {
 // before reads the rows with a lesser value.
 func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
 	r := s.reader(p, part)
-	q := newSelection(p.relation, r.selected(), s.left())
+	q := newSelection(r, s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	s.headStart(q)
@@ -174,12 +175,16 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 		return nil
 	}
 	a.ids, a.read = nil, s.cfg.Now()
+	bytes := 0
 	parts := make([]string, len(p.relation.Table.Mapping.ID))
 	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
 		for i := range parts {
 			parts[i] = string(row[i])
 		}
-		a.ids = append(a.ids, outbox.JoinID(parts...))
+		id := outbox.JoinID(parts...)
+		if bytes += len(id); bytes <= maxAgendaBytes { // what does not fit comes after the agenda
+			a.ids = append(a.ids, id)
+		}
 		return nil
 	}})
 }

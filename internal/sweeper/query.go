@@ -14,19 +14,34 @@ import (
 type selection struct {
 	relation *tablesql.Relation
 	columns  string
-	params   tablesql.Params
-	where    []string
-	none     bool // nothing can match
-	limit    int
+	// inner are columns that columns are computed from, for the rows that were
+	// selected only: not for each that is sorted. Empty: columns are selected.
+	inner  []string
+	params tablesql.Params
+	where  []string
+	none   bool // nothing can match
+	limit  int
 }
 
-// newSelection selects the pending, due rows.
-func newSelection(relation *tablesql.Relation, columns string, limit int) *selection {
-	q := &selection{relation: relation, columns: columns, limit: limit, where: []string{relation.Pending()}}
+// newSelection selects the pending, due rows for the reader.
+func newSelection(r *reader, limit int) *selection {
+	relation := r.plan.relation
+	q := &selection{relation: relation, columns: r.selected(), inner: r.columns(), limit: limit, where: []string{relation.Pending()}}
 	if due := relation.Due(); due != "" {
 		q.where = append(q.where, due)
 	}
+	if short := relation.ShortIDs(relation.Table.Mapping.MaxRowBytes); short != "" {
+		q.where = append(q.where, short)
+	}
 	return q
+}
+
+// add selects one more column, behind the reader's.
+func (q *selection) add(ref string) {
+	q.columns += ", " + ref
+	if len(q.inner) > 0 && !slices.Contains(q.inner, ref) {
+		q.inner = append(q.inner, ref)
+	}
 }
 
 // include wants rows of any of the scopes.
@@ -82,6 +97,14 @@ func (q *selection) missed() {
 }
 
 func (q *selection) sql() string {
-	return "SELECT " + q.columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") +
+	columns := q.columns
+	if len(q.inner) > 0 {
+		columns = strings.Join(q.inner, ", ")
+	}
+	rows := "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") +
 		" ORDER BY " + strings.Join(q.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(q.limit)
+	if len(q.inner) == 0 {
+		return rows
+	}
+	return "SELECT " + q.columns + " FROM (" + rows + ") AS t"
 }

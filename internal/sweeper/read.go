@@ -18,6 +18,9 @@ type reader struct {
 	values []mapping.Value
 	rows   []*outbox.Row
 	bytes  int
+	// most bytes of rows are read, and the rest passed over; 0: any number.
+	most int
+	full bool // some were passed over
 	// Rows that were written by transactions before the horizon are aged; ids are
 	// widened by the snapshot. 0: it is not asked for.
 	horizon  uint64
@@ -39,33 +42,68 @@ func (r *reader) ages(horizon uint64, snapshot *outbox.Snapshot) {
 	}
 }
 
-// selected is the list of columns that the reader takes, in its order.
+// selected is what the reader takes, in its order: of a column that may be too
+// long, its value and its size.
 func (r *reader) selected() string {
-	var refs []string
-	for i, name := range r.plan.names {
-		if !r.light || r.plan.light[i] == nil {
-			refs = append(refs, tablesql.Ref(name))
+	var list []string
+	for i, value := range r.plan.values {
+		switch {
+		case r.skips(i):
+		case r.plan.sizes[i] == "":
+			list = append(list, value)
+		default:
+			list = append(list, value, r.plan.sizes[i])
 		}
 	}
 	if r.horizon > 0 {
+		list = append(list, "t.xmin")
+	}
+	return strings.Join(list, ", ")
+}
+
+// columns are those that selected is made of; none where it is them.
+func (r *reader) columns() []string {
+	var refs []string
+	sized := false
+	for i, name := range r.plan.names {
+		if !r.skips(i) {
+			refs = append(refs, tablesql.Ref(name))
+			sized = sized || r.plan.sizes[i] != ""
+		}
+	}
+	switch {
+	case !sized:
+		return nil
+	case r.horizon > 0:
 		refs = append(refs, "t.xmin")
 	}
-	return strings.Join(refs, ", ")
+	return refs
 }
+
+func (r *reader) skips(i int) bool { return r.light && r.plan.light[i] != nil }
 
 // each reads one row of the result.
 func (r *reader) each(row [][]byte) error {
+	if r.full = r.full || r.most > 0 && r.bytes >= r.most; r.full {
+		return nil
+	}
 	at := 0
 	for i := range r.values {
-		if r.light && r.plan.light[i] != nil {
+		if r.skips(i) {
 			r.values[i] = *r.plan.light[i]
 			continue
 		}
-		if at == len(row) {
+		width := 1
+		if r.plan.sizes[i] != "" {
+			width = 2
+		}
+		if at+width > len(row) {
 			return fmt.Errorf("table %s answered with %d columns, fewer than were selected", r.plan.relation.Table, len(row))
 		}
-		r.values[i] = value(row[at])
-		at++
+		if r.values[i] = value(row[at]); width == 2 && row[at] == nil && row[at+1] != nil {
+			r.values[i] = long(row[at+1])
+		}
+		at += width
 	}
 	made := r.plan.rows.Row(r.values, r.arena)
 	if r.horizon > 0 && at < len(row) {
@@ -95,6 +133,12 @@ func (r *reader) beyond(more [][]byte) {
 	default:
 		r.value, r.run = append(r.value[:0], more[0]...), 1
 	}
+}
+
+// long is a value that was left out. Its size is of PostgreSQL's own making.
+func long(size []byte) mapping.Value {
+	n, _ := strconv.ParseUint(string(size), 10, 32)
+	return mapping.Value{Length: uint32(n), Format: mapping.LongBinary}
 }
 
 func value(text []byte) mapping.Value {

@@ -400,7 +400,7 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f Finding) bool { return f.Fatal }) {
 		return nil
 	}
-	q := newSelection(i.relation, newReader(i.plan, false, nil).selected(), 1000)
+	q := newSelection(newReader(i.plan, false, nil), 1000)
 	plan, err := i.explain(ctx, conn, tablesql.Step{SQL: q.sql()})
 	if err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)

@@ -154,7 +154,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 
 func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	r := s.reader(p, part)
-	q := newSelection(p.relation, r.selected(), s.left())
+	q := newSelection(r, s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
 	s.headStart(q)
@@ -162,7 +162,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 		return nil
 	}
 	if steps := p.relation.Steps(); steps != nil {
-		q.columns += ", " + tablesql.Ref(steps.Name)
+		q.add(tablesql.Ref(steps.Name))
 	}
 	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
 		return err

@@ -174,8 +174,9 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 type plan struct {
 	relation *tablesql.Relation
 	rows     *mapping.Plan
-	// names are the columns to select, parallel to rows.Wanted.
-	names []string
+	// names are the columns to select, parallel to rows.Wanted; values select
+	// them without what is too long, and sizes their lengths, empty where nothing is.
+	names, values, sizes []string
 	// light says which of names are not needed where no record is wanted, and
 	// what stands for their values.
 	light []*mapping.Value
@@ -201,7 +202,8 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 	p := &plan{relation: relation, rows: rows}
 	for _, i := range rows.Wanted() {
 		c := &relation.Columns[i]
-		p.names = append(p.names, c.Name)
+		value, size := relation.Bounded(c.Name, relation.Table.Mapping.MaxRowBytes)
+		p.names, p.values, p.sizes = append(p.names, c.Name), append(p.values, value), append(p.sizes, size)
 		p.light = append(p.light, standIn(&relation.Table.Mapping, c))
 	}
 	return p, nil

@@ -15,8 +15,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// maxFailed bounds the keys that Failed returns for a table.
-const maxFailed = 100_000
+// Bounds of what Failed returns for a table.
+const (
+	maxFailed      = 100_000
+	maxFailedBytes = 256 << 20
+)
 
 // Failed returns a FAILED row of every key that has one, of the tables where
 // such a row keeps its key waiting (on_failed: block). Rows without a key hold
@@ -53,6 +56,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 		return nil, err
 	}
 	r := newReader(p, true, arena)
+	r.most = maxFailedBytes
 	scope := p.relation.Scope()
 	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
 		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
@@ -61,9 +65,9 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	if err := s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: r.each}); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
-	if len(r.rows) > maxFailed {
+	if len(r.rows) > maxFailed || r.full {
 		return nil, &TableError{Table: t, Err: &tablesql.Unusable{
-			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, each of which blocks its key", maxFailed),
+			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, or of keys that take more than %d MiB, each of which blocks its key", maxFailed, maxFailedBytes>>20),
 			Mend: "requeue or discard them, or set on_failed: skip",
 		}}
 	}

@@ -39,6 +39,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 			return err
 		}
 		w := watch{found: found, reader: newReader(p, true, &arena)}
+		w.reader.most = s.cfg.PageBytes
 		if err := s.send(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
 			return refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
 		}
@@ -62,7 +63,7 @@ type watch struct {
 func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.Step {
 	relation := w.reader.plan.relation
 	steps := []tablesql.Step{tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}.Step(nil)}
-	q := newSelection(relation, w.reader.selected(), limit)
+	q := newSelection(w.reader, limit)
 	if len(part.Include) > 0 {
 		q.include(part.Include)
 	}

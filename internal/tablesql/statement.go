@@ -64,7 +64,9 @@ type Column struct {
 // The OIDs of types that are treated in a way of their own
 // (src/include/catalog/pg_type.dat).
 const (
+	oidBool    = 16
 	oidBytea   = 17
+	oidName    = 19
 	oidInt8    = 20
 	oidInt2    = 21
 	oidInt4    = 23

@@ -1,0 +1,134 @@
+package replication
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	// LongText and LongBinary are the formats of a column's value that was too long
+	// to be kept: the tuple has the four bytes of its length, and no more.
+	// PostgreSQL has no formats of these letters.
+	LongText   = 'l'
+	LongBinary = 'L'
+
+	// longestMessage is what PostgreSQL can send at most.
+	longestMessage = 1 << 30
+	// smallValue and less is kept of a long message in any case: the columns that
+	// name a row must not give way to others before them.
+	smallValue = 4 << 10
+)
+
+// longMessage is a change of a row that is longer than frames.max. It is read
+// as its bytes come: values that do not fit are skipped on the socket, and what
+// is left is a change that package decoder reads like any other.
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+type longMessage struct {
+	kept    []byte
+	max     int // of kept, but for small values
+	left    int // bytes of the message that have not been read
+	copying int // bytes of the present value that are to be kept
+	passing int // and those that are to be skipped
+	columns int // of the present tuple that have not begun
+	begun   bool
+}
+
+// read takes as much of b, which is of the message, as it can, and says how much;
+// 0: more is needed.
+func (l *longMessage) read(b []byte) (int, error) {
+	switch {
+	case l.copying > 0:
+		n := min(l.copying, len(b))
+		l.kept = append(l.kept, b[:n]...)
+		l.copying -= n
+		return n, nil
+	case l.passing > 0:
+		n := min(l.passing, len(b))
+		l.passing -= n
+		return n, nil
+	case !l.begun:
+		return l.begin(b)
+	case l.columns == 0:
+		return l.tuple(b)
+	}
+	return l.column(b)
+}
+
+// begin reads up to the relation's id.
+func (l *longMessage) begin(b []byte) (int, error) {
+	const head = xlogHeader + 1 + 4
+	if len(b) < head {
+		return 0, nil
+	}
+	if b[0] != 'w' || b[xlogHeader] != 'I' && b[xlogHeader] != 'U' && b[xlogHeader] != 'D' {
+		return 0, fmt.Errorf("%w: %d bytes that are no change of a row, at most %d", ErrFrameTooLarge, l.left, l.max)
+	}
+	l.begun = true
+	return l.keep(b[:head]), nil
+}
+
+// tuple reads which tuple follows and how many columns it has.
+func (l *longMessage) tuple(b []byte) (int, error) {
+	const head = 1 + 2
+	if len(b) < head {
+		return 0, nil
+	}
+	l.columns = int(binary.BigEndian.Uint16(b[1:]))
+	return l.keep(b[:head]), nil
+}
+
+func (l *longMessage) column(b []byte) (int, error) {
+	const head = 1 + 4
+	switch {
+	case len(b) > 0 && b[0] != 't' && b[0] != 'b': // it has no bytes
+		l.columns--
+		return l.keep(b[:1]), nil
+	case len(b) < head:
+		return 0, nil
+	}
+	length := int64(binary.BigEndian.Uint32(b[1:]))
+	if length > int64(l.left-head) {
+		return 0, fmt.Errorf("%w: a value of %d bytes in the last %d bytes of a message", ErrProtocol, length, l.left)
+	}
+	l.columns--
+	if l.fits(int(length)) {
+		l.copying = int(length)
+		return l.keep(b[:head]), nil
+	}
+	l.passing = int(length)
+	l.keep(b[:head])
+	l.kept[len(l.kept)-head] = map[byte]byte{'t': LongText, 'b': LongBinary}[b[0]]
+	return head, nil
+}
+
+func (l *longMessage) fits(length int) bool {
+	return len(l.kept)+length <= l.max || length <= smallValue && len(l.kept) <= 2*l.max
+}
+
+func (l *longMessage) keep(b []byte) int {
+	l.kept = append(l.kept, b...)
+	return len(b)
+}
+
+// longBody goes on with a long message, and returns what was kept of it when all of
+// it has come.
+func (f *frames) longBody() (body []byte, ok bool, err error) {
+	l := f.long
+	for l.left > 0 {
+		n, err := l.read(f.buf[f.r:min(f.w, f.r+l.left)])
+		if err != nil {
+			return nil, false, err
+		}
+		f.r += n
+		l.left -= n
+		switch {
+		case n > 0:
+		case f.w-f.r >= l.left:
+			return nil, false, fmt.Errorf("%w: a change of a row ends too early", ErrProtocol)
+		default:
+			return nil, false, nil
+		}
+	}
+	f.long = nil
+	return l.kept, true, nil
+}
