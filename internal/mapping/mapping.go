@@ -11,6 +11,7 @@ package mapping
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -137,16 +138,16 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	if len(values) != len(p.wanted) {
 		panic(fmt.Sprintf("mapping: %d values for %d wanted columns of %s", len(values), len(p.wanted), p.table))
 	}
-	own, size := false, 0
+	own, size, missing := false, 0, false
 	for i := range values {
-		n := len(values[i].Data) + int(values[i].Length)
-		own, size = own || n >= ownBytes, size+n
+		v := &values[i]
+		own, size, missing = own || len(v.Data) >= ownBytes, size+len(v.Data), missing || v.long()
 	}
 	r := reading{plan: p, values: values, arena: a, row: a.row(own)}
 	r.row.Table = p.table
 	r.row.Partition = -1
 	most := p.table.Mapping.MaxRowBytes
-	long := most > 0 && size > most && r.long(most)
+	long := most > 0 && (missing || size > most) && r.long(most)
 	r.id()
 	r.pending()
 	r.cluster()
@@ -181,19 +182,24 @@ func (r *reading) fail(f *field, fault fault) {
 // them, whichever form they came in. Of such a row there is no payload and no header.
 func (r *reading) long(most int) bool {
 	size, longest, at := int64(0), int64(-1), 0
-	missing := false
+	missing := -1
 	for i := range r.plan.read {
 		n := r.plan.read[i].length(r.values[i])
-		missing = missing || r.values[i].long()
-		size += n
-		if n > longest {
+		if size += n; n > longest {
 			longest, at = n, i
 		}
+		if r.values[i].long() {
+			missing = i
+		}
 	}
-	if size <= int64(most) && !missing {
+	switch {
+	case size > int64(most):
+		r.fail(&r.plan.read[at], tooLong(longest, size, most))
+	case missing >= 0: // what is known is the length as it is stored
+		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)))
+	default:
 		return false
 	}
-	r.fail(&r.plan.read[at], tooLong(longest, size, most))
 	return true
 }
 

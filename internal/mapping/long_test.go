@@ -1,0 +1,77 @@
+package mapping
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// bounded is a table whose rows may have 100 bytes.
+func bounded(t *testing.T) *Plan {
+	t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID:          []string{"id"},
+		Cluster:     outbox.ClusterMapping{Default: "main"},
+		Topic:       outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
+		Key:         &outbox.KeyMapping{Column: "key"},
+		Payload:     outbox.PayloadMapping{Column: "payload"},
+		Headers:     []outbox.HeaderMapping{{JSON: "headers"}},
+		Published:   outbox.PublishedDelete,
+		MaxRowBytes: 100,
+	}}
+	plan, err := Compile(table, []Column{
+		{Name: "id", OID: oidInt8}, {Name: "topic", OID: oidText}, {Name: "key", OID: oidText},
+		{Name: "payload", OID: oidBytea}, {Name: "headers", OID: oidJSONB},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func TestLongRow(t *testing.T) {
+	t.Parallel()
+	plan := bounded(t)
+	id, topic, key := Value{Data: []byte("123"), Format: Text}, Value{Data: []byte("orders"), Format: Text}, Value{Data: []byte("abcd"), Format: Text}
+	null := Value{Format: Null}
+	binary := func(n int) Value { return Value{Data: make([]byte, n), Format: Binary} }
+	text := func(n int) Value { return Value{Data: []byte(`\x` + strings.Repeat("00", n)), Format: Text} }
+	id8 := Value{Data: make([]byte, 8), Format: Binary}
+	for name, c := range map[string]struct {
+		values []Value
+		err    string
+		key    string
+	}{
+		"as long as it may be":         {[]Value{id, topic, key, text(90), null}, "", "abcd"},
+		"in binary form":               {[]Value{id8, topic, key, binary(90), null}, "", "abcd"},
+		"too long":                     {[]Value{id, topic, key, text(91), null}, `column "payload" has 91 bytes, which makes the row 101 bytes long: more than max_row_bytes, which is 100`, "abcd"},
+		"too long in binary form":      {[]Value{id8, topic, key, binary(91), null}, `column "payload" has 91 bytes`, "abcd"},
+		"left out":                     {[]Value{id, topic, key, {Format: LongText, Length: 202}, null}, `column "payload" has 100 bytes`, "abcd"},
+		"left out of the binary log":   {[]Value{id, topic, key, {Format: LongBinary, Length: 200}, null}, `column "payload" has 200 bytes`, "abcd"},
+		"left out beside shorter ones": {[]Value{id, topic, key, null, {Format: LongText, Length: 10}}, `column "headers" is longer than max_row_bytes, which is 100`, "abcd"},
+		"a key that was left out":      {[]Value{id, topic, {Format: LongText, Length: 200}, text(1), null}, `column "key" has 200 bytes`, ""},
+		"a topic that was left out":    {[]Value{id, {Format: LongText, Length: 200}, key, text(1), null}, `column "topic" has 200 bytes`, ""},
+	} {
+		row := plan.Row(c.values, new(Arena))
+		switch {
+		case c.err == "" && (row.Err != nil || row.Value == nil):
+			t.Errorf("%s: %v", name, row.Err)
+		case c.err != "" && (row.Err == nil || !strings.Contains(row.Err.Error(), c.err) || row.Value != nil || row.Headers != nil):
+			t.Errorf("%s: %v, %d bytes", name, row.Err, len(row.Value))
+		case string(row.Key) != c.key:
+			t.Errorf("%s: key %q", name, row.Key)
+		}
+	}
+}
+
+func TestManyHeaders(t *testing.T) {
+	t.Parallel()
+	object := func(n int) []byte { return []byte("{" + strings.Repeat(`"":"",`, n-1) + `"":""}`) }
+	if list, fault := appendJSONHeaders(nil, object(MaxHeaders), new(Arena)); fault != "" || len(list) != MaxHeaders {
+		t.Errorf("%d headers: %s", len(list), fault)
+	}
+	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), new(Arena)); fault != "has more than 10000 headers" {
+		t.Errorf("%q", fault)
+	}
+}
