@@ -88,7 +88,9 @@ func tooLong(longest, size int64, most int) fault {
 
 // noID stands for a value of an id column that was too long to be read. No index
 // can hold such a value, and no row is found by what stands for it.
-func noID(length uint32) []byte { return fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", length) }
+func noID(length uint32) []byte {
+	return fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", length)
+}
 
 func quoted(name string) string {
 	if len(name) > shown {
