@@ -32,6 +32,10 @@ var (
 	LeaderIdentify string
 	//go:embed leader_epoch.sql
 	LeaderEpoch string
+	//go:embed leader_claim.sql
+	LeaderClaim string
+	//go:embed leader_serial.sql
+	LeaderSerial string
 	//go:embed leader_relations.sql
 	LeaderRelations string
 	//go:embed slot_noted.sql

@@ -124,7 +124,7 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 	for i, s := range chosen {
 		all[i] = preflight.Stream{
 			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
-			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()),
+			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(),
 		}
 		for _, t := range s.Tables {
 			all[i].Tables = append(all[i].Tables, preflight.Table{Table: t.Outbox, Native: t.Profile == "native"})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -92,6 +93,9 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 	if err != nil {
 		return err
 	}
+	if err := claimed(ctx, pg, s, &state); err != nil {
+		return err
+	}
 	plan, err := planOf(&state, setup, s, what)
 	if err != nil {
 		return err
@@ -100,6 +104,22 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 		return showMissing(ctx, pg, s, plan, io.out)
 	}
 	return apply(ctx, pg, s, setup, plan, io.out)
+}
+
+// claimed says whose the stream's tables are, where they are not its own.
+func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *replication.State) error {
+	if !state.Schema || s.Shadow() {
+		return nil
+	}
+	claim := statestore.NewClaim(s.Slot, replication.LockKey(s.Slot), s.OutboxTables())
+	rivals, err := statestore.RivalsOver(ctx, pg, s.Name, claim)
+	if err == nil {
+		err = statestore.Refusal(s.Name, claim, rivals)
+	}
+	if errors.Is(err, statestore.ErrClaimed) {
+		return &failure{exitPermanent, err}
+	}
+	return err
 }
 
 // connectAdmin connects as who may make things.

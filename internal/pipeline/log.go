@@ -246,11 +246,11 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		return nil, err
 	}
 	ours.add(conn)
-	lead, err := l.stream.store.lead(ctx, l.d.cfg.Replication.Name)
+	lead, err := l.stream.take(ctx)
 	switch {
 	case err == nil && lead.Interrupted:
 		err = backoff.Permanent(errSuperseded)
-	case errors.Is(err, errMoved):
+	case errors.Is(err, errMoved), errors.Is(err, statestore.ErrClaimed):
 		err = backoff.Permanent(err)
 	}
 	if err != nil {

@@ -40,6 +40,9 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	case s.stateless():
 		return Swept{}, errors.New("the stream's tables keep no state (published: none): there is nothing to sweep by")
 	}
+	if err := s.unclaimed(ctx); err != nil {
+		return Swept{}, err
+	}
 	conn, err := s.leadNow(ctx)
 	if err != nil {
 		return Swept{}, err
@@ -48,7 +51,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	if err := s.awaitLocks(ctx, conn); err != nil {
 		return Swept{}, err
 	}
-	lead, err := s.store.lead(ctx, s.cfg.Replication.Name)
+	lead, err := s.take(ctx)
 	if err != nil {
 		return Swept{}, err
 	}

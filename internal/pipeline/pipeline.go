@@ -79,6 +79,8 @@ const (
 	retryMin  = 250 * time.Millisecond
 	retryMax  = 15 * time.Second
 	goodAfter = 30 * time.Second // a term that lasted this long resets the wait
+	// claimedPause: the other stream may be this one's earlier name, about to stop.
+	claimedPause = 2 * time.Second
 )
 
 // Stream runs one stream.
@@ -135,7 +137,10 @@ func (s *Stream) Run(ctx context.Context) error {
 			wait.Reset()
 		}
 		pause := wait.NextBackOff()
-		if Permanent(err) {
+		switch {
+		case errors.Is(err, statestore.ErrClaimed):
+			pause = claimedPause
+		case Permanent(err):
 			pause = retryMax
 		}
 		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
@@ -170,6 +175,41 @@ func Permanent(err error) bool {
 	var refused *replication.Error
 	var denied *statestore.Error
 	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
+}
+
+// take makes this process the stream's leader, of an epoch of its own, and claims
+// its tables. Whoever leads another stream of them is not disturbed.
+func (s *Stream) take(ctx context.Context) (statestore.Leadership, error) {
+	if err := s.unclaimed(ctx); err != nil {
+		return statestore.Leadership{}, err
+	}
+	lead, err := s.store.lead(ctx, s.cfg.Replication.Name)
+	if err != nil || s.cfg.Shadow {
+		return lead, err
+	}
+	before, err := s.store.Claim(ctx, s.claim())
+	for _, r := range before {
+		s.cfg.Log.Info().Str("table", r.Table).Str("from", r.Stream).Str("slot", r.Slot).
+			Msg("taking the table over from a stream that leads no longer; nothing uses its slot any more if it was renamed")
+	}
+	return lead, err
+}
+
+// claim is what this stream publishes.
+func (s *Stream) claim() statestore.Claim {
+	return statestore.NewClaim(s.cfg.Replication.Slot, replication.LockKey(s.cfg.Replication.Slot), s.cfg.Tables)
+}
+
+// unclaimed says whose the stream's tables are, before anything is taken.
+func (s *Stream) unclaimed(ctx context.Context) error {
+	if s.cfg.Shadow {
+		return nil
+	}
+	rivals, err := s.store.Rivals(ctx, s.claim())
+	if err != nil {
+		return nil //nolint:nilerr // whatever it is, the claim says it
+	}
+	return statestore.Refusal(s.cfg.Name, s.claim(), rivals)
 }
 
 // store is the stream's parks. Writing parks and taking the lead again, on
@@ -220,6 +260,9 @@ func (s *Stream) term(ctx context.Context) error {
 	cfg := s.cfg.Replication
 	cfg.Binary = !s.text.Load()
 	cfg.Standby = s.standingBy
+	if err := s.unclaimed(ctx); err != nil {
+		return err
+	}
 	conn, err := replication.Lead(ctx, cfg)
 	if err != nil {
 		return err
@@ -231,7 +274,7 @@ func (s *Stream) term(ctx context.Context) error {
 	if s.cfg.Lineage.release() {
 		s.cfg.Pool.Reset() // what leads the other way
 	}
-	lead, err := s.store.lead(ctx, cfg.Name)
+	lead, err := s.take(ctx)
 	if err != nil {
 		conn.Kill()
 		return err

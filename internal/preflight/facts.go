@@ -25,8 +25,10 @@ type Facts struct {
 	Retained *replication.Retained
 	Blockers []replication.Blocker // nil: not asked for
 	Leader   *replication.Holder   // PID is empty: nobody
-	Tables   []TableFacts          // in the order of Stream.Tables
-	Kafka    []ClusterFacts        // by name
+	// Claimed is why another stream has the tables, or nil.
+	Claimed error
+	Tables  []TableFacts   // in the order of Stream.Tables
+	Kafka   []ClusterFacts // by name
 
 	// Missing says why a group was not seen, by the probe's name.
 	Missing map[string]string

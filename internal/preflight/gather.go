@@ -17,6 +17,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -78,6 +79,7 @@ func (g *gathering) database(ctx context.Context) {
 	if f.Table.Err == nil {
 		g.onTables(ctx, pool, &all)
 		all.Go(func() { g.pooler(ctx, pool) })
+		all.Go(func() { g.rivals(ctx, pool) })
 	}
 	all.Go(func() { g.onServer(ctx, pool, streaming) })
 	all.Wait()
@@ -199,6 +201,19 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 			return nil
 		})
 	})
+}
+
+// rivals looks for other streams of the same tables.
+func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
+	if g.facts.Stream.Shadow {
+		return
+	}
+	cfg := &g.facts.Stream.Replication
+	claim := statestore.NewClaim(cfg.Slot, replication.LockKey(cfg.Slot), cfg.Tables)
+	rivals, err := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name}).Rivals(ctx, claim)
+	if err == nil { // else the checks schema and role say what is wrong
+		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
+	}
 }
 
 // inspect looks at slot and publication as the stream does at its start.

@@ -1,10 +1,12 @@
 package preflight
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 )
 
 // RowFilter is a publication that passes a part of a table only.
@@ -16,6 +18,10 @@ type RowFilter struct {
 // judgeShare compares the row filters of every publication of the database with
 // the parts that there have to be.
 func judgeShare(j *judgment) {
+	var claimed *statestore.Error
+	if errors.As(j.Claimed, &claimed) {
+		j.fail("", claimed.Err.Error(), claimed.Mend)
+	}
 	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
 		var splits []RowFilter
 		for _, f := range c.RowFilters {

@@ -56,8 +56,8 @@ func slotChecks() []check {
 		},
 		{
 			name: "share", judge: judgeShare,
-			looks:  "where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
-			levels: "WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
+			looks:  "whether another stream leads on the same rows; where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
+			levels: "FAIL: another stream has the rows, and leads. WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
 			mend:   "a stream for each part, each with the same `of`, and `outbox-cdc init`; `DROP PUBLICATION` of a former split",
 			why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
 		},

@@ -30,7 +30,9 @@ type Stream struct {
 	// Replication connects as the role that streams.
 	Replication replication.Config
 	Tables      []Table
-	WALBudget   uint64 // bytes
+	// Shadow: it publishes nothing.
+	Shadow    bool
+	WALBudget uint64 // bytes
 	// PoolConnections is how many connections of DSN the stream keeps.
 	PoolConnections int
 	// Kafka are the clusters that rows may go to.

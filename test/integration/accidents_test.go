@@ -149,3 +149,75 @@ func TestPostgresIsRestarted(t *testing.T) {
 	}
 	p.stop()
 }
+
+// Two configurations stream the same table: the second refuses to start, and says
+// which stream has it; init and check say so too. When the first has stopped, as
+// when the stream was renamed, the second takes over: nothing comes twice.
+func TestTwoStreamsOnOneTable(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	insert := func(value string) {
+		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', '`+value+`')`)
+	}
+	first := w.run().streaming()
+	insert("1")
+	w.settled(30 * time.Second)
+
+	w.dir, w.stream["name"], w.stream["slot"] = t.TempDir(), "renamed", fmt.Sprint(w.stream["slot"])+"_renamed"
+	if out, err := w.command("init", "--config", w.file()); exitCode(err) != 3 || !strings.Contains(out, "stream s leads on it") {
+		t.Errorf("init: %v\n%s", err, out)
+	}
+	if out, err := w.command("check", "--config", w.file()); exitCode(err) != 3 || !strings.Contains(out, "stream s leads on it") {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	second := w.run()
+	second.Await(30*time.Second, "the stream does not work", "stream s leads on it from slot")
+	insert("2")
+	w.settled(30 * time.Second)
+	if second.logged("leading") > 0 {
+		t.Error("the second stream leads")
+	}
+	first.stop()
+	second.streaming()
+	second.Await(30*time.Second, "handed back to the stream")
+	insert("3")
+	w.settled(30 * time.Second)
+
+	w.dir, w.stream["name"] = t.TempDir(), "again" // with the slot that it has: an ordinary standby
+	third := w.run()
+	third.Await(30*time.Second, "standing by")
+	second.stop()
+	third.streaming()
+	insert("4")
+	w.settled(30 * time.Second)
+	third.stop()
+	var values []string
+	for _, r := range w.kafka.Records(t, w.topic) {
+		values = append(values, string(r.Value))
+	}
+	if got := strings.Join(values, " "); got != "1 2 3 4" {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// A database that an earlier version initialised has no place for what is
+// remembered now: it works, and says what is missing; init adds it.
+func TestAnEarlierSchema(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.db.Exec(t, `ALTER TABLE outbox_cdc.leader DROP COLUMN relations, DROP COLUMN claim`)
+	p := w.run()
+	p.Await(30*time.Second, "schema outbox_cdc is of an earlier version")
+	p.streaming()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', '1')`)
+	w.settled(30 * time.Second)
+	w.db.Exec(t, swap)
+	p.Await(15*time.Second, "table public.outbox is another table than before")
+	if out, err := w.command("init", "--config", w.file()); err != nil {
+		t.Fatal(out)
+	}
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_attribute WHERE attrelid = 'outbox_cdc.leader'::regclass AND attname IN ('claim', 'relations')`); n != 2 {
+		t.Error("init does not add the columns")
+	}
+	p.stop()
+}

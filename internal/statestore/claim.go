@@ -1,0 +1,143 @@
+package statestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// ErrClaimed says that another stream publishes rows of the same table.
+var ErrClaimed = errors.New("the table is another stream's")
+
+// Claim is what a stream's leader publishes: two streams that published the same
+// rows would do so twice.
+type Claim struct {
+	Slot string `json:"slot"`
+	// Lock is the key of the leadership lock, by which others see whether the
+	// leader is there.
+	Lock   int64          `json:"lock"`
+	Tables []ClaimedTable `json:"tables"`
+	state  bool
+}
+
+// ClaimedTable is a table, or a share of one: parts that differ have no row in
+// common where they are parts of the same split.
+type ClaimedTable struct {
+	Name string `json:"name"`
+	Part int    `json:"part"`
+	Of   int    `json:"of"`
+	By   string `json:"by"`
+}
+
+// NewClaim is the claim of a stream that publishes the rows of tables.
+func NewClaim(slot string, lock int64, tables []*outbox.Table) Claim {
+	c := Claim{Slot: slot, Lock: lock, Tables: []ClaimedTable{}, state: true}
+	for _, t := range tables {
+		one := ClaimedTable{Name: t.String(), Part: t.Share.Part, Of: t.Share.Of}
+		if one.Of > 0 {
+			one.By = t.ShareColumn()
+		}
+		c.Tables = append(c.Tables, one)
+		c.state = c.state && t.Stateful()
+	}
+	return c
+}
+
+// Rival is another stream that has, or had last, rows of one of our tables.
+type Rival struct {
+	Stream, Slot, Holder, Table string
+	// Leads says that its leader is there.
+	Leads bool
+}
+
+// noEpoch is of no leadership.
+const noEpoch = -1
+
+// Rivals looks for streams in the way of a claim, and changes nothing.
+func (s *Store) Rivals(ctx context.Context, c Claim) ([]Rival, error) {
+	found, err := s.claim(ctx, c, noEpoch)
+	return found, s.tolerate(err)
+}
+
+// Claim takes the tables for the epoch of the last Lead, and returns who had them
+// before. An Error of ErrClaimed says who has them, and nothing was taken.
+func (s *Store) Claim(ctx context.Context, c Claim) ([]Rival, error) {
+	found, err := s.claim(ctx, c, s.epoch.Load())
+	if err = s.tolerate(err); err != nil {
+		return nil, failure("claim the tables of stream "+s.cfg.Stream, err)
+	}
+	return found, Refusal(s.cfg.Stream, c, found)
+}
+
+func (s *Store) claim(ctx context.Context, c Claim, epoch int64) (found []Rival, err error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
+	defer cancel()
+	batch := &pgx.Batch{} // one transaction, sent at once: no stopped client holds it open
+	if epoch != noEpoch {
+		batch.Queue(sql.LeaderSerial)
+	}
+	batch.Queue(sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state).Query(func(rows pgx.Rows) error {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Rival])
+		return err
+	})
+	return found, s.cfg.DB.SendBatch(ctx, batch).Close()
+}
+
+// RivalsOver is Rivals over a connection of whoever runs init; without the schema,
+// or with an earlier one, nobody is known.
+func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) ([]Rival, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	statement, err := sql.Bind(sql.LeaderClaim, stream, int64(noEpoch), string(text), c.state)
+	if err != nil {
+		return nil, err
+	}
+	results, err := pg.Exec(ctx, statement).ReadAll()
+	var server *pgconn.PgError
+	if errors.As(err, &server) && (server.Code == "42P01" || server.Code == "42703") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for other streams of the same tables: %w", err)
+	}
+	var found []Rival
+	for _, r := range results[len(results)-1].Rows {
+		found = append(found, Rival{string(r[0]), string(r[1]), string(r[2]), string(r[3]), string(r[4]) == "t"})
+	}
+	return found, nil
+}
+
+// Refusal is why a stream must not publish a claim's rows; nil: it may.
+func Refusal(stream string, c Claim, rivals []Rival) error {
+	for _, r := range rivals {
+		e := &Error{Permanent: true, What: "publish table " + r.Table}
+		switch {
+		case r.Leads && r.Stream == stream:
+			e.Err = fmt.Errorf("%w: a process that has slot %s for this stream leads it (%s)", ErrClaimed, r.Slot, r.Holder)
+			e.Mend = "stop it, or give both the same slot"
+		case r.Leads:
+			e.Err = fmt.Errorf("%w: stream %s leads on it from slot %s (%s), and every row would be published twice", ErrClaimed, r.Stream, r.Slot, r.Holder)
+			e.Mend = "take the table out of one of them, or give each a share; if it is the stream's name before, stop its last process, or keep its slot: slot: " + r.Slot
+		case !c.state && r.Stream != stream:
+			e.Err = fmt.Errorf("%w: stream %s read it last, from slot %s, and the table keeps no state: rows that only that slot has would be lost, or published twice", ErrClaimed, r.Stream, r.Slot)
+			e.Mend = "keep its slot: slot: " + r.Slot + "; or, to begin with this stream's own: DELETE FROM outbox_cdc.leader WHERE stream = '" + r.Stream + "';"
+		default:
+			continue
+		}
+		return e
+	}
+	return nil
+}
