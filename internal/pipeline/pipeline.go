@@ -29,7 +29,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -107,7 +106,7 @@ func New(cfg Config) *Stream {
 		cfg.Lineage = &Lineage{}
 	}
 	return &Stream{
-		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: postgres.On(cfg.Pool), Stream: cfg.Name})},
+		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
 		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
 	}
 }

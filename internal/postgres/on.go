@@ -15,19 +15,31 @@ type Batcher interface {
 
 // DB runs single statements, each in a transaction of its own that is set up
 // for it, in one round trip.
-type DB struct{ on Batcher }
+type DB struct {
+	on    Batcher
+	first string // run before each statement, in its transaction; empty: nothing
+}
 
 // On is how statements are run that are not package tablesql's.
-func On(b Batcher) DB { return DB{b} }
+func On(b Batcher) DB { return DB{on: b} }
+
+// After has sql run before each statement, in its transaction.
+func (db DB) After(sql string) DB { return DB{db.on, sql} }
 
 var localSelect = "SELECT " + strings.Join(Calls(), ", ")
 
 func (db DB) send(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
 	batch := &pgx.Batch{}
 	batch.Queue(localSelect)
+	if db.first != "" {
+		batch.Queue(db.first)
+	}
 	batch.Queue(sql, args...)
 	results := db.on.SendBatch(ctx, batch)
 	_, err := results.Exec()
+	if err == nil && db.first != "" {
+		_, err = results.Exec()
+	}
 	return results, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -76,22 +77,22 @@ func (s *Store) Claim(ctx context.Context, c Claim) ([]Rival, error) {
 	return found, Refusal(s.cfg.Stream, c, found)
 }
 
-func (s *Store) claim(ctx context.Context, c Claim, epoch int64) (found []Rival, err error) {
+func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
-	batch := &pgx.Batch{} // one transaction, sent at once: no stopped client holds it open
+	db := s.db
 	if epoch != noEpoch {
-		batch.Queue(sql.LeaderSerial)
+		db = db.After(sql.LeaderSerial)
 	}
-	batch.Queue(sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state).Query(func(rows pgx.Rows) error {
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Rival])
-		return err
-	})
-	return found, s.cfg.DB.SendBatch(ctx, batch).Close()
+	rows, err := db.Query(ctx, sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Rival])
 }
 
 // RivalsOver is Rivals over a connection of whoever runs init; without the schema,
@@ -105,7 +106,7 @@ func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) 
 	if err != nil {
 		return nil, err
 	}
-	results, err := pg.Exec(ctx, statement).ReadAll()
+	results, err := postgres.Exec(ctx, pg, statement)
 	var server *pgconn.PgError
 	if errors.As(err, &server) && (server.Code == "42P01" || server.Code == "42703") {
 		return nil, nil

@@ -16,10 +16,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -49,17 +49,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// DB is what a Store needs of a *pgxpool.Pool.
-type DB interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
 // Config describes a Store. DB and Stream are required.
 type Config struct {
-	DB     DB
+	DB     postgres.Batcher
 	Stream string
 	// SyncWait is how long a commit may wait for a synchronous standby. A
 	// longer one is repeated with synchronous_commit=local: durable on this
@@ -72,6 +64,7 @@ type Config struct {
 // goroutines.
 type Store struct {
 	cfg Config
+	db  postgres.DB
 	// nonce tells this Store's leaderships from all others'.
 	nonce string
 	// epoch is the one of the last leadership; 0: none yet.
@@ -86,7 +79,7 @@ func New(cfg Config) *Store {
 	if cfg.SyncWait == 0 {
 		cfg.SyncWait = 5 * time.Second
 	}
-	return &Store{cfg: cfg, nonce: rand.Text()[:10]}
+	return &Store{cfg: cfg, db: postgres.On(cfg.DB), nonce: rand.Text()[:10]}
 }
 
 // Identity is what the stream remembers of the slot it went on from.
@@ -131,7 +124,7 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	var before, timeline int64
 	var since *time.Time
 	var point, stopped, relations string
-	row := s.cfg.DB.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
+	row := s.db.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
 	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
 		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations)
 	if err != nil {
@@ -163,7 +156,7 @@ func parseLSNs(texts []string, to ...*outbox.LSN) error {
 func (s *Store) Holds(ctx context.Context) error {
 	what := "look whether this process still leads stream " + s.cfg.Stream
 	var epoch int64
-	switch err := s.cfg.DB.QueryRow(ctx, sql.LeaderEpoch, s.cfg.Stream).Scan(&epoch); {
+	switch err := s.db.QueryRow(ctx, sql.LeaderEpoch, s.cfg.Stream).Scan(&epoch); {
 	case err != nil:
 		return failure(what, err)
 	case epoch == 0:
@@ -180,7 +173,7 @@ func (s *Store) Holds(ctx context.Context) error {
 // nothing was written.
 func (s *Store) Identify(ctx context.Context, id Identity) error {
 	what := "remember the slot of stream " + s.cfg.Stream
-	tag, err := s.cfg.DB.Exec(ctx, sql.LeaderIdentify, s.cfg.Stream, s.epoch.Load(),
+	tag, err := s.db.Exec(ctx, sql.LeaderIdentify, s.cfg.Stream, s.epoch.Load(),
 		id.Slot, id.SystemID, int64(id.Timeline), id.SlotPoint.String(), id.Stopped.String(), id.Publication)
 	if err != nil {
 		return failure(what, err)
@@ -192,7 +185,7 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 	if err != nil {
 		return &Error{Permanent: true, What: what, Err: err}
 	}
-	_, err = s.cfg.DB.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
+	_, err = s.db.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
 	if err = s.tolerate(err); err != nil {
 		return failure(what, err)
 	}

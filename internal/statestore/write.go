@@ -38,7 +38,7 @@ func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	var unknown bool
 	err = s.durably(ctx, func(ctx context.Context, synchronousCommit *string) error {
 		args := append([]any{s.cfg.Stream, s.epoch.Load(), synchronousCommit}, columns...)
-		err := s.cfg.DB.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
+		err := s.db.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
 		unknown = unknown || maybeCommitted(err)
 		return err
 	})
@@ -204,7 +204,7 @@ func arrayLiteral(id string) (string, error) {
 // else can change them any more.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
 	what := "read the parks of stream " + s.cfg.Stream
-	rows, err := s.cfg.DB.Query(ctx, sql.ParkLoad, s.cfg.Stream)
+	rows, err := s.db.Query(ctx, sql.ParkLoad, s.cfg.Stream)
 	if err != nil {
 		return nil, failure(what, err)
 	}
