@@ -19,15 +19,20 @@ import (
 type network struct {
 	ctx   context.Context // the life of one Run, also of what sarama dials
 	conf  sarama.Config
+	// password tells it for each connection; nil: it is in conf.
+	password Secret
 	tls   *tls.Config // nil: plain
 	count *counters
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
-func newNetwork(ctx context.Context, conf *sarama.Config, count *counters, readTimeout time.Duration) *network {
+func newNetwork(ctx context.Context, conf *sarama.Config, sasl *SASL, count *counters, readTimeout time.Duration) *network {
 	n := &network{ctx: ctx, conf: *conf, count: count}
 	if conf.Net.TLS.Enable {
 		n.tls, n.conf.Net.TLS.Enable = conf.Net.TLS.Config, false // Dial encrypts
+	}
+	if sasl != nil {
+		n.password = sasl.PasswordNow
 	}
 	n.conf.Net.ReadTimeout = readTimeout
 	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
@@ -92,8 +97,12 @@ func (m *mortal) Close() error {
 // open connects and authenticates. A Broker is used for one connection only:
 // after an error it stays dead (doc.go), so it is closed and replaced.
 func (n *network) open(addr string) (*sarama.Broker, error) {
+	conf, err := n.withPassword()
+	if err != nil {
+		return nil, fmt.Errorf("broker %s: could not read the password: %w", addr, err)
+	}
 	b := sarama.NewBroker(addr)
-	if err := b.Open(&n.conf); err != nil {
+	if err := b.Open(conf); err != nil {
 		return nil, fmt.Errorf("broker %s: %w", addr, err)
 	}
 	if ok, err := b.Connected(); !ok {
@@ -102,6 +111,17 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 	}
 	n.count.connections.Add(1)
 	return b, nil
+}
+
+// withPassword is the configuration with the password as it is now.
+func (n *network) withPassword() (*sarama.Config, error) {
+	if n.password == nil {
+		return &n.conf, nil
+	}
+	conf := n.conf
+	var err error
+	conf.Net.SASL.Password, err = n.password(n.ctx)
+	return &conf, err
 }
 
 // explain says which broker failed, why, and what mends it.

@@ -58,7 +58,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), group: group, ctx: life,
 		events: mailbox.New[event](), asks: mailbox.New[*asking](), jobs: mailbox.New[*ownership](),
 		links: map[string]*link{},
-		net:   newNetwork(life, s.conf, &s.count, s.conf.Net.ReadTimeout),
+		net:   newNetwork(life, s.conf, s.cfg.SASL, &s.count, s.conf.Net.ReadTimeout),
 	}
 	d.start()
 	err := d.loop()
@@ -70,11 +70,11 @@ func (s *Sink) Run(ctx context.Context) error {
 func (d *driver) start() {
 	s := d.sink
 	newScout := func(timeout time.Duration) *scout {
-		return &scout{net: newNetwork(d.ctx, s.conf, &s.count, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &scout{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, &s.count, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
 	sc := newScout(scoutTimeout)
 	d.group.Go(func() error { return d.scout(sc) })
-	o := &owner{sink: s, net: newNetwork(d.ctx, s.conf, &s.count, ownerTimeout), scout: newScout(ownerTimeout), jobs: d.jobs, events: d.events}
+	o := &owner{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, &s.count, ownerTimeout), scout: newScout(ownerTimeout), jobs: d.jobs, events: d.events}
 	d.group.Go(func() error { return o.run(d.ctx) })
 }
 

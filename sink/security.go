@@ -48,16 +48,31 @@ type SASL struct {
 	Mechanism string
 	// Username and Password of PLAIN and SCRAM.
 	Username, Password string
+	// PasswordNow tells the password for each connection, in place of Password.
+	PasswordNow Secret
 	// OAuth of OAUTHBEARER: client credentials (RFC 6749, section 4.4).
 	OAuth OAuth
 	// Region of AWS_MSK_IAM. Credentials come from the usual AWS places.
 	Region string
 }
 
+// Secret tells a secret as it is now.
+type Secret func(context.Context) (string, error)
+
+// Resolve asks for the password once, for those who use Sarama's own clients.
+func (s *SASL) Resolve(ctx context.Context) (err error) {
+	if s != nil && s.PasswordNow != nil {
+		s.Password, err = s.PasswordNow(ctx)
+	}
+	return err
+}
+
 // OAuth is where tokens come from.
 type OAuth struct {
 	TokenURL, ClientID, ClientSecret string
-	Scopes                           []string
+	// SecretNow tells the client's secret for each token, in place of ClientSecret.
+	SecretNow Secret
+	Scopes    []string
 	// Extensions are SASL extensions (KIP-342), such as logicalCluster.
 	Extensions map[string]string
 }
@@ -134,6 +149,9 @@ func (s *SASL) apply(conf *sarama.Config) error {
 	net := &conf.Net.SASL
 	net.Enable, net.Handshake, net.Version = true, true, sarama.SASLHandshakeV1
 	net.User, net.Password = s.Username, s.Password
+	if s.PasswordNow != nil && s.Password == "" {
+		net.Password = "asked for with each connection" // for Validate
+	}
 	switch s.Mechanism {
 	case MechanismPlain:
 		net.Mechanism = sarama.SASLTypePlaintext
@@ -166,7 +184,7 @@ func (s *SASL) complete() error {
 		missing["region"] = s.Region == ""
 	default:
 		missing["username"] = s.Username == ""
-		missing["password"] = s.Password == ""
+		missing["password"] = s.Password == "" && s.PasswordNow == nil
 	}
 	var names []string
 	for name, is := range missing {
@@ -205,6 +223,7 @@ const tokenTimeout = 10 * time.Second
 // oauthProvider fetches tokens and keeps each until it expires.
 type oauthProvider struct {
 	client     clientcredentials.Config
+	secret     Secret // nil: that of client
 	extensions map[string]string
 
 	mu    sync.Mutex
@@ -214,7 +233,7 @@ type oauthProvider struct {
 func (o OAuth) provider() *oauthProvider {
 	return &oauthProvider{
 		client:     clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes},
-		extensions: o.Extensions,
+		secret: o.SecretNow, extensions: o.Extensions,
 	}
 }
 
@@ -227,7 +246,13 @@ func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, erro
 	if !p.token.Valid() {
 		ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 		defer cancel()
-		t, err := p.client.Token(ctx)
+		client, err := p.client, error(nil)
+		if p.secret != nil {
+			if client.ClientSecret, err = p.secret(ctx); err != nil {
+				return nil, fmt.Errorf("could not read client_secret: %w", err)
+			}
+		}
+		t, err := client.Token(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("fetching an OAuth token: %w", err)
 		}

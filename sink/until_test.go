@@ -81,7 +81,7 @@ func TestALinkLooksOnceMoreBeforeItSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := mailbox.New[event]()
-	l := s.newLink(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, &s.count, s.conf.Net.ReadTimeout), events)
+	l := s.newLink(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, s.cfg.SASL, &s.count, s.conf.Net.ReadTimeout), events)
 	defer l.drop()
 	lane := &lane{topic: newTopic("orders"), leader: l.addr}
 	b := &batch{lane: lane, rows: []*outbox.Row{newRow("orders", "a", "v")}, made: time.Now()}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // This file asks the running process over HTTP.
@@ -50,8 +51,13 @@ func newProcess(h *config.HTTP, address string) (*process, error) {
 	}
 	p.client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: encrypted, DisableKeepAlives: true}}
 	var err error
-	p.url, err = processURL(h.Listen, scheme, address)
-	return p, err
+	if p.url, err = processURL(h.Listen, scheme, address); err != nil {
+		return nil, err
+	}
+	if u, err := url.Parse(p.url); err == nil && u.Scheme == "http" && h.Auth != nil && !h.AllowPlaintext && !transport.Loopback(u.Hostname()) {
+		return nil, usage("the credentials of http.auth would go to %s in plain text: write https://%s, or http.allow_plaintext: true in the configuration", p.url, u.Host)
+	}
+	return p, nil
 }
 
 // trust accepts the certificate of the configuration, whatever host it names,
@@ -105,12 +111,8 @@ func (p *process) status(ctx context.Context) (*status.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch a := p.auth; {
-	case a == nil:
-	case !a.Token.Empty():
-		r.Header.Set("Authorization", "Bearer "+a.Token.Reveal())
-	default:
-		r.SetBasicAuth(a.Username, a.Password.Reveal())
+	if err := p.login(ctx, r); err != nil {
+		return nil, err
 	}
 	res, err := p.client.Do(r)
 	if err != nil {
@@ -129,6 +131,34 @@ func (p *process) status(ctx context.Context) (*status.Report, error) {
 	}
 	report.Process = p.url
 	return &report, nil
+}
+
+// login adds the credentials with the most rights: details are for viewers.
+func (p *process) login(ctx context.Context, r *http.Request) error {
+	if p.auth == nil {
+		return nil
+	}
+	users := p.auth.Everybody()
+	best := users[0]
+	for _, u := range users {
+		if roles[u.Role] > roles[best.Role] {
+			best = u
+		}
+	}
+	secret := best.Password
+	if best.Username == "" {
+		secret = best.Token
+	}
+	text, err := secret.Read(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("http.auth: %w", err)
+	case best.Username == "":
+		r.Header.Set("Authorization", "Bearer "+text)
+	default:
+		r.SetBasicAuth(best.Username, text)
+	}
+	return nil
 }
 
 // withoutURL is the cause of an error of the HTTP client.

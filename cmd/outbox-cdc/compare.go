@@ -103,7 +103,7 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if err != nil {
 		return nil, err
 	}
-	clients, err := readingClients(cfg, s)
+	clients, err := readingClients(ctx, cfg, s)
 	defer closeAll(clients)
 	if err != nil {
 		return nil, err
@@ -118,9 +118,12 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	})
 }
 
-func readingClients(cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
+func readingClients(ctx context.Context, cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
 	clients := map[string]sarama.Client{}
 	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
+		if err := sc.SASL.Resolve(ctx); err != nil {
+			return clients, fmt.Errorf("kafka cluster %s: sasl.password: %w", name, err)
+		}
 		conf, err := sc.Sarama()
 		if err != nil {
 			return clients, err

@@ -38,6 +38,9 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 		if err != nil {
 			return err
 		}
+		for _, w := range cfg.Warnings {
+			fmt.Fprintln(io.err, "warning: "+w)
+		}
 		if o.against {
 			return against(c.Context(), cfg, o, io)
 		}

@@ -110,7 +110,8 @@ func TestAskingOverTLS(t *testing.T) {
 	certFile, keyFile := certificatePair(t)
 	otherCert, _ := certificatePair(t)
 	serve := admin.Config{
-		Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), CertFile: certFile, KeyFile: keyFile, Auth: admin.Auth{Token: "hunter2"},
+		Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), CertFile: certFile, KeyFile: keyFile,
+		Auth:    admin.Auth{Users: []admin.User{{Role: admin.Viewer, Password: config.NewCredential("hunter2").Read}}},
 		Streams: []admin.Stream{{Name: "orders", Report: func() status.Stream { return status.Stream{Name: "orders", Mode: status.ModeStream} }}},
 	}
 	server, err := admin.Listen(serve)
@@ -122,7 +123,7 @@ func TestAskingOverTLS(t *testing.T) {
 	go func() { ended <- server.Run(ctx) }()
 	ask := func(cert string) (*status.Report, error) {
 		p, err := newProcess(&config.HTTP{
-			Listen: server.Address(), TLS: &config.HTTPTLS{CertFile: config.Path(cert)}, Auth: &config.HTTPAuth{Token: config.NewSecret("hunter2")},
+			Listen: server.Address(), TLS: &config.HTTPTLS{CertFile: config.Path(cert)}, Auth: &config.HTTPAuth{Token: config.NewCredential("hunter2")},
 		}, "")
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"time"
 
@@ -19,14 +18,10 @@ import (
 )
 
 // newPage hands the operator's page what it shows.
-func newPage(cfg *config.Config, p *prepared, auth *admin.Auth, version string, log zerolog.Logger) (*page.Page, error) {
+func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger) (*page.Page, error) {
 	shown := page.Config{
-		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, Acts: auth.Required(), Who: auth.Who, Log: log,
+		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
 		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
-	}
-	if host, _, err := net.SplitHostPort(cfg.HTTP.Listen); err == nil && !auth.Required() {
-		ip := net.ParseIP(host)
-		shown.LocalOnly = host == "localhost" || ip != nil && ip.IsLoopback()
 	}
 	for i, s := range cfg.Streams {
 		text, err := cfg.InForce(s)

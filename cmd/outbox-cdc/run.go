@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -61,7 +58,10 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	limit := loglimit.New(repeatsPerMinute, time.Minute)
 	log = log.Hook(limit)
 	registry := metrics.New(v, commit)
-	registry.Configuration(fileHash(cfg.File))
+	registry.Configuration(cfg.Hash())
+	for _, w := range cfg.Warnings {
+		log.Warn().Msg(w)
+	}
 	traces, err := newTraces(ctx, v, log)
 	if err != nil {
 		return err
@@ -113,16 +113,6 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 // same thing are logged a minute; further ones are counted.
 const repeatsPerMinute = 10
 
-// fileHash is the beginning of the SHA-256 of a file; empty: it cannot be read.
-func fileHash(name string) string {
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return ""
-	}
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:6])
-}
-
 // newTraces sends spans to the collector that the environment names; nil: none
 // is. What goes wrong on the way there is logged and disturbs nobody.
 func newTraces(ctx context.Context, version string, log zerolog.Logger) (*tracing.Provider, error) {
@@ -154,19 +144,37 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 	if cfg.HTTP.Listen == "off" {
 		return nil, nil
 	}
-	serve := admin.Config{Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version}
+	serve := admin.Config{
+		Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version,
+		Auth: authOf(&cfg.HTTP), Hosts: cfg.HTTP.Hosts, Refused: registry.RefusedLogin, Log: log,
+	}
 	if t := cfg.HTTP.TLS; t != nil {
 		serve.CertFile, serve.KeyFile = string(t.CertFile), string(t.KeyFile)
 	}
-	if a := cfg.HTTP.Auth; a != nil {
-		serve.Auth = admin.Auth{Token: a.Token.Reveal(), Username: a.Username, Password: a.Password.Reveal()}
-	}
 	if cfg.HTTP.Page {
-		shown, err := newPage(cfg, streams, &serve.Auth, version, log)
+		shown, err := newPage(cfg, streams, version, log)
 		if err != nil {
 			return nil, err
 		}
 		serve.Page, serve.Stopping = shown, shown.Close
 	}
 	return admin.Listen(serve)
+}
+
+var roles = map[string]admin.Role{config.RoleMetrics: admin.Metrics, config.RoleViewer: admin.Viewer, config.RoleOperator: admin.Operator}
+
+// authOf is who may ask for what.
+func authOf(h *config.HTTP) admin.Auth {
+	var a admin.Auth
+	if h.Auth == nil {
+		return a
+	}
+	for _, u := range h.Auth.Everybody() {
+		secret := u.Password
+		if u.Username == "" {
+			secret = u.Token
+		}
+		a.Users = append(a.Users, admin.User{Role: roles[u.Role], Name: u.Username, Password: secret.Read})
+	}
+	return a
 }

@@ -73,13 +73,15 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	} else {
 		res.Body.Close()
 	}
-	rewrite(t, c, "token: hunter2", "token: other")
+	rewrite(t, c, "password: hunter2", "password: other")
 	out, _ = command(t, 0, "status", "-c", c)
 	mustHave(t, out, "refuses the credentials of http.auth", "orders: streaming\n")
-	rewrite(t, c, "token: other, ", "")
+	rewrite(t, c, ", username: ops, password: other", "")
 	if r := decoded[status.Report](t, "status", "-c", c); r.Process != "http://"+address {
-		t.Errorf("by name and password: %+v", r)
+		t.Errorf("by the token: %+v", r)
 	}
+	_, out = command(t, exitUsage, "status", "-c", c, "--address", "http://192.0.2.1:9187")
+	mustHave(t, out, "would go to http://192.0.2.1:9187 in plain text")
 	run.stop(t)
 }
 

@@ -128,8 +128,8 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 	}
 	if l := c.SASL; l != nil {
 		out.SASL = &sink.SASL{
-			Mechanism: l.Mechanism, Username: l.Username, Password: l.Password.Reveal(), Region: l.Region,
-			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, ClientSecret: l.ClientSecret.Reveal(), Scopes: l.Scopes},
+			Mechanism: l.Mechanism, Username: l.Username, PasswordNow: l.Password.Read, Region: l.Region,
+			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Read, Scopes: l.Scopes},
 		}
 	}
 	return out

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
@@ -33,6 +35,12 @@ type Config struct {
 	CertFile, KeyFile string
 	// Auth is who may ask for anything but health.
 	Auth Auth
+	// Hosts are names by which those without credentials may ask, besides
+	// addresses, localhost and the machine's own name.
+	Hosts []string
+	// Refused is told of every login that is refused; it may be nil.
+	Refused func()
+	Log     zerolog.Logger
 	// Page answers everything else; nil: nothing is there.
 	Page http.Handler
 	// Stopping is called when Run begins to stop, so that long answers end.
@@ -59,7 +67,8 @@ const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
 	answerTimeout  = 30 * time.Second
-	idleTimeout    = 2 * time.Minute
+	idleTimeout    = 30 * time.Second
+	streamsOfOne   = 32 // requests at once on a connection of HTTP/2
 	headerBytes    = 16 << 10
 	stopTimeout    = 2 * time.Second
 )
@@ -79,6 +88,10 @@ func Listen(cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
+	handler, err := Handler(cfg, time.Now)
+	if err != nil {
+		return nil, err
+	}
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics and health on %s (choose a free address with http.listen, or off): %w", cfg.Listen, err)
@@ -87,7 +100,9 @@ func Listen(cfg Config) (*Server, error) {
 		l = tls.NewListener(l, encrypted)
 	}
 	server := &http.Server{
-		Handler:           Handler(cfg, time.Now),
+		Handler:           handler,
+		ConnState:         newConnections().changed,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsOfOne},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,
@@ -126,8 +141,17 @@ func (s *Server) Run(ctx context.Context) error {
 // Close gives the address back without serving.
 func (s *Server) Close() { _ = s.listener.Close() }
 
+// refused counts and logs a login. The log's own limit bounds the lines.
+func (cfg *Config) refused(r *http.Request, user string) {
+	if cfg.Refused != nil {
+		cfg.Refused()
+	}
+	cfg.Log.Warn().Str("remote", r.RemoteAddr).Str("user", user).Str("path", fmt.Sprintf("%.100q", r.URL.Path)).
+		Msg("refused wrong credentials over HTTP; after a few from one address the next have to wait")
+}
+
 // Handler answers the requests, at the times told by now.
-func Handler(cfg Config, now func() time.Time) http.Handler {
+func Handler(cfg Config, now func() time.Time) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", cfg.Metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -139,13 +163,13 @@ func Handler(cfg Config, now func() time.Time) http.Handler {
 	mux.HandleFunc("GET /api/v1/status", serveStatus(cfg, now))
 	if cfg.Page != nil {
 		mux.Handle("/", cfg.Page)
-		return guard(cfg.Auth, mux)
+		return newGuard(&cfg, mux, now)
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")
 	})
-	return guard(cfg.Auth, mux)
+	return newGuard(&cfg, mux, now)
 }
 
 // Readiness is the body of /readyz.
@@ -175,6 +199,9 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 			continue
 		}
 		one := judge(s, now)
+		if !details(r) {
+			one.Reason = hidden(one.Reason)
+		}
 		body.Ready = body.Ready && one.Ready
 		body.Streams = append(body.Streams, one)
 	}
@@ -186,6 +213,14 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 	default:
 		answer(w, http.StatusOK, body)
 	}
+}
+
+// hidden stands for what only those with credentials may see.
+func hidden(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "ask with credentials of http.auth to see why"
 }
 
 func noStream(name string) map[string]string {

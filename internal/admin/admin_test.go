@@ -53,10 +53,30 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// handler is what a process on this machine answers with.
+func handler(t *testing.T, cfg Config) http.Handler {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:9187"
+	}
+	h, err := Handler(cfg, func() time.Time { return noon })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// request is one by address, as probes and scrapers ask.
+func request(method, path string) *http.Request {
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = "10.0.0.7:9187"
+	return r
+}
+
 func get(t *testing.T, h http.Handler, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	h.ServeHTTP(w, request(http.MethodGet, path))
 	return w.Code, w.Body.String()
 }
 
@@ -65,7 +85,7 @@ func TestHandler(t *testing.T) {
 	registry.Stream("good", []*outbox.Table{{Schema: "public", Name: "outbox"}}, 1)
 	good := stream("good", metrics.Status{Mode: "standby"}, "")
 	bad := stream("bad", metrics.Status{}, "")
-	h := Handler(Config{Metrics: registry.Handler(), Streams: []Stream{good, bad}, Version: "1.2.3"}, func() time.Time { return noon })
+	h := handler(t, Config{Metrics: registry.Handler(), Streams: []Stream{good, bad}, Version: "1.2.3"})
 	for path, want := range map[string]int{
 		"/": 200, "/healthz": 200, "/metrics": 200, "/readyz": 503, "/readyz?stream=good": 200, "/readyz?stream=bad": 503, "/readyz?stream=none": 404, "/other": 404,
 	} {
@@ -82,8 +102,8 @@ func TestHandler(t *testing.T) {
 		t.Errorf("no metrics of the stream:\n%s", body)
 	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/healthz", nil))
-	if w.Code != http.StatusMethodNotAllowed {
+	h.ServeHTTP(w, request(http.MethodPost, "/healthz"))
+	if w.Code != http.StatusForbidden {
 		t.Errorf("POST: %d", w.Code)
 	}
 }
@@ -103,7 +123,7 @@ func TestRunServesUntilTheEnd(t *testing.T) {
 	_, _ = io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
-	if _, err := Listen(Config{Listen: s.Address()}); err == nil || !strings.Contains(err.Error(), "http.listen") {
+	if _, err := Listen(Config{Listen: s.Address(), Metrics: http.NotFoundHandler()}); err == nil || !strings.Contains(err.Error(), "http.listen") {
 		t.Errorf("the address was free: %v", err)
 	}
 	cancel()

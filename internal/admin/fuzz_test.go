@@ -24,19 +24,24 @@ func FuzzRequests(f *testing.F) {
 	cfg := Config{
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("confidential")) }),
 		Streams: []Stream{stream("orders", metrics.Status{Mode: "stream", Leader: true, Heard: noon}, "")},
-		Auth:    Auth{Token: "secret", Username: "somebody", Password: "another"},
+		Auth:    Auth{Users: []User{{Role: Viewer, Password: fixed("secret")}, {Role: Operator, Name: "somebody", Password: fixed("another")}}},
 	}
 	cfg.Streams[0].Report = func() status.Stream { return status.Stream{Name: "orders", Reason: "confidential"} }
-	h := Handler(cfg, func() time.Time { return noon })
+	h, err := Handler(cfg, func() time.Time { return noon })
+	if err != nil {
+		f.Fatal(err)
+	}
+	guarded, _ := h.(*guard)
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, body string) {
 		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
 		r.Method = method
 		r.URL = &url.URL{Path: path, RawQuery: query}
 		r.Header.Set("Authorization", authorization)
-		known := cfg.Auth.allows(r)
+		guarded.logins = newLogins(guarded.now) // each input has its tries
+		_, verdict := guarded.identify(r)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if !known && strings.Contains(w.Body.String(), "confidential") {
+		if verdict != known && strings.Contains(w.Body.String(), "confidential") {
 			t.Fatalf("%s %q %q told a stranger:\n%s", method, path, query, w.Body)
 		}
 		if w.Code >= http.StatusInternalServerError && w.Code != http.StatusServiceUnavailable {

@@ -1,48 +1,286 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"crypto/tls"
-	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// Auth is who may ask: whoever knows the token, or the name and password. The
-// zero value lets everybody in. Health is told to everybody in any case, since
-// probes carry no credentials.
-type Auth struct {
-	Token              string // Authorization: Bearer …
-	Username, Password string // Authorization: Basic …
+// guard stands before every path: it says who asks and what they may, and
+// refuses what they may not.
+type guard struct {
+	next   http.Handler
+	users  []*user
+	open   Role // of those without credentials
+	hosts  map[string]bool
+	logins *logins
+	tls    bool
+	// tell is told of each refused login.
+	tell func(r *http.Request, user string)
+	now  func() time.Time
 }
 
-// Required says that anybody is refused.
-func (a *Auth) Required() bool { return a.Token != "" || a.Username != "" || a.Password != "" }
+// Role is what somebody may do; each may do what those before may.
+type Role int
 
-// allows compares in a time that does not depend on what is wrong.
-func (a *Auth) allows(r *http.Request) bool {
-	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	name, password, basic := r.BasicAuth()
-	byToken := same(token, a.Token)
-	byName, byPassword := same(name, a.Username), same(password, a.Password)
-	return a.Token != "" && bearer && byToken || a.Username != "" && basic && byName && byPassword
+// The roles.
+const (
+	Nobody   Role = iota // health only
+	Metrics              // metrics, and the status without rows' keys
+	Viewer               // everything that changes nothing
+	Operator             // requeue and discard rows
+)
+
+// Auth is who may ask for what. Without users everybody may read: rows' keys and
+// reasons only where the address is loopback.
+type Auth struct{ Users []User }
+
+// User is one credential: a name and a password, or a token.
+type User struct {
+	Role     Role
+	Name     string // Authorization: Basic …; empty: a token
+	Password Secret // or the token, Authorization: Bearer …
 }
 
-// Who says whose credentials a request came with that was let in, for the log:
-// the name, or that it was the token.
-func (a *Auth) Who(r *http.Request) string {
-	if name, _, basic := r.BasicAuth(); basic {
-		return name
+// Secret tells a secret as it is now.
+type Secret func(context.Context) (string, error)
+
+// asker is who asks, in the request's context.
+type asker struct {
+	role Role
+	name string
+}
+
+type askerKey struct{}
+
+func asking(r *http.Request) asker {
+	a, _ := r.Context().Value(askerKey{}).(asker)
+	return a
+}
+
+// NameOf says who asks, for the log.
+func NameOf(r *http.Request) string { return asking(r).name }
+
+// MayAct says whether who asks may change rows.
+func MayAct(r *http.Request) bool { return asking(r).role >= Operator }
+
+// details says whether who asks may see reasons, with roles and hosts in them,
+// and keys of rows.
+func details(r *http.Request) bool { return asking(r).role >= Viewer }
+
+const bodyBytes = 64 << 10
+
+func newGuard(cfg *Config, next http.Handler, now func() time.Time) (*guard, error) {
+	g := &guard{
+		next: http.MaxBytesHandler(next, bodyBytes), hosts: hosts(cfg.Hosts), logins: newLogins(now),
+		tls: cfg.CertFile != "", tell: cfg.refused, now: now,
 	}
-	if a.Required() {
-		return "whoever has the token"
+	switch {
+	case len(cfg.Auth.Users) > 0:
+	case transport.LoopbackAddress(cfg.Listen):
+		g.open = Viewer
+	default:
+		g.open = Metrics
 	}
-	return "anybody"
+	for _, u := range cfg.Auth.Users {
+		one := &user{User: u}
+		if err := one.refresh(now()); err != nil {
+			return nil, fmt.Errorf("http.auth: %w", err)
+		}
+		g.users = append(g.users, one)
+	}
+	return g, nil
+}
+
+// ServeHTTP is part of http.Handler.
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if g.tls {
+		w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	who, verdict := g.identify(r)
+	needed := need(r)
+	switch {
+	case who.role >= needed && verdict != known && !g.named(r.Host):
+		refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("this process does not answer to the name %.100q without credentials: ask by address, or add the name to http.hosts of the configuration", r.Host))
+	case who.role >= needed:
+		g.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askerKey{}, who)))
+	case verdict == tooMany:
+		w.Header().Set("Retry-After", "10")
+		refuse(w, http.StatusTooManyRequests, "too many wrong credentials came from this address: wait a few seconds")
+	case verdict == known:
+		refuse(w, http.StatusForbidden, "these credentials are of a role that may not do this (http.auth of the configuration)")
+	case len(g.users) == 0:
+		refuse(w, http.StatusForbidden, "nobody may do this without http.auth of the configuration")
+	default:
+		g.challenge(w)
+		refuse(w, http.StatusUnauthorized, "credentials are missing or wrong (http.auth of the configuration)")
+	}
+}
+
+func refuse(w http.ResponseWriter, code int, why string) {
+	answer(w, code, map[string]string{"error": why})
+}
+
+func (g *guard) challenge(w http.ResponseWriter) {
+	w.Header().Add("WWW-Authenticate", `Bearer realm="outbox-cdc"`)
+	for _, u := range g.users {
+		if u.Name != "" {
+			w.Header().Add("WWW-Authenticate", `Basic realm="outbox-cdc", charset="UTF-8"`)
+			return
+		}
+	}
+}
+
+// need is the least role for a request. Health is told to everybody, since
+// probes carry no credentials; what is not for everybody is left out of it.
+func need(r *http.Request) Role {
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return Operator
+	case r.URL.Path == "/healthz", r.URL.Path == "/readyz":
+		return Nobody
+	case r.URL.Path == "/metrics", r.URL.Path == "/api/v1/status":
+		return Metrics
+	}
+	return Viewer
+}
+
+// ---- who asks ----
+
+// verdict is what became of a request's credentials.
+type verdict int
+
+const (
+	none    verdict = iota // it came with none, or with wrong ones
+	known                  // they are somebody's
+	tooMany                // they were not looked at
+)
+
+// identify compares in a time that does not depend on what is wrong. Wrong
+// credentials cost a try, which the address gets back after a while.
+func (g *guard) identify(r *http.Request) (asker, verdict) {
+	stranger := asker{g.open, "anybody"}
+	name, text, given := credentials(r)
+	if !given || len(g.users) == 0 {
+		return stranger, none
+	}
+	claimed := g.claimed(name)
+	if !g.logins.begin(r.RemoteAddr, claimed) {
+		g.tell(r, g.label(claimed))
+		return stranger, tooMany
+	}
+	for _, u := range g.users {
+		if u.is(name, text, g.now()) {
+			g.logins.succeeded(r.RemoteAddr, claimed)
+			return asker{u.Role, u.label()}, known
+		}
+	}
+	g.tell(r, g.label(claimed))
+	return stranger, none
+}
+
+// credentials are those of a request; a token has no name.
+func credentials(r *http.Request) (name, text string, given bool) {
+	if name, text, given = r.BasicAuth(); given && name != "" {
+		return name, text, true
+	}
+	text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return "", text, given || bearer
+}
+
+// claimed is which user a login is for, so that wrong tries for one do not lock
+// out the others behind the same proxy: its number, or one for all unknown names.
+func (g *guard) claimed(name string) int {
+	for i, u := range g.users {
+		if u.Name != "" && u.Name == name {
+			return i
+		}
+	}
+	if name == "" {
+		return -1 // any token
+	}
+	return -2
+}
+
+// label is who a login claims to be, for the log: never what was typed, which may
+// be a password in the wrong field.
+func (g *guard) label(claimed int) string {
+	switch claimed {
+	case -1:
+		return "a token"
+	case -2:
+		return "an unknown name"
+	}
+	return g.users[claimed].Name
+}
+
+// user is a User whose secret is asked for again now and then, so that it can
+// be changed while the process runs.
+type user struct {
+	User
+
+	mu     sync.Mutex
+	secret [sha256.Size]byte
+	asked  time.Time
+}
+
+// askAgain is how old a secret may be. One that cannot be had keeps the one before.
+const askAgain = time.Minute
+
+func (u *user) is(name, text string, now time.Time) bool {
+	if u.due(now) {
+		_ = u.refresh(now)
+	}
+	given, ours := sha256.Sum256([]byte(text)), u.current()
+	right := subtle.ConstantTimeCompare(given[:], ours[:]) == 1
+	return same(name, u.Name) && right && text != ""
+}
+
+func (u *user) due(now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return now.Sub(u.asked) >= askAgain
+}
+
+func (u *user) current() [sha256.Size]byte {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.secret
+}
+
+// refresh asks for the secret, with the others going on with the one before.
+func (u *user) refresh(now time.Time) error {
+	u.mu.Lock()
+	u.asked = now
+	u.mu.Unlock()
+	text, err := u.Password(context.Background())
+	if err == nil && text == "" {
+		err = fmt.Errorf("the secret of %s is empty", u.label())
+	}
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.secret = sha256.Sum256([]byte(text))
+	return nil
+}
+
+func (u *user) label() string {
+	if u.Name != "" {
+		return u.Name
+	}
+	return "whoever has a token"
 }
 
 func same(a, b string) bool {
@@ -50,95 +288,26 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// open are the paths that everybody may ask for.
-var open = map[string]bool{"/healthz": true, "/readyz": true}
+// ---- by which name ----
 
-const bodyBytes = 64 << 10
-
-// guard refuses requests without credentials, and bounds their bodies.
-func guard(a Auth, next http.Handler) http.Handler {
-	next = http.MaxBytesHandler(next, bodyBytes)
-	if !a.Required() {
-		return next
+// hosts are the names that are ours besides addresses. A browser can be made to
+// believe that another site's name leads here (DNS rebinding), and would then
+// show that site what we answer; it can do so with no address, nor with these.
+func hosts(configured []string) map[string]bool {
+	all := map[string]bool{"localhost": true, "": true} // none is sent by HTTP/1.0, which no browser speaks
+	if own, err := os.Hostname(); err == nil {
+		all[strings.ToLower(own)] = true
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if open[r.URL.Path] || a.allows(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Add("WWW-Authenticate", `Bearer realm="outbox-cdc"`)
-		if a.Username != "" {
-			w.Header().Add("WWW-Authenticate", `Basic realm="outbox-cdc", charset="UTF-8"`)
-		}
-		answer(w, http.StatusUnauthorized, map[string]string{"error": "credentials are missing or wrong (http.auth of the configuration)"})
-	})
+	for _, name := range configured {
+		all[strings.ToLower(strings.TrimSuffix(name, "."))] = true
+	}
+	return all
 }
 
-// certificate is a pair of files that may be replaced while the process runs.
-type certificate struct {
-	certFile, keyFile string
-
-	mu       sync.Mutex
-	loaded   *tls.Certificate
-	changed  time.Time // of the files that were loaded
-	lookedAt time.Time
-}
-
-// lookEvery bounds how often the files are looked at.
-const lookEvery = 10 * time.Second
-
-// get is the current certificate. A new one that cannot be read (yet) leaves
-// the one before in use.
-func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.loaded != nil && now.Sub(c.lookedAt) < lookEvery {
-		return c.loaded, nil
+func (g *guard) named(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
 	}
-	c.lookedAt = now
-	changed, err := newest(c.certFile, c.keyFile)
-	if err == nil && c.loaded != nil && changed.Equal(c.changed) {
-		return c.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	}
-	if err == nil {
-		c.loaded, c.changed = &pair, changed
-	}
-	if c.loaded == nil {
-		return nil, fmt.Errorf("read the certificate of http.tls: %w", err)
-	}
-	return c.loaded, nil
-}
-
-func newest(files ...string) (time.Time, error) {
-	var at time.Time
-	var errs []error
-	for _, name := range files {
-		info, err := os.Stat(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if info.ModTime().After(at) {
-			at = info.ModTime()
-		}
-	}
-	return at, errors.Join(errs...)
-}
-
-// tlsConfig serves the certificate of the files; they are read once now, so that
-// a mistake is known before anything starts.
-func tlsConfig(certFile, keyFile string) (*tls.Config, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile}
-	if _, err := c.get(time.Now()); err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
-		NextProtos:     []string{"h2", "http/1.1"},
-	}, nil
+	host = strings.Trim(host, "[]")
+	return net.ParseIP(host) != nil || g.hosts[strings.ToLower(strings.TrimSuffix(host, "."))]
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
@@ -13,10 +14,29 @@ func report(cfg *Config, r *http.Request, now time.Time) status.Report {
 	wanted := r.URL.Query().Get("stream")
 	for _, s := range cfg.Streams {
 		if s.Report != nil && (wanted == "" || wanted == s.Name) {
-			out.Streams = append(out.Streams, s.Report())
+			one := s.Report()
+			if !details(r) {
+				withoutDetails(&one)
+			}
+			out.Streams = append(out.Streams, one)
 		}
 	}
 	return out
+}
+
+// withoutDetails leaves counts and states, and takes out what names keys, topics,
+// roles and hosts.
+func withoutDetails(s *status.Stream) {
+	s.Reason, s.Error = hidden(s.Reason), hidden(s.Error)
+	s.Parks.Top = nil
+	s.Kafka = slices.Clone(s.Kafka)
+	for i := range s.Kafka {
+		s.Kafka[i].Error = hidden(s.Kafka[i].Error)
+	}
+	s.Tables = slices.Clone(s.Tables)
+	for i := range s.Tables {
+		s.Tables[i].Error = hidden(s.Tables[i].Error)
+	}
 }
 
 // serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.

@@ -28,6 +28,10 @@ type binder struct {
 	// reference, as both stand quoted in messages: a variable may hold a secret
 	// in a place where none was expected.
 	written map[string]string
+	// secretFiles are files that hold secrets; literal says of paths that their
+	// secret is written out in the file itself.
+	secretFiles []string
+	literal     map[string]bool
 }
 
 type position struct{ line, column int }
@@ -37,9 +41,11 @@ var (
 	typeBytes    = reflect.TypeFor[Bytes]()
 	typeDuration = reflect.TypeFor[time.Duration]()
 	typePath     = reflect.TypeFor[Path]()
-	typeTemplate = reflect.TypeFor[Template]()
-	typeTable    = reflect.TypeFor[Table]()
-	typeTopic    = reflect.TypeFor[TopicSpec]()
+
+	typeCredential = reflect.TypeFor[Credential]()
+	typeTemplate   = reflect.TypeFor[Template]()
+	typeTable      = reflect.TypeFor[Table]()
+	typeTopic      = reflect.TypeFor[TopicSpec]()
 )
 
 // maxProblems bounds how many faults are told at once.
@@ -111,6 +117,9 @@ func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.St
 	switch to.Type() {
 	case typeSecret, typeBytes, typeDuration, typePath, typeTemplate:
 		b.bindScalar(to, n, path, tags)
+		return
+	case typeCredential:
+		b.bindCredential(to, n, path)
 		return
 	}
 	switch to.Kind() {
@@ -283,6 +292,9 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 		b.complain(path, err.Error(), "")
 		return
 	}
+	if to.Type() == typeSecret {
+		b.noteSecret(parts, path)
+	}
 	if text != raw && to.Kind() == reflect.String {
 		b.written[strconv.Quote(text)] = strconv.Quote(raw)
 	}
@@ -292,6 +304,19 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 	}
 	if found, mend := limits(to, tags); found != "" {
 		b.complain(path, shown(raw)+" "+found, mend)
+	}
+}
+
+// noteSecret remembers where a secret was found, for those who look at files' modes.
+func (b *binder) noteSecret(parts []part, path string) {
+	b.literal[path] = true
+	for _, p := range parts {
+		if p.kind == partFile {
+			b.secretFiles = append(b.secretFiles, b.around.absolute(p.text))
+		}
+		if p.kind != partText {
+			delete(b.literal, path)
+		}
 	}
 }
 
@@ -456,7 +481,7 @@ func expected(t reflect.Type, tags reflect.StructTag) string {
 		return "a number and a unit, for example " + example(tags, "30s")
 	case typeBytes:
 		return "a number and a unit, for example " + example(tags, "64MiB")
-	case typeSecret, typePath, typeTemplate:
+	case typeSecret, typePath, typeTemplate, typeCredential:
 		return "a text"
 	}
 	switch t.Kind() {

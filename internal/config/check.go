@@ -111,6 +111,7 @@ func checkCluster(b *binder, c *Cluster, at string) {
 	}
 	if c.SASL != nil {
 		checkSASL(b, c.SASL, at+".sasl")
+		checkKafkaPlaintext(b, c, at)
 	}
 }
 
@@ -151,8 +152,8 @@ func checkSASL(b *binder, s *SASL, at string) {
 		return // complained about as a word
 	}
 	given := map[string]bool{
-		"username": s.Username != "", "password": !s.Password.Empty(), "token_url": s.TokenURL != "",
-		"client_id": s.ClientID != "", "client_secret": !s.ClientSecret.Empty(), "scopes": len(s.Scopes) > 0, "region": s.Region != "",
+		"username": s.Username != "", "password": s.Password.Given(), "token_url": s.TokenURL != "",
+		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(), "scopes": len(s.Scopes) > 0, "region": s.Region != "",
 	}
 	for _, key := range keysOf(typeSASL) {
 		path := at + "." + key
@@ -174,24 +175,6 @@ func checkTokenURL(b *binder, s *SASL, at string) {
 		return
 	}
 	b.complain(at, fmt.Sprintf("%q is not an address", s.TokenURL), "write it like https://login.example.com/oauth2/token")
-}
-
-func checkHTTP(b *binder, h *HTTP) {
-	if h.Listen != "off" && !b.hasProblem("http.listen") && !isAddress(h.Listen, true) {
-		b.complain("http.listen", fmt.Sprintf("%q is not an address", h.Listen), "write host:port, for example 127.0.0.1:9187, or off")
-	}
-	if h.TLS != nil {
-		checkFile(b, "http.tls.cert_file", h.TLS.CertFile)
-		checkFile(b, "http.tls.key_file", h.TLS.KeyFile)
-	}
-	if a := h.Auth; a != nil {
-		if (a.Username == "") != a.Password.Empty() {
-			b.complain("http.auth", "one of username and password alone", "write both, or neither and a token")
-		}
-		if a.Token.Empty() && a.Username == "" && a.Password.Empty() {
-			b.complain("http.auth", "has no credentials", "write token, or username and password; leave auth out to let everybody in")
-		}
-	}
 }
 
 // checkFile complains about a file that cannot be found.
@@ -260,16 +243,21 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 func checkPostgres(b *binder, p *Postgres, at string) string {
 	server := ""
 	if c := parseDSN(b, p.DSN, at+".dsn"); c != nil {
+		checkPassword(b, p, c, p.Password, at, "")
 		p.Host, p.Port, p.Database, p.User = c.Host, c.Port, c.Database, c.User
 		server = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	}
 	if p.ReplicationDSN.Empty() {
+		if p.ReplicationPassword.Given() {
+			b.complain(at+".replication_password", "is for replication_dsn, which is not there", "write replication_dsn, or remove it")
+		}
 		return server
 	}
 	c := parseDSN(b, p.ReplicationDSN, at+".replication_dsn")
 	if c == nil {
 		return server
 	}
+	checkPassword(b, p, c, p.ReplicationPassword, at, "replication_")
 	if p.Database != "" && c.Database != p.Database {
 		b.complain(at+".replication_dsn", fmt.Sprintf("is for the database %q, dsn for %q", c.Database, p.Database), "name the same database in both")
 	}

@@ -24,6 +24,8 @@ type Config struct {
 
 	// File is the path the configuration was read from.
 	File string `yaml:"-"`
+	// Warnings are what somebody should look at although it works.
+	Warnings []string `yaml:"-"`
 }
 
 // Kafka names the Kafka clusters.
@@ -48,6 +50,10 @@ type Cluster struct {
 	TLS *TLS `yaml:"tls"`
 	// SASL logs in to the brokers. Left out: no login.
 	SASL *SASL `yaml:"sasl"`
+	// AllowPlaintext lets sasl and its token_url go without TLS to other machines,
+	// where everybody in between can read the password or the token, and the
+	// records. Without sasl nothing has to be allowed.
+	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
 	// Compression of record batches.
 	Compression string `yaml:"compression" default:"none" enum:"none,gzip,snappy,lz4,zstd"`
 	// MaxRequestBytes bounds one record batch, before compression. The topic's
@@ -98,14 +104,14 @@ type SASL struct {
 	// Username for PLAIN and SCRAM.
 	Username string `yaml:"username"`
 	// Password for PLAIN and SCRAM.
-	Password Secret `yaml:"password"`
+	Password *Credential `yaml:"password"`
 	// TokenURL is the address that issues tokens (OAuth 2.0 client
 	// credentials), for OAUTHBEARER.
 	TokenURL string `yaml:"token_url"`
 	// ClientID for OAUTHBEARER.
 	ClientID string `yaml:"client_id"`
 	// ClientSecret for OAUTHBEARER.
-	ClientSecret Secret `yaml:"client_secret"`
+	ClientSecret *Credential `yaml:"client_secret"`
 	// Scopes to ask for, for OAUTHBEARER.
 	Scopes []string `yaml:"scopes"`
 	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment,
@@ -170,6 +176,15 @@ type Postgres struct {
 	// another one. It must reach the server itself, not a pooler in
 	// transaction mode. Left out: dsn.
 	ReplicationDSN Secret `yaml:"replication_dsn"`
+	// Password of dsn's role, instead of one in dsn; then nothing has to be
+	// percent-encoded.
+	Password *Credential `yaml:"password"`
+	// ReplicationPassword of replication_dsn's role.
+	ReplicationPassword *Credential `yaml:"replication_password"`
+	// AllowPlaintext lets a password go to another machine without TLS
+	// (sslmode disable, allow or prefer, which is what leaving it out means),
+	// where everybody in between can read it, and the rows.
+	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
 	// WALSenderTimeout is how long the server waits for a silent leader before
 	// it lets a standby take over.
 	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout" default:"4s" min:"1s" max:"1h"`
@@ -232,12 +247,19 @@ type HTTP struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
 	// TLS encrypts. Left out: plain HTTP.
 	TLS *HTTPTLS `yaml:"tls"`
-	// Auth is who may ask, by a token, or a name and a password, or either;
-	// /healthz and /readyz answer everybody. Left out: whoever reaches the address.
+	// Auth is who may ask for what; /healthz and /readyz answer everybody. Left
+	// out: whoever reaches the address may read, and nobody may change anything.
 	Auth *HTTPAuth `yaml:"auth"`
+	// AllowPlaintext lets credentials of auth go without tls over an address that
+	// is not loopback, as behind a proxy that encrypts, or where the network does.
+	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
+	// Hosts are the names, without port, by which others ask without credentials.
+	// Addresses, localhost and the machine's own name are always answered; any
+	// other name could be another site's that was made to lead here.
+	Hosts []string `yaml:"hosts"`
 	// Page serves the operator's page (docs/page.md) and the data behind it. It
-	// shows topics, keys, ids and errors of rows; with auth it also requeues and
-	// discards FAILED rows.
+	// shows topics, keys, ids and errors of rows; operators of auth also requeue
+	// and discard FAILED rows. It takes auth where listen is not loopback.
 	Page bool `yaml:"page" default:"false"`
 	// ShowPayloads lets the page show a row's payload.
 	ShowPayloads bool `yaml:"show_payloads" default:"false"`
@@ -255,12 +277,47 @@ type HTTPTLS struct {
 
 // HTTPAuth is who may ask for anything but health.
 type HTTPAuth struct {
-	// Token is sent by clients as Authorization: Bearer TOKEN.
-	Token Secret `yaml:"token"`
+	// Users are the credentials, each with a role of its own.
+	Users []*HTTPUser `yaml:"users"`
+	// Token is short for a user of the role viewer with this token.
+	Token *Credential `yaml:"token"`
+	// Username is short for a user of the role operator with this name and
+	// password, for basic authentication.
+	Username string `yaml:"username"`
+	// Password of username.
+	Password *Credential `yaml:"password"`
+}
+
+// The roles of HTTP; each may do what the one before may.
+const (
+	RoleMetrics  = "metrics"
+	RoleViewer   = "viewer"
+	RoleOperator = "operator"
+)
+
+// HTTPUser is one credential of HTTP: a token, or a name and a password.
+type HTTPUser struct {
+	// Role: metrics reads /metrics; viewer reads everything; operator also
+	// requeues and discards FAILED rows, and must have a name.
+	Role string `yaml:"role" required:"true" enum:"metrics,viewer,operator"`
 	// Username for basic authentication.
 	Username string `yaml:"username"`
-	// Password for basic authentication.
-	Password Secret `yaml:"password"`
+	// Password of username.
+	Password *Credential `yaml:"password"`
+	// Token is sent by clients as Authorization: Bearer TOKEN.
+	Token *Credential `yaml:"token"`
+}
+
+// Everybody are the users, those written in short included.
+func (a *HTTPAuth) Everybody() []*HTTPUser {
+	all := a.Users
+	if a.Token.Given() {
+		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleViewer, Token: a.Token})
+	}
+	if a.Username != "" {
+		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleOperator, Username: a.Username, Password: a.Password})
+	}
+	return all
 }
 
 // Table is one outbox table: its name, a profile or none, and any fields of

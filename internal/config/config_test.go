@@ -107,7 +107,7 @@ func TestMinimalExampleHasDefaults(t *testing.T) {
 
 func TestFullExample(t *testing.T) {
 	cfg := loadExample(t, "outbox-cdc.yaml")
-	if got := cfg.Kafka.Clusters["main"].SASL.Password.Reveal(); got != "hunter2" {
+	if got, _ := cfg.Kafka.Clusters["main"].SASL.Password.Static(); got != "hunter2" {
 		t.Errorf("password %q", got)
 	}
 	im2be := cfg.Streams[0].Tables[0].Outbox.Mapping

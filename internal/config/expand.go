@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
 // A string of the file is literal text with references in it: ${env:NAME} and
@@ -119,7 +119,7 @@ func (s surroundings) file(path string) (string, error) {
 		return "", errors.New("${file:} names no file: write a path, for example ${file:/run/secrets/kafka}")
 	}
 	path = s.absolute(path)
-	data, err := readBounded(path, maxReferencedFile)
+	data, err := secret.ReadFile(path, maxReferencedFile)
 	if err != nil {
 		return "", fmt.Errorf("the file %s of ${file:…} cannot be read: %s", path, reason(err))
 	}
@@ -132,20 +132,6 @@ func (s surroundings) absolute(path string) string {
 		return path
 	}
 	return filepath.Join(s.folder, path)
-}
-
-func readBounded(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		return nil, errors.New("it is a folder")
-	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", info.Size(), limit)
-	}
-	return os.ReadFile(path)
 }
 
 // reason is an error of the file system without the path, which is said before it.

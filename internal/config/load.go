@@ -7,6 +7,8 @@ import (
 	"reflect"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
 // maxFile bounds a configuration file, in bytes.
@@ -15,7 +17,7 @@ const maxFile = 1 << 20
 // Load reads and checks a configuration file. Where the content is at fault the
 // error is a Problems, each with its position, all that could be found at once.
 func Load(path string) (*Config, error) {
-	data, err := readBounded(path, maxFile)
+	data, err := secret.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, Problems{{File: path, Found: "cannot be read: " + reason(err), Mend: "name a configuration file with --config"}}
 	}
@@ -45,11 +47,12 @@ func parse(data []byte, file string, around surroundings) (*Config, error) {
 	if len(b.problems) > 0 {
 		return nil, b.problems.inOrder()
 	}
+	cfg.Warnings = b.exposedSecrets(cfg)
 	return cfg, nil
 }
 
 func newBinder(file string, around surroundings) *binder {
-	return &binder{file: file, around: around, at: map[string]position{}, written: map[string]string{}}
+	return &binder{file: file, around: around, at: map[string]position{}, written: map[string]string{}, literal: map[string]bool{}}
 }
 
 func bindRoot[T any](b *binder, to *T, root ast.Node) {

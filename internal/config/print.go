@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/goccy/go-yaml"
@@ -20,4 +22,24 @@ func (c *Config) InForce(s *Stream) (string, error) {
 		return "", fmt.Errorf("print the configuration of stream %s: %w", s.Name, err)
 	}
 	return string(text), nil
+}
+
+// Hash is the beginning of the SHA-256 of what the process runs with, secrets
+// left out, so that it tells nobody whether a guess at one is right.
+func (c *Config) Hash() string {
+	shown := struct {
+		Kafka   *Kafka    `yaml:"kafka"`
+		Streams []*Stream `yaml:"streams"`
+		HTTP    *HTTP     `yaml:"http"`
+		Servers []string  `yaml:"servers"` // of the connection strings, which are secrets as a whole
+	}{&c.Kafka, c.Streams, &c.HTTP, nil}
+	for _, s := range c.Streams {
+		shown.Servers = append(shown.Servers, fmt.Sprint(s.Postgres.User, "@", s.Postgres.Host, ":", s.Postgres.Port, "/", s.Postgres.Database))
+	}
+	text, err := yaml.MarshalWithOptions(shown, yaml.OmitZero())
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
 }

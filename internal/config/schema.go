@@ -20,6 +20,8 @@ var (
 	configSource string
 	//go:embed mapping.go
 	mappingSource string
+	//go:embed credential.go
+	credentialSource string
 )
 
 // JSONSchema is the JSON Schema (draft 2020-12) of a configuration file, for
@@ -108,6 +110,8 @@ func (g *schemaMaker) value(t reflect.Type, tags reflect.StructTag, nulls bool) 
 		return anyOf(&jsonschema.Schema{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)$`}, referencing())
 	case typeSecret, typePath, typeTemplate:
 		return scalar()
+	case typeCredential:
+		return anyOf(scalar(), g.define(t, nulls))
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -170,7 +174,7 @@ func anyOf(choices ...*jsonschema.Schema) *jsonschema.Schema {
 // ("Stream.Name"), in one line each.
 var descriptions = sync.OnceValue(func() map[string]string {
 	found := map[string]string{}
-	for name, source := range map[string]string{"config.go": configSource, "mapping.go": mappingSource} {
+	for name, source := range map[string]string{"config.go": configSource, "mapping.go": mappingSource, "credential.go": credentialSource} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments)
 		if err != nil {
 			panic("config: embedded source: " + err.Error())

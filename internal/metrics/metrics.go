@@ -18,6 +18,7 @@ import (
 // Registry is a process's metrics. It is its own, not the library's global one.
 type Registry struct {
 	prometheus *prometheus.Registry
+	logins     prometheus.Counter
 	families   families
 
 	mu     sync.Mutex
@@ -113,6 +114,11 @@ func New(version, commit string) *Registry {
 		connections: r.counters("replication_connections_total", "Replication connections made."),
 		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and began anew."),
 	}
+	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: namespace, Name: "http_logins_refused_total",
+		Help: "Requests over HTTP with wrong credentials, or with any after too many wrong ones from the same address.",
+	})
+	r.prometheus.MustRegister(r.logins)
 	r.buildInfo(version, commit)
 	return r
 }
@@ -138,14 +144,17 @@ func (r *Registry) buildInfo(version, commit string) {
 	}, func() float64 { return 1 }))
 }
 
-// Configuration tells the hash of the configuration file, so that processes
-// that run with different ones can be found.
+// Configuration tells the hash of the configuration, so that processes that run
+// with different ones can be found.
 func (r *Registry) Configuration(hash string) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "config_info", Help: "Always 1; the hash of the configuration file is in the label.",
+		Namespace: namespace, Name: "config_info", Help: "Always 1; the hash of the configuration, without its secrets, is in the label.",
 		ConstLabels: prometheus.Labels{"hash": hash},
 	}, func() float64 { return 1 }))
 }
+
+// RefusedLogin counts wrong credentials over HTTP.
+func (r *Registry) RefusedLogin() { r.logins.Inc() }
 
 // Handler serves the metrics.
 func (r *Registry) Handler() http.Handler {

@@ -139,6 +139,9 @@ func strictly(t *testing.T, kind, text string) {
 	}
 }
 
+// schemes are how the pods of testdata are asked.
+var schemes = map[string]corev1.URIScheme{"small": corev1.URISchemeHTTP, "full": corev1.URISchemeHTTPS, "existing": corev1.URISchemeHTTPS}
+
 // What has to hold whatever the values are.
 func TestPods(t *testing.T) {
 	for _, name := range []string{"small", "full", "existing"} {
@@ -150,6 +153,8 @@ func TestPods(t *testing.T) {
 		switch {
 		case !*c.SecurityContext.ReadOnlyRootFilesystem, *c.SecurityContext.AllowPrivilegeEscalation, !*pod.SecurityContext.RunAsNonRoot:
 			t.Errorf("%s: the container may do more than it needs: %+v", name, c.SecurityContext)
+		case c.LivenessProbe.HTTPGet.Scheme != schemes[name], c.ReadinessProbe.HTTPGet.Scheme != schemes[name]:
+			t.Errorf("%s: probes by %s and %s", name, c.LivenessProbe.HTTPGet.Scheme, c.ReadinessProbe.HTTPGet.Scheme)
 		case c.LivenessProbe.HTTPGet.Path != "/healthz", c.ReadinessProbe.HTTPGet.Path != "/readyz":
 			t.Errorf("%s: probes: %v, %v", name, c.LivenessProbe, c.ReadinessProbe)
 		case !strings.HasPrefix(c.Args[0], "run"):
@@ -184,12 +189,19 @@ func TestConfigIsValid(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(manifests(t, name)["ConfigMap"]), &m); err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
-		if err := os.WriteFile(file, []byte(m.Data["outbox-cdc.yaml"]), 0o600); err != nil {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "outbox-cdc.yaml")
+		text := strings.ReplaceAll(m.Data["outbox-cdc.yaml"], "/etc/outbox-cdc/secrets/http-tls", dir)
+		for _, mounted := range []string{"tls.crt", "tls.key"} {
+			if err := os.WriteFile(filepath.Join(dir, mounted), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		validate := exec.Command(program, "config", "validate", "--config", file)
-		validate.Env = append(os.Environ(), "DB_PASSWORD=a", "KAFKA_PASSWORD=b")
+		validate.Env = append(os.Environ(), "DB_PASSWORD=a", "KAFKA_PASSWORD=b", "METRICS_TOKEN=0123456789abcdef", "ANN_PASSWORD=long enough")
 		if out, err := validate.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -225,6 +237,23 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// withHTTP is a configuration with this http.
+func withHTTP(http map[string]any) map[string]any {
+	stream := map[string]any{"name": "s", "postgres": map[string]any{}, "tables": []any{}}
+	return map[string]any{"kafka": map[string]any{}, "streams": []any{stream}, "http": http}
+}
+
+// Nobody is let in unless it is said who.
+func TestTheNetworkIsClosed(t *testing.T) {
+	var p networkingv1.NetworkPolicy
+	if err := yaml.UnmarshalStrict([]byte(manifests(t, "small")["NetworkPolicy"]), &p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Spec.Ingress) != 0 || len(p.Spec.PolicyTypes) != 2 {
+		t.Errorf("the default lets in %+v", p.Spec)
+	}
+}
+
 // Wrong values are refused with words that help.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -235,7 +264,17 @@ func TestRefusals(t *testing.T) {
 		"unknown value":    {map[string]any{"replicas": 3}, "replicas"},
 		"tag as a number":  {map[string]any{"image": map[string]any{"tag": 1.2}}, "tag"},
 		"short margin":     {map[string]any{"stopMarginSeconds": 0}, "stopMarginSeconds"},
-		"half a config":    {map[string]any{"config": map[string]any{"kafka": map[string]any{}, "streams": nil}}, "streams"},
+		"an open page":     {map[string]any{"config": withHTTP(map[string]any{"page": true})}, "set config.http.auth"},
+		"open credentials": {map[string]any{"config": withHTTP(map[string]any{"auth": map[string]any{"token": "x"}})}, "plain text"},
+		"a locked scraper": {map[string]any{
+			"config":         withHTTP(map[string]any{"auth": map[string]any{"token": "x"}, "allow_plaintext": true}),
+			"serviceMonitor": map[string]any{"enabled": true}, "networkPolicy": map[string]any{"enabled": false},
+		}, "serviceMonitor.authorization"},
+		"no name to verify": {map[string]any{
+			"config": withHTTP(map[string]any{"tls": map[string]any{}}), "serviceMonitor": map[string]any{"enabled": true},
+		}, "serviceMonitor.tlsConfig"},
+		"a scraper outside": {map[string]any{"serviceMonitor": map[string]any{"enabled": true}}, "networkPolicy.from"},
+		"half a config":     {map[string]any{"config": map[string]any{"kafka": map[string]any{}, "streams": nil}}, "streams"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := values(t, "small")

@@ -46,6 +46,9 @@ var verbs = map[string]operator.Verb{"requeue": operator.Requeue, "delete": oper
 // act answers a form. Nothing is changed unless it says confirmed.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	err := sameOrigin(r)
+	if err == nil && !p.cfg.MayAct(r) {
+		err = errNotAllowed
+	}
 	if err == nil {
 		err = r.ParseForm()
 	}

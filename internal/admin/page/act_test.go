@@ -44,7 +44,8 @@ func newOffice(t *testing.T, change func(*Config)) *office {
 		('`+seven+`2', '`+seven+`3', 'FAILED', 'orders', '\xff00', 3, $1, '2026-01-01 11:00Z', NULL),
 		('`+seven+`2', '`+seven+`4', 'FAILED', 'bills', 'x', 3, $1, '2026-01-01 12:00Z', NULL)`, hostile)
 	cfg := config()
-	cfg.Acts, cfg.ShowPayloads, cfg.Log = true, true, zerolog.New(o.log)
+	cfg.ShowPayloads, cfg.Log = true, zerolog.New(o.log)
+	cfg.MayAct = func(*http.Request) bool { return true }
 	cfg.Who = func(*http.Request) string { return o.who }
 	cfg.Streams[0].Tables = []*outbox.Table{l.Table}
 	cfg.Streams[0].Found = func(*outbox.Table) time.Duration { return 15 * time.Second }
@@ -256,13 +257,13 @@ func TestForgedFormsAreRefused(t *testing.T) {
 
 // Without credentials nobody can be named, so nothing is offered or done.
 func TestNoActsWithoutCredentials(t *testing.T) {
-	o := newOffice(t, func(c *Config) { c.Acts = false })
+	o := newOffice(t, func(c *Config) { c.MayAct = nil })
 	body := get(o, "/failed").Body.String()
 	if strings.Contains(body, "Requeue …") || !strings.Contains(body, "http.auth") {
 		t.Error(body)
 	}
 	f := url.Values{"verb": {"delete"}, "confirmed": {"yes"}, "matching": {"yes"}, "token": {o.forms.token("ops", noon)}}
-	if w := o.send(f); w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed || o.state("1") != "FAILED" {
+	if w := o.send(f); w.Code != http.StatusForbidden || o.state("1") != "FAILED" {
 		t.Error(w.Code)
 	}
 }

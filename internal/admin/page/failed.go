@@ -25,6 +25,10 @@ const (
 	countedRows  = 10_000
 	shownPayload = 1 << 20 // bytes; larger ones are left to the command
 	shownErrors  = 20      // groups
+
+	// longestPattern is what a regular expression of an address may have: what a
+	// list links to, an error of last_error_max quoted, has room.
+	longestPattern = 4096
 )
 
 // filter is what a list is narrowed by, as the address has it.
@@ -83,6 +87,9 @@ func codeOf(err error) int {
 
 func (p *Page) pick(f *filter) (tablesql.Pick, error) {
 	pick := tablesql.Pick{Lot: tablesql.LotFailed, Error: f.Error}
+	if len(f.Error) > longestPattern {
+		return pick, &asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}
+	}
 	if f.Topic != "" {
 		pick.Topic = &f.Topic
 	}
@@ -156,7 +163,11 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	if err != nil {
 		return l, err
 	}
-	ctx, done, err := p.bounded(r, askTimeout)
+	within := askTimeout
+	if f.Error != "" {
+		within = patternTime
+	}
+	ctx, done, err := p.bounded(r, within)
 	if err != nil {
 		return l, err
 	}
@@ -193,7 +204,7 @@ type failedData struct {
 
 func (p *Page) failed(w http.ResponseWriter, r *http.Request) {
 	f := filterOf(r.URL.Query())
-	d := failedData{Acts: p.cfg.Acts, Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
+	d := failedData{Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
 	for i := range p.cfg.Streams {
 		l, _ := p.laneOf(&p.cfg.Streams[i])
 		d.Lanes = append(d.Lanes, l)
@@ -263,7 +274,8 @@ type rowData struct {
 	Token       string
 }
 
-// findRow reads one row in whatever state, and its payload where it may be shown.
+// findRow reads one FAILED row, for those who may act one in whatever state, and
+// its payload where it may be shown.
 func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *outbox.Table, err error) {
 	q := r.URL.Query()
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))
@@ -280,21 +292,25 @@ func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *ou
 	}
 	defer done()
 	err = p.atDesk(ctx, s, t, func(d *operator.Desk) error {
-		row, payload, err = p.readRow(ctx, d, id)
+		lot := tablesql.LotFailed
+		if p.cfg.MayAct(r) {
+			lot = tablesql.LotAny
+		}
+		row, payload, err = p.readRow(ctx, d, id, lot)
 		return err
 	})
 	return row, payload, t, err
 }
 
-func (p *Page) readRow(ctx context.Context, d *operator.Desk, id string) (operator.Row, []byte, error) {
-	pick := tablesql.Pick{Lot: tablesql.LotAny, IDs: []string{id}}
+func (p *Page) readRow(ctx context.Context, d *operator.Desk, id string, lot tablesql.Lot) (operator.Row, []byte, error) {
+	pick := tablesql.Pick{Lot: lot, IDs: []string{id}}
 	for _, payload := range []bool{false, true} { // its size comes first
 		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload})
 		switch {
 		case err != nil:
 			return operator.Row{}, nil, err
 		case len(found) == 0:
-			return operator.Row{}, nil, &asked{http.StatusNotFound, "there is no such row (any more)"}
+			return operator.Row{}, nil, &asked{http.StatusNotFound, "there is no such row (any more); rows that are not FAILED are shown to operators only"}
 		case payload:
 			return found[0], d.PayloadOf(&found[0]), nil
 		case !p.cfg.ShowPayloads || found[0].PayloadBytes == nil || *found[0].PayloadBytes > shownPayload:
@@ -311,7 +327,7 @@ func (p *Page) row(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := rowData{
-		filter: filterOf(r.URL.Query()), Row: &row, IDColumns: t.Mapping.ID, Acts: p.cfg.Acts && row.State == "FAILED",
+		filter: filterOf(r.URL.Query()), Row: &row, IDColumns: t.Mapping.ID, Acts: p.cfg.MayAct(r) && row.State == "FAILED",
 		Dismissable: t.Mapping.Status.Column != "", Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()),
 	}
 	d.Table = t.String()

@@ -41,7 +41,10 @@ func (f forms) sign(stamp []byte, who string) []byte {
 // Why a form is refused.
 var (
 	errForged = errors.New("this form did not come from this page: open the page again and repeat")
-	errElse   = errors.New("the request came from another site: nothing was changed")
+	// errNotAllowed: a viewer, or nobody in particular.
+	errNotAllowed = errors.New("only an operator of http.auth may change rows, with a name and a password")
+
+	errElse = errors.New("the request came from another site: nothing was changed")
 )
 
 // ours says whether the token was made for this person and still holds.

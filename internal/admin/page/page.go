@@ -15,9 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,16 +35,11 @@ type Config struct {
 	Slots func(ctx context.Context) ([]Server, error)
 	// ShowPayloads: payloads of rows are shown.
 	ShowPayloads bool
-	// LocalOnly: the page is asked for by an address of this machine only, so
-	// that another site whose name is made to lead here cannot read it. For a
-	// page without credentials that listens on this machine only.
-	LocalOnly bool
-	// Acts: FAILED rows may be requeued and discarded. Only where those who ask
-	// have to say who they are.
-	Acts bool
-	// Who asks, for the log. It may be nil.
-	Who func(r *http.Request) string
-	Log zerolog.Logger
+	// MayAct says whether who asks may requeue and discard FAILED rows, and Who,
+	// for the log, who it is. They may be nil: nobody may.
+	MayAct func(r *http.Request) bool
+	Who    func(r *http.Request) string
+	Log    zerolog.Logger
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -83,6 +76,7 @@ const (
 	maxWatching   = 50               // browsers with live updates
 	maxAsking     = 3                // requests that ask a database at once
 	askTimeout    = 20 * time.Second // of a request that asks a database
+	patternTime   = 5 * time.Second  // of one with a regular expression of the caller's
 	actTimeout    = 5 * time.Minute  // of an act
 	connectWithin = 5 * time.Second
 )
@@ -111,6 +105,9 @@ func New(cfg Config) (*Page, error) {
 	if cfg.Who == nil {
 		cfg.Who = func(*http.Request) string { return "" }
 	}
+	if cfg.MayAct == nil {
+		cfg.MayAct = func(*http.Request) bool { return false }
+	}
 	p := &Page{
 		cfg: cfg, mux: http.NewServeMux(), forms: newForms(),
 		watching: make(chan struct{}, maxWatching), asking: make(chan struct{}, maxAsking),
@@ -126,7 +123,7 @@ func New(cfg Config) (*Page, error) {
 
 // routes are what is answered, by pattern; the test of openapi.yaml reads them.
 func (p *Page) routes() map[string]http.HandlerFunc {
-	all := map[string]http.HandlerFunc{
+	return map[string]http.HandlerFunc{
 		"GET /{$}":                     p.overview,
 		"GET /streams/{stream}":        p.stream,
 		"GET /failed":                  p.failed,
@@ -139,12 +136,9 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 		"GET /api/v1/failed/row":       p.apiRow,
 		"GET /api/v1/slots":            p.apiSlots,
 		"GET /api/v1/openapi.yaml":     p.apiDescription,
+		"POST /failed/act":             p.act,
 		"/":                            p.missing,
 	}
-	if p.cfg.Acts {
-		all["POST /failed/act"] = p.act
-	}
-	return all
 }
 
 func (p *Page) route() {
@@ -167,21 +161,25 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if p.cfg.LocalOnly && !local(r.Host) {
-		http.Error(w, "without http.auth this page answers to 127.0.0.1 and localhost only; set http.auth to use another name", http.StatusMisdirectedRequest)
+	if embedded(r) {
+		http.Error(w, "another site asked for this: open it by a link or its address", http.StatusForbidden)
 		return
 	}
 	p.mux.ServeHTTP(w, r)
 }
 
-// local says whether the host of a request is this machine, by whatever name
-// cannot be given to it from outside.
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// embedded says whether the browser asks for another site's sake: anything but
+// somebody following a link. Such an answer cannot be read there, but making it
+// costs the database.
+// https://www.w3.org/TR/fetch-metadata/
+func embedded(r *http.Request) bool {
+	h := r.Header
+	switch h.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
 	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	followed := h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Fetch-User") == "?1"
+	return r.Method != http.MethodPost && !followed // forms have a rule of their own
 }
 
 // Close ends live updates, so that a server can stop.

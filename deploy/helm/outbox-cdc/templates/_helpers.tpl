@@ -43,6 +43,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if not .Values.config -}}
 {{- fail "set config (docs/configuration.md has every option), or existingConfigMap" -}}
 {{- end -}}
-{{- $http := dict "listen" (printf ":%v" .Values.port) -}}
+{{- $given := default dict .Values.config.http -}}
+{{- if and (or $given.page $given.show_payloads) (not $given.auth) -}}
+{{- fail "config.http.page shows rows to every pod that reaches it: set config.http.auth" -}}
+{{- end -}}
+{{- if and $given.auth (not $given.tls) (not $given.allow_plaintext) -}}
+{{- fail "config.http.auth would go through the cluster in plain text: set config.http.tls, or config.http.allow_plaintext where the network encrypts" -}}
+{{- end -}}
+{{- $name := include "outbox-cdc.fullname" . -}}
+{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) -}}
+{{- $http := dict "listen" (printf ":%v" .Values.port) "hosts" (default $hosts $given.hosts) -}}
 {{- mergeOverwrite (deepCopy .Values.config) (dict "http" $http) | toYaml -}}
+{{- end -}}
+
+{{/* How probes and Prometheus ask: HTTPS where the configuration has a certificate. */}}
+{{- define "outbox-cdc.scheme" -}}
+{{- $http := default dict .Values.config.http -}}
+{{- default (ternary "HTTPS" "HTTP" (hasKey $http "tls")) .Values.scheme -}}
 {{- end -}}

@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// certificate is a pair of files that may be replaced while the process runs.
+type certificate struct {
+	certFile, keyFile string
+
+	mu       sync.Mutex
+	loaded   *tls.Certificate
+	changed  time.Time // of the files that were loaded
+	lookedAt time.Time
+}
+
+// lookEvery bounds how often the files are looked at.
+const lookEvery = 10 * time.Second
+
+// get is the current certificate. A new one that cannot be read (yet) leaves
+// the one before in use.
+func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded != nil && now.Sub(c.lookedAt) < lookEvery {
+		return c.loaded, nil
+	}
+	c.lookedAt = now
+	changed, err := newest(c.certFile, c.keyFile)
+	if err == nil && c.loaded != nil && changed.Equal(c.changed) {
+		return c.loaded, nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	}
+	if err == nil {
+		c.loaded, c.changed = &pair, changed
+	}
+	if c.loaded == nil {
+		return nil, fmt.Errorf("read the certificate of http.tls: %w", err)
+	}
+	return c.loaded, nil
+}
+
+func newest(files ...string) (time.Time, error) {
+	var at time.Time
+	var errs []error
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if info.ModTime().After(at) {
+			at = info.ModTime()
+		}
+	}
+	return at, errors.Join(errs...)
+}
+
+// tlsConfig serves the certificate of the files; they are read once now, so that
+// a mistake is known before anything starts.
+func tlsConfig(certFile, keyFile string) (*tls.Config, error) {
+	c := &certificate{certFile: certFile, keyFile: keyFile}
+	if _, err := c.get(time.Now()); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
+		NextProtos:     []string{"h2", "http/1.1"},
+	}, nil
+}

@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+)
+
+// connections bounds how many there are, since they take descriptors that the
+// database and the brokers need. Who opens many and asks nothing must not keep
+// others out: a new connection takes the place of the one that has asked nothing
+// for longest, of the same address where that has its share already.
+type connections struct {
+	mu   sync.Mutex
+	all  map[net.Conn]*held
+	from map[netip.Prefix]int
+	tick uint64
+}
+
+// held is an open connection.
+type held struct {
+	from  netip.Prefix
+	busy  bool   // a request is being answered
+	since uint64 // when that changed, in ticks
+}
+
+// Bounds of connections. One address has no more than a part of them.
+const (
+	maxConnections = 512
+	maxOfOne       = 128
+)
+
+func newConnections() *connections {
+	return &connections{all: map[net.Conn]*held{}, from: map[netip.Prefix]int{}}
+}
+
+// changed is http.Server's ConnState.
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tick++
+	switch state {
+	case http.StateNew:
+		c.admit(conn)
+	case http.StateActive, http.StateIdle:
+		if h := c.all[conn]; h != nil {
+			h.busy, h.since = state == http.StateActive, c.tick
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.drop(conn)
+	}
+}
+
+func (c *connections) admit(conn net.Conn) {
+	from := origin(conn.RemoteAddr().String())
+	switch {
+	case c.from[from] >= maxOfOne && !c.closeIdlest(func(h *held) bool { return h.from == from }),
+		len(c.all) >= maxConnections && !c.closeIdlest(func(*held) bool { return true }):
+		cut(conn)
+		return
+	}
+	c.all[conn] = &held{from: from, since: c.tick}
+	c.from[from]++
+}
+
+// closeIdlest closes the one among those that asks nothing for longest, if there is one.
+func (c *connections) closeIdlest(among func(*held) bool) bool {
+	var idlest net.Conn
+	for conn, h := range c.all {
+		if !h.busy && among(h) && (idlest == nil || h.since < c.all[idlest].since) {
+			idlest = conn
+		}
+	}
+	if idlest == nil {
+		return false
+	}
+	c.drop(idlest)
+	cut(idlest)
+	return true
+}
+
+func (c *connections) drop(conn net.Conn) {
+	h := c.all[conn]
+	if h == nil {
+		return
+	}
+	delete(c.all, conn)
+	if c.from[h.from]--; c.from[h.from] <= 0 {
+		delete(c.from, h.from)
+	}
+}
+
+// cut closes without TLS's farewell, which could wait for the other side.
+func cut(conn net.Conn) {
+	if encrypted, ok := conn.(*tls.Conn); ok {
+		conn = encrypted.NetConn()
+	}
+	_ = conn.Close()
+}

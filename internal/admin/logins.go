@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// logins slows down who guesses credentials: an address has a few tries for each
+// user, and gets one back every few seconds. Further ones are refused without
+// being looked at, at once, so that they cost nothing.
+type logins struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	tries map[login]*tries // at most maxLogins
+	// others are the tries of all who found no place in the table.
+	others tries
+}
+
+// login is who tries to be whom.
+type login struct {
+	from netip.Prefix
+	user int
+}
+
+// Bounds of guessing: some 9,000 tries a day for each address and user.
+const (
+	mostTries = 10
+	tryEvery  = 10 * time.Second
+	maxLogins = 4096
+)
+
+func newLogins(now func() time.Time) *logins {
+	return &logins{now: now, tries: map[login]*tries{}, others: tries{left: mostTries, at: now()}}
+}
+
+// begin takes a try; false: there is none left.
+func (l *logins) begin(remote string, user int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of(remote, user).take(l.now())
+}
+
+// succeeded gives the try of begin back.
+func (l *logins) succeeded(remote string, user int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(remote, user).left++
+}
+
+func (l *logins) of(remote string, user int) *tries {
+	which, now := login{origin(remote), user}, l.now()
+	t := l.tries[which]
+	if t == nil && len(l.tries) >= maxLogins {
+		l.forget(now)
+	}
+	switch {
+	case t != nil:
+		return t
+	case len(l.tries) >= maxLogins:
+		return &l.others
+	}
+	t = &tries{left: mostTries, at: now}
+	l.tries[which] = t
+	return t
+}
+
+// forget those that have all their tries again.
+func (l *logins) forget(now time.Time) {
+	for which, t := range l.tries {
+		if now.Sub(t.at) >= mostTries*tryEvery {
+			delete(l.tries, which)
+		}
+	}
+}
+
+// tries are those that are left, and since when.
+type tries struct {
+	left int
+	at   time.Time
+}
+
+func (t *tries) take(now time.Time) bool {
+	if back := int(now.Sub(t.at) / tryEvery); back > 0 {
+		t.left, t.at = min(t.left+back, mostTries), t.at.Add(time.Duration(back)*tryEvery)
+	}
+	t.left--
+	if t.left < 0 {
+		t.left = 0
+		return false
+	}
+	return true
+}
+
+// origin is what one client can choose its address from: a whole /64 of IPv6.
+func origin(remote string) netip.Prefix {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	bits := 32
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits)
+	return p
+}

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
+)
+
+// This file keeps secrets off the network, and tells of files that show them.
+
+// checkPassword complains about a password that could be sent unencrypted.
+// prefix is that of the keys: none, or replication_.
+func checkPassword(b *binder, p *Postgres, c *pgconn.Config, beside *Credential, at, prefix string) {
+	if beside.Given() && inDSN(p, prefix) {
+		b.complain(at+"."+prefix+"password", "beside a password in "+prefix+"dsn", "keep one of them")
+	}
+	safety, host := transport.Postgres(c)
+	if c.Password == "" && !beside.Given() || safety != transport.Open || p.AllowPlaintext {
+		return
+	}
+	b.complain(at+"."+prefix+"dsn", fmt.Sprintf("its password could go to %s in plain text: the sslmode allows that, as the default (prefer) does", host),
+		"add sslmode=verify-full (and sslrootcert=FILE for an authority of your own); or write allow_plaintext: true beside it")
+}
+
+// inDSN says whether the connection string itself has a password.
+func inDSN(p *Postgres, prefix string) bool {
+	dsn := p.DSN.Reveal()
+	if prefix != "" {
+		dsn = p.ReplicationDSN.Reveal()
+	}
+	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+		_, has := u.User.Password()
+		return has
+	}
+	return strings.Contains(dsn, "password=") || strings.Contains(dsn, "password =")
+}
+
+func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
+	if c.AllowPlaintext {
+		return
+	}
+	const mend = "; or write allow_plaintext: true for this cluster"
+	if u, err := url.Parse(c.SASL.TokenURL); err == nil && u.Scheme == "http" && !transport.Loopback(u.Hostname()) {
+		b.complain(at+".sasl.token_url", fmt.Sprintf("the client_secret would go to %s in plain text", u.Host), "write https://"+mend)
+	}
+	if c.TLS != nil {
+		return
+	}
+	for _, broker := range c.Brokers {
+		if isAddress(broker, false) && !transport.LoopbackAddress(broker) {
+			b.complain(at+".sasl", fmt.Sprintf("the login of %s would go to %s without TLS", c.SASL.Mechanism, broker), "write tls: {} (with ca_file: for an authority of your own), and the port of the listener with TLS"+mend)
+			return
+		}
+	}
+}
+
+// exposedSecrets tells of files with secrets that others may read.
+func (b *binder) exposedSecrets(cfg *Config) []string {
+	files := slices.Clone(b.secretFiles)
+	for _, c := range cfg.Kafka.Clusters {
+		if c.TLS != nil {
+			files = append(files, string(c.TLS.KeyFile))
+		}
+	}
+	if cfg.HTTP.TLS != nil {
+		files = append(files, string(cfg.HTTP.TLS.KeyFile))
+	}
+	if b.hasInline(cfg) {
+		files = append(files, b.around.absolute(filepath.Base(b.file)))
+	}
+	slices.Sort(files)
+	var found []string
+	for _, name := range slices.Compact(files) {
+		if name == "" {
+			continue
+		}
+		if words := secret.Exposed(name); words != "" {
+			found = append(found, "secrets can be read by others: "+words)
+		}
+	}
+	return found
+}
+
+// hasInline says whether the file itself has a secret in it.
+func (b *binder) hasInline(cfg *Config) bool {
+	for path := range b.literal {
+		if !strings.HasSuffix(path, "dsn") {
+			return true
+		}
+	}
+	for i, s := range cfg.Streams {
+		at := fmt.Sprintf("streams[%d].postgres.", i)
+		if b.literal[at+"dsn"] && inDSN(&s.Postgres, "") || b.literal[at+"replication_dsn"] && inDSN(&s.Postgres, "replication_") {
+			return true
+		}
+	}
+	return false
+}

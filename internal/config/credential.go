@@ -1,0 +1,96 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
+)
+
+// Credential is a secret: a text, or where it is, which is then read when it is
+// needed and may change meanwhile: {file: PATH} or {command: [PROGRAM, ARGUMENT]}.
+type Credential struct {
+	// File has the secret and is read for every connection. It is at most 64 KiB;
+	// one newline at its end is not part of the secret.
+	File Path `yaml:"file"`
+	// Command prints the secret: a program and its arguments, run without a shell
+	// for every connection. One newline at the end is not part of the secret.
+	Command []string `yaml:"command"`
+	// Timeout of the command. It is then killed, with all that it started.
+	Timeout time.Duration `yaml:"timeout" default:"10s" min:"100ms" max:"5m"`
+	// Cache is how long what the command printed is used again.
+	Cache time.Duration `yaml:"cache" default:"0s" min:"0s" max:"24h"`
+
+	value  Secret
+	source *secret.Source
+}
+
+// NewCredential is one that is a text.
+func NewCredential(text string) *Credential {
+	return &Credential{value: Secret{text}, source: &secret.Source{Value: text}}
+}
+
+// Given says that there is a secret.
+func (c *Credential) Given() bool {
+	return c != nil && (!c.value.Empty() || c.File != "" || len(c.Command) > 0)
+}
+
+// Read is the secret as it is now.
+func (c *Credential) Read(ctx context.Context) (string, error) {
+	if c == nil || c.source == nil {
+		return "", nil
+	}
+	return c.source.Read(ctx)
+}
+
+// Static is the secret where it is a text, and fixed says that it is.
+func (c *Credential) Static() (text string, fixed bool) {
+	if c == nil {
+		return "", true
+	}
+	return c.value.Reveal(), c.File == "" && len(c.Command) == 0
+}
+
+// MarshalYAML prints where the secret is, and never the secret.
+func (c *Credential) MarshalYAML() (any, error) {
+	switch {
+	case c.File != "":
+		return map[string]any{"file": string(c.File)}, nil
+	case len(c.Command) > 0:
+		return map[string]any{"command": c.Command[0], "timeout": c.Timeout.String(), "cache": c.Cache.String()}, nil
+	}
+	return c.value.String(), nil
+}
+
+// MarshalJSON is MarshalYAML for JSON.
+func (c *Credential) MarshalJSON() ([]byte, error) { return []byte(`"` + c.value.String() + `"`), nil }
+
+// String gives the placeholder, or nothing where there is no text.
+func (c *Credential) String() string { return c.value.String() }
+
+// Format prints the placeholder for every verb.
+func (c *Credential) Format(f fmt.State, verb rune) {
+	if c != nil {
+		c.value.Format(f, verb)
+	}
+}
+
+// bindCredential takes a text, or keys that say where the secret is.
+func (b *binder) bindCredential(to reflect.Value, n ast.Node, path string) {
+	c, _ := reflect.TypeAssert[*Credential](to.Addr())
+	if _, keys := b.pairs(n); !keys {
+		b.bindScalar(reflect.ValueOf(&c.value).Elem(), n, path, "")
+		*c = *NewCredential(c.value.Reveal())
+		return
+	}
+	b.bindStruct(to, n, path)
+	if !b.hasProblem(path) && (c.File == "") == (len(c.Command) == 0) {
+		b.complain(path, "has not exactly one of file and command", "write {file: /run/secrets/password} or {command: [get-password, orders]}, or the text itself")
+	}
+	b.secretFiles = append(b.secretFiles, string(c.File))
+	c.source = &secret.Source{File: string(c.File), Command: c.Command, Timeout: c.Timeout, Cache: c.Cache}
+}

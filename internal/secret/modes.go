@@ -1,0 +1,28 @@
+package secret
+
+import (
+	"fmt"
+	"os"
+)
+
+// Exposed says who else may read a file with a secret, or nothing. The rule is
+// libpq's for keys: nobody but the owner; the group too where the file is root's,
+// as a package or a Kubernetes secret has it.
+func Exposed(path string) string {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	mode := info.Mode().Perm()
+	switch owner, known := ownerOf(info); {
+	case !known:
+		return ""
+	case mode&0o007 != 0:
+		return fmt.Sprintf("%s has mode %04o: everybody on this machine may read it; chmod 0600", path, mode)
+	case mode&0o070 != 0 && owner != 0:
+		return fmt.Sprintf("%s has mode %04o: its group may read it; chmod 0600", path, mode)
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Sprintf("%s belongs to another user (%d), who may read and change it; chown it", path, owner)
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+// Package secret reads a secret from where the configuration says that it is: a
+// file, or what a command prints. It is read when it is needed, so that one that
+// was rotated is used by the next connection, and never kept longer than asked.
+package secret
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MaxBytes bounds a secret, and what a command may print.
+const MaxBytes = 64 << 10
+
+// Source is where a secret is: exactly one of Value, File and Command.
+type Source struct {
+	Value string
+	// File is read each time.
+	File string
+	// Command is a program and its arguments, run without a shell.
+	Command []string
+	// Timeout of the command.
+	Timeout time.Duration
+	// Cache is how long the command's answer is used again.
+	Cache time.Duration
+
+	mu   sync.Mutex // one command at a time; the others use its answer if they may
+	kept string
+	at   time.Time // of kept; zero: there is none
+}
+
+// Read returns the secret. Its errors never contain it.
+func (s *Source) Read(ctx context.Context) (string, error) {
+	switch {
+	case s.File != "":
+		return fromFile(s.File)
+	case len(s.Command) > 0:
+		return s.fromCommand(ctx)
+	}
+	return s.Value, nil
+}
+
+func fromFile(path string) (string, error) {
+	data, err := ReadFile(path, MaxBytes)
+	if err != nil {
+		return "", fmt.Errorf("could not read the secret in %s: %w", path, withoutPath(err))
+	}
+	return trimmed(string(data), path)
+}
+
+// trimmed drops one newline at the end, which editors, commands and secret
+// stores add. Other white space is part of the secret.
+func trimmed(text, from string) (string, error) {
+	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	if text == "" {
+		return "", fmt.Errorf("the secret of %s is empty", from)
+	}
+	return text, nil
+}
+
+// ReadFile reads a regular file of at most limit bytes. A FIFO or a device,
+// which could have no end, is refused without being opened for long.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, errors.New("it is a folder")
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is no regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may grow, and /proc says 0
+	if err == nil && int64(len(data)) > limit {
+		return nil, fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return data, err
+}
+
+func (s *Source) fromCommand(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && time.Since(s.at) < s.Cache {
+		return s.kept, nil
+	}
+	text, err := s.run(ctx)
+	if err != nil {
+		return "", fmt.Errorf("could not get a secret from the command %s: %w", s.Command[0], err)
+	}
+	if text, err = trimmed(text, "the command "+s.Command[0]); err != nil {
+		return "", err
+	}
+	if s.Cache > 0 {
+		s.kept, s.at = text, time.Now()
+	}
+	return text, nil
+}
+
+func (s *Source) run(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) //nolint:gosec // the operator's own
+	out, complaint := &bounded{most: MaxBytes}, &bounded{most: 1 << 10}
+	c.Stdout, c.Stderr = out, complaint
+	c.WaitDelay = time.Second // for a descendant that left the group and keeps the pipe
+	asGroup(c)
+	err := c.Run()
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("it took longer than %s, or was interrupted", s.Timeout)
+	case err != nil:
+		return "", fmt.Errorf("%w%s", withoutPath(err), firstLine(complaint.kept.String()))
+	case out.over:
+		return "", fmt.Errorf("it printed more than %d bytes", MaxBytes)
+	}
+	return out.kept.String(), nil
+}
+
+// firstLine is what the command complained about, in one line that is safe to log.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if line == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %.200q", line)
+}
+
+func withoutPath(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// bounded keeps the first bytes that are written, and takes the rest, so that
+// who writes is not stopped by it.
+type bounded struct {
+	kept bytes.Buffer
+	most int
+	over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := min(len(p), b.most-b.kept.Len())
+	b.over = b.over || room < len(p)
+	b.kept.Write(p[:room])
+	return len(p), nil
+}

@@ -1,0 +1,65 @@
+// Package transport says how safe a way to a server is, from its settings
+// alone. Package config refuses secrets on an open way, package preflight warns
+// of what is less than verified, and cmd asks before it sends credentials.
+package transport
+
+import (
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Safety is what somebody between us and a server can do.
+type Safety int
+
+// From the worst to the best.
+const (
+	// Open: read and change everything.
+	Open Safety = iota
+	// Unverified: the same, after pretending to be the server.
+	Unverified
+	// Verified: nothing, since the server's certificate and name are checked.
+	Verified
+	// Local: there is nobody between, since the server is on this machine.
+	Local
+)
+
+// Loopback says that a host is this machine: a loopback address, localhost, or
+// the folder of a Unix socket.
+func Loopback(host string) bool {
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
+}
+
+// LoopbackAddress is Loopback of host:port. An address without a host is that
+// of every interface.
+func LoopbackAddress(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && Loopback(host)
+}
+
+// Postgres is the least safe way that the settings allow: with sslmode prefer,
+// which is the default, that is the one without TLS. It names that way's host.
+func Postgres(c *pgconn.Config) (Safety, string) {
+	worst, host := postgres(c.Host, c), c.Host
+	for _, f := range c.Fallbacks {
+		way := pgconn.Config{TLSConfig: f.TLSConfig}
+		if s := postgres(f.Host, &way); s < worst {
+			worst, host = s, f.Host
+		}
+	}
+	return worst, host
+}
+
+func postgres(host string, c *pgconn.Config) Safety {
+	switch {
+	case Loopback(host):
+		return Local
+	case c.TLSConfig == nil:
+		return Open
+	case c.TLSConfig.InsecureSkipVerify: // require, and verify-ca, which takes any host's certificate
+		return Unverified
+	}
+	return Verified
+}
