@@ -17,12 +17,12 @@ import (
 // network makes connections that end with ctx, whatever sarama is doing with
 // them: closing the socket beneath it is what frees its locks.
 type network struct {
-	ctx   context.Context // the life of one Run, also of what sarama dials
-	conf  sarama.Config
+	ctx  context.Context // the life of one Run, also of what sarama dials
+	conf sarama.Config
 	// password tells it for each connection; nil: it is in conf.
 	password Secret
-	tls   *tls.Config // nil: plain
-	count *counters
+	tls      *tls.Config // nil: plain
+	count    *counters
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.

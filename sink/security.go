@@ -232,7 +232,7 @@ type oauthProvider struct {
 
 func (o OAuth) provider() *oauthProvider {
 	return &oauthProvider{
-		client:     clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes},
+		client: clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes},
 		secret: o.SecretNow, extensions: o.Extensions,
 	}
 }
