@@ -123,7 +123,7 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 	all := make([]preflight.Stream, len(chosen))
 	for i, s := range chosen {
 		all[i] = preflight.Stream{
-			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
+			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
 			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(),
 		}
 		for _, t := range s.Tables {

@@ -33,17 +33,18 @@ func processName(stream string) string {
 
 // marker is access as the role that reads and marks rows.
 func marker(s *config.Stream, application string) postgres.Access {
-	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Application: application}
+	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Application: application}
 }
 
 // streamer is access as the role that streams.
 func streamer(s *config.Stream, application string) postgres.Access {
-	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Application: application}
+	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Password: s.Postgres.ReplicationLogin().Reader(), Application: application}
 }
 
 func replicationConfig(s *config.Stream) replication.Config {
 	return replication.Config{
 		DSN:           s.Postgres.ReplicationSecret().Reveal(),
+		Password:      s.Postgres.ReplicationLogin().Reader(),
 		Name:          processName(s.Name),
 		Slot:          s.Slot,
 		Publication:   s.Publication,

@@ -367,6 +367,14 @@ func (s *Stream) OutboxTables() []*outbox.Table {
 // Shadow says that the stream only watches.
 func (s *Stream) Shadow() bool { return s.Mode == "shadow" }
 
+// ReplicationLogin is the password beside the DSN of the role that streams.
+func (p *Postgres) ReplicationLogin() *Credential {
+	if p.ReplicationDSN.Empty() {
+		return p.Password
+	}
+	return p.ReplicationPassword
+}
+
 // ReplicationSecret is the DSN of the role that streams.
 func (p *Postgres) ReplicationSecret() Secret {
 	if p.ReplicationDSN.Empty() {

@@ -47,6 +47,14 @@ func (c *Credential) Read(ctx context.Context) (string, error) {
 	return c.source.Read(ctx)
 }
 
+// Reader asks for the secret for each connection; nil: there is none.
+func (c *Credential) Reader() func(context.Context) (string, error) {
+	if !c.Given() {
+		return nil
+	}
+	return c.Read
+}
+
 // Static is the secret where it is a text, and fixed says that it is.
 func (c *Credential) Static() (text string, fixed bool) {
 	if c == nil {
