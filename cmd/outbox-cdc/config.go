@@ -39,7 +39,7 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 			return err
 		}
 		for _, w := range cfg.Warnings {
-			fmt.Fprintln(io.err, "warning: "+w)
+			fmt.Fprintln(io.err, "warning: a file with secrets can be read by others: "+w)
 		}
 		if o.against {
 			return against(c.Context(), cfg, o, io)

@@ -60,7 +60,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	registry := metrics.New(v, commit)
 	registry.Configuration(cfg.Hash())
 	for _, w := range cfg.Warnings {
-		log.Warn().Msg(w)
+		log.Warn().Str("what", w).Msg("a file with secrets can be read by others")
 	}
 	traces, err := newTraces(ctx, v, log)
 	if err != nil {

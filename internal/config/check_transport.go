@@ -82,7 +82,7 @@ func (b *binder) exposedSecrets(cfg *Config) []string {
 			continue
 		}
 		if words := secret.Exposed(name); words != "" {
-			found = append(found, "secrets can be read by others: "+words)
+			found = append(found, words)
 		}
 	}
 	return found

@@ -24,7 +24,7 @@ type Config struct {
 
 	// File is the path the configuration was read from.
 	File string `yaml:"-"`
-	// Warnings are what somebody should look at although it works.
+	// Warnings say of files with secrets who else may read them.
 	Warnings []string `yaml:"-"`
 }
 

@@ -1,0 +1,70 @@
+package preflight
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
+)
+
+func transportChecks() []check {
+	return []check{{
+		name: "transport", judge: judgeTransport,
+		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration",
+		levels: "WARN: one to another machine is not, or does not verify who answers",
+		mend:   "`sslmode=verify-full` in the DSN (`sslrootcert=FILE` for an authority of your own); `tls` of the Kafka cluster, without `insecure_skip_verify`",
+		why:    "who is between the two machines can read and change every row, and who can pretend to be the server gets the password",
+	}}
+}
+
+func judgeTransport(j *judgment) {
+	j.judgePostgres("dsn", j.Stream.DSN)
+	if j.Stream.Replication.DSN != j.Stream.DSN {
+		j.judgePostgres("replication_dsn", j.Stream.Replication.DSN)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Stream.Kafka)) {
+		j.judgeKafkaTLS(name)
+	}
+}
+
+func (j *judgment) judgePostgres(key, dsn string) {
+	c, err := postgres.Parse(dsn)
+	if err != nil || dsn == "" {
+		return // the sessions say what is wrong
+	}
+	const mend = "add sslmode=verify-full to it, and sslrootcert=FILE for an authority of your own"
+	switch safety, host := transport.Postgres(c); safety {
+	case transport.Open:
+		j.warn(key, fmt.Sprintf("connections to %s may go without TLS", host), mend)
+	case transport.Unverified:
+		j.warn(key, fmt.Sprintf("connections to %s are encrypted, but the server's certificate or name is not verified", host), mend)
+	case transport.Verified:
+		j.ok(key, "verified TLS to %s", host)
+	case transport.Local:
+		j.ok(key, "%s is this machine", host)
+	}
+}
+
+func (j *judgment) judgeKafkaTLS(name string) {
+	cfg := j.Stream.Kafka[name]
+	var away []string
+	for _, broker := range cfg.Brokers {
+		if !transport.LoopbackAddress(broker) {
+			away = append(away, broker)
+		}
+	}
+	subject := "kafka " + name
+	switch {
+	case len(away) == 0:
+		j.ok(subject, "its brokers are on this machine")
+	case cfg.TLS == nil:
+		j.warn(subject, "no TLS to "+strings.Join(away, ", "), "write tls: {} for this cluster, and the port of the brokers' listener with TLS")
+	case cfg.TLS.Insecure:
+		j.warn(subject, "insecure_skip_verify accepts any certificate", "remove insecure_skip_verify, and write ca_file for an authority of your own")
+	default:
+		j.ok(subject, "verified TLS to %s", strings.Join(away, ", "))
+	}
+}
