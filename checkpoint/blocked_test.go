@@ -38,7 +38,7 @@ func blockedConfig() Config {
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
 	table.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}}
 	return Config{
-		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, CrowdKeys: 20,
+		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
 	}
 }

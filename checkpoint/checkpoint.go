@@ -29,6 +29,8 @@ type Config struct {
 	SmallRound int
 	// MaxKeys is how many keys of a table may be parked before the table is.
 	MaxKeys int
+	// MaxTopics is how many topics that cannot be used are parked one by one.
+	MaxTopics int
 	// CrowdKeys is how many keys of a parked table may wait for a retry while it
 	// is swept. With more a sweep would only find more of them, without end.
 	CrowdKeys int

@@ -87,8 +87,15 @@ type Core struct {
 	broken     map[string]bool // tables that the log cannot be read for
 	lacking    map[string]bool // tables that the publication does not cover
 	down       map[string]error
-	retained   uint64
-	stalls     []*stall
+	// proven are the topics that took a record, latest is the last of them, and
+	// listed those that brokers have, by cluster. askTopics is when they may be asked
+	// again.
+	proven    map[outbox.Scope]bool
+	latest    outbox.Scope
+	listed    map[string]map[string]bool
+	askTopics time.Time
+	retained  uint64
+	stalls    []*stall
 
 	pace pace
 	more bool // the last page of a sweep left rows behind
@@ -118,6 +125,8 @@ func New(cfg Config) *Core {
 		broken:   map[string]bool{},
 		lacking:  map[string]bool{},
 		down:     map[string]error{},
+		proven:   map[outbox.Scope]bool{},
+		listed:   map[string]map[string]bool{},
 		mode:     ModeStandby,
 	}
 	for _, t := range cfg.Tables {
@@ -413,6 +422,7 @@ func (c *Core) Take() Ready {
 		c.lookAtStanding()
 		c.checking = c.checking || len(c.ready.Check) > 0
 		c.progressWatch()
+		c.wantTopics()
 	}
 	if c.connected {
 		c.writeParks()
@@ -497,6 +507,7 @@ func (c *Core) NextTick() time.Time {
 	at(c.watch.at)
 	at(c.watch.due)
 	at(c.pace.until)
+	at(c.askTopics)
 	for _, p := range c.order {
 		at(p.Next)
 		at(p.nextSweep)

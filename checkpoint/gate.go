@@ -12,6 +12,7 @@ import (
 type gate struct {
 	// scope is the wide scope kept, or keys are the narrow ones.
 	scope outbox.Scope
+	park  *park // of scope, in a hand-back
 	keys  map[outbox.Scope]bool
 	// keeping: the hand-back has not removed its parks yet; nothing comes out.
 	keeping bool
@@ -22,6 +23,9 @@ type gate struct {
 func (g *gate) covers(r *outbox.Row) bool {
 	if g.keys != nil {
 		return g.keys[outbox.KeyScope(r)]
+	}
+	if g.park != nil {
+		return g.park.takes(r)
 	}
 	return g.scope.Covers(r)
 }

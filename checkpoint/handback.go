@@ -45,7 +45,7 @@ func (c *Core) startHandback() {
 		return
 	}
 	h := &handback{parks: parks, deadline: c.now.Add(handbackLimit + 2*c.headStart())}
-	g := &gate{keeping: true, scope: parks[0].Scope}
+	g := &gate{keeping: true, scope: parks[0].Scope, park: parks[0]}
 	if g.scope.Kind >= outbox.ScopeKey {
 		g.keys = map[outbox.Scope]bool{}
 	}

@@ -11,6 +11,7 @@ import (
 func (c *Core) Outcome(o outbox.Outcome) {
 	switch o.Class {
 	case outbox.Delivered:
+		c.deliveredTo(o.Rows[0])
 		for _, r := range o.Rows {
 			c.delivered(r.Handle)
 		}
@@ -142,21 +143,6 @@ func (c *Core) giveBack(h uint32) {
 		return
 	}
 	c.leave(h, p)
-}
-
-// parkTopic parks a topic that the sink blocked, or renews its backoff.
-func (c *Core) parkTopic(o outbox.Outcome) {
-	p := c.parks[o.Scope]
-	if p != nil && !o.Blocked {
-		return
-	}
-	tries := 1
-	if p != nil {
-		tries = p.tries + 1
-	}
-	p = c.park(o.Scope, outbox.CauseTopic, o.Err.Error(), c.backoff(tries))
-	p.tries = tries
-	c.awaitAnswers(p)
 }
 
 // Marked takes answers to Marks.

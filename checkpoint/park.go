@@ -51,6 +51,12 @@ type park struct {
 	nextSweep time.Time
 	// covers: rows in flight do not hold the confirmed position either.
 	covers bool
+	// known, of a table's unknown topics: those that are none of them.
+	known map[outbox.Scope]bool
+	// listed: brokers have listed the topic since it failed last. look is what is
+	// looked for next.
+	listed bool
+	look   look
 }
 
 type hold struct {
@@ -94,6 +100,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 		c.parks[s] = p
 		c.order = append(c.order, p)
 		c.kinds[s.Kind]++
+		c.nowKnown(p)
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
@@ -102,6 +109,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	c.setCause(p, cause)
 	p.Reason, p.Next = reason, next
 	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
+	p.listed, p.look = false, lookNone
 	p.version++
 	c.overtaken = true
 	if !known {
@@ -159,7 +167,7 @@ func (c *Core) covering(r *outbox.Row, yield func(*park) bool) {
 		if !ok {
 			continue
 		}
-		if p := c.parks[s]; p != nil && !yield(p) {
+		if p := c.parks[s]; p != nil && p.takes(r) && !yield(p) {
 			return
 		}
 	}
@@ -173,6 +181,8 @@ func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
 		return outbox.ClusterScope(r.Cluster), true
 	case outbox.ScopeTable:
 		return outbox.TableScope(r.Table), true
+	case outbox.ScopeTopics:
+		return outbox.TopicsScope(r.Table), true
 	case outbox.ScopeTopic:
 		return outbox.TopicScope(r.Cluster, r.Topic), true
 	case outbox.ScopeKey, outbox.ScopeRow:
@@ -208,16 +218,20 @@ func (c *Core) blocksSweep(p *park) bool {
 	case p.Scope.Kind == outbox.ScopeCluster:
 		return c.unusable(p.Scope.Cluster)
 	case p.Scope.Kind == outbox.ScopeTopic:
-		return c.unusable(p.Scope.Cluster)
+		return c.unusable(p.Scope.Cluster) || !p.listed && !p.ready
 	}
 	return false
 }
+
+// withholds says the same where the park's rows may be among those of another.
+func (c *Core) withholds(p *park) bool { return p.known != nil || c.blocksSweep(p) }
 
 // awaitAnswers makes the park wait for the rows of its scope that the sink has.
 func (c *Core) awaitAnswers(p *park) {
 	for h := c.head; h != 0; h = c.entries[h].next {
 		e := &c.entries[h]
-		if e.state == inSink && e.awaits == nil && p.Scope.Covers(e.row) {
+		if e.state == inSink && (e.awaits == nil || e.awaits.known != nil && p.known == nil) && p.takes(e.row) {
+			c.answered(e)
 			e.awaits = p
 			p.awaiting++
 		}

@@ -201,6 +201,9 @@ func (c *Core) row(r *outbox.Row) {
 		return // selected by its state when it is due; holds nobody
 	}
 	if p := c.parkedBy(r); p != nil {
+		if p.known != nil {
+			p = c.listedTopic(p, r)
+		}
 		if !p.durable && !c.off.parkDurable {
 			p.wait(c.ledger.hold())
 			c.waiting++

@@ -26,6 +26,11 @@ type rules struct {
 	// is durable. Off: it is.
 	tableHolds bool
 
+	// knownParks: a topic that is found to exist where a table's unknown topics are
+	// parked has a park of its own until its rows were swept. Off: its rows are
+	// published as they come at once.
+	knownParks bool
+
 	// Keys.
 
 	// keyBackoff: while a row of a key waits for its next try, its later rows are

@@ -59,12 +59,14 @@ var often = map[string][]eventKind{
 	"standLeaves":          {evRelayDone, evSlotLost},
 	"standInFlight":        {evRelayDone, evSlotLost},
 	"unclaims":             {evRelayDone, evClusterDown},
+	"knownParks":           {evTopicDown},
 }
 
 // about are rules that need a world of their own.
 var about = map[string]func(*plan){
 	"blockAsks":     (*plan).blocksKeys,
 	"headStartAnew": (*plan).behindStandby,
+	"knownParks":    (*plan).manyTopics,
 }
 
 // Every rule of the contract is needed: with it off, and all others in force,

@@ -48,9 +48,9 @@ func newScene(t *testing.T, off switches) *scene {
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedSkip
 	table.Mapping.Cluster = outbox.ClusterMapping{Default: "main"}
 	table.Mapping.Status.MaxAttempts = 3
-	p := plan{keys: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
+	p := plan{keys: 2, topics: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, CrowdKeys: 20,
+		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	for k := range p.weights {

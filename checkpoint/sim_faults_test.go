@@ -282,7 +282,7 @@ func (k *kafka) parts(topic string) int { return 2 + k.partitions[topic] }
 // in the topic's lanes waits for what is on the wire; then all go their new ways.
 func (s *sink) listPartitions() {
 	for _, cl := range s.w.plan.clusters {
-		for _, topic := range topics {
+		for _, topic := range topics[:s.w.plan.topics] {
 			id := topicID(cl, topic)
 			if s.known(id) == s.w.kafka.parts(id) {
 				continue

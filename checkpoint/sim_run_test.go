@@ -148,6 +148,10 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	p.cfg.CrowdKeys = 2 * p.cfg.MaxKeys
+	p.cfg.MaxTopics, p.topics = 1+r.IntN(3), 2
+	if r.IntN(3) == 0 {
+		p.manyTopics()
+	}
 	p.agendas = p.cfg.MaxRows%3 == 0
 	if r.IntN(6) == 0 {
 		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2
@@ -188,6 +192,11 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 func (p *plan) behindStandby() {
 	p.weights[evInvisible] = max(p.weights[evInvisible], p.weights[evCommit])
 	p.weights[evVisible] = min(p.weights[evVisible], p.weights[evClock])
+}
+
+// manyTopics lets more topics be missing than are parked one by one.
+func (p *plan) manyTopics() {
+	p.cfg.MaxTopics, p.topics = 1, len(topics)
 }
 
 // blocksKeys lets rows of one key become FAILED on two clusters, and hold it.
@@ -361,11 +370,14 @@ func (w *world) free(t *txn, r *dbRow) bool {
 }
 
 // topics are what rows go to, on each cluster.
-var topics = [...]string{"x", "y"}
+var topics = [...]string{"x", "y", "z", "u"}
 
 func (w *world) drawRow() *dbRow {
 	r := &dbRow{table: w.plan.tables[w.intn(len(w.plan.tables))], topic: "x"}
-	if w.chance(25) {
+	switch {
+	case w.plan.topics > 2:
+		r.topic = topics[w.intn(w.plan.topics)]
+	case w.chance(25):
 		r.topic = "y"
 	}
 	r.cluster = w.plan.clusters[w.intn(len(w.plan.clusters))]
@@ -628,7 +640,13 @@ func (w *world) listAnswers(p *proc) {
 		w.can(evState, func() {
 			s := p.states[0]
 			p.states = p.states[1:]
-			p.input(func() { p.core.Cluster(s) })
+			p.input(func() {
+				if s.Topics != nil {
+					p.core.Topics(s.Cluster, s.Topics)
+				} else {
+					p.core.Cluster(s)
+				}
+			})
 		})
 	}
 	p.listClaims()
@@ -683,7 +701,7 @@ func (w *world) listFaults() {
 		w.can(evUncover, func() { w.uncover(t, !w.lacks[t]) })
 	}
 	for _, cl := range w.plan.clusters {
-		for _, topic := range topics {
+		for _, topic := range topics[:w.plan.topics] {
 			id := topicID(cl, topic)
 			w.can(evTopicDown, func() {
 				w.kafka.topicDown[id] = !w.kafka.topicDown[id]
@@ -842,7 +860,7 @@ func (w *world) heal() {
 // whole again, and that what comes late comes before something.
 func (w *world) goOn() {
 	for _, table := range w.plan.tables {
-		for _, topic := range topics {
+		for _, topic := range topics[:w.plan.topics] {
 			for _, cluster := range w.plan.clusters {
 				t := w.begin()
 				r := &dbRow{table: table, cluster: cluster, topic: topic, key: "a"}

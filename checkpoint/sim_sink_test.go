@@ -130,12 +130,31 @@ func (s *sink) command() {
 		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
 		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Covers(it.row) })
 		s.emitAtOnce()
+	case c.List:
+		s.list()
 	default:
 		for _, row := range c.Publish {
 			s.publish(row)
 		}
 	}
 	s.emit()
+}
+
+// list tells which topics there are, of clusters that answer.
+func (s *sink) list() {
+	for _, cl := range s.w.plan.clusters {
+		if s.w.kafka.down[cl] {
+			continue
+		}
+		names := map[string]bool{}
+		for _, topic := range topics[:s.w.plan.topics] {
+			if !s.w.kafka.topicDown[topicID(cl, topic)] {
+				names[topic] = true
+			}
+		}
+		s.w.note("%v: sink: cluster %s has topics %v", s.p, cl, names)
+		s.p.states = append(s.p.states, outbox.ClusterState{Cluster: cl, Topics: names})
+	}
 }
 
 func (s *sink) publish(row *outbox.Row) {

@@ -206,6 +206,7 @@ type undo struct {
 type plan struct {
 	steps   int
 	keys    int
+	topics  int // of each cluster
 	nulls   bool
 	overlap bool // writers of one key overlap, so order columns need not follow commits
 	agendas bool // rows of a page that was cut come by an agenda
@@ -716,6 +717,9 @@ func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 	included := len(part.Include) == 0
 	for _, s := range part.Include {
 		included = included || s.Covers(row)
+	}
+	if part.Known != nil && !slices.Contains(part.Known, outbox.TopicScope(row.Cluster, row.Topic)) {
+		return false
 	}
 	for _, s := range part.Exclude {
 		if s.Covers(row) {

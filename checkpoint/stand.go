@@ -283,7 +283,7 @@ func (c *Core) leftUnder(e *entry) *park {
 	var found *park
 	c.covering(e.row, func(p *park) bool {
 		ours := e.hb != nil && e.hb == c.hb && p.phase == keeping
-		if !ours && (c.blocksSweep(p) || p.stamp > e.page.clock) {
+		if !ours && (c.withholds(p) || p.stamp > e.page.clock) {
 			found = p
 		}
 		return found == nil

@@ -11,12 +11,17 @@ type sweep struct {
 	parks []*park
 	clock uint64
 	hb    *handback // nil: an ordinary sweep
+	look  bool      // its rows only tell topics
 }
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
 	if c.cfg.Shadow || c.paced() || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
+		return
+	}
+	if parks := c.nextLook(); len(parks) > 0 {
+		c.askLook(parks)
 		return
 	}
 	target := c.nextTarget()
@@ -50,7 +55,7 @@ func (c *Core) nextTarget() []*park {
 
 // due says that the park may be swept by itself now.
 func (c *Core) due(p *park) bool {
-	if p.nextSweep.After(c.now) || c.blocksSweep(p) {
+	if p.nextSweep.After(c.now) || c.withholds(p) {
 		return false
 	}
 	if p.Scope.Kind < outbox.ScopeKey {
@@ -110,9 +115,17 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	var parts []outbox.SweepPart
 	exclude := c.excluded(parks)
 	ids := c.idsInFlight()
+	if p := parks[0]; p.known != nil {
+		part := c.unknownPart(p, c.tables[p.Scope.Table])
+		part.Exclude, part.ExcludeIDs = append(part.Exclude, exclude...), ids[part.Table]
+		if slices.Contains(exclude, outbox.TableScope(part.Table)) {
+			return nil
+		}
+		return []outbox.SweepPart{part}
+	}
 	for i := range c.cfg.Tables {
 		t := c.cfg.Tables[(i+int(c.clock))%len(c.cfg.Tables)]
-		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Horizon: c.horizonOf(t)}
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownOf(t), Horizon: c.horizonOf(t)}
 		for _, p := range parks {
 			if p.Scope.Table == "" || p.Scope.Table == t.String() {
 				part.Include = append(part.Include, p.Scope)
@@ -131,7 +144,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.order {
-		if !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping) {
+		if p.known == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping) {
 			scopes = append(scopes, p.Scope)
 		}
 	}
@@ -173,7 +186,11 @@ func (c *Core) Swept(page outbox.Page) {
 	c.Inserted(page.Insert)
 	c.sight(&page.Snapshot)
 	ended := c.observe(&page.Snapshot, s.clock)
-	if s.hb != nil {
+	switch {
+	case s.look:
+		c.looked(s, &page, ended)
+		return
+	case s.hb != nil:
 		c.handbackPage(s, &page)
 		return
 	}
@@ -237,7 +254,7 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 	c.covering(r, func(p *park) bool {
 		covered = true
 		ours := slices.Contains(s.parks, p) && p.phase == keeping
-		if !ours && (c.blocksSweep(p) || p.stamp > s.clock && !c.off.failureWithdraws) {
+		if !ours && (c.withholds(p) || p.stamp > s.clock && !c.off.failureWithdraws) {
 			ok = false
 		}
 		return ok

@@ -57,13 +57,13 @@ func (c *Core) requestWatch() {
 	}
 	var parked []outbox.Scope
 	for _, p := range c.order {
-		if !c.off.watchNotParkedFirst {
+		if !c.off.watchNotParkedFirst && p.known == nil {
 			parked = append(parked, p.Scope)
 		}
 	}
 	for _, t := range c.cfg.Tables {
 		if !slices.Contains(parked, outbox.TableScope(t)) {
-			req.Parts = append(req.Parts, outbox.SweepPart{Table: t, Exclude: parked, ExcludeIDs: ids[t]})
+			req.Parts = append(req.Parts, outbox.SweepPart{Table: t, Exclude: parked, ExcludeIDs: ids[t], Known: c.knownOf(t)})
 		}
 	}
 	c.watch.at, c.watch.due = c.now.Add(c.cfg.WatchEvery), time.Time{}

@@ -43,6 +43,8 @@ type machine struct {
 	askErr    error
 	askFailed time.Time // since when
 	askedAt   time.Time
+	crowd     bool // the answer lacks very many topics
+	list      bool // all topics are to be asked about
 	answered  time.Time
 	ackedAt   time.Time
 
@@ -98,7 +100,10 @@ type work struct {
 }
 
 // asking is a request for metadata.
-type asking struct{ topics []string }
+type asking struct {
+	topics []string
+	all    bool // of the cluster, whatever topics says
+}
 
 // topicInfo is what metadata says of a topic.
 type topicInfo struct {
@@ -106,6 +111,12 @@ type topicInfo struct {
 	uuid     sarama.Uuid
 	leaders  []string // address by partition, empty: none
 	maxBytes int      // max.message.bytes, or 0: not told
+	internal bool     // Kafka's own
+}
+
+// usable says that rows can go to the topic as far as metadata tells.
+func (i *topicInfo) usable() bool {
+	return (i.code == sarama.ErrNoError || i.code == sarama.ErrReplicaNotAvailable) && !i.internal
 }
 
 // ownership is a job for the owner of the transactional id.
@@ -196,6 +207,9 @@ func (m *machine) command(c outbox.Command) {
 		m.release(*c.Release)
 	case c.Withdraw != nil:
 		m.withdraw(*c.Withdraw)
+	case c.List:
+		m.list = true
+		m.want(0)
 	}
 }
 
@@ -252,8 +266,20 @@ func (m *machine) release(s outbox.Scope) {
 		// one blocks is not this one, whose rows may have been given back meanwhile.
 		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked && s.Cluster == m.cluster {
 			m.unblock(t)
+			m.drop(t)
 		}
 	}
+}
+
+// drop forgets a topic of which there is nothing, so that no more are remembered
+// than exist or have rows here.
+func (m *machine) drop(t *topic) {
+	if len(t.lanes) > 0 || len(t.blocked) > 0 || t.waiting.len() > 0 {
+		return
+	}
+	delete(m.topics, t.name)
+	delete(m.stalled, t)
+	m.last = nil
 }
 
 // unblock lets a topic start anew with fresh metadata. Lanes whose flight is
@@ -654,13 +680,48 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 		return
 	}
 	m.askErr, m.askFailed = nil, time.Time{}
-	m.askAt = m.now.Add(m.cfg.refresh)
+	// All topics have their turn within the refresh time.
+	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), len(m.topics), 1)))
+	m.crowd = absentOf(infos) > crowdTopics
 	for _, name := range asked {
 		if info, ok := infos[name]; ok && m.topics[name] != nil {
+			m.topics[name].asked = m.askedAt
 			m.learn(m.topics[name], info)
 		}
 	}
 	m.followUp()
+}
+
+// listed takes the answer that names all topics. It says nothing of those that are
+// not in it: we may not see all.
+func (m *machine) listed(infos map[string]topicInfo, err error) {
+	if err == nil {
+		m.list = false
+		names := map[string]bool{}
+		for name, info := range infos {
+			if info.usable() && len(info.leaders) > 0 {
+				names[name] = true
+			}
+		}
+		m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Topics: names})
+	}
+	m.metadata(nil, nil, err)
+	if err == nil {
+		m.want(0) // what the list was asked instead of
+	}
+}
+
+// crowdTopics is how many topics one answer may lack for them to have their grace:
+// of so many none is just being made, and their rows fill the memory.
+const crowdTopics = 100
+
+func absentOf(infos map[string]topicInfo) (n int) {
+	for _, info := range infos {
+		if info.code == sarama.ErrUnknownTopicOrPartition {
+			n++
+		}
+	}
+	return n
 }
 
 // followUp asks again while something is not as it should be.
@@ -702,6 +763,10 @@ func (m *machine) want(d time.Duration) {
 func (m *machine) learn(t *topic, info topicInfo) {
 	switch info.code {
 	case sarama.ErrNoError, sarama.ErrReplicaNotAvailable:
+		if info.internal { // so it is never fenced either, which would write to it
+			m.unfit(t, fmt.Errorf("topic %s is Kafka's own: no row can be published there: %w", t.name, sarama.ErrInvalidTopic))
+			return
+		}
 	case sarama.ErrUnknownTopicOrPartition:
 		m.absent(t)
 		return
@@ -762,7 +827,7 @@ func (m *machine) absent(t *topic) {
 		t.since = m.now.UnixNano()
 	}
 	t.missing++
-	if t.missing < 2 || m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
+	if !m.crowd && t.missing < 2 || !m.crowd && m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
 		if t.state == topicReady {
 			m.want(backoffMax)
 		}
@@ -789,11 +854,7 @@ func (m *machine) unfit(t *topic, err error) {
 	}
 	t.state = topicUnknown
 	m.forget(t)
-	if len(t.blocked) == 0 {
-		delete(m.topics, t.name)
-		delete(m.stalled, t)
-		m.last = nil
-	}
+	m.drop(t)
 }
 
 // settle closes what is open in a topic that does not exist: its log is no
@@ -1081,13 +1142,42 @@ func (m *machine) askIfDue() {
 	if m.asking || m.askAt.IsZero() && !m.answered.IsZero() || m.askAt.After(m.now) {
 		return
 	}
-	a := &asking{topics: make([]string, 0, len(m.topics))}
-	for name, t := range m.topics {
-		if t.state != topicBlocked || t.flights() {
-			a.topics = append(a.topics, name)
-		}
+	a := &asking{all: m.list}
+	if !m.list {
+		a.topics = m.askable()
 	}
 	m.asking, m.askedAt, m.askAt, m.out.ask = true, m.now, time.Time{}, a
+}
+
+// maxAsked bounds the topics of one request for metadata.
+const maxAsked = 1000
+
+// askable are the topics to be asked about: those with rows that wait first, then
+// those that were asked about longest ago.
+func (m *machine) askable() []string {
+	topics := make([]*topic, 0, len(m.topics))
+	for _, t := range m.topics {
+		if t.state != topicBlocked || t.flights() {
+			topics = append(topics, t)
+		}
+	}
+	if len(topics) > maxAsked {
+		waits := func(t *topic) int {
+			if t.state == topicUnknown && t.waiting.len() > 0 {
+				return 0
+			}
+			return 1
+		}
+		slices.SortFunc(topics, func(a, b *topic) int {
+			return cmp.Or(cmp.Compare(waits(a), waits(b)), a.asked.Compare(b.asked), cmp.Compare(a.name, b.name))
+		})
+		topics = topics[:maxAsked]
+	}
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.name
+	}
+	return names
 }
 
 func (m *machine) ownIfDue() {

@@ -415,7 +415,7 @@ func (o *owner) anyBroker() (*sarama.Broker, error) {
 	if o.scout.conn != nil {
 		return o.scout.conn, nil
 	}
-	_, err := o.scout.ask(o.net.ctx, nil)
+	_, err := o.scout.ask(o.net.ctx, &asking{})
 	return o.scout.conn, err
 }
 
@@ -487,7 +487,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 // reader connects to the partition's leader as of now. If the topic was
 // re-created since, what we knew of its offsets is void.
 func (o *owner) reader(ctx context.Context, s *search) (*sarama.Broker, error) {
-	infos, err := o.scout.ask(ctx, []string{s.topic})
+	infos, err := o.scout.ask(ctx, &asking{topics: []string{s.topic}})
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type event struct {
 
 // answer is the scout's to asking.
 type answer struct {
-	asked []string
+	asked *asking
 	infos map[string]topicInfo
 	err   error
 }
@@ -91,9 +91,9 @@ func (d *driver) scout(s *scout) error {
 		if len(asks) == 0 {
 			continue
 		}
-		topics := asks[len(asks)-1].topics
-		infos, err := s.ask(d.ctx, topics)
-		d.events.Put(event{answer: &answer{topics, infos, err}})
+		ask := asks[len(asks)-1]
+		infos, err := s.ask(d.ctx, ask)
+		d.events.Put(event{answer: &answer{ask, infos, err}})
 	}
 }
 
@@ -143,8 +143,10 @@ func (d *driver) happened(e *event) error {
 	case e.batch != nil:
 		d.observe(e)
 		d.m.produced(e.batch, e.reply)
+	case e.answer != nil && e.answer.asked.all:
+		d.m.listed(e.answer.infos, e.answer.err)
 	case e.answer != nil:
-		d.m.metadata(e.answer.asked, e.answer.infos, e.answer.err)
+		d.m.metadata(e.answer.asked.topics, e.answer.infos, e.answer.err)
 	case e.started != nil:
 		d.m.started(e.started.id, e.started.fencing)
 	case e.owned != nil:

@@ -35,11 +35,11 @@ type scout struct {
 }
 
 // ask returns what brokers say of the topics, from the first that answers.
-func (s *scout) ask(ctx context.Context, topics []string) (map[string]topicInfo, error) {
+func (s *scout) ask(ctx context.Context, what *asking) (map[string]topicInfo, error) {
 	var failures []string
 	var cause error
 	for _, addr := range s.candidates() {
-		infos, err := s.askOne(addr, topics)
+		infos, err := s.askOne(addr, what)
 		if err == nil {
 			return infos, nil
 		}
@@ -92,7 +92,7 @@ func (s *scout) candidates() []string {
 	return out
 }
 
-func (s *scout) askOne(addr string, topics []string) (map[string]topicInfo, error) {
+func (s *scout) askOne(addr string, what *asking) (map[string]topicInfo, error) {
 	reused := s.conn != nil && s.conn.Addr() == addr
 	if !reused {
 		s.close()
@@ -102,22 +102,25 @@ func (s *scout) askOne(addr string, topics []string) (map[string]topicInfo, erro
 		}
 		s.conn = conn
 	}
-	infos, err := s.talk(topics)
+	infos, err := s.talk(what)
 	if err != nil {
 		s.close()
 		if reused { // brokers close idle connections
-			return s.askOne(addr, topics)
+			return s.askOne(addr, what)
 		}
 		return nil, s.net.explain(addr, err)
 	}
-	s.limits(infos)
+	if !what.all {
+		s.limits(infos)
+	}
 	return infos, nil
 }
 
 // talk asks the connected broker. An empty list would mean all topics of the
 // cluster, so then it is only made sure that the broker answers.
-func (s *scout) talk(topics []string) (map[string]topicInfo, error) {
-	if len(topics) == 0 {
+func (s *scout) talk(what *asking) (map[string]topicInfo, error) {
+	topics := what.topics
+	if len(topics) == 0 && !what.all {
 		_, err := s.conn.ApiVersions(&sarama.ApiVersionsRequest{})
 		return nil, err
 	}
@@ -138,7 +141,7 @@ func (s *scout) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 	}
 	infos := make(map[string]topicInfo, len(res.Topics))
 	for _, t := range res.Topics {
-		info := topicInfo{code: t.Err, uuid: t.Uuid, leaders: make([]string, len(t.Partitions))}
+		info := topicInfo{code: t.Err, uuid: t.Uuid, internal: t.IsInternal, leaders: make([]string, len(t.Partitions))}
 		for _, p := range t.Partitions {
 			if int(p.ID) >= len(info.leaders) || p.ID < 0 {
 				info.leaders = nil // a gap: wait for a complete answer

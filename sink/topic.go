@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -45,7 +46,8 @@ type topic struct {
 	homes     map[home]*lane
 	homesUsed int
 
-	missing  int // answers in a row that did not know the topic
+	asked    time.Time // when brokers were last asked about it
+	missing  int       // answers in a row that did not know the topic
 	since    int64
 	maxBytes int  // of a record batch, or 0: unknown
 	told     bool // maxBytes is the broker's word, not our guess

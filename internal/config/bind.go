@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,7 +165,9 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 			b.startFromProfile(t, pairs, path)
 		}
 	case typeTopic:
-		to.SetZero() // one of its keys; a profile's other one must not stay
+		if slices.ContainsFunc(pairs, func(p pair) bool { return p.key != "allow" }) {
+			to.SetZero() // one source; a profile's other one must not stay
+		}
 	}
 	given := map[string]bool{}
 	for _, p := range pairs {

@@ -159,6 +159,10 @@ type Stream struct {
 	// the whole table is left to the sweeper. With more than ten times as many,
 	// nothing else of the table is published until some are through or FAILED.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
+	// MaxParkedTopics is how many topics that rows name, and that do not exist or may
+	// not be written to, are tried again one by one. Rows of further ones wait
+	// until the brokers list their topics.
+	MaxParkedTopics int `yaml:"max_parked_topics" default:"1000" min:"1" max:"10000"`
 	// HeartbeatInterval is how often a commit is written to the WAL of an idle
 	// database, so that its slot moves on.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`

@@ -91,7 +91,8 @@ type MappingSpec struct {
 	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
 }
 
-// TopicSpec says where the topic comes from: exactly one of its keys.
+// TopicSpec says where the topic comes from: exactly one of column, constant and
+// template.
 type TopicSpec struct {
 	// Column with the topic.
 	Column string `yaml:"column"`
@@ -99,6 +100,11 @@ type TopicSpec struct {
 	Constant string `yaml:"constant"`
 	// Template is text with columns in it, such as outbox.event.${aggregatetype}.
 	Template Template `yaml:"template"`
+	// Allow lists the topics that rows may name, beside column or template: names
+	// such as orders, and beginnings with a star, such as orders.*. A row that names
+	// another fails by itself. Left out: every topic but those that begin with two
+	// underscores, which are only allowed where a name or a beginning here has them.
+	Allow []string `yaml:"allow"`
 }
 
 // KeySpec says which column is the record's key. A NULL is a record without a key.
@@ -206,6 +212,9 @@ type ClusterSpec struct {
 	// Default is the cluster for a column that is NULL, blank or no configured
 	// cluster's name. Left out: kafka.default.
 	Default string `yaml:"default"`
+	// Allow lists the clusters that rows may name; any other name leads to default.
+	// Left out: every configured cluster.
+	Allow []string `yaml:"allow"`
 }
 
 // StatusSpec says where a row's state is kept: in a column of values, or in

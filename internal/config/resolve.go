@@ -107,6 +107,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		ID:             r.columns("id", s.ID),
 		Cluster:        r.cluster(cfg),
 		Topic:          r.topic(),
+		TopicAllow:     r.allowedTopics(),
 		Key:            r.key(),
 		Payload:        outbox.PayloadMapping{Column: r.column("payload.column", s.Payload.Column), Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
 		Headers:        r.headers(),
@@ -187,6 +188,24 @@ func (r *resolver) topic() outbox.Template {
 	return s.Template.Template
 }
 
+// allowedTopics are names, and beginnings that end with a star.
+func (r *resolver) allowedTopics() []string {
+	s := r.spec.Topic
+	if s.Allow != nil && s.Constant != "" {
+		r.complain("topic.allow", "beside constant, which is the only topic of the table", "remove it")
+	}
+	for i, pattern := range s.Allow {
+		beginning := strings.TrimSuffix(pattern, "*")
+		if pattern == "" || len(beginning) > 249 || !topicText.MatchString(beginning) {
+			r.complain(fmt.Sprintf("topic.allow[%d]", i), fmt.Sprintf("%q is neither a topic nor the beginning of one", pattern), "write a name such as orders, or its beginning and a star, such as orders.*")
+		}
+	}
+	if s.Allow != nil && len(s.Allow) == 0 {
+		r.complain("topic.allow", "is empty, so no row could be published", "list the topics that rows may name, or leave it out")
+	}
+	return slices.Clone(s.Allow)
+}
+
 func (r *resolver) topicLiteral(key, text string) {
 	if !topicText.MatchString(text) {
 		r.complain(key, fmt.Sprintf("%q has characters that no topic may have", text), "write letters, digits, dots, - and _ only")
@@ -261,6 +280,12 @@ func (r *resolver) cluster(cfg *Config) outbox.ClusterMapping {
 		return m
 	}
 	m.Column = r.column("cluster.column", c.Column)
+	if c.Allow != nil {
+		m.Known = slices.Clone(c.Allow)
+	}
+	for _, name := range c.Allow {
+		checkClusterName(r.b, join(r.at, "cluster.allow"), name, known)
+	}
 	if c.Default != "" {
 		m.Default = c.Default
 		checkClusterName(r.b, join(r.at, "cluster.default"), c.Default, known)

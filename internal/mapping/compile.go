@@ -244,7 +244,7 @@ func (c *compiler) topic(m *outbox.Template) topicPlan {
 		c.fault("has the topic "+quoted(m.Literals[0])+", which is not legal in Kafka",
 			"use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
 	}
-	return topicPlan{literals: m.Literals, columns: c.fields(m.Columns, roleTopic)}
+	return topicPlan{literals: m.Literals, columns: c.fields(m.Columns, roleTopic), allow: newTopicList(c.table)}
 }
 
 func (c *compiler) key(p *Plan, m *outbox.KeyMapping) {

@@ -75,6 +75,10 @@ func illegalTopic(topic string) fault {
 	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name")
 }
 
+func forbiddenTopic(topic string, t *outbox.Table) fault {
+	return fault("gives the topic " + quoted(topic) + ", which topic.allow of table " + t.String() + " does not allow: add it there, or correct the row")
+}
+
 func unknownCluster(name []byte) fault {
 	if len(name) == 0 {
 		return "names no Kafka cluster, and there is no default"

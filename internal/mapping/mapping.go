@@ -90,6 +90,7 @@ type clusterPlan struct {
 type topicPlan struct {
 	literals []string
 	columns  []field
+	allow    *topicList
 }
 
 // headerPlan is one source of headers: the event id, a constant, a column, a
@@ -311,8 +312,12 @@ func (r *reading) topic() {
 	name, ok := r.topicName(t)
 	topic, legal := r.arena.topic(name)
 	r.row.Topic = topic
-	if ok && !legal {
+	switch {
+	case !ok:
+	case !legal:
 		r.fail(&t.columns[0], illegalTopic(topic))
+	case !t.allow.has(topic):
+		r.fail(&t.columns[0], forbiddenTopic(topic, r.plan.table))
 	}
 }
 

@@ -63,6 +63,15 @@ func (t *topics) bounded(name topicName) topicName {
 	return name
 }
 
+// labelled is the name that an outcome is counted under. A topic that has taken no
+// record may not exist: such names leave half of the labels to others.
+func (t *topics) labelled(name topicName, class outbox.Class) topicName {
+	if class != outbox.Delivered && t.known[name] == nil && len(t.known) >= maxTopics/2 {
+		name.topic = otherTopics
+	}
+	return name
+}
+
 // outcome counts once per run of rows of one topic.
 func (t *topics) outcome(o *outbox.Outcome) {
 	t.mu.Lock()
@@ -72,7 +81,7 @@ func (t *topics) outcome(o *outbox.Outcome) {
 		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
 			i++
 		}
-		c, n := t.of(name), float64(i-first)
+		c, n := t.of(t.labelled(name, o.Class)), float64(i-first)
 		switch o.Class {
 		case outbox.Delivered:
 			c.published.Add(n)

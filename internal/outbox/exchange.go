@@ -49,6 +49,8 @@ type Command struct {
 	// Withdraw gives back, as Withdrawn, every row of the scope that was never
 	// sent. It blocks nothing.
 	Withdraw *Scope
+	// List asks which topics there are; the answer is a ClusterState.
+	List bool
 }
 
 // ClusterState is the sink's word on a whole Kafka cluster.
@@ -56,6 +58,9 @@ type ClusterState struct {
 	Cluster string
 	Usable  bool
 	Err     error // why not
+	// Topics, where it is not nil, are those of the cluster that exist, that we may
+	// see and that are not Kafka's own. Then nothing else is said.
+	Topics map[string]bool
 }
 
 // MarkKind is what is to be written back.
@@ -137,8 +142,11 @@ type SweepRequest struct {
 type SweepPart struct {
 	Table *Table
 	// Include: rows of any of these scopes are wanted: one wide scope (stream,
-	// cluster, table or topic), or any number of key and row scopes.
+	// cluster or table), any number of topics, or any number of key and row scopes.
 	Include []Scope
+	// Known, where it is not nil: only rows of these topics are wanted, of whichever
+	// scope.
+	Known []Scope
 	// Exclude: rows of these scopes are not wanted though included.
 	Exclude []Scope
 	// ExcludeIDs are in flight.

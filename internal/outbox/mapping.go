@@ -11,6 +11,9 @@ type Mapping struct {
 
 	Cluster ClusterMapping
 	Topic   Template
+	// TopicAllow are the topics that rows may name: names, and beginnings that end
+	// with a star. Empty: every topic that does not begin with two underscores.
+	TopicAllow []string
 	Key     *KeyMapping // nil: records without key
 	Payload PayloadMapping
 	Headers []HeaderMapping

@@ -132,12 +132,13 @@ const (
 	ScopeStream ScopeKind = iota + 1
 	ScopeCluster
 	ScopeTable
+	ScopeTopics // what of a table goes to topics that are not known to exist
 	ScopeTopic
 	ScopeKey
 	ScopeRow // a row with a NULL key stands for itself
 )
 
-var scopeNames = [...]string{"", "stream", "cluster", "table", "topic", "key", "row"}
+var scopeNames = [...]string{"", "stream", "cluster", "table", "topics", "topic", "key", "row"}
 
 func (k ScopeKind) String() string { return scopeNames[k] }
 
@@ -148,13 +149,13 @@ func ParseScopeKind(s string) (ScopeKind, error) {
 			return ScopeKind(k), nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not a scope (stream, cluster, table, topic, key or row)", s)
+	return 0, fmt.Errorf("%q is not a scope (stream, cluster, table, topics, topic, key or row)", s)
 }
 
 // Scope names a set of rows of one stream. It is comparable; fields that a
 // kind does not use are empty:
 //
-//	stream: none; cluster: Cluster; table: Table; topic: Cluster, Topic;
+//	stream: none; cluster: Cluster; table, topics: Table; topic: Cluster, Topic;
 //	key: Table, Topic, Key; row: Table, ID.
 type Scope struct {
 	Kind    ScopeKind
@@ -185,17 +186,21 @@ func ClusterScope(cluster string) Scope { return Scope{Kind: ScopeCluster, Clust
 // TableScope is the scope of all rows of one table.
 func TableScope(t *Table) Scope { return Scope{Kind: ScopeTable, Table: t.String()} }
 
+// TopicsScope is the scope of a table's rows whose topics are not known to exist.
+// Which topics are is known to whoever parks it.
+func TopicsScope(t *Table) Scope { return Scope{Kind: ScopeTopics, Table: t.String()} }
+
 // StreamScope is the scope of all rows of the stream.
 func StreamScope() Scope { return Scope{Kind: ScopeStream} }
 
-// Covers says whether the row belongs to the scope.
+// Covers says whether the row belongs to the scope; of topics, whether it may.
 func (s Scope) Covers(r *Row) bool {
 	switch s.Kind {
 	case ScopeStream:
 		return true
 	case ScopeCluster:
 		return s.Cluster == r.Cluster
-	case ScopeTable:
+	case ScopeTable, ScopeTopics:
 		return s.Table == r.Table.String()
 	case ScopeTopic:
 		return s.Topic == r.Topic && s.Cluster == r.Cluster
@@ -213,6 +218,8 @@ func (s Scope) String() string {
 		return "cluster " + s.Cluster
 	case ScopeTable:
 		return "table " + s.Table
+	case ScopeTopics:
+		return "unknown topics of table " + s.Table
 	case ScopeTopic:
 		return "topic " + s.Topic + " on cluster " + s.Cluster
 	case ScopeKey:

@@ -49,6 +49,10 @@ func (d *driver) outcome(o outbox.Outcome) {
 }
 
 func (d *driver) clusterState(s outbox.ClusterState) {
+	if s.Topics != nil {
+		d.core.Topics(s.Cluster, s.Topics)
+		return
+	}
 	d.cfg.Metrics.Cluster(s)
 	d.stream.board.cluster(s)
 	if s.Usable {

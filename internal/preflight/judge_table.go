@@ -29,6 +29,13 @@ func tableChecks() []check {
 			why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
 		},
 		{
+			name: "topic-allow", judge: judgeTopicAllow,
+			looks:  "which topics rows may name (`topic.allow`)",
+			levels: "WARN: all, where the topic comes from a column",
+			mend:   "`topic: {allow: [orders, shipping.*]}`, or a `template` that begins with text; and a Kafka user that may write to no other topics",
+			why:    "a row is published with our rights, not with those of who wrote it",
+		},
+		{
 			name: "identity", judge: judgeIdentity,
 			looks:  "the id columns are NOT NULL, and unique together",
 			levels: "FAIL: they are not",
@@ -111,6 +118,23 @@ func stateChecks() []check {
 			why:    "all of them are published when a process starts",
 		},
 	}
+}
+
+func judgeTopicAllow(j *judgment) {
+	j.tables(func(name string, t *TableFacts) {
+		m := &t.Table.Mapping
+		switch {
+		case len(m.Topic.Columns) == 0:
+			j.ok(name, "every row goes to topic %s", m.Topic.Literals[0])
+		case len(m.TopicAllow) > 0:
+			j.ok(name, "rows may name %s", strings.Join(m.TopicAllow, ", "))
+		case m.Topic.Literals[0] != "":
+			j.ok(name, "every topic begins with %s", m.Topic.Literals[0])
+		default:
+			j.warn(name, "whoever may write to the table chooses the topic, and may name every one that our Kafka user may write to",
+				"topic: {column: "+m.Topic.Columns[0]+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
+		}
+	})
 }
 
 func judgeTable(j *judgment) {

@@ -29,6 +29,7 @@ func native() *outbox.Table {
 		ID:             []string{"id"},
 		Cluster:        outbox.ClusterMapping{Default: "main", Known: []string{"main"}},
 		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
+		TopicAllow:     []string{"*"},
 		Key:            &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText},
 		Payload:        outbox.PayloadMapping{Column: "payload", Tombstone: true},
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},

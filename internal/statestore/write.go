@@ -128,11 +128,20 @@ func (c *columns) add(p *outbox.Park) error {
 		c.grow()
 	}
 	s := &p.Scope
-	c.scope[i], c.key[i], c.kind[i] = digest[:], []byte(s.Key), s.Kind.String()
+	c.scope[i], c.key[i], c.kind[i] = digest[:], []byte(s.Key), kindText(s)
 	c.cluster[i], c.table[i], c.topic[i], c.id[i] = s.Cluster, s.Table, s.Topic, id
 	c.cause[i], c.reason[i], c.rowID[i] = printable(string(p.Cause)), printable(p.Reason), rowID
 	c.since[i], c.next[i] = p.Since, optional(p.Next)
 	return nil
+}
+
+// kindText is the kind as column kind has it, whose CHECK is older than some kinds:
+// a topic of a table stands for all that are not known to exist.
+func kindText(s *outbox.Scope) string {
+	if s.Kind == outbox.ScopeTopics {
+		return outbox.ScopeTopic.String()
+	}
+	return s.Kind.String()
 }
 
 func (c *columns) grow() {
@@ -148,7 +157,7 @@ func (c *columns) grow() {
 // outbox_cdc.park, since a key may be longer than an index entry can be.
 func Digest(s outbox.Scope) [32]byte {
 	var buf []byte
-	for _, part := range []string{s.Kind.String(), s.Cluster, s.Table, s.Topic, s.Key, s.ID} {
+	for _, part := range []string{kindText(&s), s.Cluster, s.Table, s.Topic, s.Key, s.ID} {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(len(part)))
 		buf = append(buf, part...)
 	}
@@ -227,6 +236,9 @@ func scanPark(row pgx.CollectableRow) (outbox.Park, error) {
 	}
 	if p.Scope.Kind, err = outbox.ParseScopeKind(kind); err != nil {
 		return p, err
+	}
+	if p.Scope.Kind == outbox.ScopeTopic && p.Scope.Table != "" {
+		p.Scope.Kind = outbox.ScopeTopics
 	}
 	p.Scope.Key, p.Scope.ID, p.RowID = string(key), outbox.JoinID(id...), outbox.JoinID(rowID...)
 	p.Cause = outbox.Cause(cause)

@@ -112,6 +112,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	q := newSelection(r, s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
+	q.known(part.Known)
 	s.headStart(q)
 	a.wants(q, " < ")
 	_, err := s.fetch(ctx, q.sql(), q.params, s.taking(r))
@@ -170,6 +171,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 	q := &selection{relation: p.relation, columns: p.relation.IDColumns(), where: []string{p.relation.Pending()}, limit: s.room()}
 	q.include(part.Include)
 	q.exclude(part.Exclude, nil)
+	q.known(part.Known)
 	a.wants(q, " = ")
 	if q.none {
 		return nil
@@ -206,6 +208,7 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	}
 	q.include(part.Include)
 	q.exclude(part.Exclude, nil)
+	q.known(part.Known)
 	s.headStart(q)
 	wanted := "true"
 	if len(q.where) > 0 {

@@ -157,6 +157,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	q := newSelection(r, s.left())
 	q.include(part.Include)
 	q.exclude(part.Exclude, part.ExcludeIDs)
+	q.known(part.Known)
 	s.headStart(q)
 	if q.none {
 		return nil

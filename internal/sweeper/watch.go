@@ -68,6 +68,7 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.
 		q.include(part.Include)
 	}
 	q.exclude(part.Exclude, part.ExcludeIDs)
+	q.known(part.Known)
 	q.missed()
 	if limit > 0 && !q.none {
 		steps = append(steps, tablesql.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})

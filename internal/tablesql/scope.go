@@ -2,6 +2,8 @@ package tablesql
 
 import (
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -16,6 +18,7 @@ import (
 func (r *Relation) Covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
 	var terms []string
 	var keys, rows []outbox.Scope
+	topics := map[string]*Array{} // by cluster
 	for _, s := range scopes {
 		if s.Table != "" && s.Table != r.Table.String() {
 			continue
@@ -26,12 +29,18 @@ func (r *Relation) Covering(p *Params, scopes []outbox.Scope) (condition string,
 		case outbox.ScopeCluster:
 			terms = append(terms, r.onCluster(p, s.Cluster))
 		case outbox.ScopeTopic:
-			terms = append(terms, "("+r.onCluster(p, s.Cluster)+" AND "+r.topic()+" = "+p.Bind([]byte(s.Topic), "text")+")")
+			if topics[s.Cluster] == nil {
+				topics[s.Cluster] = &Array{}
+			}
+			topics[s.Cluster].Add(s.Topic)
 		case outbox.ScopeKey:
 			keys = append(keys, s)
 		case outbox.ScopeRow:
 			rows = append(rows, s)
 		}
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(topics)) {
+		terms = append(terms, "("+r.onCluster(p, cluster)+" AND "+among(p, []string{r.topic()}, []Array{*topics[cluster]}, []string{"text"})+")")
 	}
 	terms = appendNotEmpty(terms, r.withKeys(p, keys))
 	ids := make([]string, len(rows))

@@ -1,0 +1,320 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Topics that do not exist are tried again by asking which ones do: brokers list
+// them at once, however many rows and names wait, and only what is listed is swept.
+//
+// MaxTopics of them are parked one by one. Beyond that the table's unknown topics
+// are parked as one scope: every topic of the table's rows but the known ones
+// (park.known). A topic becomes known by being parked alone, when brokers list it
+// and a row names it; that park's hand-back brings its rows back to the stream. So
+// what is in memory is bounded by the topics that exist, whatever rows say.
+
+// lookRows is the most rows of a look.
+const lookRows = 1000
+
+// takes says that the row belongs to the park's scope.
+func (p *park) takes(r *outbox.Row) bool {
+	if p.Scope.Kind == outbox.ScopeTopics && p.known[outbox.TopicScope(r.Cluster, r.Topic)] {
+		return false
+	}
+	return p.Scope.Covers(r)
+}
+
+// deliveredTo remembers that the topic of a batch exists.
+func (c *Core) deliveredTo(r *outbox.Row) {
+	if r.Topic == c.latest.Topic && r.Cluster == c.latest.Cluster {
+		return
+	}
+	s := outbox.TopicScope(r.Cluster, r.Topic)
+	if !c.proven[s] {
+		s.Topic = strings.Clone(s.Topic)
+		c.proven[s] = true
+	}
+	c.latest = s
+}
+
+// parkTopic parks a topic that the sink blocked, or renews its backoff.
+func (c *Core) parkTopic(o outbox.Outcome) {
+	p := c.parks[o.Scope]
+	switch {
+	case p != nil && !o.Blocked:
+		return
+	case p == nil && c.kinds[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnown(o.Scope):
+		c.parkUnknown(o.Rows)
+		return
+	}
+	tries := 1
+	if p != nil {
+		tries = p.tries + 1
+	}
+	p = c.park(o.Scope, outbox.CauseTopic, o.Err.Error(), c.backoff(tries))
+	p.tries = tries
+	c.awaitAnswers(p)
+}
+
+// isKnown says that rows of the topic may have come from the log since the unknown
+// topics were parked: only a park of its own keeps their order.
+func (c *Core) isKnown(topic outbox.Scope) bool {
+	return c.proven[topic] || slices.ContainsFunc(c.order, func(p *park) bool { return p.known[topic] })
+}
+
+// parkUnknown parks the unknown topics of the rows' tables.
+func (c *Core) parkUnknown(rows []*outbox.Row) {
+	for _, r := range rows {
+		if c.parks[outbox.TopicsScope(r.Table)] != nil {
+			continue
+		}
+		reason := fmt.Sprintf("more than %d topics that rows name cannot be used: rows of further ones wait until brokers list their topics", c.cfg.MaxTopics)
+		p := c.park(outbox.TopicsScope(r.Table), outbox.CauseTopic, reason, time.Time{})
+		maps.Copy(p.known, c.proven) // their rows go on coming from the log
+		c.awaitAnswers(p)
+	}
+}
+
+// nowKnown tells a table's unknown topics from those with a park of their own, of
+// which the new park may be one.
+func (c *Core) nowKnown(p *park) {
+	switch p.Scope.Kind {
+	case outbox.ScopeTopic:
+		c.knowParked(p.Scope)
+	case outbox.ScopeTopics:
+		p.known = map[outbox.Scope]bool{}
+		for _, o := range c.order {
+			if o.Scope.Kind == outbox.ScopeTopic {
+				p.known[o.Scope] = true
+			}
+		}
+	}
+}
+
+// knowParked: a topic with a park of its own is none of the unknown ones.
+func (c *Core) knowParked(topic outbox.Scope) {
+	if c.kinds[outbox.ScopeTopics] == 0 {
+		return
+	}
+	for _, p := range c.order {
+		if p.known != nil {
+			p.known[topic] = true
+		}
+	}
+}
+
+// listedTopic parks an unknown topic alone, if brokers list it.
+func (c *Core) listedTopic(p *park, r *outbox.Row) *park {
+	if p.awaiting > 0 || !c.listed[r.Cluster][r.Topic] {
+		return p
+	}
+	return c.knowTopic(r, "the topic was not known to exist")
+}
+
+// knowTopic takes the row's topic out of the unknown ones.
+func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
+	s := outbox.TopicScope(r.Cluster, r.Topic)
+	if c.off.knownParks {
+		c.knowParked(owned(s))
+		return c.parks[outbox.TopicsScope(r.Table)]
+	}
+	p := c.parks[s]
+	if p == nil {
+		p = c.park(s, outbox.CauseTopic, reason, time.Time{})
+		p.listed = c.listed[r.Cluster][r.Topic]
+	}
+	return p
+}
+
+// ---- which topics exist
+
+// wantTopics asks which topics exist, for whatever waits for one to.
+func (c *Core) wantTopics() {
+	if c.cfg.Shadow || c.kinds[outbox.ScopeTopic]+c.kinds[outbox.ScopeTopics] == 0 || c.askTopics.After(c.now) {
+		return
+	}
+	if slices.ContainsFunc(c.order, c.awaitsList) {
+		c.askTopics = c.now.Add(c.cfg.BackoffMin)
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{List: true})
+	}
+}
+
+// awaitsList says that the park goes on when brokers have listed the topics.
+func (c *Core) awaitsList(p *park) bool {
+	switch p.Scope.Kind {
+	case outbox.ScopeTopic:
+		return p.phase == sweeping && !p.listed && !p.ready && p.look == lookNone && !p.Next.After(c.now)
+	case outbox.ScopeTopics:
+		return p.phase == sweeping && p.look == lookNone && !p.nextSweep.After(c.now)
+	}
+	return false
+}
+
+// Topics tells which topics of a cluster there are (see outbox.ClusterState).
+func (c *Core) Topics(cluster string, names map[string]bool) {
+	c.listed[cluster] = names
+	for _, p := range c.order {
+		switch {
+		case !c.awaitsList(p):
+		case p.Scope.Kind == outbox.ScopeTopics:
+			p.look = lookListed
+		case p.Scope.Cluster != cluster:
+		case names[p.Scope.Topic]:
+			p.listed = true
+		default:
+			p.look = lookAny
+		}
+	}
+}
+
+// ---- looks
+
+// look is what is looked for among the rows of topics that cannot be used. Rows of
+// a look are never published: they only tell topics.
+type look uint8
+
+const (
+	lookNone   look = iota // brokers are to list the topics first
+	lookListed             // of unknown topics: rows of such as are listed
+	lookAny                // any row: without one the park can be handed back
+)
+
+// nextLook is the parks of the next look: a table's unknown topics, or many topics.
+func (c *Core) nextLook() (parks []*park) {
+	for _, p := range c.order {
+		switch {
+		case p.look == lookNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
+		case p.known != nil:
+			return []*park{p}
+		case len(parks) < maxKeysASweep:
+			parks = append(parks, p)
+		}
+	}
+	return parks
+}
+
+// askLook requests the page of a look.
+func (c *Core) askLook(parks []*park) {
+	c.clock++
+	c.sweep = &sweep{parks: parks, clock: c.clock, look: true}
+	c.ready.Sweep = &outbox.SweepRequest{Parts: c.lookParts(parks), Limit: min(c.cfg.PageRows, lookRows), MaxBytes: c.cfg.MaxBytes}
+}
+
+func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
+	p := parks[0]
+	if p.known != nil {
+		return []outbox.SweepPart{c.lookUnknown(p, c.tables[p.Scope.Table])}
+	}
+	var include []outbox.Scope
+	for _, p := range parks {
+		include = append(include, p.Scope)
+	}
+	var parts []outbox.SweepPart
+	for _, t := range c.cfg.Tables {
+		if c.parks[outbox.TableScope(t)] == nil {
+			parts = append(parts, outbox.SweepPart{Table: t, Include: include})
+		}
+	}
+	return parts
+}
+
+func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
+	part := outbox.SweepPart{Table: t}
+	for _, cluster := range slices.Sorted(maps.Keys(c.listed)) {
+		for _, topic := range slices.Sorted(maps.Keys(c.listed[cluster])) {
+			if s := outbox.TopicScope(cluster, topic); !p.known[s] {
+				part.Include = append(part.Include, s)
+			}
+		}
+	}
+	if p.look == lookAny || len(part.Include) == 0 {
+		p.look = lookAny
+		return c.unknownPart(p, t)
+	}
+	return part
+}
+
+// unknownPart wants every row of the park.
+func (c *Core) unknownPart(p *park, t *outbox.Table) outbox.SweepPart {
+	return outbox.SweepPart{Table: t, Include: []outbox.Scope{outbox.TableScope(t)}, Exclude: sortedTopics(p.known)}
+}
+
+// knownOf are the only topics whose rows may be read, where a table's unknown ones
+// are parked.
+func (c *Core) knownOf(t *outbox.Table) []outbox.Scope {
+	if p := c.parks[outbox.TopicsScope(t)]; p != nil {
+		return sortedTopics(p.known)
+	}
+	return nil
+}
+
+// sortedTopics is never nil.
+func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
+	topics := make([]outbox.Scope, 0, len(set))
+	for s := range set {
+		topics = append(topics, s)
+	}
+	slices.SortFunc(topics, func(a, b outbox.Scope) int {
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Topic, b.Topic))
+	})
+	return topics
+}
+
+// looked takes the page of a look.
+func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
+	found := map[outbox.Scope]bool{}
+	for _, r := range page.Rows {
+		found[outbox.TopicScope(r.Cluster, r.Topic)] = true
+	}
+	for _, p := range s.parks {
+		switch {
+		case c.parks[p.Scope] != p || p.stamp > s.clock || p.phase != sweeping: // it has failed since
+		case p.known != nil:
+			c.lookedUnknown(p, page, ended)
+		case found[p.Scope]:
+			p.tries++
+			p.look, p.Next = lookNone, c.backoff(p.tries)
+		case !page.More:
+			c.foundNone(p, ended)
+		}
+	}
+}
+
+// foundNone: nothing is left of the park, unless transactions have yet to end.
+func (c *Core) foundNone(p *park, ended bool) {
+	p.ready = ended
+	if ended {
+		p.look = lookNone
+	}
+	p.nextSweep = c.now.Add(sweepPause)
+}
+
+// lookedUnknown: topics that are found are parked alone, the missing ones only if
+// they are few. Rows that can be no record are left to the hand-back.
+func (c *Core) lookedUnknown(p *park, page *outbox.Page, ended bool) {
+	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.kinds[outbox.ScopeTopic]
+	others := 0
+	for _, r := range page.Rows {
+		if p.takes(r) && r.Err == nil && (p.look == lookListed || few) {
+			c.knowTopic(r, "the topic was not known to exist")
+			others++
+		}
+	}
+	switch {
+	case others > 0: // there may be more
+		p.nextSweep = c.now.Add(sweepPause)
+	case p.look == lookListed:
+		p.look = lookAny
+	case few:
+		c.foundNone(p, ended)
+	default:
+		p.look, p.nextSweep = lookNone, c.now.Add(c.cfg.WatchEvery)
+	}
+}
