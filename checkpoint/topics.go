@@ -51,7 +51,7 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 	case p != nil && !o.Blocked:
 		return
 	case p == nil && c.kinds[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnown(o.Scope):
-		c.parkUnknown(o.Rows)
+		c.parkUnknown(o)
 		return
 	}
 	tries := 1
@@ -69,17 +69,35 @@ func (c *Core) isKnown(topic outbox.Scope) bool {
 	return c.proven[topic] || slices.ContainsFunc(c.order, func(p *park) bool { return p.known[topic] })
 }
 
-// parkUnknown parks the unknown topics of the rows' tables.
-func (c *Core) parkUnknown(rows []*outbox.Row) {
-	for _, r := range rows {
-		if c.parks[outbox.TopicsScope(r.Table)] != nil {
+// parkUnknown parks the unknown topics of the tables whose rows the sink gives back,
+// now or later: once the topic is released none may pass those.
+func (c *Core) parkUnknown(o outbox.Outcome) {
+	for _, t := range c.cfg.Tables {
+		s := outbox.TopicsScope(t)
+		before := c.parks[s]
+		if before != nil && before.phase == sweeping || !c.givesBack(o, t) {
 			continue
 		}
 		reason := fmt.Sprintf("more than %d topics that rows name cannot be used: rows of further ones wait until brokers list their topics", c.cfg.MaxTopics)
-		p := c.park(outbox.TopicsScope(r.Table), outbox.CauseTopic, reason, time.Time{})
-		maps.Copy(p.known, c.proven) // their rows go on coming from the log
+		p := c.park(s, outbox.CauseTopic, reason, time.Time{})
+		if before == nil {
+			maps.Copy(p.known, c.proven) // their rows go on coming from the log
+		}
 		c.awaitAnswers(p)
 	}
+}
+
+// givesBack says that the sink gives back, or will, rows of the table.
+func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
+	if slices.ContainsFunc(o.Rows, func(r *outbox.Row) bool { return r.Table == t }) {
+		return true
+	}
+	for h := c.head; h != 0; h = c.entries[h].next {
+		if e := &c.entries[h]; e.state == inSink && e.row.Table == t && o.Scope.Covers(e.row) {
+			return true
+		}
+	}
+	return false
 }
 
 // nowKnown tells a table's unknown topics from those with a park of their own, of
@@ -129,6 +147,7 @@ func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
 	if p == nil {
 		p = c.park(s, outbox.CauseTopic, reason, time.Time{})
 		p.listed = c.listed[r.Cluster][r.Topic]
+		c.awaitAnswers(p)
 	}
 	return p
 }
@@ -300,19 +319,23 @@ func (c *Core) foundNone(p *park, ended bool) {
 // they are few. Rows that can be no record are left to the hand-back.
 func (c *Core) lookedUnknown(p *park, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.kinds[outbox.ScopeTopic]
-	others := 0
+	found, missing := 0, 0
 	for _, r := range page.Rows {
-		if p.takes(r) && r.Err == nil && (p.look == lookListed || few) {
+		switch {
+		case !p.takes(r): // known meanwhile
+		case p.look == lookListed, few && r.Err == nil:
 			c.knowTopic(r, "the topic was not known to exist")
-			others++
+			found++
+		case r.Err == nil:
+			missing++
 		}
 	}
 	switch {
-	case others > 0: // there may be more
+	case found > 0: // there may be more
 		p.nextSweep = c.now.Add(sweepPause)
 	case p.look == lookListed:
 		p.look = lookAny
-	case few:
+	case missing == 0:
 		c.foundNone(p, ended)
 	default:
 		p.look, p.nextSweep = lookNone, c.now.Add(c.cfg.WatchEvery)
