@@ -7,8 +7,12 @@ import "testing"
 func TestManyTopicsAreMissing(t *testing.T) {
 	t.Parallel()
 	for _, faults := range [][]eventKind{
-		{evTopicDown}, {evTopicDown, evKill}, {evTopicDown, evSlotLost}, {evTopicDown, evFailover, evDrop},
-		{evTopicDown, evParksUnknown, evFreeze}, {evTopicDown, evRequeue, evMarkLost},
+		{evTopicDown},
+		{evTopicDown, evKill},
+		{evTopicDown, evSlotLost},
+		{evTopicDown, evFailover, evDrop},
+		{evTopicDown, evParksUnknown, evFreeze},
+		{evTopicDown, evRequeue, evMarkLost},
 	} {
 		off := switches{often: faults, about: (*plan).manyTopics}
 		if seed, v := firstBroken(*simFrom, *simSeeds/10, off); v != nil {

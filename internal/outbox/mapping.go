@@ -14,9 +14,9 @@ type Mapping struct {
 	// TopicAllow are the topics that rows may name: names, and beginnings that end
 	// with a star. Empty: every topic that does not begin with two underscores.
 	TopicAllow []string
-	Key     *KeyMapping // nil: records without key
-	Payload PayloadMapping
-	Headers []HeaderMapping
+	Key        *KeyMapping // nil: records without key
+	Payload    PayloadMapping
+	Headers    []HeaderMapping
 	// MaxRowBytes is how many bytes the mapped columns of a row may have: one with
 	// more is not read into memory, and is a row that can be no record. 0: any number.
 	MaxRowBytes int
