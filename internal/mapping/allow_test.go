@@ -46,12 +46,12 @@ func TestForbiddenTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	var a Arena
-	r := plan.Row([]Value{{[]byte("1"), Text}, {[]byte("payments"), Text}, {[]byte("x"), Binary}}, &a)
+	r := plan.Row([]Value{{Data: []byte("1"), Format: Text}, {Data: []byte("payments"), Format: Text}, {Data: []byte("x"), Format: Binary}}, &a)
 	const want = `column "topic" gives the topic "payments", which topic.allow of table public.outbox does not allow: add it there, or correct the row`
 	if r.Err == nil || r.Err.Error() != want || r.Topic != "payments" {
 		t.Errorf("%v of topic %q", r.Err, r.Topic)
 	}
-	if r := plan.Row([]Value{{[]byte("1"), Text}, {[]byte("orders.new"), Text}, {[]byte("x"), Binary}}, &a); r.Err != nil {
+	if r := plan.Row([]Value{{Data: []byte("1"), Format: Text}, {Data: []byte("orders.new"), Format: Text}, {Data: []byte("x"), Format: Binary}}, &a); r.Err != nil {
 		t.Error(r.Err)
 	}
 }
