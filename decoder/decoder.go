@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -31,6 +32,8 @@ const (
 type Decoder struct {
 	tables map[name]*outbox.Table   // as configured
 	leaves map[string]*outbox.Table // partitions, by schema.name
+	set    *charset.Set             // of the text that comes; nil: UTF-8
+	enums  map[uint32]bool          // types that are enums, or domains over one
 
 	arena  *mapping.Arena // outlives connections: rows point into it
 	values []mapping.Value
@@ -109,6 +112,16 @@ func New(tables []*outbox.Table) *Decoder {
 func (d *Decoder) SetPartitions(leaves map[string]*outbox.Table) {
 	d.leaves = maps.Clone(leaves)
 }
+
+// SetCharset says what the text that comes is in, where the server was told to send it
+// as the database stores it. Like SetPartitions, call it before the first frame
+// of a connection.
+func (d *Decoder) SetCharset(set *charset.Set) { d.set = set }
+
+// SetEnums says which types are enums or domains over one: their binary form is
+// their label's. An enum that is made later is read as text. Call it before the
+// first frame of a connection.
+func (d *Decoder) SetEnums(enums map[uint32]bool) { d.enums = maps.Clone(enums) }
 
 // Reset forgets the connection: the next frame is the first of a new one.
 func (d *Decoder) Reset() {

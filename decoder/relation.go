@@ -11,7 +11,7 @@ import (
 // a connection and again after DDL, but also again unchanged. The mapping is
 // compiled anew each time, by the columns' names.
 func (d *Decoder) relation(c *cursor, b *Batch) problem {
-	r := &relation{id: c.uint32(), name: name{schema: schemaName(c.text()), table: c.text()}}
+	r := &relation{id: c.uint32(), name: name{schema: schemaName(d.name(c)), table: d.name(c)}}
 	c.byte() // replica identity
 	columns := d.columns(c, &r.columns)
 	if p := c.end(); p.what != "" {
@@ -27,7 +27,7 @@ func (d *Decoder) relation(c *cursor, b *Batch) problem {
 	}
 	r.state = d.stateOf(table)
 	var err error
-	if r.plan, err = mapping.Compile(table, columns); err != nil {
+	if r.plan, err = mapping.CompileIn(d.set, table, columns); err != nil {
 		r.state.broken[r.id] = err
 	}
 	r.state.tell(err, b)
@@ -49,7 +49,7 @@ func (d *Decoder) columns(c *cursor, count *int) []mapping.Column {
 	columns := make([]mapping.Column, 0, min(n, c.left()/10))
 	for range n {
 		c.byte() // flags
-		column := mapping.Column{Name: c.text(), OID: c.uint32()}
+		column := mapping.Column{Name: d.name(c), OID: c.uint32()}
 		c.uint32() // type modifier
 		if c.short {
 			return nil
@@ -57,10 +57,21 @@ func (d *Decoder) columns(c *cursor, count *int) []mapping.Column {
 		if base, ok := d.types[column.OID]; ok {
 			column.OID = base
 		}
+		column.Enum = d.enums[column.OID]
 		columns = append(columns, column)
 	}
 	*count = n
 	return columns
+}
+
+// name reads a name of the database's.
+func (d *Decoder) name(c *cursor) string {
+	text := c.text()
+	if d.set == nil {
+		return text
+	}
+	name, _ := d.set.AppendExact(nil, []byte(text))
+	return string(name)
 }
 
 func (d *Decoder) tableOf(n name) *outbox.Table {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -109,6 +110,7 @@ type Conn struct {
 	cfg    Config
 	pg     *pgconn.PgConn
 	socket *gatherConn // below TLS, if any
+	set    *charset.Set
 
 	hijacked *pgconn.HijackedConn
 	frames   *frames
@@ -174,8 +176,25 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 		c.Kill()
 		return nil, err
 	}
+	if c.set, err = setOf(pg); err != nil {
+		c.Kill()
+		return nil, &Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
+	}
 	return c, nil
 }
+
+// setOf is what the database stores text in. Where a pooler does not pass on what
+// the server said, the server turns text into UTF-8.
+func setOf(pg *pgconn.PgConn) (*charset.Set, error) {
+	encoding := pg.ParameterStatus("server_encoding")
+	if encoding == "" {
+		encoding = "UTF8"
+	}
+	return charset.Of(encoding)
+}
+
+// Charset is what the text in the log is in. nil: UTF-8.
+func (c *Conn) Charset() *charset.Set { return c.set }
 
 // access is how a leader connects: to a session that keeps a lock.
 func (c *Config) access(dial pgconn.DialFunc) postgres.Access {

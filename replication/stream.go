@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -49,6 +50,11 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	if c.stopped {
 		return &Error{What: what, Err: ErrStopped}
 	}
+	cfg := c.cfg
+	var err error
+	if cfg.Publication, err = c.asStored(ctx); err != nil {
+		return err
+	}
 	if err := c.hijack(ctx); err != nil {
 		return c.lost(what, err)
 	}
@@ -58,7 +64,7 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	}
 	release := context.AfterFunc(ctx, c.Kill)
 	defer release()
-	if err := c.send(startCommand(c.cfg), deadline); err != nil {
+	if err := c.send(startCommand(cfg), deadline); err != nil {
 		return c.lost(what, err)
 	}
 	if err := c.awaitCopyBoth(what, deadline); err != nil {
@@ -66,6 +72,29 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	}
 	c.confirmed, c.waited = 0, 0
 	return nil
+}
+
+// asStored has the server send text as the database stores it, since it ends the
+// stream at the first character that it cannot turn into UTF-8, for ever. It
+// returns the publication's name in that encoding.
+func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
+	if c.set == nil {
+		return c.cfg.Publication, nil
+	}
+	const name = "SELECT encode(convert_to($1, getdatabaseencoding()), 'hex')"
+	rows, err := c.bound(ctx, "write the publication's name", name, c.cfg.Publication)
+	if err != nil {
+		return "", err
+	}
+	if len(rows) != 1 {
+		return "", &Error{What: "write the publication's name", Err: fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))}
+	}
+	stored, err := hex.DecodeString(rows[0][0])
+	if err != nil {
+		return "", &Error{What: "write the publication's name", Err: err}
+	}
+	_, err = c.query(ctx, "read text as it is stored", "SET client_encoding = 'SQL_ASCII'")
+	return string(stored), err
 }
 
 // hijack takes the connection over from pgconn, which reads in small steps and

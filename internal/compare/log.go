@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
@@ -35,7 +36,10 @@ const maxChanges = 20_000
 const (
 	makeSlotSQL = "SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"
 	changesSQL  = `SELECT data FROM pg_logical_slot_get_binary_changes($1, NULL, $2,
-    'proto_version', '1', 'publication_names', $3)`
+    'proto_version', '1', 'publication_names', convert_from($3::bytea, 'UTF8'))`
+	// The text comes as the database stores it: the server reads no further than the
+	// first character that it cannot turn into UTF-8.
+	storedSQL = "SELECT set_config('client_encoding', 'SQL_ASCII', true)"
 )
 
 func openLog(ctx context.Context, access postgres.Access, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*logReader, error) {
@@ -46,12 +50,27 @@ func openLog(ctx context.Context, access postgres.Access, publication string, ta
 	}
 	l := &logReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
 	l.decoder.SetPartitions(partitions)
+	if err := l.readCharset(ctx); err != nil {
+		l.close()
+		return nil, err
+	}
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
 		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, mend(err, conn.Config().User))
 	}
 	return l, nil
+}
+
+// readCharset finds out what the database's text is in.
+func (l *logReader) readCharset(ctx context.Context) error {
+	var encoding string
+	if err := postgres.On(l.conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
+		return fmt.Errorf("reading the database's encoding: %w", err)
+	}
+	set, err := charset.Of(encoding)
+	l.decoder.SetCharset(set)
+	return err
 }
 
 // mend is what helps against an error, for people.
@@ -77,9 +96,9 @@ func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
 		l.batch.Reset()
 		n := 0
 		settings := tablesql.Settings{StatementTimeout: 5 * time.Minute}
-		err := tablesql.Run(ctx, l.conn, settings.Step(nil), tablesql.Step{
+		err := tablesql.Run(ctx, l.conn, settings.Step(nil), tablesql.Step{SQL: storedSQL}, tablesql.Step{
 			SQL:  changesSQL,
-			Args: tablesql.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), []byte(l.publication)),
+			Args: tablesql.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), fmt.Appendf(nil, `\x%x`, l.publication)),
 			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
 		})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -15,8 +16,11 @@ import (
 //
 // Only what Row reads is looked at: a publication's column list may leave out
 // columns that are only written. See Verify for those.
-func Compile(t *outbox.Table, cols []Column) (*Plan, error) {
-	c := compiler{table: t, cols: cols}
+func Compile(t *outbox.Table, cols []Column) (*Plan, error) { return CompileIn(nil, t, cols) }
+
+// CompileIn is Compile for a database whose text is of the set; nil is UTF-8.
+func CompileIn(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
+	c := compiler{table: t, cols: cols, set: set}
 	plan := c.plan()
 	if len(c.faults) > 0 {
 		return nil, &Error{Table: t, Faults: c.faults}
@@ -33,7 +37,7 @@ func (p *Plan) Binary() error { return p.binary }
 func (c *compiler) readsBinary(wanted []int) error {
 	e := &Error{Table: c.table}
 	for _, i := range wanted {
-		if kindOf(c.cols[i]) == kindOther {
+		if !kindOf(c.cols[i]).readsBinary() {
 			e.Faults = append(e.Faults, ColumnFault{
 				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
 				Problem: "cannot be read in binary form", Mend: "let the server send text",
@@ -72,6 +76,10 @@ type role struct {
 	name string
 	mend string // completes "map …" where the type is wrong
 	ok   func(kind) bool
+	// found: the server has to find the value again, in marks and in parks.
+	found bool
+	// content: the value is published for what it says.
+	content bool
 }
 
 func anyKind(kind) bool      { return true }
@@ -89,29 +97,30 @@ func isName(k kind) bool {
 func isIdentity(k kind) bool { return k != kindJSON && k != kindJSONB }
 
 var (
-	roleID        = role{"part of the row's id", "a column that compares, such as the primary key", isIdentity}
-	roleEventID   = role{"part of the event id", "a column that compares, such as the primary key", isIdentity}
-	roleTopic     = role{"the topic", "a text column", isName}
-	roleCluster   = role{"the Kafka cluster's name", "a text column", isName}
-	roleKey       = role{"the record key", "", anyKind}
-	roleKeyUUID   = role{"a record key with encoding uuid", "a uuid column, or set encoding: text", func(k kind) bool { return k == kindUUID || isText(k) }}
-	rolePayload   = role{"the payload", "", anyKind}
-	roleHeader    = role{"a header", "", anyKind}
-	roleHeaders   = role{"headers as a JSON object", "a jsonb, json or text column", isJSONText}
-	rolePartition = role{"the partition", "a smallint, integer or bigint column", isInteger}
-	roleTime      = role{"a time", "a timestamptz or timestamp column", isTime}
-	roleStatus    = role{"the status", "a text, enum, integer or boolean column", func(k kind) bool { return isName(k) || k == kindBool }}
-	roleWhen      = role{"the time of sending or failing", "a timestamptz or timestamp column", isTime}
-	roleCount     = role{"a counter", "a smallint, integer or bigint column", isInteger}
-	roleLastError = role{"the last error", "a text column", func(k kind) bool { return isText(k) || k == kindOther }}
-	roleOrder     = role{"part of the order", "a column that compares", isIdentity}
-	roleTrace     = role{"part of a trace context", "a bigint column", isInteger}
-	roleFlag      = role{"a flag", "a boolean column", func(k kind) bool { return k == kindBool }}
+	roleID        = role{name: "part of the row's id", mend: "a column that compares, such as the primary key", ok: isIdentity, found: true}
+	roleEventID   = role{name: "part of the event id", mend: "a column that compares, such as the primary key", ok: isIdentity}
+	roleTopic     = role{name: "the topic", mend: "a text column", ok: isName, found: true}
+	roleCluster   = role{name: "the Kafka cluster's name", mend: "a text column", ok: isName, found: true}
+	roleKey       = role{name: "the record key", mend: "", ok: anyKind, found: true, content: true}
+	roleKeyUUID   = role{name: "a record key with encoding uuid", mend: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
+	rolePayload   = role{name: "the payload", mend: "", ok: anyKind, content: true}
+	roleHeader    = role{name: "a header", mend: "", ok: anyKind, content: true}
+	roleHeaders   = role{name: "headers as a JSON object", mend: "a jsonb, json or text column", ok: isJSONText}
+	rolePartition = role{name: "the partition", mend: "a smallint, integer or bigint column", ok: isInteger}
+	roleTime      = role{name: "a time", mend: "a timestamptz or timestamp column", ok: isTime}
+	roleStatus    = role{name: "the status", mend: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
+	roleWhen      = role{name: "the time of sending or failing", mend: "a timestamptz or timestamp column", ok: isTime}
+	roleCount     = role{name: "a counter", mend: "a smallint, integer or bigint column", ok: isInteger}
+	roleLastError = role{name: "the last error", mend: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
+	roleOrder     = role{name: "part of the order", mend: "a column that compares", ok: isIdentity}
+	roleTrace     = role{name: "part of a trace context", mend: "a bigint column", ok: isInteger}
+	roleFlag      = role{name: "a flag", mend: "a boolean column", ok: func(k kind) bool { return k == kindBool }}
 )
 
 type compiler struct {
 	table  *outbox.Table
 	cols   []Column
+	set    *charset.Set
 	at     map[string]int // position among the wanted columns
 	faults []ColumnFault
 }
@@ -195,8 +204,13 @@ func (c *compiler) field(name string, r role) field {
 		c.missing(name, r)
 		return field{}
 	}
-	f := field{at: c.at[name], name: name, kind: kindOf(c.cols[i])}
-	if !r.ok(f.kind) {
+	f := field{at: c.at[name], name: name, kind: kindOf(c.cols[i]), exact: r.found}
+	if f.kind.hasText() {
+		f.set = c.set
+	}
+	if f.kind == kindOID && r.content {
+		c.faults = append(c.faults, c.largeObject(name, r))
+	} else if !r.ok(f.kind) {
 		c.faults = append(c.faults, ColumnFault{
 			Column: name, Type: typeName(c.cols[i]),
 			Problem: "cannot be " + r.name, Mend: "map " + r.mend,
@@ -204,6 +218,19 @@ func (c *compiler) field(name string, r role) field {
 	}
 	return f
 }
+
+// largeObject: the number would be published, and never the object.
+func (c *compiler) largeObject(name string, r role) ColumnFault {
+	table := fmt.Sprintf("%s.%s", sqlName(c.table.Schema), sqlName(c.table.Name))
+	return ColumnFault{
+		Column: name, Type: "oid",
+		Problem: "cannot be " + r.name + ", since the number of a large object is not its content",
+		Mend: fmt.Sprintf("ALTER TABLE %s ALTER %[2]s TYPE bytea USING lo_get(%[2]s) (for text: TYPE text USING convert_from(lo_get(%[2]s), 'UTF8')), "+
+			"and map the property so, in Hibernate without @Lob; or, if the number itself is meant: TYPE bigint", table, sqlName(name)),
+	}
+}
+
+func sqlName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 func (c *compiler) fields(names []string, r role) []field {
 	fields := make([]field, 0, len(names))

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -25,8 +26,9 @@ type Column struct {
 	Enum bool
 }
 
-// Value is one column's value as PostgreSQL sent it. The Data is only read
-// during a call to Row, which copies what it keeps.
+// Value is one column's value as PostgreSQL sent it, text in the bytes that the
+// database stores. The Data is only read during a call to Row, which copies what
+// it keeps.
 type Value struct {
 	Data   []byte
 	Length uint32 // of a long one, bytes
@@ -77,6 +79,10 @@ type field struct {
 	at   int // index into the values
 	name string
 	kind kind
+	// set is that of the column's text; nil: the text is UTF-8. exact: the server
+	// has to find the value again.
+	set   *charset.Set
+	exact bool
 }
 
 type clusterPlan struct {
@@ -225,6 +231,7 @@ func (r *reading) joined(columns []field, separator byte) []byte {
 			text = noID(r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)
+			text = f.escaped(r.values[f.at], r.arena)
 		case text == nil:
 			r.fail(f, "is NULL, but identifies the row or event")
 		}

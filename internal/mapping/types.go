@@ -17,6 +17,7 @@ const (
 	oidInt2        = 21
 	oidInt4        = 23
 	oidText        = 25
+	oidOID         = 26
 	oidJSON        = 114
 	oidBpchar      = 1042
 	oidVarchar     = 1043
@@ -31,7 +32,7 @@ var typeNames = map[uint32]string{
 	oidBool: "boolean", oidBytea: "bytea", oidName: "name", oidInt8: "bigint", oidInt2: "smallint",
 	oidInt4: "integer", oidText: "text", oidJSON: "json", oidBpchar: "character", oidVarchar: "character varying",
 	oidTimestamp: "timestamp", oidTimestamptz: "timestamptz", oidUUID: "uuid", oidJSONB: "jsonb",
-	18: `"char"`, 26: "oid", 142: "xml", 700: "real", 701: "double precision", 1082: "date", 1083: "time",
+	18: `"char"`, oidOID: "oid", 142: "xml", 700: "real", 701: "double precision", 1082: "date", 1083: "time",
 	1186: "interval", 1266: "timetz", 1700: "numeric",
 }
 
@@ -42,7 +43,7 @@ func BuiltinOID(name string) uint32 { return builtinOIDs[name] }
 var builtinOIDs = map[string]uint32{
 	"bool": oidBool, "bytea": oidBytea, "name": oidName, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4,
 	"text": oidText, "json": oidJSON, "bpchar": oidBpchar, "varchar": oidVarchar, "timestamp": oidTimestamp,
-	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB,
+	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB, "oid": oidOID,
 }
 
 // kind is how a type's values are read.
@@ -50,6 +51,7 @@ type kind uint8
 
 const (
 	kindOther kind = iota // only the text form can be read
+	kindOID               // likewise; often the number of a large object, which is not its content
 	kindEnum
 	kindText
 	kindPadded // character(n), whose trailing blanks mean nothing
@@ -74,8 +76,21 @@ func kindOf(c Column) kind {
 
 var kindsByOID = map[uint32]kind{
 	oidBool: kindBool, oidBytea: kindBytea, oidName: kindText, oidInt8: kindInt8, oidInt2: kindInt2, oidInt4: kindInt4,
-	oidText: kindText, oidJSON: kindJSON, oidBpchar: kindPadded, oidVarchar: kindText, oidTimestamp: kindTimestamp,
+	oidText: kindText, oidOID: kindOID, oidJSON: kindJSON, oidBpchar: kindPadded, oidVarchar: kindText, oidTimestamp: kindTimestamp,
 	oidTimestamptz: kindTimestamptz, oidUUID: kindUUID, oidJSONB: kindJSONB,
+}
+
+// readsBinary says that the kind's binary form is understood.
+func (k kind) readsBinary() bool { return k != kindOther && k != kindOID }
+
+// hasText says that the kind's text may have characters beyond ASCII.
+func (k kind) hasText() bool {
+	switch k {
+	case kindOther, kindEnum, kindText, kindPadded, kindJSON, kindJSONB:
+		return true
+	default:
+		return false
+	}
 }
 
 // binaryLen is the length of a kind's binary form, 0 where it varies.
@@ -102,7 +117,7 @@ func (f *field) length(v Value) int64 {
 // checkBinary says what is wrong with a binary value.
 func (f *field) checkBinary(data []byte) fault {
 	switch {
-	case f.kind == kindOther:
+	case !f.kind.readsBinary():
 		return "is in binary form, which is not understood for its type"
 	case binaryLen[f.kind] != 0 && binaryLen[f.kind] != len(data):
 		return fault("has " + strconv.Itoa(len(data)) + " bytes in binary form, not " + strconv.Itoa(binaryLen[f.kind]))
@@ -119,16 +134,51 @@ func (f *field) checkBinary(data []byte) fault {
 func (f *field) text(v Value, a *Arena) ([]byte, fault) {
 	switch v.Format {
 	case Text:
-		return notNil(v.Data), ""
+		return f.utf8(notNil(v.Data), a)
 	case Null:
 		return nil, ""
 	case Binary:
 		if fault := f.checkBinary(v.Data); fault != "" {
 			return nil, fault
 		}
-		return f.print(v.Data, a), ""
+		return f.utf8(f.print(v.Data, a), a)
 	}
 	return nil, faultOfFormat(v.Format)
+}
+
+// utf8 turns text of the database into UTF-8.
+func (f *field) utf8(text []byte, a *Arena) ([]byte, fault) {
+	if f.set == nil {
+		return text, ""
+	}
+	out, ok := f.convert(text, a)
+	switch {
+	case ok:
+		return out, ""
+	case f.exact:
+		return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8 and back")
+	}
+	return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8")
+}
+
+func (f *field) convert(text []byte, a *Arena) (out []byte, ok bool) {
+	convert := f.set.Append
+	if f.exact {
+		convert = f.set.AppendExact
+	}
+	out, ok = convert(a.converted[:0], text)
+	a.converted = out
+	return out, ok
+}
+
+// escaped is what stands in an id for text that cannot be turned into UTF-8: it is
+// text that the server takes, and no other row's id.
+func (f *field) escaped(v Value, a *Arena) []byte {
+	if f.set == nil || v.Format != Text && v.Format != Binary {
+		return nil
+	}
+	out, _ := f.convert(v.Data, a)
+	return out
 }
 
 // print turns a checked binary value into text.

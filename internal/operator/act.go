@@ -149,14 +149,7 @@ func (d *Desk) ids(ctx context.Context, pick *tablesql.Pick, limit int) ([]strin
 		return nil, err
 	}
 	var ids []string
-	parts := make([]string, len(d.relation.Table.Mapping.ID))
-	step.Each = func(row [][]byte) error {
-		for i := range parts {
-			parts[i] = string(row[i])
-		}
-		ids = append(ids, outbox.JoinID(parts...))
-		return nil
-	}
+	step.Each = d.relation.EachID(func(id string) { ids = append(ids, id) })
 	if err := d.run(ctx, statementTimeout, step); err != nil {
 		return nil, d.failure("read the ids of rows", err)
 	}

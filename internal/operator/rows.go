@@ -178,14 +178,14 @@ var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Fai
 func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
 	ids := len(d.relation.Table.Mapping.ID)
 	r := Row{Table: d.relation.Table.String()}
-	for _, part := range row[:ids] {
-		r.ID = append(r.ID, string(part))
+	var err error
+	if r.ID, err = d.relation.ReadID(row); err != nil {
+		return r, err
 	}
 	row = row[ids:]
 	l := tablesql.ReadListed(row)
 	r.State, r.Topic, r.Key = states[tablesql.State(l.State[0])], l.Topic, l.Key
 	r.Created, r.Due, r.Sent, r.Failed, r.Error = l.Created, l.Due, l.Sent, l.Failed, l.Error
-	var err error
 	if r.Attempts, err = tablesql.Count([]byte(l.Attempts)); err != nil {
 		return r, err
 	}

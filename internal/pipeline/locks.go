@@ -57,12 +57,18 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 // take waits until every lock is held, while conn, which has the leadership, is
 // kept alive. It ends with conn.
 func (l locks) take(ctx context.Context, conn *replication.Conn) error {
+	return beside(ctx, conn, l.acquire)
+}
+
+// beside does something else while conn, which does not stream, is kept alive:
+// the server ends a session that says nothing. It ends with conn.
+func beside(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	waiting, taken := context.WithCancel(ctx)
-	defer taken()
+	waiting, done := context.WithCancel(ctx)
+	defer done()
 	group.Go(func() error {
-		defer taken()
-		return l.acquire(ctx)
+		defer done()
+		return do(ctx)
 	})
 	group.Go(func() error { return beat(waiting, conn) })
 	return group.Wait()
@@ -79,7 +85,7 @@ func beat(ctx context.Context, conn *replication.Conn) error {
 		}
 		// A try that is under way is not interrupted: that would end the connection.
 		if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
-			return fmt.Errorf("waiting for the application's lock: %w", err)
+			return fmt.Errorf("keeping the lead before the log is read: %w", err)
 		}
 	}
 }

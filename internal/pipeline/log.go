@@ -289,7 +289,8 @@ func (l *logReader) connection(ctx, waiting context.Context) error {
 		return err
 	}
 	connected.Streaming = true
-	if err := l.tell(ctx, turn{connected: connected}); err != nil {
+	tell := func(ctx context.Context) error { return l.tell(ctx, turn{connected: connected}) }
+	if err := beside(ctx, l.conn, tell); err != nil {
 		return err
 	}
 	if err := l.conn.Start(ctx); err != nil {

@@ -118,26 +118,48 @@ func (l *logReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
 		verdict.Cause, verdict.Reason = l.remake.Cause, l.remake.Reason
 	}
+	err = beside(ctx, l.conn, func(ctx context.Context) error { return l.lookAtTables(ctx, &connected) })
+	if err == nil && verdict.Sound {
+		l.known = replication.Identify(&state, &cfg)
+	}
+	return connected, verdict, err
+}
+
+// lookAtTables reads over the pool what a connection begins with, which takes a
+// while where there are many tables.
+func (l *logReader) lookAtTables(ctx context.Context, connected *checkpoint.Connected) (err error) {
 	if connected.Parks, err = l.stream.store.Load(ctx); err != nil {
-		return connected, verdict, err
+		return err
 	}
 	connected.Failed, err = l.d.sweeper.Failed(ctx)
-	var refusal *sweeper.TableError
-	switch {
-	case errors.As(err, &refusal): // that table's business, not the stream's
-		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: refusal.Table, Reason: refusal.Error()})
-	case err != nil:
-		return connected, verdict, err
+	refused, other := refusals(err)
+	if other != nil {
+		return other
+	}
+	unusable, err := l.d.sweeper.Unusable(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
+		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error()})
 	}
 	leaves, err := l.d.sweeper.Partitions(ctx)
 	if err != nil {
-		return connected, verdict, err
+		return err
 	}
+	enums, err := l.d.sweeper.Enums(ctx)
 	l.decoder.SetPartitions(leaves)
-	if verdict.Sound {
-		l.known = replication.Identify(&state, &cfg)
+	l.decoder.SetEnums(enums)
+	l.decoder.SetCharset(l.conn.Charset())
+	return err
+}
+
+func refusals(err error) ([]*sweeper.TableError, error) {
+	var refusal *sweeper.TableError
+	if errors.As(err, &refusal) {
+		return []*sweeper.TableError{refusal}, nil
 	}
-	return connected, verdict, nil
+	return nil, err
 }
 
 // leftBehind says which rows are PENDING in a table that was swapped out: nothing

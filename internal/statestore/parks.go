@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -72,6 +73,8 @@ type Store struct {
 	// outdated: the schema is of an earlier version, which works with less to
 	// remember.
 	outdated atomic.Bool
+	// set is what the database can store, as read when the lead was taken.
+	set atomic.Pointer[charset.Set]
 }
 
 // New returns a Store. It does not talk to the database.
@@ -105,7 +108,10 @@ type Leadership struct {
 // leaves the outcome open; call again.
 func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
 	var l Leadership
-	holder = printable(holder) + " #" + s.nonce
+	if err := s.readCharset(ctx); err != nil {
+		return l, failure("take the lead of stream "+s.cfg.Stream, err)
+	}
+	holder = s.printable(holder) + " #" + s.nonce
 	err := s.durably(ctx, func(ctx context.Context, synchronousCommit *string) (err error) {
 		l, err = s.raise(ctx, holder, synchronousCommit)
 		return err
@@ -117,6 +123,17 @@ func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
 	l.Interrupted = l.PreviousHolder != "" && !strings.HasSuffix(l.PreviousHolder, "#"+s.nonce)
 	s.epoch.Store(l.Epoch)
 	return l, nil
+}
+
+// readCharset finds out what the database's text is in.
+func (s *Store) readCharset(ctx context.Context) error {
+	var encoding string
+	if err := postgres.On(s.cfg.DB).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
+		return err
+	}
+	set, err := charset.Of(encoding)
+	s.set.Store(set)
+	return err
 }
 
 func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {

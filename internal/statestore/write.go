@@ -30,7 +30,7 @@ const maxReason = 2000
 // Times are kept to the microsecond.
 func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
 	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
-	columns, err := encode(change)
+	columns, err := s.encode(change)
 	if err != nil {
 		return 0, &Error{Permanent: true, What: what, Err: err}
 	}
@@ -74,10 +74,10 @@ func maybeCommitted(err error) bool {
 }
 
 // encode makes the parameters $4 and up of sql.ParkWrite.
-func encode(change outbox.ParkChange) ([]any, error) {
+func (s *Store) encode(change outbox.ParkChange) ([]any, error) {
 	put := newColumns(len(change.Put))
 	for i := range change.Put {
-		if err := put.add(&change.Put[i]); err != nil {
+		if err := put.add(&change.Put[i], s.printable); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +106,7 @@ type columns struct {
 
 func newColumns(n int) *columns { return &columns{at: make(map[[32]byte]int, n)} }
 
-func (c *columns) add(p *outbox.Park) error {
+func (c *columns) add(p *outbox.Park, printable func(string) string) error {
 	for _, text := range []string{p.Scope.Cluster, p.Scope.Table, p.Scope.Topic} {
 		if err := storable(text); err != nil {
 			return fmt.Errorf("park %v: %w", p.Scope, err)
@@ -181,11 +181,11 @@ func storable(text string) error {
 }
 
 // printable makes a reason storable and cuts it.
-func printable(text string) string {
+func (s *Store) printable(text string) string {
 	if len(text) > maxReason {
 		text = text[:maxReason]
 	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	return s.set.Load().Writable(strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?"))
 }
 
 // arrayLiteral writes an ID's columns as a text[] literal; an empty ID is the

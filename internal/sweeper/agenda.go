@@ -178,17 +178,11 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 	}
 	a.ids, a.read = nil, s.cfg.Now()
 	bytes := 0
-	parts := make([]string, len(p.relation.Table.Mapping.ID))
-	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: func(row [][]byte) error {
-		for i := range parts {
-			parts[i] = string(row[i])
-		}
-		id := outbox.JoinID(parts...)
+	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: p.relation.EachID(func(id string) {
 		if bytes += len(id); bytes <= maxAgendaBytes { // what does not fit comes after the agenda
 			a.ids = append(a.ids, id)
 		}
-		return nil
-	}})
+	})})
 }
 
 // window reads rows by their ids, takes those that are wanted, and returns the

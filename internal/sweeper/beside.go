@@ -58,10 +58,10 @@ func neverReady(r *tablesql.Relation, found *NeverReady) tablesql.Step {
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	sql := fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%[1]s LIMIT %[2]d) AS counted), %[3]s, %[4]s%[1]s ORDER BY %[5]s LIMIT 1",
 		from, maxCounted+1, r.Age(), r.IDColumns(), strings.Join(r.Order(), ", "))
-	return tablesql.Step{SQL: sql, Args: params, Each: found.read}
+	return tablesql.Step{SQL: sql, Args: params, Each: func(row [][]byte) error { return found.read(r, row) }}
 }
 
-func (n *NeverReady) read(row [][]byte) (err error) {
+func (n *NeverReady) read(r *tablesql.Relation, row [][]byte) (err error) {
 	*n = NeverReady{}
 	if n.Rows, err = strconv.ParseInt(string(row[0]), 10, 64); err != nil {
 		return fmt.Errorf("reading a count: %w", err)
@@ -72,12 +72,9 @@ func (n *NeverReady) read(row [][]byte) (err error) {
 	if n.Oldest, err = readAge(row[1]); err != nil {
 		return err
 	}
-	parts := make([]string, len(row)-2)
-	for i := range parts {
-		parts[i] = string(row[i+2])
-	}
+	parts, err := r.ReadID(row[2:])
 	n.Sample = strings.Join(parts, ", ")
-	return nil
+	return err
 }
 
 // maxTaken bounds the rows of a table that Recover remembers.
@@ -154,11 +151,11 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	before := s.taken[p.relation.Table]
 	s.mu.Unlock()
 	now, seen := s.cfg.Now(), taken{}
-	parts := make([]string, len(p.relation.Table.Mapping.ID))
 	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: func(row [][]byte) error {
-		for i := range parts {
-			parts[i] = string(row[i])
+		parts, err := p.relation.ReadID(row)
+		if err != nil {
+			return err
 		}
 		id, now := outbox.JoinID(parts...), sighting{string(row[len(parts)]), now}
 		if earlier, ok := before[id]; ok && earlier.stamp == now.stamp {

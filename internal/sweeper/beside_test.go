@@ -156,7 +156,10 @@ func logged(t *testing.T, raw [][]byte, plan *mapping.Plan, arena *mapping.Arena
 	t.Helper()
 	values := make([]mapping.Value, len(raw))
 	for i, v := range raw {
-		values[i] = value(v)
+		values[i] = mapping.Value{Format: mapping.Null}
+		if v != nil {
+			values[i] = mapping.Value{Data: v, Format: mapping.Text}
+		}
 		if len(v) > 0 && (string(v) == "true" || string(v) == "false") { // a cast spells booleans out
 			values[i].Data = v[:1]
 		}

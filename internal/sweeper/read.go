@@ -100,7 +100,11 @@ func (r *reader) each(row [][]byte) error {
 		if at+width > len(row) {
 			return fmt.Errorf("table %s answered with %d columns, fewer than were selected", r.plan.relation.Table, len(row))
 		}
-		if r.values[i] = value(row[at]); width == 2 && row[at] == nil && row[at+1] != nil {
+		var err error
+		if r.values[i], err = r.read(i, row[at]); err != nil {
+			return err
+		}
+		if width == 2 && row[at] == nil && row[at+1] != nil {
 			r.values[i] = long(row[at+1])
 		}
 		at += width
@@ -141,9 +145,13 @@ func long(size []byte) mapping.Value {
 	return mapping.Value{Length: uint32(n), Format: mapping.LongBinary}
 }
 
-func value(text []byte) mapping.Value {
+func (r *reader) read(i int, text []byte) (mapping.Value, error) {
 	if text == nil {
-		return mapping.Value{Format: mapping.Null}
+		return mapping.Value{Format: mapping.Null}, nil
 	}
-	return mapping.Value{Data: text, Format: mapping.Text}
+	var err error
+	if r.plan.stored[i] {
+		text, err = tablesql.StoredText(text)
+	}
+	return mapping.Value{Data: text, Format: mapping.Text}, err
 }

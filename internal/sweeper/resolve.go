@@ -229,6 +229,10 @@ func (i *inspection) columns() {
 		}
 	}
 	for _, name := range i.existing(i.Table.Mapping.ID) {
+		if c := i.relation.Column(name); !c.Identifies && i.Table.Stateful() {
+			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q (%s) cannot be part of the row's id: no row is found again by its type", name, c.Type),
+				"map a column of a type that compares, such as uuid, bigint or text")
+		}
 		if !i.relation.Column(name).NotNull {
 			i.fatalColumn(AboutNull, name, fmt.Sprintf("id column %q may be NULL", name),
 				"ALTER TABLE "+i.relation.Name()+" ALTER "+pgx.Identifier{name}.Sanitize()+" SET NOT NULL")
@@ -491,6 +495,30 @@ func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, err
 	})
 	return leaves, err
 }
+
+// Enums are the types that are enums, or domains over one, by their OIDs.
+func (s *Sweeper) Enums(ctx context.Context) (map[uint32]bool, error) {
+	enums := make(map[uint32]bool)
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return s.send(ctx, conn, tablesql.Step{SQL: enumsSQL, Each: func(row [][]byte) error {
+			oid, err := strconv.ParseUint(string(row[0]), 10, 32)
+			enums[uint32(oid)] = true
+			return err
+		}})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading which types are enums: %w", err)
+	}
+	return enums, nil
+}
+
+const enumsSQL = `
+WITH RECURSIVE enum AS (
+    SELECT oid FROM pg_catalog.pg_type WHERE typtype = 'e'
+  UNION ALL
+    SELECT d.oid FROM pg_catalog.pg_type d JOIN enum e ON d.typbasetype = e.oid WHERE d.typtype = 'd'
+)
+SELECT oid FROM enum`
 
 const leavesByNameSQL = `
 SELECT n.nspname, c.relname

@@ -177,6 +177,8 @@ type plan struct {
 	// names are the columns to select, parallel to rows.Wanted; values select
 	// them without what is too long, and sizes their lengths, empty where nothing is.
 	names, values, sizes []string
+	// stored says which of values come as tablesql.StoredText reads them.
+	stored []bool
 	// light says which of names are not needed where no record is wanted, and
 	// what stands for their values.
 	light []*mapping.Value
@@ -194,8 +196,26 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	return p, refusal(t, err)
 }
 
+// Unusable says which of the stream's tables cannot be read or marked as they are
+// mapped.
+func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
+	var unusable []*TableError
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, t := range s.cfg.Tables {
+			var refused *TableError
+			if _, err := s.plan(ctx, conn, t); errors.As(err, &refused) {
+				unusable = append(unusable, refused)
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return unusable, err
+}
+
 func newPlan(relation *tablesql.Relation) (*plan, error) {
-	rows, err := mapping.Compile(relation.Table, columns(relation))
+	rows, err := mapping.CompileIn(relation.Charset, relation.Table, columns(relation))
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +224,8 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 		c := &relation.Columns[i]
 		value, size := relation.Bounded(c.Name, relation.Table.Mapping.MaxRowBytes)
 		p.names, p.values, p.sizes = append(p.names, c.Name), append(p.values, value), append(p.sizes, size)
+		_, stored := relation.Stored(c)
+		p.stored = append(p.stored, stored)
 		p.light = append(p.light, standIn(&relation.Table.Mapping, c))
 	}
 	return p, nil

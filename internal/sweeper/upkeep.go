@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	r.most = maxFailedBytes
 	scope := p.relation.Scope()
 	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
-		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS NOT NULL ORDER BY " +
+		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS DISTINCT FROM NULL ORDER BY " +
 		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
 	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
 	if err := s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: r.each}); err != nil {
@@ -71,7 +72,8 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 			Mend: "requeue or discard them, or set on_failed: skip",
 		}}
 	}
-	return r.rows, nil
+	// One whose key cannot be read has none, and holds nobody.
+	return slices.DeleteFunc(r.rows, func(row *outbox.Row) bool { return row.Key == nil }), nil
 }
 
 // Pending is how many rows of a table wait to be published.

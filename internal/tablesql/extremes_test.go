@@ -37,8 +37,10 @@ func everyStatement(t *testing.T, sqlType, end string) {
 		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, Key: &outbox.KeyMapping{Column: "key"},
 		Payload: outbox.PayloadMapping{Column: "body"}, CreatedAt: "created", AvailableAfter: "due", Order: []string{"created"},
 		Published: outbox.PublishedStatus, Writer: outbox.WriterMapping{Column: "mine", Until: "until"},
-		Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",
-			SentAt: "sent", Attempts: "tries", MaxAttempts: 3},
+		Status: outbox.StatusMapping{
+			Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",
+			SentAt: "sent", Attempts: "tries", MaxAttempts: 3,
+		},
 	}}
 	conn := db.Conn(t)
 	r, err := Load(t.Context(), conn, table)

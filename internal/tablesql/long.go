@@ -16,16 +16,17 @@ const printedBytes = 1 << 14
 // is neither too long by itself nor so short that it cannot matter.
 func (r *Relation) Bounded(name string, most int) (value, size string) {
 	c, ref, n := r.column(name), Ref(name), strconv.Itoa(most)
+	selected, _ := r.Stored(c)
 	switch {
 	case most <= 0 || c.short(most):
-		return ref, ""
+		return selected, ""
 	case c.sized():
 		size = "octet_length(" + ref + ")"
-		return "CASE WHEN " + size + " <= " + n + " THEN " + ref + " END", size
+		return "CASE WHEN " + size + " <= " + n + " THEN " + selected + " END", size
 	}
 	size = "pg_column_size(" + ref + ")"
 	return "CASE WHEN " + size + " > " + n + " THEN NULL WHEN " + size + " <= " + strconv.Itoa(most/printedBytes) +
-		" OR octet_length(" + ref + "::text) <= " + n + " THEN " + ref + " END", size
+		" OR octet_length(" + ref + "::text) <= " + n + " THEN " + selected + " END", size
 }
 
 // ShortIDs is the condition that a row has no id of more than most bytes; empty:

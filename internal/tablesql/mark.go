@@ -187,7 +187,7 @@ func onlyIf(condition, column, value string) string {
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid
-// UTF-8 without NUL, and no more characters than the mapping and the column
+// UTF-8 without NUL, of characters that the database has, and no more of them than the mapping and the column
 // allow.
 func (r *Relation) Reason(text string) string {
 	s := &r.Table.Mapping.Status
@@ -198,7 +198,7 @@ func (r *Relation) Reason(text string) string {
 	if c := r.column(s.LastError); c != nil && c.MaxChars > 0 {
 		limit = min(limit, c.MaxChars)
 	}
-	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
+	text = r.Charset.Writable(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD"))
 	for i := range text {
 		if limit == 0 {
 			return text[:i]

@@ -116,11 +116,11 @@ func (r *Relation) BindList(ids []string) (p Params, from, on string, err error)
 	return p, r.list(), r.sameID(), err
 }
 
-// IDColumns is the list of the id columns to select.
+// IDColumns is the list of the id columns to select, for ReadID.
 func (r *Relation) IDColumns() string {
-	refs := make([]string, len(r.Table.Mapping.ID))
+	selected := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		refs[i] = Ref(name)
+		selected[i], _ = r.Stored(r.column(name))
 	}
-	return strings.Join(refs, ", ")
+	return strings.Join(selected, ", ")
 }

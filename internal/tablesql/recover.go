@@ -13,8 +13,12 @@ func (r *Relation) Processing(n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	refs := make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		refs[i] = Ref(name)
+	}
 	return fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
-		r.IDColumns(), stamp, r.Name(), r.ofOurs(r.processing()), r.IDColumns(), n), nil
+		r.IDColumns(), stamp, r.Name(), r.ofOurs(r.processing()), strings.Join(refs, ", "), n), nil
 }
 
 // Recover makes rows pending again that another relay took and left. Bound are

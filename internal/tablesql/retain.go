@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Removal deletes rows whose time has run out. They are found by one statement,
@@ -59,17 +57,10 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 		}
 		order = " ORDER BY " + strings.Join(refs, ", ")
 	}
-	parts := make([]string, len(m.relation.Table.Mapping.ID))
 	return Step{
 		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.IDColumns(), m.relation.Name(), m.where, order, n),
 		Args: m.params,
-		Each: func(row [][]byte) error {
-			for i := range parts {
-				parts[i] = string(row[i])
-			}
-			found(outbox.JoinID(parts...))
-			return nil
-		},
+		Each: m.relation.EachID(found),
 	}
 }
 

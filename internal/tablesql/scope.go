@@ -228,7 +228,8 @@ func (c *Column) printed() string {
 	case c.Exact && c.OID != oidBpchar && c.OID != oidBytea, c.Enum:
 		return Ref(c.Name) + `::text COLLATE "C"`
 	}
-	return "CASE WHEN " + Ref(c.Name) + " IS NOT NULL THEN format('%s', " + Ref(c.Name) + `) COLLATE "C" END`
+	// IS NOT NULL is false of a composite value that has a NULL in it.
+	return "CASE WHEN " + Ref(c.Name) + " IS DISTINCT FROM NULL THEN format('%s', " + Ref(c.Name) + `) COLLATE "C" END`
 }
 
 // fits says whether a text can be a value of the column's type. A key or an id

@@ -9,6 +9,7 @@ package tablesql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -34,6 +36,8 @@ type Relation struct {
 	SystemColumns bool
 	// Lockable says that the role may lock rows, which takes UPDATE on a column.
 	Lockable bool
+	// Charset is what the database stores text in; nil: UTF-8.
+	Charset *charset.Set
 
 	// look is lookSQL's text, which connections keep prepared: one for all.
 	look string
@@ -57,6 +61,9 @@ type Column struct {
 	// Operators is the schema of the type's own operator =, quoted; empty:
 	// pg_catalog, the only schema in which our statements look names up.
 	Operators string
+	// Identifies says that rows are found by a list of such values: the type has an
+	// equality of its own, and arrays of it are lists.
+	Identifies bool
 	// Readable and Writable: the role has SELECT and UPDATE on it.
 	Readable, Writable bool
 }
@@ -107,7 +114,13 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
         JOIN pg_catalog.pg_amop p ON p.amopfamily = k.opcfamily AND p.amoplefttype = t.oid AND p.amoprighttype = t.oid
         JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr AND o.oprname = '='
         JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace AND s.nspname <> 'pg_catalog'
-        WHERE k.opcintype = t.oid AND k.opcdefault LIMIT 1)
+        WHERE k.opcintype = t.oid AND k.opcdefault LIMIT 1),
+    getdatabaseencoding(),
+    t.typtype IN ('e', 'r', 'm') AND t.oid = a.type OR t.typtype = 'b' AND t.typcategory <> 'A' AND EXISTS (
+        SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+        WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
+            SELECT FROM pg_catalog.pg_cast x
+            WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i')))
 FROM attribute a
 JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -139,6 +152,9 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loa
 	for i := range all {
 		if all[i].err == nil {
 			all[i].err = all[i].relation.Complete()
+		}
+		if all[i].err == nil {
+			all[i].err = all[i].relation.identified()
 		}
 	}
 	return all, nil
@@ -198,16 +214,19 @@ func (r *Relation) add(row [][]byte) error {
 	number, err2 := strconv.ParseInt(string(row[6]), 10, 16)
 	typeOID, err3 := strconv.ParseUint(string(row[7]), 10, 32)
 	typmod, err4 := strconv.Atoi(string(row[10]))
-	for _, err := range []error{err1, err2, err3, err4} {
-		if err != nil {
-			return fmt.Errorf("reading a number of the catalogue: %w", err)
-		}
+	err := errors.Join(err1, err2, err3, err4)
+	if err != nil {
+		return fmt.Errorf("reading a number of the catalogue: %w", err)
+	}
+	if r.Charset, err = charset.Of(string(row[17])); err != nil {
+		return err
 	}
 	r.OID = uint32(oid)
 	r.SystemColumns, r.Lockable = yes(3), yes(4)
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
 		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
+		Identifies: yes(18),
 	}
 	c.Exact = exact(c.OID) && yes(13)
 	// A length is kept with four bytes added (VARHDRSZ).
@@ -267,6 +286,27 @@ func (r *Relation) Complete() error {
 	}
 	r.look = r.lookSQL()
 	return nil
+}
+
+// identified makes sure that rows are found by their ids again.
+func (r *Relation) identified() error {
+	for _, name := range r.Table.Mapping.ID {
+		if c := r.column(name); !c.Identifies && r.Table.Stateful() {
+			return &Unusable{
+				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
+				Mend: "map a column of a type that compares, such as uuid, bigint or text",
+			}
+		}
+	}
+	return nil
+}
+
+// domain explains why a type that compares does not identify.
+func (c *Column) domain() string {
+	if c.Enum {
+		return ", behind a domain"
+	}
+	return ""
 }
 
 func (r *Relation) columnNames() string {

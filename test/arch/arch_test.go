@@ -26,22 +26,23 @@ var arrows = map[string][]string{
 	"sql":                {},
 	"internal/failpoint": {},
 	"internal/postgres":  {},
-	"internal/mapping":   {"internal/outbox"},
-	"decoder":            {"internal/outbox", "internal/mapping"},
+	"internal/charset":   {},
+	"internal/mapping":   {"internal/outbox", "internal/charset"},
+	"decoder":            {"internal/outbox", "internal/mapping", "internal/charset"},
 	"checkpoint":         {"internal/outbox"},
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
-	"internal/tablesql":   {"internal/outbox", "internal/postgres", "internal/mapping", "sql"},
-	"replication":         {"internal/outbox", "internal/postgres", "internal/mailbox", "sql"},
+	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
+	"replication":         {"internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
 	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
-	"internal/statestore": {"internal/outbox", "internal/postgres", "sql"},
+	"internal/statestore": {"internal/outbox", "internal/charset", "internal/postgres", "sql"},
 	"internal/shedlock":   {"internal/outbox", "internal/postgres", "sql"},
 	"internal/config":     {"internal/outbox", "internal/postgres", "internal/secret", "internal/transport"},
 	"internal/secret":     {},
 	"internal/transport":  {},
-	"internal/compare":    {"internal/outbox", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql"},
+	"internal/compare":    {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/outbox", "sql", "internal/tablesql"},
@@ -66,7 +67,7 @@ var arrows = map[string][]string{
 }
 
 // pure packages import nothing that does I/O, reads a clock or waits.
-var pure = []string{"internal/outbox", "internal/mapping", "decoder", "checkpoint"}
+var pure = []string{"internal/outbox", "internal/charset", "internal/mapping", "decoder", "checkpoint"}
 
 // impure are the standard library's ways out. Package time is allowed for its
 // types; that nobody calls time.Now is left to review.

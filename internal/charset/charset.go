@@ -1,0 +1,202 @@
+// Package charset turns text of a database into UTF-8, whatever the database's
+// encoding.
+//
+// The server can do that, too, and mostly does. But it ends a whole statement,
+// or the stream of the log, at the first character without an equivalent, as
+// WIN1252 has five and a database of SQL_ASCII any number. So the columns of rows
+// are read in the bytes that the database stores and turned into UTF-8 here, row
+// by row. The tables are PostgreSQL's own: golang.org/x/text follows other
+// standards (107 characters of EUC_JP differ, 32 of LATIN9) and lacks two encodings.
+//
+// It is pure.
+package charset
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Set is the character set of a database. nil is UTF-8: the database's bytes are
+// what is published.
+type Set struct {
+	name string
+	// chars are the characters by their bytes; nil: SQL_ASCII, of which bytes
+	// that are valid UTF-8 are what they are in UTF-8, and others nothing.
+	chars map[string]char
+	// lengths are those of characters by their first byte; 0: none begins so.
+	lengths [256]uint8
+	// back are the runes that the server finds a character for.
+	back map[rune]bool
+}
+
+// char is one character in UTF-8.
+type char struct {
+	text string
+	// oneWay: the server turns the text back into another character, or into none.
+	oneWay bool
+}
+
+// Of is the set of a database by the server's name for its encoding
+// (server_encoding). An encoding without a table is an error.
+func Of(encoding string) (*Set, error) {
+	switch encoding {
+	case "UTF8":
+		return nil, nil //nolint:nilnil // nothing is to be turned
+	case "SQL_ASCII":
+		return &Set{name: encoding}, nil
+	}
+	return load(encoding)
+}
+
+// Name is the server's name for the encoding.
+func (s *Set) Name() string {
+	if s == nil {
+		return "UTF8"
+	}
+	return s.name
+}
+
+// Append appends the text in UTF-8. Not ok: the text has bytes that cannot be,
+// which are appended as \x and two hexadecimal digits each.
+func (s *Set) Append(to, text []byte) (out []byte, ok bool) { return s.append(to, text, false) }
+
+// AppendExact is Append of what the server has to find again: characters that it
+// would turn back into others count as bytes that cannot be in UTF-8.
+func (s *Set) AppendExact(to, text []byte) (out []byte, ok bool) { return s.append(to, text, true) }
+
+func (s *Set) append(to, text []byte, exact bool) ([]byte, bool) {
+	ok := true
+	for at := 0; at < len(text); {
+		if text[at] < utf8.RuneSelf {
+			to = append(to, text[at])
+			at++
+			continue
+		}
+		c, n := s.next(text[at:])
+		if c.text == "" || exact && c.oneWay {
+			ok = false
+			for _, b := range text[at : at+n] {
+				to = fmt.Appendf(to, `\x%02x`, b)
+			}
+		} else {
+			to = append(to, c.text...)
+		}
+		at += n
+	}
+	return to, ok
+}
+
+// next is the first character and its length; without text: it is none.
+func (s *Set) next(text []byte) (char, int) {
+	if s.chars == nil {
+		r, n := utf8.DecodeRune(text)
+		if r == utf8.RuneError && n <= 1 {
+			return char{}, 1
+		}
+		return char{text: string(text[:n])}, n
+	}
+	n := int(s.lengths[text[0]])
+	if n == 0 || n > len(text) {
+		return char{}, 1
+	}
+	return s.chars[string(text[:n])], n
+}
+
+// Writable is a text as the database can store it: characters that it has not
+// are question marks.
+func (s *Set) Writable(text string) string {
+	if s == nil || s.chars == nil {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf || s.back[r] {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+//go:embed tables
+var tables embed.FS
+
+var (
+	mu     sync.Mutex
+	loaded = map[string]*Set{}
+)
+
+func load(encoding string) (*Set, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	if s := loaded[encoding]; s != nil {
+		return s, nil
+	}
+	packed, err := tables.ReadFile("tables/" + encoding + ".gz")
+	if err != nil {
+		return nil, fmt.Errorf("the database has the encoding %s, whose text cannot be turned into UTF-8 here: "+
+			"use a database of UTF8, or of one of the encodings in docs/configuration.md", encoding)
+	}
+	s, err := parse(encoding, packed)
+	if err == nil {
+		loaded[encoding] = s
+	}
+	return s, err
+}
+
+// parse reads a table: a line for each character beyond ASCII, of its bytes and
+// its runes in hexadecimal, and < where it does not come back.
+func parse(encoding string, packed []byte) (*Set, error) {
+	unpacked, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("the table of %s: %w", encoding, err)
+	}
+	all, err := io.ReadAll(unpacked)
+	if err != nil {
+		return nil, fmt.Errorf("the table of %s: %w", encoding, err)
+	}
+	s := &Set{name: encoding, chars: map[string]char{}, back: map[rune]bool{}}
+	for line := range strings.Lines(string(all)) {
+		if err := s.add(strings.Fields(line)); err != nil {
+			return nil, fmt.Errorf("the table of %s, line %q: %w", encoding, line, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Set) add(fields []string) error {
+	if len(fields) < 2 {
+		return fmt.Errorf("has %d fields", len(fields))
+	}
+	code := make([]byte, 0, 4)
+	for i := 0; i+2 <= len(fields[0]); i += 2 {
+		b, err := strconv.ParseUint(fields[0][i:i+2], 16, 8)
+		if err != nil {
+			return err
+		}
+		code = append(code, byte(b))
+	}
+	var c char
+	for _, field := range fields[1:] {
+		if field == "<" {
+			c.oneWay = true
+			continue
+		}
+		r, err := strconv.ParseInt(field, 16, 32)
+		if err != nil {
+			return err
+		}
+		c.text += string(rune(r))
+	}
+	if r, n := utf8.DecodeRuneInString(c.text); !c.oneWay && n == len(c.text) {
+		s.back[r] = true
+	}
+	s.chars[string(code)] = c
+	s.lengths[code[0]] = uint8(len(code)) // #nosec G115 -- at most four
+	return nil
+}

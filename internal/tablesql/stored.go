@@ -1,0 +1,84 @@
+package tablesql
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file selects text as the database stores it. A result in which the server
+// finds a character that it cannot turn into UTF-8 is an error as a whole, so that
+// one such row would keep a page from being read; package charset turns each
+// value by itself.
+
+// Stored is a column to select, and whether it comes as StoredText reads it.
+func (r *Relation) Stored(c *Column) (expression string, stored bool) {
+	if r.Charset == nil || c.plain() {
+		return Ref(c.Name), false
+	}
+	return storedText(r, c.printed()), true
+}
+
+// storedText has a text sent in the database's own encoding, as hexadecimal digits.
+func storedText(r *Relation, text string) string {
+	return "convert_to(" + text + ", " + Literal(r.Charset.Name()) + ")"
+}
+
+// plain says that the type's text is never but ASCII.
+func (c *Column) plain() bool {
+	switch c.OID {
+	case oidBool, oidBytea, oidInt2, oidInt4, oidInt8, oidUUID, oidTimestamp, oidTimestamptz:
+		return true
+	}
+	return false
+}
+
+// StoredText reads a value that Stored selected. NULL stays nil.
+func StoredText(value []byte) ([]byte, error) {
+	if value == nil {
+		return nil, nil
+	}
+	if len(value) < 2 || value[0] != '\\' || value[1] != 'x' {
+		return nil, fmt.Errorf("the server sent %d bytes that are not in hexadecimal", len(value))
+	}
+	text := make([]byte, hex.DecodedLen(len(value)-2))
+	_, err := hex.Decode(text, value[2:])
+	return text, err
+}
+
+// utf8 reads a value that Stored selected, as rows have it in their ids.
+func (r *Relation) utf8(value []byte) (string, error) {
+	text, err := StoredText(value)
+	if err != nil {
+		return "", err
+	}
+	out, _ := r.Charset.AppendExact(nil, text)
+	return string(out), nil
+}
+
+// ReadID reads the id columns that IDColumns selected, which the row begins with.
+func (r *Relation) ReadID(row [][]byte) (parts []string, err error) {
+	parts = make([]string, len(r.Table.Mapping.ID))
+	for i, name := range r.Table.Mapping.ID {
+		parts[i] = string(row[i])
+		if _, stored := r.Stored(r.column(name)); stored {
+			if parts[i], err = r.utf8(row[i]); err != nil {
+				return nil, fmt.Errorf("reading an id of table %s: %w", r.Table, err)
+			}
+		}
+	}
+	return parts, nil
+}
+
+// EachID reads rows of nothing but IDColumns.
+func (r *Relation) EachID(found func(id string)) func(row [][]byte) error {
+	return func(row [][]byte) error {
+		parts, err := r.ReadID(row)
+		if err != nil {
+			return err
+		}
+		found(outbox.JoinID(parts...))
+		return nil
+	}
+}
