@@ -95,6 +95,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	})
 	group.Go(func() error { return limit.Report(groupCtx, log) })
 	group.Go(func() error {
+		streams.proveAll(groupCtx, cfg, log)
 		tellDifferences(groupCtx, cfg, log)
 		return nil
 	})

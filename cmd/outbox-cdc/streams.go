@@ -20,6 +20,7 @@ import (
 type prepared struct {
 	streams []*pipeline.Stream
 	watched []supervised
+	proofs  []*proof
 	pools   []*pgxpool.Pool
 }
 
@@ -69,7 +70,11 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Log:               log,
 	})
 	p.streams = append(p.streams, stream)
-	ready := admin.Stream{Name: s.Name, Status: m.Status, Failing: stream.Failing, Silence: silence(s), Report: stream.Status}
+	proof := newProof()
+	p.proofs = append(p.proofs, proof)
+	ready := admin.Stream{
+		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Silence: silence(s), Report: stream.Status,
+	}
 	p.watched = append(p.watched, supervised{Stream: ready, halted: stream.Halted})
 	return nil
 }

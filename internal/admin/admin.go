@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -54,6 +55,9 @@ type Stream struct {
 	Status func() metrics.Status
 	// Failing is what keeps the stream from working, for people, or empty.
 	Failing func() string
+	// Unproven is why the stream has not been seen to be able to do its work since
+	// the process started, or empty; nil: nobody looks.
+	Unproven func() string
 	// Silence is how long the replication connection of a leader may be quiet
 	// before the stream counts as not ready.
 	Silence time.Duration
@@ -227,8 +231,10 @@ func noStream(name string) map[string]string {
 	return map[string]string{"error": fmt.Sprintf("there is no stream %q", name)}
 }
 
-// judge decides whether a stream is ready: standing by while another process
-// leads, or leading with something heard on the wire lately.
+// judge decides whether a stream is ready: it has been seen to be able to do its
+// work since the process started, and now it stands by for another process, or
+// leads, hears from PostgreSQL, and nothing keeps all rows of a Kafka cluster or
+// of a table from being published.
 func judge(s Stream, now time.Time) StreamReadiness {
 	st, failing := s.Status(), s.Failing()
 	out := StreamReadiness{Name: s.Name, Mode: st.Mode, Leader: st.Leader}
@@ -240,6 +246,8 @@ func judge(s Stream, now time.Time) StreamReadiness {
 	switch {
 	case failing != "":
 		out.Reason = failing
+	case s.Unproven != nil && s.Unproven() != "":
+		out.Reason = s.Unproven()
 	case st.Mode == "standby":
 		out.Ready = true
 	case !st.Leader:
@@ -249,9 +257,31 @@ func judge(s Stream, now time.Time) StreamReadiness {
 	case silence > s.Silence:
 		out.Reason = fmt.Sprintf("nothing heard on the replication connection for %s", silence.Round(time.Second))
 	default:
-		out.Ready = true
+		out.Reason = obstacle(s)
+		out.Ready = out.Reason == ""
 	}
 	return out
+}
+
+// obstacle is what keeps a leader from publishing any row of a Kafka cluster or
+// of a table. Single topics, keys and rows that wait are no reason to hold up a
+// rolling update.
+func obstacle(s Stream) string {
+	if s.Report == nil {
+		return ""
+	}
+	report := s.Report()
+	for _, c := range report.Kafka {
+		if !c.Usable {
+			return "Kafka cluster " + c.Name + " cannot be used: " + c.Error
+		}
+	}
+	for _, p := range report.Parks.Top {
+		if p.Kind == "table" && (p.Cause == string(outbox.CauseMapping) || p.Cause == string(outbox.CauseWriteBack)) {
+			return p.Example + " is parked: " + p.Reason
+		}
+	}
+	return ""
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

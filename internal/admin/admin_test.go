@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,6 +72,48 @@ func request(method, path string) *http.Request {
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = "10.0.0.7:9187"
 	return r
+}
+
+// Whoever stands by has to have been seen to be able to lead; whoever leads, to
+// have nothing in the way of all of a cluster's or a table's rows.
+func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
+	park := func(kind string, cause outbox.Cause) func(*status.Stream) {
+		return func(s *status.Stream) {
+			s.Parks.Top = []status.ParkGroup{{Kind: kind, Cause: string(cause), Reason: "because", Example: kind + " x"}}
+		}
+	}
+	for name, c := range map[string]struct {
+		mode     string
+		unproven string
+		report   func(*status.Stream)
+		reason   string
+	}{
+		"a standby that was not seen to work": {"standby", "no such topic", nil, "no such topic"},
+		"a leader that was not seen to work":  {"stream", "no such topic", nil, "no such topic"},
+		"a standby":                           {"standby", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main"}} }, ""},
+		"Kafka is away": {
+			"hold", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main", Error: "refused"}} },
+			"Kafka cluster main cannot be used: refused",
+		},
+		"a table cannot be marked":  {"stream", "", park("table", outbox.CauseWriteBack), "table x is parked: because"},
+		"a table is swept":          {"stream", "", park("table", outbox.CausePublication), ""},
+		"the stream is swept":       {"sweep", "", park("stream", outbox.CauseSlot), ""},
+		"one topic is not there":    {"stream", "", park("topic", outbox.CauseTopic), ""},
+		"a key waits for its retry": {"stream", "", park("key", outbox.CauseRowError), ""},
+	} {
+		s := stream("s", metrics.Status{Mode: c.mode, Leader: c.mode != "standby", Heard: noon}, "")
+		s.Unproven = func() string { return c.unproven }
+		s.Report = func() status.Stream {
+			report := status.Stream{}
+			if c.report != nil {
+				c.report(&report)
+			}
+			return report
+		}
+		if got := judge(s, noon); got.Reason != c.reason || got.Ready != (c.reason == "") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }
 
 func get(t *testing.T, h http.Handler, path string) (int, string) {

@@ -217,7 +217,9 @@ type ClusterFacts struct {
 type BrokerFacts struct {
 	Address string
 	ID      int32 // -1: a bootstrap address
-	Err     error
+	// Advertised: the cluster tells of it.
+	Advertised bool
+	Err        error
 	// Permanent: waiting does not help.
 	Permanent bool
 	Took      time.Duration

@@ -194,9 +194,12 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error 
 	slices.SortFunc(c.facts.Topics, func(a, b TopicFacts) int { return strings.Compare(a.Name, b.Name) })
 	var others []BrokerFacts
 	for _, b := range res.Brokers {
-		if !slices.ContainsFunc(c.facts.Brokers, func(f BrokerFacts) bool { return f.Address == b.Addr() }) {
-			others = append(others, BrokerFacts{Address: b.Addr(), ID: b.ID()})
+		known := slices.IndexFunc(c.facts.Brokers, func(f BrokerFacts) bool { return f.Address == b.Addr() })
+		if known >= 0 {
+			c.facts.Brokers[known].Advertised = true
+			continue
 		}
+		others = append(others, BrokerFacts{Address: b.Addr(), ID: b.ID(), Advertised: true})
 	}
 	closeAll(c.dial(ctx, others))
 	return nil

@@ -221,3 +221,58 @@ func TestAnEarlierSchema(t *testing.T) {
 	}
 	p.stop()
 }
+
+// A rollout with a wrong broker, topic, privilege or table does not turn green
+// behind a leader that works; an outage of Kafka is told, and restarts nobody.
+func TestReadyMeansThatItCouldDoItsWork(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.serve()
+	proxy := harness.NewProxy(t, w.kafka.Addrs[0])
+	leader := w.run()
+	leader.readyz(http.StatusOK, "")
+	brokers, table := w.cluster["brokers"], w.table["table"]
+	for name, c := range map[string]struct {
+		wrong, right func()
+		reason       string
+	}{
+		"broker": {func() { w.cluster["brokers"] = []string{"127.0.0.1:1"} }, func() { w.cluster["brokers"] = brokers }, "Kafka cluster main"},
+		"topic":  {func() { w.table["topic"] = fields{"constant": "nowhere"} }, func() { delete(w.table, "topic") }, "nowhere"},
+		"table":  {func() { w.table["table"] = "public.elsewhere" }, func() { w.table["table"] = table }, "public.elsewhere"},
+	} {
+		c.wrong()
+		w.dir = t.TempDir()
+		p := w.run()
+		c.right()
+		p.Await(30*time.Second, "standing by")
+		p.readyz(http.StatusServiceUnavailable, c.reason)
+		if code, _, err := p.page("/healthz"); code != http.StatusOK {
+			t.Errorf("%s: /healthz: %d %v", name, code, err)
+		}
+		p.stop()
+	}
+	w.dir = t.TempDir()
+	standby := w.run()
+	standby.readyz(http.StatusOK, "")
+	standby.stop()
+	leader.stop()
+
+	w.cluster["brokers"] = []string{proxy.Addr()}
+	proxy.Refuse()
+	w.dir = t.TempDir()
+	p := w.run()
+	p.readyz(http.StatusServiceUnavailable, "Kafka cluster main")
+	p.stop()
+}
+
+// readyz waits for an answer.
+func (p *process) readyz(want int, reason string) {
+	p.t.Helper()
+	harness.Eventually(p.t, 60*time.Second, func() error {
+		code, body, err := p.page("/readyz")
+		if err == nil && (code != want || !strings.Contains(body, reason)) {
+			err = fmt.Errorf("/readyz: %d %s", code, body)
+		}
+		return err
+	})
+}

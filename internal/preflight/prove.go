@@ -1,0 +1,76 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// proving are the checks that a process has to pass once after its start before
+// it counts as ready: what a wrong configuration, role or table fails, whatever
+// the load, the backlog and other processes do.
+var proving = []string{
+	"connection", "server-version", "primary", "wal-level", "pooler", "share", "schema", "streaming-role",
+	"table-privileges", "table", "columns", "identity", "row-security", "status-values", "shedlock",
+	"kafka-version", "topics", "topic-acl", "idempotent-write",
+}
+
+// Prove looks whether a stream could do its work as it is configured: why not, or
+// nothing. Topics that only rows name are the rows' business.
+func Prove(ctx context.Context, s *Stream, o Options) string {
+	return unproven(Gather(ctx, s, o.withDefaults()))
+}
+
+// unproven is the judgment of Prove. It is pure.
+func unproven(f *Facts) string {
+	constant := f.constantTopics()
+	for _, c := range checks() {
+		if !slices.Contains(proving, c.name) {
+			continue
+		}
+		j := judgment{Facts: f, check: &c}
+		c.judge(&j)
+		ofTopics := c.name == "topics" || c.name == "topic-acl"
+		for _, found := range j.found {
+			if found.Level == Fail && !found.Unseen && (!ofTopics || slices.Contains(constant, found.Subject)) {
+				return fmt.Sprintf("check %s (%s): %s", found.Check, found.Subject, found.Found)
+			}
+		}
+	}
+	return f.unseen()
+}
+
+func (f *Facts) constantTopics() (subjects []string) {
+	for i := range f.Stream.Tables {
+		m := &f.Stream.Tables[i].Mapping
+		for cluster := range f.Stream.Kafka {
+			if len(m.Topic.Columns) == 0 && (m.Cluster.Column != "" || m.Cluster.Default == cluster) {
+				subjects = append(subjects, "topic "+m.Topic.Literals[0]+" on "+cluster)
+			}
+		}
+	}
+	return subjects
+}
+
+// unseen says what has to answer and did not.
+func (f *Facts) unseen() string {
+	for i := range f.Tables {
+		t := &f.Tables[i]
+		if t.Resolution == nil {
+			return fmt.Sprintf("table %s could not be looked at: %s", t.Table, t.Missing["table"])
+		}
+	}
+	for i := range f.Kafka {
+		c := &f.Kafka[i]
+		if c.Err != "" {
+			return fmt.Sprintf("Kafka cluster %s: %s", c.Name, c.Err)
+		}
+		if !slices.ContainsFunc(c.Brokers, func(b BrokerFacts) bool { return b.Advertised && b.Err == nil }) {
+			return fmt.Sprintf("Kafka cluster %s: no broker can be reached at the address that it advertises", c.Name)
+		}
+		if c.Idempotent == nil {
+			return fmt.Sprintf("Kafka cluster %s gave no producer id", c.Name)
+		}
+	}
+	return ""
+}
