@@ -62,7 +62,9 @@ type Core struct {
 	kinds   [outbox.ScopeRow + 1]int
 	keys    map[string]int // parked keys per table
 	blocked map[string]int // those of them that wait for the operator
-	waiting int            // holds that wait for a park to be durable
+	// parkChanges counts what is shown of them.
+	parkChanges uint64
+	waiting     int // holds that wait for a park to be durable
 	writing *writing
 
 	gate     *gate
@@ -94,6 +96,8 @@ type Core struct {
 	latest    outbox.Scope
 	listed    map[string]map[string]bool
 	askTopics time.Time
+	// lookedLast: the last page was a look. Sweeps take turns with them.
+	lookedLast bool
 	retained  uint64
 	stalls    []*stall
 
@@ -154,6 +158,7 @@ func (c *Core) Tick(now time.Time) {
 // Connected). Rows still in flight from an earlier connection stay in flight.
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
+	c.parkChanges++ // they are shown anew
 	c.ledger.reset()
 	c.seen, c.horizons = nil, nil
 	c.Inserted(conn.Insert)
@@ -492,6 +497,9 @@ func (c *Core) Parks() []outbox.Park {
 	}
 	return parks
 }
+
+// ParkChanges counts what changes the list of parks.
+func (c *Core) ParkChanges() uint64 { return c.parkChanges }
 
 // NextTick is when Tick should be called at the latest even if nothing
 // happens, or zero.

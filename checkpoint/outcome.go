@@ -204,6 +204,7 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 	}
 	p.Next = c.backoff(p.tries)
 	p.version++
+	c.parkChanges++
 }
 
 // troubleOver: if the row is the one that failed, it is out of the way now and

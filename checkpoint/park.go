@@ -111,6 +111,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
 	p.listed, p.look = false, lookNone
 	p.version++
+	c.parkChanges++
 	c.overtaken = true
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
@@ -139,6 +140,7 @@ func (c *Core) setCause(p *park, cause outbox.Cause) {
 		c.blocked[p.Scope.Table]++
 	}
 	p.Cause = cause
+	c.parkChanges++
 }
 
 // unpark forgets a park that our table no longer holds.
@@ -146,6 +148,7 @@ func (c *Core) unpark(p *park) {
 	delete(c.parks, p.Scope)
 	c.order = slices.DeleteFunc(c.order, func(o *park) bool { return o == p })
 	c.kinds[p.Scope.Kind]--
+	c.parkChanges++
 	if p.Scope.Kind >= outbox.ScopeKey {
 		c.keys[p.Scope.Table]--
 	}

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -12,6 +13,7 @@ type sweep struct {
 	clock uint64
 	hb    *handback // nil: an ordinary sweep
 	look  bool      // its rows only tell topics
+	at    time.Time // of a look
 }
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
@@ -20,11 +22,11 @@ func (c *Core) requestSweep() {
 	if c.cfg.Shadow || c.paced() || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
 		return
 	}
-	if parks := c.nextLook(); len(parks) > 0 {
+	target := c.nextTarget()
+	if parks := c.nextLook(); len(parks) > 0 && (len(target) == 0 || !c.lookedLast) {
 		c.askLook(parks)
 		return
 	}
-	target := c.nextTarget()
 	if len(target) == 0 {
 		return
 	}
@@ -98,6 +100,7 @@ func (c *Core) coveredBySweep(p *park) bool {
 // ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.clock++
+	c.lookedLast = false
 	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb}
 	for _, p := range parks {
 		p.lastSweep = c.clock

@@ -186,11 +186,20 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 			p.look = lookListed
 		case p.Scope.Cluster != cluster:
 		case names[p.Scope.Topic]:
-			p.listed = true
-		default:
+			p.listed, p.nextSweep = true, time.Time{}
+		case !p.nextSweep.After(c.now):
 			p.look = lookAny
+		default:
+			c.stillMissing(p)
 		}
 	}
+}
+
+// stillMissing: the topic is not listed.
+func (c *Core) stillMissing(p *park) {
+	p.tries++
+	p.look, p.Next = lookNone, c.backoff(p.tries)
+	c.parkChanges++
 }
 
 // ---- looks
@@ -222,7 +231,8 @@ func (c *Core) nextLook() (parks []*park) {
 // askLook requests the page of a look.
 func (c *Core) askLook(parks []*park) {
 	c.clock++
-	c.sweep = &sweep{parks: parks, clock: c.clock, look: true}
+	c.lookedLast = true
+	c.sweep = &sweep{parks: parks, clock: c.clock, look: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Parts: c.lookParts(parks), Limit: min(c.cfg.PageRows, lookRows), MaxBytes: c.cfg.MaxBytes}
 }
 
@@ -296,14 +306,20 @@ func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 		switch {
 		case c.parks[p.Scope] != p || p.stamp > s.clock || p.phase != sweeping: // it has failed since
 		case p.known != nil:
-			c.lookedUnknown(p, page, ended)
+			c.lookedUnknown(p, s, page, ended)
 		case found[p.Scope]:
-			p.tries++
-			p.look, p.Next = lookNone, c.backoff(p.tries)
+			c.stillMissing(p)
+			p.nextSweep = c.lookAgain(s)
 		case !page.More:
 			c.foundNone(p, ended)
 		}
 	}
+}
+
+// lookAgain is when to look again. Up to the longest backoff the database is busy with
+// looks for a twentieth of the time at most.
+func (c *Core) lookAgain(s *sweep) time.Time {
+	return c.now.Add(max(c.cfg.WatchEvery, min(20*c.now.Sub(s.at), c.cfg.BackoffMax)))
 }
 
 // foundNone: nothing is left of the park, unless transactions have yet to end.
@@ -317,7 +333,7 @@ func (c *Core) foundNone(p *park, ended bool) {
 
 // lookedUnknown: topics that are found are parked alone, the missing ones only if
 // they are few. Rows that can be no record are left to the hand-back.
-func (c *Core) lookedUnknown(p *park, page *outbox.Page, ended bool) {
+func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.kinds[outbox.ScopeTopic]
 	found, missing := 0, 0
 	for _, r := range page.Rows {
@@ -338,6 +354,6 @@ func (c *Core) lookedUnknown(p *park, page *outbox.Page, ended bool) {
 	case missing == 0:
 		c.foundNone(p, ended)
 	default:
-		p.look, p.nextSweep = lookNone, c.now.Add(c.cfg.WatchEvery)
+		p.look, p.nextSweep = lookNone, c.lookAgain(s)
 	}
 }

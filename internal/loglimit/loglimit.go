@@ -34,7 +34,8 @@ type count struct {
 	hidden int // not written, and not told yet
 }
 
-// maxLines bounds what is remembered. Lines beyond it are written.
+// maxLines bounds what is remembered. Lines beyond it are counted by their message
+// alone, whatever they are about.
 const maxLines = 1000
 
 // New allows most lines of each kind per interval.
@@ -70,10 +71,11 @@ func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 func (l *Limit) take(which line) (written bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lines[which] == nil && len(l.lines) >= maxLines {
+		which.about = ""
+	}
 	c, now := l.lines[which], l.now()
 	switch {
-	case c == nil && len(l.lines) >= maxLines:
-		return true, 0
 	case c == nil:
 		l.lines[which] = &count{began: now, n: 1}
 		return true, 0

@@ -171,13 +171,19 @@ func (b *board) retains(name string, budget uint64, r replication.Retained, lag 
 }
 
 // holds takes what the Core holds.
-func (b *board) holds(inFlight int, parks []outbox.Park) {
+func (b *board) holds(inFlight int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow.InFlight = inFlight
+	b.recent.sample(time.Now(), b.flow.Published, b.slot)
+}
+
+// parked takes the parks, which have changed.
+func (b *board) parked(parks []outbox.Park) {
 	summary := status.Summarize(parks)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.flow.InFlight, b.parks, b.reason = inFlight, summary, ""
-	b.recent.parks = parks
-	b.recent.sample(time.Now(), b.flow.Published, b.slot)
+	b.parks, b.reason, b.recent.parks = summary, "", parks
 	if p := status.StreamPark(parks); p != nil {
 		b.reason = p.Reason
 	}

@@ -58,6 +58,10 @@ type driver struct {
 	// behindSince is when rows came into memory that have not all left it, or
 	// zero; gauged is when the gauges were set last.
 	behindSince, gauged time.Time
+	// parksShown is Core.ParkChanges as of the parks shown last, and topicEvents how
+	// many events of single topics were shown since the last second.
+	parksShown  uint64
+	topicEvents int
 }
 
 // answer is what a query found out, applied by the driver.

@@ -41,7 +41,7 @@ func (d *driver) outcome(o outbox.Outcome) {
 	d.cfg.Traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
-			d.cfg.Log.Warn().Ctx(loglimit.About(r.Topic)).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
+			d.cfg.Log.Warn().Ctx(loglimit.About(r.Table.String())).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
 				Msg("Kafka refused the row")
 		}
 	}
@@ -108,10 +108,15 @@ func (d *driver) gauges(now time.Time) {
 	}
 	d.gauged = now
 	rows, inFlight, bytes := d.core.Memory()
-	parks := d.core.Parks()
 	d.cfg.Metrics.Memory(rows, inFlight, bytes)
-	d.cfg.Metrics.Parks(parks)
-	d.stream.board.holds(inFlight, parks)
+	if n := d.core.ParkChanges(); n != d.parksShown || n == 0 {
+		parks := d.core.Parks()
+		d.cfg.Metrics.Parks(parks)
+		d.stream.board.parked(parks)
+		d.parksShown = n
+	}
+	d.topicEvents = 0
+	d.stream.board.holds(inFlight)
 	d.once.look(now, inFlight)
 	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
@@ -133,27 +138,47 @@ func (d *driver) note(n checkpoint.Note) {
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")
 	case checkpoint.NoteParked:
 		d.cfg.Metrics.Parked(&n.Park)
-		if n.Park.Scope.Kind < outbox.ScopeKey { // single keys come and go
+		if d.shows(&n.Park) {
 			d.stream.board.happened("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
 			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
-		if n.Park.Scope.Kind < outbox.ScopeKey {
+		if d.shows(&n.Park) {
 			d.stream.board.happened("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(n.Park.Scope.String())).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
 	case checkpoint.NoteFailed:
-		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
 			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
 	case checkpoint.NoteStalled:
-		log.Error().Ctx(loglimit.About(n.Row.Topic)).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
 			Str("reason", n.Reason).Msg("the stream waits for a refused row: its table keeps no state, so it cannot be passed over")
 	}
+}
+
+// shows says whether a park is an event for people: single keys come and go, and
+// of topics there may be very many.
+func (d *driver) shows(p *outbox.Park) bool {
+	const eventsASecond = 10
+	if p.Scope.Kind == outbox.ScopeTopic {
+		d.topicEvents++
+		return d.topicEvents <= eventsASecond
+	}
+	return p.Scope.Kind < outbox.ScopeKey
+}
+
+// aboutPark is what a line about a park is counted by. Rows name topics and keys, so
+// these are counted by their cause.
+func aboutPark(p *outbox.Park) string {
+	if p.Scope.Kind >= outbox.ScopeTopic {
+		return "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+	}
+	return p.Scope.String()
 }
 
 // severity of a park in the log: single keys come and go.

@@ -57,9 +57,10 @@ func TestActivity(t *testing.T) {
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.retains("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 100, 0, now)
-	b.holds(2, []outbox.Park{
+	b.parked([]outbox.Park{
 		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
 	})
+	b.holds(2)
 	a := s.Activity()
 	if len(a.Events) != 3 || !strings.Contains(a.Events[0].Text, "cannot be used: nobody answers") || !strings.Contains(a.Events[2].Text, "epoch 3") {
 		t.Errorf("%+v", a.Events)

@@ -2,7 +2,9 @@ package status
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -28,35 +30,49 @@ type ParkGroup struct {
 	Example string `json:"example"`
 }
 
-const maxGroups = 10
+const (
+	maxGroups = 10
+	// maxReasons bounds the groups that are told apart; further ones are one.
+	maxReasons = 200
+)
+
+// group is parks that people need not tell apart: of one kind and cause, for reasons
+// that differ in names and numbers only.
+type group struct {
+	kind   outbox.ScopeKind
+	cause  outbox.Cause
+	reason string
+}
 
 // Summarize groups parks by kind, cause and reason: the widest first, then the
 // commonest.
 func Summarize(parks []outbox.Park) Parks {
-	type group struct {
-		kind   outbox.ScopeKind
-		cause  outbox.Cause
-		reason string
-	}
 	p := Parks{Total: len(parks), Scopes: map[string]int{}}
 	at := map[group]int{}
-	kinds := []outbox.ScopeKind{}
+	var kinds []outbox.ScopeKind
 	for i := range parks {
 		park := &parks[i]
 		p.Scopes[park.Scope.Kind.String()]++
-		g := group{park.Scope.Kind, park.Cause, park.Reason}
+		g := group{park.Scope.Kind, park.Cause, alike(park)}
 		n, known := at[g]
+		if !known && len(at) >= maxReasons {
+			g.reason = "for various reasons"
+			n, known = at[g]
+		}
 		if !known {
 			n = len(p.Top)
 			at[g] = n
 			kinds = append(kinds, g.kind)
 			p.Top = append(p.Top, ParkGroup{
-				Kind: g.kind.String(), Cause: string(g.cause), Reason: g.reason, Since: park.Since, Example: park.Scope.String(),
+				Kind: g.kind.String(), Cause: string(g.cause), Reason: park.Reason, Since: park.Since, Example: park.Scope.String(),
 			})
 		}
-		p.Top[n].Count++
-		if park.Since.Before(p.Top[n].Since) {
-			p.Top[n].Since = park.Since
+		top := &p.Top[n]
+		if top.Count++; top.Reason != park.Reason {
+			top.Reason = g.reason
+		}
+		if park.Since.Before(top.Since) {
+			top.Since = park.Since
 		}
 	}
 	kindOf := map[string]outbox.ScopeKind{}
@@ -69,6 +85,19 @@ func Summarize(parks []outbox.Park) Parks {
 	p.Top = p.Top[:min(len(p.Top), maxGroups)]
 	return p
 }
+
+// alike is the reason without what names or counts something of this park alone.
+func alike(p *outbox.Park) string {
+	reason := p.Reason
+	for _, name := range []string{p.Scope.Topic, p.Scope.Key} {
+		if len(name) > 1 {
+			reason = strings.ReplaceAll(reason, name, "…")
+		}
+	}
+	return digits.ReplaceAllString(reason, "…")
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
 
 // StreamPark is the park of the whole stream, or nil.
 func StreamPark(parks []outbox.Park) *outbox.Park {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -82,6 +83,14 @@ func TestSummarize(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	if p.Top[0].Kind != "topic" || p.Top[1].Count != 2 || !p.Top[1].Since.Equal(since) || p.Top[2].Cause != "missed" {
+		t.Errorf("%+v", p.Top)
+	}
+	parks = nil
+	for i := range 5000 {
+		topic := fmt.Sprintf("none-%d", i)
+		parks = append(parks, outbox.Park{Scope: outbox.TopicScope("main", topic), Cause: outbox.CauseTopic, Reason: "topic " + topic + " does not exist", Since: since})
+	}
+	if p := Summarize(parks); len(p.Top) != 1 || p.Top[0].Count != 5000 || p.Top[0].Reason != "topic … does not exist" || p.Top[0].Example != "topic none-0 on cluster main" {
 		t.Errorf("%+v", p.Top)
 	}
 	if StreamPark(parks) != nil || StreamPark([]outbox.Park{{Scope: outbox.StreamScope(), Reason: "x"}}).Reason != "x" {

@@ -51,6 +51,8 @@ func (q *selection) include(scopes []outbox.Scope) {
 	case all:
 	case condition == "":
 		q.none = true
+	case scopes[0].Kind == outbox.ScopeTopic:
+		q.where = append(q.where, tablesql.Opaque(condition)) // see known
 	default:
 		q.where = append(q.where, condition)
 	}
