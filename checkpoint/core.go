@@ -65,7 +65,7 @@ type Core struct {
 	// parkChanges counts what is shown of them.
 	parkChanges uint64
 	waiting     int // holds that wait for a park to be durable
-	writing *writing
+	writing     *writing
 
 	gate     *gate
 	hb       *handback
@@ -98,8 +98,8 @@ type Core struct {
 	askTopics time.Time
 	// lookedLast: the last page was a look. Sweeps take turns with them.
 	lookedLast bool
-	retained  uint64
-	stalls    []*stall
+	retained   uint64
+	stalls     []*stall
 
 	pace pace
 	more bool // the last page of a sweep left rows behind

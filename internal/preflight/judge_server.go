@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func serverChecks() []check {
 		{
 			name: "wal-keep-size", judge: judgeKeepSize,
 			looks:  "`max_slot_wal_keep_size` against the stream's `wal_budget`",
-			levels: "WARN: no limit, or one below the budget",
+			levels: "WARN: no limit, or one below the budget. FAIL: no limit, with tables that keep no state (`published: none`)",
 			mend:   "`ALTER SYSTEM SET max_slot_wal_keep_size = …;` and a reload, or another `wal_budget`",
 			why:    "while we run, our budget keeps the disk from filling; while we do not, only the server's limit does. A slot that it drops costs a sweep and loses nothing",
 		},
@@ -261,6 +262,9 @@ func judgeKeepSize(j *judgment) {
 	wanted := (budget>>20)*5/4 + 1
 	mend := []string{fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB';", wanted), "SELECT pg_reload_conf();"}
 	switch limit := megabytes << 20; {
+	case megabytes < 0 && slices.ContainsFunc(j.Stream.Tables, func(t Table) bool { return !t.Table.Stateful() }):
+		j.fail("", "max_slot_wal_keep_size is not set, and wal_budget does not bound a stream of tables with published: none: one row that can be no record holds back WAL until somebody deletes it and moves the slot on, or the disk is full",
+			append(mend, "or keep a state in the table: published: status or delete")...)
 	case megabytes < 0:
 		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is not set: while no process runs, the slot may fill the disk (wal_budget is %s)", size(budget)), mend...)
 	case limit < budget:

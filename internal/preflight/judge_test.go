@@ -218,6 +218,16 @@ func TestJudgments(t *testing.T) {
 			f.Tables[0].Catalogue.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
 		}, []string{"every row", "publication old"}},
 
+		"any topic": {"topic-allow", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.TopicAllow = nil }, []string{"chooses the topic", "topic: {column: topic, allow: ["}},
+		"topics that begin alike": {"topic-allow", OK, func(f *Facts) {
+			m := &f.Tables[0].Table.Mapping
+			m.TopicAllow, m.Topic.Literals = nil, []string{"outbox.event.", ""}
+		}, []string{"begins with outbox.event."}},
+		"no WAL limit, no state": {"wal-keep-size", Fail, func(f *Facts) {
+			f.Server.Settings["max_slot_wal_keep_size"] = Setting{Value: "-1"}
+			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
+		}, []string{"one row that can be no record", "ALTER SYSTEM SET max_slot_wal_keep_size", "published: status or delete"}},
+
 		"no schema":       {"schema", Fail, func(f *Facts) { f.Table.Role.Schema, f.Table.Role.Ours = nil, nil }, []string{"outbox-cdc init"}},
 		"schema refused":  {"schema", Fail, func(f *Facts) { f.Table.Role.Lacking = []string{"park: DELETE"} }, []string{"park: DELETE", `ON outbox_cdc.leader, outbox_cdc.park TO "cdc";`}},
 		"no REPLICATION":  {"streaming-role", Fail, func(f *Facts) { f.Streaming.Role.Replication = false }, []string{`ALTER ROLE "stream" REPLICATION;`}},
