@@ -66,6 +66,10 @@ func (c *Core) refused(h uint32, err error) {
 // would wait for two.
 func (c *Core) failInTurn(h uint32) {
 	e := &c.entries[h]
+	if p := c.crowdOfUnknown(e.row); p != nil {
+		c.leave(h, p)
+		return
+	}
 	key := outbox.KeyScope(e.row)
 	if c.stateless || !c.inSinkOf(key) {
 		c.fail(h, e.row.Err, false)

@@ -73,18 +73,38 @@ func (c *Core) isKnown(topic outbox.Scope) bool {
 // now or later: once the topic is released none may pass those.
 func (c *Core) parkUnknown(o outbox.Outcome) {
 	for _, t := range c.cfg.Tables {
-		s := outbox.TopicsScope(t)
-		before := c.parks[s]
-		if before != nil && before.phase == sweeping || !c.givesBack(o, t) {
+		if p := c.parks[outbox.TopicsScope(t)]; p != nil && p.phase == sweeping || !c.givesBack(o, t) {
 			continue
 		}
-		reason := fmt.Sprintf("more than %d topics that rows name cannot be used: rows of further ones wait until brokers list their topics", c.cfg.MaxTopics)
-		p := c.park(s, outbox.CauseTopic, reason, time.Time{})
-		if before == nil {
-			maps.Copy(p.known, c.proven) // their rows go on coming from the log
-		}
-		c.awaitAnswers(p)
+		c.parkTopics(t, fmt.Sprintf("more than %d topics that rows name cannot be used: rows of further ones wait until brokers list their topics", c.cfg.MaxTopics))
 	}
+}
+
+// parkTopics parks the unknown topics of a table.
+func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
+	s := outbox.TopicsScope(t)
+	before := c.parks[s]
+	p := c.park(s, outbox.CauseTopic, reason, time.Time{})
+	if before == nil {
+		maps.Copy(p.known, c.proven) // their rows go on coming from the log
+	}
+	c.awaitAnswers(p)
+	return p
+}
+
+// crowdOfUnknown is the park of the table's unknown topics if the row, which can be
+// no record, names one and many keys of the table are parked already. Else rows that
+// name topics which are not allowed would park the table, and all its good rows.
+func (c *Core) crowdOfUnknown(r *outbox.Row) *park {
+	topic := outbox.TopicScope(r.Cluster, r.Topic)
+	p := c.parks[outbox.TopicsScope(r.Table)]
+	switch {
+	case c.stateless, c.keys[r.Table.String()] < c.cfg.MaxKeys, c.proven[topic], c.parks[topic] != nil, p != nil && p.known[topic]:
+		return nil
+	case p == nil || p.phase != sweeping:
+		return c.parkTopics(r.Table, fmt.Sprintf("more than %d keys are parked, and further rows that can be no record name unknown topics", c.cfg.MaxKeys))
+	}
+	return p
 }
 
 // givesBack says that the sink gives back, or will, rows of the table.
@@ -351,7 +371,7 @@ func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 		p.nextSweep = c.now.Add(sweepPause)
 	case p.look == lookListed:
 		p.look = lookAny
-	case missing == 0:
+	case len(page.Rows) == 0, missing == 0 && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2:
 		c.foundNone(p, ended)
 	default:
 		p.look, p.nextSweep = lookNone, c.lookAgain(s)

@@ -219,6 +219,38 @@ func TestTopicsThatAreNotAllowed(t *testing.T) {
 	p.Stop(40 * time.Second)
 }
 
+// A writer names very many topics that are not allowed, each with a key of its own:
+// another's rows are published as ever, and go on coming from the log.
+func TestForbiddenTopicsWithoutEnd(t *testing.T) {
+	w := newWorld(t)
+	maps.Copy(w.table, fields{"topic": fields{"column": "topic", "allow": []any{w.topic}}})
+	if !long {
+		w.stream["max_parked_keys"] = 100
+	}
+	p := w.run()
+	w.goodFor("before", time.Second, time.Minute)
+	stop := w.goodWriter()
+	for i := 0; i < floods(); i += 10_000 {
+		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 'none-' || i, 'k' || i, '' FROM generate_series($1::int, $2::int) AS i`, i+1, min(i+10_000, floods()))
+	}
+	from, to := stop()
+	w.sent("during", from, to, 2*time.Minute)
+	w.unknownParked()
+	w.goodFor("after", 3*time.Second, time.Minute)
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox_cdc.park WHERE kind = 'table'`); n > 0 {
+		t.Error("the whole table is parked")
+	}
+	w.tell(p, "first process", 1000)
+	p.Stop(40 * time.Second)
+	p = w.run()
+	w.goodFor("after a restart", 3*time.Second, time.Minute)
+	w.tell(p, "second process", 1000)
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE status = 'FAILED'`); n == 0 {
+		t.Error("no row is FAILED yet")
+	}
+	p.Stop(40 * time.Second)
+}
+
 // Nothing gets into a topic of Kafka's own, not even a marker of fencing, though the
 // configuration allows rows to name it.
 func TestKafkasOwnTopics(t *testing.T) {
