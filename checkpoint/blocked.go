@@ -27,21 +27,21 @@ func (c *Core) block(r *outbox.Row) {
 		return
 	}
 	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
-	p.RowID, p.blocker = strings.Clone(r.ID), watched // see owned
+	p.RowID, p.created, p.blocker = strings.Clone(r.ID), r.CreatedAt, watched // see owned
 }
 
 // leaveToOperator keeps a key parked while the row is FAILED, which is looked at
 // again at next.
-func (c *Core) leaveToOperator(p *park, id string, next time.Time) {
+func (c *Core) leaveToOperator(p *park, id string, created int64, next time.Time) {
 	c.setCause(p, outbox.CauseBlocked)
-	p.RowID, p.Next, p.blocker = strings.Clone(id), next, watched
+	p.RowID, p.created, p.Next, p.blocker = strings.Clone(id), created, next, watched
 	p.version++
 }
 
 // freeKey leaves a key that was the operator's to the sweeper.
 func (c *Core) freeKey(p *park) {
 	c.setCause(p, outbox.CauseRowError)
-	p.RowID, p.Next = "", time.Time{}
+	p.RowID, p.created, p.Next = "", 0, time.Time{}
 	p.version++
 }
 
@@ -52,7 +52,7 @@ func (c *Core) checkBlocked() {
 			continue
 		}
 		p.Next = c.now.Add(c.cfg.WatchEvery)
-		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic}
+		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic, CreatedAt: p.created}
 		if p.Scope.Kind == outbox.ScopeKey {
 			r.Key = []byte(p.Scope.Key)
 		}
@@ -91,7 +91,7 @@ func (c *Core) FailedRows(rows []*outbox.Row) {
 	c.seeking = false
 	for _, r := range rows {
 		if p := c.keyPark(r); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == sought {
-			c.leaveToOperator(p, r.ID, c.now.Add(c.cfg.WatchEvery))
+			c.leaveToOperator(p, r.ID, r.CreatedAt, c.now.Add(c.cfg.WatchEvery))
 		}
 	}
 	for _, p := range c.order {

@@ -62,6 +62,8 @@ type Core struct {
 	kinds   [outbox.ScopeRow + 1]int
 	keys    map[string]int // parked keys per table
 	blocked map[string]int // those of them that wait for the operator
+	// unmarked are rows per table that were published and cannot be marked.
+	unmarked map[string]int
 	// parkChanges counts what is shown of them.
 	parkChanges uint64
 	waiting     int // holds that wait for a park to be durable
@@ -109,9 +111,19 @@ type Core struct {
 	taken []outbox.Mark // by the last Take; its memory is used again
 }
 
+// rowID is a row. When it was created tells it from a later one with its id, where
+// the table says.
 type rowID struct {
-	table *outbox.Table
-	id    string
+	table   *outbox.Table
+	id      string
+	created int64
+}
+
+func (c *Core) idOf(r *outbox.Row) rowID {
+	if c.off.sameRow {
+		return rowID{table: r.Table, id: r.ID}
+	}
+	return rowID{r.Table, r.ID, r.CreatedAt}
 }
 
 // New returns a Core that has no connection yet.
@@ -125,6 +137,7 @@ func New(cfg Config) *Core {
 		parks:    map[outbox.Scope]*park{},
 		keys:     map[string]int{},
 		blocked:  map[string]int{},
+		unmarked: map[string]int{},
 		remarks:  map[string]int{},
 		broken:   map[string]bool{},
 		lacking:  map[string]bool{},
@@ -233,6 +246,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 		if c.parks[read.Scope] == nil {
 			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
 			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
+			p.knows()
 		} else if p := c.parks[read.Scope]; p.Cause != read.Cause || p.RowID != read.RowID {
 			p.written = 0 // a failover has taken ours back
 		}
@@ -397,7 +411,9 @@ func (c *Core) Drain() {
 }
 
 // Drained says that nothing is in flight any more. A change of parks is not
-// waited for without a connection that leads: nothing was confirmed on it.
+// waited for without a connection that leads: nothing was confirmed on it. To be asked
+// after Take: what was published and cannot be marked is written down first, or the
+// next start would publish it again.
 func (c *Core) Drained() bool {
 	if c.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
@@ -413,6 +429,7 @@ func (c *Core) Take() Ready {
 		c.retryStalls()
 	}
 	if c.connected && !c.draining {
+		c.markUnmarked()
 		c.parkClusters()
 		c.progressHandback()
 		c.drainGate()

@@ -107,6 +107,8 @@ func (c *Core) causeOver(p *park) bool {
 		return c.cfg.WALBudget == 0 || c.retained < c.cfg.WALBudget/2
 	case outbox.ScopeTable:
 		return !c.broken[p.Scope.Table] && !c.lacking[p.Scope.Table] && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2
+	case outbox.ScopeRow:
+		return !p.Unmarked()
 	}
 	return true
 }

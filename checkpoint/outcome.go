@@ -158,7 +158,11 @@ func (c *Core) Marked(answers []outbox.Marked) {
 
 func (c *Core) marked(a outbox.Marked) {
 	h := a.Row.Handle
-	if h == 0 || int(h) >= len(c.entries) || c.entries[h].row != a.Row {
+	if h == 0 {
+		c.markedAgain(a)
+		return
+	}
+	if int(h) >= len(c.entries) || c.entries[h].row != a.Row {
 		return // answered before: only with a rule switched off
 	}
 	c.releaseClaim(&c.entries[h])
@@ -168,8 +172,17 @@ func (c *Core) marked(a outbox.Marked) {
 		c.remarkLater(a, c.now.Add(invisibleWait))
 		return
 	case outbox.MarkedRefused:
-		c.writeBackRefused(a)
-		return
+		switch {
+		case !a.Alone || c.off.rowsAlone:
+			c.writeBackRefused(a)
+			return
+		case a.Kind == outbox.MarkSent:
+			c.unmarkable(h, a.Err)
+			return
+		case p != nil: // the row is tried again, and charged then
+			p.Reason = a.Err.Error()
+		}
+		a.State = outbox.MarkedRetry
 	}
 	c.answered(&c.entries[h])
 	switch a.State {
@@ -177,14 +190,14 @@ func (c *Core) marked(a outbox.Marked) {
 		switch {
 		case p == nil:
 		case p.RowID != "" && !c.off.blockStays: // another row of the key is FAILED
-			c.leaveToOperator(p, p.RowID, time.Time{})
+			c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		default:
 			c.nextTry(p, a)
 		}
 	case outbox.MarkedFailed:
 		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.leaveToOperator(p, a.Row.ID, c.now.Add(c.cfg.WatchEvery))
+			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, c.now.Add(c.cfg.WatchEvery))
 			break
 		}
 		c.troubleOver(p, a.Row)
@@ -192,7 +205,7 @@ func (c *Core) marked(a outbox.Marked) {
 		// An attempt that finds its row settled may be the one that failed it,
 		// when the first answer got lost: look before the key is released.
 		if p != nil && a.Kind == outbox.MarkAttempt && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.leaveToOperator(p, a.Row.ID, time.Time{})
+			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, time.Time{})
 			break
 		}
 		c.troubleOver(p, a.Row)
@@ -220,7 +233,7 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 		return
 	}
 	if p.RowID != "" { // another row of the key had failed before this one
-		c.leaveToOperator(p, p.RowID, time.Time{})
+		c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		return
 	}
 	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}

@@ -44,6 +44,10 @@ type park struct {
 	stamp   uint64
 	failed  string
 	blocker blocker // of CauseBlocked
+	// mark is the outstanding one of a park that is Unmarked, or nil.
+	mark *outbox.Row
+	// created is when its row was, 0: not known.
+	created int64
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
 	ready     bool
@@ -131,16 +135,22 @@ func (c *Core) parkCrowded(t *outbox.Table) {
 	}
 }
 
-// setCause keeps count of the keys that wait for the operator.
+// setCause keeps count of the keys that wait for the operator, and of the rows that
+// wait for their marks.
 func (c *Core) setCause(p *park, cause outbox.Cause) {
-	if p.Cause == outbox.CauseBlocked {
-		c.blocked[p.Scope.Table]--
-	}
-	if cause == outbox.CauseBlocked {
-		c.blocked[p.Scope.Table]++
-	}
+	c.countCause(p, -1)
 	p.Cause = cause
+	c.countCause(p, 1)
 	c.parkChanges++
+}
+
+func (c *Core) countCause(p *park, n int) {
+	switch {
+	case p.Cause == outbox.CauseBlocked:
+		c.blocked[p.Scope.Table] += n
+	case p.Unmarked():
+		c.unmarked[p.Scope.Table] += n
+	}
 }
 
 // unpark forgets a park that our table no longer holds.
@@ -170,7 +180,7 @@ func (c *Core) covering(r *outbox.Row, yield func(*park) bool) {
 		if !ok {
 			continue
 		}
-		if p := c.parks[s]; p != nil && p.takes(r) && !yield(p) {
+		if p := c.parks[s]; p != nil && p.takes(r) && !c.ofAnother(p, r) && !yield(p) {
 			return
 		}
 	}
@@ -188,9 +198,10 @@ func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
 		return outbox.TopicsScope(r.Table), true
 	case outbox.ScopeTopic:
 		return outbox.TopicScope(r.Cluster, r.Topic), true
-	case outbox.ScopeKey, outbox.ScopeRow:
-		s := outbox.KeyScope(r)
-		return s, s.Kind == kind
+	case outbox.ScopeKey:
+		return outbox.KeyScope(r), r.Key != nil
+	case outbox.ScopeRow:
+		return outbox.RowScope(r), true
 	}
 	return outbox.Scope{}, false
 }
@@ -212,7 +223,7 @@ func (c *Core) parkedBy(r *outbox.Row) *park {
 // blocksSweep says that rows of the park must not be published now.
 func (c *Core) blocksSweep(p *park) bool {
 	switch {
-	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked:
+	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked, p.Unmarked():
 		return true
 	case p.Next.After(c.now):
 		return !c.off.keyBackoff || p.Scope.Kind < outbox.ScopeKey

@@ -67,7 +67,7 @@ func (c *Core) resized(h uint32) {
 func (c *Core) know(h uint32) {
 	e := &c.entries[h]
 	e.known = true
-	c.known[rowID{e.row.Table, e.row.ID}] = h
+	c.known[c.idOf(e.row)] = h
 }
 
 // fly puts an entry among those in flight.
@@ -105,7 +105,7 @@ func (c *Core) drop(h uint32) {
 	if e.awaits != nil {
 		e.awaits.awaiting--
 	}
-	if id := (rowID{e.row.Table, e.row.ID}); e.known && c.known[id] == h {
+	if id := c.idOf(e.row); e.known && c.known[id] == h {
 		delete(c.known, id)
 	}
 	if e.carried {
@@ -234,7 +234,7 @@ func (c *Core) scheduled(r *outbox.Row) bool {
 // carriedRow: a row in flight from an earlier connection is not published
 // again, but stands in the new ledger, else the confirmed position would pass it.
 func (c *Core) carriedRow(r *outbox.Row) bool {
-	h, found := c.known[rowID{r.Table, r.ID}]
+	h, found := c.known[c.idOf(r)]
 	if !found || c.off.skipInFlight {
 		return false
 	}

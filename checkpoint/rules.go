@@ -30,6 +30,12 @@ type rules struct {
 	// parked has a park of its own until its rows were swept. Off: its rows are
 	// published as they come at once.
 	knownParks bool
+	// rowsAlone: a row whose mark is refused by itself is parked by itself. Off: its
+	// table is.
+	rowsAlone bool
+	// sameRow: a row with the id of another, created at another time, is not taken for
+	// it. Off: it is.
+	sameRow bool
 
 	// Keys.
 

@@ -60,6 +60,9 @@ var often = map[string][]eventKind{
 	"standInFlight":        {evRelayDone, evSlotLost},
 	"unclaims":             {evRelayDone, evClusterDown},
 	"knownParks":           {evTopicDown},
+	"rowsAlone":            {evUnmarked},
+	"sameRow":              {evReissue, evDrop, evUnmarked},
+	"findsSameRow":         {evReissue},
 }
 
 // about are rules that need a world of their own.

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"slices"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -45,7 +47,7 @@ func (w *world) checkBlocked(r *dbRow) {
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
 		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost // since it was looked at
-		if p.Scope.Covers(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled()) {
+		if p.Scope.Covers(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled() || r.reissued) {
 			return
 		}
 	}
@@ -62,7 +64,7 @@ func (r *dbRow) before(o *dbRow) bool {
 
 // lateByNature is the list of documented exceptions for r published after o.
 func (w *world) lateByNature(r, o *dbRow) bool {
-	if r.requeued || r.scheduled() || r.missed && !r.told || r.undone || r.tx.undone || r.other || o.other {
+	if r.requeued || r.scheduled() || r.reissued || r.missed && !r.told || r.undone || r.tx.undone || r.other || o.other {
 		return true
 	}
 	if o.first == nil {
@@ -91,7 +93,7 @@ func (w *world) checkStep() {
 
 // leftToSweeper says whether the row may be PENDING below the confirmed position.
 func (w *world) leftToSweeper(r *dbRow) bool {
-	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone || r.taken {
+	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone || r.taken || r.reissued {
 		return true
 	}
 	row := r.probe()
@@ -182,12 +184,17 @@ func (w *world) settled() bool {
 // staysParked says whether a park waits for the operator: that of a blocked key,
 // and that of a table of which too many keys are.
 func (w *world) staysParked(p outbox.Park) bool {
-	if p.Scope.Kind != outbox.ScopeTable {
-		return p.Cause == outbox.CauseBlocked
+	if p.Scope.Kind > outbox.ScopeTable {
+		return p.Cause == outbox.CauseBlocked || slices.ContainsFunc(w.rows, func(r *dbRow) bool {
+			return p.Scope.Covers(r.probe()) && (r.stuck() || p.Unmarked() && r.exists() && r.unmarked < 0)
+		})
+	}
+	if p.Scope.Kind < outbox.ScopeTable {
+		return false
 	}
 	blocked := 0
 	for _, o := range w.parks {
-		if o.Cause == outbox.CauseBlocked && o.Scope.Table == p.Scope.Table {
+		if o.Scope.Kind > outbox.ScopeTable && o.Scope.Table == p.Scope.Table && w.staysParked(o) {
 			blocked++
 		}
 	}
@@ -195,7 +202,8 @@ func (w *world) staysParked(p outbox.Park) bool {
 }
 
 func (w *world) rowSettled(r *dbRow) bool {
-	return !r.survives() || !r.unsettled() || r.foreign || w.blocked(r)
+	return !r.survives() || !r.unsettled() || r.foreign || w.blocked(r) || w.behindStuck(r.probe()) ||
+		r.unmarked < 0 && r.copies > 0 && w.remembered(r)
 }
 
 // idle says whether nothing of the process is on its way.

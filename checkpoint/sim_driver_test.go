@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -602,7 +603,7 @@ func (p *proc) markable() (list []int) {
 // database saying so.
 func (p *proc) held() map[*dbRow]bool {
 	rows := map[*dbRow]bool{}
-	add := func(row *outbox.Row) { rows[p.w.meta(row).row] = true }
+	add := func(row *outbox.Row) { rows[p.w.row(row)] = true }
 	for _, it := range p.sink.pending() {
 		if it.sent {
 			add(it.row)
@@ -634,7 +635,9 @@ func (p *proc) held() map[*dbRow]bool {
 // excuse allows one more copy of what the process holds.
 func (p *proc) excuse() {
 	for r := range p.held() {
-		r.allowed++
+		if !p.w.remembered(r) {
+			r.allowed++
+		}
 	}
 }
 
@@ -703,6 +706,14 @@ func (p *proc) stopped() {
 			p.w.stoppedCleanly = true
 		}
 		p.conn.dropped()
+	}
+	for _, o := range p.core.order {
+		if r := p.w.row(&outbox.Row{Table: p.w.table(cmp.Or(o.Scope.Table, "public.outbox")), ID: o.Scope.ID}); o.Unmarked() && r != nil && !p.w.remembered(r) {
+			if p.core.connected && p.conn != nil && p.conn.alive && !p.w.off.drainAwaits {
+				p.w.fail("I4", r, "%v stopped and nobody remembers that %v was published", p, r)
+			}
+			r.allowed++
+		}
 	}
 	if x := p.write; x != nil && !x.ran && !x.lost {
 		x := x

@@ -12,8 +12,77 @@ import (
 // tables that the publication lacks, locked rows, retention, clocks that are
 // wrong, topics that get more partitions.
 
-// row finds what a row handed to a Core is.
-func (w *world) row(row *outbox.Row) *dbRow { return w.byID[rowID{row.Table, row.ID}] }
+// row finds what a statement about a row finds: what exists with its id, and was
+// created when it was. Where nothing does, it is the last that did.
+func (w *world) row(row *outbox.Row) *dbRow {
+	var last *dbRow
+	for _, r := range w.byID[rowID{table: row.Table, id: row.ID}] {
+		if row.CreatedAt != 0 && row.CreatedAt != r.created.UnixMicro() && !w.offW.findsSameRow {
+			continue
+		}
+		last = r
+		if r.exists() {
+			break
+		}
+	}
+	return last
+}
+
+func (w *world) table(name string) *outbox.Table {
+	return w.plan.tables[slices.IndexFunc(w.plan.tables, func(t *outbox.Table) bool { return t.String() == name })]
+}
+
+// listReissue gives rows that an application deletes, and inserts another with the
+// same id.
+func (w *world) listReissue() {
+	for _, r := range w.rows {
+		if !r.exists() || r.taken || r.locked || w.lockOf(r) != nil || len(w.rows) >= maxRows || !w.chance(30) {
+			continue
+		}
+		w.can(evReissue, func() {
+			w.note("application: deletes %v, and gives its id to another", r)
+			w.remove(r)
+			t, o := w.begin(), w.drawRow()
+			o.table, o.id, o.reissued = r.table, r.id, true
+			o.unmarked = max(o.unmarked, 0)
+			if !w.free(t, o) {
+				o.key, o.null = "c", false
+			}
+			w.addRow(t, o)
+		})
+	}
+}
+
+// listUnmarked gives rows whose marks begin to be refused.
+func (w *world) listUnmarked() {
+	for _, r := range w.rows {
+		if r.exists() && r.status == statusPending && r.unmarked == 0 && !r.taken && w.chance(20) {
+			w.can(evUnmarked, func() {
+				r.unmarked = 1 + w.intn(4)
+				w.note("database: refuses %d marks of %v", r.unmarked, r)
+			})
+		}
+	}
+}
+
+// remembered says that our schema has it that the row was published.
+func (w *world) remembered(r *dbRow) bool {
+	p, ok := w.parks[outbox.RowScope(r.probe())]
+	return ok && p.Unmarked()
+}
+
+// stuck says that the row can neither be published nor be charged, for ever: its key
+// waits for the operator.
+func (r *dbRow) stuck() bool {
+	return r.exists() && r.status == statusPending && r.unmarked < 0 && r.copies == 0 && (r.poison < 0 || r.bad != nil)
+}
+
+// behindStuck says whether the row is stuck, or of the key of one that is.
+func (w *world) behindStuck(row *outbox.Row) bool {
+	return slices.ContainsFunc(w.rows, func(r *dbRow) bool {
+		return r.stuck() && outbox.KeyScope(r.probe()) == outbox.KeyScope(row)
+	})
+}
 
 // ---- prepared transactions
 

@@ -132,7 +132,7 @@ func (p *proc) listClaims() {
 // commitClaim writes the marks of a claim and lets its locks go.
 func (p *proc) commitClaim(c *dbClaim, lost bool) {
 	for _, m := range c.marks {
-		if p.w.noWrite[m.Row.Table] { // the refusal ends the transaction
+		if r := p.w.row(m.Row); p.w.noWrite[m.Row.Table] || r.unmarked != 0 && r.exists() && r.status == statusPending { // the refusal ends the transaction
 			p.w.breakClaim(c)
 			return
 		}
@@ -229,7 +229,7 @@ func (w *world) window(r *dbRow) time.Time {
 func (w *world) listRelay() {
 	for _, r := range w.rows {
 		m := &r.table.Mapping
-		if !r.exists() || r.foreign || r.status != statusPending || r.poison != 0 || r.bad != nil || r.available.After(w.now) {
+		if !r.exists() || r.foreign || r.status != statusPending || r.poison != 0 || r.bad != nil || r.unmarked != 0 || r.wasUnmarked || r.available.After(w.now) {
 			continue
 		}
 		switch {

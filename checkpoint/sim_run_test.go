@@ -86,6 +86,8 @@ const (
 	evAddPartition
 	evRetain
 	evPace
+	evReissue
+	evUnmarked
 	numEvents
 )
 
@@ -107,6 +109,7 @@ var usual = [numEvents]int{
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
 	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1, evPace: 2,
+	evReissue: 1, evUnmarked: 1,
 }
 
 type event struct {
@@ -223,7 +226,7 @@ func (p *plan) besideNobody() {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode, evUncover, evLock}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -262,7 +265,7 @@ func drawTables(r *rand.Rand) []*outbox.Table {
 
 func newWorld(c chooser, p plan) *world {
 	w := &world{
-		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
+		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID][]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
 		cursors: map[string]*cursor{}, agendas: map[*outbox.Table]*agenda{},
 		kafka: kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
@@ -399,7 +402,16 @@ func (w *world) drawRow() *dbRow {
 	case w.chance(6):
 		r.available = w.now // by a column's default
 	}
+	if !w.plan.stateless && !r.foreign && w.plan.weights[evUnmarked] > 0 && w.chance(4) && !w.hasUnmarkable(r.table) {
+		r.unmarked = -1
+	}
 	return r
+}
+
+// hasUnmarkable says that the table has a row whose marks are refused for ever. With
+// more of them than Config.MaxKeys it may stand still.
+func (w *world) hasUnmarkable(t *outbox.Table) bool {
+	return slices.ContainsFunc(w.rows, func(r *dbRow) bool { return r.table == t && r.unmarked < 0 })
 }
 
 func (w *world) advance(d time.Duration) {
@@ -682,6 +694,8 @@ func (p *proc) outcome() {
 // listFaults gives what should not happen.
 func (w *world) listFaults() {
 	w.listOperator()
+	w.listReissue()
+	w.listUnmarked()
 	w.can(evCrash, w.crash)
 	if n := len(w.undone); n > 0 {
 		w.can(evFailover, func() {
@@ -832,6 +846,9 @@ func (w *world) heal() {
 	w.healing = true
 	w.noWrite, w.kafka.down, w.kafka.topicDown = map[*outbox.Table]bool{}, map[string]bool{}, map[string]bool{}
 	w.lapse = false
+	for _, r := range w.rows {
+		r.unmarked = min(r.unmarked, 0)
+	}
 	for _, t := range w.plan.tables {
 		if w.lacks[t] {
 			w.uncover(t, false)

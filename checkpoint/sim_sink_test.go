@@ -13,6 +13,7 @@ import (
 
 var (
 	errNoUpdate = errors.New("permission denied for UPDATE")
+	errNoMark   = errors.New("a trigger raises")
 	errRefused  = errors.New("record refused")
 	errTopic    = errors.New("topic not authorised")
 	errCluster  = errors.New("cluster unreachable")

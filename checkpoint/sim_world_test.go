@@ -75,6 +75,7 @@ type worldRules struct {
 	unsureMarks         bool // marks whose commit's answer got lost are written again
 	lockedMarks         bool // marks of rows that somebody has locked wait
 	retainsFlying       bool // retention leaves rows in flight alone
+	findsSameRow        bool // a mark or a look finds the row that it is about, not a later one with its id
 }
 
 type rowStatus uint8
@@ -103,11 +104,14 @@ type dbRow struct {
 	foreign   bool      // inserted in a state that is not PENDING
 	bad       error     // the row cannot become a record
 	poison    int       // refusals to come; <0: for ever
+	unmarked  int       // marks of it to be refused; <0: for ever
 
 	status   rowStatus
 	deleted  bool
 	attempts int
 
+	reissued       bool // it has the id of a row that was deleted
+	wasUnmarked    bool // a mark of it was refused
 	requeued       bool // put back by the operator
 	wasFailed      bool
 	missed         bool      // the stream does not carry it
@@ -234,7 +238,7 @@ type world struct {
 	now      time.Time
 
 	rows      []*dbRow
-	byID      map[rowID]*dbRow
+	byID      map[rowID][]*dbRow
 	ids       map[*outbox.Table]int
 	txns      []*txn // running ones and those not long ended
 	nextXID   uint64
@@ -402,11 +406,14 @@ func (w *world) ownXID() {
 func (w *world) addRow(t *txn, r *dbRow) {
 	w.assign(t)
 	w.orders++
-	r.n, r.tx, r.order, r.created, r.allowed = len(w.rows), t, w.orders, w.now, 1
-	w.ids[r.table]++
-	r.id = strconv.Itoa(w.ids[r.table]) // tables give out the same ids
+	r.n, r.tx, r.order, r.allowed = len(w.rows), t, w.orders, 1
+	r.created = w.now.Add(-time.Duration(w.orders) * time.Microsecond) // no two at once
+	if !r.reissued {
+		w.ids[r.table]++
+		r.id = strconv.Itoa(w.ids[r.table]) // tables give out the same ids
+	}
 	w.rows = append(w.rows, r)
-	w.byID[rowID{r.table, r.id}] = r
+	w.byID[rowID{table: r.table, id: r.id}] = append(w.byID[rowID{table: r.table, id: r.id}], r)
 	t.rows = append(t.rows, r)
 	w.write(64)
 	w.note("database: xid %d inserts %v%s", t.xid, r, r.traits())
@@ -425,6 +432,12 @@ func (r *dbRow) traits() string {
 	}
 	if r.foreign {
 		s += ", not PENDING"
+	}
+	if r.unmarked != 0 {
+		s += fmt.Sprintf(", its marks refused %d times", r.unmarked)
+	}
+	if r.reissued {
+		s += ", with the id of another"
 	}
 	return s
 }
@@ -627,7 +640,14 @@ func (w *world) runParks(x *parkWrite) {
 	for k, v := range w.parks {
 		old[k] = v
 	}
-	w.logged(func() { w.parks = old })
+	w.logged(func() {
+		for s, p := range w.parks {
+			if _, kept := old[s]; p.Unmarked() && !kept {
+				w.row(&outbox.Row{Table: w.table(s.Table), ID: s.ID}).allowed++ // nobody knows any more that it was published
+			}
+		}
+		w.parks = old
+	})
 	next := make(map[outbox.Scope]outbox.Park, len(w.parks)+1)
 	for k, v := range w.parks {
 		next[k] = v
@@ -667,7 +687,7 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 	w.metas = append(w.metas, copyMeta{row: r, page: !fromLog, step: w.step})
 	row := &outbox.Row{
 		Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic, Partition: -1,
-		Timestamp: int64(len(w.metas) - 1), Pending: !r.foreign, Err: r.bad,
+		Timestamp: int64(len(w.metas) - 1), Pending: !r.foreign, Err: r.bad, CreatedAt: r.created.UnixMicro(),
 	}
 	if r.bad != nil {
 		r.refusals++
@@ -731,7 +751,7 @@ func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 
 // probe is a row's vocabulary without a trace, to ask scopes about it.
 func (r *dbRow) probe() *outbox.Row {
-	row := &outbox.Row{Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic}
+	row := &outbox.Row{Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic, CreatedAt: r.created.UnixMicro()}
 	if !r.null {
 		row.Key = []byte(r.key)
 	}
@@ -912,6 +932,9 @@ func (w *world) mark(m outbox.Mark) outbox.Marked {
 		a.State = outbox.MarkedInvisible
 	case !r.exists():
 	case r.status != statusPending && !w.offW.guardedMark, r.taken:
+	case r.unmarked != 0:
+		a.State, a.Err, a.Alone = outbox.MarkedRefused, errNoMark, true
+		r.unmarked, r.wasUnmarked = max(r.unmarked-1, -1), true
 	case m.Kind == outbox.MarkSent:
 		w.markSent(r)
 		a.State = outbox.MarkedSent

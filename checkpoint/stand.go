@@ -283,7 +283,8 @@ func (c *Core) leftUnder(e *entry) *park {
 	var found *park
 	c.covering(e.row, func(p *park) bool {
 		ours := e.hb != nil && e.hb == c.hb && p.phase == keeping
-		if !ours && (c.withholds(p) || p.stamp > e.page.clock) {
+		// One that is being removed keeps new rows away, not what stood before.
+		if !ours && p.phase != absorbed && (c.withholds(p) || p.stamp > e.page.clock) {
 			found = p
 		}
 		return found == nil
@@ -295,10 +296,6 @@ func (c *Core) leftUnder(e *entry) *park {
 // the park's rows and is not sent yet: it comes behind this one.
 func (c *Core) leaveLooked(h uint32, p *park) {
 	if c.entries[h].page != nil {
-		if p.phase == absorbed { // it is needed again, or its stamp would go with it
-			p.phase = sweeping
-			p.version++
-		}
 		c.clock++
 		p.stamp, p.ready, c.overtaken = c.clock, false, true
 	}

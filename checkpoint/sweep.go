@@ -81,9 +81,9 @@ func (c *Core) crowded(p *park) bool {
 }
 
 // crowdedTable does not count keys that wait for the operator: the others would
-// wait with them.
+// wait with them. When many rows could not be marked, a sweep would only find more.
 func (c *Core) crowdedTable(table string) bool {
-	return c.keys[table]-c.blocked[table] > c.cfg.CrowdKeys
+	return c.keys[table]-c.blocked[table] > c.cfg.CrowdKeys || c.unmarked[table] > c.cfg.MaxKeys
 }
 
 // coveredBySweep says that a wider park's sweep includes this one's rows, or
@@ -250,7 +250,7 @@ func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 // park covers it, none that covers it has failed since the request or waits,
 // and it is not in flight.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
-	if h := c.known[rowID{r.Table, r.ID}]; h != 0 && !c.off.excludeInFlight {
+	if h := c.known[c.idOf(r)]; h != 0 && !c.off.excludeInFlight {
 		return false
 	}
 	covered, ok := false, true

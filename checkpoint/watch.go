@@ -120,7 +120,7 @@ func (c *Core) rewatch() {
 func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 	flying := map[rowID]bool{}
 	for h := c.head; h != 0 && !c.off.watchExcludes; h = c.entries[h].next {
-		flying[rowID{c.entries[h].row.Table, c.entries[h].row.ID}] = true
+		flying[c.idOf(c.entries[h].row)] = true
 	}
 	var rest []*outbox.Row
 	for _, r := range rows {
@@ -128,7 +128,7 @@ func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 		if !c.off.watchNotParkedSecond {
 			c.covering(r, func(*park) bool { parked = true; return false })
 		}
-		if !parked && !flying[rowID{r.Table, r.ID}] {
+		if !parked && !flying[c.idOf(r)] {
 			rest = append(rest, r)
 		}
 	}

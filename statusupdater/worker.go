@@ -18,9 +18,6 @@ const (
 	// maxRounds is how often rows that a look shows as pending are tried at
 	// once; after that they are set aside, as locked rows are.
 	maxRounds = 3
-	// maxBlamed is how many rows in a row must be refused one by one before the
-	// rest of their batch counts as refused too.
-	maxBlamed = 16
 	// freeLockTimeout is for what locks are left to wait for when locked rows
 	// are passed over.
 	freeLockTimeout = 200 * time.Millisecond
@@ -71,7 +68,6 @@ type process struct {
 	groups   [][]*item // the last is next
 	rounds   int       // of the last group, without an error
 	reloaded bool      // the catalogue was read since the batch began
-	blamed   int       // rows refused one by one since the last success
 	backoff  *backoff.ExponentialBackOff
 }
 
@@ -84,7 +80,6 @@ func (p *process) run(ctx context.Context) {
 			p.fault(ctx, left, err)
 			continue
 		}
-		p.blamed = 0
 		p.again(left)
 	}
 }
@@ -100,8 +95,14 @@ func (p *process) again(items []*item) {
 		return
 	}
 	p.rounds = 0
-	p.setAside(items)
+	if p.key.free {
+		p.setAside(items)
+		return
+	}
+	p.refuse(items, errSwallowed, true) // no lock was in the way
 }
+
+var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")
 
 // setAside has the marks tried again later.
 func (p *process) setAside(items []*item) {
@@ -113,7 +114,7 @@ func (p *process) setAside(items []*item) {
 		}
 	}
 	key := p.key
-	key.free = true
+	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
 	q := p.queue
 	time.AfterFunc(p.cfg.LockedRetry, func() { q.putBack(key, items) })
 }
@@ -137,11 +138,10 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 		p.reloaded = true
 		p.targets.Forget(p.key.table)
 		p.groups = append(p.groups, items)
-	case f == tablesql.RowRefused && len(items) > 1 && p.blamed < maxBlamed:
-		p.split(items)
+	case f == tablesql.RowRefused && len(items) > 1:
+		p.split(items) // however many refuse: the others can be marked
 	default:
-		p.blamed++
-		p.refuse(items, err)
+		p.refuse(items, err, f == tablesql.RowRefused)
 	}
 }
 
@@ -164,11 +164,11 @@ func (p *process) split(items []*item) {
 	p.groups = append(p.groups, items[half:], items[:half])
 }
 
-func (p *process) refuse(items []*item, err error) {
+func (p *process) refuse(items []*item, err error, alone bool) {
 	answers := make([]outbox.Marked, len(items))
 	for i, it := range items {
 		answers[i] = answerTo(it, outbox.MarkedRefused)
-		answers[i].Err = err
+		answers[i].Err, answers[i].Alone = err, alone
 	}
 	p.answer(answers)
 }

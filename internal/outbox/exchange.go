@@ -92,7 +92,7 @@ const (
 	MarkedFailed                         // attempt recorded, FAILED
 	MarkedSettled                        // terminal already, or gone
 	MarkedInvisible                      // not visible yet: ask again
-	MarkedRefused                        // the database refuses the statement for this table
+	MarkedRefused                        // the database refuses the statement
 )
 
 // Marked is the answer to a Mark. Each mark gets exactly one.
@@ -102,6 +102,9 @@ type Marked struct {
 	State    MarkState
 	Attempts int   // of MarkedRetry and MarkedFailed: the stored count
 	Err      error // of MarkedRefused
+	// Alone says of MarkedRefused that the row was refused by itself: rows beside
+	// it may well be marked. Otherwise the table refuses them all.
+	Alone bool
 }
 
 // CheckState is what the database says of a row that may already be settled.

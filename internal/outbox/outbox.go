@@ -135,7 +135,7 @@ const (
 	ScopeTopics // what of a table goes to topics that are not known to exist
 	ScopeTopic
 	ScopeKey
-	ScopeRow // a row with a NULL key stands for itself
+	ScopeRow // a row with a NULL key stands for itself, and so does one that is only to be marked
 )
 
 var scopeNames = [...]string{"", "stream", "cluster", "table", "topics", "topic", "key", "row"}
@@ -170,10 +170,13 @@ type Scope struct {
 // the key is NULL.
 func KeyScope(r *Row) Scope {
 	if r.Key == nil {
-		return Scope{Kind: ScopeRow, Table: r.Table.String(), ID: r.ID}
+		return RowScope(r)
 	}
 	return Scope{Kind: ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}
 }
+
+// RowScope is the scope of the row alone, whatever its key.
+func RowScope(r *Row) Scope { return Scope{Kind: ScopeRow, Table: r.Table.String(), ID: r.ID} }
 
 // TopicScope is the scope of all rows that go to one topic of one cluster.
 func TopicScope(cluster, topic string) Scope {
@@ -207,7 +210,7 @@ func (s Scope) Covers(r *Row) bool {
 	case ScopeKey:
 		return r.Key != nil && s.Topic == r.Topic && s.Key == string(r.Key) && s.Table == r.Table.String()
 	case ScopeRow:
-		return r.Key == nil && s.ID == r.ID && s.Table == r.Table.String()
+		return s.ID == r.ID && s.Table == r.Table.String()
 	}
 	return false
 }
@@ -237,9 +240,14 @@ type Park struct {
 	Reason string    // for people
 	Since  time.Time // when it was parked
 	Next   time.Time // next try; zero: now
-	// RowID is the FAILED row that keeps the key parked (CauseBlocked only).
+	// RowID is the FAILED row that keeps the key parked (CauseBlocked), or tells the
+	// row of a park that is Unmarked from a later one with its id (see Row.Same).
 	RowID string
 }
+
+// Unmarked says that the park is of a row that was published, and whose mark of
+// success the database refuses. It is only to be marked.
+func (p *Park) Unmarked() bool { return p.Scope.Kind == ScopeRow && p.Cause == CauseWriteBack }
 
 // Cause is why a scope was parked, as counted in metrics.
 type Cause string
@@ -250,7 +258,7 @@ const (
 	CauseBlocked     Cause = "blocked"     // a FAILED row keeps its key, on_failed: block
 	CauseTopic       Cause = "topic"       // topic missing or not authorised
 	CauseMapping     Cause = "mapping"     // the table's columns do not fit its mapping
-	CauseWriteBack   Cause = "write_back"  // the database refuses our UPDATEs or our sweep
+	CauseWriteBack   Cause = "write_back"  // the database refuses our UPDATEs or our sweep; of a row: see Park.Unmarked
 	CauseKeys        Cause = "keys"        // too many of the table's keys are parked
 	CauseCluster     Cause = "cluster"     // the Kafka cluster is unusable and others wait behind it
 	CauseSlot        Cause = "slot"        // slot new, lost or unsound

@@ -1,0 +1,101 @@
+package checkpoint
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// A row that was published, and whose mark of success the database refuses for the
+// row's own sake (a constraint, a trigger that raises, a value), is parked by
+// itself, whatever its key: it is out of its key's way, since it is in Kafka, and
+// only it must not be published again. Its park, durable like any other, is what
+// remembers that; the row itself is not kept. It is marked again with back-off,
+// also after a restart, until the mark is taken, or the row is gone.
+
+// unmarkable parks a published row whose mark is refused.
+func (c *Core) unmarkable(h uint32, err error) {
+	e := &c.entries[h]
+	r, key := e.row, c.keyPark(e.row)
+	c.answered(e)
+	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
+	p.tries, p.failed, p.mark = 1, "", nil
+	c.tell(p, r.CreatedAt)
+	c.cover(e.tx, p)
+	c.drop(h)
+	if key != p {
+		c.troubleOver(key, r)
+	}
+}
+
+// markUnmarked asks for the marks whose time has come.
+func (c *Core) markUnmarked() {
+	if len(c.unmarked) == 0 || c.cfg.Shadow {
+		return
+	}
+	for _, p := range c.order {
+		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
+			p.mark = &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
+			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent})
+		}
+	}
+}
+
+// markedAgain takes the answer to a mark of markUnmarked.
+func (c *Core) markedAgain(a outbox.Marked) {
+	p := c.parks[outbox.RowScope(a.Row)]
+	if p == nil || p.mark != a.Row {
+		return
+	}
+	p.mark = nil
+	if a.State == outbox.MarkedRefused || a.State == outbox.MarkedInvisible {
+		p.tries++
+		p.Next = c.backoff(p.tries) // not written: a start may try sooner
+		return
+	}
+	c.released(p)
+}
+
+// released removes the park of a row that is terminal or gone.
+func (c *Core) released(p *park) {
+	c.releaseWaiting(p)
+	p.phase, p.Next = absorbed, time.Time{}
+}
+
+// tell has the park remember when its row was created, which tells it from a later
+// one with the same id.
+func (c *Core) tell(p *park, created int64) {
+	p.created, p.RowID = created, ""
+	if created != 0 {
+		p.RowID = strconv.FormatInt(created, 10)
+	}
+}
+
+// knows is the reverse of tell, of a park that was read. Of a blocked key's FAILED
+// row nothing is known but its id, which may be another's by now: the key is asked
+// about.
+func (p *park) knows() {
+	switch {
+	case p.Unmarked():
+		p.created, _ = strconv.ParseInt(p.RowID, 10, 64) // else 0: any row with the id
+	case p.Cause == outbox.CauseBlocked && p.Scope.Kind == outbox.ScopeKey:
+		p.blocker = gone
+	}
+}
+
+// ofAnother says that the park of a row is not this row's, which got the id later.
+func (c *Core) ofAnother(p *park, r *outbox.Row) bool {
+	switch {
+	case p.Scope.Kind != outbox.ScopeRow:
+		return false
+	case p.Unmarked():
+		return !c.same(p.created, r.CreatedAt)
+	}
+	return r.Key != nil
+}
+
+// same says whether two rows with one id are one, as far as is known.
+func (c *Core) same(created, other int64) bool {
+	return created == other || created == 0 || other == 0 || c.off.sameRow
+}
