@@ -194,8 +194,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 	}
 	for _, l := range looks {
 		at := places[l.Relation.Table]
-		l.N, l.ID = len(at), func(i int) string { return rows[at[i]].ID }
-		l.Row = func(i int) *outbox.Row { return rows[at[i]] }
+		l.N, l.Headers, l.Row = len(at), true, func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := k.lockAll(ctx, c, looks)
 	if err != nil {

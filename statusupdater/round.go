@@ -107,7 +107,7 @@ func (t *target) attemptArgs(items []*item) (tablesql.Params, error) {
 }
 
 func (t *target) ids(items []*item) (tablesql.Params, error) {
-	return t.relation.IDArrays(len(items), func(i int) string { return items[i].mark.Row.ID })
+	return t.relation.RowArrays(len(items), func(i int) *outbox.Row { return items[i].mark.Row })
 }
 
 // passOver says that rows which others have locked are passed over.
@@ -220,7 +220,7 @@ func (w *written) answers() (left []*item, answers []outbox.Marked) {
 // look reads the items' states, answers those that judge has an answer for,
 // and returns the rest.
 func (r *round) look(ctx context.Context, items []*item, judge func(*item, tablesql.Seen) outbox.MarkState) ([]*item, error) {
-	l := &tablesql.Look{Relation: r.target.relation, N: len(items), ID: func(i int) string { return items[i].mark.Row.ID }}
+	l := &tablesql.Look{Relation: r.target.relation, N: len(items), Row: func(i int) *outbox.Row { return items[i].mark.Row }}
 	snapshot, err := tablesql.At(ctx, r.conn, r.settings(), r.prepare, l)
 	if err != nil {
 		return items, err

@@ -1,8 +1,10 @@
 package statusupdater
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
@@ -44,6 +46,37 @@ func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
 
 // An attempt that is not to be charged writes nothing, and says whether the row
 // is still to be tried.
+// A row that was deleted, and another inserted with its id, are two: whatever
+// comes late of the first does not touch the second.
+func TestALateMarkFindsNoOtherRow(t *testing.T) {
+	for _, sqlType := range []string{"timestamptz", "timestamp"} {
+		for name, l := range map[string]fixture.Layout{"marked": fixture.Im2be(), "deleted": fixture.Deleting()} {
+			t.Run(sqlType+" "+name, func(t *testing.T) { lateMarks(t, l, sqlType) })
+		}
+	}
+}
+
+func lateMarks(t *testing.T, l fixture.Layout, sqlType string) {
+	b := newBench(t, l)
+	created, table := l.Table.Mapping.CreatedAt, l.Table.Name
+	b.db.Exec(t, fmt.Sprintf(`ALTER TABLE %s ALTER %q TYPE %s USING '2026-01-02 03:04:05.678901+00'::timestamptz AT TIME ZONE 'UTC'`, table, created, sqlType))
+	if l.Table.Name == "queue" {
+		b.db.Exec(t, `INSERT INTO queue (at) VALUES ('2026-01-02 03:04:05.678901+00')`)
+	} else {
+		b.db.Exec(t, `INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes, created_at) SELECT gen_random_uuid(), gen_random_uuid(), 'x', '', '2026-01-02 03:04:05.678901+00'`)
+	}
+	ids := strings.Join(l.Table.Mapping.ID, "::text || chr(1) || ") + "::text"
+	id := strings.ReplaceAll(b.one(`SELECT `+ids+` FROM `+table), "\x01", "\x00")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC).UnixMicro()
+	late := &outbox.Row{Table: l.Table, ID: id, CreatedAt: at - 1}
+	for _, kind := range []outbox.MarkKind{outbox.MarkSent, outbox.MarkAttempt} {
+		b.expect(kind, late, outbox.MarkedSettled, 0)
+	}
+	ours := &outbox.Row{Table: l.Table, ID: id, CreatedAt: at}
+	b.expect(outbox.MarkAttempt, ours, outbox.MarkedRetry, 1)
+	b.expect(outbox.MarkSent, ours, outbox.MarkedSent, 0)
+}
+
 func TestUnchargedAttempts(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(2)

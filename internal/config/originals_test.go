@@ -178,7 +178,7 @@ func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row)
 func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *tablesql.Relation, marking tablesql.Marking, r *outbox.Row) (state string) {
 	t.Helper()
 	s := &r.Table.Mapping.Status
-	args, err := relation.IDArrays(1, func(int) string { return r.ID })
+	args, err := relation.RowArrays(1, func(int) *outbox.Row { return r })
 	if err != nil {
 		t.Fatal(err)
 	}

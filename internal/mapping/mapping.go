@@ -473,7 +473,7 @@ func (r *reading) times() {
 		r.timestamp(f)
 	}
 	if f := r.plan.createdAt; f != nil {
-		// It only measures, so a time that cannot be measured with is left out.
+		// A time that cannot be measured with is left out.
 		at, null, fault := f.instant(r.values[f.at], r.arena)
 		if fault == "" && !null && at > 0 && at != infinity {
 			r.row.CreatedAt = at

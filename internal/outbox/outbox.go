@@ -48,7 +48,8 @@ type Row struct {
 	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
 	Timestamp int64
 	// CreatedAt is the row's own creation time in microseconds since 1970, or 0
-	// where the table has none. For measuring only; it decides nothing.
+	// where the table has none, or one at the ends of the calendar. With the ID it
+	// tells the row from a later one with the same ID.
 	CreatedAt int64
 	// AvailableAt is the time, in microseconds since 1970, before which the row
 	// must not be published, or 0. Never stands for a time that is not known.

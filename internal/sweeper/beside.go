@@ -128,7 +128,7 @@ func (s *Sweeper) recover(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err != nil {
 		return 0, err
 	}
-	args, err := p.relation.IDArrays(len(ids), func(i int) string { return ids[i] })
+	args, err := p.relation.RowArrays(len(ids), func(i int) *outbox.Row { return &outbox.Row{ID: ids[i]} })
 	if err != nil {
 		return 0, err
 	}

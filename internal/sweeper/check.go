@@ -43,8 +43,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 	}
 	for _, l := range looks {
 		at := places[l.Relation.Table]
-		l.N, l.ID = len(at), func(i int) string { return rows[at[i]].ID }
-		l.Row = func(i int) *outbox.Row { return rows[at[i]] }
+		l.N, l.Headers, l.Row = len(at), true, func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := s.look(ctx, conn, looks)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Array is the elements of an array that is bound, in the text form of their
@@ -66,13 +68,7 @@ func (a *Array) binary(form binaryForm) ([]byte, bool) {
 	if n == 0 || n > math.MaxInt32 {
 		return nil, false
 	}
-	const header = 5 * 4
-	value := make([]byte, 0, header+n*(4+max(form.size, len(a.elements[0]))))
-	value = binary.BigEndian.AppendUint32(value, 1) // dimensions
-	value = binary.BigEndian.AppendUint32(value, 0) // no NULL
-	value = binary.BigEndian.AppendUint32(value, form.oid)
-	value = binary.BigEndian.AppendUint32(value, uint32(n))
-	value = binary.BigEndian.AppendUint32(value, 1) // the first subscript
+	value := newArray(form.oid, n, max(form.size, len(a.elements[0])))
 	for _, element := range a.elements {
 		size := len(value)
 		value = append(value, 0, 0, 0, 0)
@@ -83,6 +79,35 @@ func (a *Array) binary(form binaryForm) ([]byte, bool) {
 		binary.BigEndian.PutUint32(value[size:], uint32(len(value)-size-4))
 	}
 	return value, true
+}
+
+// newArray begins the binary form of an array.
+func newArray(oid uint32, n, size int) []byte {
+	const header = 5 * 4
+	value := make([]byte, 0, header+n*(4+size))
+	value = binary.BigEndian.AppendUint32(value, 1) // dimensions
+	value = binary.BigEndian.AppendUint32(value, 0) // no NULL
+	value = binary.BigEndian.AppendUint32(value, oid)
+	value = binary.BigEndian.AppendUint32(value, uint32(n)) // #nosec G115 -- the rows of a batch
+	return binary.BigEndian.AppendUint32(value, 1)          // the first subscript
+}
+
+// microsTo2000 is where PostgreSQL counts from.
+const microsTo2000 = 10_957 * 86_400 * 1_000_000
+
+// createdArray is times of creation as outbox.Row has them; one that is not known
+// is -infinity.
+func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
+	value := newArray(oid, n, 8)
+	for i := range n {
+		at := int64(math.MinInt64)
+		if created := row(i).CreatedAt; created != 0 {
+			at = created - microsTo2000
+		}
+		value = binary.BigEndian.AppendUint32(value, 8)
+		value = binary.BigEndian.AppendUint64(value, uint64(at)) // #nosec G115 -- the same bits
+	}
+	return value
 }
 
 // binaryForm is how a type's values are sent in binary form.

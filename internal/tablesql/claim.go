@@ -52,12 +52,12 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 // lockStep locks pending rows and notes them as Held with their counts.
 func (l *Look) lockStep() (Step, error) {
 	r := l.Relation
-	args, err := r.IDArrays(l.N, l.ID)
+	args, err := r.RowArrays(l.N, l.Row)
 	if err != nil {
 		return Step{}, err
 	}
 	l.expect()
-	sql := "SELECT u.n, " + r.storedCount() + " FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
+	sql := "SELECT u.n, " + r.storedCount() + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() +
 		" WHERE " + Opaque(r.pending()) + " FOR UPDATE OF t SKIP LOCKED"
 	return Step{SQL: sql, Args: args, Each: l.readLocked}, nil
 }

@@ -30,15 +30,15 @@ type Seen struct {
 }
 
 // Look is rows of one relation to be looked at, and what was seen: Seen is
-// parallel to the ids.
+// parallel to them.
 type Look struct {
 	Relation *Relation
 	N        int
-	ID       func(i int) string
+	Row      func(i int) *outbox.Row
 	Seen     []Seen
-	// Row, where it is set, gives the rows themselves: those that are pending
-	// get the headers that a side table has for them.
-	Row func(i int) *outbox.Row
+	// Headers says that rows that are pending get the headers that a side table has
+	// for them.
+	Headers bool
 
 	beside *SideHeaders
 }
@@ -79,7 +79,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 
 // besides adds the step that reads the headers of a side table.
 func (l *Look) besides(steps []Step) ([]Step, error) {
-	if l.Row == nil || !l.Relation.HeadersTable() {
+	if !l.Headers || !l.Relation.HeadersTable() {
 		return steps, nil
 	}
 	beside, step, err := l.Relation.HeadersOf(l.N, l.Row)
@@ -100,7 +100,7 @@ func attach(looks []*Look) {
 
 func (l *Look) step() (Step, error) {
 	r := l.Relation
-	args, err := r.IDArrays(l.N, l.ID)
+	args, err := r.RowArrays(l.N, l.Row)
 	if err != nil {
 		return Step{}, err
 	}
@@ -121,7 +121,7 @@ func (l *Look) expect() {
 func (r *Relation) lookSQL() string {
 	exists := Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL"
 	return "SELECT u.n, " + exists + ", " + r.state() + ", " + r.storedCount() +
-		" FROM " + r.list() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameID() +
+		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() +
 		" WHERE (" + exists + " AND " + r.pending() + " AND " + r.storedCount() + " = 0) IS NOT TRUE"
 }
 

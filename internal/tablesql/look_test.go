@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -25,8 +26,8 @@ func TestLooksAreKeptPrepared(t *testing.T) {
 	const kept = `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%unnest%'`
 	look := func(conn *pgx.Conn, prepare bool) {
 		t.Helper()
-		found := &Look{Relation: r, N: 2, ID: func(i int) string {
-			return []string{id + "\x00" + id, id + "\x00" + "00000000-0000-0000-0000-000000000002"}[i]
+		found := &Look{Relation: r, N: 2, Row: func(i int) *outbox.Row {
+			return &outbox.Row{ID: []string{id + "\x00" + id, id + "\x00" + "00000000-0000-0000-0000-000000000002"}[i]}
 		}}
 		if _, err := At(t.Context(), conn, Settings{StatementTimeout: time.Minute}, prepare, found); err != nil {
 			t.Fatal(err)

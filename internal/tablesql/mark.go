@@ -9,15 +9,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Marking is the SQL that writes outcomes back. Lists of ids are bound, one
-// array per id column, then what a statement names further; each statement
+// Marking is the SQL that writes outcomes back. RowArrays are bound, then what a statement names further; each statement
 // returns the ordinals of the rows that it wrote.
 type Marking struct {
 	// Sent writes what success means for the table.
 	Sent string
 	// SentFree is Sent for the rows that nobody has locked.
 	SentFree string
-	// Attempt charges one attempt each. Bound after the ids: reasons, and where
+	// Attempt charges one attempt each. Bound after the RowArrays: reasons, and where
 	// Counted the counts that were read before. It returns the count and the
 	// state (State's letters) that it left. Empty: the table keeps nothing of
 	// an attempt.
@@ -63,12 +62,12 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 // change completes a statement from its FROM or USING on. It is guarded by the
 // row's state.
 func (r *Relation) change(head, state string, free bool, further []string, returning string, guards ...string) string {
-	list, with := r.list(further...), ""
-	guards = append([]string{r.sameID(), Opaque(state)}, guards...)
+	list, with := r.rowList(further...), ""
+	guards = append([]string{r.sameRow(), Opaque(state)}, guards...)
 	where := " WHERE " + strings.Join(guards, " AND ")
 	if free {
 		// The lock is taken first, passing over rows that others hold.
-		with = "WITH free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
+		with = "WITH free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameRow() +
 			" WHERE " + Opaque(state) + " FOR UPDATE OF t SKIP LOCKED) "
 		list = "free AS u"
 	}

@@ -109,6 +109,43 @@ func (r *Relation) sameID() string {
 	return strings.Join(terms, " AND ")
 }
 
+// created is the column that tells a row from a later one with its id, or nil.
+func (r *Relation) created() *Column {
+	if c := r.column(r.Table.Mapping.CreatedAt); c != nil && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
+		return c
+	}
+	return nil
+}
+
+// RowArrays binds what sameRow takes of rows: their ids, and when they were created
+// where a column says.
+func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (Params, error) {
+	p, err := r.IDArrays(n, func(i int) string { return row(i).ID })
+	if c := r.created(); c != nil && err == nil {
+		p.bind(createdArray(c.OID, n, row), binaryFormat, c.Type+"[]")
+	}
+	return p, err
+}
+
+// rowList is list of what RowArrays binds.
+func (r *Relation) rowList(further ...string) string {
+	if c := r.created(); c != nil {
+		further = append([]string{"created", c.Type}, further...)
+	}
+	return r.list(further...)
+}
+
+// sameRow joins t and u, a rowList: the row with the id that was created when ours
+// was. An application may have deleted ours and inserted another with its id, and
+// after a failover a sequence gives ids out again.
+func (r *Relation) sameRow() string {
+	c := r.created()
+	if c == nil {
+		return r.sameID()
+	}
+	return r.sameID() + " AND (" + Ref(c.Name) + " = u.created OR u.created = '-infinity')"
+}
+
 // BindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
 func (r *Relation) BindList(ids []string) (p Params, from, on string, err error) {

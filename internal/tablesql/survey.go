@@ -14,12 +14,12 @@ import (
 // published: how many there are, the age of the oldest in seconds (NULL without
 // a created_at column), and the bytes of the largest payload, key included.
 func (r *Relation) Backlog(limit int) string {
-	age := "NULL"
-	if c := r.Table.Mapping.CreatedAt; c != "" {
-		age = ageOf("min(created)") + " / 1000000"
+	age, created := "NULL", "NULL::timestamptz"
+	if r.Table.Mapping.CreatedAt != "" {
+		age, created = ageOf("min(created)")+" / 1000000", Ref(r.Table.Mapping.CreatedAt)+"::timestamptz"
 	}
 	return fmt.Sprintf("SELECT count(*), %s, coalesce(max(bytes), 0) FROM (SELECT %s AS bytes, %s AS created FROM %s t WHERE %s LIMIT %d) waiting",
-		age, r.bytes(), r.created(), r.Name(), r.Pending(), limit)
+		age, r.bytes(), created, r.Name(), r.Pending(), limit)
 }
 
 // bytes is about what the row's record takes.
@@ -41,13 +41,6 @@ func (r *Relation) bytes() string {
 		return "0"
 	}
 	return strings.Join(terms, " + ")
-}
-
-func (r *Relation) created() string {
-	if c := r.Table.Mapping.CreatedAt; c != "" {
-		return Ref(c) + "::timestamptz"
-	}
-	return "NULL::timestamptz"
 }
 
 // Destinations is the SQL for what some of the table's rows are for, at most
