@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
@@ -48,16 +49,17 @@ func TestMarksOfRowsAskedForAgain(t *testing.T) {
 		}
 	}
 	ids := []byte(`{1,2,3,4,5,6,7,8,9}`)
+	created := []byte(`{` + strings.Repeat(`-infinity,`, 8) + `-infinity}`)
 	for _, free := range []bool{false, true} {
 		for _, success := range []bool{true, false} {
 			db.Exec(t, `TRUNCATE deferred_message CASCADE`)
 			fill()
-			step := Step{SQL: marking.Sent, Args: Texts(ids, any)}
+			step := Step{SQL: marking.Sent, Args: Texts(ids, created)}
 			if free {
 				step.SQL = marking.SentFree
 			}
 			if !success {
-				step = Step{SQL: marking.Attempt, Args: Texts(ids, any, []byte(`{a,b,c,d,e,f,g,h,i}`)), Each: func(row [][]byte) error {
+				step = Step{SQL: marking.Attempt, Args: Texts(ids, created, []byte(`{a,b,c,d,e,f,g,h,i}`)), Each: func(row [][]byte) error {
 					if string(row[2]) != string(Failed) {
 						t.Errorf("row %s is told as %s", row[0], row[2])
 					}

@@ -1,0 +1,133 @@
+package security
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// refusals are what keeps rows with the key 'bad' from being marked, and nobody else.
+const refusals = `
+	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+	CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'raised') EXECUTE FUNCTION refuse();
+	CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+	CREATE TRIGGER undo BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'undone') EXECUTE FUNCTION undo();
+	ALTER TABLE outbox ADD CONSTRAINT checked CHECK (key <> 'checked' OR status <> 'SENT');
+	CREATE UNIQUE INDEX single ON outbox ((1)) WHERE status = 'SENT' AND key = 'unique'`
+
+// pardon takes them away.
+const pardon = `
+	DROP TRIGGER refuse ON outbox; DROP TRIGGER undo ON outbox;
+	ALTER TABLE outbox DROP CONSTRAINT checked; DROP INDEX single`
+
+// Rows that cannot be marked, for whatever reason of their own, are published
+// once, and hold up nobody: neither rows of other keys nor those of their own, nor a
+// stop, nor a start. They are marked as soon as the reason is gone.
+func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
+	w := newWorld(t)
+	w.db.Exec(t, refusals)
+	p := w.run()
+	const each = 20
+	keys := []string{"raised", "undone", "checked", "unique"}
+	for _, key := range keys {
+		w.insert(key, each)
+	}
+	// A row that can be no record, and whose attempts cannot be counted any further.
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, attempts) VALUES ($1, 'greatest', '', '{"a": []}', 2147483647)`, w.topic)
+	good := 100
+	w.insert("good", good)
+	w.sent("good", good)
+	p.Await(20*time.Second, "parked", "write_back", "not this one")
+	w.await(`SELECT count(*) FROM outbox WHERE key = 'greatest' AND status = 'FAILED'`, 1)
+	published := len(keys)*each + good
+	w.kafka.AwaitRecords(t, w.topic, published, 20*time.Second)
+	w.await(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each-1)
+
+	p.Stop(8 * time.Second) // less than drain_timeout
+	p = w.run()
+	w.insert("good", good)
+	w.sent("good", 2*good)
+	published += good
+	w.db.Exec(t, pardon)
+	w.await(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
+	w.await(`SELECT count(*) FROM outbox_cdc.park`, 0)
+	p.Stop(8 * time.Second)
+	if n := len(w.kafka.Records(t, w.topic)); n != published {
+		t.Errorf("%d records of %d rows", n, published)
+	}
+}
+
+// A mark that comes late, after the application has deleted the row and inserted
+// another with its id, does not make that one SENT.
+func TestALateMarkMissesARowWithTheSameID(t *testing.T) {
+	w := newWorld(t)
+	w.db.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
+		CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'late') EXECUTE FUNCTION wait()`)
+	lock := w.db.Conn(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := lock.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`SELECT pg_advisory_lock(4711)`)
+	p := w.run()
+	w.insert("late", 1)
+	w.kafka.AwaitRecords(t, w.topic, 1, 20*time.Second)
+	id := harness.One[int64](t, w.db, `DELETE FROM outbox WHERE key = 'late' RETURNING id`)
+	w.db.Exec(t, `INSERT INTO outbox (id, topic, key, payload, available_after) OVERRIDING SYSTEM VALUE
+		VALUES ($1, $2, 'late', 'second', now() + interval '7 s')`, id, w.topic)
+	exec(`SELECT pg_advisory_unlock(4711)`)
+	w.sent("late", 1)
+	w.kafka.AwaitRecords(t, w.topic, 2, 20*time.Second)
+	p.Stop(8 * time.Second)
+}
+
+// Times at the ends of the calendar stop neither a stream nor its gauges.
+func TestTimesAtTheEndsOfTheCalendar(t *testing.T) {
+	w := newWorld(t)
+	for _, end := range []string{"-infinity", "4713-01-01 BC", "294246-12-31", "294247-06-01", "294276-12-31 23:59:59+00", "infinity"} {
+		for _, columns := range []string{"$2::timestamptz, now()", "now(), $2::timestamptz"} {
+			w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, created_at, available_after) SELECT $1, 'end', '', x.a, x.b
+				FROM (SELECT `+columns+`) AS x(a, b)`, w.topic, end)
+		}
+	}
+	p := w.run()
+	w.insert("good", 50)
+	w.sent("good", 50)
+	w.await(`SELECT count(*) FROM outbox WHERE key = 'end' AND status = 'SENT'`, 6+2)
+	time.Sleep(2 * time.Second) // several rounds of the watch
+	for _, text := range []string{"could not count", "write_back"} {
+		if said := p.Said(text); len(said) > 0 {
+			t.Errorf("%d lines, the first: %s", len(said), said[0])
+		}
+	}
+	w.must("pending", "list", "--stream", "s")
+	p.Stop(8 * time.Second)
+}
+
+func (w *world) insert(key string, n int) {
+	w.t.Helper()
+	w.db.Exec(w.t, `INSERT INTO outbox (topic, key, payload) SELECT $1, $2, convert_to(n::text, 'UTF8') FROM generate_series(1, $3::int) n`, w.topic, key, n)
+}
+
+// sent waits until n rows of the key are.
+func (w *world) sent(key string, n int) {
+	w.t.Helper()
+	w.await(fmt.Sprintf(`SELECT count(*) FROM outbox WHERE key = '%s' AND status = 'SENT'`, key), n)
+}
+
+// await waits for a number in the database.
+func (w *world) await(sql string, want int) {
+	w.t.Helper()
+	harness.Eventually(w.t, 30*time.Second, func() error {
+		got, err := harness.TryOne[int](context.WithoutCancel(w.t.Context()), w.db, sql)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s: %d, want %d", sql, got, want)
+		}
+		return err
+	})
+}
