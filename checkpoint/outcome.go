@@ -181,6 +181,7 @@ func (c *Core) marked(a outbox.Marked) {
 			return
 		case p != nil: // the row is tried again, and charged then
 			p.Reason = a.Err.Error()
+			c.parkChanges++
 		}
 		a.State = outbox.MarkedRetry
 	}

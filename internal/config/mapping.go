@@ -30,7 +30,8 @@ type MappingSpec struct {
 	// time of producing.
 	Timestamp string `yaml:"timestamp"`
 	// CreatedAt is a timestamp column with the row's age, for latency, grace
-	// and order.
+	// and order. It must not change: with the id it tells a row from a later one
+	// that has its id.
 	CreatedAt string `yaml:"created_at"`
 	// AvailableAfter is a timestamp column before which a row is not published.
 	AvailableAfter string `yaml:"available_after"`

@@ -89,7 +89,7 @@ func mendOf(cause string) string {
 	case "mapping", "unreadable":
 		return "outbox-cdc config validate --against-database lists every difference between the table and its mapping."
 	case "write_back":
-		return "Give the role the rights that the reason names; it is tried again by itself."
+		return "The database refuses to mark what was published: the reason names a right, a constraint or a trigger. It is tried again by itself; a single row holds up no other."
 	case "publication":
 		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
 	case "row_error", "blocked":
