@@ -109,9 +109,10 @@ func (r *Relation) sameID() string {
 	return strings.Join(terms, " AND ")
 }
 
-// created is the column that tells a row from a later one with its id, or nil.
+// created is the column that tells a row from a later one with its id, or nil: none
+// is mapped, or we may not read it.
 func (r *Relation) created() *Column {
-	if c := r.column(r.Table.Mapping.CreatedAt); c != nil && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
+	if c := r.column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
 		return c
 	}
 	return nil
