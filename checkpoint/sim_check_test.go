@@ -184,17 +184,17 @@ func (w *world) settled() bool {
 // staysParked says whether a park waits for the operator: that of a blocked key,
 // and that of a table of which too many keys are.
 func (w *world) staysParked(p outbox.Park) bool {
-	if p.Scope.Kind > outbox.ScopeTable {
+	if p.Scope.Kind >= outbox.ScopeKey {
 		return p.Cause == outbox.CauseBlocked || slices.ContainsFunc(w.rows, func(r *dbRow) bool {
 			return p.Scope.Covers(r.probe()) && (r.stuck() || p.Unmarked() && r.exists() && r.unmarked < 0)
 		})
 	}
-	if p.Scope.Kind < outbox.ScopeTable {
+	if p.Scope.Kind != outbox.ScopeTable {
 		return false
 	}
 	blocked := 0
 	for _, o := range w.parks {
-		if o.Scope.Kind > outbox.ScopeTable && o.Scope.Table == p.Scope.Table && w.staysParked(o) {
+		if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && w.staysParked(o) {
 			blocked++
 		}
 	}

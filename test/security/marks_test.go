@@ -33,27 +33,27 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 	const each = 20
 	keys := []string{"raised", "undone", "checked", "unique"}
 	for _, key := range keys {
-		w.insert(key, each)
+		w.insertRows(key, each)
 	}
 	// A row that can be no record, and whose attempts cannot be counted any further.
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, attempts) VALUES ($1, 'greatest', '', '{"a": []}', 2147483647)`, w.topic)
 	good := 100
-	w.insert("good", good)
-	w.sent("good", good)
+	w.insertRows("good", good)
+	w.allSent("good", good)
 	p.Await(20*time.Second, "parked", "write_back", "not this one")
-	w.await(`SELECT count(*) FROM outbox WHERE key = 'greatest' AND status = 'FAILED'`, 1)
+	w.awaitCount(`SELECT count(*) FROM outbox WHERE key = 'greatest' AND status = 'FAILED'`, 1)
 	published := len(keys)*each + good
 	w.kafka.AwaitRecords(t, w.topic, published, 20*time.Second)
-	w.await(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each-1)
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each-1)
 
 	p.Stop(8 * time.Second) // less than drain_timeout
 	p = w.run()
-	w.insert("good", good)
-	w.sent("good", 2*good)
+	w.insertRows("good", good)
+	w.allSent("good", 2*good)
 	published += good
 	w.db.Exec(t, pardon)
-	w.await(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
-	w.await(`SELECT count(*) FROM outbox_cdc.park`, 0)
+	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park`, 0)
 	p.Stop(8 * time.Second)
 	if n := len(w.kafka.Records(t, w.topic)); n != published {
 		t.Errorf("%d records of %d rows", n, published)
@@ -75,13 +75,13 @@ func TestALateMarkMissesARowWithTheSameID(t *testing.T) {
 	}
 	exec(`SELECT pg_advisory_lock(4711)`)
 	p := w.run()
-	w.insert("late", 1)
+	w.insertRows("late", 1)
 	w.kafka.AwaitRecords(t, w.topic, 1, 20*time.Second)
 	id := harness.One[int64](t, w.db, `DELETE FROM outbox WHERE key = 'late' RETURNING id`)
 	w.db.Exec(t, `INSERT INTO outbox (id, topic, key, payload, available_after) OVERRIDING SYSTEM VALUE
 		VALUES ($1, $2, 'late', 'second', now() + interval '7 s')`, id, w.topic)
 	exec(`SELECT pg_advisory_unlock(4711)`)
-	w.sent("late", 1)
+	w.allSent("late", 1)
 	w.kafka.AwaitRecords(t, w.topic, 2, 20*time.Second)
 	p.Stop(8 * time.Second)
 }
@@ -96,9 +96,9 @@ func TestTimesAtTheEndsOfTheCalendar(t *testing.T) {
 		}
 	}
 	p := w.run()
-	w.insert("good", 50)
-	w.sent("good", 50)
-	w.await(`SELECT count(*) FROM outbox WHERE key = 'end' AND status = 'SENT'`, 6+2)
+	w.insertRows("good", 50)
+	w.allSent("good", 50)
+	w.awaitCount(`SELECT count(*) FROM outbox WHERE key = 'end' AND status = 'SENT'`, 6+2)
 	time.Sleep(2 * time.Second) // several rounds of the watch
 	for _, text := range []string{"could not count", "write_back"} {
 		if said := p.Said(text); len(said) > 0 {
@@ -109,19 +109,19 @@ func TestTimesAtTheEndsOfTheCalendar(t *testing.T) {
 	p.Stop(8 * time.Second)
 }
 
-func (w *world) insert(key string, n int) {
+func (w *world) insertRows(key string, n int) {
 	w.t.Helper()
 	w.db.Exec(w.t, `INSERT INTO outbox (topic, key, payload) SELECT $1, $2, convert_to(n::text, 'UTF8') FROM generate_series(1, $3::int) n`, w.topic, key, n)
 }
 
-// sent waits until n rows of the key are.
-func (w *world) sent(key string, n int) {
+// allSent waits until n rows of the key are.
+func (w *world) allSent(key string, n int) {
 	w.t.Helper()
-	w.await(fmt.Sprintf(`SELECT count(*) FROM outbox WHERE key = '%s' AND status = 'SENT'`, key), n)
+	w.awaitCount(fmt.Sprintf(`SELECT count(*) FROM outbox WHERE key = '%s' AND status = 'SENT'`, key), n)
 }
 
-// await waits for a number in the database.
-func (w *world) await(sql string, want int) {
+// awaitCount waits for a number in the database.
+func (w *world) awaitCount(sql string, want int) {
 	w.t.Helper()
 	harness.Eventually(w.t, 30*time.Second, func() error {
 		got, err := harness.TryOne[int](context.WithoutCancel(w.t.Context()), w.db, sql)
