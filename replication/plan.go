@@ -80,7 +80,8 @@ func roleSteps(setup Setup) []Step {
 			continue // no such role can exist; the grant will say so
 		}
 		plan = append(plan, Step{
-			Title: fmt.Sprintf("role %s, to %s (give it a password: ALTER ROLE %s PASSWORD '…')", role.name, role.does, quoteName(role.name)),
+			Title: fmt.Sprintf(`role %s, to %s (give it a password with \password %s in psql, and a line in pg_hba.conf: hostssl DATABASE %s ADDRESS scram-sha-256)`,
+				role.name, role.does, quoteName(role.name), quoteName(role.name)),
 			SQL:   "CREATE ROLE " + quoteName(role.name) + " " + role.attributes + ";",
 			Done:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
 		})

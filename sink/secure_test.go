@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -216,11 +217,13 @@ func TestRealSecurity(t *testing.T) {
 		return nil
 	})
 	server := tokens(t, "cdc")
+	now := func(text string) Secret { return func(context.Context) (string, error) { return text, nil } }
 	for _, s := range []SASL{
 		{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
 		{Mechanism: MechanismScram256, Username: "cdc", Password: "right"},
-		{Mechanism: MechanismScram512, Username: "cdc", Password: "right"},
-		{Mechanism: MechanismOAuthBearer, OAuth: OAuth{TokenURL: server.URL, ClientID: "cdc", ClientSecret: "s"}},
+		{Mechanism: MechanismScram512, Username: "cdc", PasswordNow: now("right")},
+		{Mechanism: MechanismPlain, Username: "cdc", PasswordNow: now("right")},
+		{Mechanism: MechanismOAuthBearer, OAuth: OAuth{TokenURL: server.URL, ClientID: "cdc", SecretNow: now("s")}},
 	} {
 		t.Run(s.Mechanism, func(t *testing.T) {
 			topic := k.Topic(t, 1)

@@ -75,7 +75,7 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 		t.Fatal("--show-sql made roles")
 	}
 	made, _ := command(t, 0, "init", "--config", c, "--native-table")
-	mustHave(t, made, "orders: made table public.outbox of profile native", "orders: made slot outbox_cdc_orders", "orders: ready")
+	mustHave(t, made, "orders: made table public.outbox of profile native", "orders: made slot outbox_cdc_orders", "orders: ready", `\password "writer" in psql`, `hostssl DATABASE "writer" ADDRESS`)
 	again, _ := command(t, 0, "init", "--config", c, "--native-table")
 	mustHave(t, again, "there already: table public.outbox", "there already: role writer", "orders: ready")
 

@@ -26,6 +26,7 @@ const (
 )
 
 func main() {
+	seal()
 	os.Exit(execute(os.Args[1:], streams{out: os.Stdout, err: os.Stderr}))
 }
 

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// seal is for Linux.
+func seal() {}
