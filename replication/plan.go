@@ -82,8 +82,8 @@ func roleSteps(setup Setup) []Step {
 		plan = append(plan, Step{
 			Title: fmt.Sprintf(`role %s, to %s (give it a password with \password %s in psql, and a line in pg_hba.conf: hostssl DATABASE %s ADDRESS scram-sha-256)`,
 				role.name, role.does, quoteName(role.name), quoteName(role.name)),
-			SQL:   "CREATE ROLE " + quoteName(role.name) + " " + role.attributes + ";",
-			Done:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
+			SQL:  "CREATE ROLE " + quoteName(role.name) + " " + role.attributes + ";",
+			Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
 		})
 	}
 	return plan
