@@ -115,7 +115,7 @@ func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *ope
 	}
 	ids := make([]string, len(result.IDs))
 	for i, id := range result.IDs {
-		ids[i] = strings.Join(id, ",")
+		ids[i] = printable(strings.Join(id, ","))
 	}
 	by.audit(log).Err(err).Str("verb", string(act.Verb)).Str("stream", d.stream.Name).Stringer("table", d.Table()).Strs("filter", filter).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
@@ -161,7 +161,7 @@ func printOrder(out io.Writer, p *operator.Plan) {
 	case o.Overtaken > 0:
 		fmt.Fprintf(out, "order: of %d of them (of %d looked at) later rows of the key were SENT already: they come after those", o.Overtaken, o.Looked)
 		for i, id := range o.IDs {
-			fmt.Fprint(out, map[bool]string{true: "; ids ", false: " "}[i == 0], strings.Join(id, ","))
+			fmt.Fprint(out, map[bool]string{true: "; ids ", false: " "}[i == 0], printable(strings.Join(id, ",")))
 		}
 		fmt.Fprintln(out)
 	case o.Note != "" && p.Taken > 0:

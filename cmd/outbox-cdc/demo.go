@@ -41,7 +41,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
   outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
 		Args: noArguments,
 	}
-	o, logs := demo.Options{Out: io.out}, addLogFlags(c)
+	o, logs := demo.Options{Out: raw(io.out)}, addLogFlags(c)
 	f := c.Flags()
 	f.IntVar(&o.Rows, "rows", 0, "how many `ROWS` to insert; without it, as many as fit into --duration")
 	f.IntVar(&o.Rate, "rate", 0, "`ROWS` per second; without it 1000, or with --rows as fast as it goes")
@@ -70,7 +70,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 
 // liveDisplay says whether lines may be drawn over, and how wide they may be.
 func liveDisplay(out io.Writer) (live bool, width int) {
-	f, ok := out.(*os.File)
+	f, ok := raw(out).(*os.File)
 	if !ok || !isTerminal(out) || os.Getenv("TERM") == "dumb" {
 		return false, 0
 	}

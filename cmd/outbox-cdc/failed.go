@@ -141,7 +141,7 @@ list, where a value has a comma).`,
 	p := &pickFlags{config: configFlag(c), limit: 1}
 	streamFlag(c, &p.stream)
 	c.Flags().StringVar(&p.table, "table", "", "the table `SCHEMA.NAME`")
-	c.Flags().BoolVar(&payload, "payload", false, "print the payload, too")
+	c.Flags().BoolVar(&payload, "payload", false, "print the payload, too; on a terminal without its control characters")
 	jsonFlag(c, &p.json)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p.ids = args
@@ -156,7 +156,7 @@ func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) er
 	if err != nil {
 		return err
 	}
-	found, err := d.List(c.Context(), &pick, 1, operator.Shown{Payload: payload, Parks: held})
+	found, err := d.List(c.Context(), &pick, 1, operator.Shown{Payload: payload, Parks: held, Whole: true})
 	switch {
 	case err != nil:
 		return err
@@ -165,14 +165,14 @@ func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) er
 	case p.json:
 		return printJSON(io.out, found[0])
 	}
-	return printRow(io.out, d, &found[0])
+	return printRow(io.out, d, &found[0], payload)
 }
 
-func printRow(out io.Writer, d *desk, r *operator.Row) error {
+func printRow(out io.Writer, d *desk, r *operator.Row, payload bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, value)
+			fmt.Fprintf(w, "%s\t%s\n", printable(name), printable(value))
 		}
 	}
 	line("table", r.Table+" (stream "+d.stream.Name+")")
@@ -201,7 +201,13 @@ func printRow(out io.Writer, d *desk, r *operator.Row) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if r.Payload != nil {
+	switch {
+	case r.Payload == nil && payload && r.PayloadBytes != nil:
+		return fmt.Errorf("the payload has more than %d MiB, and is not printed: read it with COPY (SELECT %s FROM %s WHERE …) TO a file",
+			operator.MaxPayload>>20, d.Table().Mapping.Payload.Column, d.Table())
+	case r.Payload != nil && !isTerminal(out):
+		fmt.Fprintln(raw(out), "\n"+*r.Payload)
+	case r.Payload != nil:
 		fmt.Fprintln(out, "\n"+*r.Payload)
 	}
 	return nil

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 )
@@ -53,11 +53,16 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	return zerolog.New(to).Level(level).With().Timestamp().Logger(), nil
 }
 
+// console has colours of its own, so it makes texts printable one by one.
 func console(to io.Writer, colour bool) io.Writer {
-	return zerolog.ConsoleWriter{Out: to, NoColor: !colour || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05.000"}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
+	text := func(value any) string {
+		if value == nil {
+			return ""
+		}
+		return printable(fmt.Sprintf("%s", value))
+	}
+	return zerolog.ConsoleWriter{
+		Out: raw(to), NoColor: !colour || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05.000",
+		FormatMessage: text, FormatFieldValue: text, FormatErrFieldValue: text,
+	}
 }

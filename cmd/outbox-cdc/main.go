@@ -35,6 +35,7 @@ type streams struct{ out, err io.Writer }
 
 // execute runs a command line and returns its exit code.
 func execute(args []string, io streams) int {
+	io = safely(io)
 	ctx, stop := untilSignal(io.err)
 	defer stop()
 	root := rootCommand(io)

@@ -166,7 +166,7 @@ func (w *statusWatch) show(r status.Report) error {
 		err = printJSON(w.io.out, r)
 	default:
 		if w.repeat && isTerminal(w.io.out) {
-			fmt.Fprint(w.io.out, "\x1b[H\x1b[2J")
+			fmt.Fprint(raw(w.io.out), "\x1b[H\x1b[2J")
 		}
 		err = printStatus(w.io.out, &r)
 	}
@@ -197,7 +197,7 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	fmt.Fprintf(out, "%s: %s\n", s.Name, s.ModeText)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(w, "  %s\t%s\n", printable(name), printable(fmt.Sprintf(format, args...)))
 	}
 	if s.Reason != "" {
 		line("reason", "%s", s.Reason)

@@ -111,28 +111,51 @@ func (d *Desk) CountWithin(ctx context.Context, pick *tablesql.Pick, limit int, 
 	return c, nil
 }
 
-// Shown says what a listing shows besides.
+// Shown says what a listing shows.
 type Shown struct {
+	// Payload: payloads of at most MaxPayload bytes are shown.
 	Payload bool
 	Parks   []outbox.Park // pending rows are told which of them they wait for
+	// Whole: up to a million characters of each column, else a thousand. What is
+	// longer ends in an ellipsis.
+	Whole bool
+	// Bytes at most are listed, and at least one row; 0: any number.
+	Bytes int
+}
+
+// MaxPayload is the longest payload that is shown.
+const MaxPayload = 64 << 20
+
+func (s *Shown) characters() int {
+	if s.Whole {
+		return 1_000_000 // as many as status.last_error_max may be
+	}
+	return 1000 // as many as it is unless it is set
 }
 
 // List lists picked rows in the order of sweeping.
 func (d *Desk) List(ctx context.Context, pick *tablesql.Pick, limit int, shown Shown) ([]Row, error) {
 	parks := explained(shown.Parks)
-	step, err := d.relation.Listing(pick, limit, func(p *tablesql.Params) []string {
+	step, err := d.relation.Listing(pick, limit, shown.characters(), func(p *tablesql.Params) []string {
 		payload := "NULL"
 		if shown.Payload {
-			payload = d.relation.Payload()
+			payload = d.relation.Payload(MaxPayload)
 		}
 		return []string{payload, d.parked(p, parks)}
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows := []Row{}
+	rows, bytes := []Row{}, 0
 	step.Each = func(row [][]byte) error {
+		for _, column := range row {
+			bytes += len(column)
+		}
+		if shown.Bytes > 0 && bytes > shown.Bytes && len(rows) > 0 {
+			return nil
+		}
 		r, err := d.read(row, parks)
+		r.shorten(shown.characters())
 		rows = append(rows, r)
 		return err
 	}
@@ -172,6 +195,29 @@ func (d *Desk) parked(p *tablesql.Params, parks []outbox.Park) string {
 	}
 	return "CASE" + cases.String() + " END"
 }
+
+// shorten cuts what has more characters than were to be shown.
+func (r *Row) shorten(most int) {
+	texts := []*string{&r.Topic, &r.Error}
+	if r.Key != nil {
+		texts = append(texts, r.Key)
+	}
+	for i := range r.ID {
+		texts = append(texts, &r.ID[i])
+	}
+	for _, text := range texts {
+		n := 0
+		for i := range *text {
+			if n++; n > most {
+				*text = (*text)[:i] + Ellipsis
+				break
+			}
+		}
+	}
+}
+
+// Ellipsis ends a text that was cut.
+const Ellipsis = "…"
 
 var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Failed: "FAILED", tablesql.Settled: "SENT"}
 

@@ -80,7 +80,7 @@ func timely(t *testing.T, r *Relation) []Step {
 		pick := &Pick{Lot: lot, Since: time.Unix(0, 0), Until: time.Now()}
 		add(r.Counting(pick, 10))
 		add(r.PickIDs(&Pick{Lot: lot}, 10))
-		add(r.Listing(&Pick{Lot: lot}, 10, func(*Params) []string { return nil }))
+		add(r.Listing(&Pick{Lot: lot}, 10, 100, func(*Params) []string { return nil }))
 	}
 	over, _, err := r.Overtaken([]string{"0", "1"})
 	add(over, err)

@@ -15,18 +15,56 @@ const printedBytes = 1 << 14
 // types is how PostgreSQL prints them, which is tried only where what is stored
 // is neither too long by itself nor so short that it cannot matter.
 func (r *Relation) Bounded(name string, most int) (value, size string) {
-	c, ref, n := r.column(name), Ref(name), strconv.Itoa(most)
+	c := r.column(name)
 	selected, _ := r.Stored(c)
-	switch {
-	case most <= 0 || c.short(most):
+	if most <= 0 || c.short(most) {
 		return selected, ""
-	case c.sized():
+	}
+	fits, size := c.within(most)
+	return "CASE WHEN " + fits + " THEN " + selected + " END", size
+}
+
+// within is the condition that a value has no more than most bytes, and what
+// tells its size.
+func (c *Column) within(most int) (condition, size string) {
+	ref, n := Ref(c.Name), strconv.Itoa(most)
+	if c.sized() {
 		size = "octet_length(" + ref + ")"
-		return "CASE WHEN " + size + " <= " + n + " THEN " + selected + " END", size
+		return size + " <= " + n, size
 	}
 	size = "pg_column_size(" + ref + ")"
-	return "CASE WHEN " + size + " > " + n + " THEN NULL WHEN " + size + " <= " + strconv.Itoa(most/printedBytes) +
-		" OR octet_length(" + ref + "::text) <= " + n + " THEN " + selected + " END", size
+	return "CASE WHEN " + size + " > " + n + " THEN false ELSE " + size + " <= " + strconv.Itoa(most/printedBytes) +
+		" OR octet_length(" + ref + "::text) <= " + n + " END", size
+}
+
+// tooLong stands for a value of which no prefix can be had without all of it.
+const tooLong = "(too long to be shown)"
+
+// prefix is the column for people, its first characters only.
+func (c *Column) prefix(characters int) string {
+	n := strconv.Itoa(characters)
+	switch {
+	case c.short(characters):
+		return c.printed()
+	case c.OID == oidBytea:
+		return "encode(substring(" + Ref(c.Name) + " FROM 1 FOR " + n + "), 'escape')"
+	case c.sized():
+		return "left(" + c.printed() + ", " + n + ")"
+	}
+	fits, _ := c.within(1 << 20)
+	return "CASE WHEN NOT (" + fits + ") THEN " + Literal(tooLong) + "::text ELSE left(" + c.printed() + ", " + n + ") END"
+}
+
+// shownID is the prefix of an id column, in the form that ReadID reads.
+func (r *Relation) shownID(c *Column, characters int) string {
+	shown := c.prefix(characters)
+	if c.OID == oidBytea {
+		shown = "substring(" + Ref(c.Name) + " FROM 1 FOR " + strconv.Itoa(characters) + ")::text"
+	}
+	if _, stored := r.Stored(c); stored {
+		return storedText(r, shown)
+	}
+	return shown
 }
 
 // ShortIDs is the condition that a row has no id of more than most bytes; empty:

@@ -190,30 +190,36 @@ type Listed struct {
 }
 
 // Listing selects picked rows for people, in the order of sweeping: the id
-// columns, what ReadListed reads, and the further expressions.
-func (r *Relation) Listing(pick *Pick, limit int, further func(*Params) []string) (Step, error) {
+// columns, what ReadListed reads, and the further expressions. Of every column
+// that a writer can make long there are one more than the given characters.
+func (r *Relation) Listing(pick *Pick, limit, characters int, further func(*Params) []string) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, pick)
-	return Step{SQL: "SELECT " + r.IDColumns() + ", " + strings.Join(append(r.listed(), further(&p)...), ", ") +
+	list := make([]string, 0, 16)
+	for _, c := range r.idColumnsOf() {
+		list = append(list, r.shownID(c, characters+1))
+	}
+	list = append(append(list, r.listed(characters+1)...), further(&p)...)
+	return Step{SQL: "SELECT " + strings.Join(list, ", ") +
 		" FROM " + r.Name() + " AS t WHERE " + where +
 		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
 
-func (r *Relation) listed() []string {
+func (r *Relation) listed(characters int) []string {
 	m := &r.Table.Mapping
 	key, failure, due := "NULL", "NULL", "NULL"
 	if m.Key != nil {
-		key = r.Column(m.Key.Column).shown()
+		key = r.Column(m.Key.Column).prefix(characters)
 	}
 	if m.Status.LastError != "" {
-		failure = Ref(m.Status.LastError) + "::text"
+		failure = r.Column(m.Status.LastError).prefix(characters)
 	}
 	if m.AvailableAfter != "" {
 		due = moment(m.AvailableAfter)
 	}
 	return []string{
-		r.state(), r.topic(), key, moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
-		r.storedCount() + "::text", failure, "octet_length(" + r.Column(m.Payload.Column).bytes() + ")::text",
+		r.state(), "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")", key, moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
+		r.storedCount() + "::text", failure, r.Column(m.Payload.Column).size() + "::text",
 	}
 }
 
@@ -225,16 +231,23 @@ func (c *Column) shown() string {
 	return c.printed()
 }
 
-func (c *Column) bytes() string {
-	if c.OID == oidBytea {
-		return Ref(c.Name)
+// size is how many bytes the column has in a record; how many it takes in the
+// table where it is so long that printing it could fail.
+func (c *Column) size() string {
+	if c.sized() {
+		return "octet_length(" + Ref(c.Name) + ")"
 	}
-	return c.printed()
+	fits, stored := c.within(16 << 20)
+	return "CASE WHEN " + fits + " THEN octet_length(" + c.printed() + ") ELSE " + stored + " END"
 }
 
 // Payload is the payload as an expression for people: text as it is, bytes by
-// their octal escapes where they are not printable.
-func (r *Relation) Payload() string { return r.Column(r.Table.Mapping.Payload.Column).shown() }
+// their octal escapes where they are not printable; NULL if it has more than most bytes.
+func (r *Relation) Payload(most int) string {
+	c := r.Column(r.Table.Mapping.Payload.Column)
+	fits, _ := c.within(most)
+	return "CASE WHEN " + fits + " THEN " + c.shown() + " END"
+}
 
 // moment prints a timestamp column in RFC 3339, and infinity as such.
 func moment(column string) string {

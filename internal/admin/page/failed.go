@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -29,6 +30,7 @@ const (
 	// longestPattern is what a regular expression of an address may have: what a
 	// list links to, an error of last_error_max quoted, has room.
 	longestPattern = 4096
+	answerBytes  = 8 << 20 // of rows in one answer
 )
 
 // filter is what a list is narrowed by, as the address has it.
@@ -176,7 +178,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
 			return err
 		}
-		l.Rows, err = d.List(ctx, &pick, limit, operator.Shown{})
+		l.Rows, err = d.List(ctx, &pick, limit, operator.Shown{Bytes: answerBytes})
 		return err
 	})
 }
@@ -240,7 +242,7 @@ func together(f filter, list []operator.Row) []alike {
 			one := f
 			one.Topic = r.Topic
 			if r.Error != "" {
-				one.Error = "^" + regexp.QuoteMeta(r.Error) + "$"
+				one.Error = exactly(r.Error)
 			}
 			all = append(all, alike{Topic: r.Topic, Error: r.Error, Link: "/failed?" + one.query().Encode()})
 		}
@@ -248,6 +250,15 @@ func together(f filter, list []operator.Row) []alike {
 	}
 	slices.SortStableFunc(all, func(a, b alike) int { return cmp.Compare(b.Rows, a.Rows) })
 	return all[:min(len(all), shownErrors)]
+}
+
+// exactly is the regular expression of an error, or of its beginning where the
+// rest was cut.
+func exactly(text string) string {
+	if begin, cut := strings.CutSuffix(text, operator.Ellipsis); cut {
+		return "^" + regexp.QuoteMeta(begin)
+	}
+	return "^" + regexp.QuoteMeta(text) + "$"
 }
 
 // rowID reads the id of a row in an address or a form: a JSON list of the
@@ -305,7 +316,7 @@ func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *ou
 func (p *Page) readRow(ctx context.Context, d *operator.Desk, id string, lot tablesql.Lot) (operator.Row, []byte, error) {
 	pick := tablesql.Pick{Lot: lot, IDs: []string{id}}
 	for _, payload := range []bool{false, true} { // its size comes first
-		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload})
+		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Whole: true})
 		switch {
 		case err != nil:
 			return operator.Row{}, nil, err

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/mattn/go-isatty"
+)
+
+// What rows, tables, hosts and servers are called is other people's text. On a
+// terminal its control sequences could hide lines, or write to the clipboard,
+// and characters of direction show another text than there is. So all that
+// commands print goes through a safeWriter.
+
+// safeWriter prints characters that are not printable as escapes, such as
+// \u001b, but for the ends of lines and tabs. In a string of JSON an escape is
+// the same character, so JSON means the same.
+type safeWriter struct {
+	to io.Writer
+
+	mu   sync.Mutex // guards what follows: loggers write from any goroutine
+	rest []byte     // the beginning of a character whose end has not come
+}
+
+func (w *safeWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := append(w.rest, b...)
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, size := utf8.DecodeRune(text)
+		if r == '\n' || r == '\t' {
+			out = append(out, byte(r))
+		} else {
+			out = appendPrintable(out, r, text[:size])
+		}
+		text = text[size:]
+	}
+	w.rest = append([]byte(nil), text...)
+	if _, err := w.to.Write(out); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// appendPrintable appends a character, whose bytes are raw, or its escape.
+func appendPrintable(out []byte, r rune, raw []byte) []byte {
+	switch {
+	case r == utf8.RuneError && len(raw) == 1:
+		return fmt.Appendf(out, `\x%02x`, raw[0])
+	case strconv.IsPrint(r):
+		return append(out, raw...)
+	case r > 0xffff:
+		high, low := utf16.EncodeRune(r)
+		return fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+	}
+	return fmt.Appendf(out, `\u%04x`, r)
+}
+
+// printable is a text in one line, as a safeWriter prints it: a name with the end
+// of a line in it cannot be taken for two names.
+func printable(text string) string {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		out = appendPrintable(out, r, []byte(text[i:i+size]))
+		i += size
+	}
+	return string(out)
+}
+
+// safely has everything that is printed go through safeWriters.
+func safely(io streams) streams {
+	return streams{out: &safeWriter{to: io.out}, err: &safeWriter{to: io.err}}
+}
+
+// raw is what a safeWriter writes to, for what is our own text.
+func raw(w io.Writer) io.Writer {
+	if safe, ok := w.(*safeWriter); ok {
+		return safe.to
+	}
+	return w
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := raw(w).(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
