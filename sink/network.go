@@ -23,6 +23,8 @@ type network struct {
 	password Secret
 	tls      *tls.Config // nil: plain
 	count    *counters
+	// wrap, where it is set, goes around each connection.
+	wrap func(net.Conn) net.Conn
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
@@ -57,7 +59,11 @@ func (n *network) Dial(kind, addr string) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	return &framed{Conn: conn}, nil
+	conn = &framed{Conn: conn}
+	if n.wrap != nil {
+		conn = n.wrap(conn)
+	}
+	return conn, nil
 }
 
 // encrypt shakes hands; sarama would leave that to the first request.

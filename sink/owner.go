@@ -486,7 +486,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 
 // reader connects to the partition's leader as of now. If the topic was
 // re-created since, what we knew of its offsets is void.
-func (o *owner) reader(ctx context.Context, s *search) (*sarama.Broker, error) {
+func (o *owner) reader(ctx context.Context, s *search) (*reader, error) {
 	infos, err := o.scout.ask(ctx, &asking{topics: []string{s.topic}})
 	if err != nil {
 		return nil, err
@@ -501,31 +501,31 @@ func (o *owner) reader(ctx context.Context, s *search) (*sarama.Broker, error) {
 	if info.uuid != s.uuid {
 		s.from = -1
 	}
-	return o.net.open(info.leaders[s.partition])
+	return o.net.openReader(info.leaders[s.partition])
 }
 
 // scan reads the log from where the batch must be, if it is there, up to the
 // high watermark as of the first answer.
-func scan(ctx context.Context, b *sarama.Broker, s search) (offset int64, found bool, err error) {
+func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, err error) {
 	from, end := s.from, int64(-1)
 	for ctx.Err() == nil {
 		if from < 0 {
-			if from, err = earliest(b, s.place); err != nil {
+			if from, err = earliest(b.Broker, s.place); err != nil {
 				return 0, false, err
 			}
 		}
-		block, err := fetch(b, s.place, from)
+		block, err := b.fetch(s.place, from)
 		switch {
 		case err != nil:
 			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
-		case block.Err == sarama.ErrOffsetOutOfRange:
+		case block.code == sarama.ErrOffsetOutOfRange:
 			from = -1 // truncated or re-created
 			continue
-		case block.Err != sarama.ErrNoError:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.Err)
+		case block.code != sarama.ErrNoError:
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.code)
 		}
 		if end < 0 {
-			end = block.HighWaterMarkOffset
+			end = block.high
 		}
 		next, offset, found := s.in(block, from)
 		if found || next >= end {
@@ -540,18 +540,13 @@ func scan(ctx context.Context, b *sarama.Broker, s search) (offset int64, found 
 }
 
 // in looks for the batch in what was fetched and says where to go on.
-func (s search) in(block *sarama.FetchResponseBlock, from int64) (next, offset int64, found bool) {
+func (s search) in(block *fetched, from int64) (next, offset int64, found bool) {
 	next = from
-	for _, records := range block.RecordsSet {
-		rb := records.RecordBatch
-		if rb == nil || rb.PartialTrailingRecord {
-			continue
+	for _, h := range block.headers {
+		if !h.control && h.pid == s.as.pid && h.epoch == s.as.epoch && h.sequence == s.seq && int(h.last-h.first)+1 == s.n {
+			return next, h.first, true
 		}
-		if !rb.Control && rb.ProducerID == s.as.pid && rb.ProducerEpoch == s.as.epoch &&
-			rb.FirstSequence == s.seq && int(rb.LastOffsetDelta)+1 == s.n {
-			return next, rb.FirstOffset, true
-		}
-		next = max(next, rb.LastOffset()+1)
+		next = max(next, h.last+1)
 	}
 	return next, 0, false
 }
@@ -562,24 +557,4 @@ func earliest(b *sarama.Broker, p place) (int64, error) {
 		return 0, fmt.Errorf("finding the start of topic %s, partition %d: %w", p.topic, p.partition, err)
 	}
 	return into[p], nil
-}
-
-func fetch(b *sarama.Broker, p place, from int64) (*sarama.FetchResponseBlock, error) {
-	req := &sarama.FetchRequest{
-		Version: 11, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
-		Isolation: sarama.ReadUncommitted, SessionEpoch: -1,
-	}
-	req.AddBlock(p.topic, p.partition, from, fetchBytes, -1)
-	res, err := b.Fetch(req)
-	if err != nil {
-		return nil, err
-	}
-	if res.ErrorCode != 0 {
-		return nil, sarama.KError(res.ErrorCode)
-	}
-	block := res.GetBlock(p.topic, p.partition)
-	if block == nil {
-		return nil, sarama.ErrIncompleteResponse
-	}
-	return block, nil
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
+// maxBatchBytes is the largest record batch that is compared, decompressed: a
+// small one of any producer's may be gigabytes.
+const maxBatchBytes = 256 << 20
+
+func init() { sarama.MaxDecompressedBatchSize = maxBatchBytes }
+
 // topics reads topics of one or several Kafka clusters from a time on. A topic
 // is read from when it is first asked for.
 type topics struct {

@@ -236,6 +236,9 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 			out.Value = *h.Value
 		}
 		r.headerForm(key, h)
+		if e := r.spec.EventID; e != nil && out.Name != "" && out.Name == e.Header {
+			r.complain(key+".name", fmt.Sprintf("%q is the header of event_id, too", out.Name), "give one of them another name: consumers would take either for the event's id")
+		}
 		headers = append(headers, out)
 	}
 	return headers

@@ -305,6 +305,13 @@ func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
 			c.fault("has an event id header without columns", "name the columns that identify an event, such as the id's")
 		}
 		p.event = c.fields(m.EventID.Columns, roleEventID)
+		free := 0
+		for i := range p.event {
+			if p.event[i].free() {
+				free++
+			}
+		}
+		p.eventEscapes = free > 1
 		p.headers = append(p.headers, headerPlan{source: headerEventID, name: m.EventID.Name})
 	}
 	for i := range m.Headers {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"pgregory.net/rapid"
 )
 
 // bounded is a table whose rows may have 100 bytes.
@@ -73,5 +74,78 @@ func TestManyHeaders(t *testing.T) {
 	}
 	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), new(Arena)); fault != "has more than 10000 headers" {
 		t.Errorf("%q", fault)
+	}
+}
+
+// keyed is a table whose event id has these columns.
+func keyed(t *testing.T, columns ...Column) *Plan {
+	t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID:        []string{"id"},
+		Cluster:   outbox.ClusterMapping{Default: "main"},
+		Topic:     outbox.Template{Literals: []string{"orders"}},
+		Payload:   outbox.PayloadMapping{Column: "payload", Tombstone: true},
+		Headers:   []outbox.HeaderMapping{{JSON: "headers"}},
+		EventID:   outbox.EventID{Name: "event-id"},
+		Published: outbox.PublishedDelete,
+	}}
+	for _, c := range columns {
+		table.Mapping.EventID.Columns = append(table.Mapping.EventID.Columns, c.Name)
+	}
+	plan, err := Compile(table, append([]Column{{Name: "id", OID: oidInt8}, {Name: "payload", OID: oidBytea}, {Name: "headers", OID: oidJSONB}}, columns...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func eventRow(plan *Plan, headers string, event ...string) *outbox.Row {
+	values := []Value{{Data: []byte("1"), Format: Text}, {Format: Null}, {Format: Null}}
+	if headers != "" {
+		values[2] = Value{Data: []byte(headers), Format: Text}
+	}
+	for _, text := range event {
+		values = append(values, Value{Data: []byte(text), Format: Text})
+	}
+	return plan.Row(values, new(Arena))
+}
+
+// Two rows have one event id only if all its columns are the same, and the ids of
+// rows without the separator in free text are what they always were.
+func TestEventIDs(t *testing.T) {
+	t.Parallel()
+	two := keyed(t, Column{Name: "a", OID: oidText}, Column{Name: "b", OID: oidText})
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOf(rapid.RuneFrom([]rune(`a:\`)))
+		a, b, c, d := text.Draw(t, "a"), text.Draw(t, "b"), text.Draw(t, "c"), text.Draw(t, "d")
+		one, other := eventRow(two, "", a, b).Headers[0].Value, eventRow(two, "", c, d).Headers[0].Value
+		if (string(one) == string(other)) != (a == c && b == d) {
+			t.Fatalf("%q %q is %q, and %q %q is %q", a, b, one, c, d, other)
+		}
+	})
+	uuid := "123e4567-e89b-12d3-a456-426614174000"
+	for want, got := range map[string]*outbox.Row{
+		"a b:c":        eventRow(two, "", "a b", "c"),
+		uuid + `:a:\b`: eventRow(keyed(t, Column{Name: "a", OID: oidUUID}, Column{Name: "b", OID: oidText}), "", uuid, `a:\b`),
+		"a:b":          eventRow(keyed(t, Column{Name: "a", OID: oidText}), "", "a:b"),
+		"7:2026-01-02 03:04:05": eventRow(keyed(t, Column{Name: "a", OID: oidInt8}, Column{Name: "b", OID: oidTimestamp}), "",
+			"7", "2026-01-02 03:04:05"),
+	} {
+		if id := string(got.Headers[0].Value); id != want || got.Err != nil {
+			t.Errorf("%q, not %q: %v", id, want, got.Err)
+		}
+	}
+}
+
+func TestHeadersCannotBeTheEventID(t *testing.T) {
+	t.Parallel()
+	plan := keyed(t, Column{Name: "a", OID: oidText})
+	for headers, refused := range map[string]bool{
+		`{"event-id": "x"}`: true, `{"event-id": null}`: true, `{"b": "c", "event-id": "a"}`: false, `{"Event-Id": "x"}`: false, ``: false,
+	} {
+		row := eventRow(plan, headers, "a")
+		if (row.Err != nil) != refused || string(row.Headers[0].Value) != "a" {
+			t.Errorf("%s: %v", headers, row.Err)
+		}
 	}
 }

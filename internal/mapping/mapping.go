@@ -10,6 +10,7 @@
 package mapping
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 
@@ -58,13 +59,16 @@ type Plan struct {
 	read   []field // parallel to wanted
 	binary error   // why values may not be binary
 
-	id      []field // at least one
-	event   []field
-	cluster clusterPlan
-	topic   topicPlan
-	key     *field
-	keyUUID bool
-	payload field
+	id    []field // at least one
+	event []field
+	// eventEscapes: two columns of the event id or more are free text, so that what
+	// separates them has to be told from what is in them.
+	eventEscapes bool
+	cluster      clusterPlan
+	topic        topicPlan
+	key          *field
+	keyUUID      bool
+	payload      field
 	// headers are the event id's, then the mapping's, in its order.
 	headers []headerPlan
 
@@ -211,14 +215,15 @@ func (r *reading) long(most int) bool {
 }
 
 func (r *reading) id() {
-	text := r.joined(r.plan.id, 0)
+	text := r.joined(r.plan.id, 0, false)
 	// The string shares the arena's bytes, which nobody writes to again.
 	r.row.ID = asString(r.arena.copy(text))
 }
 
 // joined puts the text of columns, none of which may be NULL, into the arena's
-// scratch memory, which the next use overwrites.
-func (r *reading) joined(columns []field, separator byte) []byte {
+// scratch memory, which the next use overwrites. With escapes the separator in
+// free text gets a backslash, and so does a backslash.
+func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 	joined := r.arena.joined[:0]
 	for i := range columns {
 		f := &columns[i]
@@ -235,10 +240,24 @@ func (r *reading) joined(columns []field, separator byte) []byte {
 		case text == nil:
 			r.fail(f, "is NULL, but identifies the row or event")
 		}
+		if escapes && f.free() {
+			joined = appendEscaped(joined, text, separator)
+			continue
+		}
 		joined = append(joined, text...)
 	}
 	r.arena.joined = joined
 	return joined
+}
+
+func appendEscaped(to, text []byte, separator byte) []byte {
+	for _, c := range text {
+		if c == separator || c == '\\' {
+			to = append(to, '\\')
+		}
+		to = append(to, c)
+	}
+	return to
 }
 
 func (r *reading) pending() {
@@ -414,7 +433,7 @@ func (r *reading) headers() {
 func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	switch h.source {
 	case headerEventID:
-		id := r.arena.copy(r.joined(r.plan.event, ':'))
+		id := r.arena.copy(r.joined(r.plan.event, ':', r.plan.eventEscapes))
 		return append(list, outbox.Header{Name: h.name, Value: id})
 	case headerConstant:
 		return append(list, outbox.Header{Name: h.name, Value: h.constant})
@@ -443,11 +462,27 @@ func (r *reading) jsonHeaders(f *field, list []outbox.Header) []outbox.Header {
 		return list
 	}
 	more, fault := appendJSONHeaders(list, text, r.arena)
+	if fault == "" && r.plan.event != nil && Impersonates(r.plan.table, list[0].Value, more[len(list):]) {
+		fault = "has a header of the event id's name with another value"
+	}
 	if fault != "" {
 		r.fail(f, fault)
 		return list
 	}
 	return more
+}
+
+// Impersonates says whether one of the headers that a row brings along has the
+// event id's name and not its value. Consumers would drop the event for another,
+// or take it twice.
+func Impersonates(t *outbox.Table, eventID []byte, headers []outbox.Header) bool {
+	name := t.Mapping.EventID.Name
+	for i := range headers {
+		if headers[i].Name == name && name != "" && !bytes.Equal(headers[i].Value, eventID) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *reading) partition() {

@@ -99,6 +99,11 @@ var binaryLen = [kindTimestamptz + 1]int{
 	kindTimestamp: 8, kindTimestamptz: 8,
 }
 
+// free says that values of the kind are text of any form.
+func (f *field) free() bool {
+	return binaryLen[f.kind] == 0 && f.kind != kindBytea
+}
+
 // length is how many bytes a value has in a record, in whichever form it came;
 // 0 for kinds whose values are all short.
 func (f *field) length(v Value) int64 {

@@ -3,11 +3,13 @@ package tablesql
 import (
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -15,6 +17,7 @@ import (
 type SideHeaders struct {
 	of      func(i int) *outbox.Row
 	headers [][]outbox.Header
+	sizes   []int // of the headers of each row, as they were read
 	faults  map[int]string
 	table   *outbox.Table
 	set     *charset.Set
@@ -26,28 +29,34 @@ func (r *Relation) HeadersTable() bool { return r.Table.Mapping.HeadersTable.Nam
 // HeadersOf is the step that reads the side table's headers of n rows of the
 // relation, which must have one, into the SideHeaders returned.
 func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, Step, error) {
-	b := &SideHeaders{of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, table: r.Table, set: r.Charset}
+	b := &SideHeaders{
+		of: row, headers: make([][]outbox.Header, n), sizes: make([]int, n), faults: map[int]string{}, table: r.Table, set: r.Charset,
+	}
 	args, err := r.IDArrays(n, func(i int) string { return row(i).ID })
 	if err != nil {
 		return nil, Step{}, err
 	}
 	h := &r.Table.Mapping.HeadersTable
 	column := func(name string) string { return "h." + quote(name) }
-	header, value := column(h.HeaderName)+"::text", column(h.HeaderValue)
-	shown := value
+	header, value, long := column(h.HeaderName)+"::text", column(h.HeaderValue), "false"
+	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
+		long = "coalesce(greatest(pg_column_size(" + column(h.HeaderName) + "), pg_column_size(" + value + ")) > " + strconv.Itoa(most) + ", false)"
+	}
+	short := func(text string) string { return "CASE WHEN NOT " + long + " THEN " + text + " END" }
+	shown := short(value)
 	if r.Charset != nil {
 		header = storedText(r, header)
-		shown = storedText(r, "CASE WHEN "+value+" IS DISTINCT FROM NULL THEN format('%s', "+value+") END")
+		shown = short(storedText(r, "CASE WHEN "+value+" IS DISTINCT FROM NULL THEN format('%s', "+value+") END"))
 	}
 	order := ""
 	if h.Order != "" {
 		order = " ORDER BY " + column(h.Order)
 	}
-	// OFFSET has each row's headers looked up by its id: a page's few thousand ids
+	// LIMIT has each row's headers looked up by its id: a page's few thousand ids
 	// would have the planner read the whole side table, page after page.
-	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + header + ", " + shown +
-		", pg_typeof(" + value + ")::oid FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
-		order + " OFFSET 0) AS x"
+	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + short(header) + ", " + shown +
+		", pg_typeof(" + value + ")::oid, " + long + " FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
+		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
 	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
 }
 
@@ -57,6 +66,10 @@ func (b *SideHeaders) read(row [][]byte) error {
 	n, err := Ordinal(row[0], len(b.headers))
 	if err != nil {
 		return err
+	}
+	if problem := b.tooMuch(n, row); problem != "" {
+		b.faults[n] = problem
+		return nil
 	}
 	header, value, ok, err := b.text(row)
 	if err != nil {
@@ -80,6 +93,19 @@ func (b *SideHeaders) read(row [][]byte) error {
 	return nil
 }
 
+// tooMuch says what makes the headers of a row more than one may have.
+func (b *SideHeaders) tooMuch(n int, row [][]byte) string {
+	most := b.table.Mapping.MaxRowBytes
+	b.sizes[n] += len(row[1]) + len(row[2])
+	switch {
+	case len(b.headers[n]) == mapping.MaxHeaders:
+		return fmt.Sprintf("more than %d headers", mapping.MaxHeaders)
+	case string(row[4]) == "t", most > 0 && b.sizes[n] > 2*most: // as hexadecimal digits
+		return fmt.Sprintf("headers of more than max_row_bytes, which is %d,", most)
+	}
+	return ""
+}
+
 // text is a header's name and value in UTF-8; not ok: they cannot be.
 func (b *SideHeaders) text(row [][]byte) (name, value []byte, ok bool, err error) {
 	if b.set == nil {
@@ -100,10 +126,12 @@ func (b *SideHeaders) text(row [][]byte) (name, value []byte, ok bool, err error
 // Attach puts the headers that were read behind the row's mapped ones, in place
 // of those of an earlier look. A header that cannot be one is the row's fault.
 func (b *SideHeaders) Attach(i int) {
-	row := b.of(i)
+	row, h := b.of(i), &b.table.Mapping.HeadersTable
 	if problem := b.faults[i]; problem != "" && row.Err == nil {
-		h := &b.table.Mapping.HeadersTable
 		row.Err = fmt.Errorf("table %s.%s has %s for it", h.Schema, h.Name, problem)
+	}
+	if len(row.Headers) > 0 && row.Err == nil && mapping.Impersonates(row.Table, row.Headers[0].Value, b.headers[i]) {
+		row.Err = fmt.Errorf("table %s.%s has for it a header of the event id's name with another value", h.Schema, h.Name)
 	}
 	mapped := row.Headers[: len(row.Headers)-row.SideHeaders : len(row.Headers)-row.SideHeaders]
 	row.Headers, row.SideHeaders = append(mapped, b.headers[i]...), len(b.headers[i])

@@ -30,7 +30,7 @@ const (
 	// longestPattern is what a regular expression of an address may have: what a
 	// list links to, an error of last_error_max quoted, has room.
 	longestPattern = 4096
-	answerBytes  = 8 << 20 // of rows in one answer
+	answerBytes    = 8 << 20 // of rows in one answer
 )
 
 // filter is what a list is narrowed by, as the address has it.

@@ -1,0 +1,203 @@
+package sink
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"github.com/IBM/sarama"
+)
+
+// A search needs the headers of record batches only. sarama decompresses what it
+// fetches, and makes room for as many records as a header says: a batch of 1 MB
+// that another producer left may be gigabytes. So a search's connection takes the
+// batches out of the answers before sarama sees them.
+
+// header is what a record batch says of itself.
+// https://kafka.apache.org/documentation/#recordbatch
+type header struct {
+	first, last int64 // offsets
+	control     bool
+	pid         int64
+	epoch       int16
+	sequence    int32
+}
+
+// fetched is the answer to a fetch of one partition.
+type fetched struct {
+	code    sarama.KError
+	high    int64 // watermark
+	headers []header
+}
+
+// reader is a connection for searches.
+type reader struct {
+	*sarama.Broker
+	conn *headersConn
+}
+
+// openReader connects like open.
+func (n *network) openReader(addr string) (*reader, error) {
+	r := &reader{}
+	own := *n
+	own.wrap = func(conn net.Conn) net.Conn {
+		r.conn = &headersConn{Conn: conn}
+		return r.conn
+	}
+	own.conf.Net.Proxy.Dialer = &own
+	var err error
+	r.Broker, err = own.open(addr)
+	return r, err
+}
+
+// fetch reads what is at an offset and behind it.
+func (r *reader) fetch(p place, from int64) (*fetched, error) {
+	req := &sarama.FetchRequest{
+		Version: fetchVersion, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
+		Isolation: sarama.ReadUncommitted, SessionEpoch: -1,
+	}
+	req.AddBlock(p.topic, p.partition, from, fetchBytes, -1)
+	r.conn.answers.Store(&fetched{})
+	res, err := r.Fetch(req)
+	answer := r.conn.answers.Swap(nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case res.ErrorCode != 0:
+		return nil, sarama.KError(res.ErrorCode)
+	}
+	block := res.GetBlock(p.topic, p.partition)
+	if block == nil || answer == nil {
+		return nil, sarama.ErrIncompleteResponse
+	}
+	answer.code, answer.high = block.Err, block.HighWaterMarkOffset
+	return answer, nil
+}
+
+// fetchVersion has one form of answer whatever else the broker speaks.
+const fetchVersion = 11
+
+// headersConn is a connection whose answers to fetches have no records.
+type headersConn struct {
+	net.Conn
+	answers atomic.Pointer[fetched] // a fetch is under way: where its headers go
+	pending []byte                  // of an answer, to be read
+	passing int                     // bytes of an answer that are handed on as they come
+}
+
+// Read hands on one answer after the other, each from its length on.
+func (c *headersConn) Read(p []byte) (int, error) {
+	if c.passing == 0 && len(c.pending) == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(c.pending) > 0 {
+		n := copy(p, c.pending)
+		c.pending = c.pending[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.passing)])
+	c.passing -= n
+	return n, err
+}
+
+// next begins an answer. The connection below has looked at its length.
+func (c *headersConn) next() error {
+	length := make([]byte, 4)
+	if _, err := io.ReadFull(c.Conn, length); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint32(length))
+	into := c.answers.Load()
+	if into == nil {
+		c.pending, c.passing = length, size
+		return nil
+	}
+	answer := make([]byte, 4+size)
+	if _, err := io.ReadFull(c.Conn, answer[4:]); err != nil {
+		return err
+	}
+	at, err := recordsAt(answer)
+	if err != nil {
+		return err
+	}
+	if at > 0 {
+		into.headers = headersOf(answer[at+4:])
+		answer = answer[:at+4]
+		binary.BigEndian.PutUint32(answer[at:], 0)
+	}
+	binary.BigEndian.PutUint32(answer, uint32(len(answer)-4))
+	c.pending = answer
+	return nil
+}
+
+// recordsAt is where the length of the records of the only partition stands in
+// an answer to a fetch; 0: there is no partition.
+func recordsAt(answer []byte) (int, error) {
+	const (
+		topics    = 4 + 4 + 4 + 2 + 4 // length, correlation id, throttle time, error, session
+		partition = 4 + 2 + 8 + 8 + 8 // id, error, high watermark, stable offset, start
+		aborted   = 8 + 8             // an aborted transaction
+		behind    = 4                 // preferred replica
+		malformed = "a fetch answered with %s at byte %d"
+	)
+	at := topics
+	number := func(size int) int {
+		if at+size > len(answer) {
+			at = len(answer) + 1
+			return -1
+		}
+		at += size
+		if size == 2 {
+			return int(int16(binary.BigEndian.Uint16(answer[at-2:])))
+		}
+		return int(int32(binary.BigEndian.Uint32(answer[at-4:])))
+	}
+	if n := number(4); n == 0 {
+		return 0, nil
+	} else if n != 1 {
+		return 0, fmt.Errorf(malformed, "other than one topic", at)
+	}
+	at += max(0, number(2)) // its name
+	if number(4) != 1 {
+		return 0, fmt.Errorf(malformed, "other than one partition", at)
+	}
+	at += partition
+	if n := number(4); n > 0 {
+		at += n * aborted
+	}
+	at += behind
+	if at < 0 || at+4 > len(answer) {
+		return 0, fmt.Errorf(malformed, "less than a partition", at)
+	}
+	return at, nil
+}
+
+// headersOf reads the headers of whole batches; the last one may be cut off.
+func headersOf(records []byte) (list []header) {
+	const (
+		prefix = 8 + 4                                              // first offset, length
+		whole  = prefix + 4 + 1 + 4 + 2 + 4 + 8 + 8 + 8 + 2 + 4 + 4 // leader epoch, magic, CRC, …, count
+		magic  = prefix + 4
+	)
+	be := binary.BigEndian
+	for len(records) > magic {
+		first, length := int64(be.Uint64(records)), int64(be.Uint32(records[8:]))
+		if prefix+length > int64(len(records)) {
+			return list
+		}
+		b := records[:prefix+length]
+		records = records[prefix+length:]
+		if b[magic] < 2 || len(b) < whole { // of a form that is older than producers' ids
+			list = append(list, header{first: first, last: first, pid: -1})
+			continue
+		}
+		h := header{first: first, last: first + int64(int32(be.Uint32(b[23:]))), control: b[22]&0x20 != 0}
+		h.pid, h.epoch, h.sequence = int64(be.Uint64(b[43:])), int16(be.Uint16(b[51:])), int32(be.Uint32(b[53:]))
+		list = append(list, h)
+	}
+	return list
+}
