@@ -13,7 +13,7 @@ import (
 // Parks is what is left to the sweeper.
 type Parks struct {
 	Total int `json:"total"`
-	// Scopes counts them by kind: stream, cluster, table, topic, key, row.
+	// Scopes counts them by kind: stream, cluster, table, topics, topic, key, row.
 	Scopes map[string]int `json:"by_scope"`
 	// Top lists the widest scopes and the commonest reasons, at most ten.
 	Top []ParkGroup `json:"top,omitempty"`

@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -83,6 +84,18 @@ func (b *bench) everyRead(t *testing.T) {
 	req.Parts[0].Include, req.Parts[0].Exclude = req.Parts[0].Exclude, nil
 	b.sweep(req)
 	b.watch(outbox.SweepPart{ExcludeIDs: flight})
+	topics := make([]outbox.Scope, 10_000)
+	for i := range topics {
+		topics[i] = outbox.TopicScope("main", fmt.Sprint("none-", i))
+	}
+	for _, part := range []outbox.SweepPart{{Exclude: topics}, {Known: topics}, {Include: topics}} {
+		req := b.everything(1000)
+		req.Parts[0].Exclude, req.Parts[0].Known = part.Exclude, part.Known
+		if part.Include != nil {
+			req.Parts[0].Include = part.Include
+		}
+		b.sweep(req)
+	}
 	b.checks([]*outbox.Row{{Table: b.table, ID: flight[0]}}, []outbox.CheckState{outbox.CheckSettled})
 	if _, err := b.sweeper.Failed(t.Context()); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,8 @@ func (w *world) unknownParked() {
 func (w *world) tell(p *harness.Process, what string, most int) {
 	w.t.Helper()
 	parks := harness.One[int](w.t, w.db, `SELECT count(*) FROM outbox_cdc.park`)
-	lines, mib := p.Said(), peak(w.t, p.PID())
+	mib := peak(w.t, p.PID())
+	lines := slices.DeleteFunc(p.Said(), func(line string) bool { return strings.Contains(line, `"level":"debug"`) })
 	size := len(strings.Join(lines, "\n"))
 	w.t.Logf("%s: %d parks, %d lines of log (%d KiB), %d MiB", what, parks, len(lines), size>>10, mib)
 	if parks > most+50 {
