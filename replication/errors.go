@@ -196,7 +196,7 @@ func unreadable(code string) bool {
 		return false
 	}
 	switch code[:2] {
-	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "F0", "P0", "XX":
+	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "54", "F0", "P0", "XX":
 		return true
 	}
 	return code == "58P01" || code == "58P02"

@@ -202,7 +202,9 @@ type HeadersTableSpec struct {
 type EventIDSpec struct {
 	// Header is the header's name.
 	Header string `yaml:"header"`
-	// Columns are the value, joined by a colon. Left out: the id columns.
+	// Columns are the value, joined by a colon. Where two of them or more are text,
+	// a colon or backslash in text gets a backslash before it, so that no two rows
+	// have the same value by chance. Left out: the id columns.
 	Columns []string `yaml:"columns"`
 }
 
