@@ -132,6 +132,8 @@ func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) 
 		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", quoteName(user))
 	case "08P01", "0A000":
 		return true, "a connection pooler that knows no replication connections stands in between: connect to PostgreSQL itself, or through PgBouncer 1.23 or later"
+	case "42704":
+		return true, "correct the parameters in the dsn: the server does not know one of them"
 	case "53300":
 		return false, "raise max_wal_senders or max_connections, or end idle replication connections"
 	}

@@ -111,7 +111,7 @@ func (o *owner) start() error {
 		return err
 	}
 	o.fencing = false
-	o.sink.cfg.Log.Error().Str("cluster", o.sink.cfg.Cluster).Str("transactional_id", o.sink.cfg.TransactionalID).
+	o.sink.cfg.Log.Error().Str("transactional_id", o.sink.cfg.TransactionalID).
 		Msg("NOT FENCED: our user lacks WRITE on the transactional id, so a stopped and continued process can publish duplicates; grant it and restart")
 	return o.initPlain()
 }
@@ -199,7 +199,7 @@ func (o *owner) fence(ctx context.Context, targets []place, own bool, res *owned
 			return err
 		}
 		if time.Now().After(deadline) {
-			o.sink.cfg.Log.Warn().Str("cluster", o.sink.cfg.Cluster).
+			o.sink.cfg.Log.Warn().
 				Msg("a partition without leader holds up the fencing of older producers; going on without its answer")
 			return nil
 		}
@@ -348,7 +348,7 @@ func (o *owner) classify(what string, code sarama.KError) error {
 		return nil
 	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping:
 		// The last one: the id expired, so nobody knows who came after us.
-		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, o.sink.cfg.TransactionalID, o.sink.cfg.Cluster, ErrFenced, code)
+		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, o.sink.cfg.TransactionalID, o.sink.cfg.Cluster, ErrFenced, inWords(code))
 	case sarama.ErrTransactionalIDAuthorizationFailed:
 		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, o.sink.cfg.TransactionalID, errNoACL, code)
 	case sarama.ErrInvalidTransactionTimeout: // transaction.max.timeout.ms is lower
@@ -357,6 +357,14 @@ func (o *owner) classify(what string, code sarama.KError) error {
 		o.closeCoordinator() // it moved
 	}
 	return fmt.Errorf("%s for transactional id %s: %w", what, o.sink.cfg.TransactionalID, code)
+}
+
+// inWords is a code in words where sarama has none.
+func inWords(code sarama.KError) error {
+	if code == sarama.ErrProducerFenced {
+		return fmt.Errorf("there is a newer producer with the same transactional id, code %d", int16(code))
+	}
+	return code
 }
 
 // lost drops the coordinator's connection.
@@ -476,7 +484,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	out.offset, out.found, err = scan(ctx, b, s)
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 		o.sink.count.unsearched.Add(1)
-		o.sink.cfg.Log.Error().Str("cluster", o.sink.cfg.Cluster).Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
+		o.sink.cfg.Log.Error().Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
 			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
 		return out
 	}

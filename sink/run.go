@@ -183,7 +183,7 @@ func (d *driver) observe(e *event) {
 // carryOut does what the machine decided.
 func (d *driver) carryOut(w work) {
 	for _, n := range w.notes {
-		d.sink.cfg.Log.Warn().Str("cluster", d.sink.cfg.Cluster).Str("topic", n.topic).Err(n.err).Msg(n.text)
+		d.sink.cfg.Log.Warn().Str("topic", n.topic).Err(n.err).Msg(n.text)
 	}
 	d.count(w.outcomes)
 	d.sink.outcomes.Put(w.outcomes...)

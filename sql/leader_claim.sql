@@ -23,7 +23,8 @@ WITH mine AS (
         AND (l.stream = $1 OR (l.claim->>'epoch')::bigint = l.epoch)
         AND NOT (m.parts > 0 AND m.parts = (t->>'of')::int AND m.split = t->>'by' AND m.part <> (t->>'part')::int)
 ), put AS (
-    UPDATE outbox_cdc.leader l SET claim = $3::text::jsonb || jsonb_build_object('epoch', l.epoch)
+    UPDATE outbox_cdc.leader l SET claim = $3::text::jsonb || jsonb_build_object('epoch', l.epoch,
+        'server', coalesce(host(inet_server_addr()), 'socket') || ':' || current_setting('port'))
     WHERE l.stream = $1 AND l.epoch = $2::bigint AND NOT EXISTS (SELECT FROM rival WHERE leads OR NOT $4::boolean AND rival.stream <> $1)
     RETURNING 1
 ), former AS (

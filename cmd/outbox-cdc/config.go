@@ -41,6 +41,9 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 		for _, w := range cfg.Warnings {
 			fmt.Fprintln(io.err, "warning: a file with secrets can be read by others: "+w)
 		}
+		if o.json && !o.against {
+			return usage("--json goes with --against-database")
+		}
 		if o.against {
 			return against(c.Context(), cfg, o, io)
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,6 +55,8 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 // can be watched.
 func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
+	signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go away
+	logSignals(ctx, log)
 	limitMemory(cfg)
 	limitProcessors(cfg)
 	limit := loglimit.New(repeatsPerMinute, time.Minute)

@@ -6,19 +6,46 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+
+	"github.com/rs/zerolog"
 )
+
+// notice is where it is told that a signal came: run has a log.
+type notice struct {
+	mu  sync.Mutex
+	say func(text string)
+}
+
+type noticeKey struct{}
+
+func (n *notice) tell(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.say(text)
+}
+
+// logSignals has signals told by the log.
+func logSignals(ctx context.Context, log zerolog.Logger) {
+	if n, ok := ctx.Value(noticeKey{}).(*notice); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.say = func(text string) { log.Info().Msg(text) }
+	}
+}
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
 // second one exits the process at once.
 func untilSignal(log io.Writer) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+	said := &notice{say: func(text string) { fmt.Fprintln(log, "outbox-cdc: "+text) }}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), noticeKey{}, said))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		select {
 		case s := <-signals:
-			fmt.Fprintf(log, "outbox-cdc: %s: stopping; once more stops at once\n", s)
+			said.tell(s.String() + ": stopping; once more stops at once")
 			cancel()
 		case <-ctx.Done():
 			return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -171,7 +172,9 @@ func (w *statusWatch) show(r status.Report) error {
 		err = printStatus(w.io.out, &r)
 	}
 	for i := range r.Streams {
-		if r.Streams[i].Error != "" && err == nil {
+		s := &r.Streams[i]
+		untold := slices.ContainsFunc(s.Tables, func(t status.Table) bool { return t.Error != "" })
+		if (s.Error != "" || untold) && err == nil {
 			err = &failure{exitFailure, errReported}
 		}
 	}

@@ -266,6 +266,32 @@ func checkPostgres(b *binder, p *Postgres, at string) string {
 
 // parseDSN complains without the parser's own words, which could repeat a part
 // of the password (one with a / in it ends up as the port, for example).
+// dsnParameters are what connection strings have besides the server's settings,
+// and the settings that they usually have. What is neither is sent to the server,
+// which refuses every connection for a name that it does not know.
+// https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
+var dsnParameters = []string{
+	"host", "hostaddr", "port", "user", "password", "passfile", "dbname", "database", "service", "servicefile", "connect_timeout",
+	"sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword", "sslsni", "sslnegotiation", "sslcrl", "ssl_min_protocol_version",
+	"ssl_max_protocol_version", "channel_binding", "require_auth", "krbsrvname", "krbspn", "target_session_attrs", "load_balance_hosts",
+	"application_name", "fallback_application_name", "client_encoding", "options", "replication", "gssencmode",
+	"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity", "pool_max_conns", "pool_min_conns",
+	"search_path", "timezone", "statement_timeout", "lock_timeout", "work_mem", "role", "geqo", "jit", "datestyle",
+}
+
+// mistyped is the parameter that was meant, if a letter or two are wrong.
+func mistyped(name string) string {
+	typos := func(known string) int { return editDistance(strings.ToLower(name), known) }
+	if len(name) < 5 || slices.ContainsFunc(dsnParameters, func(known string) bool { return typos(known) == 0 }) {
+		return ""
+	}
+	if i := slices.IndexFunc(dsnParameters, func(known string) bool { return typos(known) <= 2 }); i >= 0 {
+		return dsnParameters[i]
+	}
+	return ""
+}
+
 func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	if dsn.Empty() || b.hasProblem(at) {
 		return nil
@@ -281,6 +307,12 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 		}
 		b.complain(at, found, "write it like postgres://user:password@host:5432/database?sslmode=verify-full, with special characters of the password percent-encoded (/ is %2F, @ is %40)")
 		return nil
+	}
+	for name := range c.RuntimeParams {
+		if meant := mistyped(name); meant != "" {
+			b.complain(at, "has the parameter "+name+", which PostgreSQL does not know", "did you mean "+meant+"?")
+			return nil
+		}
 	}
 	if c.Database == "" {
 		b.complain(at, "names no database", "add it, as in postgres://user@host:5432/database")

@@ -294,3 +294,16 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestMistypedParameters(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"sslmod": "sslmode", "searchpath": "search_path", "target_session_attr": "target_session_attrs",
+		"sslmode": "", "TimeZone": "", "app.tenant": "", "enable_seqscan": "", "extra_float_digits": "", "ssl": "",
+		"transaction_timeout": "", "idle_session_timeout": "", "maintenance_work_mem": "",
+	} {
+		if got := mistyped(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -139,7 +139,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, statestore.ErrClaimed):
 			pause = claimedPause
-		case Permanent(err):
+		case Permanent(err), errors.Is(err, errForeign):
 			pause = retryMax
 		}
 		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
@@ -291,7 +291,25 @@ func (s *Stream) term(ctx context.Context) error {
 		conn.Kill()
 		return err
 	}
-	return d.run(ctx, d.log.run, d.care, d.retention, d.counting)
+	if lead.PreviousServer != "" && lead.PreviousServer != lead.Server {
+		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
+			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
+	}
+	return s.foreign(ctx, d.run(ctx, d.log.run, d.care, d.retention, d.counting))
+}
+
+// errForeign: somebody who does not lead in this database uses our transactional
+// id, so not a successor.
+var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
+	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
+
+// foreign tells a process that took our transactional id from one that took the
+// lead: a new leader raises the epoch before it turns to Kafka.
+func (s *Stream) foreign(ctx context.Context, err error) error {
+	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
+		return fmt.Errorf("%w: %w", err, errForeign)
+	}
+	return err
 }
 
 // run runs the driver with the parts that every term has, and these, until the

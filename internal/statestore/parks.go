@@ -98,6 +98,9 @@ type Leadership struct {
 	// when there was none.
 	PreviousHolder string
 	PreviousSince  time.Time
+	// Server is where the database answers, PreviousServer where it did for the
+	// leader before; empty: not known.
+	Server, PreviousServer string
 	// Known is the slot that the stream went on from; zero: none yet.
 	Known Identity
 }
@@ -143,7 +146,7 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	var point, stopped, relations string
 	row := s.db.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
 	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
-		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations)
+		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations, &l.PreviousServer, &l.Server)
 	if err != nil {
 		return l, err
 	}

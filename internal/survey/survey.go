@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,8 +72,21 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	}
 	s.Parks = status.Summarize(held)
 	s.Mode, s.Reason = mode(s.Leader, held, first.Active, last)
+	if other := otherStream(s.Leader, cfg.Name); other != "" {
+		s.Mode, s.Reason = status.ModeStopped, "slot "+cfg.Slot+" is led by another stream, as "+other
+	}
 	s.Tables = Tables(ctx, cfg)
 	return sample(ctx, cfg, s, first, sampled)
+}
+
+// otherStream is the name of a leader of the slot that serves another stream: the
+// lock is the slot's, and a renamed stream may keep its slot.
+func otherStream(leader *status.Leader, stream string) string {
+	if leader == nil || !strings.HasPrefix(leader.Name, "outbox-cdc/") || strings.HasPrefix(leader.Name, "outbox-cdc/"+stream+"@") ||
+		len(leader.Name) == 63 { // cut off
+		return ""
+	}
+	return leader.Name
 }
 
 // mode is what the database shows of a stream's mode.

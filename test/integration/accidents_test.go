@@ -1,9 +1,14 @@
 package integration
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -274,5 +279,86 @@ func (p *process) readyz(want int, reason string) {
 			err = fmt.Errorf("/readyz: %d %s", code, body)
 		}
 		return err
+	})
+}
+
+// A copy of the database (here: another one that has nothing in common but the
+// configuration) is streamed with the same transactional id. The brokers let the
+// latest of them publish; the other says what is wrong.
+func TestACopyOfTheDatabaseIsStreamed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+
+	original := w.run().streaming()
+	original.usable()
+	c := newWorld(t, surroundings{kafka: w.kafka})
+	c.cluster["transactional_id_prefix"] = w.cluster["transactional_id_prefix"]
+	copied := c.run().streaming()
+	copied.usable()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'v')`)
+	original.Await(30*time.Second, "the stream does not work", "it does not lead in this database: one of the two databases is a copy")
+	if original.logged("Unknown error") > 0 {
+		t.Error("an error has no name")
+	}
+	copied.stop()
+	w.settled(60 * time.Second)
+	original.stop()
+}
+
+// The database answers at another address than it did for the leader before.
+func TestTheDatabaseIsElsewhere(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.run().streaming().stop()
+	w.db.Exec(t, `UPDATE outbox_cdc.leader SET claim = claim || '{"server": "192.0.2.1:5432"}'`)
+	p := w.run()
+	p.Await(30*time.Second, "the database is at another address than before", `"before":"192.0.2.1:5432"`)
+	p.streaming().stop()
+}
+
+// Whoever reads the log goes away: the program goes on. Every line of the log is
+// one JSON object without a key twice.
+func TestTheLogsReaderGoesAway(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	cmd := exec.Command(harness.Binary(t, "failpoints"), "run", "--config", w.file(), "--log-format", "json")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := bufio.NewReaderSize(stderr, 16).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = stderr.Close()
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'v')`)
+	w.settled(30 * time.Second)
+
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the stop: %v", err)
+	}
+	p := w.run().streaming()
+	p.usable()
+	p.stop()
+	for _, line := range p.Said() {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(line), &object); err != nil || strings.Count(line, `"cluster":`) > 1 {
+			t.Errorf("not one JSON object without a key twice: %s", line)
+		}
+	}
+}
+
+// usable waits until the process can publish.
+func (p *process) usable() {
+	p.t.Helper()
+	harness.Eventually(p.t, 30*time.Second, func() error {
+		if p.logged("the Kafka cluster can be used") == 0 {
+			return errors.New("the Kafka cluster cannot be used yet")
+		}
+		return nil
 	})
 }
