@@ -30,7 +30,7 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 	w := newWorld(t)
 	w.db.Exec(t, refusals)
 	p := w.run()
-	const each = 20
+	const each = 6
 	keys := []string{"raised", "undone", "checked", "unique"}
 	for _, key := range keys {
 		w.insertRows(key, each)
