@@ -69,6 +69,7 @@ docs/check.md has every check.`,
 		if o.yes && !o.fix {
 			return usage("--yes is for --fix")
 		}
+		tellExposed(cfg, io)
 		return check(c.Context(), cfg, chosen, o, io)
 	}
 	return c

@@ -38,9 +38,7 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 		if err != nil {
 			return err
 		}
-		for _, w := range cfg.Warnings {
-			fmt.Fprintln(io.err, "warning: a file with secrets can be read by others: "+w)
-		}
+		tellExposed(cfg, io)
 		if o.json && !o.against {
 			return usage("--json goes with --against-database")
 		}
@@ -55,6 +53,13 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 		return nil
 	}
 	return c
+}
+
+// tellExposed tells of files with secrets that others may read.
+func tellExposed(cfg *config.Config, io streams) {
+	for _, w := range cfg.Warnings {
+		fmt.Fprintln(io.err, "warning: a file with secrets can be read by others: "+w)
+	}
 }
 
 func plural(n int, what string) string {

@@ -307,3 +307,36 @@ func TestMistypedParameters(t *testing.T) {
 		}
 	}
 }
+
+// Files with secrets that others may read are told of, each once.
+func TestExposedSecrets(t *testing.T) {
+	folder := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"open": 0o644, "closed": 0o600, "key.pem": 0o604, "x.yaml": 0o644} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("hunter2"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(folder, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]string{
+		`password: {file: open}`:              "open",
+		`password: {file: closed}`:            "",
+		`password: "${file:open}"`:            "open",
+		`password: "${env:OUTBOX_TEST_CRED}"`: "",
+		`password: hunter2`:                   "x.yaml",
+	} {
+		t.Setenv("OUTBOX_TEST_CRED", "hunter2")
+		cfg, err := Parse([]byte(`
+kafka: {clusters: {main: {brokers: ["localhost:9092"], tls: {cert_file: closed, key_file: key.pem}}}}
+streams: [{name: s, postgres: {dsn: "postgres://u@localhost/d", `+text+`}, tables: [{table: public.a, profile: native}]}]
+`), filepath.Join(folder, "x.yaml"), folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(cfg.Warnings, "\n")
+		if n := len(cfg.Warnings); !strings.Contains(got, "key.pem") || want != "" && !strings.Contains(got, "/"+want) || n > 2 || want == "" && n != 1 || strings.Contains(got, "hunter2") {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}

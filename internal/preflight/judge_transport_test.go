@@ -17,7 +17,8 @@ func TestTransport(t *testing.T) {
 		{"postgres://u@db/d?sslmode=verify-full", "host=/run/pg user=r dbname=d", sink.Config{Brokers: []string{"k:9093"}, TLS: &sink.TLS{}}, ""},
 		{"postgres://u@db/d", "postgres://u@db/d", sink.Config{Brokers: []string{"k:9092", "localhost:1"}}, "dsn: connections to db may go without TLS; kafka main: no TLS to k:9092"},
 		{
-			"postgres://u@db/d?sslmode=require", "postgres://r@db/d?sslmode=disable", sink.Config{Brokers: []string{"k:9092"}, TLS: &sink.TLS{Insecure: true}},
+			"postgres://u@db/d?sslmode=require", "postgres://r@db/d?sslmode=disable",
+			sink.Config{Brokers: []string{"k:9092"}, TLS: &sink.TLS{Insecure: true}},
 			"dsn: connections to db are encrypted, but the server's certificate or name is not verified; replication_dsn: connections to db may go without TLS; kafka main: insecure_skip_verify accepts any certificate",
 		},
 	} {

@@ -111,7 +111,7 @@ func (s *Source) fromCommand(ctx context.Context) (string, error) {
 func (s *Source) run(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) //nolint:gosec // the operator's own
+	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) // the operator's own
 	out, complaint := &bounded{most: MaxBytes}, &bounded{most: 1 << 10}
 	c.Stdout, c.Stderr = out, complaint
 	c.WaitDelay = time.Second // for a descendant that left the group and keeps the pipe
