@@ -366,7 +366,7 @@ func TestActiveSlotIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
 	// Another consumer, which knows nothing of our lock.
-	pc, err := pgconn.ParseConfig(b.DSN)
+	pc, err := pgconn.ParseConfig(b.Own())
 	if err != nil {
 		t.Fatal(err)
 	}

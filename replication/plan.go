@@ -290,7 +290,7 @@ func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 			SQL:   fmt.Sprintf("DELETE FROM outbox_cdc.park WHERE stream = %s;\nDELETE FROM outbox_cdc.leader WHERE stream = %s;", stream, stream),
 		},
 		Step{
-			Title: "schema outbox_cdc, if no other stream is left in it", SQL: "DROP SCHEMA outbox_cdc CASCADE;",
+			Title: "schema outbox_cdc, if no other stream is left in it", SQL: "DROP TABLE outbox_cdc.park, outbox_cdc.leader;\nDROP SCHEMA outbox_cdc;",
 			Done: "SELECT EXISTS (SELECT FROM outbox_cdc.leader)",
 		}), nil
 }
@@ -395,8 +395,11 @@ func stepError(step Step, err error) *Error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		e.Permanent = true
-		if server.Code == "42501" {
+		switch server.Code {
+		case "42501":
 			e.Mend = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
+		case "2BP01":
+			e.Mend = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
 		}
 	}
 	return e

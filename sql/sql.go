@@ -44,6 +44,10 @@ var (
 
 // The statements that look at the server, the slot and the publication.
 var (
+	//go:embed role_rights.sql
+	RoleRights string
+	//go:embed schema_trust.sql
+	SchemaTrust string
 	//go:embed complete_xid.sql
 	CompleteXID string
 	//go:embed heartbeat.sql

@@ -128,7 +128,7 @@ func destroyPlan(ctx context.Context, pg *pgconn.PgConn, setup replication.Setup
 // freedBy refuses a stream that somebody leads, and says how much WAL only its
 // slot holds back.
 func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
-	conn, err := connectOperator(ctx, s)
+	conn, err := connectRole(ctx, s, asAdmin(marker(s, operatorName)))
 	if err != nil {
 		return 0, err
 	}

@@ -79,7 +79,8 @@ type initOptions struct {
 
 func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
 	pg, err := connectAdmin(ctx, s)
-	if err != nil && what.showSQL && ctx.Err() == nil {
+	var refused *failure
+	if err != nil && what.showSQL && ctx.Err() == nil && !errors.As(err, &refused) {
 		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 		fmt.Fprintln(io.err, "outbox-cdc: so this is everything, with whatever is there already")
 		return showAll(s, what, io.out)
@@ -122,9 +123,18 @@ func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *re
 	return err
 }
 
-// connectAdmin connects as who may make things.
+// connectAdmin connects as who may make things, unless somebody else's code could
+// run with such rights.
 func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
-	return connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
+	pg, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
+	if err != nil {
+		return nil, err
+	}
+	if err := replication.TrustSchemaAsAdministrator(ctx, pg); err != nil {
+		closeNow(pg)
+		return nil, &failure{exitPermanent, err}
+	}
+	return pg, nil
 }
 
 func closeNow(pg *pgconn.PgConn) {

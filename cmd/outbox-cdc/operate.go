@@ -40,10 +40,10 @@ func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
 }
 
-// connectOperator connects as the role that reads and marks rows, or as that of
-// the environment variable.
+// connectOperator connects as the role that reads and marks rows: its table's
+// triggers fire with its rights, never with an administrator's.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
-	return connectRole(ctx, s, asAdmin(marker(s, operatorName)))
+	return connectRole(ctx, s, marker(s, operatorName))
 }
 
 // operatorName is the application_name of errands.

@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin/page"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // newPage hands the operator's page what it shows.
@@ -42,13 +43,16 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 	return page.New(shown)
 }
 
+// asItself is the stream's own role: a page is nobody's administrator.
+func asItself(a postgres.Access) postgres.Access { return a }
+
 // pageSlots looks at every server; what went wrong with one stands beside it.
 func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
 	var all []page.Server
 	for _, server := range serversOf(cfg, cfg.Streams) {
 		var notes bytes.Buffer
 		one := page.Server{Server: server.Server}
-		if err := server.look(ctx, streams{out: io.Discard, err: &notes}); err != nil {
+		if err := server.look(ctx, asItself, streams{out: io.Discard, err: &notes}); err != nil {
 			fmt.Fprintln(&notes, err)
 		}
 		one.Slots, one.Error = server.Slots, strings.TrimSpace(notes.String())

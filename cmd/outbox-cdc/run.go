@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -41,6 +42,9 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 		log, err := logs.logger(io.err)
 		if err != nil {
 			return err
+		}
+		if os.Getenv(adminVariable) != "" {
+			return usage("%s is set, and run needs no administrator: take it out of the environment (it is for init, destroy, slots and check --fix)", adminVariable)
 		}
 		cfg, err := config.Load(*file)
 		if err != nil {

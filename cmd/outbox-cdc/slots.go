@@ -83,7 +83,7 @@ func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slo
 	}
 	servers := serversOf(cfg, chosen)
 	for _, server := range servers {
-		if err := server.look(ctx, io); err != nil {
+		if err := server.look(ctx, asAdmin, io); err != nil {
 			return nil, fmt.Errorf("server %s: %w", server.Server, err)
 		}
 	}
@@ -113,11 +113,12 @@ func serverOf(s *config.Stream) string {
 	return net.JoinHostPort(s.Postgres.Host, strconv.Itoa(int(s.Postgres.Port)))
 }
 
-// look reads the slots, and from each database what it knows of streams.
-func (v *slotServer) look(ctx context.Context, io streams) error {
+// look reads the slots, and from each database what it knows of streams. access
+// says as whom, given the stream's own role.
+func (v *slotServer) look(ctx context.Context, access func(postgres.Access) postgres.Access, io streams) error {
 	var known []slots.Stream
 	for i, s := range v.streams {
-		conn, err := connectOperator(ctx, s)
+		conn, err := connectRole(ctx, s, access(marker(s, operatorName)))
 		if err != nil && (i > 0 || len(v.streams) > 1 && ctx.Err() == nil) {
 			fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 			known = append(known, slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true})
@@ -148,18 +149,18 @@ func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) 
 		}
 		v.Slots = append([]slots.Slot{}, list...)
 	}
-	known, err := slots.Remembered(ctx, postgres.On(conn), s.Postgres.Database)
-	if err != nil {
-		return nil, err
-	}
 	ours := slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true}
 	for _, t := range s.OutboxTables() {
 		ours.Stateless = ours.Stateless || !t.Stateful()
 	}
 	leader, _, err := survey.Leader(ctx, postgres.On(conn), s.Name, s.Slot)
-	if err == nil && leader != nil {
+	if err != nil {
+		return nil, err
+	}
+	if leader != nil {
 		ours.Led = fmt.Sprintf("%s (pid %s)", leader.Name, leader.PID)
 	}
+	known, err := slots.Remembered(ctx, postgres.On(conn), s.Postgres.Database)
 	return append(known, ours), err
 }
 

@@ -113,7 +113,7 @@ func fromLog(t *testing.T, db *harness.DB, table *outbox.Table, slot string) (ro
 
 func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), db.DSN)
+	pool, err := pgxpool.New(t.Context(), db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -95,6 +96,8 @@ type Stream struct {
 	relations atomic.Pointer[map[string]uint32]
 	// text: a column's binary form is not understood, the log has to be text.
 	text atomic.Bool
+	// judgedRights: the role's rights were looked at, by the goroutine of Run.
+	judgedRights bool
 	// recount asks for the failed rows to be counted.
 	recount chan struct{}
 }
@@ -106,7 +109,7 @@ func New(cfg Config) *Stream {
 		cfg.Lineage = &Lineage{}
 	}
 	return &Stream{
-		cfg: cfg, store: &store{Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
+		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
 		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
 	}
 }
@@ -216,12 +219,16 @@ func (s *Stream) unclaimed(ctx context.Context) error {
 // taken for another leader's victory.
 type store struct {
 	mu sync.Mutex
+	db postgres.DB
 	*statestore.Store
 }
 
 func (s *store) lead(ctx context.Context, holder string) (statestore.Leadership, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := replication.TrustSchema(ctx, s.db); err != nil {
+		return statestore.Leadership{}, err
+	}
 	return s.Store.Lead(ctx, holder)
 }
 
@@ -286,6 +293,7 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Traces.Abandon(time.Now())
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
+	s.warnOfRights(ctx)
 	d, err := s.newDriver(conn, lead)
 	if err != nil {
 		conn.Kill()
@@ -310,6 +318,19 @@ func (s *Stream) foreign(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", err, errForeign)
 	}
 	return err
+}
+
+// warnOfRights says once that the role could do with less.
+func (s *Stream) warnOfRights(ctx context.Context) {
+	if s.judgedRights {
+		return
+	}
+	excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
+	s.judgedRights = err == nil
+	if excess != "" {
+		s.cfg.Log.Warn().Str("rights", excess).
+			Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
+	}
 }
 
 // run runs the driver with the parts that every term has, and these, until the

@@ -21,7 +21,7 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 	db.Exec(t, `CREATE TABLE rows (id int PRIMARY KEY, n int); INSERT INTO rows VALUES (1, 0), (2, 0);
 		DO $$ BEGIN CREATE ROLE pressed; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
 		GRANT ALL ON rows TO pressed`)
-	cfg, err := pgxpool.ParseConfig(db.DSN)
+	cfg, err := pgxpool.ParseConfig(db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestStandbysAreSeenOrHidden(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `DO $$ BEGIN CREATE ROLE unprivileged; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
 	for _, name := range []string{"replica", "outbox-cdc/orders@host"} {
-		cfg, err := pgconn.ParseConfig(db.DSN)
+		cfg, err := pgconn.ParseConfig(db.Own())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestStandbysAreSeenOrHidden(t *testing.T) {
 		role           string
 		standbys, hide int
 	}{{"", 1, 0}, {"unprivileged", 0, 1}} {
-		cfg, err := pgxpool.ParseConfig(db.DSN)
+		cfg, err := pgxpool.ParseConfig(db.Own())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -255,7 +255,7 @@ func failure(what string, err error) *Error {
 	case "42501":
 		e.Permanent, e.Mend = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
 	case "25006":
-		e.Mend = "the server is read-only: point the dsn to the primary"
+		e.Mend = "the server is read-only: point the dsn to the primary; behind a pooler, it may be the role: ALTER ROLE … RESET default_transaction_read_only"
 	}
 	return e
 }

@@ -147,6 +147,9 @@ func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
 
 // Leader says who leads a stream now, nil: nobody; and in words who did last.
 func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Leader, string, error) {
+	if err := replication.TrustSchema(ctx, q); err != nil {
+		return nil, "", err
+	}
 	l := &status.Leader{}
 	var backendStart string
 	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart)

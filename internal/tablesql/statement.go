@@ -120,7 +120,8 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
         SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
         WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
             SELECT FROM pg_catalog.pg_cast x
-            WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i')))
+            WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i'))),
+    row_security_active(a.relation), current_user
 FROM attribute a
 JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -183,12 +184,16 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 	args.BindArray(&schemas, "name")
 	args.BindArray(&names, "name")
 	kinds := make([]string, len(tables))
+	hidden := make([]string, len(tables)) // from which role rows are
 	err := Run(ctx, conn, Step{SQL: loadSQL, Args: args, Each: func(row [][]byte) error {
 		i, err := Ordinal(row[0], len(tables))
 		if err != nil {
 			return err
 		}
 		kinds[i] = string(row[2]) + string(row[3])
+		if string(row[20]) == "t" {
+			hidden[i] = string(row[21])
+		}
 		return all[i].relation.add(row[1:])
 	}})
 	if err != nil {
@@ -196,6 +201,12 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 	}
 	for i := range all {
 		all[i].err = all[i].relation.checkKind(kinds[i])
+		if all[i].err == nil && hidden[i] != "" {
+			all[i].err = &Unusable{
+				Table: all[i].relation.Table, Problem: "has row security, which hides rows from role " + hidden[i],
+				Mend: "ALTER ROLE " + quote(hidden[i]) + " BYPASSRLS",
+			}
+		}
 	}
 	return all, nil
 }

@@ -19,7 +19,7 @@ import (
 type DB struct {
 	Server *localpg.Server
 	Name   string
-	DSN    string // as superuser
+	DSN    string // as superuser; see Own
 }
 
 // sharedServer is the one server that the tests of a package share.
@@ -69,6 +69,7 @@ func PrivatePostgres(t testing.TB, o localpg.Options) *DB {
 	})
 	db := &DB{Server: s, Name: "app", DSN: s.DSN("app")}
 	onServer(t, s, "CREATE DATABASE app")
+	beset(t, db)
 	return db
 }
 
@@ -81,11 +82,15 @@ func Database(t testing.TB, s *localpg.Server) *DB {
 	onServer(t, s, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
 	db := &DB{Server: s, Name: name, DSN: s.DSN(name)}
 	t.Cleanup(func() { db.drop(t) })
+	beset(t, db)
 	return db
 }
 
+// tidyTime bounds what is done when a test is over.
+const tidyTime = 30 * time.Second
+
 func (db *DB) drop(t testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, db.Server.DSN("postgres"))
 	if err != nil {
@@ -116,7 +121,7 @@ func dropOnce(ctx context.Context, conn *pgx.Conn, name string) error {
 // Conn opens a connection that is closed with the test.
 func (db *DB) Conn(t testing.TB) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), db.DSN)
+	conn, err := pgx.Connect(t.Context(), db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +137,7 @@ func (db *DB) Conn(t testing.TB) *pgx.Conn {
 // Pool opens a small pool that is closed with the test.
 func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(db.DSN)
+	cfg, err := pgxpool.ParseConfig(db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +160,7 @@ func (db *DB) Exec(t testing.TB, sql string, args ...any) {
 }
 
 func (db *DB) try(ctx context.Context, sql string, args ...any) error {
-	conn, err := pgx.Connect(ctx, db.DSN)
+	conn, err := pgx.Connect(ctx, db.Own())
 	if err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func One[T any](t testing.TB, db *DB, sql string, args ...any) T {
 
 // TryOne is One for use in Eventually.
 func TryOne[T any](ctx context.Context, db *DB, sql string, args ...any) (v T, err error) {
-	conn, err := pgx.Connect(ctx, db.DSN)
+	conn, err := pgx.Connect(ctx, db.Own())
 	if err != nil {
 		return v, err
 	}

@@ -41,7 +41,7 @@ func (w *world) roles() (writer, streamer string) {
 func (w *world) cleanUp(sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.DSN)
+	conn, err := pgx.Connect(ctx, w.db.Own())
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (w *world) writeUntilItFails() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.DSN)
+	conn, err := pgx.Connect(ctx, w.db.Own())
 	if err != nil {
 		w.t.Fatal(err)
 	}

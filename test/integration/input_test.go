@@ -228,7 +228,7 @@ func (w *world) inserts(table, column string) {
 // takeSlot streams from the world's slot, as another consumer would.
 func (w *world) takeSlot() *pgconn.PgConn {
 	w.t.Helper()
-	conn, err := pgconn.Connect(w.t.Context(), w.db.DSN+"&replication=database")
+	conn, err := pgconn.Connect(w.t.Context(), w.db.Own()+"&replication=database")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (w *world) rowOf(key string) history.Insert {
 // transaction. in says what row it is.
 func (w *world) insertAs(in history.Insert, insert string, then ...string) history.Insert {
 	w.t.Helper()
-	conn, err := pgx.Connect(w.t.Context(), w.db.DSN)
+	conn, err := pgx.Connect(w.t.Context(), w.db.Own())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (w *world) recoveredSince(began time.Time, topic string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.DSN) // one from before may be lost
+	conn, err := pgx.Connect(ctx, w.db.Own()) // one from before may be lost
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (s *sampler) look(ctx context.Context) (sample history.Sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if s.conn == nil || s.conn.IsClosed() {
-		if s.conn, err = pgx.Connect(ctx, s.w.db.DSN); err != nil {
+		if s.conn, err = pgx.Connect(ctx, s.w.db.Own()); err != nil {
 			s.conn = nil
 			return sample, err
 		}

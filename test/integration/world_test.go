@@ -246,7 +246,7 @@ func (w *world) counts() (map[history.Status]int, error) {
 func (w *world) query(sql string, row func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.DSN)
+	conn, err := pgx.Connect(ctx, w.db.Own())
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func (ws *writers) session(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil && ws.budget.Load() != 0 {
 		var err error
 		if conn == nil || conn.IsClosed() {
-			conn, err = pgx.Connect(ctx, ws.w.db.DSN)
+			conn, err = pgx.Connect(ctx, ws.w.db.Own())
 		}
 		if err == nil {
 			err = ws.transaction(conn, r)

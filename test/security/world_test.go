@@ -38,7 +38,15 @@ func newWorld(t *testing.T) *world {
 	if testing.Short() {
 		t.Skip("not in the short form")
 	}
-	w := &world{t: t, db: harness.Postgres(t), kafka: harness.Kafka(t), dir: t.TempDir()}
+	w := worldOn(t, harness.Postgres(t))
+	w.must("init", "--native-table")
+	return w
+}
+
+// worldOn is newWorld on a database of the test's, without init.
+func worldOn(t *testing.T, db *harness.DB) *world {
+	t.Helper()
+	w := &world{t: t, db: db, kafka: harness.Kafka(t), dir: t.TempDir()}
 	w.topic = w.kafka.Topic(t, 1)
 	w.table = fields{"table": "public.outbox", "profile": "native", "grace": "200ms"}
 	w.cluster = fields{
@@ -59,7 +67,6 @@ func newWorld(t *testing.T) *world {
 		"streams": []any{w.stream},
 		"http":    fields{"listen": "off"},
 	}
-	w.must("init", "--native-table")
 	return w
 }
 

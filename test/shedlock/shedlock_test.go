@@ -70,7 +70,7 @@ func start(t *testing.T, db *harness.DB, clock string) *application {
 	if testing.Short() {
 		t.Skip("starts Java programs")
 	}
-	cfg, err := pgx.ParseConfig(db.DSN)
+	cfg, err := pgx.ParseConfig(db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (a *application) do(answer, format string, args ...any) {
 
 func newLock(t *testing.T, db *harness.DB, atMost time.Duration) *shedlock.Lock {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), db.DSN)
+	pool, err := pgxpool.New(t.Context(), db.Own())
 	if err != nil {
 		t.Fatal(err)
 	}

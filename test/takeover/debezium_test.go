@@ -75,7 +75,7 @@ func (w *world) insertEvents(aggregate string) {
 func (w *world) connect() *harness.Process {
 	w.t.Helper()
 	jars := harness.Jars(w.t, filepath.Join("router", "pom.xml"))
-	c, err := pgx.ParseConfig(w.db.DSN)
+	c, err := pgx.ParseConfig(w.db.Own())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func (r *relay) wrote(from, rows int, settings fields) {
 // jdbc is the database as Java programs are told it.
 func (w *world) jdbc() []string {
 	w.t.Helper()
-	c, err := pgx.ParseConfig(w.db.DSN)
+	c, err := pgx.ParseConfig(w.db.Own())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func newOffice(t *testing.T, change func(*Config)) *office {
 	cfg.Who = func(*http.Request) string { return o.who }
 	cfg.Streams[0].Tables = []*outbox.Table{l.Table}
 	cfg.Streams[0].Found = func(*outbox.Table) time.Duration { return 15 * time.Second }
-	cfg.Streams[0].Connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, o.db.DSN) }
+	cfg.Streams[0].Connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, o.db.Own()) }
 	if change != nil {
 		change(&cfg)
 	}

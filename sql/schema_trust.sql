@@ -1,0 +1,40 @@
+-- What makes schema outbox_cdc unfit to be touched by this session, one reason a
+-- row: somebody else's code would run with the rights of this role. It is asked
+-- of an administrator ($1), and of every superuser. Nothing here reads the tables
+-- themselves, which may be views.
+WITH asked AS MATERIALIZED (
+    SELECT rolname, $1::boolean OR rolsuper AS strict FROM pg_roles WHERE rolname = current_user
+), ours AS (
+    SELECT n.oid AS object, 'schema outbox_cdc' AS named, n.nspowner AS owner, 'n' AS kind, NULL::oid AS relation
+    FROM pg_namespace n, asked WHERE asked.strict AND n.nspname = 'outbox_cdc'
+  UNION ALL
+    SELECT c.oid, 'outbox_cdc.' || c.relname::text, c.relowner, c.relkind::text, c.oid
+    FROM asked, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE asked.strict AND n.nspname = 'outbox_cdc' AND c.relname IN ('leader', 'park')
+), part AS (
+    SELECT o.relation, o.named, 'pg_class'::regclass::oid AS class, o.relation AS object FROM ours o WHERE o.relation IS NOT NULL
+  UNION
+    SELECT o.relation, o.named, d.classid, d.objid
+    FROM ours o JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = o.relation
+)
+SELECT o.named || ' belongs to role ' || quote_ident(r.rolname::text)
+FROM ours o JOIN pg_roles r ON r.oid = o.owner
+WHERE r.rolname <> current_user AND NOT r.rolsuper
+UNION ALL
+SELECT o.named || ' is no plain table' FROM ours o WHERE o.kind NOT IN ('n', 'r')
+UNION ALL
+SELECT o.named || ' has the trigger ' || quote_ident(t.tgname::text) FROM ours o JOIN pg_trigger t ON t.tgrelid = o.relation
+UNION ALL
+SELECT o.named || ' has the rule ' || quote_ident(w.rulename::text) FROM ours o JOIN pg_rewrite w ON w.ev_class = o.relation WHERE o.kind = 'r'
+UNION ALL
+SELECT o.named || ' has the policy ' || quote_ident(p.polname::text) FROM ours o JOIN pg_policy p ON p.polrelid = o.relation
+UNION ALL
+SELECT o.named || ' is inherited by ' || i.inhrelid::regclass::text FROM ours o JOIN pg_inherits i ON i.inhparent = o.relation
+UNION ALL
+-- The server's own functions, operators and types are not noted as dependencies.
+SELECT DISTINCT p.named || ' depends on ' || pg_describe_object(d.refclassid, d.refobjid, 0)
+FROM part p JOIN pg_depend d ON d.classid = p.class AND d.objid = p.object
+WHERE p.class <> 'pg_trigger'::regclass AND p.class <> 'pg_rewrite'::regclass AND p.class <> 'pg_policy'::regclass
+  AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
+ORDER BY 1
+LIMIT 5
