@@ -192,15 +192,15 @@ func TestTheDatabasesOwnerBecomesNoSuperuser(t *testing.T) {
 	}
 	p := w.run()
 	w.db.Exec(t, fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES ('%s', 'k', 'v')`, w.topic))
-	w.allSent(1)
+	w.marked(1)
 	p.Stop(40 * time.Second)
 	w.nobodyRose("run")
 	w.try(true, "destroy", "--yes")
 	w.nobodyRose("destroy")
 }
 
-// allSent waits until that many rows are SENT.
-func (w *world) allSent(n int) {
+// marked waits until that many rows are SENT.
+func (w *world) marked(n int) {
 	w.t.Helper()
 	harness.Eventually(w.t, 40*time.Second, func() error {
 		sent, err := harness.TryOne[int](w.t.Context(), w.db, `SELECT count(*)::int FROM outbox WHERE status = 'SENT'`)
@@ -230,7 +230,7 @@ func TestAReadersFunctionMarksNoRow(t *testing.T) {
 	w.db.Exec(t, fmt.Sprintf(insert, "now() + interval '1 hour'")) // these wait
 	p := w.run()
 	w.db.Exec(t, fmt.Sprintf(insert, "NULL"))
-	w.allSent(20)
+	w.marked(20)
 	p.Stop(40 * time.Second)
 	if n := harness.One[int](t, w.db, `SELECT count(*)::int FROM stolen`); n > 0 {
 		t.Errorf("%d payloads were copied out", n)
@@ -277,7 +277,7 @@ func TestRowSecurityHidesNothing(t *testing.T) {
 		t.Errorf("%d rows are SENT", n)
 	}
 	w.db.Exec(t, `ALTER ROLE cdc BYPASSRLS`)
-	w.allSent(6)
+	w.marked(6)
 	p.Stop(40 * time.Second)
 }
 
@@ -287,7 +287,7 @@ func TestAReadOnlyDefaultIsOverruled(t *testing.T) {
 	w.db.Exec(t, `ALTER ROLE cdc SET default_transaction_read_only = on; ALTER DATABASE app SET default_transaction_read_only = on`)
 	p := w.run()
 	w.db.Exec(t, `SET TRANSACTION READ WRITE; `+fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES ('%s', 'k', 'v')`, w.topic))
-	w.allSent(1)
+	w.marked(1)
 	p.Stop(40 * time.Second)
 	if n := len(p.Said("more rights than it needs")); n != 0 {
 		t.Errorf("the least role is warned of %d times", n)
@@ -299,7 +299,7 @@ func TestASuperuserIsWarnedOf(t *testing.T) {
 	w := newWorld(t)
 	p := w.run()
 	w.insert("k", 1)
-	w.allSent(1)
+	w.marked(1)
 	p.Stop(40 * time.Second)
 	if said := p.Said(`"level":"warn"`, "role postgres is a superuser"); len(said) != 1 {
 		t.Errorf("warned %d times: %v", len(said), said)
