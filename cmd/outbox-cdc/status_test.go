@@ -43,7 +43,7 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	c := file(t, db.DSN, db.DSN, fmt.Sprintf("http: {listen: %q, auth: {token: hunter2, username: ops, password: hunter2}}", address))
 	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
 
-	out, _ := command(t, 0, "status", "-c", c)
+	out, _ := command(t, 1, "status", "-c", c)
 	mustHave(t, out, "from the database, since no process answers", "connection refused", "orders: stopped: no process leads", "does not exist: run makes it")
 	command(t, 0, "init", "-c", c, "--native-table")
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload, status, created_at) VALUES ('orders', 'a', 'x', 'PENDING', now() - interval '2 minutes'), ('orders', 'a', 'x', 'FAILED', now())`)
