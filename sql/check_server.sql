@@ -7,6 +7,7 @@ SELECT jsonb_build_object(
             'synchronous_standby_names', 'synchronous_commit', 'sync_replication_slots', 'synchronized_standby_slots', 'hot_standby_feedback',
             'track_commit_timestamp', 'max_connections', 'superuser_reserved_connections', 'reserved_connections')),
     'release', current_setting('server_version'),
+    'encoding', getdatabaseencoding(),
     'superuser', (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
     'slots', (SELECT count(*) FROM pg_replication_slots),
     'idle_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE NOT s.active AND s.slot_name <> $1),

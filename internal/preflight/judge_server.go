@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -26,6 +27,13 @@ func serverChecks() []check {
 			levels: "FAIL: before 14. WARN: newer than 18, which has not been tried",
 			mend:   "an upgrade of PostgreSQL, or of outbox-cdc",
 			why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
+		},
+		{
+			name: "encoding", judge: judgeEncoding,
+			looks:  "the database's encoding",
+			levels: "FAIL: one whose text cannot be turned into UTF-8. WARN: SQL_ASCII, which says nothing about its text",
+			mend:   "a database of UTF8: `pg_dump`, `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`, restore",
+			why:    "text is published as UTF-8; a row with bytes that cannot be fails by itself",
 		},
 		{
 			name: "primary", judge: judgePrimary,
@@ -157,6 +165,26 @@ func judgeVersion(j *judgment) {
 		j.warn("", "PostgreSQL "+release+" is newer than 18, the newest that was tried", "look for a newer outbox-cdc")
 	default:
 		j.ok("", "PostgreSQL %s", release)
+	}
+}
+
+func judgeEncoding(j *judgment) {
+	server, ok := j.server()
+	if !ok {
+		return
+	}
+	encoding := server.Encoding
+	set, err := charset.Of(encoding)
+	const mend = "pg_dump the database, and restore it into one with ENCODING 'UTF8'"
+	switch {
+	case err != nil:
+		j.fail("", err.Error(), mend)
+	case set == nil:
+		j.ok("", "%s", encoding)
+	case encoding == "SQL_ASCII":
+		j.warn("", "SQL_ASCII says nothing about its text: what is valid UTF-8 is published as it is, and a row with anything else fails", mend)
+	default:
+		j.ok("", "%s, published as UTF-8; a row with bytes that have no equivalent fails by itself", encoding)
 	}
 }
 

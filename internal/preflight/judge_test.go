@@ -60,7 +60,7 @@ func sound() *Facts {
 			User: "cdc", ConnectionLimit: -1, Schema: &yes, Ours: []string{"leader", "park"}, Tables: []string{"public.outbox"},
 		}},
 		Streaming: Session{User: "stream", Holds: true, SenderTimeout: "4s", Role: &Role{User: "stream", Replication: true, ConnectionLimit: -1}},
-		Server:    &Server{Settings: settings, Slots: 1, Senders: 1, Connections: 20},
+		Server:    &Server{Settings: settings, Encoding: "UTF8", Slots: 1, Senders: 1, Connections: 20},
 		State: &replication.State{
 			SystemID: "7", Timeline: 1, Version: 180_004, WALLevel: "logical", Database: "app", Insert: 0x2000, Schema: true,
 			Slot: replication.Slot{
@@ -135,6 +135,8 @@ func TestJudgments(t *testing.T) {
 		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Mend: "x"} }, []string{"the role that streams: no"}},
 		"old server":     {"server-version", Fail, func(f *Facts) { f.State.Version = 130_005 }, []string{"13.5", "PostgreSQL 14"}},
 		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 190_000 }, []string{"19.0"}},
+		"no encoding":    {"encoding", Warn, func(f *Facts) { f.Server.Encoding = "SQL_ASCII" }, []string{"valid UTF-8", "pg_dump"}},
+		"mixed encoding": {"encoding", Fail, func(f *Facts) { f.Server.Encoding = "MULE_INTERNAL" }, []string{"MULE_INTERNAL", "pg_dump"}},
 		"standby":        {"primary", Fail, func(f *Facts) { f.State.InRecovery = true }, []string{"target_session_attrs=read-write"}},
 		"wal_level":      {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
 		"slots full": {"replication-slots", Fail, func(f *Facts) {

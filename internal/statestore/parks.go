@@ -131,7 +131,7 @@ func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
 // readCharset finds out what the database's text is in.
 func (s *Store) readCharset(ctx context.Context) error {
 	var encoding string
-	if err := postgres.On(s.cfg.DB).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
+	if err := s.db.QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
 		return err
 	}
 	set, err := charset.Of(encoding)

@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status", "internal/transport"},
+	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// One stream's flow, and the program.
 	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},

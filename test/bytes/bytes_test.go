@@ -25,6 +25,7 @@ var long = os.Getenv("OUTBOX_TEST_BYTES") == "long"
 func TestTheSameBytesWhicheverWayARowComes(t *testing.T) {
 	for _, e := range encodings {
 		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
 			if testing.Short() && e.name != "WIN1252" {
 				t.Skip("not in the short form")
 			}

@@ -39,6 +39,8 @@ type world struct {
 	topic  string
 	dir    string
 	tables []*table
+	// backoff is short, so that rows soon have failed.
+	backoff fields
 }
 
 // table is an outbox table of the world.
@@ -52,9 +54,9 @@ type table struct {
 func newWorld(t *testing.T, e encoding) *world {
 	t.Helper()
 	server := harness.Postgres(t).Server
-	w := &world{t: t, kafka: harness.Kafka(t), dir: t.TempDir()}
+	w := &world{t: t, kafka: harness.Kafka(t), dir: t.TempDir(), backoff: fields{"min": "50ms", "max": "100ms"}}
 	name := fmt.Sprintf("b_%s_%d", strings.ToLower(e.name), time.Now().UnixNano()%1e9)
-	w.db = &harness.DB{Server: server, Name: name, DSN: server.DSN(name) + os.Getenv("BYTES_DSN")}
+	w.db = &harness.DB{Server: server, Name: name, DSN: server.DSN(name)}
 	w.onServer("CREATE DATABASE " + name + " TEMPLATE template0 ENCODING '" + e.name + "' LC_COLLATE 'C' LC_CTYPE 'C'")
 	t.Cleanup(w.drop)
 	w.topic = w.kafka.Topic(t, 3)
@@ -164,7 +166,7 @@ func (w *world) config() string {
 		slot := name + "_" + w.db.Name
 		streams = append(streams, fields{
 			"name": name, "slot": slot, "publication": slot, "postgres": fields{"dsn": w.db.DSN, "wal_sender_timeout": "20s"},
-			"tables": byStream[name], "backoff": fields{"min": "50ms", "max": "100ms"}, "watch_interval": "300ms",
+			"tables": byStream[name], "backoff": w.backoff, "watch_interval": "300ms",
 		})
 	}
 	cluster := fields{"brokers": w.kafka.Addrs, "transactional_id_prefix": w.db.Name}
