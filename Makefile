@@ -98,6 +98,10 @@ sim-coverage: ## what of the delivery core the simulation does not come to in SE
 mutants: ## lines of the core that no test holds (PACKAGE=checkpoint,sink COUNT=100 MUTANT_SEED=7 PART=1/2 FOR=5m)
 	go run ./test/mutants $(if $(PACKAGE),-package $(PACKAGE)) $(if $(COUNT),-count $(COUNT)) $(if $(MUTANT_SEED),-seed $(MUTANT_SEED)) $(if $(PART),-part $(PART)) $(if $(FOR),-for $(FOR))
 
+.PHONY: bytes
+bytes: ## the records of every column type in every encoding, whichever way a row comes
+	OUTBOX_TEST_BYTES=long go test ./test/bytes -count=1 -timeout 0 -v
+
 .PHONY: chaos
 chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
 	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
