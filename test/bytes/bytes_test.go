@@ -41,6 +41,7 @@ type trial struct {
 	conn     *pgx.Conn
 	columns  []column
 	values   []*table // with a row for each value
+	named    *table   // has a long and strange name
 	keys     []*table // of each value a row that fails, and one behind it
 	broken   []*table
 }
@@ -64,6 +65,9 @@ func newTrial(t *testing.T, e encoding) *trial {
 	r.carry(append(settings, e.settings...)...)
 	r.world.run("init", "--stream", "text")
 	r.world.run("init", "--stream", "binary")
+	if e.name == "UTF8" { // partitions under their own names are the sweeper's
+		r.exec(r.conn, "ALTER PUBLICATION binary_"+r.db.Name+" SET (publish_via_partition_root = false)")
+	}
 	return r
 }
 
@@ -105,12 +109,12 @@ func (r *trial) addTables() {
 			r.keys = append(r.keys, r.add(r.conn, "text", "public", name, id+", v "+c.sqlType+", p text", keyed))
 		}
 	}
-	word := r.word()
+	r.named = r.add(r.conn, "text", "public", "x "+r.word()+` "quoted" `+strings.Repeat("n", 40), "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text", fields{"headers": []any{fields{"name": "table", "value": "named"}}, "event_id": fields{"header": "event-id"}})
 	r.values = append(r.values,
 		r.add(r.conn, "text", "public", "ids", "id text COLLATE \"C\" PRIMARY KEY, v text", fields{"key": fields{"column": "id"}, "headers": []any{fields{"name": "table", "value": "ids"}}, "event_id": fields{"header": "event-id"}}),
 		r.add(r.conn, "text", "public", "json_headers", "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v json, h jsonb", fields{"headers": []any{fields{"name": "table", "value": "json_headers"}, fields{"json": "v"}, fields{"json": "h"}}, "event_id": fields{"header": "event-id"}}),
-		r.add(r.conn, "text", "public", "x "+word+` "quoted" `+strings.Repeat("n", 40), "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text", fields{"headers": []any{fields{"name": "table", "value": "named"}}, "event_id": fields{"header": "event-id"}}),
-	)
+		r.named)
+	r.addRoles(id)
 	r.exec(r.conn, `CREATE SCHEMA other; CREATE TABLE other.t_text (LIKE public.t_text INCLUDING ALL)`)
 	for i, role := range []fields{
 		{"key": fields{"column": "id"}},
@@ -121,6 +125,26 @@ func (r *trial) addTables() {
 		name := fmt.Sprintf("broken_%d", i)
 		r.broken = append(r.broken, r.add(r.conn, "binary", "public", name, id+", v text", role))
 	}
+}
+
+// addRoles makes tables whose topic is padded, and tables in partitions.
+func (r *trial) addRoles(id string) {
+	config := func(name string) fields {
+		return fields{"headers": []any{fields{"name": "table", "value": name}}, "event_id": fields{"header": "event-id", "columns": []string{"id"}}, "key": fields{"column": "v"}}
+	}
+	topical := config("topical")
+	topical["topic"] = fields{"template": "${tp}${te}"}
+	half := len(r.topic) / 2
+	columns := id + ", v text, tp character(120) NOT NULL DEFAULT '" + r.topic[:half] + "', te public.note NOT NULL DEFAULT '" + r.topic[half:] + "'"
+	r.values = append(r.values, r.add(r.conn, "text", "public", "topical", columns, topical))
+	id = "id bigint GENERATED ALWAYS AS IDENTITY, v text, PRIMARY KEY (id)"
+	r.partitioned = "PARTITION BY RANGE (id)"
+	r.values = append(r.values, r.add(r.conn, "binary", "public", "ranged", id, config("ranged")))
+	r.partitioned = "PARTITION BY LIST (id)"
+	r.values = append(r.values, r.add(r.conn, "binary", "public", "listed", id, config("listed")))
+	r.partitioned = ""
+	r.exec(r.conn, `CREATE TABLE public.ranged_1 PARTITION OF public.ranged FOR VALUES FROM (1) TO (3); CREATE TABLE public.ranged_2 PARTITION OF public.ranged DEFAULT;
+		CREATE TABLE public.listed_1 PARTITION OF public.listed FOR VALUES IN (1, 3); CREATE TABLE public.listed_2 PARTITION OF public.listed DEFAULT`)
 }
 
 // word is the first of the encoding's texts, short.
@@ -156,7 +180,10 @@ func (r *trial) insert() {
 		all = append(all,
 			fmt.Sprintf("INSERT INTO public.ids SELECT coalesce(max(n), 0) || '|' || (%s), (%[1]s) FROM (SELECT count(*) + %d AS n FROM public.ids) c", v, i),
 			fmt.Sprintf("INSERT INTO public.json_headers (v, h) VALUES (json_build_object('a', (%s), 'b', NULL), jsonb_build_object((%[1]s), 'c'))", v),
-			fmt.Sprintf("INSERT INTO %s (v) VALUES ((%s))", r.values[len(r.values)-1].sql, v),
+			fmt.Sprintf("INSERT INTO %s (v) VALUES ((%s))", r.named.sql, v),
+			fmt.Sprintf("INSERT INTO public.topical (v) VALUES ((%s))", v),
+			fmt.Sprintf("INSERT INTO public.ranged (v) VALUES ((%s))", v),
+			fmt.Sprintf("INSERT INTO public.listed (v) VALUES ((%s))", v),
 			fmt.Sprintf("INSERT INTO other.t_text (v) VALUES ((%s))", v))
 	}
 	for _, t := range r.broken {
@@ -280,7 +307,7 @@ func (r *trial) fates(when string) {
 			r.t.Errorf("%s: %d rows of %s are in the wrong state", when, n, t.name)
 		}
 	}
-	if n := harness.One[int](r.t, r.db, "SELECT count(*)::int FROM outbox_cdc.park WHERE kind = 'table'"); n > 0 {
+	if n := harness.One[int](r.t, r.db, "SELECT count(*)::int FROM outbox_cdc.park WHERE kind = 'table' AND reason NOT LIKE '%by their own names'"); n > 0 {
 		r.t.Errorf("%s: %d tables are parked", when, n)
 	}
 }

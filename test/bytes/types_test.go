@@ -30,7 +30,7 @@ func columns(words []string) []column {
 	first := words[0]
 	texts := append(append([]string{}, hostile...), words...)
 	all := []column{
-		{name: "text", sqlType: "text", values: texts, binary: true, everywhere: true, event: true},
+		{name: "text", sqlType: "text", values: append([]string{"repeat('x', 200000)"}, texts...), binary: true, everywhere: true, event: true},
 		{name: "varchar", sqlType: "varchar(4000)", values: texts, binary: true, everywhere: true, event: true},
 		{name: "bpchar", sqlType: "character(20)", values: []string{"''", "' a'", "'a'", "left(" + first + ", 5)"}, binary: true, everywhere: true, event: true},
 		{name: "name", sqlType: "name", values: []string{"''", "'a b'", "left(" + first + ", 5)::name"}, binary: true, everywhere: true, event: true},

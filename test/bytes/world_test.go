@@ -41,6 +41,8 @@ type world struct {
 	tables []*table
 	// backoff is short, so that rows soon have failed.
 	backoff fields
+	// partitioned ends the CREATE TABLE of partitioned tables.
+	partitioned string
 }
 
 // table is an outbox table of the world.
@@ -140,7 +142,7 @@ func (w *world) add(conn *pgx.Conn, stream, schema, name, columns string, config
 	for key, value := range config {
 		t.config[key] = value
 	}
-	w.exec(conn, "CREATE TABLE "+t.sql+" ("+columns+", status text NOT NULL DEFAULT 'PENDING', attempts int NOT NULL DEFAULT 0, last_error text, created_at timestamptz NOT NULL DEFAULT clock_timestamp())")
+	w.exec(conn, "CREATE TABLE "+t.sql+" ("+columns+", status text NOT NULL DEFAULT 'PENDING', attempts int NOT NULL DEFAULT 0, last_error text, created_at timestamptz NOT NULL DEFAULT clock_timestamp()) "+w.partitioned)
 	w.tables = append(w.tables, t)
 	return t
 }
