@@ -59,7 +59,7 @@ type Session struct {
 type Server struct {
 	Settings      map[string]Setting `json:"settings"`
 	Release       string             `json:"release"`
-	Encoding      string             `json:"encoding"` // of the database
+	Encoding      string             `json:"encoding"`  // of the database
 	Superuser     bool               `json:"superuser"` // of the role that asked
 	Slots         int                `json:"slots"`
 	IdleSlots     []string           `json:"idle_slots"`
