@@ -69,7 +69,12 @@ var often = map[string][]eventKind{
 var about = map[string]func(*plan){
 	"blockAsks":     (*plan).blocksKeys,
 	"headStartAnew": (*plan).behindStandby,
-	"knownParks":    (*plan).manyTopics,
+	"blockStays":    (*plan).blocksKeys,
+	"repeatInProgress": func(p *plan) {
+		p.keys, p.procs = 1, 1
+		p.weights[evPrepare], p.weights[evCommitPrepared] = 20, 1
+	},
+	"knownParks": (*plan).manyTopics,
 }
 
 // Every rule of the contract is needed: with it off, and all others in force,

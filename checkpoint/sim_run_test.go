@@ -152,7 +152,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	}
 	p.cfg.CrowdKeys = 2 * p.cfg.MaxKeys
 	p.cfg.MaxTopics, p.topics = 1+r.IntN(3), 2
-	if r.IntN(3) == 0 {
+	if r.IntN(3) == 0 && (len(often) == 0 || slices.Contains(often, evTopicDown)) {
 		p.manyTopics()
 	}
 	p.agendas = p.cfg.MaxRows%3 == 0
