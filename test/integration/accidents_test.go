@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// This file is what operators do by accident.
+// This file is what operators do by accident; docs/security.md says what is promised.
 
 // swap puts a new, empty table in the place of the outbox, in one transaction.
 const swap = `BEGIN;
