@@ -51,6 +51,7 @@ build: ## bin/outbox-cdc
 test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
 	go test $(TESTFLAGS) ./...
 	go test -tags failpoints ./internal/failpoint
+	go test -tags manual ./cmd/outbox-cdc -run Manual
 
 # The integration suite runs the program as a process of its own, which the race
 # detector of the tests does not see.
@@ -140,6 +141,12 @@ lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt, go.mod tidy
 .PHONY: fmt
 fmt: $(GOFUMPT) ## format all Go files
 	$(GOFUMPT) -w $$(git ls-files '*.go')
+
+.PHONY: generated
+generated: ## write what is made from the code: the schema, tables of the docs, wanted errors, the dashboard, the chart's wanted output
+	go test ./internal/config ./internal/metrics ./test/deploy -count=1 -update
+	go test ./internal/preflight -count=1 -run UpToDate -update
+	cd deploy/packaging && go test ./chart -count=1 -update
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## known vulnerabilities that our code can reach (VULN_DB=file:///… for a copy of the database)

@@ -21,7 +21,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- keys: made from package config by go test -update -->\n", "<!-- keys end -->\n"
+	const begin, end = "<!-- keys: made from package config by make generated -->\n", "<!-- keys end -->\n"
 	before, rest, ok := strings.Cut(string(text), begin)
 	made, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -35,7 +35,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 		return
 	}
 	if made != want {
-		t.Error("docs/configuration.md is not what package config says; run go test ./config -update")
+		t.Error("docs/configuration.md is not what package config says; make generated")
 	}
 }
 
@@ -171,11 +171,7 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 
 func compileSchema(t *testing.T) *validator.Schema {
 	t.Helper()
-	text, err := JSONSchema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := validator.UnmarshalJSON(bytes.NewReader(text))
+	doc, err := validator.UnmarshalJSON(bytes.NewReader(JSONSchema))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,7 @@ var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 
 const (
 	page       = "../../docs/metrics.md"
-	tableBegin = "<!-- metrics: made by go test ./metrics -update -->\n"
+	tableBegin = "<!-- metrics: made by make generated -->\n"
 	tableEnd   = "<!-- metrics end -->\n"
 )
 
@@ -215,7 +215,7 @@ func TestDocumentation(t *testing.T) {
 		return
 	}
 	if made != want {
-		t.Error("docs/metrics.md is not what the code says; run go test ./metrics -update")
+		t.Error("docs/metrics.md is not what the code says; make generated")
 	}
 }
 

@@ -18,7 +18,7 @@ func TestPageIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- checks: made from package preflight by go test ./preflight -update -->\n", "<!-- checks end -->\n"
+	const begin, end = "<!-- checks: made from package preflight by make generated -->\n", "<!-- checks end -->\n"
 	before, rest, ok := strings.Cut(string(text), begin)
 	listed, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -32,7 +32,7 @@ func TestPageIsUpToDate(t *testing.T) {
 		return
 	}
 	if listed != want {
-		t.Error("docs/check.md is not what package preflight says; run go test ./preflight -update")
+		t.Error("docs/check.md is not what package preflight says; make generated")
 	}
 }
 

@@ -1,0 +1,234 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+)
+
+// schema.json is made here, from the types and the comments on their fields, so
+// that the program links neither the parser nor the library that this takes.
+func TestSchemaIsMadeOfTheTypes(t *testing.T) {
+	made, err := makeSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("schema.json", made, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(made, JSONSchema) {
+		t.Error("internal/config/schema.json is older than the types: make generated")
+	}
+}
+
+// sources are the files that hold the types, with the comments that describe
+// keys in the schema and in docs/configuration.md.
+var sources = []string{"config.go", "mapping.go", "credential.go"}
+
+func makeSchema() ([]byte, error) {
+	g := schemaMaker{definitions: jsonschema.Definitions{}}
+	g.define(reflect.TypeFor[Config](), false)
+	root := g.definitions["Config"]
+	delete(g.definitions, "Config")
+	root.Version = jsonschema.Version
+	root.Title = "outbox-cdc configuration"
+	root.Definitions = g.definitions
+	made, err := json.MarshalIndent(root, "", "  ")
+	return append(made, '\n'), err
+}
+
+type schemaMaker struct{ definitions jsonschema.Definitions }
+
+// define makes the definition of a struct once and refers to it.
+func (g *schemaMaker) define(t reflect.Type, nulls bool) *jsonschema.Schema {
+	if _, done := g.definitions[t.Name()]; !done {
+		s := &jsonschema.Schema{
+			Type:                 "object",
+			Description:          descriptions()[t.Name()],
+			Properties:           jsonschema.NewProperties(),
+			AdditionalProperties: jsonschema.FalseSchema,
+		}
+		g.definitions[t.Name()] = s
+		g.fields(s, t, nulls || t == typeTable)
+	}
+	return &jsonschema.Schema{Ref: "#/$defs/" + t.Name()}
+}
+
+func (g *schemaMaker) fields(s *jsonschema.Schema, t reflect.Type, nulls bool) {
+	for f := range t.Fields() {
+		switch key := f.Tag.Get("yaml"); key {
+		case "", "-":
+		case ",inline":
+			g.fields(s, f.Type, nulls)
+		default:
+			required := f.Tag.Get("required") == "true"
+			if required {
+				s.Required = append(s.Required, key)
+			}
+			value := g.value(f.Type, f.Tag, nulls)
+			if t == typeTable && key == "profile" {
+				value = anyOf(words(ProfileNames()), referencing())
+			}
+			if nulls && !required {
+				value = anyOf(value, &jsonschema.Schema{Type: "null"})
+			}
+			s.Properties.Set(key, described(value, t, f))
+		}
+	}
+}
+
+// described adds what the field's comment and tags say.
+func described(s *jsonschema.Schema, t reflect.Type, f reflect.StructField) *jsonschema.Schema {
+	out := *s // next to $ref is fine in this draft
+	out.Description = descriptions()[t.Name()+"."+f.Name]
+	if text, ok := f.Tag.Lookup("default"); ok {
+		out.Default = defaultValue(f.Type, text)
+	}
+	return &out
+}
+
+func defaultValue(t reflect.Type, text string) any {
+	v := reflect.New(t).Elem()
+	if t == typeDuration || t == typeBytes || !parseScalar(v, text) {
+		return text
+	}
+	return v.Interface()
+}
+
+func (g *schemaMaker) value(t reflect.Type, tags reflect.StructTag, nulls bool) *jsonschema.Schema {
+	if enum := tags.Get("enum"); enum != "" {
+		word := anyOf(words(strings.Split(enum, ",")), referencing())
+		if t.Kind() == reflect.Slice {
+			return anyOf(&jsonschema.Schema{Type: "array", Items: word}, word)
+		}
+		return word
+	}
+	switch t {
+	case typeDuration:
+		return anyOf(&jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}, referencing())
+	case typeBytes:
+		return anyOf(&jsonschema.Schema{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)$`}, referencing())
+	case typeSecret, typePath, typeTemplate:
+		return scalar()
+	case typeCredential:
+		return anyOf(scalar(), g.define(t, nulls))
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return g.value(t.Elem(), tags, nulls)
+	case reflect.Struct:
+		return g.define(t, nulls)
+	case reflect.Map:
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: g.value(t.Elem(), "", nulls)}
+	case reflect.Slice:
+		return g.list(t, nulls)
+	case reflect.Bool:
+		return anyOf(&jsonschema.Schema{Type: "boolean"}, referencing())
+	case reflect.Int:
+		n := &jsonschema.Schema{Type: "integer", Minimum: json.Number(tags.Get("min")), Maximum: json.Number(tags.Get("max"))}
+		return anyOf(n, referencing())
+	}
+	return scalar()
+}
+
+func (g *schemaMaker) list(t reflect.Type, nulls bool) *jsonschema.Schema {
+	item := g.value(t.Elem(), "", nulls)
+	list := &jsonschema.Schema{Type: "array", Items: item}
+	if t.Elem().Kind() == reflect.String {
+		return anyOf(list, scalar()) // a list of one may be written without brackets
+	}
+	return list
+}
+
+// scalar is a text; a number or boolean is taken as written.
+func scalar() *jsonschema.Schema {
+	return anyOf(&jsonschema.Schema{Type: "string"}, &jsonschema.Schema{Type: "number"}, &jsonschema.Schema{Type: "boolean"})
+}
+
+// referencing is a text with a reference in it, possible for any value.
+func referencing() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: `\$\{(env|file):`}
+}
+
+func words(list []string) *jsonschema.Schema {
+	s := &jsonschema.Schema{}
+	for _, w := range list {
+		s.Enum = append(s.Enum, w)
+	}
+	return s
+}
+
+func anyOf(choices ...*jsonschema.Schema) *jsonschema.Schema {
+	var flat []*jsonschema.Schema
+	for _, c := range choices {
+		if c.AnyOf != nil {
+			flat = append(flat, c.AnyOf...)
+			continue
+		}
+		flat = append(flat, c)
+	}
+	return &jsonschema.Schema{AnyOf: flat}
+}
+
+// descriptions are the comments on types ("Stream") and fields
+// ("Stream.Name"), in one line each.
+var descriptions = sync.OnceValue(func() map[string]string {
+	found := map[string]string{}
+	for _, name := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			panic(err)
+		}
+		for _, d := range file.Decls {
+			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE {
+				describeType(found, g)
+			}
+		}
+	}
+	return found
+})
+
+func describeType(found map[string]string, g *ast.GenDecl) {
+	spec, ok := g.Specs[0].(*ast.TypeSpec)
+	if !ok {
+		return
+	}
+	t, ok := spec.Type.(*ast.StructType)
+	if !ok {
+		return
+	}
+	found[spec.Name.Name] = sentence(g.Doc.Text(), spec.Name.Name)
+	for _, f := range t.Fields.List {
+		for _, name := range f.Names {
+			found[spec.Name.Name+"."+name.Name] = sentence(f.Doc.Text(), name.Name)
+		}
+	}
+}
+
+// sentence turns a Go comment, which begins with the field's name, into one for
+// readers of the file, who know it by its key: "X is the", "X makes" become
+// "The", "Makes"; "Rows in memory" stays.
+func sentence(doc, field string) string {
+	text := strings.Join(strings.Fields(doc), " ")
+	rest, ok := strings.CutPrefix(text, field+" ")
+	verb, _, _ := strings.Cut(rest, " ")
+	switch {
+	case !ok, verb == "columns", verb == "values", verb != "are" && !strings.HasSuffix(verb, "s"):
+		return text
+	case verb == "is", verb == "are":
+		_, rest, _ = strings.Cut(rest, " ")
+	}
+	return strings.ToUpper(rest[:1]) + rest[1:]
+}
