@@ -73,6 +73,10 @@ type Holder struct {
 	Name    string // application_name
 	Address string
 	Since   string // start of its session
+	Role    string
+	// Foreign: its session neither streams nor may lead, so that it is nobody's
+	// leader. Any role that may connect can take the lock.
+	Foreign bool
 }
 
 func (h Holder) String() string {
@@ -254,7 +258,7 @@ func (c *Conn) holder(ctx context.Context) (Holder, error) {
 		return Holder{}, err
 	}
 	r := rows[0]
-	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3]}, nil
+	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}, nil
 }
 
 // Beat shows the server that the leader is alive while it is not streaming,

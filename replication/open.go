@@ -53,7 +53,7 @@ func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, erro
 		return Holder{}, err
 	}
 	r := rows[0]
-	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3]}, nil
+	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}, nil
 }
 
 // RetainedBy is ReadRetained over any connection.

@@ -1,5 +1,11 @@
--- Who holds the leadership lock: the key's halves are classid and objid.
-SELECT l.pid::text, coalesce(a.application_name, ''), coalesce(a.client_addr::text, ''), coalesce(a.backend_start::text, '')
+-- Who holds the leadership lock: the key's halves are classid and objid. Foreign
+-- is who neither streams, which takes REPLICATION, nor may write who leads.
+SELECT l.pid::text, coalesce(a.application_name, ''), coalesce(a.client_addr::text, ''), coalesce(a.backend_start::text, ''),
+    coalesce(a.usename::text, ''),
+    (a.usename IS NOT NULL AND a.usename <> session_user
+        AND NOT EXISTS (SELECT FROM pg_stat_get_wal_senders() w WHERE w.pid = l.pid)
+        AND NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'outbox_cdc' AND c.relname = 'leader' AND has_table_privilege(a.usesysid, c.oid, 'UPDATE')))::text
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

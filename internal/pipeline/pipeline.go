@@ -11,6 +11,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,6 +251,13 @@ func (s *Stream) standingBy(h replication.Holder) {
 	s.works()
 	s.cfg.Metrics.Standby()
 	s.board.follows(h)
+	if h.Foreign {
+		text := fmt.Sprintf("role %s holds the leadership lock and is no leader: %s, since %s (SELECT pg_terminate_backend(%s) ends its session)",
+			h.Role, h, cmp.Or(h.Since, "a time that this role may not see"), h.PID)
+		s.failed.Store(&text)
+		s.cfg.Log.Error().Str("leader", h.String()).Str("role", h.Role).Msg(text)
+		return
+	}
 	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
 }
 

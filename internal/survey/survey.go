@@ -151,8 +151,8 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 		return nil, "", err
 	}
 	l := &status.Leader{}
-	var backendStart string
-	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart)
+	var backendStart, role, foreign string
+	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart, &role, &foreign)
 	led := err == nil
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, "", fmt.Errorf("look for the leader of stream %s: %w", stream, err)

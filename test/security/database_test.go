@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -304,4 +305,24 @@ func TestASuperuserIsWarnedOf(t *testing.T) {
 	if said := p.Said(`"level":"warn"`, "role postgres is a superuser"); len(said) != 1 {
 		t.Errorf("warned %d times: %v", len(said), said)
 	}
+}
+
+// A role that may only connect takes the leadership lock: that is said, with who
+// it is and what ends it, and with its end the stream leads.
+func TestAForeignHolderOfTheLockIsTold(t *testing.T) {
+	w := unprivileged(t)
+	reader := *w.db
+	reader.DSN = w.dsn("reader")
+	holder := reader.Conn(t)
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, replication.LockKey(fmt.Sprint(w.stream["slot"]))); err != nil {
+		t.Fatal(err)
+	}
+	p := harness.Start(t, w.command(t.Context(), "run", "--log-format", "json"))
+	p.Await(30*time.Second, "role reader holds the leadership lock and is no leader", fmt.Sprintf("SELECT pg_terminate_backend(%d)", holder.PgConn().PID()))
+	if err := holder.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.insert("k", 1)
+	w.marked(1)
+	p.Stop(40 * time.Second)
 }
