@@ -5,13 +5,15 @@ import (
 	"fmt"
 )
 
+// LongText and LongBinary are the formats of a column's value that was too long
+// to be kept: the tuple has the four bytes of its length, and no more.
+// PostgreSQL has no formats of these letters.
 const (
-	// LongText and LongBinary are the formats of a column's value that was too long
-	// to be kept: the tuple has the four bytes of its length, and no more.
-	// PostgreSQL has no formats of these letters.
 	LongText   = 'l'
 	LongBinary = 'L'
+)
 
+const (
 	// longestMessage is what PostgreSQL can send at most.
 	longestMessage = 1 << 30
 	// smallValue and less is kept of a long message in any case: the columns that

@@ -22,8 +22,11 @@ func bounded(t *testing.T) *Plan {
 		MaxRowBytes: 100,
 	}}
 	plan, err := Compile(table, []Column{
-		{Name: "id", OID: oidInt8}, {Name: "topic", OID: oidText}, {Name: "key", OID: oidText},
-		{Name: "payload", OID: oidBytea}, {Name: "headers", OID: oidJSONB},
+		{Name: "id", OID: oidInt8},
+		{Name: "topic", OID: oidText},
+		{Name: "key", OID: oidText},
+		{Name: "payload", OID: oidBytea},
+		{Name: "headers", OID: oidJSONB},
 	})
 	if err != nil {
 		t.Fatal(err)
