@@ -229,7 +229,7 @@ func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
 		return r, err
 	}
 	row = row[ids:]
-	l := tablesql.ReadListed(row)
+	l := d.relation.ReadListed(row)
 	r.State, r.Topic, r.Key = states[tablesql.State(l.State[0])], l.Topic, l.Key
 	r.Created, r.Due, r.Sent, r.Failed, r.Error = l.Created, l.Due, l.Sent, l.Failed, l.Error
 	if r.Attempts, err = tablesql.Count([]byte(l.Attempts)); err != nil {
@@ -243,7 +243,7 @@ func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
 		r.PayloadBytes = &n
 	}
 	if payload := row[tablesql.ListedColumns]; payload != nil {
-		text := string(payload)
+		text := d.relation.ReadText(payload)
 		r.Payload = &text
 	}
 	if at := row[tablesql.ListedColumns+1]; at != nil && r.State == "PENDING" {

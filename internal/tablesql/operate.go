@@ -217,9 +217,10 @@ func (r *Relation) listed(characters int) []string {
 	if m.AvailableAfter != "" {
 		due = moment(m.AvailableAfter)
 	}
+	topic := "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")"
 	return []string{
-		r.state(), "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")", key, moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
-		r.storedCount() + "::text", failure, r.Column(m.Payload.Column).size() + "::text",
+		r.state(), r.asText(topic), r.asText(key), moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
+		r.storedCount() + "::text", r.asText(failure), r.Column(m.Payload.Column).size() + "::text",
 	}
 }
 
@@ -246,7 +247,7 @@ func (c *Column) size() string {
 func (r *Relation) Payload(most int) string {
 	c := r.Column(r.Table.Mapping.Payload.Column)
 	fits, _ := c.within(most)
-	return "CASE WHEN " + fits + " THEN " + c.shown() + " END"
+	return r.asText("CASE WHEN " + fits + " THEN " + c.shown() + " END")
 }
 
 // moment prints a timestamp column in RFC 3339, and infinity as such.
@@ -258,14 +259,14 @@ func moment(column string) string {
 }
 
 // ReadListed reads the columns of Listing behind the id columns.
-func ReadListed(row [][]byte) Listed {
+func (r *Relation) ReadListed(row [][]byte) Listed {
 	text := func(i int) string { return string(row[i]) }
 	l := Listed{
-		State: text(0), Topic: text(1), Created: text(3), Due: text(4), Sent: text(5), Failed: text(6),
-		Attempts: text(7), Error: text(8), PayloadBytes: text(9),
+		State: text(0), Topic: r.ReadText(row[1]), Created: text(3), Due: text(4), Sent: text(5), Failed: text(6),
+		Attempts: text(7), Error: r.ReadText(row[8]), PayloadBytes: text(9),
 	}
 	if row[2] != nil {
-		key := text(2)
+		key := r.ReadText(row[2])
 		l.Key = &key
 	}
 	return l

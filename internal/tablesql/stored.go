@@ -82,3 +82,25 @@ func (r *Relation) EachID(found func(id string)) func(row [][]byte) error {
 		return nil
 	}
 }
+
+// asText selects a text for people, for ReadText.
+func (r *Relation) asText(expression string) string {
+	if r.Charset == nil {
+		return expression
+	}
+	return storedText(r, expression)
+}
+
+// ReadText reads a text for people. Bytes that cannot be turned into UTF-8 are
+// escaped, so that they keep no other row from being listed.
+func (r *Relation) ReadText(value []byte) string {
+	if r.Charset == nil {
+		return string(value)
+	}
+	text, err := StoredText(value)
+	if err != nil {
+		return string(value)
+	}
+	out, _ := r.Charset.Append(nil, text)
+	return string(out)
+}

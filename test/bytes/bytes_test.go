@@ -231,6 +231,7 @@ func (r *trial) run() {
 	r.settled(r.conn)
 	r.judge("after a restart", 1)
 	r.compare()
+	r.world.run("failed", "list")
 	p.Stop(patience)
 }
 
