@@ -10,7 +10,7 @@ import (
 // PostgreSQL has no formats of these letters.
 const (
 	LongText   = 'l'
-	LongBinary = 'L'
+	LongBinary = 'L' // in the binary format
 )
 
 const (

@@ -44,13 +44,28 @@ CREATE AGGREGATE evil.count(*) (SFUNC = evil.counted, STYPE = bigint, INITCOND =
 
 // hostileFunctions are those that call the server's function of their name.
 var hostileFunctions = [][2]string{
-	{"unnest(bigint[])", "SETOF bigint"}, {"unnest(integer[])", "SETOF integer"}, {"unnest(bytea[])", "SETOF bytea"},
-	{"unnest(text[])", "SETOF text"}, {"unnest(uuid[])", "SETOF uuid"}, {"unnest(name[])", "SETOF name"},
-	{"to_jsonb(pg_replication_slots)", "jsonb"}, {"to_jsonb(pg_publication_tables)", "jsonb"}, {"to_jsonb(text[])", "jsonb"},
-	{"jsonb_array_elements(jsonb)", "SETOF jsonb"}, {"now()", "timestamptz"}, {"clock_timestamp()", "timestamptz"},
-	{"set_config(text, text, boolean)", "text"}, {"current_setting(text)", "text"}, {"pg_backend_pid()", "integer"},
-	{"pg_current_snapshot()", "pg_snapshot"}, {"pg_is_in_recovery()", "boolean"}, {"pg_try_advisory_lock(bigint)", "boolean"},
-	{"has_table_privilege(oid, text)", "boolean"}, {"format_type(oid, integer)", "text"}, {"lower(text)", "text"}, {"octet_length(text)", "integer"},
+	{"unnest(bigint[])", "SETOF bigint"},
+	{"unnest(integer[])", "SETOF integer"},
+	{"unnest(bytea[])", "SETOF bytea"},
+	{"unnest(text[])", "SETOF text"},
+	{"unnest(uuid[])", "SETOF uuid"},
+	{"unnest(name[])", "SETOF name"},
+	{"to_jsonb(pg_replication_slots)", "jsonb"},
+	{"to_jsonb(pg_publication_tables)", "jsonb"},
+	{"to_jsonb(text[])", "jsonb"},
+	{"jsonb_array_elements(jsonb)", "SETOF jsonb"},
+	{"now()", "timestamptz"},
+	{"clock_timestamp()", "timestamptz"},
+	{"set_config(text, text, boolean)", "text"},
+	{"current_setting(text)", "text"},
+	{"pg_backend_pid()", "integer"},
+	{"pg_current_snapshot()", "pg_snapshot"},
+	{"pg_is_in_recovery()", "boolean"},
+	{"pg_try_advisory_lock(bigint)", "boolean"},
+	{"has_table_privilege(oid, text)", "boolean"},
+	{"format_type(oid, integer)", "text"},
+	{"lower(text)", "text"},
+	{"octet_length(text)", "integer"},
 }
 
 // hostileTrees take an oid where the server's functions take a regclass.

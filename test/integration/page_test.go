@@ -44,7 +44,7 @@ func TestThePageNamesTheTests(t *testing.T) {
 func allTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	for _, pattern := range []string{root + "/*/*_test.go", root + "/test/*/*_test.go"} {
+	for _, pattern := range []string{root + "/*/*_test.go", root + "/test/*/*_test.go", root + "/internal/*/*_test.go", root + "/internal/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func allTests(t *testing.T) map[string][]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), root+"/")
+			dir := strings.TrimPrefix(strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), root+"/"), "internal/")
 			for _, m := range defined.FindAllStringSubmatch(string(text), -1) {
 				found[m[1]] = append(found[m[1]], dir)
 			}

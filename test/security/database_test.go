@@ -88,8 +88,15 @@ const rise = `IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATO
 
 // administrator is every command that somebody with rights runs.
 var administrator = [][]string{
-	{"init", "--show-sql", "--native-table"}, {"init", "--native-table"}, {"check"}, {"check", "--fix", "--yes"}, {"slots"},
-	{"status", "--database"}, {"failed", "list"}, {"pending", "list"}, {"destroy", "--yes"},
+	{"init", "--show-sql", "--native-table"},
+	{"init", "--native-table"},
+	{"check"},
+	{"check", "--fix", "--yes"},
+	{"slots"},
+	{"status", "--database"},
+	{"failed", "list"},
+	{"pending", "list"},
+	{"destroy", "--yes"},
 }
 
 // Who may create in the database makes schema outbox_cdc before init does.
