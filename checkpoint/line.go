@@ -89,7 +89,7 @@ func (c *Core) checked(l *line, a outbox.Checked) {
 		a.State == outbox.CheckInvisible && c.off.invisibleWaits:
 		c.settle(h)
 	case p != nil && !c.off.failureWithdraws:
-		c.leaveLooked(h, p)
+		c.leaveStood(h, p)
 	case a.State == outbox.CheckInvisible:
 		l.stick(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))
 	case a.State == outbox.CheckTaken, l.sticks(a.Row):

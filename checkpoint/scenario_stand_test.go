@@ -148,6 +148,44 @@ func TestParkTakesWhatStands(t *testing.T) {
 	})
 }
 
+// The sweeper has read r1 of a parked cluster, and the next page, with r2 of its key,
+// is on its way. The cluster is unusable for a moment, in which another key's park
+// takes r1 from the stand: r2 must not pass it.
+func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.plan.tables[0].Mapping.Claim = outbox.ClaimRowLock
+		s.plan.cfg.PageRows, s.plan.cfg.SmallRound = 2, 1
+		s.restart()
+		s.rest()
+		s.usable(false)
+		s.row("j", 1)
+		r1 := s.row("k", 0)
+		r1.locked = true
+		s.row("k", 0)
+		s.rest()
+		s.usable(true)
+		s.rest(evAnswer)
+		s.must(evAnswer)
+		page := s.a.sweep
+		s.a.sweep = nil // takes long
+		s.rest(evOutcome)
+		s.usable(false)
+		s.rest()
+		s.usable(true)
+		s.a.sweep, r1.locked = page, false
+		s.rest()
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
+// usable has the sink tell A whether the cluster can be used.
+func (s *scene) usable(usable bool) {
+	s.a.input(func() { s.a.core.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable, Err: errMapping}) })
+}
+
 // A row is being claimed when the stream is parked. The claim that was made for
 // nobody is given up, or nobody would ever get the row.
 func TestClaimForNobodyIsGivenUp(t *testing.T) {

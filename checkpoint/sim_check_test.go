@@ -43,7 +43,7 @@ func (w *world) checkBlocked(r *dbRow) {
 }
 
 // checkMissed checks that only such rows count as missed as the stream does not
-// carry.
+// carry. After a failover that the process has not noticed it cannot know.
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
 		marked := r.requeued && r.status == statusSent                                                   // by a late mark

@@ -28,6 +28,7 @@ type proc struct {
 	epoch int // the last that this process raised, with this Core; 0: none
 	start outbox.LSN
 
+	failovers int           // that were before it led
 	readParks uint64        // the Core's clock when it had read the parks
 	skew      time.Duration // of its wall clock
 	retain    *retention
@@ -156,7 +157,7 @@ func (p *proc) tell(notes []Note) {
 		switch n.Kind {
 		case NoteParked:
 			p.w.note("%v: parks %v (%s)", p, n.Park.Scope, n.Park.Cause)
-			if o := p.core.parks[n.Park.Scope]; n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks {
+			if o := p.core.parks[n.Park.Scope]; n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks && p.failovers == p.w.failovers {
 				p.w.checkMissed(n.Park)
 			}
 		case NoteUnparked:
@@ -255,7 +256,7 @@ func (p *proc) lead() {
 		p.fresh()
 		p.conn = c
 	}
-	p.epoch = w.epoch
+	p.epoch, p.failovers = w.epoch, w.failovers
 }
 
 // connectStep goes on with start or reconnect, one thing at a time.

@@ -258,6 +258,7 @@ type world struct {
 
 	lock             *conn
 	epoch, lastEpoch int
+	failovers        int
 	parks            map[outbox.Scope]outbox.Park
 
 	kafka kafka
@@ -529,6 +530,7 @@ func (w *world) endSessions() {
 func (w *world) failover(p outbox.LSN, withSlot bool) {
 	w.note("database: fails over to a standby that has the log up to %v, with the slot: %v", p, withSlot)
 	w.endSessions()
+	w.failovers++
 	for i := len(w.undone) - 1; i >= 0 && w.undone[i].at >= p; i-- {
 		w.undone[i].f()
 		w.undone = w.undone[:i]

@@ -292,9 +292,9 @@ func (c *Core) leftUnder(e *entry) *park {
 	return found
 }
 
-// leaveLooked leaves a row to the sweeper, and with it what the sweeper read of
-// the park's rows and is not sent yet: it comes behind this one.
-func (c *Core) leaveLooked(h uint32, p *park) {
+// leaveStood leaves a row to the sweeper, and with it what the sweeper read of
+// the park's rows, or was asked for, and is not sent yet: it comes behind this one.
+func (c *Core) leaveStood(h uint32, p *park) {
 	if c.entries[h].page != nil {
 		c.clock++
 		p.stamp, p.ready, c.overtaken = c.clock, false, true
@@ -305,15 +305,14 @@ func (c *Core) leaveLooked(h uint32, p *park) {
 // leaveStanding takes the rows of new parks, and of those that failed again, from
 // the stand.
 func (c *Core) leaveStanding() {
-	if !c.overtaken || c.off.standLeaves {
-		return
-	}
-	c.overtaken = false
-	for _, s := range c.stands {
-		s.queue = slices.DeleteFunc(s.queue, c.leftBehind)
-		s.stuck = slices.DeleteFunc(s.stuck, c.leftBehind)
-		if s.asked != nil { // stays so: the answer is still to come
-			s.asked = slices.DeleteFunc(s.asked, c.leftBehind)
+	for c.overtaken && !c.off.standLeaves {
+		c.overtaken = false
+		for _, s := range c.stands {
+			s.queue = slices.DeleteFunc(s.queue, c.leftBehind)
+			s.stuck = slices.DeleteFunc(s.stuck, c.leftBehind)
+			if s.asked != nil { // stays so: the answer is still to come
+				s.asked = slices.DeleteFunc(s.asked, c.leftBehind)
+			}
 		}
 	}
 }
@@ -322,7 +321,7 @@ func (c *Core) leaveStanding() {
 func (c *Core) leftBehind(h uint32) bool {
 	p := c.leftUnder(&c.entries[h])
 	if p != nil {
-		c.leave(h, p)
+		c.leaveStood(h, p)
 	}
 	return p != nil
 }
