@@ -37,6 +37,7 @@ type item struct {
 	expected int64
 	unsure   bool
 	aside    int // how often it was set aside
+	raised   int // how often a trigger failed with an error that passes
 }
 
 // batch is what a worker takes at once.

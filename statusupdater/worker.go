@@ -128,6 +128,8 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	case f == tablesql.Locked && !p.key.free:
 		p.key.free = true
 		p.groups = append(p.groups, items)
+	case (f == tablesql.Locked || f == tablesql.Passing) && tablesql.Raised(err):
+		p.raised(items, err, f)
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
 	case f == tablesql.Locked && !p.lockable():
@@ -145,14 +147,35 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	}
 }
 
+// raised deals with items whose mark failed in a trigger's function with an error
+// that usually passes. The function may give it for ever, and for one row only: the
+// others are marked, and that row is refused when it does not pass at once.
+func (p *process) raised(items []*item, err error, f tablesql.Fault) {
+	switch it := items[0]; {
+	case len(items) > 1:
+		p.split(items)
+	case f == tablesql.Locked:
+		p.setAside(items)
+	case it.raised < maxRounds && !timedOut(err):
+		it.raised++
+		p.groups = append(p.groups, items)
+	default:
+		p.refuse(items, err, true)
+	}
+}
+
+func timedOut(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "57014"
+}
+
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
 	wait := p.backoff.NextBackOff()
 	p.stats.repeated.Add(1)
 	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", wait).
 		Msg("writing back failed and will be repeated")
 	pause(ctx, wait)
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == "57014" && len(items) > 1 {
+	if len(items) > 1 && timedOut(err) {
 		p.split(items) // it takes too long: smaller statements may not
 		return
 	}

@@ -168,6 +168,7 @@ type Catalogue struct {
 type Trigger struct {
 	Name     string `json:"name"`
 	Function string `json:"function"`
+	Path     bool   `json:"path"` // the function sets its own search_path
 }
 
 // Index is one index of a table.

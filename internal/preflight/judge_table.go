@@ -81,8 +81,8 @@ func tableChecks() []check {
 			name: "triggers", judge: judgeTriggers,
 			looks:  "triggers that fire when a row is marked",
 			levels: "WARN: there is one",
-			mend:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN",
-			why:    "it runs once for every row that is sent; one that fails refuses the mark, and the row is published again",
+			mend:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN; `ALTER FUNCTION … SET search_path`",
+			why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
 		},
 		{
 			name: "replica-identity", judge: judgeReplicaIdentity,
@@ -385,6 +385,9 @@ func judgeTriggers(j *judgment) {
 		for _, trigger := range c.Triggers {
 			names = append(names, trigger.Name+" ("+trigger.Function+")")
 			mend = append(mend, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
+			if !trigger.Path {
+				mend = append(mend, "ALTER FUNCTION "+trigger.Function+"() SET search_path = "+sql.Identifier(t.Table.Schema)+";  -- if it names tables or functions without their schema")
+			}
 		}
 		j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), mend...)
 	})

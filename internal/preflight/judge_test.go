@@ -259,7 +259,7 @@ func TestJudgments(t *testing.T) {
 		"fillfactor":    {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes, c.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
 		"dead rows":     {"vacuum", Warn, catalogue(func(c *Catalogue) { c.Dead, c.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
 		"row security":  {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"BYPASSRLS"}},
-		"trigger":       {"triggers", Warn, catalogue(func(c *Catalogue) { c.Triggers = []Trigger{{"audit", "log_it"}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`}},
+		"trigger":       {"triggers", Warn, catalogue(func(c *Catalogue) { c.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
 		"no identity":   {"replica-identity", Fail, catalogue(func(c *Catalogue) { c.UpdatePubs, c.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"full identity": {"replica-identity", Warn, catalogue(func(c *Catalogue) { c.UpdatePubs, c.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
 		"no order":      {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},

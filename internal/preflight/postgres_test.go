@@ -77,7 +77,7 @@ func TestTablesAsTheyAre(t *testing.T) {
 		"no sweep index":    {"DROP INDEX outbox_pending", "sweep-index", Warn, []string{`WHERE "status" = 'PENDING';`}},
 		"no status index":   {"DROP INDEX outbox_pending; ALTER TABLE outbox RESET (fillfactor)", "status-index", Warn, []string{"fillfactor is 100"}},
 		"whole index":       {"CREATE INDEX by_status ON outbox (status, created_at)", "status-index", Warn, []string{`DROP INDEX CONCURRENTLY "public"."by_status"`}},
-		"trigger":           {"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER audit BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION f()", "triggers", Warn, []string{"audit (public.f)", `DISABLE TRIGGER "audit"`}},
+		"trigger":           {"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER audit BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION f()", "triggers", Warn, []string{"audit (public.f)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION public.f() SET search_path`}},
 		"other trigger":     {"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER audit BEFORE UPDATE OF topic ON outbox FOR EACH ROW EXECUTE FUNCTION f()", "triggers", OK, nil},
 		"update published":  {"ALTER TABLE outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Fail, []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"identity full":     {"ALTER TABLE outbox REPLICA IDENTITY FULL; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Warn, []string{"REPLICA IDENTITY DEFAULT"}},

@@ -3,6 +3,7 @@ package tablesql
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -42,7 +43,15 @@ func FaultOf(err error) Fault {
 	if server.Routine == "RevalidateCachedQuery" {
 		return Passing // DDL gave a prepared statement's result another type; a new connection prepares it anew
 	}
-	switch server.Code {
+	fault := faultOfCode(server.Code)
+	if fault == TableRefused && Raised(err) {
+		return RowRefused // whatever it says, it need not be so of other rows
+	}
+	return fault
+}
+
+func faultOfCode(code string) Fault {
+	switch code {
 	case "55P03": // lock_not_available
 		return Locked
 	case "25006": // read_only_sql_transaction: the server is a standby, or was made read-only
@@ -52,7 +61,7 @@ func FaultOf(err error) Fault {
 	case "0A000", "25001", "42501", "42P01", "42703", "3F000":
 		return TableRefused
 	}
-	switch server.Code[:2] {
+	switch code[:2] {
 	case "08", "25", "28", "3D", "40", "53", "55", "57", "58":
 		// 28 and 3D come while connecting: the stream as a whole is affected.
 		return Passing
@@ -60,6 +69,15 @@ func FaultOf(err error) Fault {
 		return TableRefused
 	}
 	return RowRefused
+}
+
+// Raised says whether the error comes from a function that the statement has not
+// called itself: a trigger's, or one behind a constraint or a default. Such a
+// function can choose any SQLSTATE, and fail for one row only. The context of an
+// error is in the language of lc_messages, but the names of languages are not.
+func Raised(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && (strings.Contains(server.Where, "PL/") || strings.Contains(server.Where, "SQL"))
 }
 
 // TableError says that the database, or the mapping, refuses what was asked of

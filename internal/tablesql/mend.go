@@ -27,11 +27,26 @@ func Mended(err error, t *outbox.Table, role string) error {
 	if !errors.As(err, &server) || errors.As(err, &already) {
 		return err
 	}
+	if Raised(err) {
+		return raised(err, server.Code)
+	}
 	switch server.Code {
 	case "42501": // insufficient_privilege
 		return &mended{err, grants(t, role)}
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
 		return &mended{err, fmt.Sprintf("create table %s, or take it out of the configuration", t)}
+	}
+	return err
+}
+
+// raised adds what helps where a function of the table's does not find, or may not
+// use, what it names: our sessions have no schema of an application in their path.
+func raised(err error, code string) error {
+	switch code {
+	case "42P01", "42883", "42704", "3F000": // undefined_table, undefined_function, undefined_object, invalid_schema_name
+		return &mended{err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …"}
+	case "42501":
+		return &mended{err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own"}
 	}
 	return err
 }

@@ -59,6 +59,13 @@ func TestFaultsByState(t *testing.T) {
 			t.Errorf("%s: %d, want %d", code, got, want)
 		}
 	}
+	where := "PL/pgSQL-Funktion audit() Zeile 1 bei SQL-Anweisung"
+	if err := (&pgconn.PgError{Code: "42P01", Where: where}); !Raised(err) || FaultOf(err) != RowRefused {
+		t.Error("a trigger's function that does not find a table, as a server tells in German")
+	}
+	if Raised(&pgconn.PgError{Code: "55P03", Where: "while locking tuple (0,1) in relation \"outbox\""}) {
+		t.Error("a row that is locked")
+	}
 	if FaultOf(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}) != Passing {
 		t.Error("a prepared statement whose result has another type")
 	}

@@ -131,3 +131,27 @@ func (w *world) awaitCount(sql string, want int) {
 		return err
 	})
 }
+
+// A trigger may raise any error for one row, also one that usually passes or seems to
+// be about the table: all other rows are marked.
+func TestATriggerRaisesAnyErrorForItsRowAlone(t *testing.T) {
+	w := newWorld(t)
+	w.db.Exec(t, `CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = OLD.key; END $$;
+		CREATE TRIGGER raise BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key ~ '^[0-9A-Z]{5}$') EXECUTE FUNCTION raise()`)
+	p := w.run()
+	codes := []string{"40001", "53100", "57014", "25006", "42P01", "0A000"}
+	for _, code := range codes {
+		w.insertRows(code, 1)
+	}
+	w.insertRows("55P03", 1) // as if it were locked: tried on, not parked
+	w.insertRows("good", 100)
+	w.allSent("good", 100)
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(codes))
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind <> 'row'`, 0)
+	w.db.Exec(t, `DROP TRIGGER raise ON outbox`)
+	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
+	p.Stop(20 * time.Second)
+	if n := len(w.kafka.Records(t, w.topic)); n != len(codes)+101 {
+		t.Errorf("%d records of %d rows", n, len(codes)+101)
+	}
+}
