@@ -81,3 +81,17 @@ func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	}
 	return parseBlockers(rows), nil
 }
+
+// LockersOf lists the transactions that keep others from reading a table, or wait
+// for the lock with which they will.
+func LockersOf(ctx context.Context, pg *pgconn.PgConn, schema, table string) ([]Blocker, error) {
+	text, err := sql.Bind(sql.TableLockers, schema, table)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := run(ctx, pg, text)
+	if err != nil {
+		return nil, fmt.Errorf("look who has table %s.%s locked: %w", schema, table, err)
+	}
+	return parseBlockers(rows), nil
+}

@@ -180,7 +180,7 @@ func texts(ctx context.Context, q postgres.DB, statement string, args ...any) ([
 	})
 }
 
-// Blocker is a transaction that the making of a slot waits for.
+// Blocker is a transaction that others wait for.
 type Blocker struct {
 	PID         string // empty: a prepared transaction
 	Prepared    string // its global identifier
@@ -196,8 +196,12 @@ func (b Blocker) String() string {
 		return fmt.Sprintf("prepared transaction %q of %s in database %s, %d s old (COMMIT PREPARED or ROLLBACK PREPARED ends it)",
 			b.Prepared, b.User, b.Database, b.Seconds)
 	}
-	return strings.TrimSpace(fmt.Sprintf("process %s %s %s %s %s, %d s in its transaction (SELECT pg_terminate_backend(%s) ends it)",
-		b.PID, b.User, b.Database, b.Application, b.State, b.Seconds, b.PID))
+	since := ""
+	if b.State != "" { // else the role may not see it
+		since = fmt.Sprintf(", %d s in its transaction", b.Seconds)
+	}
+	who := strings.Join(strings.Fields(fmt.Sprintf("process %s %s %s %s %s", b.PID, b.User, b.Database, b.Application, b.State)), " ")
+	return fmt.Sprintf("%s%s (SELECT pg_terminate_backend(%s) ends it)", who, since, b.PID)
 }
 
 func parseBlockers(rows [][]string) []Blocker {

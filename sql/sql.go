@@ -68,6 +68,8 @@ var (
 	Pressure string
 	//go:embed slot_blockers.sql
 	SlotBlockers string
+	//go:embed table_lockers.sql
+	TableLockers string
 	//go:embed lock_holder.sql
 	LockHolder string
 	//go:embed lock_held.sql

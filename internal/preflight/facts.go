@@ -122,8 +122,10 @@ type TableFacts struct {
 	Resolution *sweeper.Resolution
 	Gone       string
 	Refused    string
-	Catalogue  *Catalogue
-	Backlog    *Backlog
+	// Lockers keep everybody from reading the table, so it was not looked at.
+	Lockers   []replication.Blocker
+	Catalogue *Catalogue
+	Backlog   *Backlog
 	// Topics that rows of the table are for, by cluster, from a sample.
 	Topics map[string][]string
 	// States found in the status column, from a sample.

@@ -53,9 +53,16 @@ func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.C
 	g.facts.Missing[name] = g.why(bounded, err)
 }
 
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+const lockNotAvailable = "55P03"
+
 func (g *gathering) why(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v", g.o.Timeout)
+	}
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == lockNotAvailable {
+		return "a table of the publication is locked (see the check table)"
 	}
 	return err.Error()
 }
@@ -156,6 +163,11 @@ func refusal(server *pgconn.PgError, user, database string) (permanent bool, men
 	return false, "see the server's log"
 }
 
+// lockPatience ends a probe that waits for a table's lock before its time is up,
+// which would end the session. From version 16 on the tables of a publication are
+// opened to be listed.
+const lockPatience = "SET lock_timeout = '2s'"
+
 // streamingSession connects as a leader would; nil: it could not.
 func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	s := &g.facts.Streaming
@@ -166,7 +178,13 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	defer cancel()
 	pg, err := replication.Open(bounded, g.facts.Stream.Replication)
 	if err == nil {
+		_, err = pg.Exec(bounded, lockPatience).ReadAll()
+	}
+	if err == nil {
 		return pg
+	}
+	if pg != nil {
+		closeNow(pg)
 	}
 	s.Err = replication.WithoutSettings(err)
 	var told *replication.Error
@@ -383,6 +401,11 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 			t.Missing[name] = g.why(bounded, err)
 		}
 	}
+	look("locks", func(ctx context.Context) error { return t.lockers(ctx, pool) })
+	if len(t.Lockers) > 0 {
+		t.Missing["table"], t.Missing["catalogue"] = lockedFor, lockedFor
+		return
+	}
 	look("table", func(ctx context.Context) (err error) {
 		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
 		var refused *sweeper.TableError
@@ -406,6 +429,17 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 		return t.sample(ctx, pool, max(sampleRows/len(g.facts.Tables), sampleOfTable))
 	})
 	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
+}
+
+// lockedFor is why a locked table was not looked at.
+const lockedFor = "the table is locked (see the check table)"
+
+// lockers looks who has the table locked, which takes no lock on it.
+func (t *TableFacts) lockers(ctx context.Context, pool *pgxpool.Pool) error {
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+		t.Lockers, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Table.Schema, t.Table.Name)
+		return err
+	})
 }
 
 // locks looks who has the application's locks, and takes none.

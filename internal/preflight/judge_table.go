@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -17,8 +18,8 @@ func tableChecks() []check {
 		{
 			name: "table", judge: judgeTable,
 			looks:  "each table is there, and permanent",
-			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary",
-			mend:   "its name in the configuration; `ALTER TABLE … SET LOGGED`",
+			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
+			mend:   "its name in the configuration; `ALTER TABLE … SET LOGGED`; the end of the transaction that has it locked",
 			why:    "only permanent tables are in the log",
 		},
 		{
@@ -148,6 +149,8 @@ func judgeTable(j *judgment) {
 			j.fail(name, "it "+problem, mend)
 		case t.Refused != "":
 			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
+		case len(t.Lockers) > 0:
+			j.lockedOut(name, t.Lockers)
 		case t.Resolution == nil:
 			j.unseen(name, t.Missing["table"])
 		default:
@@ -163,6 +166,17 @@ func judgeTable(j *judgment) {
 			}
 		}
 	})
+}
+
+// lockedOut: whoever has the lock holds up every reader and writer of the table,
+// the application's as well as ours.
+func (j *judgment) lockedOut(name string, by []replication.Blocker) {
+	var who []string
+	for _, b := range by {
+		who = append(who, b.String())
+	}
+	j.fail(name, "it is locked (ACCESS EXCLUSIVE), so nobody can read or write it: "+strings.Join(who, "; "),
+		"wait until that transaction has ended, or end it; then check again").Unseen = true
 }
 
 func kindOf(t *TableFacts) string {
