@@ -41,6 +41,9 @@ func (l *logReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			added = true // or not: then their rows are the sweeper's
 		} else {
 			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
+			if !parked {
+				l.cannotBeSwept(&verdict)
+			}
 			if err := l.park(ctx, connected); err != nil {
 				return connected, err
 			}
@@ -65,6 +68,16 @@ func (l *logReader) lost(v *replication.Verdict, added bool) error {
 		})
 	}
 	return nil
+}
+
+// cannotBeSwept says what a lost or moved slot means for tables that keep no state.
+func (l *logReader) cannotBeSwept(v *replication.Verdict) {
+	if !l.stream.stateless() || l.known.SystemID == "" || v.Err != nil {
+		return
+	}
+	const message = "rows may be lost: tables with published: none cannot be swept for what the slot does not bring; compare them with the topics"
+	l.stream.board.happened("slot", message+": "+v.Reason)
+	l.d.cfg.Log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
 }
 
 // identify remembers what the connection was judged sound with.

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -361,4 +363,208 @@ func (p *process) usable() {
 		}
 		return nil
 	})
+}
+
+// values are what the topic holds.
+func (w *world) values() string {
+	w.t.Helper()
+	var values []string
+	for _, r := range w.kafka.Records(w.t, w.topic) {
+		values = append(values, string(r.Value))
+	}
+	return strings.Join(values, " ")
+}
+
+// puts inserts rows of one key into a table that is like the native one.
+func (w *world) puts(table string, values ...string) {
+	w.t.Helper()
+	for _, v := range values {
+		w.db.Exec(w.t, `INSERT INTO `+table+` (topic, key, payload) VALUES ('`+w.topic+`', 'k', '`+v+`')`)
+	}
+}
+
+// A partition is detached, with rows that were just written, and another takes its
+// place: nothing is lost, doubled or swept.
+func TestAPartitionIsSwapped(t *testing.T) {
+	t.Parallel() // it mostly waits
+	l := partitioned()
+	w := newWorld(t, surroundings{layout: &l})
+	p := w.run().streaming()
+	table := `outbox (part, topic, key, payload) SELECT 1, '` + w.topic + `', 'k', (`
+	w.db.Exec(t, `INSERT INTO `+table+`'a' || i)::text::bytea FROM generate_series(1, 3) i;
+		BEGIN;
+		ALTER TABLE outbox DETACH PARTITION outbox_1;
+		CREATE TABLE fresh (LIKE outbox INCLUDING ALL);
+		ALTER TABLE outbox ATTACH PARTITION fresh FOR VALUES IN (1);
+		COMMIT;
+		INSERT INTO `+table+`'b' || i)::text::bytea FROM generate_series(1, 3) i`)
+	w.settled(30 * time.Second)
+	harness.Eventually(t, 30*time.Second, func() error {
+		if got := w.values(); got != "a1 a2 a3 b1 b2 b3" {
+			return errors.New("published: " + got)
+		}
+		return nil
+	})
+	w.db.Exec(t, `DROP TABLE outbox_1`)
+	w.db.Exec(t, `INSERT INTO `+table+`'c')::text::bytea`)
+	w.settled(30 * time.Second)
+	p.stop()
+	if got := w.values(); got != "a1 a2 a3 b1 b2 b3 c" || p.logged(`"message":"parked"`) > 0 || p.logged("is another table than before") > 0 {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// The whole schema is swapped by rename, as for a blue-green migration.
+func TestASchemaIsSwapped(t *testing.T) {
+	t.Parallel() // it mostly waits
+	l := native()
+	l.ddl = `CREATE SCHEMA app;` + sql.NativeTable("app", "outbox")
+	l.config["table"] = "app.outbox"
+	w := newWorld(t, surroundings{layout: &l})
+	p := w.run().streaming()
+	w.puts("app.outbox", "old1", "old2")
+	w.settled(30 * time.Second)
+	w.db.Exec(t, `BEGIN; ALTER SCHEMA app RENAME TO app_blue; CREATE SCHEMA app;`+sql.NativeTable("app", "outbox")+`; COMMIT`)
+	w.puts("app.outbox", "new1", "new2")
+	p.Await(15*time.Second, "table app.outbox is another table than before")
+	p.Await(30*time.Second, "handed back to the stream")
+	w.settled(30 * time.Second)
+	w.puts("app.outbox", "streamed")
+	w.settled(30 * time.Second)
+	p.stop()
+	if got := w.values(); got != "old1 old2 new1 new2 streamed" {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// A table is renamed, written to under that name, and renamed back, before and
+// after anybody noticed: every row is published, once.
+func TestATableIsAwayForAWhile(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.puts("outbox", "1")
+	w.settled(30 * time.Second)
+	w.db.Exec(t, `ALTER TABLE outbox RENAME TO away`)
+	w.puts("away", "2")
+	w.db.Exec(t, `ALTER TABLE away RENAME TO outbox`)
+	w.puts("outbox", "3")
+	w.settled(30 * time.Second)
+
+	w.db.Exec(t, `ALTER TABLE outbox RENAME TO away`)
+	w.puts("away", "4")
+	p.Await(15*time.Second, "table public.outbox is gone")
+	w.db.Exec(t, `ALTER TABLE away RENAME TO outbox`)
+	w.puts("outbox", "5")
+	w.settled(60 * time.Second)
+	w.puts("outbox", "6")
+	w.settled(60 * time.Second)
+	p.stop()
+	values := strings.Fields(w.values())
+	slices.Sort(values) // a row that the log passed over may be overtaken
+	if got := strings.Join(values, " "); got != "1 2 3 4 5 6" {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// A table that keeps no state is taken out of the publication: the stream stops,
+// and its metrics show that for as long as it lasts.
+func TestATableWithoutStateIsTakenOut(t *testing.T) {
+	t.Parallel() // it mostly waits
+	l := stateless()
+	w := newWorld(t, surroundings{layout: &l})
+	w.serve()
+	p := w.run().streaming()
+	insert := func(value string) {
+		w.db.Exec(t, `INSERT INTO events (topic, key, body) VALUES ('`+w.topic+`', 'k', '`+value+`')`)
+	}
+	insert("1")
+	w.kafka.AwaitRecords(t, w.topic, 1, 30*time.Second)
+	publication := harness.One[string](t, w.db, `SELECT pubname::text FROM pg_publication`)
+	w.db.Exec(t, `ALTER PUBLICATION `+publication+` DROP TABLE events`)
+	insert("lost")
+	w.db.Exec(t, `ALTER PUBLICATION `+publication+` ADD TABLE events`)
+	insert("2")
+	p.Await(15*time.Second, "the stream does not work", "UPDATE outbox_cdc.leader SET publication")
+	p.readyz(http.StatusServiceUnavailable, "with published: none")
+	harness.Eventually(t, 60*time.Second, func() error {
+		if n := p.metric("outbox_cdc_stream_errors_total"); n < 3 {
+			return fmt.Errorf("stream_errors_total is %v", n)
+		}
+		return nil
+	})
+	p.stop()
+	if got := w.values(); strings.Contains(got, "lost") {
+		t.Errorf("published: %s", got)
+	}
+}
+
+// A privilege is missing: the process leads and says what it lacks, and is not
+// ready before it has it.
+func TestReadyWantsThePrivileges(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{noInit: true})
+	w.serve()
+	writer, _ := w.roles()
+	w.db.Exec(t, `REVOKE UPDATE ON outbox FROM `+writer)
+	p := w.run()
+	p.readyz(http.StatusServiceUnavailable, "UPDATE")
+	w.db.Exec(t, `GRANT UPDATE ON outbox TO `+writer)
+	p.readyz(http.StatusOK, "")
+	p.stop()
+}
+
+// A real broker goes away after the start: the leader is alive and not ready, for
+// as long as it lasts.
+func TestReadyWhileKafkaIsAway(t *testing.T) {
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{})
+	w := newWorld(t, surroundings{kafka: k})
+	w.serve()
+	p := w.run()
+	p.readyz(http.StatusOK, "")
+	k.Nodes[0].Kill()
+	w.puts("outbox", "1")
+	p.readyz(http.StatusServiceUnavailable, "Kafka")
+	if code, _, err := p.page("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d %v", code, err)
+	}
+	k.Start(t, k.Nodes[0])
+	p.readyz(http.StatusOK, "")
+	w.settled(60 * time.Second)
+	p.stop()
+}
+
+// The slot is advanced by hand, past rows, while no process runs: they are swept.
+// Where the table keeps no state they are lost, and the log says so.
+func TestTheSlotIsAdvancedByHand(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for name, l := range map[string]layout{"state": native(), "none": stateless()} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, surroundings{layout: &l})
+			insert := func(value string) {
+				w.db.Exec(t, strings.Replace(l.insert, "FROM rows", `FROM (VALUES ('`+w.topic+`', 'k', '`+value+`'::bytea)) rows (topic, key, value)`, 1))
+			}
+			p := w.run().streaming()
+			insert("1")
+			w.kafka.AwaitRecords(t, w.topic, 1, 30*time.Second)
+			p.stop()
+			insert("2")
+			w.db.Exec(t, `SELECT pg_replication_slot_advance('`+fmt.Sprint(w.stream["slot"])+`', pg_current_wal_insert_lsn())`)
+			insert("3")
+			p = w.run()
+			want := "1 2 3"
+			if name == "none" {
+				want = "1 3"
+				p.Await(30*time.Second, "rows may be lost", "was moved on from")
+			}
+			harness.Eventually(t, 30*time.Second, func() error {
+				if got := w.values(); got != want {
+					return errors.New("published: " + got)
+				}
+				return nil
+			})
+			p.stop()
+		})
+	}
 }
