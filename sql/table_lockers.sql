@@ -8,7 +8,9 @@ FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_locks l ON l.relation = c.oid OR l.relation IN (SELECT t.relid FROM pg_partition_tree(c.oid) t)
 LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction
+LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+    AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
+LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
 WHERE n.nspname = $1 AND c.relname = $2 AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 GROUP BY l.granted, l.pid, a.usename, a.application_name, a.state, a.xact_start, p.owner, p.prepared, p.gid

@@ -26,6 +26,11 @@ func TestALockedTable(t *testing.T) {
 	expect(t, find(t, r, "columns", "public.outbox"), Skip, "the table is locked")
 	expect(t, find(t, r, "slot", ""), OK)
 	expect(t, find(t, r, "schema", ""), OK)
+	if _, err := other.Exec(t.Context(), "PREPARE TRANSACTION 'locked'"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, find(t, w.check(), "table", "public.outbox"), Fail, "locked", `prepared transaction "locked" of postgres`)
+	w.db.Exec(t, "ROLLBACK PREPARED 'locked'")
 	if r.MustAct() || !r.Incomplete() {
 		t.Errorf("must act: %t, incomplete: %t", r.MustAct(), r.Incomplete())
 	}
