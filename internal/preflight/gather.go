@@ -178,7 +178,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	defer cancel()
 	pg, err := replication.Open(bounded, g.facts.Stream.Replication)
 	if err == nil {
-		_, err = pg.Exec(bounded, lockPatience).ReadAll()
+		_, err = postgres.Exec(bounded, pg, lockPatience)
 	}
 	if err == nil {
 		return pg
