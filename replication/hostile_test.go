@@ -250,7 +250,8 @@ func TestLongFramesAreBounded(t *testing.T) {
 		_, _ = conn.Write(make([]byte, 100))
 		<-sent
 	})
-	c := server.stream(Config{ReadBuffer: 1 << 16})
+	defer close(sent)
+	c := server.stream(Config{ReadBuffer: 1 << 16, MaxFrame: 256 << 20})
 	for _, want := range []int{long, 1} {
 		for {
 			m, err := c.Receive(time.Now().Add(100 * time.Millisecond))
@@ -272,7 +273,6 @@ func TestLongFramesAreBounded(t *testing.T) {
 		t.Errorf("the buffer holds %d bytes", got)
 	}
 	runtime.KeepAlive(c)
-	close(sent)
 }
 
 // Statuses go out while nobody reads, however much the server sends.
