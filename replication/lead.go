@@ -123,12 +123,13 @@ type Conn struct {
 
 	// confirmed is the highest position sent since Start; it never goes back.
 	confirmed outbox.LSN
-	// waited is how long reads have waited since the last byte came.
-	waited   time.Duration
-	deadline time.Time // as set on the socket
-	stopped  bool      // Stop was called
-	woken    wakeup
-	insert   atomic.Uint64 // the end of the log as last known
+	// waited is how long reads have waited since the last byte came; longest is
+	// how long they may, before the server counts as gone.
+	waited, longest time.Duration
+	deadline        time.Time // as set on the socket
+	stopped         bool      // Stop was called
+	woken           wakeup
+	insert          atomic.Uint64 // the end of the log as last known
 }
 
 // Lead connects and waits until this process holds the stream's leadership

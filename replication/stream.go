@@ -258,10 +258,14 @@ func (c *Conn) message(kind byte, body []byte) (Message, error) {
 	return m, nil
 }
 
+// WaitLonger has Receive take the server for gone only after this time of
+// silence, if it is longer than SenderTimeout. Call it before Start.
+func (c *Conn) WaitLonger(d time.Duration) { c.longest = d }
+
 // idle tells a passed deadline from a server that is gone: status messages ask
 // for an answer when nothing has come for a while.
 func (c *Conn) idle() (Message, error) {
-	if c.waited > c.cfg.SenderTimeout {
+	if c.waited > max(c.longest, c.cfg.SenderTimeout) {
 		return Message{}, c.lost(c.streaming(), as(ErrSilent, fmt.Errorf("nothing received in %v of waiting", c.waited.Round(time.Millisecond))))
 	}
 	return Message{Kind: Idle}, nil

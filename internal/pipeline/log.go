@@ -134,6 +134,7 @@ func (l *logReader) run(ctx context.Context) error {
 		began := time.Now()
 		err := l.connection(ctx, waiting)
 		l.conn.Kill()
+		l.stream.silence.note(err, outbox.LSN(l.confirm.Load()))
 		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
 		}
@@ -193,6 +194,32 @@ func (l *logReader) tellEnd(err error) {
 	l.stream.board.went("the replication connection", err.Error(), "")
 }
 
+// silence tells a server that is gone from one that prints a row: a few hundred
+// kilobytes of JSON may have numbers that take it minutes, in which nothing comes.
+// A connection that ends in silence where the one before did would end there for
+// ever, so each waits twice as long as the last.
+type silence struct {
+	at    outbox.LSN // what was confirmed when the last one ended
+	times int        // how many ended in a row without confirming more
+}
+
+// longestSilence bounds the patience.
+const longestSilence = 15 * time.Minute
+
+func (s *silence) note(err error, confirmed outbox.LSN) {
+	if confirmed > s.at {
+		*s = silence{at: confirmed}
+	}
+	if errors.Is(err, replication.ErrSilent) {
+		s.times++
+	}
+}
+
+// patience is how long the next connection may wait.
+func (s *silence) patience(usual time.Duration) time.Duration {
+	return min(usual<<min(max(s.times-1, 0), 10), max(usual, longestSilence))
+}
+
 // noteRemake remembers errors after which a slot that looks sound is not.
 func (l *logReader) noteRemake(err error) {
 	var unreadable *decoder.Error
@@ -235,13 +262,13 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	cfg.Binary = !l.stream.text.Load()
 	cfg.Standby = func(h replication.Holder) {
 		if h.PID != "" && !ours[h.PID] {
-			stopWaiting(errSuperseded)
+			stopWaiting(fmt.Errorf("%w: %v", errSuperseded, h))
 		}
 	}
 	conn, err := replication.Lead(waiting, cfg)
 	if err != nil {
-		if errors.Is(context.Cause(waiting), errSuperseded) {
-			err = backoff.Permanent(errSuperseded)
+		if cause := context.Cause(waiting); errors.Is(cause, errSuperseded) {
+			err = backoff.Permanent(cause)
 		}
 		return nil, err
 	}
@@ -293,6 +320,7 @@ func (l *logReader) connection(ctx, waiting context.Context) error {
 	if err := beside(ctx, l.conn, tell); err != nil {
 		return err
 	}
+	l.conn.WaitLonger(l.stream.silence.patience(l.d.cfg.Replication.SenderTimeout))
 	if err := l.conn.Start(ctx); err != nil {
 		return err
 	}

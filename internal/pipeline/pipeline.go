@@ -93,6 +93,8 @@ type Stream struct {
 	turns  turns
 	board  board
 	locks  locks
+	// silence is the log goroutine's.
+	silence silence
 	// relations are the tables' as last seen, for a schema that has no place for them.
 	relations atomic.Pointer[map[string]uint32]
 	// text: a column's binary form is not understood, the log has to be text.
