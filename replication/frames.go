@@ -45,7 +45,7 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 		return 0, nil, false, fmt.Errorf("%w: a message says it is %d bytes long", ErrProtocol, length)
 	}
 	if length-4 > int64(f.max) {
-		if f.buf[f.r] != copyData || length > longestMessage {
+		if f.refused(length) {
 			return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
 		}
 		f.r += frameHeader
@@ -61,7 +61,13 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	return kind, body, true, nil
 }
 
-// complete says whether next would return a message (or an error).
+// refused says that the message that begins is too long to be read, even in part.
+func (f *frames) refused(length int64) bool {
+	return length-4 > int64(f.max) && (f.buf[f.r] != copyData || length > longestMessage)
+}
+
+// complete says whether next would return a message. Where it says no, next may
+// still return an error.
 func (f *frames) complete() bool {
 	if f.long != nil {
 		return f.w-f.r >= f.long.left
@@ -70,7 +76,7 @@ func (f *frames) complete() bool {
 		return false
 	}
 	length := int64(binary.BigEndian.Uint32(f.buf[f.r+1:]))
-	return length < 4 || length-4 > int64(f.max) || int64(f.w-f.r) > length
+	return length < 4 || f.refused(length) || int64(f.w-f.r) > length
 }
 
 // fill reads once. Bodies handed out before are void.

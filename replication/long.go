@@ -32,6 +32,7 @@ type longMessage struct {
 	copying int // bytes of the present value that are to be kept
 	passing int // and those that are to be skipped
 	columns int // of the present tuple that have not begun
+	tuples  int // that have begun
 	begun   bool
 }
 
@@ -74,6 +75,10 @@ func (l *longMessage) tuple(b []byte) (int, error) {
 	const head = 1 + 2
 	if len(b) < head {
 		return 0, nil
+	}
+	// Of a column at least a byte is kept, so more tuples would be kept without bound.
+	if l.tuples++; l.tuples > 2 {
+		return 0, fmt.Errorf("%w: a change of a row with more than its old and its new values", ErrProtocol)
 	}
 	l.columns = int(binary.BigEndian.Uint16(b[1:]))
 	return l.keep(b[:head]), nil
