@@ -176,17 +176,19 @@ func recordsAt(answer []byte) (int, error) {
 	return at, nil
 }
 
-// headersOf reads the headers of whole batches; the last one may be cut off.
+// headersOf reads the headers of whole batches; the last one may be cut off. It
+// ends before what is too short to be one.
 func headersOf(records []byte) (list []header) {
 	const (
-		prefix = 8 + 4                                              // first offset, length
-		whole  = prefix + 4 + 1 + 4 + 2 + 4 + 8 + 8 + 8 + 2 + 4 + 4 // leader epoch, magic, CRC, …, count
-		magic  = prefix + 4
+		prefix   = 8 + 4                                              // first offset, length
+		whole    = prefix + 4 + 1 + 4 + 2 + 4 + 8 + 8 + 8 + 2 + 4 + 4 // leader epoch, magic, CRC, …, count
+		magic    = prefix + 4
+		shortest = magic + 1 + 1 + 4 + 4 // a message of the oldest form: attributes, lengths of key and value
 	)
 	be := binary.BigEndian
-	for len(records) > magic {
+	for len(records) >= shortest {
 		first, length := int64(be.Uint64(records)), int64(be.Uint32(records[8:]))
-		if prefix+length > int64(len(records)) {
+		if prefix+length > int64(len(records)) || prefix+length < shortest {
 			return list
 		}
 		b := records[:prefix+length]

@@ -92,15 +92,3 @@ func inflated(t *testing.T, ctx context.Context, conf Config, topic string, size
 		t.Fatalf("%+v", block)
 	}
 }
-
-func FuzzHeaders(f *testing.F) {
-	f.Add([]byte{}, []byte{})
-	f.Fuzz(func(t *testing.T, answer, records []byte) {
-		if at, err := recordsAt(answer); err == nil && at+4 > len(answer) {
-			t.Errorf("records at %d of %d bytes", at, len(answer))
-		}
-		for _, h := range headersOf(records) {
-			_ = h
-		}
-	})
-}

@@ -1,0 +1,268 @@
+package sink
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// FuzzHeaders: whatever stands in a partition's log, a search reads on behind
+// it or ends.
+func FuzzHeaders(f *testing.F) {
+	f.Add([]byte{}, []byte{})
+	f.Add(make([]byte, 100), recordBatch(0, 100))
+	f.Add([]byte("\x00\x00\x00\x10"), append(recordBatch(0, 3), recordBatch(3, 1)[:40]...))
+	f.Add([]byte{}, make([]byte, 100))                                                          // batches of no length
+	f.Add([]byte{}, append(make([]byte, 8), "\x00\x00\x00\x0e1234\x00\x001234567812345678"...)) // of the oldest form
+	f.Fuzz(func(t *testing.T, answer, records []byte) {
+		if at, err := recordsAt(answer); err == nil && at+4 > len(answer) {
+			t.Errorf("records at %d of %d bytes", at, len(answer))
+		}
+		list := headersOf(records)
+		if len(list) > len(records)/26 {
+			t.Errorf("%d batches in %d bytes", len(list), len(records))
+		}
+		s := search{n: 1}
+		if next, _, _ := s.in(&fetched{headers: list}, 7); next < 7 {
+			t.Errorf("goes back to %d", next)
+		}
+	})
+}
+
+// FuzzFrameLengths: however an answer's bytes are cut, all that comes before the
+// first length that cannot be one comes out, and nothing behind it.
+func FuzzFrameLengths(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x04abcd\x00\x00\x00\x05abcde"), []byte{0, 2, 7})
+	f.Add([]byte("\x00\x00\x00\x04abcdHTTP/1.1"), []byte{9})
+	f.Add([]byte("\x00\x00\x00\x03abc"), []byte{0})
+	f.Fuzz(func(t *testing.T, data, sizes []byte) {
+		whole, _ := io.ReadAll(&framed{Conn: &pieces{data: data}})
+		cut, err := io.ReadAll(&framed{Conn: &pieces{data: data, sizes: sizes}})
+		// Of a wrong length, the bytes that came before it was seen to be wrong may be out.
+		if len(cut) < len(whole) || len(cut) > len(whole)+3 || !strings.HasPrefix(string(data), string(cut)) || err == nil && len(cut) != len(data) {
+			t.Fatalf("%q in pieces %v: %q, in one %q, %v", data, sizes, cut, whole, err)
+		}
+	})
+}
+
+// pieces are bytes that come a few at a time.
+type pieces struct {
+	net.Conn
+	data, sizes []byte
+}
+
+func (p *pieces) Read(to []byte) (int, error) {
+	if len(p.data) == 0 {
+		return 0, io.EOF
+	}
+	n := len(p.data)
+	if len(p.sizes) > 0 {
+		n, p.sizes = min(n, int(p.sizes[0])+1), p.sizes[1:]
+	}
+	n = copy(to, p.data[:n])
+	p.data = p.data[n:]
+	return n, nil
+}
+
+// FuzzAnswers: whatever a broker answers to a question of ours, nothing panics,
+// and memory is taken in proportion to the answer.
+func FuzzAnswers(f *testing.F) {
+	for kind := range questions {
+		answer := goodAnswer(f, kind)
+		f.Add(uint8(kind), answer)
+		f.Add(uint8(kind), answer[:len(answer)/2])
+		f.Add(uint8(kind), []byte{})
+		f.Add(uint8(kind), []byte("\x00\x00\x00\x00\x7f\xff\xff\xff\x7f\xff\xff\xff"))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, answer []byte) {
+		const most = 1 << 20
+		if len(answer) > most {
+			return
+		}
+		before := allocated()
+		ask(t, int(kind)%len(questions), answer)
+		if took := allocated() - before; took > most+256*uint64(len(answer)) {
+			t.Errorf("%d bytes of an answer took %d bytes", len(answer), took)
+		}
+	})
+}
+
+// allocated is how much was, in bytes.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// questions are what we ask brokers, each with what is done with the answer.
+var questions = []func(*sarama.Broker, *headersConn){
+	func(b *sarama.Broker, _ *headersConn) {
+		_, _ = (&scout{conn: b, net: &network{conf: sarama.Config{Version: sarama.MaxVersion}}}).talk(&asking{topics: []string{"orders"}})
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		(&scout{conn: b}).limits(map[string]topicInfo{"orders": {}})
+	},
+	func(b *sarama.Broker, c *headersConn) {
+		if block, err := (&reader{Broker: b, conn: c}).fetch(place{"orders", 0}, 5); err == nil {
+			search{n: 1}.in(block, 5)
+		}
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		_ = listOffsets(b, []place{{"orders", 0}}, sarama.OffsetOldest, map[place]int64{})
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		rows := rowsOf("orders", "k", "v", 2)
+		sent := &batch{lane: &lane{topic: newTopic("orders")}, rows: rows}
+		res, err := b.Produce((&link{sink: &Sink{}}).request([]*batch{sent}, &arena{}))
+		if err == nil {
+			r := read(res, sent)
+			_, _ = sent.judge(r, nobody), r.cause(sent.lane)
+		}
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		_, _ = b.InitProducerID(&sarama.InitProducerIDRequest{Version: 4})
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		_, _ = b.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{Version: 3, TopicPartitions: map[string][]int32{"orders": {0}}})
+	},
+}
+
+// ask puts a question to a broker that gives this answer, and hangs up. It
+// returns what was asked.
+func ask(t testing.TB, question int, answer []byte) (key, version int16) {
+	t.Helper()
+	conf, err := Config{Cluster: "main", Brokers: []string{"broker:9092"}, TransactionalID: "t"}.Sarama()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := &answering{answer: answer, asked: make(chan struct{})}
+	c := &headersConn{Conn: &framed{Conn: fake}}
+	conf.ApiVersionsRequest = false
+	conf.Net.Proxy.Enable, conf.Net.Proxy.Dialer = true, dials{c}
+	b := sarama.NewBroker("broker:9092")
+	if err := b.Open(conf); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Connected(); err != nil {
+		t.Fatal(err)
+	}
+	questions[question](b, c)
+	_ = b.Close()
+	return fake.key, fake.version
+}
+
+type dials struct{ net.Conn }
+
+func (d dials) Dial(string, string) (net.Conn, error) { return d.Conn, nil }
+
+// answering is a connection to a broker that gives one answer.
+type answering struct {
+	net.Conn
+	key, version int16
+	answer       []byte // behind the correlation id, then all
+	once         sync.Once
+	asked        chan struct{} // closed when there is an answer
+}
+
+func (a *answering) Write(request []byte) (int, error) {
+	a.once.Do(func() {
+		be := binary.BigEndian
+		a.key, a.version = int16(be.Uint16(request[4:])), int16(be.Uint16(request[6:]))
+		whole := be.AppendUint32(nil, uint32(4+len(a.answer)))
+		a.answer = append(append(whole, request[8:12]...), a.answer...)
+		close(a.asked)
+	})
+	return len(request), nil
+}
+
+func (a *answering) Read(to []byte) (int, error) {
+	<-a.asked
+	if len(a.answer) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(to, a.answer)
+	a.answer = a.answer[n:]
+	return n, nil
+}
+
+func (a *answering) Close() error                   { a.once.Do(func() { close(a.asked) }); return nil }
+func (*answering) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (*answering) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*answering) SetDeadline(time.Time) error      { return nil }
+func (*answering) SetReadDeadline(time.Time) error  { return nil }
+func (*answering) SetWriteDeadline(time.Time) error { return nil }
+
+// goodAnswer is what a broker in its senses would answer.
+func goodAnswer(t testing.TB, question int) []byte {
+	t.Helper()
+	key, version := ask(t, question, nil)
+	res := kmsg.ResponseForKey(key)
+	res.SetVersion(version)
+	fillAnswer(res)
+	var answer []byte
+	if res.IsFlexible() {
+		answer = append(answer, 0) // no tags in the header
+	}
+	return res.AppendTo(answer)
+}
+
+func fillAnswer(res kmsg.Response) {
+	topic := "orders"
+	switch r := res.(type) {
+	case *kmsg.MetadataResponse:
+		r.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 1, Host: "broker", Port: 9092}}
+		r.Topics = []kmsg.MetadataResponseTopic{{Topic: &topic, Partitions: []kmsg.MetadataResponseTopicPartition{
+			{Partition: 0, Leader: 1, Replicas: []int32{1}, ISR: []int32{1}}, {Partition: 1, Leader: 1},
+		}}}
+	case *kmsg.DescribeConfigsResponse:
+		limit := "1048588"
+		r.Resources = []kmsg.DescribeConfigsResponseResource{{ResourceName: topic, ResourceType: kmsg.ConfigResourceTypeTopic, Configs: []kmsg.DescribeConfigsResponseResourceConfig{
+			{Name: "max.message.bytes", Value: &limit},
+		}}}
+	case *kmsg.FetchResponse:
+		r.Topics = []kmsg.FetchResponseTopic{{Topic: topic, Partitions: []kmsg.FetchResponseTopicPartition{{
+			HighWatermark: 9, AbortedTransactions: []kmsg.FetchResponseTopicPartitionAbortedTransaction{{ProducerID: 1}},
+			RecordBatches: append(recordBatch(5, 3), recordBatch(8, 1)...),
+		}}}}
+	case *kmsg.ListOffsetsResponse:
+		r.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{{Offset: 7}}}}
+	case *kmsg.ProduceResponse:
+		message := "no"
+		r.Topics = []kmsg.ProduceResponseTopic{{Topic: topic, Partitions: []kmsg.ProduceResponseTopicPartition{{
+			ErrorCode: 87, ErrorRecords: []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 1, ErrorMessage: &message}}, ErrorMessage: &message,
+		}}}}
+	case *kmsg.InitProducerIDResponse:
+		r.ProducerID, r.ProducerEpoch = 7, 1
+	case *kmsg.AddPartitionsToTxnResponse:
+		r.Topics = []kmsg.AddPartitionsToTxnResponseTopic{{Topic: topic, Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{ErrorCode: 55}}}}
+	}
+}
+
+// recordBatch is one without records that says it has so many.
+func recordBatch(first int64, records int32) []byte {
+	b := kmsg.RecordBatch{FirstOffset: first, Length: 49, Magic: 2, LastOffsetDelta: records - 1, ProducerID: 7, ProducerEpoch: 1, NumRecords: records}
+	return b.AppendTo(nil)
+}
+
+// The seeds are answers that are understood.
+func TestGoodAnswersAreUnderstood(t *testing.T) {
+	t.Parallel()
+	if at, err := recordsAt(append(make([]byte, 8), goodAnswer(t, 2)...)); err != nil || at == 0 {
+		t.Errorf("%d, %v", at, err)
+	}
+	if got := headersOf(append(recordBatch(5, 3), recordBatch(8, 1)...)); len(got) != 2 || got[0].last != 7 || got[1].pid != 7 {
+		t.Errorf("%+v", got)
+	}
+	// A batch that is too short to be one ends the reading.
+	if got := headersOf(append(recordBatch(5, 3), make([]byte, 100)...)); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
