@@ -30,9 +30,18 @@ var fuzzBase = map[string]any{
 // hostileValues are put where a key's value should be.
 var hostileValues = []any{
 	nil, true, 0, -1, 1e300, "", " ", "\x00", "\u202e", "${", "${env:}", "${env:X}", "${file:/nonexistent}", "${x}", "$${x}", "9223372036854775808", "-1s", "1e9h", "1PiB", "NaNB",
-	strings.Repeat("a", 5000), []any{}, []any{nil}, []any{[]any{}}, map[string]any{}, map[string]any{"": nil}, map[string]any{"x": map[string]any{}}, []any{"a", "a"},
+	strings.Repeat("a", 5000),
+	[]any{},
+	[]any{nil},
+	[]any{[]any{}},
+	map[string]any{},
+	map[string]any{"": nil},
+	map[string]any{"x": map[string]any{}},
+	[]any{"a", "a"},
 	"postgres://u:" + secretOfFuzz + "@/%zz", "postgres://u:" + secretOfFuzz + "@h:port/d", "host=h password=" + secretOfFuzz + " x", "password='" + secretOfFuzz, secretOfFuzz,
-	map[string]any{"file": "/nonexistent"}, map[string]any{"command": []any{"true"}}, map[string]any{"file": "a", "command": []any{}},
+	map[string]any{"file": "/nonexistent"},
+	map[string]any{"command": []any{"true"}},
+	map[string]any{"file": "a", "command": []any{}},
 }
 
 // secretKeys are those whose values are secrets; the others' may be shown.
