@@ -116,7 +116,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.listed, p.look = false, lookNone
 	p.version++
 	c.parkChanges++
-	c.overtaken = true
+	c.overtaken = c.overtaken || !p.Unmarked() // nothing that stands is a published row
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}

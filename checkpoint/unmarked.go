@@ -19,9 +19,7 @@ func (c *Core) unmarkable(h uint32, err error) {
 	e := &c.entries[h]
 	r, key := e.row, c.keyPark(e.row)
 	c.answered(e)
-	overtaken := c.overtaken
 	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
-	c.overtaken = overtaken // nothing that stands is this row
 	p.tries, p.failed, p.mark = 1, "", nil
 	c.tell(p, r.CreatedAt)
 	c.cover(e.tx, p)
