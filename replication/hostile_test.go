@@ -153,6 +153,9 @@ func TestHostileServer(t *testing.T) {
 			if conn.frames != nil {
 				t.Error("still streaming")
 			}
+			if got := conn.PID(); got != 7 { // what still holds the lock may be this very process
+				t.Errorf("process %d, want 7", got)
+			}
 			if err := conn.SendStatus(1); !errors.Is(err, ErrClosed) {
 				t.Errorf("status: %v", err)
 			}

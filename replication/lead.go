@@ -112,6 +112,7 @@ func setDefault[T comparable](field *T, value T) {
 // set), closed (neither).
 type Conn struct {
 	cfg    Config
+	pid    uint32 // of the server's process, also once it is closed
 	pg     *pgconn.PgConn
 	socket *gatherConn // below TLS, if any
 	set    *charset.Set
@@ -176,7 +177,7 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, connectError(what, to.User, err)
 	}
-	c := &Conn{cfg: cfg, pg: pg, socket: d.last}
+	c := &Conn{cfg: cfg, pg: pg, pid: pg.PID(), socket: d.last}
 	if _, err := c.query(attempt, "prepare the session", sessionSettings(cfg.SenderTimeout)); err != nil {
 		c.Kill()
 		return nil, err
@@ -295,15 +296,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // PID is the server process of this connection.
-func (c *Conn) PID() uint32 {
-	switch {
-	case c.pg != nil:
-		return c.pg.PID()
-	case c.hijacked != nil:
-		return c.hijacked.PID
-	}
-	return 0
-}
+func (c *Conn) PID() uint32 { return c.pid }
 
 // bound runs a statement of package sql with its parameters put in.
 func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
