@@ -14,6 +14,7 @@ import (
 type reader struct {
 	plan   *plan
 	light  bool
+	bare   bool // values of more than bareBytes are left out
 	arena  *mapping.Arena
 	values []mapping.Value
 	rows   []*outbox.Row
@@ -30,6 +31,9 @@ type reader struct {
 	value []byte
 	run   int
 }
+
+// bareBytes of any type are printed in a few megabytes.
+const bareBytes = 2000
 
 func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
 	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.names))}
@@ -51,6 +55,9 @@ func (r *reader) selected() string {
 		case r.skips(i):
 		case r.plan.sizes[i] == "":
 			list = append(list, value)
+		case r.bare:
+			value, _ = r.plan.relation.Bounded(r.plan.names[i], bareBytes)
+			list = append(list, value, r.plan.sizes[i])
 		default:
 			list = append(list, value, r.plan.sizes[i])
 		}

@@ -2,11 +2,14 @@ package sweeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -25,18 +28,44 @@ const (
 // refuses; other errors pass.
 func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	var page outbox.Page
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			sw := sweep{Sweeper: s, conn: conn, request: req}
-			err := sw.run(ctx)
-			page = sw.page
-			return err
-		})
+	err := s.fresh(func() (err error) {
+		page, err = s.sweepAround(ctx, req)
+		return err
 	})
 	if err != nil {
 		return outbox.Page{}, err
 	}
 	return page, nil
+}
+
+// sweepAround reads a page that ends before the first row which the server cannot
+// print (JSON of a few kilobytes can have numbers of a gigabyte), or else has
+// nothing but that row, without its long values.
+func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
+	page, err := s.page(ctx, req, false)
+	for bare := false; unprintable(err) && !bare; {
+		bare = req.Limit == 1
+		req.Limit = max(1, min(len(page.Rows), req.Limit-1))
+		page, err = s.page(ctx, req, bare)
+		page.More = true
+	}
+	return page, err
+}
+
+func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) (outbox.Page, error) {
+	sw := sweep{Sweeper: s, request: req, bare: bare}
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		sw.conn = conn
+		return sw.run(ctx)
+	})
+	return sw.page, err
+}
+
+// unprintable: a value is longer than the server has memory for at once (54000,
+// program_limit_exceeded, or XX000, "invalid memory alloc request size").
+func unprintable(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && (server.Code == "54000" || server.Code == "XX000" && strings.Contains(server.Message, "invalid memory alloc"))
 }
 
 // sweep is one page being read.
@@ -50,6 +79,7 @@ type sweep struct {
 	cursors int           // opened so far
 	trip    time.Duration // to the server and back
 	slow    bool          // the last cursor's first rows took long
+	bare    bool          // long values are left out, whether they could be read or not
 }
 
 func (s *sweep) run(ctx context.Context) error {
@@ -185,6 +215,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 // reader reads rows of the page.
 func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 	r := newReader(p, false, &s.arena)
+	r.bare = s.bare
 	r.ages(part.Horizon, &s.page.Snapshot)
 	return r
 }

@@ -88,3 +88,23 @@ func TestLongRows(t *testing.T) {
 		}
 	}
 }
+
+// A writer inserts JSON of a hundred kilobytes whose numbers print as more than
+// PostgreSQL can hold at once. The log cannot be read past it, nor a page.
+func TestRowThatCannotBePrinted(t *testing.T) {
+	if !long {
+		t.Skip("takes gigabytes of the server: only in the long form, OUTBOX_TEST_LONG=1")
+	}
+	w := newWorld(t)
+	w.table["status"] = fields{
+		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
+		"attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
+	}
+	w.run()
+	w.good(3, 20*time.Second)
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers)
+		SELECT $1, 'bad', '', jsonb_agg(('1e' || 131000 + n % 71)::numeric) FROM generate_series(1, 9000) AS n`, w.topic)
+	w.good(5, 5*time.Minute)
+	w.none(`key = 'bad' AND status <> 'FAILED'`, 5*time.Minute)
+	w.good(5, time.Minute)
+}
