@@ -34,7 +34,7 @@ type families struct {
 	connections, errors                                      *prometheus.CounterVec
 
 	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
-	neverReady                                              *prometheus.GaugeVec
+	neverReady, lockForeign                                 *prometheus.GaugeVec
 	recovered, uncounted                                    *prometheus.CounterVec
 	limit                                                   *prometheus.GaugeVec
 	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
@@ -81,6 +81,7 @@ func New(version, commit string) *Registry {
 		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
 		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
 		leader:      r.gauges("leader", "1 while this process leads the stream."),
+		lockForeign: r.gauges("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),
 		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
 		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
 		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),

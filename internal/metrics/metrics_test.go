@@ -323,6 +323,17 @@ func TestSlotsRate(t *testing.T) {
 		t.Error("a byte per second for 5 minutes, and 600 left")
 	}
 	s.Standby()
+	s.LockForeign()
+	if !value(t, r, "outbox_cdc_leadership_lock_foreign{stream=orders} 1") {
+		t.Error("a foreign holder of the lock is not told")
+	}
+	for end, does := range map[string]func(){"another leader": s.Standby, "the lead": func() { s.Leading(8) }, "an error": s.Stopped} {
+		s.LockForeign()
+		if does(); !value(t, r, "outbox_cdc_leadership_lock_foreign{stream=orders} 0") {
+			t.Errorf("%s does not end it", end)
+		}
+	}
+	s.Standby()
 	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} +Inf") || !value(t, r, "outbox_cdc_slot_state{state=reserved,stream=orders} 0") {
 		t.Error("a standby tells of the slot")
 	}

@@ -21,7 +21,7 @@ type Stream struct {
 
 	rowsInMemory, inflightRows, inflightBytes prometheus.Gauge
 	lagBytes, lagSeconds, retained            prometheus.Gauge
-	leaderGauge, epochGauge                   prometheus.Gauge
+	leaderGauge, epochGauge, lockForeign      prometheus.Gauge
 	modes                                     map[string]prometheus.Gauge
 	connections, errors                       prometheus.Counter
 	progressed, markWaiting                   prometheus.Gauge
@@ -85,6 +85,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		retained:      f.retained.WithLabelValues(name),
 		leaderGauge:   f.leader.WithLabelValues(name),
 		epochGauge:    f.epoch.WithLabelValues(name),
+		lockForeign:   f.lockForeign.WithLabelValues(name),
 		modes:         map[string]prometheus.Gauge{},
 		connections:   f.connections.WithLabelValues(name),
 		errors:        f.errors.WithLabelValues(name),
@@ -418,6 +419,7 @@ func (s *Stream) Leading(epoch int64) {
 	s.leading.Store(true)
 	s.leaderships.Inc()
 	s.leaderGauge.Set(1)
+	s.lockForeign.Set(0)
 	s.epochGauge.Set(float64(epoch))
 }
 
@@ -426,6 +428,10 @@ func (s *Stream) Standby() {
 	s.rest()
 	s.Mode("standby")
 }
+
+// LockForeign says, after Standby, that whoever holds the leadership lock can be
+// no leader.
+func (s *Stream) LockForeign() { s.lockForeign.Set(1) }
 
 // Stopped says that the stream does not work; it will begin anew.
 func (s *Stream) Stopped() {
@@ -438,7 +444,7 @@ func (s *Stream) Stopped() {
 func (s *Stream) rest() {
 	s.leading.Store(false)
 	s.heard.Store(0)
-	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained, s.markWaiting} {
+	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.lockForeign, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained, s.markWaiting} {
 		g.Set(0)
 	}
 	s.slot.forget()

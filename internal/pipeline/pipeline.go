@@ -254,6 +254,7 @@ func (s *Stream) standingBy(h replication.Holder) {
 	s.cfg.Metrics.Standby()
 	s.board.follows(h)
 	if h.Foreign {
+		s.cfg.Metrics.LockForeign()
 		text := fmt.Sprintf("role %s holds the leadership lock and is no leader: %s, since %s (SELECT pg_terminate_backend(%s) ends its session)",
 			h.Role, h, cmp.Or(h.Since, "a time that this role may not see"), h.PID)
 		s.failed.Store(&text)

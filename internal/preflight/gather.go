@@ -246,7 +246,9 @@ func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	})
 	g.probe(ctx, "leader", func(ctx context.Context) error {
 		leader, err := replication.LeaderOf(ctx, pg, cfg.Slot)
-		f.Leader = &leader
+		if err == nil {
+			f.Leader = &leader
+		}
 		return err
 	})
 	g.probe(ctx, "retained", func(ctx context.Context) error {

@@ -34,6 +34,13 @@ func slotChecks() []check {
 			why:    "a new slot waits until all of them have ended",
 		},
 		{
+			name: "leadership-lock", judge: judgeLeadershipLock,
+			looks:  "who holds the stream's leadership lock, which every role that may connect can take",
+			levels: "FAIL: a session that neither streams nor may write `outbox_cdc.leader`",
+			mend:   "`SELECT pg_terminate_backend(PID)`; REVOKE CONNECT, or NOLOGIN, where the role takes it again",
+			why:    "while somebody else holds it no process leads, and nothing is published",
+		},
+		{
 			name: "publication", judge: judgePublication,
 			looks:  "the publication: it exists and publishes inserts and nothing else",
 			levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
@@ -98,6 +105,23 @@ func judgeSlot(j *judgment) {
 		j.ok("slot "+name, "pgoutput, wal_status %s, read by the leader: %s", slot.WALStatus, holder)
 	default:
 		j.ok("slot "+name, "pgoutput, wal_status %s, read by nobody", slot.WALStatus)
+	}
+}
+
+func judgeLeadershipLock(j *judgment) {
+	if j.Leader == nil {
+		j.unseen("slot "+j.Stream.Replication.Slot, j.missing("leader"))
+		return
+	}
+	lock := "slot " + j.Stream.Replication.Slot
+	switch h := j.Leader; {
+	case h.Foreign:
+		j.fail(lock, fmt.Sprintf("role %s holds the leadership lock and is no leader: %s", h.Role, h),
+			fmt.Sprintf("SELECT pg_terminate_backend(%s);", h.PID))
+	case h.PID == "":
+		j.ok(lock, "nobody holds it")
+	default:
+		j.ok(lock, "the leader holds it: %s", h)
 	}
 }
 

@@ -183,8 +183,12 @@ func TestJudgments(t *testing.T) {
 		"our leader": {"slot", OK, func(f *Facts) {
 			f.State.Slot.Active, f.Leader.PID, f.Server.Holder = true, "77", "process 77 outbox-cdc"
 		}, []string{"read by the leader: process 77"}},
-		"much WAL":   {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
-		"unreserved": {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
+		"foreign holder": {"leadership-lock", Fail, func(f *Facts) {
+			f.Leader = &replication.Holder{PID: "77", Name: "psql", Role: "reader", Foreign: true}
+		}, []string{"role reader holds the leadership lock", "psql", "pg_terminate_backend(77)"}},
+		"leader holds": {"leadership-lock", OK, func(f *Facts) { f.Leader = &replication.Holder{PID: "77", Name: "outbox-cdc/orders@there"} }, []string{"outbox-cdc/orders@there"}},
+		"much WAL":     {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
+		"unreserved":   {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
 		"blocked": {"slot-creation", Warn, func(f *Facts) {
 			f.State.Slot = replication.Slot{}
 			f.Blockers = []replication.Blocker{{PID: "9", User: "app", Seconds: 90}, {Prepared: "g1", User: "app"}, {PID: "10", Seconds: 1}}
