@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -1100,5 +1101,35 @@ func TestTLS(t *testing.T) {
 	refused.DSN = strings.Replace(b.DSN, "sslmode=disable", "sslmode=verify-full", 1)
 	if _, err := Lead(t.Context(), refused); !permanentError(err) || !strings.Contains(err.Error(), "sslrootcert") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Somebody makes schema outbox_cdc while an administrator's init is under way:
+// their trigger is not fired.
+func TestASchemaMadeDuringInitIsNotTrusted(t *testing.T) {
+	b := newBench(t)
+	other := pgx.Identifier{b.Name + "_other"}.Sanitize()
+	b.Exec(t, `CREATE ROLE `+other)
+	defer func() { b.Exec(t, `DROP OWNED BY `+other+` CASCADE; DROP ROLE `+other) }()
+	pg := b.Conn(t).PgConn()
+	state, err := Inspect(t.Context(), pg, b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := InitPlan(&state, b.setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	premade := fmt.Sprintf(`CREATE SCHEMA outbox_cdc; %s; CREATE TABLE public.fired (as_role text);
+		CREATE FUNCTION outbox_cdc.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.fired VALUES (current_user); RETURN NEW; END $$;
+		CREATE TRIGGER a BEFORE INSERT ON outbox_cdc.leader FOR EACH ROW EXECUTE FUNCTION outbox_cdc.fire();
+		ALTER SCHEMA outbox_cdc OWNER TO %[2]s; ALTER TABLE outbox_cdc.leader OWNER TO %[2]s; ALTER TABLE outbox_cdc.park OWNER TO %[2]s`, sql.Schema, other)
+	first := Step{Title: "what somebody else makes", SQL: premade}
+	err = Apply(t.Context(), pg, b.setup, append([]Step{first}, plan...), Progress{})
+	if !errors.Is(err, errForeignSchema) {
+		t.Errorf("init went on: %v", err)
+	}
+	if n := harness.One[int](t, b.DB, `SELECT count(*)::int FROM public.fired`); n > 0 {
+		t.Error("the trigger of somebody else was fired")
 	}
 }

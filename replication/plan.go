@@ -331,16 +331,23 @@ type Progress struct {
 
 // Apply carries steps out in order and stops at the first error. It may be
 // repeated. The connection must not be in a transaction. The making of a slot
-// waits as long as the context allows.
+// waits as long as the context allows. Before each step it looks whether schema
+// outbox_cdc can be trusted, which somebody may have made since the last one.
 func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, progress Progress) error {
+	there := false
 	for _, step := range plan {
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
 			return &Error{What: "look whether to make " + step.Title, Err: err}
 		}
+		trust := there
+		there = there || step.SQL == sql.Schema
 		if done {
 			tell(progress.Skipped, step)
 			continue
+		}
+		if err := TrustSchemaAsAdministrator(ctx, pg, trust); err != nil {
+			return err
 		}
 		if err := applyStep(ctx, pg, setup, step, progress); err != nil {
 			return err

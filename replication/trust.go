@@ -21,12 +21,14 @@ var errForeignSchema = errors.New("schema outbox_cdc is not as outbox-cdc made i
 // somebody else's code with the rights of an administrator or a superuser. Ask
 // before any statement that names one of its tables.
 func TrustSchema(ctx context.Context, q postgres.DB) error {
-	return trusted(texts(ctx, q, sql.SchemaTrust, false))
+	return trusted(texts(ctx, q, sql.SchemaTrust, false, false))
 }
 
 // TrustSchemaAsAdministrator is TrustSchema for whoever makes and removes things.
-func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn) error {
-	text, err := sql.Bind(sql.SchemaTrust, true)
+// there: the schema has to be there. Once it is and is trusted nobody else can
+// change it; one that is not there yet can be anybody's a moment later.
+func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bool) error {
+	text, err := sql.Bind(sql.SchemaTrust, true, there)
 	if err != nil {
 		return err
 	}

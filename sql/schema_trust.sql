@@ -1,9 +1,11 @@
 -- What makes schema outbox_cdc unfit to be touched by this session, one reason a
 -- row: somebody else's code would run with the rights of this role. It is asked
--- of an administrator ($1), and of every superuser. Nothing here reads the tables
--- themselves, which may be views.
+-- of an administrator ($1), and of every superuser, whichever role it has taken
+-- on: code that runs there can go back to the role that logged in. Nothing here
+-- reads the tables themselves, which may be views.
 WITH asked AS MATERIALIZED (
-    SELECT rolname, $1::boolean OR rolsuper AS strict FROM pg_roles WHERE rolname = current_user
+    SELECT $1::boolean OR bool_or(rolsuper) AS strict, bool_or(rolsuper AND rolname = session_user) AS super
+    FROM pg_roles WHERE rolname IN (current_user, session_user)
 ), ours AS (
     SELECT n.oid AS object, 'schema outbox_cdc' AS named, n.nspowner AS owner, 'n' AS kind, NULL::oid AS relation
     FROM pg_namespace n, asked WHERE asked.strict AND n.nspname = 'outbox_cdc'
@@ -18,8 +20,11 @@ WITH asked AS MATERIALIZED (
     FROM ours o JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = o.relation
 )
 SELECT o.named || ' belongs to role ' || quote_ident(r.rolname::text)
-FROM ours o JOIN pg_roles r ON r.oid = o.owner
-WHERE r.rolname <> current_user AND NOT r.rolsuper
+FROM asked, ours o JOIN pg_roles r ON r.oid = o.owner
+WHERE NOT r.rolsuper AND r.rolname <> session_user AND (r.rolname <> current_user OR asked.super)
+UNION ALL
+-- $2: it was there a moment ago. What is made while nobody looks is not trusted.
+SELECT 'schema outbox_cdc is not there any more' WHERE $2::boolean AND NOT EXISTS (SELECT FROM ours)
 UNION ALL
 SELECT o.named || ' is no plain table' FROM ours o WHERE o.kind NOT IN ('n', 'r')
 UNION ALL

@@ -112,6 +112,10 @@ func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *re
 	if !state.Schema || s.Shadow() {
 		return nil
 	}
+	// It may have been made since somebody looked.
+	if err := replication.TrustSchemaAsAdministrator(ctx, pg, true); err != nil {
+		return &failure{exitPermanent, err}
+	}
 	claim := statestore.NewClaim(s.Slot, replication.LockKey(s.Slot), s.OutboxTables())
 	rivals, err := statestore.RivalsOver(ctx, pg, s.Name, claim)
 	if err == nil {
@@ -130,7 +134,7 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := replication.TrustSchemaAsAdministrator(ctx, pg); err != nil {
+	if err := replication.TrustSchemaAsAdministrator(ctx, pg, false); err != nil {
 		closeNow(pg)
 		return nil, &failure{exitPermanent, err}
 	}

@@ -130,9 +130,12 @@ func (a Access) parse() (*pgxpool.Config, error) {
 		cc.DialFunc = a.Dial
 	}
 	// Before the check of target_session_attrs, which asks by functions' names.
-	check := cc.ValidateConnect
+	check, role := cc.ValidateConnect, ownRole
+	if namesRole(cc.RuntimeParams) {
+		role = "" // the connection string's stays
+	}
 	cc.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
-		if err := a.pin(ctx, pg); err != nil {
+		if err := a.pin(ctx, pg, role); err != nil {
 			return fmt.Errorf("prepare the session: %w", err)
 		}
 		if check != nil {
@@ -141,6 +144,10 @@ func (a Access) parse() (*pgxpool.Config, error) {
 		return nil
 	}
 	return c, nil
+}
+
+func namesRole(params map[string]string) bool {
+	return params["role"] != "" || strings.Contains(params["options"], "role=")
 }
 
 // unlock puts the password of now into a configuration.
@@ -158,14 +165,14 @@ func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 
 // pin sets up a session, unless a pooler shares it: a setting would stay behind
 // for whoever has the server's process next.
-func (a Access) pin(ctx context.Context, pg *pgconn.PgConn) error {
+func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
 	if !a.OwnSession {
 		direct, err := direct(ctx, pg)
 		if err != nil || !direct {
 			return err
 		}
 	}
-	if _, err := pg.Exec(ctx, sessionText(pg.ParameterStatus("server_version"))).ReadAll(); err != nil {
+	if _, err := pg.Exec(ctx, role+sessionText(pg.ParameterStatus("server_version"))).ReadAll(); err != nil {
 		return err
 	}
 	pg.CustomData()[pinnedKey] = true

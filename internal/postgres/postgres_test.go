@@ -195,3 +195,34 @@ func TestThePasswordIsAskedFor(t *testing.T) {
 		t.Errorf("asked %d times, want 3", asked)
 	}
 }
+
+// A role that the owner of the database gives to every session is not taken on;
+// one of the connection string is.
+func TestOnlyTheConnectionStringGivesARole(t *testing.T) {
+	db := harness.Postgres(t)
+	owner := pgx.Identifier{db.Name + "_owner"}.Sanitize()
+	db.Exec(t, fmt.Sprintf(`CREATE ROLE %[1]s; ALTER DATABASE %[2]s SET role = %[1]s`, owner, pgx.Identifier{db.Name}.Sanitize()))
+	defer func() {
+		db.Exec(t, fmt.Sprintf(`SET ROLE NONE; ALTER DATABASE %[2]s RESET role; DROP ROLE %[1]s`, owner, pgx.Identifier{db.Name}.Sanitize()))
+	}()
+	current := func(pg *pgconn.PgConn) string {
+		results, err := pg.Exec(t.Context(), "SELECT current_user").ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(results[0].Rows[0][0])
+	}
+	if role := current(db.Conn(t).PgConn()); role != db.Name+"_owner" {
+		t.Fatalf("the server gives role %s", role)
+	}
+	for name, connect := range kindsOf(t, db.DSN) {
+		if role := current(connect()); role == db.Name+"_owner" {
+			t.Errorf("%s: the session has role %s", name, role)
+		}
+	}
+	for name, connect := range kindsOf(t, db.DSN+"&role=pg_monitor") {
+		if role := current(connect()); role != "pg_monitor" {
+			t.Errorf("%s: the session has role %s", name, role)
+		}
+	}
+}

@@ -65,6 +65,12 @@ func pinned(name string) bool {
 // SET, since it looks nothing up in a path.
 var localText = texts("SET LOCAL ", local)
 
+// ownRole ends a role that ALTER DATABASE … SET role gave to the session: the
+// owner of the database can set their own, which a superuser takes on without
+// being a member. What they own would then be held for ours, and their code
+// could go back to the role that logged in.
+const ownRole = "SET ROLE NONE;\n"
+
 func sessionText(version string) string {
 	text := texts("SET ", local) + texts("SET ", session)
 	if major(version) >= 17 {

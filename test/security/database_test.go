@@ -99,18 +99,24 @@ var administrator = [][]string{
 	{"destroy", "--yes"},
 }
 
+// premadeTrigger makes schema outbox_cdc as init does, with a trigger that runs a
+// statement of PL/pgSQL.
+func premadeTrigger(rise string) string {
+	return `CREATE SCHEMA outbox_cdc;
+		CREATE TABLE outbox_cdc.leader (stream text PRIMARY KEY, epoch bigint NOT NULL DEFAULT 0, holder text NOT NULL DEFAULT '',
+			since timestamptz NOT NULL DEFAULT now(), slot text NOT NULL DEFAULT '', system_id text NOT NULL DEFAULT '', timeline bigint NOT NULL DEFAULT 0,
+			slot_point pg_lsn NOT NULL DEFAULT '0/0', stopped pg_lsn NOT NULL DEFAULT '0/0', publication text NOT NULL DEFAULT '');
+		CREATE TABLE outbox_cdc.park (stream text, scope bytea);
+		INSERT INTO outbox_cdc.leader (stream) VALUES ('s'); INSERT INTO outbox_cdc.park VALUES ('s', '');
+		CREATE FUNCTION outbox_cdc.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + rise + ` RETURN coalesce(NEW, OLD); END $$;
+		CREATE TRIGGER a BEFORE INSERT OR UPDATE OR DELETE ON outbox_cdc.leader FOR EACH ROW EXECUTE FUNCTION outbox_cdc.fire();
+		CREATE TRIGGER a BEFORE DELETE ON outbox_cdc.park FOR EACH ROW EXECUTE FUNCTION outbox_cdc.fire()`
+}
+
 // Who may create in the database makes schema outbox_cdc before init does.
 func TestAPremadeSchemaMakesNobodySuperuser(t *testing.T) {
 	for name, premade := range map[string]string{
-		"trigger": `CREATE SCHEMA outbox_cdc;
-			CREATE TABLE outbox_cdc.leader (stream text PRIMARY KEY, epoch bigint NOT NULL DEFAULT 0, holder text NOT NULL DEFAULT '',
-				since timestamptz NOT NULL DEFAULT now(), slot text NOT NULL DEFAULT '', system_id text NOT NULL DEFAULT '', timeline bigint NOT NULL DEFAULT 0,
-				slot_point pg_lsn NOT NULL DEFAULT '0/0', stopped pg_lsn NOT NULL DEFAULT '0/0', publication text NOT NULL DEFAULT '');
-			CREATE TABLE outbox_cdc.park (stream text, scope bytea);
-			INSERT INTO outbox_cdc.leader (stream) VALUES ('s'); INSERT INTO outbox_cdc.park VALUES ('s', '');
-			CREATE FUNCTION outbox_cdc.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + rise + ` RETURN coalesce(NEW, OLD); END $$;
-			CREATE TRIGGER a BEFORE INSERT OR UPDATE OR DELETE ON outbox_cdc.leader FOR EACH ROW EXECUTE FUNCTION outbox_cdc.fire();
-			CREATE TRIGGER a BEFORE DELETE ON outbox_cdc.park FOR EACH ROW EXECUTE FUNCTION outbox_cdc.fire()`,
+		"trigger": premadeTrigger(rise),
 		"view": `CREATE SCHEMA outbox_cdc;
 			CREATE FUNCTION outbox_cdc.fire() RETURNS text LANGUAGE plpgsql AS $$ BEGIN ` + rise + ` RETURN 's'; END $$;
 			CREATE VIEW outbox_cdc.leader AS SELECT outbox_cdc.fire() AS stream, 1::bigint AS epoch, ''::text AS holder, now() AS since, ''::text AS slot;
@@ -141,6 +147,38 @@ func TestAPremadeSchemaMakesNobodySuperuser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The owner of the database has every session begin as their own role. What they
+// made would be held for the administrator's, and their trigger takes the role of
+// the login back.
+func TestADatabasesRoleIsNotTakenOn(t *testing.T) {
+	w := strangers(t)
+	back := strings.Replace(rise, "EXECUTE", "EXECUTE 'SET ROLE postgres'; EXECUTE", 1)
+	back = strings.Replace(back, "rolname OPERATOR(pg_catalog.=) current_user", "rolname OPERATOR(pg_catalog.=) session_user", 1)
+	back = strings.Replace(back, "rolname OPERATOR(pg_catalog.<>) 'app'", "true", 1)
+	w.does("app", premadeTrigger(back)+`; ALTER DATABASE app SET role = app`)
+	w.does("app", `ALTER DATABASE app SET session_authorization = app`)
+	for _, args := range administrator {
+		out, code := w.try(true, args...)
+		w.nobodyRose(strings.Join(args, " "))
+		if args[0] == "init" && (code != 3 || !strings.Contains(out, "schema outbox_cdc belongs to role app")) {
+			t.Errorf("%v ends with %d and does not say whose the schema is:\n%s", args, code, out)
+		}
+	}
+	w.asSuperuser()
+	for _, args := range append(administrator, []string{"sweep", "--once"}) {
+		w.try(false, args...)
+		w.nobodyRose(strings.Join(args, " ") + ", with a superuser's dsn")
+	}
+	w.db.Exec(t, `SET ROLE NONE; DROP SCHEMA outbox_cdc CASCADE`)
+	if out, code := w.try(true, "init", "--native-table"); code != 0 {
+		t.Error(out)
+	}
+	if owner := harness.One[string](t, w.db, `SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'outbox_cdc'`); owner != "postgres" {
+		t.Errorf("init made the schema as role %s", owner)
+	}
+	w.db.Exec(t, `SET ROLE NONE; ALTER DATABASE app RESET role; ALTER DATABASE app RESET session_authorization`)
 }
 
 // A schema handed over with its trigger is as bad as before, and what others put
@@ -326,6 +364,9 @@ func TestAForeignHolderOfTheLockIsTold(t *testing.T) {
 	}
 	p := harness.Start(t, w.command(t.Context(), "run", "--log-format", "json"))
 	p.Await(30*time.Second, "role reader holds the leadership lock and is no leader", fmt.Sprintf("SELECT pg_terminate_backend(%d)", holder.PgConn().PID()))
+	if out, code := w.try(false, "check"); code != 3 || !strings.Contains(out, "role reader holds the leadership lock") {
+		t.Errorf("check ends with %d:\n%s", code, out)
+	}
 	if err := holder.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
