@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/slots"
@@ -36,6 +37,25 @@ func nativeRows(t *testing.T) (*harness.DB, string) {
 		('orders', 'b', 'x', 'FAILED', 10, 'refused', NULL, '2026-01-01 11:00Z'),
 		('bills', NULL, NULL, 'PENDING', 0, NULL, NULL, now())`)
 	return db, c
+}
+
+// The page looks at slots as the stream's own role, whatever an administrator
+// left in the environment.
+func TestThePagesSlotsUseNoAdministrator(t *testing.T) {
+	_, c := nativeRows(t)
+	cfg, err := config.Load(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(adminVariable, "postgres://administrator@127.0.0.1:1/app")
+	if _, e := command(t, exitUsage, "slots", "-c", c); !strings.Contains(e, adminVariable+" is for") {
+		t.Errorf("the command does not use %s: %s", adminVariable, e)
+	}
+	for _, server := range pageSlots(t.Context(), cfg) {
+		if server.Error != "" || len(server.Slots) == 0 {
+			t.Errorf("%+v", server)
+		}
+	}
 }
 
 // A row's way through failed list, show, requeue and discard.
