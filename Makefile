@@ -53,11 +53,11 @@ test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
 	go test -tags failpoints ./internal/failpoint
 	go test -tags manual ./cmd/outbox-cdc -run Manual
 
-# The integration suite runs the program as a process of its own, which the race
-# detector of the tests does not see.
+# These suites run the program as a process of its own, which the race detector
+# of the tests does not see.
 .PHONY: race
 race: ## the tests in their short form under the race detector
-	go test -race -short $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
+	go test -race -short $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(integration|security|bytes)$$')
 
 .PHONY: integration
 integration: ## the tests of the whole program against real servers
