@@ -181,6 +181,38 @@ func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
 	}
 }
 
+// The mark of a row is refused, and with the row's park too many keys are parked: the
+// table's park takes r1 from the stand, or a page would bring r2 alone.
+func TestTableParkForAnUnmarkedRowTakesWhatStands(t *testing.T) {
+	s := newScene(t, switches{})
+	v := s.end(func(s *scene) {
+		s.plan.tables[0].Mapping.HeadersTable = sideHeader.HeadersTable
+		s.plan.cfg.MaxKeys = 2
+		s.restart()
+		s.rest()
+		s.row("h", 1)
+		s.row("i", 1)
+		s.rest()
+		s.row("j", 0).unmarked = 1
+		s.rest(evMark)
+		s.row("k", 0)
+		s.rest(evMark, evQuery)
+		look := s.a.check
+		s.a.check = nil // takes long
+		s.rest()
+		s.row("k", 0)
+		s.advance(sweepPause)
+		s.rest()
+		if s.a.check == nil {
+			s.a.check = look
+		}
+		s.rest()
+	})
+	if v != nil {
+		t.Error(v)
+	}
+}
+
 // usable has the sink tell A whether the cluster can be used.
 func (s *scene) usable(usable bool) {
 	s.a.input(func() { s.a.core.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable, Err: errMapping}) })

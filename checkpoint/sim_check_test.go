@@ -46,8 +46,8 @@ func (w *world) checkBlocked(r *dbRow) {
 // carry. After a failover that the process has not noticed it cannot know.
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
-		marked := r.requeued && r.status == statusSent                                                   // by a late mark
-		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost || marked // since it was looked at
+		marked := r.requeued && r.status == statusSent                                                              // by a late mark
+		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost || marked || r.other // since it was looked at
 		if p.Scope.Covers(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled() || r.reissued) {
 			return
 		}
