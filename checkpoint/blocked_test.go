@@ -179,3 +179,21 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 		t.Errorf("with %d keys the table is swept", c.keys[table.Scope.Table])
 	}
 }
+
+// A row without a key was parked, deleted, and its id given to one with a key. The
+// page of its park brings that one, of whose key the cluster's park may have earlier
+// rows: it is left to that sweep.
+func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
+	cfg := blockedConfig()
+	c := New(cfg)
+	c.Tick(epochStart)
+	c.Connect(Connected{Streaming: true})
+	c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
+	gone := &outbox.Row{Table: cfg.Tables[0], ID: "1", Cluster: "main", Topic: "x"}
+	p := c.park(outbox.RowScope(gone), outbox.CauseRowError, "refused", time.Time{})
+	c.ask([]*park{p}, nil)
+	c.Swept(outbox.Page{Rows: []*outbox.Row{{Table: cfg.Tables[0], ID: "1", Cluster: "main", Topic: "x", Key: []byte("k")}}})
+	if c.inFlight != 0 {
+		t.Error("it is published")
+	}
+}

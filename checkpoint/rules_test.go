@@ -61,7 +61,7 @@ var often = map[string][]eventKind{
 	"unclaims":             {evRelayDone, evClusterDown},
 	"knownParks":           {evTopicDown},
 	"rowsAlone":            {evUnmarked},
-	"sameRow":              {evReissue, evDrop, evUnmarked},
+	"sameRow":              {evReissue, evDrop, evRequeue},
 	"findsSameRow":         {evReissue},
 }
 

@@ -246,17 +246,19 @@ func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 	c.publish(h)
 }
 
-// mayPublish says that the row of a page is still the sweeper's to publish: a
-// park covers it, none that covers it has failed since the request or waits,
-// and it is not in flight.
+// mayPublish says that the row of a page is still the sweeper's to publish: a park
+// that the page is of covers it, none that covers it has failed since the request or
+// waits, and it is not in flight. A page of a row's park may bring another row, which
+// got the id later: in that one's key it may not be first.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 	if h := c.known[c.idOf(r)]; h != 0 && !c.off.excludeInFlight {
 		return false
 	}
 	covered, ok := false, true
 	c.covering(r, func(p *park) bool {
-		covered = true
-		ours := slices.Contains(s.parks, p) && p.phase == keeping
+		asked := slices.Contains(s.parks, p)
+		covered = covered || asked
+		ours := asked && p.phase == keeping
 		if !ours && (c.withholds(p) || p.stamp > s.clock && !c.off.failureWithdraws) {
 			ok = false
 		}
