@@ -197,3 +197,24 @@ func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 		t.Error("it is published")
 	}
 }
+
+// While the stream is parked, a table of which too many keys wait is left out of its
+// sweep, and the others are swept.
+func TestACrowdedTableStopsNoOther(t *testing.T) {
+	cfg := blockedConfig()
+	other := *cfg.Tables[0]
+	other.Name = "other"
+	cfg.Tables = append(cfg.Tables, &other)
+	cfg.MaxKeys, cfg.CrowdKeys = 2, 6
+	c := New(cfg)
+	c.Tick(epochStart)
+	c.Connect(Connected{Cause: outbox.CauseSlot})
+	for n := range cfg.CrowdKeys + 1 {
+		r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
+		c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
+	}
+	page := c.Take().Sweep
+	if page == nil || len(page.Parts) != 1 || page.Parts[0].Table != &other {
+		t.Errorf("the sweep is %+v", page)
+	}
+}

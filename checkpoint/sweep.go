@@ -69,15 +69,7 @@ func (c *Core) due(p *park) bool {
 // crowded says that so many keys of a table are parked that it is not swept:
 // those that are due go first. It bounds the number of parks.
 func (c *Core) crowded(p *park) bool {
-	if p.Scope.Kind == outbox.ScopeTable {
-		return c.crowdedTable(p.Scope.Table)
-	}
-	for table := range c.keys {
-		if p.Scope.Kind == outbox.ScopeStream && c.crowdedTable(table) {
-			return true
-		}
-	}
-	return false
+	return p.Scope.Kind == outbox.ScopeTable && c.crowdedTable(p.Scope.Table)
 }
 
 // crowdedTable does not count keys that wait for the operator: the others would
@@ -90,7 +82,7 @@ func (c *Core) crowdedTable(table string) bool {
 // that a wider park forbids sweeping them.
 func (c *Core) coveredBySweep(p *park) bool {
 	for _, o := range c.wider(p) {
-		if !c.crowded(o) || c.blocksSweep(o) {
+		if !c.crowdedTable(p.Scope.Table) || c.blocksSweep(o) {
 			return true
 		}
 	}
@@ -147,7 +139,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.order {
-		if p.known == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping) {
+		crowded := wanted[0].Scope.Kind < outbox.ScopeKey && c.crowded(p)
+		if p.known == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || crowded) {
 			scopes = append(scopes, p.Scope)
 		}
 	}
