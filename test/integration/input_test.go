@@ -139,7 +139,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.inserts("elsewhere", "payload")
 			},
 			says:  []string{"public.outbox", "does not exist"},
-			lines: 9,
+			lines: 15,
 			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
 		},
 		"column missing": {
@@ -148,7 +148,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.inserts("outbox", "body")
 			},
 			says:  []string{"public.outbox", `column "payload"`},
-			lines: 12,
+			lines: 16,
 			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
 		},
 		"database away": {

@@ -202,7 +202,7 @@ func (w *world) audit() {
 		return
 	}
 	w.db.Exec(w.t, `CREATE TABLE rewrites (ref text, was text, became text);
-		CREATE FUNCTION rewritten() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		CREATE FUNCTION rewritten() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$ BEGIN
 			INSERT INTO rewrites VALUES (split_part(convert_from(OLD.`+w.layout.payload+`, 'UTF8'), '|', 1), OLD.status, NEW.status); RETURN NULL; END $$;
 		CREATE TRIGGER rewritten AFTER UPDATE ON `+w.tableName()+` FOR EACH ROW WHEN (OLD.status <> 'PENDING') EXECUTE FUNCTION rewritten()`)
 }

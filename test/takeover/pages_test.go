@@ -60,6 +60,8 @@ func TestDebeziumsPageIsFollowed(t *testing.T) {
 	topic := "outbox.event." + aggregate
 	kafka.CreateTopic(t, topic, 6, nil)
 	w := newWorld(t, debezium, kafka, topic)
+	w.db.Exec(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'") // as the page says
+	w.db.Exec(t, "SELECT pg_reload_conf()")
 	connector := w.connect()
 	write := func(from int) {
 		for n := from; n < from+30; n++ {
