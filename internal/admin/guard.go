@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
@@ -92,7 +94,7 @@ func newGuard(cfg *Config, next http.Handler, now func() time.Time) (*guard, err
 		g.open = Metrics
 	}
 	for _, u := range cfg.Auth.Users {
-		one := &user{User: u}
+		one := &user{User: u, log: cfg.Log}
 		if err := one.refresh(now()); err != nil {
 			return nil, fmt.Errorf("http.auth: %w", err)
 		}
@@ -228,6 +230,7 @@ func (g *guard) label(claimed int) string {
 // be changed while the process runs.
 type user struct {
 	User
+	log zerolog.Logger
 
 	mu     sync.Mutex
 	secret [sha256.Size]byte
@@ -239,7 +242,9 @@ const askAgain = time.Minute
 
 func (u *user) is(name, text string, now time.Time) bool {
 	if u.due(now) {
-		_ = u.refresh(now)
+		if err := u.refresh(now); err != nil {
+			u.log.Warn().Err(err).Str("user", u.label()).Msg("could not read a password of http.auth; the one before stays valid, and it is read again in a minute at the earliest")
+		}
 	}
 	given, ours := sha256.Sum256([]byte(text)), u.current()
 	right := subtle.ConstantTimeCompare(given[:], ours[:]) == 1

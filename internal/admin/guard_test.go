@@ -269,7 +269,8 @@ func TestGuessingFromEverywhere(t *testing.T) {
 // leaves the one before.
 func TestSecretsAreAskedForAgain(t *testing.T) {
 	now, secret, fails := noon, "first", error(nil)
-	cfg := Config{Listen: "127.0.0.1:1", Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Auth: Auth{Users: []User{
+	var log bytes.Buffer
+	cfg := Config{Log: zerolog.New(&log), Listen: "127.0.0.1:1", Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Auth: Auth{Users: []User{
 		{Role: Metrics, Password: func(context.Context) (string, error) { return secret, fails }},
 	}}}
 	h, err := Handler(cfg, func() time.Time { return now })
@@ -295,6 +296,9 @@ func TestSecretsAreAskedForAgain(t *testing.T) {
 	now = now.Add(askAgain)
 	if ask("second") != 200 {
 		t.Error("a secret that cannot be read ended service")
+	}
+	if n := strings.Count(log.String(), "could not read a password"); n != 1 || !strings.Contains(log.String(), "away") {
+		t.Errorf("%d lines: %s", n, log.String())
 	}
 	if _, err := Handler(cfg, time.Now); err == nil {
 		t.Error("it starts without the secret")
