@@ -1,7 +1,9 @@
 package tablesql
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +113,20 @@ func TestCountersAtTheirGreatest(t *testing.T) {
 				SELECT gen_random_uuid(), gen_random_uuid(), 'x', '', %s, %[1]s FROM generate_series(1, 4)`, greatest))
 			counters(t, db, l.Table, greatest)
 		})
+	}
+}
+
+// A counter that may be NaN is refused by name.
+func TestCountersAreWholeNumbers(t *testing.T) {
+	l := fixture.Im2be()
+	for _, column := range []string{"version", "retries"} {
+		db := harness.Postgres(t)
+		db.Exec(t, l.DDL)
+		db.Exec(t, "ALTER TABLE outbox ALTER "+column+" TYPE numeric")
+		var unusable *Unusable
+		if _, err := Load(t.Context(), db.Conn(t), l.Table); !errors.As(err, &unusable) || !strings.Contains(err.Error(), strconv.Quote(column)) {
+			t.Errorf("%s: %v", column, err)
+		}
 	}
 }
 

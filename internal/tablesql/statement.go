@@ -157,6 +157,9 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loa
 		if all[i].err == nil {
 			all[i].err = all[i].relation.identified()
 		}
+		if all[i].err == nil {
+			all[i].err = all[i].relation.counts()
+		}
 	}
 	return all, nil
 }
@@ -306,6 +309,20 @@ func (r *Relation) identified() error {
 			return &Unusable{
 				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
 				Mend: "map a column of a type that compares, such as uuid, bigint or text",
+			}
+		}
+	}
+	return nil
+}
+
+// counts makes sure that counters are whole numbers: NaN, which a numeric may be,
+// equals no count that was read, so a mark that expects one would be tried for ever.
+func (r *Relation) counts() error {
+	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version} {
+		if c := r.column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
+			return &Unusable{
+				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),
+				Mend: "map a column of type smallint, integer or bigint",
 			}
 		}
 	}
