@@ -243,7 +243,7 @@ const askAgain = time.Minute
 func (u *user) is(name, text string, now time.Time) bool {
 	if u.due(now) {
 		if err := u.refresh(now); err != nil {
-			u.log.Warn().Err(err).Str("user", u.label()).Msg("could not read a password of http.auth; the one before stays valid, and it is read again in a minute at the earliest")
+			u.log.Warn().Err(err).Str("user", u.label()).Msg("could not read a password of http.auth: the previous one stays valid; retrying at a login in 1m")
 		}
 	}
 	given, ours := sha256.Sum256([]byte(text)), u.current()
