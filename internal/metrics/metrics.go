@@ -113,7 +113,7 @@ func New(version, commit string) *Registry {
 		clusterOutages: r.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
 
 		connections: r.counters("replication_connections_total", "Replication connections made."),
-		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and began anew."),
+		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and restarted."),
 	}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: namespace, Name: "http_logins_refused_total",

@@ -110,7 +110,7 @@ var rows = []struct {
 		{"Connections and terms", "none", "", "timeseries", []query{
 			{`sum by (stream) (increase(outbox_cdc_replication_connections_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} connections"},
 			{`sum by (stream) (increase(outbox_cdc_leaderships_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} leaderships"},
-			{`sum by (stream) (increase(outbox_cdc_stream_errors_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} began anew"},
+			{`sum by (stream) (increase(outbox_cdc_stream_errors_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} restarted"},
 		}},
 	}},
 }
