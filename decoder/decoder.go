@@ -208,15 +208,15 @@ func refused(kind byte) problem {
 	case 'S', 'E', 'c', 'A':
 		return problem{
 			what: "streams a transaction in progress, which may still roll back",
-			mend: "START_REPLICATION must not ask for streaming",
+			hint: "START_REPLICATION must not ask for streaming",
 		}
 	case 'b', 'P', 'K', 'r', 'p':
 		return problem{
 			what: "is of a prepared transaction, which may still roll back",
-			mend: "the slot and START_REPLICATION must have two_phase off",
+			hint: "the slot and START_REPLICATION must have two_phase off",
 		}
 	}
-	return problem{what: "is of an unknown type", mend: "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
+	return problem{what: "is of an unknown type", hint: "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
 // sinceUnix is from 1970 to 2000, when the server's times begin, in microseconds.

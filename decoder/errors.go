@@ -14,7 +14,7 @@ type Error struct {
 	// Transaction is the open one; zero outside.
 	Transaction outbox.Transaction
 	What        string
-	Mend        string // may be empty
+	Hint        string // may be empty
 	// NeedsText says that nothing is wrong but the form: the next connection has
 	// to ask the server for text.
 	NeedsText bool
@@ -26,20 +26,20 @@ func (e *Error) Error() string {
 		text += fmt.Sprintf(" in transaction %d, which commits at %s,", e.Transaction.XID, e.Transaction.Commit)
 	}
 	text += " " + e.What
-	if e.Mend != "" {
-		text += ": " + e.Mend
+	if e.Hint != "" {
+		text += ": " + e.Hint
 	}
 	return text
 }
 
 // problem is what is wrong with the message being read; without what: nothing.
 type problem struct {
-	what, mend string
+	what, hint string
 	needsText  bool
 }
 
 func (d *Decoder) fail(message byte, p problem) error {
-	d.err = &Error{Message: message, What: p.what, Mend: p.mend, NeedsText: p.needsText}
+	d.err = &Error{Message: message, What: p.what, Hint: p.hint, NeedsText: p.needsText}
 	if d.inside {
 		d.err.Transaction = d.tx
 	}

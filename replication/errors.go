@@ -11,20 +11,20 @@ import (
 )
 
 // Error says what went wrong with the replication connection, the slot or the
-// publication, and what mends it.
+// publication, and what fixes it.
 type Error struct {
 	// Permanent says that waiting does not help: somebody has to act. Even
 	// then the same call may be repeated, at a slow pace.
 	Permanent bool
 	What      string // what was being done, to what
-	Mend      string // what to do; empty where only time helps
+	Hint      string // what to do; empty where only time helps
 	Err       error  // a sentinel of this package, the server's *pgconn.PgError, or the network's
 }
 
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %v", e.What, e.Err)
-	if e.Mend != "" {
-		text += " (" + e.Mend + ")"
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
 	}
 	return text
 }
@@ -84,19 +84,19 @@ func connectError(what, user string, err error) *Error {
 	e := &Error{What: what, Err: err}
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		e.Permanent, e.Mend = refusal(server, user)
+		e.Permanent, e.Hint = refusal(server, user)
 		if shuttingDown(server.Code) {
 			e.Err = as(ErrShutdown, err)
 		}
 		return e
 	}
-	e.Permanent, e.Mend = unreachable(err)
+	e.Permanent, e.Hint = unreachable(err)
 	return e
 }
 
-// LoginRefused says what mends a server's refusal of a login; empty: it refuses
+// LoginRefused says what fixes a server's refusal of a login; empty: it refuses
 // something else. Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
-func LoginRefused(server *pgconn.PgError, user string) (mend string) {
+func LoginRefused(server *pgconn.PgError, user string) (hint string) {
 	switch server.Code {
 	case "28P01":
 		return "correct the password in the dsn, or: ALTER ROLE " + quoteName(user) + " PASSWORD '…';"
@@ -123,9 +123,9 @@ func WithoutSettings(err error) error {
 }
 
 // refusal says what a server's refusal of a connection means.
-func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) {
-	if mend := LoginRefused(server, user); mend != "" {
-		return true, mend
+func refusal(server *pgconn.PgError, user string) (permanent bool, hint string) {
+	if hint := LoginRefused(server, user); hint != "" {
+		return true, hint
 	}
 	switch server.Code {
 	case "42501":
@@ -140,7 +140,7 @@ func refusal(server *pgconn.PgError, user string) (permanent bool, mend string) 
 	return false, ""
 }
 
-func unreachable(err error) (permanent bool, mend string) {
+func unreachable(err error) (permanent bool, hint string) {
 	var verify *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -165,13 +165,13 @@ func startError(slot string, server *pgconn.PgError) *Error {
 		e.Err = as(ErrShutdown, server)
 	case server.Code == "55006":
 		e.Err = as(ErrSlotActive, server)
-		e.Mend = "end the other consumer of the slot, or give this stream a slot of its own"
+		e.Hint = "end the other consumer of the slot, or give this stream a slot of its own"
 	case server.Code == "42704":
 		e.Err = as(ErrSlotGone, server)
 	case server.Code == "55000":
 		e.Err = as(ErrSlotUnusable, server)
 	case server.Code == "42501":
-		e.Permanent, e.Mend = true, "ALTER ROLE … REPLICATION for the streaming role"
+		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION for the streaming role"
 	}
 	return e
 }
@@ -184,7 +184,7 @@ func streamError(slot string, server *pgconn.PgError) *Error {
 		e.Err = as(ErrShutdown, server)
 	case server.Code == "42704":
 		e.Err = as(ErrPublicationGone, server)
-		e.Mend = "re-create the publication, then the slot"
+		e.Hint = "re-create the publication, then the slot"
 	case unreadable(server.Code):
 		e.Err = as(ErrUnreadable, server)
 	}

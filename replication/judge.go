@@ -38,7 +38,7 @@ type Verdict struct {
 	// Tables are those whose rows do not, or not rightly, come through the
 	// publication, with the reason: to be parked for CausePublication.
 	Tables []TableVerdict
-	// Err is what only a person can mend; meanwhile the stream is swept.
+	// Err is what only a person can fix; meanwhile the stream is swept.
 	Err *Error
 	// Lost is why rows may have been lost to a stream whose tables keep no state:
 	// it must not go on until somebody has looked after them.
@@ -51,7 +51,7 @@ type Verdict struct {
 type TableVerdict struct {
 	Table  *outbox.Table
 	Reason string
-	Mend   string
+	Hint   string
 }
 
 // Judge says what a State means, given what the stream remembers. It is pure.
@@ -98,9 +98,9 @@ func (v *Verdict) unsound(cause outbox.Cause, reason string, args ...any) {
 	}
 }
 
-func (v *Verdict) needsPerson(what, mend string, err error) {
+func (v *Verdict) needsPerson(what, hint string, err error) {
 	if v.Err == nil {
-		v.Err = &Error{Permanent: true, What: what, Mend: mend, Err: err}
+		v.Err = &Error{Permanent: true, What: what, Hint: hint, Err: err}
 	}
 }
 
@@ -287,7 +287,7 @@ func (v *Verdict) passedOver(cfg *Config, reason string) {
 	v.Lost = &Error{
 		Permanent: true, What: "go on from slot " + cfg.Slot, Err: errors.New(reason + "; rows that were written meanwhile may be in no slot, " +
 			"and with published: none nothing tells which: the stream stops"),
-		Mend: "compare the table with the topic and publish what is missing; put the publication right (outbox-cdc init); then have the stream go on: " +
+		Hint: "compare the table with the topic and publish what is missing; put the publication right (outbox-cdc init); then have the stream go on: " +
 			"UPDATE outbox_cdc.leader SET publication = '' WHERE slot = '" + cfg.Slot + "';",
 	}
 }
@@ -306,8 +306,8 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 		t.Exists && t.Kind == "p" && t.PartitionOf == "" && !t.Published && t.Leaves == 0 && s.Publication.Exists {
 		v.Add = append(v.Add, t.Table)
 	}
-	if reason, mend := uncovered(s, t, cfg); reason != "" {
-		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Mend: mend})
+	if reason, hint := uncovered(s, t, cfg); reason != "" {
+		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Hint: hint})
 	}
 	if t.RowFilter != "" && t.Table.Share.Of == 0 {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s; the sweeper publishes the others",
@@ -317,7 +317,7 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 
 // uncovered says why a table's rows do not come through the publication under
 // its own name with all mapped columns.
-func uncovered(s *State, t *TableState, cfg *Config) (reason, mend string) {
+func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	name := t.Table.String()
 	switch {
 	case !t.Exists:
@@ -346,7 +346,7 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, mend string) {
 
 // wrongShare: rows of another share must not come through the log, since its own
 // stream publishes them.
-func wrongShare(s *State, t *TableState, cfg *Config) (reason, mend string) {
+func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	passes := "every row"
 	if t.RowFilter != "" {
 		passes = "rows WHERE " + t.RowFilter

@@ -169,7 +169,7 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	access := cfg.access(d.dialGathering)
 	to, err := access.Target()
 	if err != nil {
-		return nil, &Error{Permanent: true, What: what, Mend: "correct the stream's dsn", Err: err}
+		return nil, &Error{Permanent: true, What: what, Hint: "correct the stream's dsn", Err: err}
 	}
 	attempt, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 	defer cancel()
@@ -274,7 +274,7 @@ func (c *Conn) Beat(ctx context.Context) error {
 	if len(rows) != 1 || rows[0][0] != "1" {
 		return &Error{
 			Permanent: true, What: "check leadership over slot " + c.cfg.Slot, Err: ErrLockLost,
-			Mend: "connect to PostgreSQL itself, not through a pooler in transaction mode",
+			Hint: "connect to PostgreSQL itself, not through a pooler in transaction mode",
 		}
 	}
 	return nil

@@ -539,7 +539,7 @@ func TestForeignThingsAreNotAltered(t *testing.T) {
 	pg := b.Conn(t).PgConn()
 	var e *Error
 	err := MakePublication(t.Context(), pg, b.cfg)
-	if !errors.As(err, &e) || !e.Permanent || e.Mend != `ALTER PUBLICATION "pub" ADD TABLE "public"."outbox";` {
+	if !errors.As(err, &e) || !e.Permanent || e.Hint != `ALTER PUBLICATION "pub" ADD TABLE "public"."outbox";` {
 		t.Errorf("%v", err)
 	}
 	state, err := Inspect(t.Context(), pg, b.cfg)
@@ -581,7 +581,7 @@ func TestPartitionedTablesArePublishedByTheirRoot(t *testing.T) {
 	}
 	b.Exec(t, `ALTER PUBLICATION pub SET (publish_via_partition_root = false)`)
 	c.cfg.Tables = []*outbox.Table{root}
-	if s, v := b.judge(t, c, Identity{}); len(v.Tables) != 1 || !strings.Contains(v.Tables[0].Mend, "publish_via_partition_root") {
+	if s, v := b.judge(t, c, Identity{}); len(v.Tables) != 1 || !strings.Contains(v.Tables[0].Hint, "publish_via_partition_root") {
 		t.Errorf("published by leaves: %+v, %+v", v.Tables, s.Tables[0])
 	}
 	b.Exec(t, `CREATE UNLOGGED TABLE public.fast (id bigint PRIMARY KEY, payload text)`)
@@ -897,7 +897,7 @@ func TestRefusals(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "2"}})
 	b := onBench(t, db)
 	db.Exec(t, `CREATE ROLE plain LOGIN PASSWORD 'p'; CREATE ROLE streamer LOGIN REPLICATION PASSWORD 'p'; CREATE ROLE locked NOLOGIN REPLICATION PASSWORD 'p'`)
-	refuse := func(dsn, mend string) {
+	refuse := func(dsn, hint string) {
 		t.Helper()
 		cfg := b.cfg
 		cfg.DSN = dsn
@@ -914,7 +914,7 @@ func TestRefusals(t *testing.T) {
 			return nil
 		})
 		var e *Error
-		if !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Mend, mend) {
+		if !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, hint) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -944,7 +944,7 @@ func TestRefusals(t *testing.T) {
 	defer second.Kill()
 	_, err = Lead(t.Context(), b.cfg)
 	var e *Error
-	if !errors.As(err, &e) || e.Permanent || !strings.Contains(e.Mend, "max_wal_senders") {
+	if !errors.As(err, &e) || e.Permanent || !strings.Contains(e.Hint, "max_wal_senders") {
 		t.Errorf("%v", err)
 	}
 }

@@ -25,7 +25,7 @@ func checkSlotName(slot string) error {
 		return &Error{
 			Permanent: true, What: fmt.Sprintf("use slot %q", slot),
 			Err:  errors.New("not a slot name"),
-			Mend: "a slot name has 1 to 63 lower-case letters, digits and underscores",
+			Hint: "a slot name has 1 to 63 lower-case letters, digits and underscores",
 		}
 	}
 	return nil

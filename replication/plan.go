@@ -164,7 +164,7 @@ func written(m *outbox.Mapping) []string {
 func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	quoted, err := sql.Quote(cfg.Publication)
 	if err != nil || cfg.Publication == "" {
-		return nil, &Error{Permanent: true, What: "make the publication", Err: fmt.Errorf("%q is not a name", cfg.Publication), Mend: "correct the stream's publication"}
+		return nil, &Error{Permanent: true, What: "make the publication", Err: fmt.Errorf("%q is not a name", cfg.Publication), Hint: "correct the stream's publication"}
 	}
 	if s.Publication.Exists {
 		return addTableSteps(s, cfg, quoted)
@@ -201,7 +201,7 @@ func rowFilters(s *State, t *outbox.Table) error {
 	}
 	return &Error{
 		Permanent: true, What: fmt.Sprintf("publish %s of table %s", t.Share, t),
-		Err: errors.New("row filters came with PostgreSQL 15"), Mend: "upgrade the server, or take share away and stream the table once",
+		Err: errors.New("row filters came with PostgreSQL 15"), Hint: "upgrade the server, or take share away and stream the table once",
 	}
 }
 
@@ -218,7 +218,7 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		if !s.Publication.Ours {
 			return nil, &Error{
 				Permanent: true, What: fmt.Sprintf("add table %s to publication %s", t, cfg.Publication),
-				Err: errors.New("outbox-cdc did not make this publication, so it does not alter it"), Mend: alter,
+				Err: errors.New("outbox-cdc did not make this publication, so it does not alter it"), Hint: alter,
 			}
 		}
 		schema, _ := sql.Quote(t.Schema)
@@ -238,7 +238,7 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 // slotSteps makes the slot, after noting that nothing went through it yet.
 func slotSteps(s *State, setup Setup) ([]Step, error) {
 	if s.Slot.Exists && foreignSlot(s) == "" {
-		return nil, nil // in whatever state: run mends it, after parking the stream
+		return nil, nil // in whatever state: run fixes it, after parking the stream
 	}
 	if s.Slot.Exists {
 		v := Verdict{}
@@ -404,9 +404,9 @@ func stepError(step Step, err error) *Error {
 		e.Permanent = true
 		switch server.Code {
 		case "42501":
-			e.Mend = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
+			e.Hint = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
 		case "2BP01":
-			e.Mend = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
+			e.Hint = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
 		}
 	}
 	return e

@@ -193,7 +193,7 @@ func TestRefusedConnectionsSayWhatMends(t *testing.T) {
 	t.Parallel()
 	for code, c := range map[string]struct {
 		permanent bool
-		mend      string
+		hint      string
 	}{
 		"28P01": {true, `ALTER ROLE "cdc" PASSWORD`},
 		"28000": {true, "pg_hba.conf"},
@@ -205,8 +205,8 @@ func TestRefusedConnectionsSayWhatMends(t *testing.T) {
 		"XX000": {false, ""},
 	} {
 		e := connectError("connect", "cdc", &pgconn.PgError{Code: code})
-		if e.Permanent != c.permanent || !strings.Contains(e.Mend, c.mend) {
-			t.Errorf("%s: permanent %v, mend %q", code, e.Permanent, e.Mend)
+		if e.Permanent != c.permanent || !strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%s: permanent %v, hint %q", code, e.Permanent, e.Hint)
 		}
 		if got, want := errors.Is(e, ErrShutdown), code == "57P03"; got != want {
 			t.Errorf("%s: shutdown %v", code, got)
@@ -304,7 +304,7 @@ func TestJudge(t *testing.T) {
 		reason      string
 		slot        Action
 		publication Action
-		mend        string
+		hint        string
 		permanent   bool
 	}{
 		"sound":             {spoil: func(*State, *outbox.Identity) {}},
@@ -327,14 +327,14 @@ func TestJudge(t *testing.T) {
 			k.Timeline = 3
 			s.Ended = map[uint32]outbox.LSN{1: 950}
 		}, cause: "slot", reason: "does not descend", slot: Remake},
-		"wal2json":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Plugin = "wal2json" }, cause: "slot", reason: "wal2json", mend: "pg_drop_replication_slot('ob')", permanent: true},
-		"physical":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Type = "physical" }, cause: "slot", reason: "physical", mend: "another slot name", permanent: true},
-		"other database":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Database = "x" }, cause: "slot", reason: "database x", mend: "another slot name", permanent: true},
-		"two_phase":             {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", mend: "another slot name", permanent: true},
-		"standby":               {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", mend: "read-write"},
-		"wal_level":             {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", mend: "ALTER SYSTEM SET wal_level", permanent: true},
+		"wal2json":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Plugin = "wal2json" }, cause: "slot", reason: "wal2json", hint: "pg_drop_replication_slot('ob')", permanent: true},
+		"physical":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Type = "physical" }, cause: "slot", reason: "physical", hint: "another slot name", permanent: true},
+		"other database":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Database = "x" }, cause: "slot", reason: "database x", hint: "another slot name", permanent: true},
+		"two_phase":             {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", hint: "another slot name", permanent: true},
+		"standby":               {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", hint: "read-write"},
+		"wal_level":             {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", hint: "ALTER SYSTEM SET wal_level", permanent: true},
 		"no publication":        {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{} }, cause: "publication", reason: "does not exist", slot: Remake, publication: Make},
-		"no inserts":            {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", mend: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
+		"no inserts":            {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", hint: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
 		"publication re-made":   {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created while nobody watched", slot: Remake},
 		"publication grew":      {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "1 5 7=9 8=10" }},
 		"the slot's word first": {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{}; s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make, publication: Make},
@@ -350,11 +350,11 @@ func TestJudge(t *testing.T) {
 			if v.Slot != c.slot || v.Publication != c.publication {
 				t.Errorf("slot %d, publication %d", v.Slot, v.Publication)
 			}
-			if (v.Err == nil) != (c.mend == "") {
+			if (v.Err == nil) != (c.hint == "") {
 				t.Fatalf("error %v", v.Err)
 			}
-			if v.Err != nil && (v.Err.Permanent != c.permanent || !strings.Contains(v.Err.Mend, c.mend)) {
-				t.Errorf("permanent %v, mend %q", v.Err.Permanent, v.Err.Mend)
+			if v.Err != nil && (v.Err.Permanent != c.permanent || !strings.Contains(v.Err.Hint, c.hint)) {
+				t.Errorf("permanent %v, hint %q", v.Err.Permanent, v.Err.Hint)
 			}
 		})
 	}
@@ -365,19 +365,19 @@ func TestJudgeTables(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(s *State, table *TableState)
 		reason string
-		mend   string
+		hint   string
 		add    int
 		warn   string
 	}{
 		"covered":  {spoil: func(*State, *TableState) {}},
-		"lacking":  {spoil: func(_ *State, ts *TableState) { ts.Published = false }, reason: "lacks table public.outbox", mend: `ADD TABLE "public"."outbox"`, add: 1},
+		"lacking":  {spoil: func(_ *State, ts *TableState) { ts.Published = false }, reason: "lacks table public.outbox", hint: `ADD TABLE "public"."outbox"`, add: 1},
 		"missing":  {spoil: func(_ *State, ts *TableState) { *ts = TableState{Table: ts.Table} }, reason: "does not exist"},
 		"view":     {spoil: func(_ *State, ts *TableState) { ts.Kind = "v" }, reason: "not a table"},
-		"unlogged": {spoil: func(_ *State, ts *TableState) { ts.Unlogged = true }, reason: "unlogged", mend: "SET LOGGED"},
+		"unlogged": {spoil: func(_ *State, ts *TableState) { ts.Unlogged = true }, reason: "unlogged", hint: "SET LOGGED"},
 		"leaf":     {spoil: func(_ *State, ts *TableState) { ts.PartitionOf = "public.parent"; ts.Published = false }, reason: "published as public.parent"},
 		"leaf names": {spoil: func(s *State, ts *TableState) {
 			ts.Kind, ts.Published, ts.Leaves, s.Publication.ViaRoot = "p", false, 3, false
-		}, reason: "own names", mend: "publish_via_partition_root"},
+		}, reason: "own names", hint: "publish_via_partition_root"},
 		"root":         {spoil: func(_ *State, ts *TableState) { ts.Kind = "p" }},
 		"root lacking": {spoil: func(_ *State, ts *TableState) { ts.Kind = "p"; ts.Published = false }, reason: "lacks table", add: 1},
 		"columns":      {spoil: func(_ *State, ts *TableState) { ts.Columns = []string{"id"} }, reason: "lacks columns payload"},
@@ -400,7 +400,7 @@ func TestJudgeTables(t *testing.T) {
 			if (len(v.Tables) == 1) != (c.reason != "") {
 				t.Fatalf("tables %+v", v.Tables)
 			}
-			if c.reason != "" && (!strings.Contains(v.Tables[0].Reason, c.reason) || !strings.Contains(v.Tables[0].Mend, c.mend)) {
+			if c.reason != "" && (!strings.Contains(v.Tables[0].Reason, c.reason) || !strings.Contains(v.Tables[0].Hint, c.hint)) {
 				t.Errorf("%+v", v.Tables[0])
 			}
 			if len(v.Add) != c.add {

@@ -49,7 +49,7 @@ func TestSharesOfATable(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := Judge(&s, &other, Identity{})
-		if len(v.Tables) != 1 || !strings.Contains(v.Tables[0].Reason, "not part 2 of 3") || !strings.Contains(v.Tables[0].Mend, `SET TABLE "public"."outbox" WHERE (`) {
+		if len(v.Tables) != 1 || !strings.Contains(v.Tables[0].Reason, "not part 2 of 3") || !strings.Contains(v.Tables[0].Hint, `SET TABLE "public"."outbox" WHERE (`) {
 			t.Errorf("%s: another part's publication: %+v", column, v.Tables)
 		}
 	}

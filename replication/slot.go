@@ -121,13 +121,13 @@ func makeSlotError(slot string, err error) *Error {
 	}
 	switch server.Code {
 	case "53400":
-		e.Permanent, e.Mend = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
+		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
 	case "42501":
-		e.Permanent, e.Mend = true, "ALTER ROLE … REPLICATION, or run outbox-cdc init as a role that has it"
+		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION, or run outbox-cdc init as a role that has it"
 	case "42710":
 		e.Err = as(errSlotExists, err)
 	case "55000":
-		e.Permanent, e.Mend = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
+		e.Permanent, e.Hint = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
 	default:
 		if shuttingDown(server.Code) {
 			e.Err = as(ErrShutdown, err)

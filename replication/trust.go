@@ -49,7 +49,7 @@ func trusted(reasons [][]string, err error) error {
 	}
 	return &Error{
 		Permanent: true, What: what + ": " + strings.Join(words, "; "), Err: errForeignSchema,
-		Mend: "nothing was touched; connect as the role that the schema belongs to, or look who made it, drop it, and run outbox-cdc init",
+		Hint: "nothing was touched; connect as the role that the schema belongs to, or look who made it, drop it, and run outbox-cdc init",
 	}
 }
 

@@ -244,7 +244,7 @@ func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*tablesql.Look) 
 func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	k.targets.Forget(table)
 	fault := tablesql.FaultOf(err)
-	err = fmt.Errorf("claiming rows of table %s: %w", table, tablesql.Mended(err, table, c.conn.Conn().Config().User))
+	err = fmt.Errorf("claiming rows of table %s: %w", table, tablesql.WithHint(err, table, c.conn.Conn().Config().User))
 	if fault == tablesql.TableRefused || fault == tablesql.RowRefused {
 		return &tablesql.TableError{Table: table, Err: err}
 	}

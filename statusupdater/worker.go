@@ -225,7 +225,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	left, err := r.run(ctx, items)
 	if err != nil {
 		discard(conn, err)
-		err = tablesql.Mended(err, p.key.table, conn.Conn().Config().User)
+		err = tablesql.WithHint(err, p.key.table, conn.Conn().Config().User)
 		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
 	}
 	return left, nil

@@ -69,7 +69,7 @@ func tellDifferences(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		}
 		for _, d := range found {
 			if d.Fatal {
-				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override).Str("mend", d.Mend).
+				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override).Str("hint", d.Hint).
 					Msg("the table does not fit its mapping")
 			}
 		}
@@ -109,13 +109,13 @@ func printEach(out io.Writer, found []preflight.Difference) {
 		for _, line := range d.Override {
 			fmt.Fprintf(out, "    %s\n", line)
 		}
-		if d.Mend != "" {
-			fmt.Fprintf(out, "    # %s\n", d.Mend)
+		if d.Hint != "" {
+			fmt.Fprintf(out, "    # %s\n", d.Hint)
 		}
 	}
 }
 
-// printOverrides prints what mends the wrong ones, as it would be written.
+// printOverrides prints what fixes the wrong ones, as it would be written.
 func printOverrides(out io.Writer, t *config.Table, found []preflight.Difference) {
 	var lines []string
 	for _, d := range found {

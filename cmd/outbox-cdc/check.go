@@ -33,7 +33,7 @@ func checkCommand(io streams) *cobra.Command {
 		Use:   "check",
 		Short: "Look whether everything is right before streaming",
 		Long: `Looks at the servers, roles, slots, publications, tables, topics and brokers of a configuration, and
-says of each what was found, why it matters and the statement, setting or command that mends it.
+says of each what was found, why it matters and the statement, setting or command that fixes it.
 It changes nothing and disturbs no process that runs.
 
 OK    as it should be
@@ -75,7 +75,7 @@ docs/check.md has every check.`,
 	return c
 }
 
-// check looks, and with --fix mends and looks again.
+// check looks, and with --fix fixes and looks again.
 func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o checkOptions, io streams) error {
 	look := func() preflight.Report {
 		return preflight.Run(ctx, preflightStreams(cfg, chosen), preflight.Options{Timeout: o.timeout})
@@ -141,7 +141,7 @@ func printCheck(out io.Writer, r *preflight.Report) {
 	for _, level := range []preflight.Level{preflight.Warn, preflight.Fail} {
 		for _, f := range r.Findings {
 			if f.Level == level {
-				printMend(out, &f)
+				printHints(out, &f)
 			}
 		}
 	}
@@ -170,25 +170,25 @@ func printFindings(out io.Writer, all []preflight.Finding) {
 	t.Render()
 }
 
-func printMend(out io.Writer, f *preflight.Finding) {
+func printHints(out io.Writer, f *preflight.Finding) {
 	about := strings.TrimSpace(f.Stream + " " + f.Subject)
 	fmt.Fprintf(out, "\n%s %s (%s): %s\n", f.Level, f.Check, about, f.Found)
 	if f.Why != "" {
 		fmt.Fprintf(out, "  why:  %s\n", f.Why)
 	}
-	for i, mend := range f.Mend {
+	for i, hint := range f.Hints {
 		label := "      "
 		if i == 0 {
-			label = "mend: "
+			label = "hint: "
 		}
-		fmt.Fprintf(out, "  %s%s\n", label, mend)
+		fmt.Fprintf(out, "  %s%s\n", label, hint)
 	}
 	if f.Fix != "" {
 		fmt.Fprintf(out, "        or: outbox-cdc check --fix\n")
 	}
 }
 
-// ---- mending ----
+// ---- --fix ----
 
 // fix makes what the findings say can be made, and says whether anything was.
 func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o checkOptions, io streams) (bool, error) {

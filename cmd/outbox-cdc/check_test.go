@@ -43,7 +43,7 @@ func TestCheckFixes(t *testing.T) {
 	rewrite(t, c, "name: orders", "name: orders\n    slot: fixed_"+db.Name)
 
 	out, _ := command(t, exitPermanent, "check", "--config", c)
-	mustHave(t, out, "FAIL publication (orders publication fixed_"+db.Name+"): it does not exist", "mend: outbox-cdc init --stream orders",
+	mustHave(t, out, "FAIL publication (orders publication fixed_"+db.Name+"): it does not exist", "hint: outbox-cdc init --stream orders",
 		"FAIL table (orders public.outbox): it does not exist in this database", "why:", "or: outbox-cdc check --fix", "SKIP")
 	_, e := command(t, exitPermanent, "check", "--config", c, "--fix", "--yes")
 	mustHave(t, e, "table public.outbox has to be there before its publication")

@@ -161,7 +161,7 @@ func removing(err error) error {
 	var e *replication.Error
 	if errors.As(err, &e) {
 		e.What = strings.Replace(e.What, "make ", "remove ", 1)
-		e.Mend = strings.Replace(e.Mend, "; --show-sql prints the statements", "", 1)
+		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
 	}
 	return err
 }

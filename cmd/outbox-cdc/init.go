@@ -147,13 +147,13 @@ func closeNow(pg *pgconn.PgConn) {
 	_ = pg.Close(ctx)
 }
 
-// connectError says what mends a refused connection.
+// connectError says what fixes a refused connection.
 func connectError(to postgres.Target, err error) error {
 	what := "connect to " + to.String()
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		if mend := replication.LoginRefused(server, to.User); mend != "" {
-			return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, mend)}
+		if hint := replication.LoginRefused(server, to.User); hint != "" {
+			return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, hint)}
 		}
 	}
 	return fmt.Errorf("%s: %w", what, replication.WithoutSettings(err))

@@ -167,7 +167,7 @@ func rewrite(t *testing.T, path, from, to string) {
 	}
 }
 
-// What only a person can mend: exit code 3, and what to do.
+// What only a person can fix: exit code 3, and what to do.
 func TestInitSaysWhatIsInTheWay(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, "CREATE ROLE poor LOGIN PASSWORD 'hunter2'; CREATE TABLE taken (id int)")

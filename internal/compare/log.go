@@ -57,7 +57,7 @@ func openLog(ctx context.Context, access postgres.Access, publication string, ta
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
-		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, mend(err, conn.Config().User))
+		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, hint(err, conn.Config().User))
 	}
 	return l, nil
 }
@@ -73,8 +73,8 @@ func (l *logReader) readCharset(ctx context.Context) error {
 	return err
 }
 
-// mend is what helps against an error, for people.
-func mend(err error, user string) string {
+// fix is what helps against an error, for people.
+func hint(err error, user string) string {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {
 		return ""
@@ -102,7 +102,7 @@ func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
 			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
 		})
 		if err != nil {
-			return fmt.Errorf("reading the log through publication %s: %w%s", l.publication, err, mend(err, l.conn.Config().User))
+			return fmt.Errorf("reading the log through publication %s: %w%s", l.publication, err, hint(err, l.conn.Config().User))
 		}
 		for e := range l.batch.All() {
 			switch e.Kind {

@@ -53,7 +53,7 @@ var (
 const maxProblems = 100
 
 // complain records a problem at the nearest position that is known.
-func (b *binder) complain(path, found, mend string) {
+func (b *binder) complain(path, found, hint string) {
 	if len(b.problems) >= maxProblems {
 		return
 	}
@@ -62,7 +62,7 @@ func (b *binder) complain(path, found, mend string) {
 		found = strings.ReplaceAll(found, expanded, raw)
 	}
 	b.problems = append(b.problems, Problem{
-		File: b.file, Line: at.line, Column: at.column, Path: path, Found: found, Mend: mend,
+		File: b.file, Line: at.line, Column: at.column, Path: path, Found: found, Hint: hint,
 	})
 }
 
@@ -305,8 +305,8 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 		b.complain(path, shown(raw)+" is not "+article(to.Type()), "write "+expected(to.Type(), tags))
 		return
 	}
-	if found, mend := limits(to, tags); found != "" {
-		b.complain(path, shown(raw)+" "+found, mend)
+	if found, hint := limits(to, tags); found != "" {
+		b.complain(path, shown(raw)+" "+found, hint)
 	}
 }
 
@@ -370,7 +370,7 @@ func parseScalar(to reflect.Value, text string) bool {
 }
 
 // limits checks enum, min and max.
-func limits(v reflect.Value, tags reflect.StructTag) (found, mend string) {
+func limits(v reflect.Value, tags reflect.StructTag) (found, hint string) {
 	if enum := tags.Get("enum"); enum != "" {
 		words := strings.Split(enum, ",")
 		for _, w := range words {

@@ -44,10 +44,10 @@ type duplicates struct {
 	splits map[string]string
 }
 
-func (d *duplicates) add(what, at, found, mend string) {
+func (d *duplicates) add(what, at, found, hint string) {
 	if earlier, ok := d.first[what]; ok {
 		line := d.b.find(earlier).line
-		d.b.complain(at, fmt.Sprintf("%s is already that of %s (line %d)", found, earlier, line), mend)
+		d.b.complain(at, fmt.Sprintf("%s is already that of %s (line %d)", found, earlier, line), hint)
 		return
 	}
 	d.first[what] = at

@@ -46,16 +46,16 @@ func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
 	if c.AllowPlaintext {
 		return
 	}
-	const mend = "; or write allow_plaintext: true for this cluster"
+	const hint = "; or write allow_plaintext: true for this cluster"
 	if u, err := url.Parse(c.SASL.TokenURL); err == nil && u.Scheme == "http" && !transport.Loopback(u.Hostname()) {
-		b.complain(at+".sasl.token_url", fmt.Sprintf("the client_secret would go to %s in plain text", u.Host), "write https://"+mend)
+		b.complain(at+".sasl.token_url", fmt.Sprintf("the client_secret would go to %s in plain text", u.Host), "write https://"+hint)
 	}
 	if c.TLS != nil {
 		return
 	}
 	for _, broker := range c.Brokers {
 		if isAddress(broker, false) && !transport.LoopbackAddress(broker) {
-			b.complain(at+".sasl", fmt.Sprintf("the login of %s would go to %s without TLS", c.SASL.Mechanism, broker), "write tls: {} (with ca_file: for an authority of your own), and the port of the listener with TLS"+mend)
+			b.complain(at+".sasl", fmt.Sprintf("the login of %s would go to %s without TLS", c.SASL.Mechanism, broker), "write tls: {} (with ca_file: for an authority of your own), and the port of the listener with TLS"+hint)
 			return
 		}
 	}

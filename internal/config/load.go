@@ -19,7 +19,7 @@ const maxFile = 1 << 20
 func Load(path string) (*Config, error) {
 	data, err := secret.ReadFile(path, maxFile)
 	if err != nil {
-		return nil, Problems{{File: path, Found: "cannot be read: " + reason(err), Mend: "name a configuration file with --config"}}
+		return nil, Problems{{File: path, Found: "cannot be read: " + reason(err), Hint: "name a configuration file with --config"}}
 	}
 	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {

@@ -13,17 +13,17 @@ type Problem struct {
 	Line, Column int    // from 1; 0 where the fault is the file itself
 	Path         string // for example streams[0].tables[1].topic
 	Found        string // what was found
-	Mend         string // what to write instead
+	Hint         string // what to write instead
 }
 
-// Error prints file:line:column: path: found: mend.
+// Error prints file:line:column: path: found: fix.
 func (p Problem) Error() string {
 	var s strings.Builder
 	s.WriteString(p.File)
 	if p.Line > 0 {
 		fmt.Fprintf(&s, ":%d:%d", p.Line, p.Column)
 	}
-	for _, part := range []string{p.Path, p.Found, p.Mend} {
+	for _, part := range []string{p.Path, p.Found, p.Hint} {
 		if part != "" {
 			s.WriteString(": " + part)
 		}

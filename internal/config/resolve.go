@@ -94,10 +94,10 @@ type resolver struct {
 	fromProfile bool
 }
 
-func (r *resolver) complain(key, found, mend string) {
+func (r *resolver) complain(key, found, hint string) {
 	path := join(r.at, key)
 	if !r.b.hasProblem(path) {
-		r.b.complain(path, found, mend)
+		r.b.complain(path, found, hint)
 	}
 }
 

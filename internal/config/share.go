@@ -12,7 +12,7 @@ func checkShare(b *binder, t *Table, at string) {
 	if s == nil || b.hasProblem(at) {
 		return
 	}
-	complain := func(found, mend string) { b.complain(at, found, mend) }
+	complain := func(found, hint string) { b.complain(at, found, hint) }
 	switch m := &t.Outbox.Mapping; {
 	case s.Part > s.Of:
 		complain(fmt.Sprintf("there is no part %d of %d", s.Part, s.Of), "write a part from 1 to of")
@@ -29,7 +29,7 @@ func checkShare(b *binder, t *Table, at string) {
 // addTable notes a stream's table, and complains about rows that two streams
 // would publish.
 func (d *duplicates) addTable(s *Stream, t *Table, server, at string) {
-	const mend = "list each table once: two streams of one table would publish it twice, unless each has a share of its own"
+	const hint = "list each table once: two streams of one table would publish it twice, unless each has a share of its own"
 	name, share := t.Outbox.String(), t.Outbox.Share
 	table := "table " + server + "/" + s.Postgres.Database + " " + name
 	split := ""
@@ -38,9 +38,9 @@ func (d *duplicates) addTable(s *Stream, t *Table, server, at string) {
 	}
 	switch earlier := d.splits[table]; {
 	case share.Of == 0 && earlier != "":
-		d.b.complain(at+".table", fmt.Sprintf("takes every row of the table %s, which other streams share in %s", name, earlier), mend)
+		d.b.complain(at+".table", fmt.Sprintf("takes every row of the table %s, which other streams share in %s", name, earlier), hint)
 	case share.Of == 0 || d.first[table] != "":
-		d.add(table, at+".table", "the table "+name, mend)
+		d.add(table, at+".table", "the table "+name, hint)
 	case earlier != "" && earlier != split:
 		d.b.complain(at+".share", fmt.Sprintf("splits the table %s into %s, another stream into %s", name, split, earlier), "split it in the same way everywhere, or rows are published twice, or never")
 	default:

@@ -26,12 +26,12 @@ func parseTree(data []byte, file string) (ast.Node, *Problem) {
 		}
 		if body != nil {
 			at := where(doc.Body)
-			return nil, &Problem{File: file, Line: at.line, Column: at.column, Found: "a second document begins here", Mend: "put everything into one, without ---"}
+			return nil, &Problem{File: file, Line: at.line, Column: at.column, Found: "a second document begins here", Hint: "put everything into one, without ---"}
 		}
 		body = doc.Body
 	}
 	if body == nil {
-		return nil, &Problem{File: file, Line: 1, Column: 1, Found: "the file is empty", Mend: "write kafka: and streams:"}
+		return nil, &Problem{File: file, Line: 1, Column: 1, Found: "the file is empty", Hint: "write kafka: and streams:"}
 	}
 	return body, nil
 }
@@ -39,7 +39,7 @@ func parseTree(data []byte, file string) (ast.Node, *Problem) {
 // syntaxProblem takes message and position of a syntax error, and not the
 // excerpt that the library prints with it: the line could hold a password.
 func syntaxProblem(err error, file string) *Problem {
-	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Mend: "check the indentation, the quotes and the brackets around here"}
+	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Hint: "check the indentation, the quotes and the brackets around here"}
 	var syntax yaml.Error
 	if errors.As(err, &syntax) {
 		p.Found += ": " + firstLine(syntax.GetMessage())

@@ -242,7 +242,7 @@ func TestDemoOnGivenBrokers(t *testing.T) {
 	})
 }
 
-func TestDemoNamesTheMend(t *testing.T) {
+func TestDemoNamesTheFix(t *testing.T) {
 	r := relay{}
 	for want, o := range map[string]Options{
 		"--outage":         {Outage: time.Second, Brokers: []string{"localhost:9"}},

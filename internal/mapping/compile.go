@@ -40,7 +40,7 @@ func (c *compiler) readsBinary(wanted []int) error {
 		if !kindOf(c.cols[i]).readsBinary() {
 			e.Faults = append(e.Faults, ColumnFault{
 				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
-				Problem: "cannot be read in binary form", Mend: "let the server send text",
+				Problem: "cannot be read in binary form", Hint: "let the server send text",
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func Verify(t *outbox.Table, cols []Column) error {
 // role is what a column is mapped as, and which types can be that.
 type role struct {
 	name string
-	mend string // completes "map …" where the type is wrong
+	hint string // completes "map …" where the type is wrong
 	ok   func(kind) bool
 	// found: the server has to find the value again, in marks and in parks.
 	found bool
@@ -97,24 +97,24 @@ func isName(k kind) bool {
 func isIdentity(k kind) bool { return k != kindJSON && k != kindJSONB }
 
 var (
-	roleID        = role{name: "part of the row's id", mend: "a column that compares, such as the primary key", ok: isIdentity, found: true}
-	roleEventID   = role{name: "part of the event id", mend: "a column that compares, such as the primary key", ok: isIdentity}
-	roleTopic     = role{name: "the topic", mend: "a text column", ok: isName, found: true}
-	roleCluster   = role{name: "the Kafka cluster's name", mend: "a text column", ok: isName, found: true}
-	roleKey       = role{name: "the record key", mend: "", ok: anyKind, found: true, content: true}
-	roleKeyUUID   = role{name: "a record key with encoding uuid", mend: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
-	rolePayload   = role{name: "the payload", mend: "", ok: anyKind, content: true}
-	roleHeader    = role{name: "a header", mend: "", ok: anyKind, content: true}
-	roleHeaders   = role{name: "headers as a JSON object", mend: "a jsonb, json or text column", ok: isJSONText}
-	rolePartition = role{name: "the partition", mend: "a smallint, integer or bigint column", ok: isInteger}
-	roleTime      = role{name: "a time", mend: "a timestamptz or timestamp column", ok: isTime}
-	roleStatus    = role{name: "the status", mend: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
-	roleWhen      = role{name: "the time of sending or failing", mend: "a timestamptz or timestamp column", ok: isTime}
-	roleCount     = role{name: "a counter", mend: "a smallint, integer or bigint column", ok: isInteger}
-	roleLastError = role{name: "the last error", mend: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
-	roleOrder     = role{name: "part of the order", mend: "a column that compares", ok: isIdentity}
-	roleTrace     = role{name: "part of a trace context", mend: "a bigint column", ok: isInteger}
-	roleFlag      = role{name: "a flag", mend: "a boolean column", ok: func(k kind) bool { return k == kindBool }}
+	roleID        = role{name: "part of the row's id", hint: "a column that compares, such as the primary key", ok: isIdentity, found: true}
+	roleEventID   = role{name: "part of the event id", hint: "a column that compares, such as the primary key", ok: isIdentity}
+	roleTopic     = role{name: "the topic", hint: "a text column", ok: isName, found: true}
+	roleCluster   = role{name: "the Kafka cluster's name", hint: "a text column", ok: isName, found: true}
+	roleKey       = role{name: "the record key", hint: "", ok: anyKind, found: true, content: true}
+	roleKeyUUID   = role{name: "a record key with encoding uuid", hint: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
+	rolePayload   = role{name: "the payload", hint: "", ok: anyKind, content: true}
+	roleHeader    = role{name: "a header", hint: "", ok: anyKind, content: true}
+	roleHeaders   = role{name: "headers as a JSON object", hint: "a jsonb, json or text column", ok: isJSONText}
+	rolePartition = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
+	roleTime      = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleStatus    = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
+	roleWhen      = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleCount     = role{name: "a counter", hint: "a smallint, integer or bigint column", ok: isInteger}
+	roleLastError = role{name: "the last error", hint: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
+	roleOrder     = role{name: "part of the order", hint: "a column that compares", ok: isIdentity}
+	roleTrace     = role{name: "part of a trace context", hint: "a bigint column", ok: isInteger}
+	roleFlag      = role{name: "a flag", hint: "a boolean column", ok: func(k kind) bool { return k == kindBool }}
 )
 
 type compiler struct {
@@ -190,8 +190,8 @@ func (c *compiler) want(names []string) []int {
 	return wanted
 }
 
-func (c *compiler) fault(problem, mend string) {
-	c.faults = append(c.faults, ColumnFault{Problem: problem, Mend: mend})
+func (c *compiler) fault(problem, hint string) {
+	c.faults = append(c.faults, ColumnFault{Problem: problem, Hint: hint})
 }
 
 // field finds a column and checks its type. An empty name is no column.
@@ -213,7 +213,7 @@ func (c *compiler) field(name string, r role) field {
 	} else if !r.ok(f.kind) {
 		c.faults = append(c.faults, ColumnFault{
 			Column: name, Type: typeName(c.cols[i]),
-			Problem: "cannot be " + r.name, Mend: "map " + r.mend,
+			Problem: "cannot be " + r.name, Hint: "map " + r.hint,
 		})
 	}
 	return f
@@ -225,7 +225,7 @@ func (c *compiler) largeObject(name string, r role) ColumnFault {
 	return ColumnFault{
 		Column: name, Type: "oid",
 		Problem: "cannot be " + r.name + ", since the number of a large object is not its content",
-		Mend: fmt.Sprintf("ALTER TABLE %s ALTER %[2]s TYPE bytea USING lo_get(%[2]s) (for text: TYPE text USING convert_from(lo_get(%[2]s), 'UTF8')), "+
+		Hint: fmt.Sprintf("ALTER TABLE %s ALTER %[2]s TYPE bytea USING lo_get(%[2]s) (for text: TYPE text USING convert_from(lo_get(%[2]s), 'UTF8')), "+
 			"and map the property so, in Hibernate without @Lob; or, if the number itself is meant: TYPE bigint", table, sqlName(name)),
 	}
 }
@@ -410,12 +410,12 @@ func (c *compiler) missing(name string, r role) {
 			return // said once is enough
 		}
 	}
-	mend := "map an existing column; " + c.existing()
+	hint := "map an existing column; " + c.existing()
 	if meant := c.nearest(name); meant != "" {
-		mend = fmt.Sprintf("did you mean %q? %s", meant, c.existing())
+		hint = fmt.Sprintf("did you mean %q? %s", meant, c.existing())
 	}
 	c.faults = append(c.faults, ColumnFault{
-		Column: name, Problem: "does not exist, but is mapped as " + r.name, Mend: mend,
+		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint,
 	})
 }
 

@@ -20,7 +20,7 @@ type ColumnFault struct {
 	Column  string // empty: the fault is the mapping's alone
 	Type    string // of the column; empty where it does not exist
 	Problem string // what is wrong
-	Mend    string // what to do
+	Hint    string // what to do
 }
 
 // Error gives every fault in one line.
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// String is the fault with its mend.
+// String is the fault with its fix.
 func (f ColumnFault) String() string {
 	var subject string
 	switch {
@@ -47,7 +47,7 @@ func (f ColumnFault) String() string {
 	default:
 		subject = fmt.Sprintf("column %q (%s)", f.Column, f.Type)
 	}
-	return subject + " " + f.Problem + ": " + f.Mend
+	return subject + " " + f.Problem + ": " + f.Hint
 }
 
 // RowError says why a row cannot become a record. Its text is short, names the

@@ -48,7 +48,7 @@ type Desk struct {
 func Open(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Desk, error) {
 	relation, err := tablesql.Load(ctx, conn, t)
 	if err != nil {
-		return nil, mended(err, t, conn)
+		return nil, withHint(err, t, conn)
 	}
 	return &Desk{conn: conn, relation: relation}, nil
 }
@@ -265,16 +265,16 @@ func (d *Desk) run(ctx context.Context, timeout time.Duration, step tablesql.Ste
 }
 
 func (d *Desk) failure(doing string, err error) error {
-	return fmt.Errorf("%s of table %s: %w", doing, d.relation.Table, mended(err, d.relation.Table, d.conn))
+	return fmt.Errorf("%s of table %s: %w", doing, d.relation.Table, withHint(err, d.relation.Table, d.conn))
 }
 
-// mended adds what ends a refusal.
-func mended(err error, t *outbox.Table, conn *pgx.Conn) error {
+// fixed adds what ends a refusal.
+func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) && server.Code == "2201B" { // invalid_regular_expression
 		return fmt.Errorf("%w (--error is a regular expression: put \\ before a character that stands for itself)", err)
 	}
-	return tablesql.Mended(err, t, conn.Config().User)
+	return tablesql.WithHint(err, t, conn.Config().User)
 }
 
 // grantDelete is what discarding by deletion needs.

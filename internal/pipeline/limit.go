@@ -138,7 +138,7 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	}
 	if p.Hidden > 0 && !l.hidden {
 		l.hidden = true
-		d.cfg.Log.Warn().Int("connections", p.Hidden).Str("mend", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
+		d.cfg.Log.Warn().Int("connections", p.Hidden).Str("hint", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
 			Msg("how far standbys are behind is not shown to this role: nothing slows down for them")
 	}
 	ours.behind = d.behind(p.Insert)

@@ -127,7 +127,7 @@ func (s *Stream) Failing() string {
 
 // Run leads whenever it can, until ctx ends: then it drains within the
 // configured time and returns nil. Errors are logged and retried with growing
-// waits; one that only a person can mend is retried at the slowest pace, and
+// waits; one that only a person can fix is retried at the slowest pace, and
 // said once.
 func (s *Stream) Run(ctx context.Context) error {
 	wait := backoff.NewExponentialBackOff()
@@ -175,7 +175,7 @@ func (s *Stream) works() {
 	s.failed.Store(nil)
 }
 
-// Permanent says of an error that only a person can mend what it is about.
+// Permanent says of an error that only a person can fix what it is about.
 func Permanent(err error) bool {
 	var refused *replication.Error
 	var denied *statestore.Error

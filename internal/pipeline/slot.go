@@ -16,7 +16,7 @@ import (
 // connection streams.
 
 const (
-	mendEvery = 10 * time.Second      // between looks at a slot that only a person can mend
+	mendEvery = 10 * time.Second      // between looks at a slot that only a person can fix
 	parkPoll  = 10 * time.Millisecond // between looks whether the stream's park is durable
 	// slotPatience is at most how long one attempt to make a slot waits for open
 	// transactions: a leader that is stopped meanwhile keeps its lock that long.
@@ -64,7 +64,7 @@ func (l *logReader) lost(v *replication.Verdict, added bool) error {
 	if l.stream.stateless() && v.Sound && len(v.Tables) > 0 && (len(v.Add) == 0 || added) {
 		t := v.Tables[0]
 		return fmt.Errorf("%w: %w", errLost, &replication.Error{
-			Permanent: true, What: "stream table " + t.Table.String(), Err: errors.New(t.Reason + ", and with published: none its rows have no other way"), Mend: t.Mend,
+			Permanent: true, What: "stream table " + t.Table.String(), Err: errors.New(t.Reason + ", and with published: none its rows have no other way"), Hint: t.Hint,
 		})
 	}
 	return nil
@@ -212,7 +212,7 @@ func (l *logReader) sameHistory(s *replication.State) error {
 	return nil
 }
 
-// mend makes publication and slot beside the connection, which is kept alive.
+// fix makes publication and slot beside the connection, which is kept alive.
 func (l *logReader) mend(ctx context.Context, v *replication.Verdict) error {
 	if v.Err != nil {
 		l.stream.report(v.Err, mendEvery)

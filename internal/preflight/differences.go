@@ -16,10 +16,10 @@ type Difference struct {
 	Table   string `json:"table"`
 	Problem string `json:"problem"`
 	// Override are the lines of YAML beside the table's profile, or in its
-	// mapping, that would mend it.
+	// mapping, that would fix it.
 	Override []string `json:"override,omitempty"`
-	// Mend is what else would.
-	Mend string `json:"mend,omitempty"`
+	// Hint is what else would.
+	Hint string `json:"mend,omitempty"`
 	// Fatal: rows cannot be streamed, swept or marked as it is. Otherwise it is
 	// only worth knowing.
 	Fatal bool `json:"fatal"`
@@ -33,8 +33,8 @@ type Difference struct {
 func Differences(t *TableFacts) []Difference {
 	d := differing{t: t}
 	if t.Gone != "" {
-		problem, mend, _ := strings.Cut(t.Gone, ": ")
-		d.add(Difference{Problem: "it " + problem, Mend: mend, Fatal: true, about: sweeper.AboutKind})
+		problem, hint, _ := strings.Cut(t.Gone, ": ")
+		d.add(Difference{Problem: "it " + problem, Hint: hint, Fatal: true, about: sweeper.AboutKind})
 		return d.found
 	}
 	if t.Resolution == nil {
@@ -43,9 +43,9 @@ func Differences(t *TableFacts) []Difference {
 	for _, f := range t.Resolution.Findings {
 		switch f.About {
 		case sweeper.AboutColumn:
-			d.add(Difference{Problem: f.Problem, Mend: f.Mend, Fatal: true, Override: d.overrides(f.Column), about: f.About})
+			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.overrides(f.Column), about: f.About})
 		case sweeper.AboutKind, sweeper.AboutNull, sweeper.AboutIdentity:
-			d.add(Difference{Problem: f.Problem, Mend: f.Mend, Fatal: true, Override: d.identities(f.About), about: f.About})
+			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.identities(f.About), about: f.About})
 		default: // privileges and indexes are no difference
 		}
 	}
@@ -305,13 +305,13 @@ func (d *differing) nulls() {
 	}
 	for _, column := range m.Topic.Columns {
 		if nullable(column) {
-			d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a topic fails", column), Mend: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
+			d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a topic fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
 		}
 	}
 	if nullable(m.Payload.Column) && !m.Payload.Tombstone {
 		d.add(Difference{
 			Problem:  fmt.Sprintf("column %q may be NULL; a row without a payload fails", m.Payload.Column),
-			Override: []string{"payload: {column: " + m.Payload.Column + ", tombstone: true}"}, Mend: "which publishes NULL as a tombstone",
+			Override: []string{"payload: {column: " + m.Payload.Column + ", tombstone: true}"}, Hint: "which publishes NULL as a tombstone",
 		})
 	}
 	if m.Key != nil && nullable(m.Key.Column) {

@@ -39,7 +39,7 @@ type Session struct {
 	User string
 	// Err is why there is none, and Permanent, that waiting does not help.
 	Err       error
-	Mend      string
+	Hint      string
 	Permanent bool
 
 	Role *Role

@@ -136,23 +136,23 @@ func refused(s Session, c *pgx.ConnConfig, err error) Session {
 	s.Err = replication.WithoutSettings(err)
 	switch {
 	case errors.As(err, &server):
-		s.Permanent, s.Mend = refusal(server, c.User, c.Database)
+		s.Permanent, s.Hint = refusal(server, c.User, c.Database)
 	case errors.As(err, &dns) && dns.IsNotFound:
-		s.Permanent, s.Mend = true, "correct the host in postgres.dsn"
+		s.Permanent, s.Hint = true, "correct the host in postgres.dsn"
 	case strings.Contains(err.Error(), "certificate"):
-		s.Permanent, s.Mend = true, "correct sslrootcert in postgres.dsn, or the server's certificate"
+		s.Permanent, s.Hint = true, "correct sslrootcert in postgres.dsn, or the server's certificate"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
-		s.Permanent, s.Mend = true, "switch ssl on at the server, or set sslmode=disable in postgres.dsn"
+		s.Permanent, s.Hint = true, "switch ssl on at the server, or set sslmode=disable in postgres.dsn"
 	default:
-		s.Mend = fmt.Sprintf("make sure that PostgreSQL runs and listens on %s port %d", c.Host, c.Port)
+		s.Hint = fmt.Sprintf("make sure that PostgreSQL runs and listens on %s port %d", c.Host, c.Port)
 	}
 	return s
 }
 
 // refusal says what a server's refusal of an ordinary connection means.
-func refusal(server *pgconn.PgError, user, database string) (permanent bool, mend string) {
-	if mend := replication.LoginRefused(server, user); mend != "" {
-		return true, mend
+func refusal(server *pgconn.PgError, user, database string) (permanent bool, hint string) {
+	if hint := replication.LoginRefused(server, user); hint != "" {
+		return true, hint
 	}
 	switch server.Code {
 	case "42501":
@@ -189,7 +189,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	s.Err = replication.WithoutSettings(err)
 	var told *replication.Error
 	if errors.As(err, &told) {
-		s.Permanent, s.Mend = told.Permanent, told.Mend
+		s.Permanent, s.Hint = told.Permanent, told.Hint
 	}
 	return nil
 }
@@ -414,7 +414,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 		var unusable *tablesql.Unusable
 		switch {
 		case errors.As(err, &refused) && errors.As(err, &unusable):
-			t.Gone, err = unusable.Problem+": "+unusable.Mend, nil
+			t.Gone, err = unusable.Problem+": "+unusable.Hint, nil
 		case errors.As(err, &refused):
 			t.Refused = refused.Err.Error()
 		}
@@ -568,7 +568,7 @@ func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
 	defer pool.Close()
 	g.tableSession(ctx, pool)
 	if t := &g.facts.Table; t.Err != nil {
-		return nil, fmt.Errorf("connect as role %s: %w (%s)", t.User, t.Err, t.Mend)
+		return nil, fmt.Errorf("connect as role %s: %w (%s)", t.User, t.Err, t.Hint)
 	}
 	var all sync.WaitGroup
 	g.onTables(ctx, pool, &all)

@@ -15,8 +15,8 @@ import (
 type check struct {
 	name string
 	// looks says what it looks at, levels, what is a WARN and what a FAIL, and
-	// mend, what mends that in general.
-	looks, levels, mend string
+	// fix, what fixes that in general.
+	looks, levels, hint string
 	// why it matters, said with every WARN and FAIL.
 	why   string
 	judge func(j *judgment)
@@ -58,12 +58,12 @@ func (j *judgment) ok(subject, found string, args ...any) *Finding {
 	return j.add(Finding{Level: OK, Subject: subject, Found: fmt.Sprintf(found, args...)})
 }
 
-func (j *judgment) warn(subject, found string, mend ...string) *Finding {
-	return j.add(Finding{Level: Warn, Subject: subject, Found: found, Mend: mend})
+func (j *judgment) warn(subject, found string, hint ...string) *Finding {
+	return j.add(Finding{Level: Warn, Subject: subject, Found: found, Hints: hint})
 }
 
-func (j *judgment) fail(subject, found string, mend ...string) *Finding {
-	return j.add(Finding{Level: Fail, Subject: subject, Found: found, Mend: mend})
+func (j *judgment) fail(subject, found string, hint ...string) *Finding {
+	return j.add(Finding{Level: Fail, Subject: subject, Found: found, Hints: hint})
 }
 
 // skip says why there is nothing to look at.

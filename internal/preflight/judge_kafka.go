@@ -16,63 +16,63 @@ func kafkaChecks() []check {
 			name: "brokers", judge: judgeBrokers,
 			looks:  "every broker, those of the configuration and those that the cluster tells of: it can be reached at the address that it advertises, TLS and login included",
 			levels: "FAIL: one cannot be used. WARN: a bootstrap address cannot, while others can",
-			mend:   "the address, `advertised.listeners`, `tls`, `sasl`: as the finding says",
+			hint:   "the address, `advertised.listeners`, `tls`, `sasl`: as the finding says",
 			why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
 		},
 		{
 			name: "kafka-version", judge: judgeKafkaVersion,
 			looks:  "the newest Produce request that all brokers know",
 			levels: "FAIL: older than Kafka 2.8",
-			mend:   "an upgrade of the brokers",
+			hint:   "an upgrade of the brokers",
 			why:    "older brokers have not been tried, and do not say which record of a batch they refuse",
 		},
 		{
 			name: "topics", judge: judgeTopics,
 			looks:  "each topic that rows go to (constants of the mappings, and what a sample of rows names) is there, and every partition has a leader",
 			levels: "FAIL: it is missing or may not be seen, or a partition has no leader",
-			mend:   "`kafka-topics.sh --create`; an ACL; the broker that is down",
+			hint:   "`kafka-topics.sh --create`; an ACL; the broker that is down",
 			why:    "rows of a topic that is not there wait, all others go on",
 		},
 		{
 			name: "topic-replication", judge: judgeReplication,
 			looks:  "replication factor, `min.insync.replicas` and replicas in sync",
 			levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
-			mend:   "`kafka-configs.sh --alter … min.insync.replicas`, `kafka-reassign-partitions.sh`",
+			hint:   "`kafka-configs.sh --alter … min.insync.replicas`, `kafka-reassign-partitions.sh`",
 			why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
 		},
 		{
 			name: "message-size", judge: judgeMessageSize,
 			looks:  "`max.message.bytes` of the topic against the largest waiting row and our `max_request_bytes`",
 			levels: "FAIL: a row is larger. WARN: the limit may not be read, or a row is close to it",
-			mend:   "`kafka-configs.sh --alter … max.message.bytes`, with `replica.fetch.max.bytes` and consumers' limits; `max_request_bytes`",
+			hint:   "`kafka-configs.sh --alter … max.message.bytes`, with `replica.fetch.max.bytes` and consumers' limits; `max_request_bytes`",
 			why:    "a record that is too large is refused each time, and fails when its tries are used up",
 		},
 		{
 			name: "compaction", judge: judgeCompaction,
 			looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
 			levels: "WARN: records without a key can go there. FAIL: they have none at all",
-			mend:   "a key in the mapping, or `cleanup.policy=delete`",
+			hint:   "a key in the mapping, or `cleanup.policy=delete`",
 			why:    "such a topic refuses records without a key; their rows fail",
 		},
 		{
 			name: "topic-acl", judge: judgeTopicACL,
 			looks:  "WRITE on each topic, as the broker tells what we may do (KIP-430); READ and DESCRIBE_CONFIGS as well",
 			levels: "FAIL: no WRITE. WARN: no READ",
-			mend:   "`kafka-acls.sh --add`",
+			hint:   "`kafka-acls.sh --add`",
 			why:    "without WRITE the topic's rows wait. READ is for looking, after a lost answer, whether a record has arrived; without it such records may come twice",
 		},
 		{
 			name: "idempotent-write", judge: judgeIdempotent,
 			looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
 			levels: "FAIL: no",
-			mend:   "`kafka-acls.sh --add … --operation IdempotentWrite --cluster`, or WRITE on any topic",
+			hint:   "`kafka-acls.sh --add … --operation IdempotentWrite --cluster`, or WRITE on any topic",
 			why:    "records are numbered by it, so that a repeated request adds none twice",
 		},
 		{
 			name: "transactional-id", judge: judgeTransactional,
 			looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
 			levels: "WARN: refused",
-			mend:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
+			hint:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
 			why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
 		},
 	}
@@ -309,7 +309,7 @@ func judgeCompaction(j *judgment) {
 			j.ok(subject, "cleanup.policy is %s", policy)
 			return
 		}
-		mend := c.configs(t, "cleanup.policy=delete")
+		hint := c.configs(t, "cleanup.policy=delete")
 		for i := range j.Facts.Tables {
 			table := &j.Facts.Tables[i]
 			if !leadsTo(table, c.Name, t.Name) {
@@ -317,11 +317,11 @@ func judgeCompaction(j *judgment) {
 			}
 			switch key := table.Table.Mapping.Key; {
 			case key == nil:
-				j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", mend)
+				j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", hint)
 				return
 			case keyMayBeNull(table, key):
 				j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
-					"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", mend)
+					"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", hint)
 				return
 			}
 		}

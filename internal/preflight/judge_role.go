@@ -17,28 +17,28 @@ func roleChecks() []check {
 			name: "schema", judge: judgeSchema,
 			looks:  "our own schema `outbox_cdc` (who leads, what is parked), and the role's privileges on it",
 			levels: "FAIL: it is missing, or not writable",
-			mend:   "`outbox-cdc init` or `check --fix`; the GRANT that the finding has",
+			hint:   "`outbox-cdc init` or `check --fix`; the GRANT that the finding has",
 			why:    "a leader that cannot write there does not start: what is left to the sweeper must be durable before the log is confirmed past it",
 		},
 		{
 			name: "streaming-role", judge: judgeStreamingRole,
 			looks:  "the role that streams: REPLICATION, and no more than that",
 			levels: "FAIL: no REPLICATION. WARN: it is a superuser, the same role as the other one, or has privileges on the tables",
-			mend:   "`ALTER ROLE … REPLICATION`; a role of its own in `postgres.replication_dsn`; REVOKE",
+			hint:   "`ALTER ROLE … REPLICATION`; a role of its own in `postgres.replication_dsn`; REVOKE",
 			why:    "whoever has this role's password can read every published row and drop any idle slot of the server",
 		},
 		{
 			name: "table-privileges", judge: judgePrivileges,
 			looks:  "the role that reads and marks: SELECT on each table, UPDATE on the columns that hold the state, DELETE where rows are deleted",
 			levels: "FAIL: something is missing",
-			mend:   "the GRANT that the finding has",
+			hint:   "the GRANT that the finding has",
 			why:    "a table that refuses is left to the sweeper, and what the sweeper may not read is not delivered",
 		},
 		{
 			name: "least-privilege", judge: judgeExcess,
 			looks:  "whether that role may do more than it needs",
 			levels: "WARN: superuser, owner, REPLICATION, BYPASSRLS, every table's reader or writer, INSERT, DELETE, TRUNCATE or UPDATE of other columns",
-			mend:   "the REVOKE or ALTER ROLE that the finding has",
+			hint:   "the REVOKE or ALTER ROLE that the finding has",
 			why:    "this password is in a configuration file of a program that talks to the network",
 		},
 	}
@@ -77,10 +77,10 @@ func judgeStreamingRole(j *judgment) {
 		j.fail(subject, "it has no REPLICATION", "ALTER ROLE "+role+" REPLICATION;")
 		return
 	}
-	var found, mend []string
+	var found, hint []string
 	note := func(is bool, what, statement string) {
 		if is {
-			found, mend = append(found, what), append(mend, statement)
+			found, hint = append(found, what), append(hint, statement)
 		}
 	}
 	same := j.Table.User == r.User
@@ -89,7 +89,7 @@ func judgeStreamingRole(j *judgment) {
 	note(same, "it reads and marks as well", another)
 	note(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revokeAll(j, r))
 	if len(found) > 0 {
-		j.warn(subject, strings.Join(found, "; "), slices.Compact(mend)...)
+		j.warn(subject, strings.Join(found, "; "), slices.Compact(hint)...)
 		return
 	}
 	j.ok(subject, "it has REPLICATION, and nothing on the tables")
@@ -110,7 +110,7 @@ func judgePrivileges(j *judgment) {
 		found := 0
 		for _, f := range t.Resolution.Findings {
 			if f.About == sweeper.AboutPrivilege {
-				j.fail(name, f.Problem, f.Mend+";")
+				j.fail(name, f.Problem, f.Hint+";")
 				found++
 			}
 		}
@@ -127,10 +127,10 @@ func judgeExcess(j *judgment) {
 		return
 	}
 	subject, role := "role "+r.User, sql.Identifier(r.User)
-	var found, mend []string
+	var found, hint []string
 	note := func(is bool, what, statement string) {
 		if is {
-			found, mend = append(found, what), append(mend, statement)
+			found, hint = append(found, what), append(hint, statement)
 		}
 	}
 	another := "CREATE ROLE outbox_cdc LOGIN PASSWORD '…';  -- name it in postgres.dsn; outbox-cdc init grants it what it needs"
@@ -143,7 +143,7 @@ func judgeExcess(j *judgment) {
 		note(r.WritesAll, "it writes every table (pg_write_all_data)", "REVOKE pg_write_all_data FROM "+role+";")
 	}
 	if len(found) > 0 {
-		j.warn(subject, strings.Join(found, "; "), mend...)
+		j.warn(subject, strings.Join(found, "; "), hint...)
 	} else {
 		j.ok(subject, "it is a plain role")
 	}
@@ -174,22 +174,22 @@ func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue, anothe
 	written := tablesql.Written(m)
 	others := slices.DeleteFunc(slices.Clone(c.Updatable), func(column string) bool { return slices.Contains(written, column) })
 	role := sql.Identifier(j.Table.User)
-	var found, mend []string
+	var found, hint []string
 	if len(excess) > 0 {
 		found = append(found, strings.Join(excess, ", "))
-		mend = append(mend, fmt.Sprintf("REVOKE %s ON %s FROM %s;", strings.Join(excess, ", "), quotedTable(t.Table.Table), role))
+		hint = append(hint, fmt.Sprintf("REVOKE %s ON %s FROM %s;", strings.Join(excess, ", "), quotedTable(t.Table.Table), role))
 	}
 	switch {
 	case len(others) > 0 && slices.Contains(c.Privileges, "UPDATE"):
 		found = append(found, "UPDATE of the whole table")
-		mend = append(mend, fmt.Sprintf("REVOKE UPDATE ON %s FROM %s;", quotedTable(t.Table.Table), role),
+		hint = append(hint, fmt.Sprintf("REVOKE UPDATE ON %s FROM %s;", quotedTable(t.Table.Table), role),
 			fmt.Sprintf("GRANT UPDATE (%s) ON %s TO %s;", quotedNames(written), quotedTable(t.Table.Table), role))
 	case len(others) > 0:
 		found = append(found, "UPDATE of "+some(others))
-		mend = append(mend, fmt.Sprintf("REVOKE UPDATE (%s) ON %s FROM %s;", quotedNames(others), quotedTable(t.Table.Table), role))
+		hint = append(hint, fmt.Sprintf("REVOKE UPDATE (%s) ON %s FROM %s;", quotedNames(others), quotedTable(t.Table.Table), role))
 	}
 	if len(found) > 0 {
-		j.warn(name, "role "+j.Table.User+" has more than it needs: "+strings.Join(found, "; "), mend...)
+		j.warn(name, "role "+j.Table.User+" has more than it needs: "+strings.Join(found, "; "), hint...)
 		return
 	}
 	j.ok(name, "role %s has what it needs and no more", j.Table.User)

@@ -18,112 +18,112 @@ func serverChecks() []check {
 			name: "connection", judge: judgeConnection,
 			looks:  "both roles can connect: `postgres.dsn`, and `postgres.replication_dsn` as a replication connection",
 			levels: "FAIL: one of them cannot",
-			mend:   "the password, `pg_hba.conf`, the attribute REPLICATION, TLS settings, a pooler that knows no replication connections: as the finding says",
+			hint:   "the password, `pg_hba.conf`, the attribute REPLICATION, TLS settings, a pooler that knows no replication connections: as the finding says",
 			why:    "without the one nothing is marked or swept, without the other nothing is streamed",
 		},
 		{
 			name: "server-version", judge: judgeVersion,
 			looks:  "the server's version",
 			levels: "FAIL: before 14. WARN: newer than 18, which has not been tried",
-			mend:   "an upgrade of PostgreSQL, or of outbox-cdc",
+			hint:   "an upgrade of PostgreSQL, or of outbox-cdc",
 			why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 		},
 		{
 			name: "encoding", judge: judgeEncoding,
 			looks:  "the database's encoding",
 			levels: "FAIL: one whose text cannot be turned into UTF-8. WARN: SQL_ASCII, which says nothing about its text",
-			mend:   "a database of UTF8: `pg_dump`, `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`, restore",
+			hint:   "a database of UTF8: `pg_dump`, `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`, restore",
 			why:    "text is published as UTF-8; a row with bytes that cannot be fails by itself",
 		},
 		{
 			name: "primary", judge: judgePrimary,
 			looks:  "the server takes writes",
 			levels: "FAIL: it is a standby",
-			mend:   "`target_session_attrs=read-write` with all hosts in the dsn",
+			hint:   "`target_session_attrs=read-write` with all hosts in the dsn",
 			why:    "on a standby nothing can be marked, and its slots do not survive",
 		},
 		{
 			name: "wal-level", judge: judgeWALLevel,
 			looks:  "`wal_level`",
 			levels: "FAIL: it is not `logical`",
-			mend:   "`ALTER SYSTEM SET wal_level = 'logical';` and a restart",
+			hint:   "`ALTER SYSTEM SET wal_level = 'logical';` and a restart",
 			why:    "only then does the log hold what is needed to read rows from it; until then everything is swept",
 		},
 		{
 			name: "replication-slots", judge: judgeSlots,
 			looks:  "free slots under `max_replication_slots`",
 			levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for making it anew",
-			mend:   "drop slots that nobody needs, or raise `max_replication_slots` (a restart)",
+			hint:   "drop slots that nobody needs, or raise `max_replication_slots` (a restart)",
 			why:    "the stream has a slot of its own; a slot that nobody reads holds back WAL as well",
 		},
 		{
 			name: "wal-senders", judge: judgeSenders,
 			looks:  "free WAL senders under `max_wal_senders`",
 			levels: "FAIL: none for the leader. WARN: one, so that no second process can stand by",
-			mend:   "raise `max_wal_senders` (a restart)",
+			hint:   "raise `max_wal_senders` (a restart)",
 			why:    "the leader holds one, and every process that stands by holds one too",
 		},
 		{
 			name: "connections", judge: judgeConnections,
 			looks:  "free connections under `max_connections` and the role's own limit",
 			levels: "FAIL: fewer than one for reading and one for streaming. WARN: fewer than a process uses",
-			mend:   "raise `max_connections` (a restart) or the role's limit, or lower `mark.connections`",
+			hint:   "raise `max_connections` (a restart) or the role's limit, or lower `mark.connections`",
 			why:    "marks and sweeps wait while there is no connection",
 		},
 		{
 			name: "wal-keep-size", judge: judgeKeepSize,
 			looks:  "`max_slot_wal_keep_size` against the stream's `wal_budget`",
 			levels: "WARN: no limit, or one below the budget. FAIL: no limit, with tables that keep no state (`published: none`)",
-			mend:   "`ALTER SYSTEM SET max_slot_wal_keep_size = …;` and a reload, or another `wal_budget`",
+			hint:   "`ALTER SYSTEM SET max_slot_wal_keep_size = …;` and a reload, or another `wal_budget`",
 			why:    "while we run, our budget keeps the disk from filling; while we do not, only the server's limit does. A slot that it drops costs a sweep and loses nothing",
 		},
 		{
 			name: "wal-sender-timeout", judge: judgeSenderTimeout,
 			looks:  "`wal_sender_timeout` of the streaming session",
 			levels: "FAIL: the server does not take our value. WARN: longer than a minute",
-			mend:   "connect the streaming role to PostgreSQL itself; a shorter `postgres.wal_sender_timeout`",
+			hint:   "connect the streaming role to PostgreSQL itself; a shorter `postgres.wal_sender_timeout`",
 			why:    "it is how long a leader that hangs keeps a standby from taking over",
 		},
 		{
 			name: "idle-slot-timeout", judge: judgeIdleTimeout,
 			looks:  "`idle_replication_slot_timeout` (18 and later)",
 			levels: "WARN: shorter than a day",
-			mend:   "`ALTER SYSTEM SET idle_replication_slot_timeout = 0;` and a reload",
+			hint:   "`ALTER SYSTEM SET idle_replication_slot_timeout = 0;` and a reload",
 			why:    "when no process runs for this long, the server drops the slot. Nothing is lost, but the table is swept and the slot made anew",
 		},
 		{
 			name: "sync-replication", judge: judgeSync,
 			looks:  "`synchronous_standby_names`",
 			levels: "WARN: it counts outbox-cdc as a standby, or names standbys and none is connected",
-			mend:   "name the real standbys",
+			hint:   "name the real standbys",
 			why:    "rows are decoded before a commit that waits for a standby is visible; each such row is held until it is",
 		},
 		{
 			name: "failover-slot", judge: judgeFailover,
 			looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
 			levels: "FAIL: `synchronized_standby_slots` names a slot that is not there. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
-			mend:   "`failover_slot: true`; `ALTER_REPLICATION_SLOT … (FAILOVER true)`; `synchronized_standby_slots`",
+			hint:   "`failover_slot: true`; `ALTER_REPLICATION_SLOT … (FAILOVER true)`; `synchronized_standby_slots`",
 			why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot made anew",
 		},
 		{
 			name: "commit-timestamps", judge: judgeCommitTimestamps,
 			looks:  "`track_commit_timestamp`",
 			levels: "always OK: it is not needed",
-			mend:   "nothing",
+			hint:   "nothing",
 			why:    "",
 		},
 		{
 			name: "clock", judge: judgeClock,
 			looks:  "the server's clock against this machine's",
 			levels: "WARN: more than a second apart",
-			mend:   "synchronise both by NTP",
+			hint:   "synchronise both by NTP",
 			why:    "the server's clock decides what is due and past its grace; latencies and ages are measured with both",
 		},
 		{
 			name: "pooler", judge: judgePooler,
 			looks:  "whether sessions are one with a server process: a session lock that lasts on the streaming connection, prepared statements on the other",
 			levels: "FAIL: leadership cannot be held, or prepared statements would fail",
-			mend:   "`postgres.replication_dsn` to PostgreSQL itself; `default_query_exec_mode=exec` in `postgres.dsn`",
+			hint:   "`postgres.replication_dsn` to PostgreSQL itself; `default_query_exec_mode=exec` in `postgres.dsn`",
 			why:    "leadership is a session lock: behind a pooler that passes transactions two processes could lead at once",
 		},
 	}
@@ -145,11 +145,11 @@ func judgeConnection(j *judgment) {
 			}
 			continue
 		}
-		var mend []string
-		if s.session.Mend != "" {
-			mend = []string{s.session.Mend}
+		var hint []string
+		if s.session.Hint != "" {
+			hint = []string{s.session.Hint}
 		}
-		j.fail(subject, fmt.Sprintf("cannot connect as the role that %s: %v", s.does, s.session.Err), mend...).Unseen = !s.session.Permanent
+		j.fail(subject, fmt.Sprintf("cannot connect as the role that %s: %v", s.does, s.session.Err), hint...).Unseen = !s.session.Permanent
 	}
 }
 
@@ -175,14 +175,14 @@ func judgeEncoding(j *judgment) {
 	}
 	encoding := server.Encoding
 	set, err := charset.Of(encoding)
-	const mend = "pg_dump the database, and restore it into one with ENCODING 'UTF8'"
+	const hint = "pg_dump the database, and restore it into one with ENCODING 'UTF8'"
 	switch {
 	case err != nil:
-		j.fail("", err.Error(), mend)
+		j.fail("", err.Error(), hint)
 	case set == nil:
 		j.ok("", "%s", encoding)
 	case encoding == "SQL_ASCII":
-		j.warn("", "SQL_ASCII says nothing about its text: what is valid UTF-8 is published as it is, and a row with anything else fails", mend)
+		j.warn("", "SQL_ASCII says nothing about its text: what is valid UTF-8 is published as it is, and a row with anything else fails", hint)
 	default:
 		j.ok("", "%s, published as UTF-8; a row with bytes that have no equivalent fails by itself", encoding)
 	}
@@ -218,20 +218,20 @@ func judgeSlots(j *judgment) {
 	limit, _ := s.number("max_replication_slots")
 	free := int(limit) - s.Slots
 	found := fmt.Sprintf("%d of %d slots are in use", s.Slots, limit)
-	var mend []string
+	var hint []string
 	for i, name := range s.IdleSlots {
 		if i < 3 {
-			mend = append(mend, "SELECT pg_drop_replication_slot("+tablesql.Literal(name)+");  -- only if nobody needs it; it is idle now")
+			hint = append(hint, "SELECT pg_drop_replication_slot("+tablesql.Literal(name)+");  -- only if nobody needs it; it is idle now")
 		}
 	}
-	mend = append(mend, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;  -- and restart PostgreSQL", limit+5))
+	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;  -- and restart PostgreSQL", limit+5))
 	switch {
 	case free > 0:
 		j.ok("", "%s", found)
 	case j.State.Slot.Exists:
-		j.warn("", found+": the stream has its own, and none is free", mend...)
+		j.warn("", found+": the stream has its own, and none is free", hint...)
 	default:
-		j.fail("", found+", and the stream has none yet", mend...)
+		j.fail("", found+", and the stream has none yet", hint...)
 	}
 }
 
@@ -243,15 +243,15 @@ func judgeSenders(j *judgment) {
 	limit, _ := s.number("max_wal_senders")
 	free := int(limit) - s.Senders
 	found := fmt.Sprintf("%d of %d WAL senders are in use", s.Senders, limit)
-	mend := fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d;  -- and restart PostgreSQL", limit+5)
+	hint := fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d;  -- and restart PostgreSQL", limit+5)
 	led := j.Leader != nil && j.Leader.PID != ""
 	switch {
 	case free >= 2, free == 1 && led:
 		j.ok("", "%s", found)
 	case free == 1 || led:
-		j.warn("", found+": there is none for a process that stands by", mend)
+		j.warn("", found+": there is none for a process that stands by", hint)
 	default:
-		j.fail("", found+": there is none for the leader", mend)
+		j.fail("", found+": there is none for the leader", hint)
 	}
 }
 
@@ -265,16 +265,16 @@ func judgeConnections(j *judgment) {
 	more, _ := s.number("reserved_connections")
 	free := int(limit-reserved-more) - s.Connections
 	found := fmt.Sprintf("%d of %d connections are in use, %d are reserved; a process keeps up to %d", s.Connections, limit, reserved+more, j.Stream.PoolConnections+1)
-	mend := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;  -- and restart PostgreSQL", limit+50), "or lower mark.connections in the configuration"}
+	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;  -- and restart PostgreSQL", limit+50), "or lower mark.connections in the configuration"}
 	led := j.Leader != nil && j.Leader.PID != "" // then they are among those in use
 	switch role := j.Table.Role; {
 	case role != nil && role.ConnectionLimit >= 0 && role.ConnectionLimit < j.Stream.PoolConnections:
 		j.warn("role "+role.User, fmt.Sprintf("it may have %s, and a process keeps up to %d", count(role.ConnectionLimit, "connection", "connections"), j.Stream.PoolConnections),
 			fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d;", sql.Identifier(role.User), 2*j.Stream.PoolConnections))
 	case free < 1 && !led:
-		j.fail("", found, mend...)
+		j.fail("", found, hint...)
 	case free < j.Stream.PoolConnections && !led:
-		j.warn("", found, mend...)
+		j.warn("", found, hint...)
 	default:
 		j.ok("", "%s", found)
 	}
@@ -288,16 +288,16 @@ func judgeKeepSize(j *judgment) {
 	megabytes, _ := s.number("max_slot_wal_keep_size")
 	budget := int64(j.Stream.WALBudget) // #nosec G115 -- far below 2^63
 	wanted := (budget>>20)*5/4 + 1
-	mend := []string{fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB';", wanted), "SELECT pg_reload_conf();"}
+	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB';", wanted), "SELECT pg_reload_conf();"}
 	switch limit := megabytes << 20; {
 	case megabytes < 0 && slices.ContainsFunc(j.Stream.Tables, func(t Table) bool { return !t.Table.Stateful() }):
 		j.fail("", "max_slot_wal_keep_size is not set, and wal_budget does not bound a stream of tables with published: none: one row that can be no record holds back WAL until somebody deletes it and moves the slot on, or the disk is full",
-			append(mend, "or keep a state in the table: published: status or delete")...)
+			append(hint, "or keep a state in the table: published: status or delete")...)
 	case megabytes < 0:
-		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is not set: while no process runs, the slot may fill the disk (wal_budget is %s)", size(budget)), mend...)
+		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is not set: while no process runs, the slot may fill the disk (wal_budget is %s)", size(budget)), hint...)
 	case limit < budget:
 		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is %s, below the wal_budget of %s: the server drops the slot before the budget moves it on", size(limit), size(budget)),
-			append(mend, fmt.Sprintf("or in the configuration, wal_budget: %dMiB", max(64, megabytes*3/4)))...)
+			append(hint, fmt.Sprintf("or in the configuration, wal_budget: %dMiB", max(64, megabytes*3/4)))...)
 	default:
 		j.ok("", "max_slot_wal_keep_size is %s, the wal_budget %s", size(limit), size(budget))
 	}
@@ -361,14 +361,14 @@ func judgeSync(j *judgment) {
 		return
 	}
 	names := j.State.SyncStandbys
-	mend := []string{"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby1, standby2)';  -- the application_name of each real standby", "SELECT pg_reload_conf();"}
+	hint := []string{"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby1, standby2)';  -- the application_name of each real standby", "SELECT pg_reload_conf();"}
 	switch {
 	case names == "":
 		j.ok("", "no commit waits for a standby")
 	case len(j.warnings("synchronous_standby_names")) > 0:
-		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", mend...)
+		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", hint...)
 	case j.Server != nil && j.Server.Standbys == 0 && j.Server.text("synchronous_commit") != "off" && j.Server.seesAll():
-		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", mend...)
+		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
 	default:
 		j.ok("", "commits wait for %s; a row is published once its commit is visible", names)
 	}

@@ -20,7 +20,7 @@ type RowFilter struct {
 func judgeShare(j *judgment) {
 	var claimed *statestore.Error
 	if errors.As(j.Claimed, &claimed) {
-		j.fail("", claimed.Err.Error(), claimed.Mend)
+		j.fail("", claimed.Err.Error(), claimed.Hint)
 	}
 	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
 		var splits []RowFilter

@@ -19,77 +19,77 @@ func tableChecks() []check {
 			name: "table", judge: judgeTable,
 			looks:  "each table is there, and permanent",
 			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
-			mend:   "its name in the configuration; `ALTER TABLE … SET LOGGED`; the end of the transaction that has it locked",
+			hint:   "its name in the configuration; `ALTER TABLE … SET LOGGED`; the end of the transaction that has it locked",
 			why:    "only permanent tables are in the log",
 		},
 		{
 			name: "columns", judge: judgeColumns,
 			looks:  "each mapped column is there, of a type that can be used so, and not generated",
 			levels: "FAIL: one is not",
-			mend:   "the keys of the mapping that the finding has (`config validate --against-database` has them all)",
+			hint:   "the keys of the mapping that the finding has (`config validate --against-database` has them all)",
 			why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
 		},
 		{
 			name: "topic-allow", judge: judgeTopicAllow,
 			looks:  "which topics rows may name (`topic.allow`)",
 			levels: "WARN: all, where the topic comes from a column",
-			mend:   "`topic: {allow: [orders, shipping.*]}`, or a `template` that begins with text; and a Kafka user that may write to no other topics",
+			hint:   "`topic: {allow: [orders, shipping.*]}`, or a `template` that begins with text; and a Kafka user that may write to no other topics",
 			why:    "a row is published with our rights, not with those of who wrote it",
 		},
 		{
 			name: "identity", judge: judgeIdentity,
 			looks:  "the id columns are NOT NULL, and unique together",
 			levels: "FAIL: they are not",
-			mend:   "map the primary key; `CREATE UNIQUE INDEX CONCURRENTLY`; `SET NOT NULL`",
+			hint:   "map the primary key; `CREATE UNIQUE INDEX CONCURRENTLY`; `SET NOT NULL`",
 			why:    "a mark finds its row by the id: of two rows with one id, both would be marked when one was sent",
 		},
 		{
 			name: "order", judge: judgeOrder,
 			looks:  "the columns that rows are swept in the order of",
 			levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
-			mend:   "`order` in the mapping; `SET NOT NULL`; SELECT on the whole table",
+			hint:   "`order` in the mapping; `SET NOT NULL`; SELECT on the whole table",
 			why:    "what the sweeper publishes is in this order, per key",
 		},
 		{
 			name: "sweep-index", judge: judgeSweepIndex,
 			looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
 			levels: "WARN: none",
-			mend:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
+			hint:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
 			why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 		},
 		{
 			name: "status-index", judge: judgeStatusIndex,
 			looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
 			levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
-			mend:   "a partial index in place of the whole one; `fillfactor`",
+			hint:   "a partial index in place of the whole one; `fillfactor`",
 			why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
 		},
 		{
 			name: "vacuum", judge: judgeVacuum,
 			looks:  "dead rows against all rows",
 			levels: "WARN: more than half, and more than 100,000",
-			mend:   "`VACUUM`; a lower `autovacuum_vacuum_scale_factor` for this table",
+			hint:   "`VACUUM`; a lower `autovacuum_vacuum_scale_factor` for this table",
 			why:    "each mark leaves a dead row, and sweeps read over them",
 		},
 		{
 			name: "row-security", judge: judgeRowSecurity,
 			looks:  "row level security",
 			levels: "FAIL: it applies to our role",
-			mend:   "`ALTER ROLE … BYPASSRLS`",
+			hint:   "`ALTER ROLE … BYPASSRLS`",
 			why:    "`run` refuses the table, whatever its policies are: rows that one hides would never be swept, and their marks would find nothing",
 		},
 		{
 			name: "triggers", judge: judgeTriggers,
 			looks:  "triggers that fire when a row is marked",
 			levels: "WARN: there is one",
-			mend:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN; `ALTER FUNCTION … SET search_path`",
+			hint:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN; `ALTER FUNCTION … SET search_path`",
 			why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
 		},
 		{
 			name: "replica-identity", judge: judgeReplicaIdentity,
 			looks:  "whether some publication publishes updates of the table, and by which identity",
 			levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
-			mend:   "`ALTER PUBLICATION … SET (publish = 'insert')`, a primary key, `REPLICA IDENTITY`",
+			hint:   "`ALTER PUBLICATION … SET (publish = 'insert')`, a primary key, `REPLICA IDENTITY`",
 			why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
 		},
 	}
@@ -101,21 +101,21 @@ func stateChecks() []check {
 			name: "status-values", judge: judgeStates,
 			looks:  "the words of the status: what its type and its CHECK constraints allow, and what rows have (a sample)",
 			levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
-			mend:   "`status: {pending: […], sent: …, failed: …}`",
+			hint:   "`status: {pending: […], sent: …, failed: …}`",
 			why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
 		},
 		{
 			name: "shedlock", judge: judgeLocks,
 			looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
 			levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
-			mend:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
+			hint:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
 			why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
 		},
 		{
 			name: "backlog", judge: judgeBacklog,
 			looks:  "rows that wait, up to 100,000, and the age of the oldest",
 			levels: "WARN: the oldest has waited for more than five minutes",
-			mend:   "start a process, or, for rows that an old relay has sent, mark them first",
+			hint:   "start a process, or, for rows that an old relay has sent, mark them first",
 			why:    "all of them are published when a process starts",
 		},
 	}
@@ -142,11 +142,11 @@ func judgeTable(j *judgment) {
 	j.tables(func(name string, t *TableFacts) {
 		switch {
 		case t.Gone != "":
-			problem, mend, _ := strings.Cut(t.Gone, ": ")
+			problem, hint, _ := strings.Cut(t.Gone, ": ")
 			if t.Table.Native {
-				mend = "outbox-cdc init --native-table --stream " + j.Stream.Name
+				hint = "outbox-cdc init --native-table --stream " + j.Stream.Name
 			}
-			j.fail(name, "it "+problem, mend)
+			j.fail(name, "it "+problem, hint)
 		case t.Refused != "":
 			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
 		case len(t.Lockers) > 0:
@@ -157,7 +157,7 @@ func judgeTable(j *judgment) {
 			found := false
 			for _, f := range t.Resolution.Findings {
 				if f.About == sweeper.AboutKind {
-					j.fail(name, f.Problem, f.Mend+";")
+					j.fail(name, f.Problem, f.Hint+";")
 					found = true
 				}
 			}
@@ -201,7 +201,7 @@ func judgeColumns(j *judgment) {
 		n := 0
 		for _, d := range Differences(t) {
 			if d.Fatal && d.about == sweeper.AboutColumn {
-				j.fail(name, d.Problem, append(d.Override, d.Mend)...)
+				j.fail(name, d.Problem, append(d.Override, d.Hint)...)
 				n++
 			}
 		}
@@ -216,7 +216,7 @@ func judgeIdentity(j *judgment) {
 		n := 0
 		for _, f := range t.Resolution.Findings {
 			if f.About == sweeper.AboutIdentity || f.About == sweeper.AboutNull {
-				j.fail(name, f.Problem, f.Mend+";")
+				j.fail(name, f.Problem, f.Hint+";")
 				n++
 			}
 		}
@@ -246,7 +246,7 @@ func judgeOrder(j *judgment) {
 		}
 		for _, f := range t.Resolution.Findings {
 			if f.About == sweeper.AboutOrder {
-				j.warn(name, f.Problem, f.Mend+";")
+				j.warn(name, f.Problem, f.Hint+";")
 				n++
 			}
 		}
@@ -275,13 +275,13 @@ func judgeSweepIndex(j *judgment) {
 			j.skip(name, "a table without state is never swept")
 			return
 		case slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool { return f.Fatal }):
-			j.skip(name, "not known until what else is wrong with the table is mended")
+			j.skip(name, "not known until what else is wrong with the table is fixed")
 			return
 		}
-		var problems, mend []string
+		var problems, hint []string
 		for _, f := range t.Resolution.Findings {
 			if f.About == sweeper.AboutIndex {
-				problems, mend = append(problems, f.Problem), append(mend, f.Mend+";")
+				problems, hint = append(problems, f.Problem), append(hint, f.Hint+";")
 			}
 		}
 		if len(problems) == 0 {
@@ -289,9 +289,9 @@ func judgeSweepIndex(j *judgment) {
 			return
 		}
 		for _, broken := range brokenIndexes(t) {
-			mend = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, mend...)
+			hint = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, hint...)
 		}
-		if w := j.warn(name, strings.Join(problems, "; ")+extent(t), mend...); t.Table.Native {
+		if w := j.warn(name, strings.Join(problems, "; ")+extent(t), hint...); t.Table.Native {
 			w.Fix = FixIndex
 		}
 	})
@@ -325,11 +325,11 @@ func judgeStatusIndex(j *judgment) {
 		}
 		switch {
 		case len(whole) > 0:
-			mend := []string{}
+			hint := []string{}
 			for _, i := range whole {
-				mend = append(mend, "DROP INDEX CONCURRENTLY "+sql.Identifier(t.Table.Schema, i)+";  -- if no query of the application needs it; first make a partial one (see the check sweep-index)")
+				hint = append(hint, "DROP INDEX CONCURRENTLY "+sql.Identifier(t.Table.Schema, i)+";  -- if no query of the application needs it; first make a partial one (see the check sweep-index)")
 			}
-			j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, mend...)
+			j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, hint...)
 		case len(partial) > 0:
 			j.ok(name, "the status is only in partial indexes (%s)%s", some(partial), hot)
 		case fillfactor(c) > 90:
@@ -395,15 +395,15 @@ func judgeTriggers(j *judgment) {
 			j.ok(name, "no trigger fires on a mark")
 			return
 		}
-		var names, mend []string
+		var names, hint []string
 		for _, trigger := range c.Triggers {
 			names = append(names, trigger.Name+" ("+trigger.Function+")")
-			mend = append(mend, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
+			hint = append(hint, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
 			if !trigger.Path {
-				mend = append(mend, "ALTER FUNCTION "+trigger.Function+"() SET search_path = "+sql.Identifier(t.Table.Schema)+";  -- if it names tables or functions without their schema")
+				hint = append(hint, "ALTER FUNCTION "+trigger.Function+"() SET search_path = "+sql.Identifier(t.Table.Schema)+";  -- if it names tables or functions without their schema")
 			}
 		}
-		j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), mend...)
+		j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), hint...)
 	})
 }
 
@@ -471,13 +471,13 @@ func judgeLock(j *judgment, l *LockFacts) {
 	subject := fmt.Sprintf("lock %s of %s.%s", l.Lock.Name, l.Lock.Schema, l.Lock.Table)
 	switch s := &l.Sight; {
 	case l.Refused:
-		problem, mend, _ := strings.Cut(l.Err.Error(), ": ")
-		j.fail(subject, problem, strings.Split(or(mend, "see the server's log"), "; ")...)
+		problem, hint, _ := strings.Cut(l.Err.Error(), ": ")
+		j.fail(subject, problem, strings.Split(or(hint, "see the server's log"), "; ")...)
 	case l.Err != nil:
 		j.unseen(subject, l.Err.Error())
 	case s.Suspicion != "":
-		problem, mend, _ := strings.Cut(s.Suspicion, ": ")
-		j.fail(subject, problem+holder(s.Holding), mend)
+		problem, hint, _ := strings.Cut(s.Suspicion, ": ")
+		j.fail(subject, problem+holder(s.Holding), hint)
 	case s.Zoned:
 		j.warn(subject, "its times are with time zone: that works with the application only if its database sessions run in UTC",
 			"use timestamp columns as ShedLock's documentation has them, or usingDbTime() and sessions in UTC in the application")

@@ -122,7 +122,7 @@ func catalogue(change func(*Catalogue)) func(*Facts) {
 func answer(code sarama.KError) *sarama.KError { return &code }
 
 // Each of these is one thing wrong in good order: the finding has its level, the
-// numbers and what mends it.
+// numbers and what fixes it.
 func TestJudgments(t *testing.T) {
 	standby := func(f *Facts) { f.Server.PhysicalSlots, f.Server.Standbys = []string{"standby1"}, 1 }
 	for name, c := range map[string]struct {
@@ -131,8 +131,8 @@ func TestJudgments(t *testing.T) {
 		change func(*Facts)
 		want   []string
 	}{
-		"no connection":  {"connection", Fail, func(f *Facts) { f.Table = Session{User: "cdc", Err: errors.New("refused"), Mend: "start it"} }, []string{"cannot connect as the role that reads and marks: refused", "start it"}},
-		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Mend: "x"} }, []string{"the role that streams: no"}},
+		"no connection":  {"connection", Fail, func(f *Facts) { f.Table = Session{User: "cdc", Err: errors.New("refused"), Hint: "start it"} }, []string{"cannot connect as the role that reads and marks: refused", "start it"}},
+		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Hint: "x"} }, []string{"the role that streams: no"}},
 		"old server":     {"server-version", Fail, func(f *Facts) { f.State.Version = 130_005 }, []string{"13.5", "PostgreSQL 14"}},
 		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 190_000 }, []string{"19.0"}},
 		"no encoding":    {"encoding", Warn, func(f *Facts) { f.Server.Encoding = "SQL_ASCII" }, []string{"valid UTF-8", "pg_dump"}},
@@ -241,7 +241,7 @@ func TestJudgments(t *testing.T) {
 		"stream reads":    {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Tables = []string{"public.outbox"} }, []string{`REVOKE ALL ON "public"."outbox" FROM "stream";`}},
 		"stream superior": {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Superuser = true }, []string{"superuser"}},
 		"cannot mark": {"table-privileges", Fail, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutPrivilege, Problem: `UPDATE is missing on "status"`, Mend: "GRANT UPDATE"}}
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutPrivilege, Problem: `UPDATE is missing on "status"`, Hint: "GRANT UPDATE"}}
 		}, []string{"GRANT UPDATE;"}},
 		"superuser":    {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Superuser = true }, []string{"superuser"}},
 		"REPLICATION":  {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Replication = true }, []string{"NOREPLICATION"}},
@@ -253,10 +253,10 @@ func TestJudgments(t *testing.T) {
 		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Resolution = "does not exist: create it", nil }, []string{"init --native-table"}},
 		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Resolution, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
 		"unlogged": {"table", Fail, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutKind, Problem: "unlogged", Mend: "SET LOGGED"}}
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutKind, Problem: "unlogged", Hint: "SET LOGGED"}}
 		}, []string{"SET LOGGED;"}},
 		"no index": {"sweep-index", Warn, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{About: sweeper.AboutIndex, Problem: "no index serves the sweep", Mend: "CREATE INDEX"}}
+			f.Tables[0].Resolution.Findings = []sweeper.Finding{{About: sweeper.AboutIndex, Problem: "no index serves the sweep", Hint: "CREATE INDEX"}}
 			f.Tables[0].Catalogue.BrokenIndexes = []string{"half"}
 		}, []string{`DROP INDEX CONCURRENTLY "public"."half"`, "CREATE INDEX;"}},
 		"whole index":   {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes = []Index{{Name: "by_status"}}; c.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},

@@ -15,7 +15,7 @@ func transportChecks() []check {
 		name: "transport", judge: judgeTransport,
 		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration",
 		levels: "WARN: one to another machine is not, or does not verify who answers",
-		mend:   "`sslmode=verify-full` in the DSN (`sslrootcert=FILE` for an authority of your own); `tls` of the Kafka cluster, without `insecure_skip_verify`",
+		hint:   "`sslmode=verify-full` in the DSN (`sslrootcert=FILE` for an authority of your own); `tls` of the Kafka cluster, without `insecure_skip_verify`",
 		why:    "who is between the two machines can read and change every row, and who can pretend to be the server gets the password",
 	}}
 }
@@ -35,12 +35,12 @@ func (j *judgment) judgePostgres(key, dsn string) {
 	if err != nil || dsn == "" {
 		return // the sessions say what is wrong
 	}
-	const mend = "add sslmode=verify-full to it, and sslrootcert=FILE for an authority of your own"
+	const hint = "add sslmode=verify-full to it, and sslrootcert=FILE for an authority of your own"
 	switch safety, host := transport.Postgres(c); safety {
 	case transport.Open:
-		j.warn(key, fmt.Sprintf("connections to %s may go without TLS", host), mend)
+		j.warn(key, fmt.Sprintf("connections to %s may go without TLS", host), hint)
 	case transport.Unverified:
-		j.warn(key, fmt.Sprintf("connections to %s are encrypted, but the server's certificate or name is not verified", host), mend)
+		j.warn(key, fmt.Sprintf("connections to %s are encrypted, but the server's certificate or name is not verified", host), hint)
 	case transport.Verified:
 		j.ok(key, "verified TLS to %s", host)
 	case transport.Local:

@@ -58,7 +58,7 @@ func TestNothingMade(t *testing.T) {
 	}
 }
 
-// What is wrong with a table, each on its own, with what mends it.
+// What is wrong with a table, each on its own, with what fixes it.
 func TestTablesAsTheyAre(t *testing.T) {
 	long(t)
 	db := harness.Postgres(t)

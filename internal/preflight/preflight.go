@@ -1,5 +1,5 @@
 // Package preflight looks, before anything is streamed, at all that a stream
-// depends on, and says what is wrong, why it matters and what mends it.
+// depends on, and says what is wrong, why it matters and what fixes it.
 //
 // It has two halves: probes gather facts from the server, the tables and the
 // Kafka clusters, side by side and each with a limit of its own; judgments are
@@ -85,9 +85,9 @@ type Finding struct {
 	Found string `json:"found"`
 	// Why it matters; of WARN and FAIL.
 	Why string `json:"why,omitempty"`
-	// Mend are the statements, settings or commands that mend it, in order; of
+	// Hints are the statements, settings or commands that fix it, in order; of
 	// WARN and FAIL.
-	Mend []string `json:"mend,omitempty"`
+	Hints []string `json:"mend,omitempty"`
 	// Fix is what check --fix can make of it: publication, slot or index.
 	Fix string `json:"fix,omitempty"`
 	// Unseen says of SKIP and FAIL that the check could not look: it may work
@@ -122,7 +122,7 @@ type Summary struct {
 	Unseen int `json:"unseen"`
 }
 
-// MustAct says that something was found which only a person can mend.
+// MustAct says that something was found which only a person can fix.
 func (r *Report) MustAct() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Level == Fail && !f.Unseen })
 }

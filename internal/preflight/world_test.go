@@ -115,11 +115,11 @@ func find(t *testing.T, r Report, check, subject string) Finding {
 	return Finding{}
 }
 
-// expect checks a finding's level and that its text, mends included, says all
+// expect checks a finding's level and that its text, fixes included, says all
 // of the parts.
 func expect(t *testing.T, f Finding, level Level, parts ...string) {
 	t.Helper()
-	text := f.Found + "\n" + strings.Join(f.Mend, "\n")
+	text := f.Found + "\n" + strings.Join(f.Hints, "\n")
 	if f.Level != level {
 		t.Errorf("%s %s: %s, want %s: %s", f.Check, f.Subject, f.Level, level, text)
 	}
@@ -128,8 +128,8 @@ func expect(t *testing.T, f Finding, level Level, parts ...string) {
 			t.Errorf("%s %s: %q is not in:\n%s", f.Check, f.Subject, part, text)
 		}
 	}
-	if (level == Warn || level == Fail) && (f.Why == "" || len(f.Mend) == 0 || f.Mend[0] == "") {
-		t.Errorf("%s %s: it does not say why it matters, or what mends it: %+v", f.Check, f.Subject, f)
+	if (level == Warn || level == Fail) && (f.Why == "" || len(f.Hints) == 0 || f.Hints[0] == "") {
+		t.Errorf("%s %s: it does not say why it matters, or what fixes it: %+v", f.Check, f.Subject, f)
 	}
 }
 

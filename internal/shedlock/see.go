@@ -25,7 +25,7 @@ type Sight struct {
 }
 
 // See looks at a lock and takes nothing. An error for which Refused is true
-// says that it could not be taken as it is, and what mends that.
+// says that it could not be taken as it is, and what fixes that.
 func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, error) {
 	l := New(Config{Pool: pool, Lock: lock})
 	t, err := l.look(ctx)
@@ -39,7 +39,7 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	case errors.Is(err, pgx.ErrNoRows):
 		return s, nil // never taken yet
 	case err != nil:
-		return s, t.mended(err, l.Name())
+		return s, t.withHint(err, l.Name())
 	}
 	s.Suspicion = r.suspicion()
 	if s.Held = r.remaining == nil || *r.remaining > 0; s.Held {
@@ -49,5 +49,5 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	return s, nil
 }
 
-// Refused says of an error that it lasts until somebody mends it.
+// Refused says of an error that it lasts until somebody fixes it.
 func Refused(err error) bool { return refused(err) }

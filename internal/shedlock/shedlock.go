@@ -108,7 +108,7 @@ func (l *Lock) Holder() Holding {
 }
 
 // Acquire takes the lock, and waits for whoever holds it. What cannot succeed
-// without a mend (the table is missing, a privilege is) ends it with an error.
+// without a fix (the table is missing, a privilege is) ends it with an error.
 func (l *Lock) Acquire(ctx context.Context) error {
 	for {
 		held, err := l.Try(ctx)
@@ -320,7 +320,7 @@ func (l *Lock) exec(ctx context.Context, t *table, statement string, args ...any
 		l.mu.Lock()
 		l.table = nil // it may have changed: look again
 		l.mu.Unlock()
-		return 0, t.mended(err, l.Name())
+		return 0, t.withHint(err, l.Name())
 	}
 	return tag.RowsAffected(), nil
 }

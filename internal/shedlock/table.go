@@ -31,7 +31,7 @@ type table struct {
 	rounding time.Duration
 }
 
-// refusal is an error that lasts until somebody mends it.
+// refusal is an error that lasts until somebody fixes it.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
@@ -107,8 +107,8 @@ func (t *table) forbidden() error {
 		t.role, t, sql.Identifier(t.lock.Schema), sql.Identifier(t.role), sql.Identifier(t.lock.Schema, t.lock.Table))
 }
 
-// mended adds to an error of the server what ends it.
-func (t *table) mended(err error, name string) error {
+// fixed adds to an error of the server what ends it.
+func (t *table) withHint(err error, name string) error {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {
 		return fmt.Errorf("lock %s: %w", name, err)

@@ -128,13 +128,13 @@ func Refusal(stream string, c Claim, rivals []Rival) error {
 		switch {
 		case r.Leads && r.Stream == stream:
 			e.Err = fmt.Errorf("%w: a process that has slot %s for this stream leads it (%s)", ErrClaimed, r.Slot, r.Holder)
-			e.Mend = "stop it, or give both the same slot"
+			e.Hint = "stop it, or give both the same slot"
 		case r.Leads:
 			e.Err = fmt.Errorf("%w: stream %s leads on it from slot %s (%s), and every row would be published twice", ErrClaimed, r.Stream, r.Slot, r.Holder)
-			e.Mend = "take the table out of one of them, or give each a share; if it is the stream's name before, stop its last process, or keep its slot: slot: " + r.Slot
+			e.Hint = "take the table out of one of them, or give each a share; if it is the stream's name before, stop its last process, or keep its slot: slot: " + r.Slot
 		case !c.state && r.Stream != stream:
 			e.Err = fmt.Errorf("%w: stream %s read it last, from slot %s, and the table keeps no state: rows that only that slot has would be lost, or published twice", ErrClaimed, r.Stream, r.Slot)
-			e.Mend = "keep its slot: slot: " + r.Slot + "; or, to begin with this stream's own: DELETE FROM outbox_cdc.leader WHERE stream = '" + r.Stream + "';"
+			e.Hint = "keep its slot: slot: " + r.Slot + "; or, to begin with this stream's own: DELETE FROM outbox_cdc.leader WHERE stream = '" + r.Stream + "';"
 		default:
 			continue
 		}

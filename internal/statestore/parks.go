@@ -31,19 +31,19 @@ var ErrFenced = errors.New("another process leads the stream now")
 // ErrNoSchema says that schema outbox_cdc, a table or a column of it is missing.
 var ErrNoSchema = errors.New("schema outbox_cdc is missing or of another version")
 
-// Error says what could not be done, and what mends it.
+// Error says what could not be done, and what fixes it.
 type Error struct {
 	// Permanent says that somebody has to act; any other error is passing.
 	Permanent bool
 	What      string
-	Mend      string
+	Hint      string
 	Err       error
 }
 
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %v", e.What, e.Err)
-	if e.Mend != "" {
-		text += " (" + e.Mend + ")"
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
 	}
 	return text
 }
@@ -250,12 +250,12 @@ func failure(what string, err error) *Error {
 	}
 	switch server.Code {
 	case "3F000", "42P01", "42703", "42P10", "42804", "42883":
-		e.Permanent, e.Mend = true, "run outbox-cdc init"
+		e.Permanent, e.Hint = true, "run outbox-cdc init"
 		e.Err = fmt.Errorf("%w: %w", ErrNoSchema, err)
 	case "42501":
-		e.Permanent, e.Mend = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
+		e.Permanent, e.Hint = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
 	case "25006":
-		e.Mend = "the server is read-only: point the dsn to the primary; behind a pooler, it may be the role: ALTER ROLE … RESET default_transaction_read_only"
+		e.Hint = "the server is read-only: point the dsn to the primary; behind a pooler, it may be the role: ALTER ROLE … RESET default_transaction_read_only"
 	}
 	return e
 }

@@ -255,7 +255,7 @@ func TestRaiseDuringAWrite(t *testing.T) {
 	}
 }
 
-func TestMissingSchemaSaysWhatMends(t *testing.T) {
+func TestMissingSchemaSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
 	pool := db.Pool(t)
@@ -350,7 +350,7 @@ func TestLeastPrivileges(t *testing.T) {
 	t.Cleanup(writer.Close)
 	s := New(Config{DB: writer, Stream: "orders"})
 	var e *Error
-	if _, err := s.Lead(t.Context(), "host"); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Mend, "grants") {
+	if _, err := s.Lead(t.Context(), "host"); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "grants") {
 		t.Errorf("without privileges: %v", err)
 	}
 	db.Exec(t, `GRANT USAGE ON SCHEMA outbox_cdc TO writer; GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park TO writer`)

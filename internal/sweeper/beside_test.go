@@ -95,7 +95,7 @@ func TestAnIndexForHeadersIsAdvised(t *testing.T) {
 		}
 		for _, f := range r.Findings {
 			if f.About == AboutIndex && strings.Contains(f.Problem, "headers") {
-				advice = append(advice, f.Mend)
+				advice = append(advice, f.Hint)
 			}
 		}
 		return advice

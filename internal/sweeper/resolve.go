@@ -36,7 +36,7 @@ type Partition struct {
 	OID          uint32
 }
 
-// Finding is something about a table that its owner should mend.
+// Finding is something about a table that its owner should fix.
 type Finding struct {
 	// Fatal: rows cannot be streamed, swept or marked as it is.
 	Fatal bool
@@ -44,7 +44,7 @@ type Finding struct {
 	About   About
 	Column  string // of a finding about one column
 	Problem string
-	Mend    string // what to do, SQL where it can be
+	Hint    string // what to do, SQL where it can be
 }
 
 // About is what a Finding is about.
@@ -61,7 +61,7 @@ const (
 	AboutIndex                      // no index serves the sweep, or the headers of a side table
 )
 
-func (f Finding) String() string { return f.Problem + ": " + f.Mend }
+func (f Finding) String() string { return f.Problem + ": " + f.Hint }
 
 // Resolve looks a table up. A *TableError says that it does not exist or that
 // its columns do not fit the mapping at all.
@@ -108,7 +108,7 @@ func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 		}
 	}
 	for _, f := range unfit.Faults {
-		f := Finding{Fatal: true, About: AboutColumn, Column: f.Column, Problem: strings.TrimSuffix(f.String(), ": "+f.Mend), Mend: f.Mend}
+		f := Finding{Fatal: true, About: AboutColumn, Column: f.Column, Problem: strings.TrimSuffix(f.String(), ": "+f.Hint), Hint: f.Hint}
 		r.Findings = append(r.Findings, f)
 	}
 	if err := i.catalogue(ctx, conn); err != nil {
@@ -185,16 +185,16 @@ type inspection struct {
 	partial  []string // names of partial indexes, quoted as plans have them
 }
 
-func (i *inspection) fatal(about About, problem, mend string) {
-	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Problem: problem, Mend: mend})
+func (i *inspection) fatal(about About, problem, hint string) {
+	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Problem: problem, Hint: hint})
 }
 
-func (i *inspection) fatalColumn(about About, column, problem, mend string) {
-	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Column: column, Problem: problem, Mend: mend})
+func (i *inspection) fatalColumn(about About, column, problem, hint string) {
+	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Column: column, Problem: problem, Hint: hint})
 }
 
-func (i *inspection) advise(about About, problem, mend string) {
-	i.Findings = append(i.Findings, Finding{About: about, Problem: problem, Mend: mend})
+func (i *inspection) advise(about About, problem, hint string) {
+	i.Findings = append(i.Findings, Finding{About: about, Problem: problem, Hint: hint})
 }
 
 // headers reads those of no row from the side table, to see whether it can.

@@ -124,7 +124,7 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	}
 	var refused *TableError
 	if errors.As(err, &refused) {
-		refused.Err = tablesql.Mended(refused.Err, refused.Table, conn.Conn().Config().User)
+		refused.Err = tablesql.WithHint(refused.Err, refused.Table, conn.Conn().Config().User)
 	}
 	return err
 }

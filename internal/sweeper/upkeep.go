@@ -69,7 +69,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	if len(r.rows) > maxFailed || r.full {
 		return nil, &TableError{Table: t, Err: &tablesql.Unusable{
 			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, or of keys that take more than %d MiB, each of which blocks its key", maxFailed, maxFailedBytes>>20),
-			Mend: "requeue or discard them, or set on_failed: skip",
+			Hint: "requeue or discard them, or set on_failed: skip",
 		}}
 	}
 	// One whose key cannot be read has none, and holds nobody.

@@ -20,7 +20,7 @@ const (
 	Passing Fault = iota + 1
 	// Locked: a lock was not to be had in time.
 	Locked
-	// TableRefused: the statement will fail as long as nobody mends the table,
+	// TableRefused: the statement will fail as long as nobody fixes the table,
 	// its privileges or its mapping.
 	TableRefused
 	// RowRefused: likewise, but one row of several may be the only reason (a
@@ -81,7 +81,7 @@ func Raised(err error) bool {
 }
 
 // TableError says that the database, or the mapping, refuses what was asked of
-// a table. It will go on doing so until somebody mends it.
+// a table. It will go on doing so until somebody fixes it.
 type TableError struct {
 	Table *outbox.Table
 	Err   error

@@ -53,7 +53,7 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 	if len(set) == 0 {
 		return "", &Unusable{
 			Table: r.Table, Problem: "has nothing to write success to",
-			Mend: "map a status column with a value for sent, or a sent_at column",
+			Hint: "map a status column with a value for sent, or a sent_at column",
 		}
 	}
 	return r.change("UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM ", r.sendable(), free, nil, "u.n"), nil

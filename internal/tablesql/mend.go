@@ -10,20 +10,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// mended is a refusal with what ends it.
-type mended struct {
+// fixed is a refusal with what ends it.
+type withHint struct {
 	error
-	mend string
+	hint string
 }
 
-func (m *mended) Error() string { return m.error.Error() + " (" + m.mend + ")" }
-func (m *mended) Unwrap() error { return m.error }
+func (m *withHint) Error() string { return m.error.Error() + " (" + m.hint + ")" }
+func (m *withHint) Unwrap() error { return m.error }
 
-// Mended adds to the refusal of a statement on the table, made by the role,
+// WithHint adds to the refusal of a statement on the table, made by the role,
 // what ends it. Other errors are returned as they are.
-func Mended(err error, t *outbox.Table, role string) error {
+func WithHint(err error, t *outbox.Table, role string) error {
 	var server *pgconn.PgError
-	var already *mended
+	var already *withHint
 	if !errors.As(err, &server) || errors.As(err, &already) {
 		return err
 	}
@@ -32,9 +32,9 @@ func Mended(err error, t *outbox.Table, role string) error {
 	}
 	switch server.Code {
 	case "42501": // insufficient_privilege
-		return &mended{err, grants(t, role)}
+		return &withHint{err, grants(t, role)}
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
-		return &mended{err, fmt.Sprintf("create table %s, or take it out of the configuration", t)}
+		return &withHint{err, fmt.Sprintf("create table %s, or take it out of the configuration", t)}
 	}
 	return err
 }
@@ -44,9 +44,9 @@ func Mended(err error, t *outbox.Table, role string) error {
 func raised(err error, code string) error {
 	switch code {
 	case "42P01", "42883", "42704", "3F000": // undefined_table, undefined_function, undefined_object, invalid_schema_name
-		return &mended{err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …"}
+		return &withHint{err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …"}
 	case "42501":
-		return &mended{err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own"}
+		return &withHint{err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own"}
 	}
 	return err
 }

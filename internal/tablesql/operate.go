@@ -69,11 +69,11 @@ func (r *Relation) lot(l Lot) (string, error) {
 	e := &Unusable{Table: r.Table, Problem: "keeps no " + l.String() + " rows"}
 	switch {
 	case !r.Table.Stateful():
-		e.Problem, e.Mend = "keeps no state (published: none)", "map a status, or look at the topics"
+		e.Problem, e.Hint = "keeps no state (published: none)", "map a status, or look at the topics"
 	case l == LotSent:
-		e.Mend = "rows that were published are deleted; nothing can be replayed"
+		e.Hint = "rows that were published are deleted; nothing can be replayed"
 	default:
-		e.Mend = "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
+		e.Hint = "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
 	}
 	return "", e
 }
@@ -117,7 +117,7 @@ func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 		if parts := outbox.SplitID(id); !fitAll(r.idColumnsOf(), parts) {
 			return "", &Unusable{
 				Table: r.Table, Problem: fmt.Sprintf("cannot have the id %q", strings.Join(parts, ",")),
-				Mend: "write the values of " + strings.Join(r.Table.Mapping.ID, ", ") + " in this order",
+				Hint: "write the values of " + strings.Join(r.Table.Mapping.ID, ", ") + " in this order",
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 
 func (r *Relation) withKey(p *Params, key string) (string, error) {
 	if r.Table.Mapping.Key == nil {
-		return "", &Unusable{Table: r.Table, Problem: "has records without keys", Mend: "leave the key out"}
+		return "", &Unusable{Table: r.Table, Problem: "has records without keys", Hint: "leave the key out"}
 	}
 	expression, sqlType, encode := r.key()
 	if r.Table.Mapping.Key.Encoding == outbox.EncodingUUID {
@@ -137,7 +137,7 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 	}
 	value, ok := encode(key)
 	if !ok {
-		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Mend: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
+		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
 	}
 	return expression + " = " + p.Bind([]byte(value), sqlType), nil
 }
@@ -145,7 +145,7 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 func (r *Relation) withError(p *Params, pattern string) (string, error) {
 	column := r.Table.Mapping.Status.LastError
 	if column == "" {
-		return "", &Unusable{Table: r.Table, Problem: "keeps no errors", Mend: "map last_error, or pick rows in another way"}
+		return "", &Unusable{Table: r.Table, Problem: "keeps no errors", Hint: "map last_error, or pick rows in another way"}
 	}
 	return Ref(column) + "::text ~* " + p.Bind([]byte(pattern), "text"), nil
 }
@@ -153,7 +153,7 @@ func (r *Relation) withError(p *Params, pattern string) (string, error) {
 func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (string, error) {
 	columns := r.TimeOf(l)
 	if len(columns) == 0 {
-		return "", &Unusable{Table: r.Table, Problem: "has no time of its rows", Mend: "map created_at, or pick rows in another way"}
+		return "", &Unusable{Table: r.Table, Problem: "has no time of its rows", Hint: "map created_at, or pick rows in another way"}
 	}
 	refs := make([]string, len(columns))
 	for i, name := range columns {
@@ -289,7 +289,7 @@ func (r *Relation) Requeue(l Lot) (string, error) {
 	}
 	set := r.untriedSet()
 	if len(set) == 0 {
-		return "", &Unusable{Table: r.Table, Problem: "has nothing to requeue by", Mend: "map a status column, sent_at, or attempts"}
+		return "", &Unusable{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
 	}
 	return r.changeOf(lot, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
 }
@@ -336,9 +336,9 @@ func (r *Relation) Dismiss(status string) (string, error) {
 	s := &r.Table.Mapping.Status
 	switch {
 	case s.Column == "":
-		return "", &Unusable{Table: r.Table, Problem: "has no status column", Mend: "delete the rows instead"}
+		return "", &Unusable{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
 	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
-		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Mend: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
+		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
 	}
 	lot, err := r.lot(LotFailed)
 	if err != nil {

@@ -52,7 +52,7 @@ func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
 			if more != (c < len(arrays)-1) {
 				return Params{}, &Unusable{
 					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
-					Mend: "restart with the mapping that it was read by, or let it be swept",
+					Hint: "restart with the mapping that it was read by, or let it be swept",
 				}
 			}
 			arrays[c].Add(part)

@@ -38,7 +38,7 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 	if !r.Partitioned || created == nil {
 		return Step{}, &Unusable{
 			Table: r.Table, Problem: "has no partitions by a range of its creation time to drop",
-			Mend: "partition it by range of created_at, or set retention_by: rows",
+			Hint: "partition it by range of created_at, or set retention_by: rows",
 		}
 	}
 	args := Texts(

@@ -57,6 +57,6 @@ func (r *Relation) stamp() (string, error) {
 	}
 	return "", &Unusable{
 		Table: r.Table, Problem: "has rows to recover, but nothing tells whether one has changed",
-		Mend: "GRANT SELECT ON " + r.Name() + " (on the whole table), map a version column, or set recover_after: 0s",
+		Hint: "GRANT SELECT ON " + r.Name() + " (on the whole table), map a version column, or set recover_after: 0s",
 	}
 }

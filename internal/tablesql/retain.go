@@ -35,7 +35,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 	if at == "" {
 		return nil, &Unusable{
 			Table: r.Table, Problem: "has a retention of unsent rows, but no column says when a row was created",
-			Mend: "map created_at, or take retention_unsent away",
+			Hint: "map created_at, or take retention_unsent away",
 		}
 	}
 	m := &Removal{relation: r}
@@ -113,7 +113,7 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 	if len(terms) == 0 {
 		return "", &Unusable{
 			Table: r.Table, Problem: "has a retention, but no column says when a row was sent or created",
-			Mend: "map sent_at or created_at, or take retention away",
+			Hint: "map sent_at or created_at, or take retention away",
 		}
 	}
 	return strings.Join(terms, " AND "), nil

@@ -207,7 +207,7 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 		if all[i].err == nil && hidden[i] != "" {
 			all[i].err = &Unusable{
 				Table: all[i].relation.Table, Problem: "has row security, which hides rows from role " + hidden[i],
-				Mend: "ALTER ROLE " + quote(hidden[i]) + " BYPASSRLS",
+				Hint: "ALTER ROLE " + quote(hidden[i]) + " BYPASSRLS",
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func (r *Relation) checkKind(kinds string) error {
 	if kinds == "" {
 		return &Unusable{
 			Table: r.Table, Problem: "does not exist in this database",
-			Mend: "create it, or correct its name in the configuration",
+			Hint: "create it, or correct its name in the configuration",
 		}
 	}
 	r.Partitioned = kinds[0] == 'p'
@@ -272,7 +272,7 @@ func (r *Relation) checkKind(kinds string) error {
 	if kinds[0] != 'r' && kinds[0] != 'p' {
 		return &Unusable{
 			Table: r.Table, Problem: "is no table (a view, perhaps)",
-			Mend: "name the table behind it in the configuration",
+			Hint: "name the table behind it in the configuration",
 		}
 	}
 	return nil
@@ -291,12 +291,12 @@ func (r *Relation) Complete() error {
 		if name != "" && r.column(name) == nil {
 			return &Unusable{
 				Table: r.Table, Problem: fmt.Sprintf("has no column %q", name),
-				Mend: "map an existing column, or add it; there are " + r.columnNames(),
+				Hint: "map an existing column, or add it; there are " + r.columnNames(),
 			}
 		}
 	}
 	if len(m.ID) == 0 {
-		return &Unusable{Table: r.Table, Problem: "has no id columns", Mend: "name the columns of its primary key in the mapping"}
+		return &Unusable{Table: r.Table, Problem: "has no id columns", Hint: "name the columns of its primary key in the mapping"}
 	}
 	r.look = r.lookSQL()
 	return nil
@@ -308,7 +308,7 @@ func (r *Relation) identified() error {
 		if c := r.column(name); !c.Identifies && r.Table.Stateful() {
 			return &Unusable{
 				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
-				Mend: "map a column of a type that compares, such as uuid, bigint or text",
+				Hint: "map a column of a type that compares, such as uuid, bigint or text",
 			}
 		}
 	}
@@ -322,7 +322,7 @@ func (r *Relation) counts() error {
 		if c := r.column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
 			return &Unusable{
 				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),
-				Mend: "map a column of type smallint, integer or bigint",
+				Hint: "map a column of type smallint, integer or bigint",
 			}
 		}
 	}
@@ -390,9 +390,9 @@ func Literal(value string) string {
 type Unusable struct {
 	Table   *outbox.Table
 	Problem string
-	Mend    string
+	Hint    string
 }
 
 func (e *Unusable) Error() string {
-	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Mend
+	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Hint
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// attention is something that somebody should look at, with its mend.
+// attention is something that somebody should look at, with its fix.
 type attention struct {
 	Level  string `json:"level"` // bad, warn, note
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
-	Mend   string `json:"mend"`
+	Hint   string `json:"mend"`
 	// Link is where to look, or empty.
 	Link, LinkText string `json:"-"`
 }
@@ -28,12 +28,12 @@ var levels = map[string]int{"bad": 0, "warn": 1, "note": 2}
 // needsOf lists what a stream needs, the most urgent first. It is pure.
 func needsOf(s *status.Stream) []attention {
 	var list []attention
-	add := func(level, text, mend string) *attention {
-		list = append(list, attention{Level: level, Stream: s.Name, Text: text, Mend: mend})
+	add := func(level, text, hint string) *attention {
+		list = append(list, attention{Level: level, Stream: s.Name, Text: text, Hint: hint})
 		return &list[len(list)-1]
 	}
 	if s.Error != "" {
-		add("bad", "It does not work: "+s.Error, "outbox-cdc check --stream "+s.Name+" says what is wrong, and the command that mends it.")
+		add("bad", "It does not work: "+s.Error, "outbox-cdc check --stream "+s.Name+" says what is wrong, and the command that fixes it.")
 	}
 	slotNeeds(s, add)
 	for _, c := range s.Kafka {
@@ -48,7 +48,7 @@ func needsOf(s *status.Stream) []attention {
 	return list
 }
 
-type adding func(level, text, mend string) *attention
+type adding func(level, text, hint string) *attention
 
 func slotNeeds(s *status.Stream, add adding) {
 	slot := s.Slot
@@ -59,10 +59,10 @@ func slotNeeds(s *status.Stream, add adding) {
 			"Nothing is lost: the stream makes the slot anew and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.")
 	case slot.Loss != nil && slot.Loss.By == status.LossByServer && slot.Loss.Seconds < urgentLoss:
 		add("bad", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
-			"Raise max_slot_wal_keep_size, or mend what holds the stream up. Nothing is lost either way: rows are then read from the table.")
+			"Raise max_slot_wal_keep_size, or fix what holds the stream up. Nothing is lost either way: rows are then read from the table.")
 	case slot.Loss != nil && slot.Loss.Seconds < urgentLoss:
 		add("warn", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
-			"Mend what holds the stream up, or raise wal_budget where the primary's disk has room.")
+			"Fix what holds the stream up, or raise wal_budget where the primary's disk has room.")
 	}
 }
 
@@ -76,13 +76,13 @@ func parkNeeds(s *status.Stream, add adding) {
 		if g.Kind == "key" || g.Kind == "row" {
 			level = "note"
 		}
-		a := add(level, "Parked: "+what+": "+g.Reason, mendOf(g.Cause))
+		a := add(level, "Parked: "+what+": "+g.Reason, hintOf(g.Cause))
 		a.Link, a.LinkText = streamPath(s.Name)+"#parks", "What is parked"
 	}
 }
 
 // mendOf says what ends a park, by its cause.
-func mendOf(cause string) string {
+func hintOf(cause string) string {
 	switch cause {
 	case "topic":
 		return "Create the topic, or allow the writing to it; it is tried again by itself."
@@ -104,7 +104,7 @@ func failedNeeds(s *status.Stream, add adding) {
 			continue
 		}
 		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rowsText(*t.Failed, t.FailedCapped), t.Name),
-			"They will not be published until somebody requeues them. Look at their errors, mend the cause, then requeue or discard them.")
+			"They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.")
 		a.Link, a.LinkText = failedPath(s.Name, t.Name), "Look at them"
 	}
 }

@@ -190,8 +190,8 @@ func TestWhatNeedsAttentionFirst(t *testing.T) {
 		switch {
 		case top == nil && c.want != "", top != nil && (c.want == "" || !strings.HasPrefix(top.Level+" "+top.Text, c.want)):
 			t.Errorf("%s: %+v, want %q", name, top, c.want)
-		case top != nil && top.Mend == "":
-			t.Errorf("%s: no mend", name)
+		case top != nil && top.Hint == "":
+			t.Errorf("%s: no hint", name)
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 // What an operator does while the stream runs: a FAILED row is requeued and a
 // SENT one replayed, by the stream's own role; both come once more.
-func TestMendingARunningStream(t *testing.T) {
+func TestOperatingOnARunningStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the program")
 	}
