@@ -14,7 +14,10 @@ type cursor struct {
 	short bool
 }
 
-const truncated = "ends too early"
+const (
+	truncated = "ends too early"
+	tooLong   = "has more bytes than its type has"
+)
 
 // end is the problem of a message that is not exactly used up.
 func (c *cursor) end() problem {
@@ -22,7 +25,7 @@ func (c *cursor) end() problem {
 	case c.short:
 		return problem{what: truncated}
 	case c.at < len(c.data):
-		return problem{what: "has more bytes than its type has"}
+		return problem{what: tooLong}
 	}
 	return problem{}
 }

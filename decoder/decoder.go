@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -48,6 +50,11 @@ type Decoder struct {
 	states    map[*outbox.Table]*tableState
 	// unmapped are the relations told as Unmapped on this connection.
 	unmapped map[identity]bool
+
+	// first and final are the latest of their kind, which come with every
+	// transaction and so have memory of their own.
+	first pglogrepl.BeginMessage
+	final pglogrepl.CommitMessage
 
 	inside bool // a transaction is open
 	tx     outbox.Transaction
@@ -147,12 +154,7 @@ func (d *Decoder) Decode(frame []byte, b *Batch) error {
 	if len(frame) == 0 {
 		return d.fail(0, problem{what: "the message is empty"})
 	}
-	c := cursor{data: frame, at: 1}
-	p := d.message(frame[0], &c, b)
-	if p.what == "" {
-		p = c.end()
-	}
-	if p.what != "" {
+	if p := d.message(frame, b); p.what != "" {
 		return d.fail(frame[0], p)
 	}
 	return nil
@@ -174,32 +176,47 @@ const (
 
 // message carries out one message. Each reader below appends no event before
 // it has read the message to its end.
-func (d *Decoder) message(kind byte, c *cursor, b *Batch) problem {
-	switch kind {
+//
+// pglogrepl reads whatever has no values of columns. Those are read here, in the
+// frame's memory: pglogrepl copies each value byte by byte and takes 18 times as
+// long for a row of 256 bytes, 1.8 µs and 29 allocations instead of 0.1 µs and
+// none (BenchmarkTuple).
+func (d *Decoder) message(frame []byte, b *Batch) problem {
+	c := cursor{data: frame, at: 1}
+	switch frame[0] {
 	case msgInsert:
-		return d.insert(c, b)
+		return d.insert(&c, b)
 	case msgBegin:
-		return d.begin(c, b)
+		return d.begin(frame, b)
 	case msgCommit:
-		return d.commit(c, b)
-	case msgRelation:
-		return d.relation(c, b)
-	case msgType:
-		return d.typeName(c)
-	case msgOrigin:
-		c.uint64()
-		c.text()
-		return problem{}
-	case msgMessage:
-		return logicalMessage(c, b)
+		return d.commit(frame, b)
 	case msgUpdate:
-		return d.update(c, b)
+		return d.update(&c, b)
 	case msgDelete:
-		return d.delete(c, b)
-	case msgTruncate:
-		return d.truncate(c, b)
+		return d.delete(&c, b)
+	case msgMessage:
+		return logicalMessage(&c, b)
+	case msgRelation, msgType, msgOrigin, msgTruncate:
+		return d.described(frame, b)
 	}
-	return refused(kind)
+	return refused(frame[0])
+}
+
+// described carries out a message that pglogrepl reads into memory of its own.
+func (d *Decoder) described(frame []byte, b *Batch) problem {
+	message, p := parse(frame)
+	if p.what != "" {
+		return p
+	}
+	switch m := message.(type) {
+	case *pglogrepl.RelationMessage:
+		return d.relation(m, b)
+	case *pglogrepl.TypeMessage:
+		return d.typeName(m)
+	case *pglogrepl.TruncateMessage:
+		return d.truncate(b)
+	}
+	return problem{} // an origin
 }
 
 // refused says what is not asked for, and so should not come.
@@ -219,42 +236,35 @@ func refused(kind byte) problem {
 	return problem{what: "is of an unknown type", hint: "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
-// sinceUnix is from 1970 to 2000, when the server's times begin, in microseconds.
-const sinceUnix = 946_684_800_000_000
-
-func (d *Decoder) begin(c *cursor, b *Batch) problem {
-	commit := c.uint64()
-	time := int64(c.uint64()) + sinceUnix
-	xid := c.uint32()
-	if p := c.end(); p.what != "" {
+func (d *Decoder) begin(frame []byte, b *Batch) problem {
+	m := &d.first
+	if p := held(m, m.Decode(frame[1:]), frame); p.what != "" {
 		return p
 	}
 	if d.inside {
 		return problem{what: "begins a transaction inside another"}
 	}
 	d.inside = true
-	d.tx = outbox.Transaction{XID: xid, Commit: outbox.LSN(commit), Time: time}
+	d.tx = outbox.Transaction{XID: m.Xid, Commit: outbox.LSN(m.FinalLSN), Time: m.CommitTime.UnixMicro()}
 	b.begin(d.tx)
 	return problem{}
 }
 
-func (d *Decoder) commit(c *cursor, b *Batch) problem {
-	flags := c.byte()
-	commit := outbox.LSN(c.uint64())
-	end := outbox.LSN(c.uint64())
-	c.uint64() // its time
-	if p := c.end(); p.what != "" {
+func (d *Decoder) commit(frame []byte, b *Batch) problem {
+	m := &d.final
+	if p := held(m, m.Decode(frame[1:]), frame); p.what != "" {
 		return p
 	}
+	commit := outbox.LSN(m.CommitLSN)
 	switch {
 	case !d.inside:
 		return problem{what: "commits outside of a transaction"}
-	case flags != 0:
-		return problem{what: fmt.Sprintf("has the unknown flags %#x", flags)}
+	case m.Flags != 0:
+		return problem{what: fmt.Sprintf("has the unknown flags %#x", m.Flags)}
 	case commit != d.tx.Commit:
 		return problem{what: fmt.Sprintf("commits at %s, but the transaction began as committing at %s", commit, d.tx.Commit)}
 	}
-	d.tx.End = end
+	d.tx.End = outbox.LSN(m.TransactionEndLSN)
 	b.commit(d.tx)
 	d.inside = false
 	d.tx = outbox.Transaction{}
@@ -382,7 +392,7 @@ func (d *Decoder) update(c *cursor, b *Batch) problem {
 		return p
 	}
 	b.Ignored.Updates++
-	return problem{}
+	return c.end()
 }
 
 func (d *Decoder) delete(c *cursor, b *Batch) problem {
@@ -397,18 +407,10 @@ func (d *Decoder) delete(c *cursor, b *Batch) problem {
 		return p
 	}
 	b.Ignored.Deletes++
-	return problem{}
+	return c.end()
 }
 
-func (d *Decoder) truncate(c *cursor, b *Batch) problem {
-	count := c.uint32()
-	c.byte() // options
-	for range count {
-		c.uint32()
-		if c.short {
-			return problem{what: truncated}
-		}
-	}
+func (d *Decoder) truncate(b *Batch) problem {
 	if !d.inside {
 		return problem{what: "is a change outside of a transaction"}
 	}
@@ -424,7 +426,7 @@ func logicalMessage(c *cursor, b *Batch) problem {
 	c.text()
 	c.take(c.uint32())
 	b.Ignored.Messages++
-	return problem{}
+	return c.end()
 }
 
 // String is the name as people write it.

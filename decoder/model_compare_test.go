@@ -135,11 +135,11 @@ func againstModel(t interface {
 	b = new(Batch)
 	d.SetPartitions(leaves)
 	for i, f := range frames {
-		v1, err := parse(pglogrepl.Parse, f)
+		v1, err := recovered(pglogrepl.Parse, f)
 		if err != nil {
 			t.Fatalf("frame %d: pglogrepl: %v", i, err)
 		}
-		v2, err := parse(func(f []byte) (pglogrepl.Message, error) { return pglogrepl.ParseV2(f, false) }, f)
+		v2, err := recovered(func(f []byte) (pglogrepl.Message, error) { return pglogrepl.ParseV2(f, false) }, f)
 		if err != nil || fmt.Sprintf("%T", v2) != fmt.Sprintf("%TV2", v1) && fmt.Sprintf("%T", v2) != fmt.Sprintf("%T", v1) {
 			t.Fatalf("frame %d: pglogrepl, protocol 2: %T, %v", i, v2, err)
 		}
@@ -160,8 +160,8 @@ func againstModel(t interface {
 	return b, frames
 }
 
-// parse calls pglogrepl, which panics on some bad input.
-func parse(with func([]byte) (pglogrepl.Message, error), f []byte) (m pglogrepl.Message, err error) {
+// recovered calls pglogrepl, which panics on some bad input.
+func recovered(with func([]byte) (pglogrepl.Message, error), f []byte) (m pglogrepl.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)

@@ -3,6 +3,8 @@ package decoder
 import (
 	"fmt"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -10,13 +12,8 @@ import (
 // relation takes a table's description, which comes before its first change on
 // a connection and again after DDL, but also again unchanged. The mapping is
 // compiled anew each time, by the columns' names.
-func (d *Decoder) relation(c *cursor, b *Batch) problem {
-	r := &relation{id: c.uint32(), name: name{schema: schemaName(d.name(c)), table: d.name(c)}}
-	c.byte() // replica identity
-	columns := d.columns(c, &r.columns)
-	if p := c.end(); p.what != "" {
-		return p
-	}
+func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) problem {
+	r := &relation{id: m.RelationID, name: name{schema: schemaName(d.text(m.Namespace)), table: d.text(m.RelationName)}, columns: len(m.Columns)}
 	if len(d.relations) >= maxRelations {
 		return problem{what: fmt.Sprintf("describes more than %d relations", maxRelations)}
 	}
@@ -27,7 +24,7 @@ func (d *Decoder) relation(c *cursor, b *Batch) problem {
 	}
 	r.state = d.stateOf(table)
 	var err error
-	if r.plan, err = mapping.CompileIn(d.set, table, columns); err != nil {
+	if r.plan, err = mapping.CompileIn(d.set, table, d.columns(m)); err != nil {
 		r.state.broken[r.id] = err
 	}
 	r.state.tell(err, b)
@@ -42,35 +39,24 @@ func schemaName(sent string) string {
 	return sent
 }
 
-// columns reads the columns and counts them.
-func (d *Decoder) columns(c *cursor, count *int) []mapping.Column {
-	n := int(c.uint16())
-	// A column takes ten bytes, so that a false count reserves no memory.
-	columns := make([]mapping.Column, 0, min(n, c.left()/10))
-	for range n {
-		c.byte() // flags
-		column := mapping.Column{Name: d.name(c), OID: c.uint32()}
-		c.uint32() // type modifier
-		if c.short {
-			return nil
+func (d *Decoder) columns(m *pglogrepl.RelationMessage) []mapping.Column {
+	columns := make([]mapping.Column, len(m.Columns))
+	for i, c := range m.Columns {
+		columns[i] = mapping.Column{Name: d.text(c.Name), OID: c.DataType}
+		if base, ok := d.types[c.DataType]; ok {
+			columns[i].OID = base
 		}
-		if base, ok := d.types[column.OID]; ok {
-			column.OID = base
-		}
-		column.Enum = d.enums[column.OID]
-		columns = append(columns, column)
+		columns[i].Enum = d.enums[columns[i].OID]
 	}
-	*count = n
 	return columns
 }
 
-// name reads a name of the database's.
-func (d *Decoder) name(c *cursor) string {
-	text := c.text()
+// text is a name of the database's.
+func (d *Decoder) text(sent string) string {
 	if d.set == nil {
-		return text
+		return sent
 	}
-	name, _ := d.set.AppendExact(nil, []byte(text))
+	name, _ := d.set.AppendExact(nil, []byte(sent))
 	return string(name)
 }
 
@@ -140,22 +126,18 @@ func (s *tableState) tell(err error, b *Batch) {
 
 // typeName takes the name of a type that is not built in; of a domain, the
 // name of its base type, which says how its values are read.
-func (d *Decoder) typeName(c *cursor) problem {
-	id, schema, typeName := c.uint32(), c.text(), c.text()
-	if p := c.end(); p.what != "" {
-		return p
-	}
+func (d *Decoder) typeName(m *pglogrepl.TypeMessage) problem {
 	base := uint32(0)
-	if schemaName(schema) == "pg_catalog" {
-		base = mapping.BuiltinOID(typeName)
+	if schemaName(m.Namespace) == "pg_catalog" {
+		base = mapping.BuiltinOID(m.Name)
 	}
 	if base == 0 {
-		delete(d.types, id)
+		delete(d.types, m.DataType)
 		return problem{}
 	}
 	if len(d.types) >= maxTypes {
 		return problem{what: fmt.Sprintf("names more than %d types", maxTypes)}
 	}
-	d.types[id] = base
+	d.types[m.DataType] = base
 	return problem{}
 }
