@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func TestPaceGathersOnlyWhileBehind(t *testing.T) {
@@ -138,7 +136,7 @@ func TestReceivingAllocatesNothingPerRow(t *testing.T) {
 	body = append(append(body, 'I'), bytes.Repeat([]byte("x"), 300)...)
 	message := binary.BigEndian.AppendUint32([]byte{'d'}, uint32(len(body)+4))
 	conn := &endless{message: append(message, body...)}
-	c := &Conn{cfg: Config{Slot: "s"}.withDefaults(), socket: &gatherConn{Conn: conn}, hijacked: &pgconn.HijackedConn{Conn: conn}}
+	c := &Conn{cfg: Config{Slot: "s"}.withDefaults(), socket: &gatherConn{Conn: conn}}
 	c.frames = newFrames(conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
 	deadline := time.Now().Add(time.Hour)
 	receive := func() {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -96,7 +97,7 @@ const madeByUs = "made by outbox-cdc init"
 // transaction id that it uses up: State.Snapshot lists every transaction in
 // progress that has begun before.
 func (c *Conn) Inspect(ctx context.Context) (State, error) {
-	if c.pg == nil {
+	if c.commands() == nil {
 		return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
 	}
 	_, err := run(ctx, c.pg, sql.CompleteXID)
@@ -208,27 +209,28 @@ func (in *inspection) walsender() bool {
 // identify runs IDENTIFY_SYSTEM and reads the timeline's history.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (in *inspection) identify() {
-	rows := in.rows(4, "IDENTIFY_SYSTEM")
 	if in.err != nil {
 		return
 	}
-	if len(rows) != 1 {
-		in.err = fmt.Errorf("%w: %d rows from IDENTIFY_SYSTEM", ErrProtocol, len(rows))
+	system, err := pglogrepl.IdentifySystem(in.ctx, in.pg)
+	if err != nil {
+		in.err = err
 		return
 	}
-	in.state.SystemID = rows[0][0]
-	in.state.Timeline = uint32(in.number(rows[0][1])) // #nosec G115 -- a TimeLineID
-	if in.state.Timeline > 1 {
-		in.history()
+	in.state.SystemID = system.SystemID
+	in.state.Timeline = uint32(system.Timeline) // #nosec G115 -- a TimeLineID
+	if system.Timeline > 1 {
+		in.history(system.Timeline)
 	}
 }
 
-func (in *inspection) history() {
-	rows := in.rows(2, fmt.Sprintf("TIMELINE_HISTORY %d", in.state.Timeline))
-	if in.err != nil || len(rows) != 1 {
+func (in *inspection) history(timeline int32) {
+	file, err := pglogrepl.TimelineHistory(in.ctx, in.pg, timeline)
+	if err != nil {
+		in.err = err
 		return
 	}
-	in.state.Ended, in.err = parseHistory(rows[0][1])
+	in.state.Ended, in.err = parseHistory(string(file.Content))
 }
 
 // parseHistory reads a timeline history file: lines of number, end, reason.

@@ -108,8 +108,8 @@ func setDefault[T comparable](field *T, value T) {
 
 // Conn is a stream's replication connection while this process leads.
 //
-// It is in one of three states: commands (pg is set), streaming (frames is
-// set), closed (neither).
+// It is in one of three states: commands (pg is set), streaming (frames is set
+// as well), closed (neither).
 type Conn struct {
 	cfg    Config
 	pid    uint32 // of the server's process, also once it is closed
@@ -117,10 +117,8 @@ type Conn struct {
 	socket *gatherConn // below TLS, if any
 	set    *charset.Set
 
-	hijacked *pgconn.HijackedConn
-	frames   *frames
-	spare    []byte // receive buffer of a refused start
-	status   []byte // scratch of SendStatus
+	frames *frames
+	spare  []byte // receive buffer of a refused start
 
 	// confirmed is the highest position sent since Start; it never goes back.
 	confirmed outbox.LSN
@@ -295,6 +293,14 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// commands is the connection while it takes commands.
+func (c *Conn) commands() *pgconn.PgConn {
+	if c.frames != nil {
+		return nil
+	}
+	return c.pg
+}
+
 // PID is the server process of this connection.
 func (c *Conn) PID() uint32 { return c.pid }
 
@@ -312,7 +318,7 @@ func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) 
 // closes it.
 func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string, error) {
 	what := doing + " for slot " + c.cfg.Slot
-	if c.pg == nil {
+	if c.commands() == nil {
 		return nil, &Error{What: what, Err: ErrClosed}
 	}
 	rows, err := run(ctx, c.pg, statements)
@@ -361,12 +367,7 @@ func (c *Conn) Close(ctx context.Context) {
 	if c.pg != nil {
 		_ = c.pg.Close(ctx) // the socket is closed in any case
 	}
-	if c.hijacked != nil {
-		_ = c.hijacked.Conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = c.hijacked.Conn.Write([]byte{'X', 0, 0, 0, 4}) // Terminate; likewise
-	}
-	c.Kill()
-	c.pg, c.hijacked, c.frames = nil, nil, nil
+	c.drop()
 }
 
 // Kill closes the socket at once. Any goroutine may call it; a blocked Receive

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -377,7 +378,9 @@ func TestActiveSlotIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close(context.Background()) }()
-	if _, err := other.Conn().Write(startCommand(b.cfg.withDefaults())); err != nil {
+	if err := pglogrepl.StartReplication(t.Context(), other, b.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + b.cfg.Publication + "'"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, patience, func() error {

@@ -1,9 +1,9 @@
 package replication
 
 import (
-	"encoding/binary"
 	"fmt"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -41,54 +41,37 @@ type Message struct {
 	Warning, Code string
 }
 
-// Lengths of CopyData bodies, bytes.
-const (
-	xlogHeader   = 1 + 8 + 8 + 8
-	keepaliveLen = 1 + 8 + 8 + 1
-	statusLen    = 1 + 8 + 8 + 8 + 8 + 1
-)
+// xlogHeader is the length of what comes before the plugin's frame, bytes.
+const xlogHeader = 1 + 8 + 8 + 8
 
-// parseCopyData reads XLogData ('w') and primary keepalives ('k').
-// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-XLOGDATA
-func parseCopyData(body []byte) (Message, error) {
-	switch {
-	case len(body) >= xlogHeader && body[0] == 'w':
-		return Message{Kind: Data, WALStart: position(body[1:]), WALEnd: position(body[9:]), Data: body[xlogHeader:]}, nil
-	case len(body) == keepaliveLen && body[0] == 'k':
-		return Message{Kind: Keepalive, WALEnd: position(body[1:]), ReplyRequested: body[17] != 0}, nil
-	case len(body) == 0:
-		return Message{}, fmt.Errorf("%w: an empty CopyData message", ErrProtocol)
+// readCopyData reads XLogData and primary keepalives.
+func (m *Message) readCopyData(body []byte) error {
+	if len(body) == 0 {
+		return fmt.Errorf("%w: an empty CopyData message", ErrProtocol)
 	}
-	return Message{}, fmt.Errorf("%w: a CopyData message of type %q and %d bytes", ErrProtocol, body[0], len(body))
+	switch body[0] {
+	case pglogrepl.XLogDataByteID:
+		if data, err := pglogrepl.ParseXLogData(body[1:]); err == nil {
+			m.Kind, m.WALStart, m.WALEnd, m.Data = Data, outbox.LSN(data.WALStart), outbox.LSN(data.ServerWALEnd), data.WALData
+			return nil
+		}
+	case pglogrepl.PrimaryKeepaliveMessageByteID:
+		if alive, err := pglogrepl.ParsePrimaryKeepaliveMessage(body[1:]); err == nil {
+			m.Kind, m.WALEnd, m.ReplyRequested = Keepalive, outbox.LSN(alive.ServerWALEnd), alive.ReplyRequested
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: a CopyData message of type %q and %d bytes", ErrProtocol, body[0], len(body))
 }
 
-func position(b []byte) outbox.LSN { return outbox.LSN(binary.BigEndian.Uint64(b)) }
-
-// appendStatus encodes a standby status update in a CopyData message. All
-// three positions are the confirmed one; time is in microseconds since 2000.
-// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
-func appendStatus(to []byte, confirmed outbox.LSN, micros int64, reply bool) []byte {
-	to = append(to, 'd')
-	to = binary.BigEndian.AppendUint32(to, 4+statusLen)
-	to = append(to, 'r')
-	for range 3 {
-		to = binary.BigEndian.AppendUint64(to, uint64(confirmed))
-	}
-	to = binary.BigEndian.AppendUint64(to, uint64(micros))
-	if reply {
-		return append(to, 1)
-	}
-	return append(to, 0)
-}
-
-func parseNotice(body []byte) (Message, error) {
+func (m *Message) readNotice(body []byte) error {
 	var n pgproto3.NoticeResponse
 	if err := n.Decode(body); err != nil {
-		return Message{}, fmt.Errorf("%w: a notice that cannot be read: %w", ErrProtocol, err)
+		return fmt.Errorf("%w: a notice that cannot be read: %w", ErrProtocol, err)
 	}
-	text := n.Message
+	m.Kind, m.Warning, m.Code = Notice, n.Message, n.Code
 	if n.Detail != "" {
-		text += ": " + n.Detail
+		m.Warning += ": " + n.Detail
 	}
-	return Message{Kind: Notice, Warning: text, Code: n.Code}, nil
+	return nil
 }

@@ -35,7 +35,7 @@ func (b *Blocked) Error() string {
 // MakeSlot carries out a Verdict's action on the slot and returns the position
 // it starts at. See the function MakeSlot.
 func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Duration) (outbox.LSN, error) {
-	if c.pg == nil {
+	if c.commands() == nil {
 		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
 	}
 	at, err := MakeSlot(ctx, c.pg, c.cfg, action, patience)
@@ -55,6 +55,11 @@ func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Durati
 // the attempt is given up with a *Blocked: repeat it. Patience should exceed
 // the longest usual transaction threefold, since a new slot may wait three
 // times. Ending the context closes the connection; no slot is left then either.
+//
+// This is SQL and not pglogrepl.CreateReplicationSlot: statement_timeout does not
+// bound the command CREATE_REPLICATION_SLOT, so that only the end of the
+// connection, and of leadership, would end its wait; and init and slots drop make
+// and drop slots over ordinary connections.
 func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, patience time.Duration) (outbox.LSN, error) {
 	if action == Keep {
 		return 0, nil

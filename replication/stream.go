@@ -11,14 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
-
-// pgEpoch is the origin of the protocol's times.
-var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // takeoverWait is how long Start waits for the leader before to leave the
 // slot: a server process gives up its locks a moment before its slot.
@@ -44,7 +42,7 @@ func (c *Conn) Start(ctx context.Context) error {
 
 func (c *Conn) startOnce(ctx context.Context) error {
 	what := "start streaming from slot " + c.cfg.Slot
-	if c.pg == nil {
+	if c.commands() == nil {
 		return &Error{What: what, Err: ErrClosed}
 	}
 	if c.stopped {
@@ -55,7 +53,7 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	if cfg.Publication, err = c.asStored(ctx); err != nil {
 		return err
 	}
-	if err := c.hijack(ctx); err != nil {
+	if err := c.takeOver(ctx); err != nil {
 		return c.lost(what, err)
 	}
 	deadline := time.Now().Add(c.cfg.ConnectTimeout)
@@ -64,7 +62,7 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	}
 	release := context.AfterFunc(ctx, c.Kill)
 	defer release()
-	if err := c.send(startCommand(cfg), deadline); err != nil {
+	if err := c.send(&pgproto3.Query{String: startCommand(cfg)}, deadline); err != nil {
 		return c.lost(what, err)
 	}
 	if err := c.awaitCopyBoth(what, deadline); err != nil {
@@ -97,36 +95,28 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 	return string(stored), err
 }
 
-// hijack takes the connection over from pgconn, which reads in small steps and
-// watches a context per message.
-func (c *Conn) hijack(ctx context.Context) error {
+// takeOver has the socket read by frames from here on. pgconn reads in small steps
+// and watches a context per message; it goes on writing. It has nothing in its
+// buffer now, as it might have after pglogrepl.StartReplication: the first
+// messages of the stream.
+func (c *Conn) takeOver(ctx context.Context) error {
 	if err := c.pg.SyncConn(ctx); err != nil {
 		return err
 	}
-	h, err := c.pg.Hijack()
-	if err != nil {
-		return err
-	}
-	c.pg, c.hijacked = nil, h
-	c.frames = newFrames(h.Conn, c.cfg.ReadBuffer, c.cfg.MaxFrame)
+	c.frames = newFrames(c.pg.Conn(), c.cfg.ReadBuffer, c.cfg.MaxFrame)
 	c.frames.buf, c.spare = c.spare, nil
 	c.socket.letGo()
 	return nil
 }
 
-// startCommand is START_REPLICATION as a simple query. Protocol version 1:
-// whole transactions at their commit, prepared ones at COMMIT PREPARED.
-func startCommand(cfg Config) []byte {
+// startCommand is START_REPLICATION. Protocol version 1: whole transactions at
+// their commit, prepared ones at COMMIT PREPARED.
+func startCommand(cfg Config) string {
 	options := "proto_version '1', publication_names '" + strings.ReplaceAll(quoteName(cfg.Publication), "'", "''") + "'"
 	if cfg.Binary {
 		options += ", binary 'true'"
 	}
-	text := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL 0/0 (%s)", quoteName(cfg.Slot), options)
-	message, err := (&pgproto3.Query{String: text}).Encode(nil)
-	if err != nil { // only for texts of a gigabyte
-		panic(err)
-	}
-	return message
+	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL 0/0 (%s)", quoteName(cfg.Slot), options)
 }
 
 func (c *Conn) awaitCopyBoth(what string, deadline time.Time) error {
@@ -167,7 +157,7 @@ func (c *Conn) frame(deadline time.Time) (byte, []byte, error) {
 // fill reads once from the socket.
 func (c *Conn) fill(deadline time.Time) error {
 	if !deadline.Equal(c.deadline) {
-		if err := c.hijacked.Conn.SetReadDeadline(deadline); err != nil {
+		if err := c.socket.SetReadDeadline(deadline); err != nil {
 			return err
 		}
 		c.deadline = deadline
@@ -213,21 +203,21 @@ func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	}
 	for {
 		kind, body, err := c.frame(deadline)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return c.idle()
-		}
 		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return c.idle()
+			}
 			return Message{}, c.lost(c.streaming(), err)
 		}
-		message, err := c.message(kind, body)
-		if err != nil {
+		var m Message
+		if err := c.read(&m, kind, body); err != nil {
 			return Message{}, err
 		}
-		if message.Kind == Data && message.WALStart > 0 {
-			c.socket.pace.far = uint64(message.WALStart)+farBytes < c.insert.Load()
+		if m.Kind == Data && m.WALStart > 0 {
+			c.socket.pace.far = uint64(m.WALStart)+farBytes < c.insert.Load()
 		}
-		if message.Kind != Idle {
-			return message, nil
+		if m.Kind != Idle {
+			return m, nil
 		}
 	}
 }
@@ -235,27 +225,26 @@ func (c *Conn) Receive(deadline time.Time) (Message, error) {
 // streaming is what errors say was being done.
 func (c *Conn) streaming() string { return "stream from slot " + c.cfg.Slot }
 
-// message reads one protocol message; kind Idle: nothing to tell.
-func (c *Conn) message(kind byte, body []byte) (Message, error) {
-	var m Message
-	var err error
+// read reads one protocol message into an empty m, whose kind stays Idle where
+// there is nothing to tell.
+func (c *Conn) read(m *Message, kind byte, body []byte) (err error) {
 	switch kind {
 	case 'd':
-		m, err = parseCopyData(body)
+		err = m.readCopyData(body)
 	case 'N':
-		m, err = parseNotice(body)
+		err = m.readNotice(body)
 	case 'S', 'A': // a parameter's value, a notification
 	case 'E':
-		return m, c.failed(body)
+		return c.failed(body)
 	case 'c', 'C', 'Z': // a walsender that has sent everything at a shutdown ends with CommandComplete
 		err = as(ErrShutdown, errors.New("PostgreSQL is shutting down or restarting"))
 	default:
 		err = fmt.Errorf("%w: a message of type %q inside the stream", ErrProtocol, kind)
 	}
 	if err != nil {
-		return m, c.lost(c.streaming(), err)
+		return c.lost(c.streaming(), err)
 	}
-	return m, nil
+	return nil
 }
 
 // WaitLonger has Receive take the server for gone only after this time of
@@ -295,9 +284,17 @@ func (c *Conn) SendStatus(confirm outbox.LSN) error {
 		return &Error{What: what, Err: ErrClosed}
 	}
 	c.confirmed = max(c.confirmed, confirm)
-	askForAnswer := c.waited > c.cfg.SenderTimeout/4
-	c.status = appendStatus(c.status[:0], c.confirmed, time.Since(pgEpoch).Microseconds(), askForAnswer)
-	if err := c.send(c.status, time.Now().Add(c.cfg.SenderTimeout)); err != nil {
+	// All three positions are given, or pglogrepl puts the first in the place of a 0.
+	at := pglogrepl.LSN(c.confirmed)
+	update := pglogrepl.StandbyStatusUpdate{
+		WALWritePosition: at, WALFlushPosition: at, WALApplyPosition: at,
+		ReplyRequested: c.waited > c.cfg.SenderTimeout/4,
+	}
+	err := c.socket.SetWriteDeadline(time.Now().Add(c.cfg.SenderTimeout))
+	if err == nil {
+		err = pglogrepl.SendStandbyStatusUpdate(context.Background(), c.pg, update)
+	}
+	if err != nil {
 		return c.lost(what, err)
 	}
 	return nil
@@ -306,12 +303,12 @@ func (c *Conn) SendStatus(confirm outbox.LSN) error {
 // Confirmed is the highest position sent since Start.
 func (c *Conn) Confirmed() outbox.LSN { return c.confirmed }
 
-func (c *Conn) send(message []byte, deadline time.Time) error {
-	if err := c.hijacked.Conn.SetWriteDeadline(deadline); err != nil {
+func (c *Conn) send(message pgproto3.FrontendMessage, deadline time.Time) error {
+	if err := c.socket.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	_, err := c.hijacked.Conn.Write(message)
-	return err
+	c.pg.Frontend().Send(message)
+	return c.pg.Frontend().Flush()
 }
 
 // Stop ends streaming in good order and keeps leadership: every status sent
@@ -334,7 +331,7 @@ func (c *Conn) Stop(ctx context.Context) error {
 	release := context.AfterFunc(ctx, c.Kill)
 	defer release()
 	c.socket.pace, c.stopped = pace{}, true
-	if err := c.send([]byte{'c', 0, 0, 0, 4}, deadline); err != nil {
+	if err := c.send(&pgproto3.CopyDone{}, deadline); err != nil {
 		return c.lost(what, err)
 	}
 	return c.awaitReady(what, deadline)
@@ -365,14 +362,8 @@ func (c *Conn) takeCommands(what string) error {
 	if c.frames.r < c.frames.w {
 		return c.lost(what, fmt.Errorf("%w: more messages after ReadyForQuery", ErrProtocol))
 	}
-	_ = c.hijacked.Conn.SetDeadline(time.Time{}) // fails only on a closed socket
-	c.hijacked.TxStatus = 'I'
-	pg, err := pgconn.Construct(c.hijacked)
-	if err != nil {
-		return c.lost(what, err)
-	}
-	c.spare = c.frames.buf
-	c.pg, c.hijacked, c.frames = pg, nil, nil
+	_ = c.socket.SetDeadline(time.Time{}) // fails only on a closed socket
+	c.spare, c.frames = c.frames.buf, nil
 	c.socket.pace, c.deadline = pace{}, time.Time{}
 	return nil
 }
@@ -432,5 +423,5 @@ func (c *Conn) lost(what string, err error) *Error {
 
 func (c *Conn) drop() {
 	c.Kill()
-	c.pg, c.hijacked, c.frames = nil, nil, nil
+	c.pg, c.frames = nil, nil
 }
