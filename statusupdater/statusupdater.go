@@ -97,7 +97,7 @@ type Updater struct {
 	queue   *queue
 	claims  claims
 	prepare bool
-	targets *tablesql.Kept[*target]
+	targets *tablesql.RelationCache[*target]
 
 	stats struct {
 		waiting, statements, repeated, locked atomic.Int64
@@ -131,7 +131,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 		queue:   newQueue(cfg.BatchRows),
 		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
 		prepare: tablesql.Prepares(cfg.Pool.Config().ConnConfig),
-		targets: tablesql.NewKept(cfg.Tables, newTarget),
+		targets: tablesql.NewRelationCache(cfg.Tables, newTarget),
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // actFlags are the flags of an act besides those that pick rows.
 type actFlags struct {
-	*pickFlags
+	*filterFlags
 	logs *logFlags
 	all  bool
 	yes  bool
@@ -26,7 +26,7 @@ type actFlags struct {
 }
 
 func addActFlags(c *cobra.Command, limit int, time string) *actFlags {
-	a := &actFlags{pickFlags: addPickFlags(c, limit, time), logs: addLogFlags(c)}
+	a := &actFlags{filterFlags: addFilterFlags(c, limit, time), logs: addLogFlags(c)}
 	c.Flags().BoolVar(&a.all, "all", false, "every row: needed where no other flag picks any")
 	c.Flags().IntVar(&a.rate, "rows-per-second", 0, "change at most this many `ROWS` a second (0: no limit)")
 	yesFlag(c, &a.yes, "act; without it only what would be done is shown")
@@ -35,8 +35,8 @@ func addActFlags(c *cobra.Command, limit int, time string) *actFlags {
 
 // acted is the JSON of an act.
 type acted struct {
-	Verb   operator.Verb `json:"verb"`
-	DryRun bool          `json:"dry_run"`
+	Action operator.Action `json:"verb"`
+	DryRun bool            `json:"dry_run"`
 	// By is nil for a dry run.
 	By     *actor       `json:"by,omitempty"`
 	Tables []actedTable `json:"tables"`
@@ -50,7 +50,7 @@ type actedTable struct {
 }
 
 // run carries the act out on every table that the flags name.
-func (a *actFlags) run(c *cobra.Command, io streams, act operator.Act) error {
+func (a *actFlags) run(c *cobra.Command, io streams, op operator.Operation) error {
 	if !a.narrowed() && !a.all {
 		return usage("%s picks no rows: say which (--id, --topic, --key, --since, …), or --all", c.CommandPath())
 	}
@@ -61,16 +61,16 @@ func (a *actFlags) run(c *cobra.Command, io streams, act operator.Act) error {
 	if err != nil {
 		return err
 	}
-	out := acted{Verb: act.Verb, DryRun: !a.yes, Tables: []actedTable{}}
-	err = a.each(c.Context(), io, func(d *desk) error {
-		done, by, err := a.onTable(c, d, act, log)
+	out := acted{Action: op.Action, DryRun: !a.yes, Tables: []actedTable{}}
+	err = a.each(c.Context(), io, func(d *openTable) error {
+		done, by, err := a.onTable(c, d, op, log)
 		if a.yes {
 			out.By = &by
 		}
 		if done.Table != "" {
 			out.Tables = append(out.Tables, done)
 			if !a.json {
-				printAct(io.out, act.Verb, &done, d)
+				printAct(io.out, op.Action, &done, d)
 			}
 		}
 		return err
@@ -81,32 +81,32 @@ func (a *actFlags) run(c *cobra.Command, io streams, act operator.Act) error {
 	return err
 }
 
-func (a *actFlags) onTable(c *cobra.Command, d *desk, act operator.Act, log zerolog.Logger) (actedTable, actor, error) {
+func (a *actFlags) onTable(c *cobra.Command, d *openTable, op operator.Operation, log zerolog.Logger) (actedTable, actor, error) {
 	by := whoActs(d.conn.Config().User)
 	var err error
-	if act.Pick, err = a.pick(c, d.Table(), 0); err != nil {
+	if op.Filter, err = a.pick(c, d.Outbox(), 0); err != nil {
 		return actedTable{}, by, err
 	}
-	act.Limit, act.PerSecond = a.limit, a.rate
-	plan, err := d.Plan(c.Context(), act)
+	op.Limit, op.PerSecond = a.limit, a.rate
+	plan, err := d.Plan(c.Context(), op)
 	if err != nil {
 		return actedTable{}, by, err
 	}
-	t := actedTable{Stream: d.stream.Name, Table: d.Table().String(), Plan: plan}
+	t := actedTable{Stream: d.stream.Name, Table: d.Outbox().String(), Plan: plan}
 	if !a.yes || plan.Taken == 0 {
 		return t, by, nil
 	}
-	act.Progress = func(done, of int) {
-		log.Debug().Int("done", done).Int("of", of).Stringer("table", d.Table()).Msg(string(act.Verb))
+	op.Progress = func(done, of int) {
+		log.Debug().Int("done", done).Int("of", of).Stringer("table", d.Outbox()).Msg(string(op.Action))
 	}
-	result, err := d.Do(c.Context(), act)
+	result, err := d.Do(c.Context(), op)
 	t.Result = &result
-	a.audit(log, c, d, &act, &result, by, err)
+	a.audit(log, c, d, &op, &result, by, err)
 	return t, by, err
 }
 
 // audit logs who did what, also when it ended with an error, at every level.
-func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *operator.Act, result *operator.Result, by actor, err error) {
+func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *openTable, op *operator.Operation, result *operator.Result, by actor, err error) {
 	var filter []string
 	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
@@ -117,18 +117,18 @@ func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *desk, act *ope
 	for i, id := range result.IDs {
 		ids[i] = printable(strings.Join(id, ","))
 	}
-	by.audit(log).Err(err).Str("verb", string(act.Verb)).Str("stream", d.stream.Name).Stringer("table", d.Table()).Strs("filter", filter).
+	by.audit(log).Err(err).Str("verb", string(op.Action)).Str("stream", d.stream.Name).Stringer("table", d.Outbox()).Strs("filter", filter).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
 		Msg("an operator changed rows")
 }
 
-func printAct(out io.Writer, verb operator.Verb, t *actedTable, d *desk) {
+func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable) {
 	p := &t.Plan
-	lot := tablesql.LotFailed
-	if verb == operator.Replay {
-		lot = tablesql.LotSent
+	state := tablesql.RowsFailed
+	if action == operator.Replay {
+		state = tablesql.RowsSent
 	}
-	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(lot, p.Matched.N))
+	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(state, p.Matched.N))
 	if p.Taken < p.Matched.N || p.Matched.Capped {
 		fmt.Fprintf(out, "; the first %d are taken (--limit)", p.Taken)
 	}
@@ -142,13 +142,13 @@ func printAct(out io.Writer, verb operator.Verb, t *actedTable, d *desk) {
 	printOrder(out, p)
 	switch {
 	case t.Result != nil:
-		printResult(out, verb, t.Result, d)
+		printResult(out, action, t.Result, d)
 	case p.Taken > 0:
-		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", wouldBe[verb])
+		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", wouldBe[action])
 	}
 }
 
-var wouldBe = map[operator.Verb]string{
+var wouldBe = map[operator.Action]string{
 	operator.Requeue: "they would be PENDING again, their tries counted anew",
 	operator.Replay:  "they would be PENDING again, and published once more",
 	operator.Delete:  "they would be deleted",
@@ -169,16 +169,16 @@ func printOrder(out io.Writer, p *operator.Plan) {
 	}
 }
 
-func printResult(out io.Writer, verb operator.Verb, r *operator.Result, d *desk) {
-	fmt.Fprintf(out, "%s: %d", map[operator.Verb]string{operator.Requeue: "requeued", operator.Replay: "to be replayed", operator.Delete: "deleted", operator.Dismiss: "dismissed"}[verb], r.Changed)
+func printResult(out io.Writer, action operator.Action, r *operator.Result, d *openTable) {
+	fmt.Fprintf(out, "%s: %d", map[operator.Action]string{operator.Requeue: "requeued", operator.Replay: "to be replayed", operator.Delete: "deleted", operator.Dismiss: "dismissed"}[action], r.Changed)
 	if r.Passed > 0 {
 		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile: %d", r.Passed)
 	}
 	if r.Unknown > 0 {
 		fmt.Fprintf(out, "; unknown, since the connection broke: %d", r.Unknown)
 	}
-	if verb == operator.Requeue || verb == operator.Replay {
-		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Table().Mapping.Grace)
+	if action == operator.Requeue || action == operator.Replay {
+		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Outbox().Mapping.Grace)
 	}
 	fmt.Fprintln(out)
 }

@@ -17,11 +17,11 @@ func failedCommand(io streams) *cobra.Command {
   outbox-cdc failed show 4711 --table public.outbox
   outbox-cdc failed requeue --error 'too large' --since 24h
   outbox-cdc failed requeue --error 'too large' --since 24h --yes`,
-		listCommand(io, tablesql.LotFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
+		listCommand(io, tablesql.RowsFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
 }
 
 func pendingCommand(io streams) *cobra.Command {
-	return group("pending", "List rows that are still to be published", "  outbox-cdc pending list --topic orders", listCommand(io, tablesql.LotPending))
+	return group("pending", "List rows that are still to be published", "  outbox-cdc pending list --topic orders", listCommand(io, tablesql.RowsPending))
 }
 
 // listing is the JSON of failed list and pending list.
@@ -39,7 +39,7 @@ type tableListing struct {
 // countLimit bounds what a listing counts, and so what it costs.
 const countLimit = 100_000
 
-func listCommand(io streams, lot tablesql.Lot) *cobra.Command {
+func listCommand(io streams, state tablesql.RowState) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List rows that used up their tries",
@@ -50,7 +50,7 @@ Nothing is changed, and no payload is shown.`,
   outbox-cdc failed list --topic orders --error 'too large' --since 24h --json`,
 		Args: noArguments,
 	}
-	if lot == tablesql.LotPending {
+	if state == tablesql.RowsPending {
 		c.Short = "List rows that are still to be published"
 		c.Long = `Lists PENDING rows, the first in the order of sweeping, with the time at which they are due and the
 park that they wait for (a topic that is missing, a key whose row was refused), if any. Nothing is
@@ -58,12 +58,12 @@ changed, and no payload is shown.`
 		c.Example = `  outbox-cdc pending list
   outbox-cdc pending list --key 42 --until 10m`
 	}
-	p := addPickFlags(c, 20, map[bool]string{true: "created_at", false: "failed_at, else created_at,"}[lot == tablesql.LotPending])
+	p := addFilterFlags(c, 20, map[bool]string{true: "created_at", false: "failed_at, else created_at,"}[state == tablesql.RowsPending])
 	p.addError(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all := listing{Tables: []tableListing{}}
-		err := p.each(c.Context(), io, func(d *desk) error {
-			l, err := list(c, p, d, lot)
+		err := p.each(c.Context(), io, func(d *openTable) error {
+			l, err := list(c, p, d, state)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ changed, and no payload is shown.`
 			if p.json {
 				return nil
 			}
-			return printListing(io.out, &l, lot)
+			return printListing(io.out, &l, state)
 		})
 		if err != nil || !p.json {
 			return err
@@ -81,14 +81,14 @@ changed, and no payload is shown.`
 	return c
 }
 
-func list(c *cobra.Command, p *pickFlags, d *desk, lot tablesql.Lot) (tableListing, error) {
-	l := tableListing{Stream: d.stream.Name, Table: d.Table().String()}
-	pick, err := p.pick(c, d.Table(), lot)
+func list(c *cobra.Command, p *filterFlags, d *openTable, state tablesql.RowState) (tableListing, error) {
+	l := tableListing{Stream: d.stream.Name, Table: d.Outbox().String()}
+	pick, err := p.pick(c, d.Outbox(), state)
 	if err != nil {
 		return l, err
 	}
 	shown := operator.Shown{}
-	if lot == tablesql.LotPending {
+	if state == tablesql.RowsPending {
 		if shown.Parks, err = parksOf(c.Context(), d.conn, d.stream.Name); err != nil {
 			return l, err
 		}
@@ -100,8 +100,8 @@ func list(c *cobra.Command, p *pickFlags, d *desk, lot tablesql.Lot) (tableListi
 	return l, err
 }
 
-func printListing(out io.Writer, l *tableListing, lot tablesql.Lot) error {
-	fmt.Fprintf(out, "stream %s, table %s: %s %s", l.Stream, l.Table, countText(l.Total), plain(lot, l.Total.N))
+func printListing(out io.Writer, l *tableListing, state tablesql.RowState) error {
+	fmt.Fprintf(out, "stream %s, table %s: %s %s", l.Stream, l.Table, countText(l.Total), plain(state, l.Total.N))
 	if int64(len(l.Rows)) < l.Total.N {
 		fmt.Fprintf(out, ", the first %d", len(l.Rows))
 	}
@@ -109,14 +109,14 @@ func printListing(out io.Writer, l *tableListing, lot tablesql.Lot) error {
 	if len(l.Rows) == 0 {
 		return nil
 	}
-	return printRows(out, l.Rows, lot == tablesql.LotPending)
+	return printRows(out, l.Rows, state == tablesql.RowsPending)
 }
 
-func plain(lot tablesql.Lot, n int64) string {
+func plain(state tablesql.RowState, n int64) string {
 	if n == 1 {
-		return lot.String() + " row"
+		return state.String() + " row"
 	}
-	return lot.String() + " rows"
+	return state.String() + " rows"
 }
 
 func countText(c operator.Count) string {
@@ -138,20 +138,20 @@ list, where a value has a comma).`,
   outbox-cdc failed show 6f1c…,93ab… --table public.outbox --payload`,
 		Args: oneArgument("id"),
 	}
-	p := &pickFlags{config: configFlag(c), limit: 1}
+	p := &filterFlags{config: configFlag(c), limit: 1}
 	streamFlag(c, &p.stream)
 	c.Flags().StringVar(&p.table, "table", "", "the table `SCHEMA.NAME`")
 	c.Flags().BoolVar(&payload, "payload", false, "print the payload, too; on a terminal without its control characters")
 	jsonFlag(c, &p.json)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p.ids = args
-		return p.each(c.Context(), io, func(d *desk) error { return show1(c, p, d, payload, io) })
+		return p.each(c.Context(), io, func(d *openTable) error { return show1(c, p, d, payload, io) })
 	}
 	return c
 }
 
-func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) error {
-	pick := tablesql.Pick{Lot: tablesql.LotAny, IDs: []string{parseID(p.ids[0], len(d.Table().Mapping.ID))}}
+func show1(c *cobra.Command, p *filterFlags, d *openTable, payload bool, io streams) error {
+	pick := tablesql.Filter{State: tablesql.RowsAny, IDs: []string{parseID(p.ids[0], len(d.Outbox().Mapping.ID))}}
 	held, err := parksOf(c.Context(), d.conn, d.stream.Name)
 	if err != nil {
 		return err
@@ -161,14 +161,14 @@ func show1(c *cobra.Command, p *pickFlags, d *desk, payload bool, io streams) er
 	case err != nil:
 		return err
 	case len(found) == 0:
-		return &failure{exitFailure, fmt.Errorf("table %s has no row with the id %s", d.Table(), p.ids[0])}
+		return &failure{exitFailure, fmt.Errorf("table %s has no row with the id %s", d.Outbox(), p.ids[0])}
 	case p.json:
 		return printJSON(io.out, found[0])
 	}
 	return printRow(io.out, d, &found[0], payload)
 }
 
-func printRow(out io.Writer, d *desk, r *operator.Row, payload bool) error {
+func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
@@ -176,7 +176,7 @@ func printRow(out io.Writer, d *desk, r *operator.Row, payload bool) error {
 		}
 	}
 	line("table", r.Table+" (stream "+d.stream.Name+")")
-	for i, name := range d.Table().Mapping.ID {
+	for i, name := range d.Outbox().Mapping.ID {
 		line(name, r.ID[i])
 	}
 	line("state", r.State)
@@ -204,7 +204,7 @@ func printRow(out io.Writer, d *desk, r *operator.Row, payload bool) error {
 	switch {
 	case r.Payload == nil && payload && r.PayloadBytes != nil:
 		return fmt.Errorf("the payload has more than %d MiB, and is not printed: read it with COPY (SELECT %s FROM %s WHERE …) TO a file",
-			operator.MaxPayload>>20, d.Table().Mapping.Payload.Column, d.Table())
+			operator.MaxPayload>>20, d.Outbox().Mapping.Payload.Column, d.Outbox())
 	case r.Payload != nil && !isTerminal(out):
 		fmt.Fprintln(raw(out), "\n"+*r.Payload)
 	case r.Payload != nil:

@@ -87,7 +87,7 @@ func hangUp(conn *pgx.Conn) {
 
 // unfit makes a usage error of a command that does not fit the table.
 func unfit(err error) error {
-	var unusable *tablesql.Unusable
+	var unusable *tablesql.MappingError
 	if errors.As(err, &unusable) {
 		return &failure{exitUsage, err}
 	}

@@ -27,7 +27,9 @@ the key cannot be kept, and requeue says of which rows.
 	}
 	a := addActFlags(c, 10_000, "failed_at, else created_at,")
 	a.addError(c)
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, operator.Act{Verb: operator.Requeue}) }
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.run(c, io, operator.Operation{Action: operator.Requeue})
+	}
 	return c
 }
 
@@ -53,14 +55,14 @@ func discardCommand(io streams) *cobra.Command {
 	c.Flags().BoolVar(&remove, "delete", false, "delete the rows")
 	c.Flags().StringVar(&status, "status", "", "give the rows this `STATUS` instead")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		act := operator.Act{Verb: operator.Dismiss, Status: status}
+		op := operator.Operation{Action: operator.Dismiss, Status: status}
 		if remove {
-			act = operator.Act{Verb: operator.Delete}
+			op = operator.Operation{Action: operator.Delete}
 		}
 		if remove == c.Flags().Changed("status") {
 			return usage("say either --delete or --status STATUS (see %s --help)", c.CommandPath())
 		}
-		return a.run(c, io, act)
+		return a.run(c, io, op)
 	}
 	return c
 }
@@ -80,6 +82,8 @@ see the same event ids again. Tables that delete on success or keep no state hav
 		Args: noArguments,
 	}
 	a := addActFlags(c, operator.MaxLimit, "sent_at, else created_at,")
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.run(c, io, operator.Act{Verb: operator.Replay}) }
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.run(c, io, operator.Operation{Action: operator.Replay})
+	}
 	return c
 }

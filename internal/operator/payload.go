@@ -9,11 +9,11 @@ import (
 // PayloadOf is a listed row's payload as its record has it; nil: it was not
 // listed, or is NULL. Listings print bytea in PostgreSQL's escape format.
 // https://www.postgresql.org/docs/current/functions-binarystring.html
-func (d *Desk) PayloadOf(r *Row) []byte {
+func (t *Table) PayloadOf(r *Row) []byte {
 	if r.Payload == nil {
 		return nil
 	}
-	if d.relation.Column(d.relation.Table.Mapping.Payload.Column).OID != pgtype.ByteaOID {
+	if t.relation.Column(t.relation.Table.Mapping.Payload.Column).OID != pgtype.ByteaOID {
 		return []byte(*r.Payload)
 	}
 	return unescape(*r.Payload)

@@ -38,23 +38,23 @@ const (
 	lockTimeout      = 5 * time.Second
 )
 
-// Desk is a table on the operator's desk. It is not safe for concurrent use.
-type Desk struct {
+// Table is an outbox table as operators see it. It is not safe for concurrent use.
+type Table struct {
 	conn     *pgx.Conn
 	relation *tablesql.Relation
 }
 
 // Open reads the table's columns from the catalogue.
-func Open(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Desk, error) {
+func Open(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Table, error) {
 	relation, err := tablesql.Load(ctx, conn, t)
 	if err != nil {
 		return nil, withHint(err, t, conn)
 	}
-	return &Desk{conn: conn, relation: relation}, nil
+	return &Table{conn: conn, relation: relation}, nil
 }
 
-// Table is the table.
-func (d *Desk) Table() *outbox.Table { return d.relation.Table }
+// Outbox is the table as it is configured.
+func (t *Table) Outbox() *outbox.Table { return t.relation.Table }
 
 // Row is one row for people. Times are RFC 3339 in UTC.
 type Row struct {
@@ -87,13 +87,13 @@ type Count struct {
 }
 
 // Count counts picked rows, up to a limit.
-func (d *Desk) Count(ctx context.Context, pick *tablesql.Pick, limit int) (Count, error) {
-	return d.CountWithin(ctx, pick, limit, statementTimeout)
+func (t *Table) Count(ctx context.Context, filter *tablesql.Filter, limit int) (Count, error) {
+	return t.CountWithin(ctx, filter, limit, statementTimeout)
 }
 
 // CountWithin is Count with a bound of the time that it may take.
-func (d *Desk) CountWithin(ctx context.Context, pick *tablesql.Pick, limit int, within time.Duration) (Count, error) {
-	step, err := d.relation.Counting(pick, limit)
+func (t *Table) CountWithin(ctx context.Context, filter *tablesql.Filter, limit int, within time.Duration) (Count, error) {
+	step, err := t.relation.Counting(filter, limit)
 	if err != nil {
 		return Count{}, err
 	}
@@ -102,8 +102,8 @@ func (d *Desk) CountWithin(ctx context.Context, pick *tablesql.Pick, limit int, 
 		c.N, err = tablesql.Count(row[0])
 		return err
 	}
-	if err := d.run(ctx, within, step); err != nil {
-		return Count{}, d.failure("count rows", err)
+	if err := t.run(ctx, within, step); err != nil {
+		return Count{}, t.failure("count rows", err)
 	}
 	if c.N > int64(limit) {
 		c = Count{N: int64(limit), Capped: true}
@@ -134,14 +134,14 @@ func (s *Shown) characters() int {
 }
 
 // List lists picked rows in the order of sweeping.
-func (d *Desk) List(ctx context.Context, pick *tablesql.Pick, limit int, shown Shown) ([]Row, error) {
+func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
 	parks := explained(shown.Parks)
-	step, err := d.relation.Listing(pick, limit, shown.characters(), func(p *tablesql.Params) []string {
+	step, err := t.relation.Listing(filter, limit, shown.characters(), func(p *tablesql.Params) []string {
 		payload := "NULL"
 		if shown.Payload {
-			payload = d.relation.Payload(MaxPayload)
+			payload = t.relation.Payload(MaxPayload)
 		}
-		return []string{payload, d.parked(p, parks)}
+		return []string{payload, t.parked(p, parks)}
 	})
 	if err != nil {
 		return nil, err
@@ -154,13 +154,13 @@ func (d *Desk) List(ctx context.Context, pick *tablesql.Pick, limit int, shown S
 		if shown.Bytes > 0 && bytes > shown.Bytes && len(rows) > 0 {
 			return nil
 		}
-		r, err := d.read(row, parks)
+		r, err := t.read(row, parks)
 		r.shorten(shown.characters())
 		rows = append(rows, r)
 		return err
 	}
-	if err := d.run(ctx, statementTimeout, step); err != nil {
-		return nil, d.failure("list rows", err)
+	if err := t.run(ctx, statementTimeout, step); err != nil {
+		return nil, t.failure("list rows", err)
 	}
 	return rows, nil
 }
@@ -179,10 +179,10 @@ func explained(parks []outbox.Park) []outbox.Park {
 }
 
 // parked is the place in parks, from 1, of the first that covers the row.
-func (d *Desk) parked(p *tablesql.Params, parks []outbox.Park) string {
+func (t *Table) parked(p *tablesql.Params, parks []outbox.Park) string {
 	var cases strings.Builder
 	for i := range parks {
-		condition, all := d.relation.Covering(p, []outbox.Scope{parks[i].Scope})
+		condition, all := t.relation.Covering(p, []outbox.Scope{parks[i].Scope})
 		if all {
 			condition = "true"
 		}
@@ -221,15 +221,15 @@ const Ellipsis = "…"
 
 var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Failed: "FAILED", tablesql.Settled: "SENT"}
 
-func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
-	ids := len(d.relation.Table.Mapping.ID)
-	r := Row{Table: d.relation.Table.String()}
+func (t *Table) read(row [][]byte, parks []outbox.Park) (Row, error) {
+	ids := len(t.relation.Table.Mapping.ID)
+	r := Row{Table: t.relation.Table.String()}
 	var err error
-	if r.ID, err = d.relation.ReadID(row); err != nil {
+	if r.ID, err = t.relation.ReadID(row); err != nil {
 		return r, err
 	}
 	row = row[ids:]
-	l := d.relation.ReadListed(row)
+	l := t.relation.ReadListed(row)
 	r.State, r.Topic, r.Key = states[tablesql.State(l.State[0])], l.Topic, l.Key
 	r.Created, r.Due, r.Sent, r.Failed, r.Error = l.Created, l.Due, l.Sent, l.Failed, l.Error
 	if r.Attempts, err = tablesql.Count([]byte(l.Attempts)); err != nil {
@@ -243,7 +243,7 @@ func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
 		r.PayloadBytes = &n
 	}
 	if payload := row[tablesql.ListedColumns]; payload != nil {
-		text := d.relation.ReadText(payload)
+		text := t.relation.ReadText(payload)
 		r.Payload = &text
 	}
 	if at := row[tablesql.ListedColumns+1]; at != nil && r.State == "PENDING" {
@@ -256,16 +256,16 @@ func (d *Desk) read(row [][]byte, parks []outbox.Park) (Row, error) {
 	return r, nil
 }
 
-func (d *Desk) run(ctx context.Context, timeout time.Duration, step tablesql.Step) error {
+func (t *Table) run(ctx context.Context, timeout time.Duration, step tablesql.Step) error {
 	// The server's own limit comes first and says more.
 	ctx, cancel := context.WithTimeout(ctx, timeout*6/5)
 	defer cancel()
 	settings := tablesql.Settings{StatementTimeout: timeout, LockTimeout: lockTimeout}
-	return tablesql.Run(ctx, d.conn, settings.Step(nil), step)
+	return tablesql.Run(ctx, t.conn, settings.Step(nil), step)
 }
 
-func (d *Desk) failure(doing string, err error) error {
-	return fmt.Errorf("%s of table %s: %w", doing, d.relation.Table, withHint(err, d.relation.Table, d.conn))
+func (t *Table) failure(doing string, err error) error {
+	return fmt.Errorf("%s of table %s: %w", doing, t.relation.Table, withHint(err, t.relation.Table, t.conn))
 }
 
 // fixed adds what ends a refusal.

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-func open(t *testing.T, db *harness.DB, l fixture.Layout) *Desk {
+func open(t *testing.T, db *harness.DB, l fixture.Layout) *Table {
 	t.Helper()
 	db.Exec(t, l.DDL)
 	d, err := Open(t.Context(), db.Conn(t), l.Table)
@@ -24,18 +24,18 @@ func open(t *testing.T, db *harness.DB, l fixture.Layout) *Desk {
 	return d
 }
 
-func plan(t *testing.T, d *Desk, a Act) Plan {
+func plan(t *testing.T, d *Table, o Operation) Plan {
 	t.Helper()
-	p, err := d.Plan(t.Context(), a)
+	p, err := d.Plan(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func do(t *testing.T, d *Desk, a Act) Result {
+func do(t *testing.T, d *Table, o Operation) Result {
 	t.Helper()
-	r, err := d.Do(t.Context(), a)
+	r, err := d.Do(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func do(t *testing.T, d *Desk, a Act) Result {
 
 const seven = "00000000-0000-0000-0000-00000000000"
 
-func im2be(t *testing.T) (*harness.DB, *Desk) {
+func im2be(t *testing.T) (*harness.DB, *Table) {
 	t.Helper()
 	db := harness.Postgres(t)
 	d := open(t, db, fixture.Im2be())
@@ -71,24 +71,24 @@ func TestPicking(t *testing.T) {
 		return v
 	}
 	for name, c := range map[string]struct {
-		pick tablesql.Pick
-		want string
+		filter tablesql.Filter
+		want   string
 	}{
-		"all":      {tablesql.Pick{}, "134"},
-		"id":       {tablesql.Pick{IDs: []string{outbox.JoinID(seven+"1", seven+"1"), outbox.JoinID(seven+"3", seven+"5")}}, "1"},
-		"topic":    {tablesql.Pick{Topic: text("bills")}, "4"},
-		"key":      {tablesql.Pick{Key: text(seven + "2")}, "34"},
-		"error":    {tablesql.Pick{Error: "^invalid"}, "34"},
-		"since":    {tablesql.Pick{Since: at("2026-01-01T11:00:00Z")}, "34"},
-		"until":    {tablesql.Pick{Until: at("2026-01-01T12:00:00+01:00")}, "1"},
-		"together": {tablesql.Pick{Key: text(seven + "2"), Topic: text("orders")}, "3"},
-		"sent":     {tablesql.Pick{Lot: tablesql.LotSent}, "2"},
-		"pending":  {tablesql.Pick{Lot: tablesql.LotPending}, "5"},
+		"all":      {tablesql.Filter{}, "134"},
+		"id":       {tablesql.Filter{IDs: []string{outbox.JoinID(seven+"1", seven+"1"), outbox.JoinID(seven+"3", seven+"5")}}, "1"},
+		"topic":    {tablesql.Filter{Topic: text("bills")}, "4"},
+		"key":      {tablesql.Filter{Key: text(seven + "2")}, "34"},
+		"error":    {tablesql.Filter{Error: "^invalid"}, "34"},
+		"since":    {tablesql.Filter{Since: at("2026-01-01T11:00:00Z")}, "34"},
+		"until":    {tablesql.Filter{Until: at("2026-01-01T12:00:00+01:00")}, "1"},
+		"together": {tablesql.Filter{Key: text(seven + "2"), Topic: text("orders")}, "3"},
+		"sent":     {tablesql.Filter{State: tablesql.RowsSent}, "2"},
+		"pending":  {tablesql.Filter{State: tablesql.RowsPending}, "5"},
 	} {
-		if c.pick.Lot == 0 {
-			c.pick.Lot = tablesql.LotFailed
+		if c.filter.State == 0 {
+			c.filter.State = tablesql.RowsFailed
 		}
-		rows, err := d.List(t.Context(), &c.pick, 10, Shown{})
+		rows, err := d.List(t.Context(), &c.filter, 10, Shown{})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -96,18 +96,18 @@ func TestPicking(t *testing.T) {
 		for _, r := range rows {
 			got += r.ID[1][len(r.ID[1])-1:]
 		}
-		if n, err := d.Count(t.Context(), &c.pick, 10); err != nil || got != c.want || n.N != int64(len(rows)) {
+		if n, err := d.Count(t.Context(), &c.filter, 10); err != nil || got != c.want || n.N != int64(len(rows)) {
 			t.Errorf("%s: rows %s, count %+v, %v; want %s", name, got, n, err, c.want)
 		}
 	}
-	if n, err := d.Count(t.Context(), &tablesql.Pick{Lot: tablesql.LotFailed}, 2); err != nil || n != (Count{2, true}) {
+	if n, err := d.Count(t.Context(), &tablesql.Filter{State: tablesql.RowsFailed}, 2); err != nil || n != (Count{2, true}) {
 		t.Error(n, err)
 	}
 }
 
 func TestListedRow(t *testing.T) {
 	_, d := im2be(t)
-	rows, err := d.List(t.Context(), &tablesql.Pick{Lot: tablesql.LotFailed}, 1, Shown{Payload: true})
+	rows, err := d.List(t.Context(), &tablesql.Filter{State: tablesql.RowsFailed}, 1, Shown{Payload: true})
 	if err != nil || len(rows) != 1 {
 		t.Fatal(rows, err)
 	}
@@ -120,7 +120,7 @@ func TestListedRow(t *testing.T) {
 		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "public.outbox", Topic: "orders", Key: seven + "3"}, Reason: "waits for its next try"},
 		{Scope: outbox.TopicScope("main", "bills"), Reason: "no such topic"},
 	}
-	rows, err = d.List(t.Context(), &tablesql.Pick{Lot: tablesql.LotPending}, 9, Shown{Parks: parks})
+	rows, err = d.List(t.Context(), &tablesql.Filter{State: tablesql.RowsPending}, 9, Shown{Parks: parks})
 	if err != nil || len(rows) != 1 || rows[0].Parked != "key: waits for its next try" || rows[0].Payload != nil {
 		t.Errorf("%+v, %v", rows, err)
 	}
@@ -129,8 +129,8 @@ func TestListedRow(t *testing.T) {
 // A requeued row is as if it had never been tried, with another version.
 func TestRequeue(t *testing.T) {
 	db, d := im2be(t)
-	act := Act{Verb: Requeue, Pick: tablesql.Pick{Topic: text("orders")}, Limit: 100}
-	p := plan(t, d, act)
+	op := Operation{Action: Requeue, Filter: tablesql.Filter{Topic: text("orders")}, Limit: 100}
+	p := plan(t, d, op)
 	if p.Matched != (Count{2, false}) || p.Taken != 2 || len(p.Sample) != 2 || p.TimeColumn != "created_at" {
 		t.Errorf("%+v", p)
 	}
@@ -140,7 +140,7 @@ func TestRequeue(t *testing.T) {
 	if n := harness.One[int](t, db, "SELECT count(*) FROM outbox WHERE status = 'FAILED'"); n != 3 {
 		t.Fatalf("a plan changed rows: %d are FAILED", n)
 	}
-	if r := do(t, d, act); r.Changed != 2 || r.Passed != 0 || len(r.IDs) != 2 {
+	if r := do(t, d, op); r.Changed != 2 || r.Passed != 0 || len(r.IDs) != 2 {
 		t.Errorf("%+v", r)
 	}
 	got := harness.One[string](t, db, `SELECT string_agg(concat_ws(' ', right(event_id::text, 1), status, retries, last_error, version), ', ' ORDER BY event_id) FROM outbox`)
@@ -171,7 +171,7 @@ func TestTheOrderIsToldWithOldStatistics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := plan(t, d, Act{Verb: Requeue, Limit: keys}).Order; o.Looked != keys || o.Overtaken != keys {
+	if o := plan(t, d, Operation{Action: Requeue, Limit: keys}).Order; o.Looked != keys || o.Overtaken != keys {
 		t.Errorf("%+v", o)
 	}
 	conn.Close(t.Context()) // a session that ends tells what it read
@@ -190,17 +190,17 @@ func TestTheOrderIsToldWithOldStatistics(t *testing.T) {
 func TestLimitsAndPaces(t *testing.T) {
 	_, d := im2be(t)
 	told := ""
-	act := Act{Verb: Requeue, Limit: 2, PerSecond: 50, Progress: func(done, of int) { told += fmt.Sprint(done, "/", of, " ") }}
-	if p := plan(t, d, act); p.Matched.N != 3 || p.Taken != 2 {
+	op := Operation{Action: Requeue, Limit: 2, PerSecond: 50, Progress: func(done, of int) { told += fmt.Sprint(done, "/", of, " ") }}
+	if p := plan(t, d, op); p.Matched.N != 3 || p.Taken != 2 {
 		t.Errorf("%+v", p)
 	}
-	if r := do(t, d, act); r.Changed != 2 || told != "2/2 " {
+	if r := do(t, d, op); r.Changed != 2 || told != "2/2 " {
 		t.Errorf("%+v %s", r, told)
 	}
-	act.PerSecond, told = 1, ""
+	op.PerSecond, told = 1, ""
 	db, d := im2be(t)
 	began := time.Now()
-	if r := do(t, d, act); r.Changed != 2 || told != "1/2 2/2 " || time.Since(began) < 900*time.Millisecond {
+	if r := do(t, d, op); r.Changed != 2 || told != "1/2 2/2 " || time.Since(began) < 900*time.Millisecond {
 		t.Errorf("%+v %s after %s", r, told, time.Since(began))
 	}
 	_ = db
@@ -218,7 +218,7 @@ func TestRowsOfOthersArePassedOver(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM outbox WHERE event_id = '"+seven+"3' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	if r := do(t, d, Act{Verb: Requeue, Limit: 100}); r.Changed != 2 || r.Passed != 1 {
+	if r := do(t, d, Operation{Action: Requeue, Limit: 100}); r.Changed != 2 || r.Passed != 1 {
 		t.Errorf("%+v", r)
 	}
 	if s := harness.One[string](t, db, "SELECT status FROM outbox WHERE event_id = '"+seven+"3'"); s != "FAILED" {
@@ -228,10 +228,10 @@ func TestRowsOfOthersArePassedOver(t *testing.T) {
 
 func TestDiscard(t *testing.T) {
 	db, d := im2be(t)
-	if r := do(t, d, Act{Verb: Dismiss, Status: "ARCHIVED", Limit: 1}); r.Changed != 1 {
+	if r := do(t, d, Operation{Action: Dismiss, Status: "ARCHIVED", Limit: 1}); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r := do(t, d, Act{Verb: Delete, Limit: 100}); r.Changed != 2 {
+	if r := do(t, d, Operation{Action: Delete, Limit: 100}); r.Changed != 2 {
 		t.Errorf("%+v", r)
 	}
 	got := harness.One[string](t, db, `SELECT string_agg(concat_ws(' ', status, version), ', ' ORDER BY event_id) FROM outbox`)
@@ -239,8 +239,8 @@ func TestDiscard(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for _, status := range []string{"PENDING", "SENT", "FAILED", ""} {
-		_, err := d.Plan(t.Context(), Act{Verb: Dismiss, Status: status, Limit: 1})
-		var unusable *tablesql.Unusable
+		_, err := d.Plan(t.Context(), Operation{Action: Dismiss, Status: status, Limit: 1})
+		var unusable *tablesql.MappingError
 		if !errors.As(err, &unusable) {
 			t.Errorf("status %q: %v", status, err)
 		}
@@ -250,11 +250,11 @@ func TestDiscard(t *testing.T) {
 func TestReplay(t *testing.T) {
 	db, d := im2be(t)
 	since := time.Date(2026, 1, 1, 10, 2, 0, 0, time.UTC)
-	act := Act{Verb: Replay, Pick: tablesql.Pick{Since: since, Until: since.Add(time.Second)}, Limit: MaxLimit}
-	if p := plan(t, d, act); p.Matched.N != 1 || p.TimeColumn != "sent_at" {
+	op := Operation{Action: Replay, Filter: tablesql.Filter{Since: since, Until: since.Add(time.Second)}, Limit: MaxLimit}
+	if p := plan(t, d, op); p.Matched.N != 1 || p.TimeColumn != "sent_at" {
 		t.Errorf("%+v", p)
 	}
-	if r := do(t, d, act); r.Changed != 1 {
+	if r := do(t, d, op); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
 	if n := harness.One[int](t, db, "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND sent_at IS NULL AND version = 1"); n != 1 {
@@ -268,20 +268,20 @@ func TestStamps(t *testing.T) {
 	d := open(t, db, fixture.Stamps())
 	db.Exec(t, `INSERT INTO "Odd ""Schema"."out-box" ("the topic", "select", "pay""load", "sent at", "failed at", why) VALUES
 		('a', 'k', '{}', NULL, '2026-01-01 10:00', 'bad'), ('a', 'k', '{}', '2026-01-01 11:00', NULL, NULL), ('a', 'k', '{}', NULL, NULL, NULL)`)
-	act := Act{Verb: Requeue, Pick: tablesql.Pick{Key: text("k"), Since: time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 1, 10, 0, 1, 0, time.UTC)}, Limit: 10}
-	if p := plan(t, d, act); p.Matched.N != 1 || p.TimeColumn != "failed at" || p.Order.Overtaken != 1 || p.Sample[0].Failed != "2026-01-01T10:00:00.000000Z" {
+	op := Operation{Action: Requeue, Filter: tablesql.Filter{Key: text("k"), Since: time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 1, 10, 0, 1, 0, time.UTC)}, Limit: 10}
+	if p := plan(t, d, op); p.Matched.N != 1 || p.TimeColumn != "failed at" || p.Order.Overtaken != 1 || p.Sample[0].Failed != "2026-01-01T10:00:00.000000Z" {
 		t.Errorf("%+v", p)
 	}
-	if r := do(t, d, act); r.Changed != 1 {
+	if r := do(t, d, op); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r := do(t, d, Act{Verb: Replay, Limit: 10}); r.Changed != 1 {
+	if r := do(t, d, Operation{Action: Replay, Limit: 10}); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
 	if n := harness.One[int](t, db, `SELECT count(*) FROM "Odd ""Schema"."out-box" WHERE "sent at" IS NULL AND "failed at" IS NULL AND why IS NULL`); n != 3 {
 		t.Errorf("%d rows are pending, want 3", n)
 	}
-	if _, err := d.Plan(t.Context(), Act{Verb: Dismiss, Status: "X", Limit: 1}); err == nil || !strings.Contains(err.Error(), "no status column") {
+	if _, err := d.Plan(t.Context(), Operation{Action: Dismiss, Status: "X", Limit: 1}); err == nil || !strings.Contains(err.Error(), "no status column") {
 		t.Error(err)
 	}
 }
@@ -294,14 +294,14 @@ func TestResend(t *testing.T) {
 		(1, 'm', 'k', 't', '1', '1', 'n', '2026-01-01Z', NULL, NULL, '2026-01-02Z', 'too large'),
 		(2, 'm', 'k', 't', '2', '2', 'n', '2026-01-01Z', '2026-01-03Z', NULL, NULL, NULL),
 		(3, 'm', 'k', 't', '3', '3', 'n', '2026-01-01Z', NULL, '2026-01-04Z', NULL, NULL)`)
-	act := Act{Verb: Requeue, Pick: tablesql.Pick{Key: text("k"), Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}, Limit: 10}
-	if p := plan(t, d, act); p.Matched.N != 1 || p.TimeColumn != "failed" || p.Order.Overtaken != 1 {
+	op := Operation{Action: Requeue, Filter: tablesql.Filter{Key: text("k"), Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}, Limit: 10}
+	if p := plan(t, d, op); p.Matched.N != 1 || p.TimeColumn != "failed" || p.Order.Overtaken != 1 {
 		t.Errorf("%+v", p)
 	}
-	if r := do(t, d, act); r.Changed != 1 {
+	if r := do(t, d, op); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
-	replay := Act{Verb: Replay, Pick: tablesql.Pick{Until: time.Date(2026, 1, 4, 0, 0, 0, 0, time.UTC)}, Limit: 10}
+	replay := Operation{Action: Replay, Filter: tablesql.Filter{Until: time.Date(2026, 1, 4, 0, 0, 0, 0, time.UTC)}, Limit: 10}
 	if p := plan(t, d, replay); p.Matched.N != 1 || p.TimeColumn != "sent_scheduled, sent_immediately" {
 		t.Errorf("%+v", p)
 	}
@@ -312,7 +312,7 @@ func TestResend(t *testing.T) {
 	if want := "1 t t f, 2 t f t, 3 f f f"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if n, err := d.Count(t.Context(), &tablesql.Pick{Lot: tablesql.LotPending}, 10); err != nil || n.N != 2 {
+	if n, err := d.Count(t.Context(), &tablesql.Filter{State: tablesql.RowsPending}, 10); err != nil || n.N != 2 {
 		t.Errorf("%+v %v", n, err)
 	}
 }
@@ -322,17 +322,17 @@ func TestDeletingTable(t *testing.T) {
 	db := harness.Postgres(t)
 	d := open(t, db, fixture.Deleting())
 	db.Exec(t, `INSERT INTO queue (key, body, tries) VALUES ('\x6b00', 'b', 2), ('a', 'b', 1)`)
-	if r := do(t, d, Act{Verb: Requeue, Limit: 10}); r.Changed != 1 {
+	if r := do(t, d, Operation{Action: Requeue, Limit: 10}); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
 	if n := harness.One[int](t, db, "SELECT count(*) FROM queue WHERE tries = 0"); n != 1 {
 		t.Errorf("%d rows", n)
 	}
-	_, err := d.Plan(t.Context(), Act{Verb: Replay, Limit: 10})
+	_, err := d.Plan(t.Context(), Operation{Action: Replay, Limit: 10})
 	if err == nil || !strings.Contains(err.Error(), "nothing can be replayed") {
 		t.Error(err)
 	}
-	rows, err := d.List(t.Context(), &tablesql.Pick{Lot: tablesql.LotPending, Key: text("a")}, 10, Shown{})
+	rows, err := d.List(t.Context(), &tablesql.Filter{State: tablesql.RowsPending, Key: text("a")}, 10, Shown{})
 	if err != nil || len(rows) != 1 || *rows[0].Key != "a" {
 		t.Errorf("%+v %v", rows, err)
 	}
@@ -346,10 +346,10 @@ func TestPartitions(t *testing.T) {
 		"; CREATE TABLE p0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE p1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
 	d := open(t, db, l)
 	db.Exec(t, "INSERT INTO outbox (aggregate_id, event_id, status, topic) SELECT gen_random_uuid(), gen_random_uuid(), 'FAILED', 't' FROM generate_series(1, 1200)")
-	if r := do(t, d, Act{Verb: Requeue, Limit: 1100}); r.Changed != 1100 || len(r.IDs) != MaxNamed {
+	if r := do(t, d, Operation{Action: Requeue, Limit: 1100}); r.Changed != 1100 || len(r.IDs) != MaxNamed {
 		t.Errorf("%d changed, %d named", r.Changed, len(r.IDs))
 	}
-	if r := do(t, d, Act{Verb: Delete, Limit: MaxLimit}); r.Changed != 100 {
+	if r := do(t, d, Operation{Action: Delete, Limit: MaxLimit}); r.Changed != 100 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -357,15 +357,15 @@ func TestPartitions(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	db, d := im2be(t)
 	for name, c := range map[string]struct {
-		pick tablesql.Pick
-		want string
+		filter tablesql.Filter
+		want   string
 	}{
-		"an id of one part": {tablesql.Pick{IDs: []string{seven + "1"}}, "write the values of aggregate_id, event_id"},
-		"an id of no uuid":  {tablesql.Pick{IDs: []string{outbox.JoinID("1", "2")}}, `cannot have the id "1,2"`},
-		"a key of no uuid":  {tablesql.Pick{Key: text("seven")}, `cannot have the key "seven"`},
-		"a bad pattern":     {tablesql.Pick{Error: "("}, "--error is a regular expression"},
+		"an id of one part": {tablesql.Filter{IDs: []string{seven + "1"}}, "write the values of aggregate_id, event_id"},
+		"an id of no uuid":  {tablesql.Filter{IDs: []string{outbox.JoinID("1", "2")}}, `cannot have the id "1,2"`},
+		"a key of no uuid":  {tablesql.Filter{Key: text("seven")}, `cannot have the key "seven"`},
+		"a bad pattern":     {tablesql.Filter{Error: "("}, "--error is a regular expression"},
 	} {
-		_, err := d.Plan(t.Context(), Act{Verb: Requeue, Pick: c.pick, Limit: 1})
+		_, err := d.Plan(t.Context(), Operation{Action: Requeue, Filter: c.filter, Limit: 1})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -374,11 +374,11 @@ func TestRefusals(t *testing.T) {
 	defer db.Exec(t, "DROP OWNED BY nodelete; DROP ROLE nodelete")
 	role := *db
 	role.DSN = db.Server.DSNAs(db.Name, "nodelete", "x")
-	poor, err := Open(t.Context(), role.Conn(t), d.Table())
+	poor, err := Open(t.Context(), role.Conn(t), d.Outbox())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = poor.Do(t.Context(), Act{Verb: Delete, Limit: 1})
+	_, err = poor.Do(t.Context(), Operation{Action: Delete, Limit: 1})
 	if err == nil || !strings.Contains(err.Error(), `GRANT DELETE ON "public"."outbox" TO "nodelete"`) {
 		t.Error(err)
 	}

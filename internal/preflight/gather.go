@@ -411,7 +411,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	look("table", func(ctx context.Context) (err error) {
 		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
 		var refused *sweeper.TableError
-		var unusable *tablesql.Unusable
+		var unusable *tablesql.MappingError
 		switch {
 		case errors.As(err, &refused) && errors.As(err, &unusable):
 			t.Gone, err = unusable.Problem+": "+unusable.Hint, nil

@@ -231,12 +231,12 @@ func count(ctx context.Context, cfg Config, t *outbox.Table, to *status.Table) e
 // to count. Without an index on the state it is a scan of the table, so its
 // time is bounded.
 func Failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, to *status.Table) error {
-	desk, err := operator.Open(ctx, conn, t)
+	table, err := operator.Open(ctx, conn, t)
 	if err != nil {
 		return err
 	}
-	n, err := desk.CountWithin(ctx, &tablesql.Pick{Lot: tablesql.LotFailed}, failedLimit, countTimeout)
-	var none *tablesql.Unusable
+	n, err := table.CountWithin(ctx, &tablesql.Filter{State: tablesql.RowsFailed}, failedLimit, countTimeout)
+	var none *tablesql.MappingError
 	if errors.As(err, &none) {
 		return nil
 	}

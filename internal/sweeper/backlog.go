@@ -67,7 +67,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed || r.full {
-		return nil, &TableError{Table: t, Err: &tablesql.Unusable{
+		return nil, &TableError{Table: t, Err: &tablesql.MappingError{
 			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, or of keys that take more than %d MiB, each of which blocks its key", maxFailed, maxFailedBytes>>20),
 			Hint: "requeue or discard them, or set on_failed: skip",
 		}}

@@ -50,7 +50,7 @@ func failedSQL(r *tablesql.Relation) string {
 	resend := "0"
 	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
 		resend = from + tablesql.Ref(m.FailedAt) + " IS NOT NULL AND " + tablesql.Ref(m.Resend)
-		if ours := r.Ours(); ours != "" {
+		if ours := r.ShareCondition(); ours != "" {
 			resend += " AND " + ours
 		}
 		resend = counted(resend)

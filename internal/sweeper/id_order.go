@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxAgenda bounds the ids of an agenda, and so its memory (some 10 MB), which
+	// maxIDOrder bounds the ids of an ID order, and so its memory (some 10 MB), which
 	// the tables that have one share.
-	maxAgenda      = 100_000
-	maxAgendaBytes = 16 << 20
+	maxIDOrder      = 100_000
+	maxIDOrderBytes = 16 << 20
 	// slowFetch is after how long the first rows of a page are late: an index
 	// that serves the sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
@@ -21,7 +21,7 @@ const (
 	agendaLasts = time.Minute
 )
 
-// agenda is the order of pending rows that are costly to find in order, page
+// idOrder is the order of pending rows that are costly to find in order, page
 // after page: of those that share one value of the order column, as the rows of
 // one transaction share its time, a page takes a sort of them all; and where no
 // index serves the sweep, each page passes over every row that was sent. So the
@@ -29,47 +29,47 @@ const (
 // own snapshot.
 //
 // With one value, pages keep the order that they would have without it. A row
-// that appears later with the same value was committed after those on the agenda, and
-// comes when the agenda is through; rows with a greater value come after that;
+// that appears later with the same value was committed after those on the ID order, and
+// comes when the ID order is through; rows with a greater value come after that;
 // rows with a lesser one are looked for with every page. Where just that is
-// costly, the next pending rows are on the agenda, whatever their value. What is
+// costly, the next pending rows are on the ID order, whatever their value. What is
 // not comes after them: it has a greater value, or became visible after them. A row
 // that its writer committed before one of them was visible before it, too, if
 // writers of a key wait for each other.
-type agenda struct {
+type idOrder struct {
 	all   bool      // pending rows of any value
 	value string    // of the order column
 	ids   []string  // in order; pending when last looked at; empty: not read yet
 	read  time.Time // when they were
 }
 
-// takeAgenda gives the table's agenda to one caller, who may put it back.
-func (s *Sweeper) takeAgenda(t *outbox.Table) *agenda {
+// takeIDOrder gives the table's ID order to one caller, who may put it back.
+func (s *Sweeper) takeIDOrder(t *outbox.Table) *idOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.agendas[t]
-	delete(s.agendas, t)
+	a := s.idOrders[t]
+	delete(s.idOrders, t)
 	return a
 }
 
-func (s *Sweeper) putAgenda(t *outbox.Table, a *agenda) {
+func (s *Sweeper) putIDOrder(t *outbox.Table, a *idOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agendas[t] = a
+	s.idOrders[t] = a
 }
 
-// room is how many ids an agenda may have beside those of other tables.
+// room is how many ids an ID order may have beside those of other tables.
 func (s *Sweeper) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.agendaRows / (len(s.agendas) + 1)
+	return s.maxOrderIDs / (len(s.idOrders) + 1)
 }
 
-// byAgenda fills the page with rows before and on the table's agenda, and says
-// whether it did. If not, the page is as it was and the agenda is closed.
-func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
-	a := s.takeAgenda(part.Table)
-	if a == nil || !a.all && p.relation.Steps() == nil { // the order column is another now
+// byIDOrder fills the page with rows before and on the table's ID order, and says
+// whether it did. If not, the page is as it was and the ID order is closed.
+func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
+	a := s.takeIDOrder(part.Table)
+	if a == nil || !a.all && p.relation.TieColumn() == nil { // the order column is another now
 		return false, nil
 	}
 	rows, bytes, more := len(s.page.Rows), s.bytes, s.page.More
@@ -81,7 +81,7 @@ func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (
 		costly = s.slow
 	}
 	if s.left() > 0 {
-		if err := s.onAgenda(ctx, p, part, a); err != nil {
+		if err := s.onIDOrder(ctx, p, part, a); err != nil {
 			return false, err
 		}
 	}
@@ -93,21 +93,21 @@ func (s *sweep) byAgenda(ctx context.Context, p *plan, part *outbox.SweepPart) (
 	}
 	s.page.More = true
 	if costly {
-		a = &agenda{all: true}
+		a = &idOrder{all: true}
 	}
-	s.putAgenda(part.Table, a)
+	s.putIDOrder(part.Table, a)
 	return true, nil
 }
 
-// wants wants rows that pages of the agenda have to do with.
-func (a *agenda) wants(q *selection, comparison string) {
-	if steps := q.relation.Steps(); !a.all {
+// wants wants rows that pages of the ID order have to do with.
+func (a *idOrder) wants(q *selection, comparison string) {
+	if steps := q.relation.TieColumn(); !a.all {
 		q.where = append(q.where, tablesql.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
 	}
 }
 
 // before reads the rows with a lesser value.
-func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	r := s.reader(p, part)
 	q := newSelection(r, s.left())
 	q.include(part.Include)
@@ -119,12 +119,12 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 	return err
 }
 
-// onAgenda reads rows in the order of the agenda until the page is full or its
+// onIDOrder reads rows in the order of the ID order until the page is full or its
 // end is reached, and takes off what is no longer pending. Rows in flight stay
 // on it and are not looked at.
-func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > agendaLasts {
-		if err := s.readAgenda(ctx, p, part, a); err != nil {
+		if err := s.readIDOrder(ctx, p, part, a); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (s *sweep) onAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a
 }
 
 // drop takes ids off between two places, and returns where the second is now.
-func (a *agenda) drop(from, to int, gone map[string]bool) int {
+func (a *idOrder) drop(from, to int, gone map[string]bool) int {
 	if len(gone) == 0 {
 		return to
 	}
@@ -164,10 +164,10 @@ func (a *agenda) drop(from, to int, gone map[string]bool) int {
 	return from + len(kept)
 }
 
-// readAgenda reads the order of the rows of all keys that are wanted: of a key's
+// readIDOrder reads the order of the rows of all keys that are wanted: of a key's
 // rows all that are pending, due or not and in flight or not, so that none can
 // be overtaken.
-func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda) error {
+func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	q := &selection{relation: p.relation, columns: p.relation.IDColumns(), where: []string{p.relation.Pending()}, limit: s.room()}
 	q.include(part.Include)
 	q.exclude(part.Exclude, nil)
@@ -179,7 +179,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 	a.ids, a.read = nil, s.cfg.Now()
 	bytes := 0
 	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: p.relation.EachID(func(id string) {
-		if bytes += len(id); bytes <= maxAgendaBytes { // what does not fit comes after the agenda
+		if bytes += len(id); bytes <= maxIDOrderBytes { // what does not fit comes after the ID order
 			a.ids = append(a.ids, id)
 		}
 	})})
@@ -187,7 +187,7 @@ func (s *sweep) readAgenda(ctx context.Context, p *plan, part *outbox.SweepPart,
 
 // window reads rows by their ids, takes those that are wanted, and returns the
 // ids that are no longer pending.
-func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *agenda, ids []string) (map[string]bool, error) {
+func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder, ids []string) (map[string]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}

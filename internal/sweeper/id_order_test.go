@@ -23,8 +23,8 @@ const (
 
 // While rows of one transaction are swept page by page, marked, tried, parked
 // and given back, each page has of every key what a sort of everything has
-// first; where everything is on the agenda, what was committed first.
-func TestAnAgendaKeepsTheOrderOfKeys(t *testing.T) {
+// first; where everything is on the ID order, what was committed first.
+func TestAnIDOrderKeepsTheOrderOfKeys(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, slow := range []time.Duration{never, always} {
 			t.Run(fmt.Sprint(seed, slow), func(t *testing.T) { agendaRun(t, rand.New(rand.NewPCG(seed, 0)), slow) })
@@ -34,7 +34,7 @@ func TestAnAgendaKeepsTheOrderOfKeys(t *testing.T) {
 
 func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
 	b := newBench(t, plain())
-	b.sweeper.agendaRows, b.sweeper.slowFetch = 100+rng.IntN(900), slow
+	b.sweeper.maxOrderIDs, b.sweeper.slowFetch = 100+rng.IntN(900), slow
 	sorting := newBenchOn(t, b.db, b.db.DSN, b.table)
 	sorting.sweeper.slowFetch = never
 	b.db.Exec(t, `INSERT INTO plain (key, body, created_at) SELECT i, 'before', now() - interval '1 h' FROM generate_series(1, 30) i`)
@@ -54,11 +54,11 @@ func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
 		for s := range parked {
 			req.Parts[0].Exclude = append(req.Parts[0].Exclude, s)
 		}
-		if a := b.sweeper.agendas[b.table]; a != nil && a.all == (slow == always) {
+		if a := b.sweeper.idOrders[b.table]; a != nil && a.all == (slow == always) {
 			used++
 		}
 		page := b.sweep(req)
-		clear(sorting.sweeper.agendas)
+		clear(sorting.sweeper.idOrders)
 		all := req
 		all.Limit, all.MaxBytes = 1_000_000, 0
 		want := sorting.sweep(all).Rows
@@ -75,7 +75,7 @@ func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
 		b.meanwhile(rng, flight, parked, step)
 	}
 	if used < 3 {
-		t.Fatalf("the agenda was used %d times", used)
+		t.Fatalf("the ID order was used %d times", used)
 	}
 }
 
@@ -152,7 +152,7 @@ func number(t *testing.T, r *outbox.Row) int {
 
 // Without an index that serves the sweep each page would read what was sent
 // before it. With one, and statistics of a time when nothing was pending, each row
-// on the agenda would be looked for among all that are.
+// on the ID order would be looked for among all that are.
 func TestPagesDoNotPassOverOtherRows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -190,7 +190,7 @@ func TestPagesDoNotPassOverOtherRows(t *testing.T) {
 	}
 }
 
-// readsFewRows sweeps all rows by agendas, page by page, and looks at how many
+// readsFewRows sweeps all rows by idOrders, page by page, and looks at how many
 // the server has read for that.
 func (b *bench) readsFewRows(t *testing.T, rows int, mark string) {
 	t.Helper()
@@ -222,19 +222,19 @@ func (b *bench) readsFewRows(t *testing.T, rows int, mark string) {
 		switch {
 		case read > 6*rows:
 			t.Fatalf("%d rows were read for %d", read, rows)
-		case read < 3*rows: // a page, the agenda, each row by its id
+		case read < 3*rows: // a page, the ID order, each row by its id
 			return fmt.Errorf("%d rows were read, as far as is known", read)
 		}
 		return nil
 	})
 }
 
-func TestRowsThatAreLateAreAskedForByAnAgenda(t *testing.T) {
+func TestRowsThatAreLateAreAskedForByAnIDOrder(t *testing.T) {
 	b := newBench(t, plain())
 	b.sweeper.slowFetch = time.Millisecond
 	b.db.Exec(t, `INSERT INTO plain (key) SELECT i FROM generate_series(1, 10) i`)
 	b.sweep(b.everything(1)) // knows the table now
-	clear(b.sweeper.agendas)
+	clear(b.sweeper.idOrders)
 	conn := b.db.Conn(t)
 	for _, sql := range []string{"BEGIN", "LOCK TABLE plain"} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
@@ -258,18 +258,18 @@ func TestRowsThatAreLateAreAskedForByAnAgenda(t *testing.T) {
 	if err := <-swept; err != nil {
 		t.Fatal(err)
 	}
-	if a := b.sweeper.agendas[b.table]; a == nil || !a.all {
-		t.Fatalf("agenda %+v", a)
+	if a := b.sweeper.idOrders[b.table]; a == nil || !a.all {
+		t.Fatalf("ID order %+v", a)
 	}
 }
 
-// The ids of all agendas together are bounded.
-func TestTablesShareTheRoomForAgendas(t *testing.T) {
-	s := &Sweeper{agendaRows: 100, agendas: map[*outbox.Table]*agenda{}}
+// The ids of all idOrders together are bounded.
+func TestTablesShareTheRoomForIDOrders(t *testing.T) {
+	s := &Sweeper{maxOrderIDs: 100, idOrders: map[*outbox.Table]*idOrder{}}
 	for _, want := range []int{100, 50, 33} {
 		if got := s.room(); got != want {
-			t.Fatalf("room for %d beside %d", got, len(s.agendas))
+			t.Fatalf("room for %d beside %d", got, len(s.idOrders))
 		}
-		s.putAgenda(&outbox.Table{}, &agenda{})
+		s.putIDOrder(&outbox.Table{}, &idOrder{})
 	}
 }

@@ -166,7 +166,7 @@ func (s *sweep) headStart(q *selection) {
 	}
 }
 
-// part reads one table's rows: by its agenda where it has one, and otherwise by
+// part reads one table's rows: by its ID order where it has one, and otherwise by
 // the plain selection, which may show that it needs one.
 func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	if s.left() <= 0 {
@@ -174,7 +174,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 		return nil
 	}
 	if wide(part.Include) {
-		done, err := s.byAgenda(ctx, p, part)
+		done, err := s.byIDOrder(ctx, p, part)
 		if done || err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	if q.none {
 		return nil
 	}
-	if steps := p.relation.Steps(); steps != nil {
+	if steps := p.relation.TieColumn(); steps != nil {
 		q.add(tablesql.Ref(steps.Name))
 	}
 	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
@@ -205,9 +205,9 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	switch {
 	case !wide(part.Include):
 	case r.run >= agendaPays && r.run >= len(r.rows)/2:
-		s.putAgenda(part.Table, &agenda{value: string(r.value)})
+		s.putIDOrder(part.Table, &idOrder{value: string(r.value)})
 	case s.slow:
-		s.putAgenda(part.Table, &agenda{all: true})
+		s.putIDOrder(part.Table, &idOrder{all: true})
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 }
 
 // agendaPays is how many rows of one order value a page must end with for an
-// agenda to be cheaper than a sort of them for each page.
+// ID order to be cheaper than a sort of them for each page.
 const agendaPays = 100
 
 // left is how many rows the page has room for.

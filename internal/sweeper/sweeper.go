@@ -47,15 +47,15 @@ type Config struct {
 
 // Sweeper may be used by any number of goroutines.
 type Sweeper struct {
-	cfg        Config
-	agendaRows int
-	slowFetch  time.Duration
-	prepare    bool // connections may keep prepared statements
-	plans      *tablesql.Kept[*plan]
+	cfg         Config
+	maxOrderIDs int
+	slowFetch   time.Duration
+	prepare     bool // connections may keep prepared statements
+	plans       *tablesql.RelationCache[*plan]
 
 	mu sync.Mutex // guards what follows
-	// agendas of tables of which rows in order are costly to find.
-	agendas map[*outbox.Table]*agenda
+	// idOrders of tables of which rows in order are costly to find.
+	idOrders map[*outbox.Table]*idOrder
 	// taken are rows that another relay had when they were last looked at.
 	taken map[*outbox.Table]taken
 }
@@ -72,13 +72,13 @@ func New(cfg Config) (*Sweeper, error) {
 		cfg.Now = time.Now
 	}
 	return &Sweeper{
-		cfg:        cfg,
-		agendaRows: maxAgenda,
-		slowFetch:  slowFetch,
-		prepare:    tablesql.Prepares(cfg.Pool.Config().ConnConfig),
-		plans:      tablesql.NewKept(cfg.Tables, newPlan),
-		agendas:    make(map[*outbox.Table]*agenda),
-		taken:      make(map[*outbox.Table]taken),
+		cfg:         cfg,
+		maxOrderIDs: maxIDOrder,
+		slowFetch:   slowFetch,
+		prepare:     tablesql.Prepares(cfg.Pool.Config().ConnConfig),
+		plans:       tablesql.NewRelationCache(cfg.Tables, newPlan),
+		idOrders:    make(map[*outbox.Table]*idOrder),
+		taken:       make(map[*outbox.Table]taken),
 	}, nil
 }
 
@@ -166,7 +166,7 @@ func (s *Sweeper) fresh(f func() error) error {
 func (s *Sweeper) forget(t *outbox.Table) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.agendas, t)
+	delete(s.idOrders, t)
 	return s.plans.Forget(t)
 }
 

@@ -90,15 +90,15 @@ func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
 		t.Errorf("%q are aged", got)
 	}
 	b.sweeper.slowFetch = always
-	for range 2 { // then by an agenda
+	for range 2 { // then by an ID order
 		req.Limit = 5
 		page := b.sweep(req)
 		if got := aged(page.Rows); len(page.Rows) != 5 || !slices.Equal(got, []string{"old", "old too"}) {
 			t.Errorf("of %d rows %q are aged", len(page.Rows), got)
 		}
 	}
-	if b.sweeper.agendas[b.table] == nil {
-		t.Error("there is no agenda")
+	if b.sweeper.idOrders[b.table] == nil {
+		t.Error("there is no ID order")
 	}
 }
 
@@ -456,7 +456,7 @@ func TestATableThatRefusesIsNamed(t *testing.T) {
 	}
 	b.db.Exec(t, `DROP TABLE plain`)
 	_, err := b.sweeper.Check(t.Context(), []*outbox.Row{{Table: b.table, ID: "1"}})
-	var unusable *tablesql.Unusable
+	var unusable *tablesql.MappingError
 	if !errors.As(err, &unusable) {
 		t.Fatal(err)
 	}

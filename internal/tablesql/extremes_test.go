@@ -78,11 +78,11 @@ func timely(t *testing.T, r *Relation) []Step {
 	var p Params
 	older := r.Older(&p, time.Hour)
 	add(Step{SQL: "SELECT 1" + from + older, Args: p}, nil)
-	for _, lot := range []Lot{LotPending, LotFailed, LotSent, LotAny} {
-		pick := &Pick{Lot: lot, Since: time.Unix(0, 0), Until: time.Now()}
-		add(r.Counting(pick, 10))
-		add(r.PickIDs(&Pick{Lot: lot}, 10))
-		add(r.Listing(&Pick{Lot: lot}, 10, 100, func(*Params) []string { return nil }))
+	for _, state := range []RowState{RowsPending, RowsFailed, RowsSent, RowsAny} {
+		filter := &Filter{State: state, Since: time.Unix(0, 0), Until: time.Now()}
+		add(r.Counting(filter, 10))
+		add(r.PickIDs(&Filter{State: state}, 10))
+		add(r.Listing(&Filter{State: state}, 10, 100, func(*Params) []string { return nil }))
 	}
 	over, _, err := r.Overtaken([]string{"0", "1"})
 	add(over, err)
@@ -123,7 +123,7 @@ func TestCountersAreWholeNumbers(t *testing.T) {
 		db := harness.Postgres(t)
 		db.Exec(t, l.DDL)
 		db.Exec(t, "ALTER TABLE outbox ALTER "+column+" TYPE numeric")
-		var unusable *Unusable
+		var unusable *MappingError
 		if _, err := Load(t.Context(), db.Conn(t), l.Table); !errors.As(err, &unusable) || !strings.Contains(err.Error(), strconv.Quote(column)) {
 			t.Errorf("%s: %v", column, err)
 		}
@@ -140,7 +140,7 @@ func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string
 	if err != nil {
 		t.Fatal(err)
 	}
-	requeue, err := r.Requeue(LotFailed)
+	requeue, err := r.Requeue(RowsFailed)
 	if err != nil {
 		t.Fatal(err)
 	}

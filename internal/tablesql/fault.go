@@ -32,7 +32,7 @@ const (
 // a refusal, so that it is seen, rather than repeated for ever.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func FaultOf(err error) Fault {
-	var unusable *Unusable
+	var unusable *MappingError
 	if errors.As(err, &unusable) {
 		return TableRefused
 	}

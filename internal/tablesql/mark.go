@@ -51,7 +51,7 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 	}
 	set := r.sentSet()
 	if len(set) == 0 {
-		return "", &Unusable{
+		return "", &MappingError{
 			Table: r.Table, Problem: "has nothing to write success to",
 			Hint: "map a status column with a value for sent, or a sent_at column",
 		}

@@ -12,23 +12,23 @@ import (
 
 // This file holds the SQL of what operators do to rows.
 
-// Lot is which rows an operator picks from, by their state.
-type Lot byte
+// RowState is the state of the rows that an operator chooses from.
+type RowState byte
 
-// The lots.
+// The states.
 const (
-	LotPending Lot = iota + 1
-	LotFailed
-	LotSent
-	LotAny
+	RowsPending RowState = iota + 1
+	RowsFailed
+	RowsSent
+	RowsAny
 )
 
-func (l Lot) String() string { return [...]string{"", "PENDING", "FAILED", "SENT", "any"}[l] }
+func (s RowState) String() string { return [...]string{"", "PENDING", "FAILED", "SENT", "any"}[s] }
 
-// Pick narrows a lot down. Zero fields narrow nothing.
-type Pick struct {
-	Lot Lot
-	IDs []string // as outbox.Row has them
+// Filter chooses rows of a state. Zero fields exclude nothing.
+type Filter struct {
+	State RowState
+	IDs   []string // as outbox.Row has them
 	// Topic and Key as records have them; the key of a uuid mapping as its text.
 	Topic, Key *string
 	// Error is a regular expression of PostgreSQL's that the stored error
@@ -40,13 +40,13 @@ type Pick struct {
 
 // TimeOf are the columns that Since and Until are compared with, the first of
 // them that is set; none: the table has no such time.
-func (r *Relation) TimeOf(l Lot) []string {
+func (r *Relation) TimeOf(state RowState) []string {
 	m := &r.Table.Mapping
 	var columns []string
 	switch {
-	case l == LotFailed && m.Status.FailedAt != "":
+	case state == RowsFailed && m.Status.FailedAt != "":
 		columns = []string{m.Status.FailedAt}
-	case l == LotSent:
+	case state == RowsSent:
 		columns = append(columns, m.Status.SentAt)
 		columns = append(columns, m.Status.SentBy...)
 	}
@@ -59,18 +59,18 @@ func (r *Relation) TimeOf(l Lot) []string {
 	return []string{m.CreatedAt}
 }
 
-// lot is the condition that a row is of the lot, or an Unusable: the table has
+// inState is the condition that a row is in the state, or a MappingError: the table has
 // no such rows.
-func (r *Relation) lot(l Lot) (string, error) {
-	condition := map[Lot]string{LotPending: r.Pending(), LotFailed: r.Failed(), LotSent: r.Sent(), LotAny: r.ofOurs("true")}[l]
+func (r *Relation) inState(state RowState) (string, error) {
+	condition := map[RowState]string{RowsPending: r.Pending(), RowsFailed: r.Failed(), RowsSent: r.Sent(), RowsAny: r.ofOurs("true")}[state]
 	if condition != "false" && r.Table.Stateful() {
 		return condition, nil
 	}
-	e := &Unusable{Table: r.Table, Problem: "keeps no " + l.String() + " rows"}
+	e := &MappingError{Table: r.Table, Problem: "keeps no " + state.String() + " rows"}
 	switch {
 	case !r.Table.Stateful():
 		e.Problem, e.Hint = "keeps no state (published: none)", "map a status, or look at the topics"
-	case l == LotSent:
+	case state == RowsSent:
 		e.Hint = "rows that were published are deleted; nothing can be replayed"
 	default:
 		e.Hint = "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
@@ -78,36 +78,36 @@ func (r *Relation) lot(l Lot) (string, error) {
 	return "", e
 }
 
-// picked is the condition of a pick.
-func (r *Relation) picked(p *Params, pick *Pick) (string, error) {
-	lot, err := r.lot(pick.Lot)
+// picked is the condition of a filter.
+func (r *Relation) picked(p *Params, filter *Filter) (string, error) {
+	condition, err := r.inState(filter.State)
 	if err != nil {
 		return "", err
 	}
-	terms := []string{"(" + lot + ")"}
+	terms := []string{"(" + condition + ")"}
 	add := func(term string, err2 error) {
 		if err2 != nil && err == nil {
 			err = err2
 		}
 		terms = append(terms, term)
 	}
-	if len(pick.IDs) > 0 {
-		add(r.withIDs(p, pick.IDs))
+	if len(filter.IDs) > 0 {
+		add(r.withIDs(p, filter.IDs))
 	}
-	if pick.Topic != nil {
-		add(r.topic()+" = "+p.Bind([]byte(*pick.Topic), "text"), nil)
+	if filter.Topic != nil {
+		add(r.topic()+" = "+p.Bind([]byte(*filter.Topic), "text"), nil)
 	}
-	if pick.Key != nil {
-		add(r.withKey(p, *pick.Key))
+	if filter.Key != nil {
+		add(r.withKey(p, *filter.Key))
 	}
-	if pick.Error != "" {
-		add(r.withError(p, pick.Error))
+	if filter.Error != "" {
+		add(r.withError(p, filter.Error))
 	}
-	if !pick.Since.IsZero() {
-		add(r.timed(p, pick.Lot, ">=", pick.Since))
+	if !filter.Since.IsZero() {
+		add(r.timed(p, filter.State, ">=", filter.Since))
 	}
-	if !pick.Until.IsZero() {
-		add(r.timed(p, pick.Lot, "<", pick.Until))
+	if !filter.Until.IsZero() {
+		add(r.timed(p, filter.State, "<", filter.Until))
 	}
 	return strings.Join(terms, " AND "), err
 }
@@ -115,7 +115,7 @@ func (r *Relation) picked(p *Params, pick *Pick) (string, error) {
 func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 	for _, id := range ids {
 		if parts := outbox.SplitID(id); !fitAll(r.idColumnsOf(), parts) {
-			return "", &Unusable{
+			return "", &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("cannot have the id %q", strings.Join(parts, ",")),
 				Hint: "write the values of " + strings.Join(r.Table.Mapping.ID, ", ") + " in this order",
 			}
@@ -126,7 +126,7 @@ func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 
 func (r *Relation) withKey(p *Params, key string) (string, error) {
 	if r.Table.Mapping.Key == nil {
-		return "", &Unusable{Table: r.Table, Problem: "has records without keys", Hint: "leave the key out"}
+		return "", &MappingError{Table: r.Table, Problem: "has records without keys", Hint: "leave the key out"}
 	}
 	expression, sqlType, encode := r.key()
 	if r.Table.Mapping.Key.Encoding == outbox.EncodingUUID {
@@ -137,7 +137,7 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 	}
 	value, ok := encode(key)
 	if !ok {
-		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
+		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
 	}
 	return expression + " = " + p.Bind([]byte(value), sqlType), nil
 }
@@ -145,15 +145,15 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 func (r *Relation) withError(p *Params, pattern string) (string, error) {
 	column := r.Table.Mapping.Status.LastError
 	if column == "" {
-		return "", &Unusable{Table: r.Table, Problem: "keeps no errors", Hint: "map last_error, or pick rows in another way"}
+		return "", &MappingError{Table: r.Table, Problem: "keeps no errors", Hint: "map last_error, or filter rows in another way"}
 	}
 	return Ref(column) + "::text ~* " + p.Bind([]byte(pattern), "text"), nil
 }
 
-func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (string, error) {
-	columns := r.TimeOf(l)
+func (r *Relation) timed(p *Params, state RowState, operator string, at time.Time) (string, error) {
+	columns := r.TimeOf(state)
 	if len(columns) == 0 {
-		return "", &Unusable{Table: r.Table, Problem: "has no time of its rows", Hint: "map created_at, or pick rows in another way"}
+		return "", &MappingError{Table: r.Table, Problem: "has no time of its rows", Hint: "map created_at, or filter rows in another way"}
 	}
 	refs := make([]string, len(columns))
 	for i, name := range columns {
@@ -167,16 +167,16 @@ func (r *Relation) timed(p *Params, l Lot, operator string, at time.Time) (strin
 }
 
 // Counting counts picked rows up to a limit and one more.
-func (r *Relation) Counting(pick *Pick, limit int) (Step, error) {
+func (r *Relation) Counting(filter *Filter, limit int) (Step, error) {
 	var p Params
-	where, err := r.picked(&p, pick)
+	where, err := r.picked(&p, filter)
 	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
 // PickIDs selects the id columns of picked rows, in the order of sweeping.
-func (r *Relation) PickIDs(pick *Pick, limit int) (Step, error) {
+func (r *Relation) PickIDs(filter *Filter, limit int) (Step, error) {
 	var p Params
-	where, err := r.picked(&p, pick)
+	where, err := r.picked(&p, filter)
 	return Step{SQL: "SELECT " + r.IDColumns() + " FROM " + r.Name() + " AS t WHERE " + where +
 		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
@@ -192,9 +192,9 @@ type Listed struct {
 // Listing selects picked rows for people, in the order of sweeping: the id
 // columns, what ReadListed reads, and the further expressions. Of every column
 // that a writer can make long there are one more than the given characters.
-func (r *Relation) Listing(pick *Pick, limit, characters int, further func(*Params) []string) (Step, error) {
+func (r *Relation) Listing(filter *Filter, limit, characters int, further func(*Params) []string) (Step, error) {
 	var p Params
-	where, err := r.picked(&p, pick)
+	where, err := r.picked(&p, filter)
 	list := make([]string, 0, 16)
 	for _, c := range r.idColumnsOf() {
 		list = append(list, r.shownID(c, characters+1))
@@ -275,23 +275,23 @@ func (r *Relation) ReadListed(row [][]byte) Listed {
 // ListedColumns is how many columns ReadListed takes.
 const ListedColumns = 10
 
-// Requeue makes rows of a lot PENDING as if they had never been tried, whose
-// ids are bound, one array per id column. Rows that are not of the lot (any
+// Requeue makes rows in a state PENDING as if they had never been tried, whose
+// ids are bound, one array per id column. Rows that are not in it (any
 // more), and those that somebody has locked, are passed over; it returns the
 // ordinals of the others.
 //
 // With a resend column nothing but that and the count is written: it makes a
 // row PENDING whatever else it is.
-func (r *Relation) Requeue(l Lot) (string, error) {
-	lot, err := r.lot(l)
+func (r *Relation) Requeue(state RowState) (string, error) {
+	condition, err := r.inState(state)
 	if err != nil {
 		return "", err
 	}
 	set := r.untriedSet()
 	if len(set) == 0 {
-		return "", &Unusable{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
+		return "", &MappingError{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
 	}
-	return r.changeOf(lot, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
+	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
 }
 
 func (r *Relation) untriedSet() []string {
@@ -321,13 +321,13 @@ func (r *Relation) untriedSet() []string {
 	return set
 }
 
-// Delete removes rows of a lot; bound and returned as by Requeue.
-func (r *Relation) Delete(l Lot) (string, error) {
-	lot, err := r.lot(l)
+// Delete removes rows in a state; bound and returned as by Requeue.
+func (r *Relation) Delete(state RowState) (string, error) {
+	condition, err := r.inState(state)
 	if err != nil {
 		return "", err
 	}
-	return r.changeOf(lot, "DELETE FROM "+r.Name()+" AS t USING "), nil
+	return r.changeOf(condition, "DELETE FROM "+r.Name()+" AS t USING "), nil
 }
 
 // Dismiss gives FAILED rows another status, one that is neither pending, sent
@@ -336,16 +336,16 @@ func (r *Relation) Dismiss(status string) (string, error) {
 	s := &r.Table.Mapping.Status
 	switch {
 	case s.Column == "":
-		return "", &Unusable{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
+		return "", &MappingError{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
 	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
-		return "", &Unusable{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
+		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
 	}
-	lot, err := r.lot(LotFailed)
+	condition, err := r.inState(RowsFailed)
 	if err != nil {
 		return "", err
 	}
 	set := r.raise([]string{quote(s.Column) + " = " + Literal(status)})
-	return r.changeOf(lot, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
+	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
 }
 
 // changeOf completes a statement from its FROM or USING on: rows of the list

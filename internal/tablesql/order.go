@@ -27,10 +27,10 @@ func (r *Relation) Order() []string {
 	return by
 }
 
-// Steps is the order column that many rows may share a value of, such as a
+// TieColumn is the order column that many rows may share a value of, such as a
 // transaction's time; nil: there is no single one, or its values have no exact
 // text.
-func (r *Relation) Steps() *Column {
+func (r *Relation) TieColumn() *Column {
 	if len(r.Table.Mapping.Order) != 1 {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
 		for c := range arrays {
 			part, after, more := strings.Cut(rest, "\x00")
 			if more != (c < len(arrays)-1) {
-				return Params{}, &Unusable{
+				return Params{}, &MappingError{
 					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
 					Hint: "restart with the mapping that it was read by, or let it be swept",
 				}

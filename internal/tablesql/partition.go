@@ -36,7 +36,7 @@ func (p *Partition) String() string { return pgx.Identifier{p.Schema, p.Name}.Sa
 func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Step, error) {
 	created := r.column(r.Table.Mapping.CreatedAt)
 	if !r.Partitioned || created == nil {
-		return Step{}, &Unusable{
+		return Step{}, &MappingError{
 			Table: r.Table, Problem: "has no partitions by a range of its creation time to drop",
 			Hint: "partition it by range of created_at, or set retention_by: rows",
 		}

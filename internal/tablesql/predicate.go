@@ -12,11 +12,11 @@ import (
 // serves it.
 func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
 
-// Ours is the condition that a row is of the stream's share of the table; empty:
+// ShareCondition is the condition that a row is of the stream's share of the table; empty:
 // all are. Rows are selected by it; what is found by its id needs it no more. It
 // is hidden from the planner, which would take a modulus for one row in two
 // hundred, and then read and sort a backlog rather than follow an index's order.
-func (r *Relation) Ours() string {
+func (r *Relation) ShareCondition() string {
 	if filter := r.Table.Filter("t."); filter != "" {
 		return Opaque(filter)
 	}
@@ -25,7 +25,7 @@ func (r *Relation) Ours() string {
 
 // ofOurs narrows a condition down to our share.
 func (r *Relation) ofOurs(condition string) string {
-	ours := r.Ours()
+	ours := r.ShareCondition()
 	if ours == "" || condition == "false" {
 		return condition
 	}

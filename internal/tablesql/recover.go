@@ -55,7 +55,7 @@ func (r *Relation) stamp() (string, error) {
 	case r.Table.Mapping.Status.Version != "":
 		return version, nil
 	}
-	return "", &Unusable{
+	return "", &MappingError{
 		Table: r.Table, Problem: "has rows to recover, but nothing tells whether one has changed",
 		Hint: "GRANT SELECT ON " + r.Name() + " (on the whole table), map a version column, or set recover_after: 0s",
 	}

@@ -128,7 +128,7 @@ JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
 ORDER BY a.n, a.attnum`
 
-// Load reads the catalogue. Its error is an *Unusable where the table, or a
+// Load reads the catalogue. Its error is a *MappingError where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
 	all, err := loadAll(ctx, conn, []*outbox.Table{t})
@@ -205,7 +205,7 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 	for i := range all {
 		all[i].err = all[i].relation.checkKind(kinds[i])
 		if all[i].err == nil && hidden[i] != "" {
-			all[i].err = &Unusable{
+			all[i].err = &MappingError{
 				Table: all[i].relation.Table, Problem: "has row security, which hides rows from role " + hidden[i],
 				Hint: "ALTER ROLE " + quote(hidden[i]) + " BYPASSRLS",
 			}
@@ -261,7 +261,7 @@ func exact(oid uint32) bool {
 
 func (r *Relation) checkKind(kinds string) error {
 	if kinds == "" {
-		return &Unusable{
+		return &MappingError{
 			Table: r.Table, Problem: "does not exist in this database",
 			Hint: "create it, or correct its name in the configuration",
 		}
@@ -270,7 +270,7 @@ func (r *Relation) checkKind(kinds string) error {
 	r.Unlogged = kinds[1] == 'u'
 	r.Temporary = kinds[1] == 't'
 	if kinds[0] != 'r' && kinds[0] != 'p' {
-		return &Unusable{
+		return &MappingError{
 			Table: r.Table, Problem: "is no table (a view, perhaps)",
 			Hint: "name the table behind it in the configuration",
 		}
@@ -279,7 +279,7 @@ func (r *Relation) checkKind(kinds string) error {
 }
 
 // Complete makes sure that every column which the statements of this package
-// name exists; else its error is an *Unusable.
+// name exists; else its error is a *MappingError.
 func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
 	s := &m.Status
@@ -289,14 +289,14 @@ func (r *Relation) Complete() error {
 	}, s.SentBy)
 	for _, name := range names {
 		if name != "" && r.column(name) == nil {
-			return &Unusable{
+			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has no column %q", name),
 				Hint: "map an existing column, or add it; there are " + r.columnNames(),
 			}
 		}
 	}
 	if len(m.ID) == 0 {
-		return &Unusable{Table: r.Table, Problem: "has no id columns", Hint: "name the columns of its primary key in the mapping"}
+		return &MappingError{Table: r.Table, Problem: "has no id columns", Hint: "name the columns of its primary key in the mapping"}
 	}
 	r.look = r.lookSQL()
 	return nil
@@ -306,7 +306,7 @@ func (r *Relation) Complete() error {
 func (r *Relation) identified() error {
 	for _, name := range r.Table.Mapping.ID {
 		if c := r.column(name); !c.Identifies && r.Table.Stateful() {
-			return &Unusable{
+			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
 				Hint: "map a column of a type that compares, such as uuid, bigint or text",
 			}
@@ -320,7 +320,7 @@ func (r *Relation) identified() error {
 func (r *Relation) counts() error {
 	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version} {
 		if c := r.column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
-			return &Unusable{
+			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),
 				Hint: "map a column of type smallint, integer or bigint",
 			}
@@ -386,13 +386,13 @@ func Literal(value string) string {
 	return quoted
 }
 
-// Unusable says why a table cannot serve its mapping. It is a refusal.
-type Unusable struct {
+// MappingError says why a table cannot serve its mapping. It is a refusal.
+type MappingError struct {
 	Table   *outbox.Table
 	Problem string
 	Hint    string
 }
 
-func (e *Unusable) Error() string {
+func (e *MappingError) Error() string {
 	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Hint
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Kept keeps what is made of each table's Relation until it is forgotten. It may
+// RelationCache keeps what is made of each table's Relation until it is forgotten. It may
 // be used by any number of goroutines.
-type Kept[T any] struct {
+type RelationCache[T any] struct {
 	tables []*outbox.Table
 	make   func(*Relation) (T, error)
 
@@ -20,16 +20,16 @@ type Kept[T any] struct {
 	made map[*outbox.Table]T
 }
 
-// NewKept expects to be asked for these tables, and perhaps for others.
-func NewKept[T any](tables []*outbox.Table, of func(*Relation) (T, error)) *Kept[T] {
-	return &Kept[T]{tables: tables, make: of, made: make(map[*outbox.Table]T)}
+// NewRelationCache expects to be asked for these tables, and perhaps for others.
+func NewRelationCache[T any](tables []*outbox.Table, of func(*Relation) (T, error)) *RelationCache[T] {
+	return &RelationCache[T]{tables: tables, make: of, made: make(map[*outbox.Table]T)}
 }
 
 // Get gives what is kept of a table. Where that is nothing, the catalogue is
 // read for it, and in the same round trip for all others that are missing: with
 // fifty tables looked up one by one, a start keeps its first rows waiting. The
 // connection must be outside of a transaction.
-func (k *Kept[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, error) {
+func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, error) {
 	made, ok := k.Known(t)
 	if ok {
 		return made, nil
@@ -53,7 +53,7 @@ func (k *Kept[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, 
 	return k.made[t], nil
 }
 
-func (k *Kept[T]) of(l loaded) (made T, err error) {
+func (k *RelationCache[T]) of(l loaded) (made T, err error) {
 	if l.err != nil {
 		return made, l.err
 	}
@@ -61,7 +61,7 @@ func (k *Kept[T]) of(l loaded) (made T, err error) {
 }
 
 // Known is Get without asking the server; false: nothing is kept.
-func (k *Kept[T]) Known(t *outbox.Table) (T, bool) {
+func (k *RelationCache[T]) Known(t *outbox.Table) (T, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	made, ok := k.made[t]
@@ -69,7 +69,7 @@ func (k *Kept[T]) Known(t *outbox.Table) (T, bool) {
 }
 
 // missing are the table and all others of which nothing is kept.
-func (k *Kept[T]) missing(t *outbox.Table) []*outbox.Table {
+func (k *RelationCache[T]) missing(t *outbox.Table) []*outbox.Table {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	missing := slices.DeleteFunc(slices.Clone(k.tables), func(other *outbox.Table) bool {
@@ -81,7 +81,7 @@ func (k *Kept[T]) missing(t *outbox.Table) []*outbox.Table {
 
 // Forget drops what is kept of a table, because DDL made it out of date, and says
 // whether anything was.
-func (k *Kept[T]) Forget(t *outbox.Table) bool {
+func (k *RelationCache[T]) Forget(t *outbox.Table) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, ok := k.made[t]

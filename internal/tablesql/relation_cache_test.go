@@ -22,7 +22,7 @@ func TestTablesAreReadTogetherAndToldApart(t *testing.T) {
 		return &table
 	}
 	first, second, gone, lacking := l.Table, named("second"), named("gone"), named("lacking")
-	kept := NewKept([]*outbox.Table{first, gone, second, lacking}, func(r *Relation) (*Relation, error) { return r, nil })
+	kept := NewRelationCache([]*outbox.Table{first, gone, second, lacking}, func(r *Relation) (*Relation, error) { return r, nil })
 	conn := db.Conn(t)
 	get := func(table *outbox.Table) *Relation {
 		t.Helper()
@@ -34,7 +34,7 @@ func TestTablesAreReadTogetherAndToldApart(t *testing.T) {
 	}
 	refused := func(table *outbox.Table, problem string) {
 		t.Helper()
-		var unusable *Unusable
+		var unusable *MappingError
 		if _, err := kept.Get(t.Context(), conn, table); !errors.As(err, &unusable) || unusable.Table != table || !strings.Contains(err.Error(), problem) {
 			t.Fatalf("table %s: %v", table, err)
 		}

@@ -69,7 +69,7 @@ func TestFaultsByState(t *testing.T) {
 	if FaultOf(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}) != Passing {
 		t.Error("a prepared statement whose result has another type")
 	}
-	if FaultOf(io.ErrUnexpectedEOF) != Passing || FaultOf(&Unusable{Table: &outbox.Table{}}) != TableRefused {
+	if FaultOf(io.ErrUnexpectedEOF) != Passing || FaultOf(&MappingError{Table: &outbox.Table{}}) != TableRefused {
 		t.Error("errors that are not the server's")
 	}
 }
@@ -105,7 +105,7 @@ func TestIDsOfAnotherMappingAreRefusedNotRepeated(t *testing.T) {
 	r := &Relation{Table: fixture.Im2be().Table}
 	for _, id := range []string{"one", "one\x00two\x00three", ""} {
 		_, err := r.IDArrays(1, func(int) string { return id })
-		var unusable *Unusable
+		var unusable *MappingError
 		if !errors.As(err, &unusable) {
 			t.Errorf("%q: %v", id, err)
 		}
@@ -121,7 +121,7 @@ func TestMappingsThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var unusable *Unusable
+	var unusable *MappingError
 	if _, err := r.Marking(); !errors.As(err, &unusable) {
 		t.Fatal(err)
 	}

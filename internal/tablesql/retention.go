@@ -33,7 +33,7 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
 	at := r.Table.Mapping.CreatedAt
 	if at == "" {
-		return nil, &Unusable{
+		return nil, &MappingError{
 			Table: r.Table, Problem: "has a retention of unsent rows, but no column says when a row was created",
 			Hint: "map created_at, or take retention_unsent away",
 		}
@@ -111,7 +111,7 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 		terms = append(terms, Ref(m.CreatedAt)+ago(age))
 	}
 	if len(terms) == 0 {
-		return "", &Unusable{
+		return "", &MappingError{
 			Table: r.Table, Problem: "has a retention, but no column says when a row was sent or created",
 			Hint: "map sent_at or created_at, or take retention away",
 		}

@@ -41,7 +41,7 @@ type actData struct {
 	Limit int
 }
 
-var verbs = map[string]operator.Verb{"requeue": operator.Requeue, "delete": operator.Delete, "dismiss": operator.Dismiss}
+var actions = map[string]operator.Action{"requeue": operator.Requeue, "delete": operator.Delete, "dismiss": operator.Dismiss}
 
 // act answers a form. Nothing is changed unless it says confirmed.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
@@ -82,30 +82,30 @@ func actTitle(d actData) string {
 	return "Confirm"
 }
 
-// rowsAct is what package rows is told.
-func (p *Page) rowsAct(o *order, t *outbox.Table) (operator.Act, error) {
-	a := operator.Act{Verb: verbs[o.Verb], Status: o.Status, Limit: actLimit}
+// operation is what package operator is told.
+func (p *Page) operation(o *order, t *outbox.Table) (operator.Operation, error) {
+	op := operator.Operation{Action: actions[o.Verb], Status: o.Status, Limit: actLimit}
 	switch {
-	case a.Verb == "":
-		return a, &asked{http.StatusBadRequest, "choose what is to be done: requeue, delete, or another status"}
-	case a.Verb == operator.Dismiss && o.Status == "":
-		return a, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
+	case op.Action == "":
+		return op, &asked{http.StatusBadRequest, "choose what is to be done: requeue, delete, or another status"}
+	case op.Action == operator.Dismiss && o.Status == "":
+		return op, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
 	case !o.Matching && len(o.IDs) == 0:
-		return a, &asked{http.StatusBadRequest, "choose at least one row, or all that match"}
+		return op, &asked{http.StatusBadRequest, "choose at least one row, or all that match"}
 	}
 	var err error
 	if o.Matching {
-		a.Pick, err = p.pick(&o.filter)
-		return a, err
+		op.Filter, err = p.pick(&o.filter)
+		return op, err
 	}
 	for _, text := range o.IDs {
 		id, err := rowID(text, t)
 		if err != nil {
-			return a, err
+			return op, err
 		}
-		a.Pick.IDs = append(a.Pick.IDs, id)
+		op.Filter.IDs = append(op.Filter.IDs, id)
 	}
-	return a, nil
+	return op, nil
 }
 
 func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, error) {
@@ -114,7 +114,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	if err != nil {
 		return d, err
 	}
-	a, err := p.rowsAct(o, t)
+	op, err := p.operation(o, t)
 	if err != nil {
 		return d, err
 	}
@@ -126,21 +126,21 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 		return d, err
 	}
 	defer done()
-	return d, p.atDesk(ctx, s, t, func(desk *operator.Desk) error {
+	return d, p.onTable(ctx, s, t, func(table *operator.Table) error {
 		if !confirmed {
-			plan, err := desk.Plan(ctx, a)
+			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken
 			return err
 		}
-		result, err := p.do(ctx, r, desk, s, &a, o)
+		result, err := p.do(ctx, r, table, s, &op, o)
 		d.Result = &result
 		return err
 	})
 }
 
 // do acts, and logs who did what, also when it ended with an error.
-func (p *Page) do(ctx context.Context, r *http.Request, desk *operator.Desk, s *Stream, a *operator.Act, o *order) (operator.Result, error) {
-	result, err := desk.Do(ctx, *a)
+func (p *Page) do(ctx context.Context, r *http.Request, table *operator.Table, s *Stream, op *operator.Operation, o *order) (operator.Result, error) {
+	result, err := table.Do(ctx, *op)
 	ids := make([]string, len(result.IDs))
 	for i, id := range result.IDs {
 		ids[i] = strings.Join(id, ",")
@@ -149,8 +149,8 @@ func (p *Page) do(ctx context.Context, r *http.Request, desk *operator.Desk, s *
 	if !o.Matching {
 		picked = "chosen rows"
 	}
-	p.cfg.Log.Log().Err(err).Str("verb", string(a.Verb)).Str("stream", s.Name).Stringer("table", desk.Table()).
-		Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", a.Status).
+	p.cfg.Log.Log().Err(err).Str("verb", string(op.Action)).Str("stream", s.Name).Stringer("table", table.Outbox()).
+		Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
 		Msg("an operator changed rows")
 	if s.Changed != nil {

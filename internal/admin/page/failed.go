@@ -73,7 +73,7 @@ func (e *asked) Error() string { return e.text }
 
 func codeOf(err error) int {
 	var wrong *asked
-	var unusable *tablesql.Unusable
+	var unusable *tablesql.MappingError
 	switch {
 	case errors.As(err, &wrong):
 		return wrong.code
@@ -87,8 +87,8 @@ func codeOf(err error) int {
 	return http.StatusBadGateway // the database
 }
 
-func (p *Page) pick(f *filter) (tablesql.Pick, error) {
-	pick := tablesql.Pick{Lot: tablesql.LotFailed, Error: f.Error}
+func (p *Page) pick(f *filter) (tablesql.Filter, error) {
+	pick := tablesql.Filter{State: tablesql.RowsFailed, Error: f.Error}
 	if len(f.Error) > longestPattern {
 		return pick, &asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}
 	}
@@ -130,8 +130,8 @@ func (p *Page) table(stream, name string) (*Stream, *outbox.Table, error) {
 	return of, found[0], nil
 }
 
-// atDesk calls f with the table's desk.
-func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*operator.Desk) error) error {
+// onTable calls f with the table, opened.
+func (p *Page) onTable(ctx context.Context, s *Stream, t *outbox.Table, f func(*operator.Table) error) error {
 	bounded, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	conn, err := s.Connect(bounded)
@@ -139,11 +139,11 @@ func (p *Page) atDesk(ctx context.Context, s *Stream, t *outbox.Table, f func(*o
 		return err
 	}
 	defer hangUp(conn)
-	desk, err := operator.Open(ctx, conn, t)
+	table, err := operator.Open(ctx, conn, t)
 	if err != nil {
 		return err
 	}
-	return f(desk)
+	return f(table)
 }
 
 // listed is a list of failed rows, and its JSON.
@@ -174,7 +174,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		return l, err
 	}
 	defer done()
-	return l, p.atDesk(ctx, s, t, func(d *operator.Desk) (err error) {
+	return l, p.onTable(ctx, s, t, func(d *operator.Table) (err error) {
 		if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
 			return err
 		}
@@ -193,13 +193,13 @@ type alike struct {
 // failedData is the page of failed rows.
 type failedData struct {
 	filter
-	Listed  listed
-	Lanes   []lane // to choose a table from, where there are several
-	Alike   []alike
-	Problem string
-	Acts    bool
-	Token   string
-	All     string // the address of the list without a filter
+	Listed     listed
+	StreamRows []streamRow // to choose a table from, where there are several
+	Alike      []alike
+	Problem    string
+	Acts       bool
+	Token      string
+	All        string // the address of the list without a filter
 	// Dismissable: the table has a status column, so a row can get another status.
 	Dismissable bool
 }
@@ -208,8 +208,8 @@ func (p *Page) failed(w http.ResponseWriter, r *http.Request) {
 	f := filterOf(r.URL.Query())
 	d := failedData{Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
 	for i := range p.cfg.Streams {
-		l, _ := p.laneOf(&p.cfg.Streams[i])
-		d.Lanes = append(d.Lanes, l)
+		l, _ := p.rowOf(&p.cfg.Streams[i])
+		d.StreamRows = append(d.StreamRows, l)
 	}
 	_, t, err := p.table(f.Stream, f.Table)
 	code := http.StatusOK
@@ -302,19 +302,19 @@ func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *ou
 		return row, nil, nil, err
 	}
 	defer done()
-	err = p.atDesk(ctx, s, t, func(d *operator.Desk) error {
-		lot := tablesql.LotFailed
+	err = p.onTable(ctx, s, t, func(d *operator.Table) error {
+		state := tablesql.RowsFailed
 		if p.cfg.MayAct(r) {
-			lot = tablesql.LotAny
+			state = tablesql.RowsAny
 		}
-		row, payload, err = p.readRow(ctx, d, id, lot)
+		row, payload, err = p.readRow(ctx, d, id, state)
 		return err
 	})
 	return row, payload, t, err
 }
 
-func (p *Page) readRow(ctx context.Context, d *operator.Desk, id string, lot tablesql.Lot) (operator.Row, []byte, error) {
-	pick := tablesql.Pick{Lot: lot, IDs: []string{id}}
+func (p *Page) readRow(ctx context.Context, d *operator.Table, id string, state tablesql.RowState) (operator.Row, []byte, error) {
+	pick := tablesql.Filter{State: state, IDs: []string{id}}
 	for _, payload := range []bool{false, true} { // its size comes first
 		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Whole: true})
 		switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// lane is one stream on its way WAL → stream → Kafka → SENT.
-type lane struct {
+// streamRow is one stream on its way WAL → stream → Kafka → SENT.
+type streamRow struct {
 	status.Stream
 	Rates status.Rates
 	Bar   *bar
@@ -32,10 +32,10 @@ type table struct {
 	HasFailed bool
 }
 
-func (p *Page) laneOf(s *Stream) (lane, status.Activity) {
+func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	st, a := s.Report(), s.Activity()
 	now := p.cfg.Now()
-	l := lane{
+	l := streamRow{
 		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Level: levelOf(&st), Needs: needsOf(&st),
 		Spark: sparkOf(a.History, now, "rows published", func(p status.Point) float64 { return p.PerSecond }, rateText),
 	}
@@ -91,17 +91,17 @@ func levelOf(s *status.Stream) string {
 
 // overviewData is the first page.
 type overviewData struct {
-	First *attention // nil: all is well
-	More  []attention
-	Lanes []lane
+	First      *attention // nil: all is well
+	More       []attention
+	StreamRows []streamRow
 }
 
 func (p *Page) overviewView() view {
 	var d overviewData
 	var needs []attention
 	for i := range p.cfg.Streams {
-		l, _ := p.laneOf(&p.cfg.Streams[i])
-		d.Lanes = append(d.Lanes, l)
+		l, _ := p.rowOf(&p.cfg.Streams[i])
+		d.StreamRows = append(d.StreamRows, l)
 		needs = append(needs, l.Needs...)
 	}
 	d.First, d.More = first(needs)
@@ -134,7 +134,7 @@ func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
 
 // streamData is one stream's page.
 type streamData struct {
-	Lane          lane
+	Row           streamRow
 	Activity      status.Activity
 	First         *attention
 	More          []attention
@@ -145,9 +145,9 @@ type streamData struct {
 }
 
 func (p *Page) streamView(s *Stream) view {
-	l, a := p.laneOf(s)
+	l, a := p.rowOf(s)
 	l.Long = true
-	d := streamData{Lane: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
+	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
 	d.First, d.More = first(l.Needs)
 	d.Lag = sparkOf(a.History, p.cfg.Now(), "WAL not confirmed", func(p status.Point) float64 { return float64(p.Lag) },
 		func(f float64) string { return status.Bytes(uint64(f)) })

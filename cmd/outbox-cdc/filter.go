@@ -19,8 +19,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// pickFlags say which rows of which tables.
-type pickFlags struct {
+// filterFlags say which rows of which tables.
+type filterFlags struct {
 	config        *string
 	stream, table string
 	ids           []string
@@ -31,8 +31,8 @@ type pickFlags struct {
 	json          bool
 }
 
-func addPickFlags(c *cobra.Command, limit int, time string) *pickFlags {
-	p := &pickFlags{config: configFlag(c)}
+func addFilterFlags(c *cobra.Command, limit int, time string) *filterFlags {
+	p := &filterFlags{config: configFlag(c)}
 	f := c.Flags()
 	streamFlag(c, &p.stream)
 	f.StringVar(&p.table, "table", "", "only the table `SCHEMA.NAME`")
@@ -46,25 +46,25 @@ func addPickFlags(c *cobra.Command, limit int, time string) *pickFlags {
 	return p
 }
 
-func (p *pickFlags) addError(c *cobra.Command) {
+func (p *filterFlags) addError(c *cobra.Command) {
 	c.Flags().StringVar(&p.pattern, "error", "", "only rows whose last error matches this regular expression, whatever its case (`PATTERN`)")
 }
 
 // narrowed says that something tells the rows apart from all others.
-func (p *pickFlags) narrowed() bool {
+func (p *filterFlags) narrowed() bool {
 	return len(p.ids) > 0 || p.topic != "" || p.key != "" || p.pattern != "" || p.since != "" || p.until != ""
 }
 
-// desk is one table with its stream and connection.
-type desk struct {
-	*operator.Desk
+// openTable is one table with its stream and connection.
+type openTable struct {
+	*operator.Table
 	stream *config.Stream
 	conn   *pgx.Conn
 }
 
 // pick is what the flags ask for.
-func (p *pickFlags) pick(c *cobra.Command, t *outbox.Table, lot tablesql.Lot) (tablesql.Pick, error) {
-	pick := tablesql.Pick{Lot: lot, Error: p.pattern}
+func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.RowState) (tablesql.Filter, error) {
+	pick := tablesql.Filter{State: state, Error: p.pattern}
 	if c.Flags().Changed("topic") {
 		pick.Topic = &p.topic
 	}
@@ -98,7 +98,7 @@ func parseID(text string, columns int) string {
 
 // each calls f with every table that the flags name. A table that cannot serve
 // the command is passed over with a note; where none can, it is an error.
-func (p *pickFlags) each(ctx context.Context, io streams, f func(*desk) error) error {
+func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) error) error {
 	if p.limit < 1 || p.limit > operator.MaxLimit {
 		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
 	}
@@ -132,7 +132,7 @@ func (p *pickFlags) each(ctx context.Context, io streams, f func(*desk) error) e
 }
 
 // eachOf serves the tables of one stream, and says how many and which not.
-func (p *pickFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*desk) error) (served int, passed []error, err error) {
+func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (served int, passed []error, err error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
 		return 0, nil, err
@@ -141,9 +141,9 @@ func (p *pickFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outb
 	for _, t := range tables {
 		d, err := operator.Open(ctx, conn, t)
 		if err == nil {
-			err = f(&desk{Desk: d, stream: s, conn: conn})
+			err = f(&openTable{Table: d, stream: s, conn: conn})
 		}
-		var unusable *tablesql.Unusable
+		var unusable *tablesql.MappingError
 		switch {
 		case errors.As(err, &unusable):
 			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
@@ -157,7 +157,7 @@ func (p *pickFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outb
 }
 
 // choose finds the tables by the names of stream and table.
-func (p *pickFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Table, error) {
+func (p *filterFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Table, error) {
 	list, err := chooseStreams(cfg, p.stream)
 	if err != nil {
 		return nil, err

@@ -13,25 +13,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Verb is what is done to rows.
-type Verb string
+// Action is what is done to rows.
+type Action string
 
-// The verbs.
+// The actions.
 const (
 	// Requeue makes FAILED rows PENDING, their attempts counted anew.
-	Requeue Verb = "requeue"
+	Requeue Action = "requeue"
 	// Replay makes SENT rows PENDING: they are published once more.
-	Replay Verb = "replay"
+	Replay Action = "replay"
 	// Delete deletes FAILED rows.
-	Delete Verb = "delete"
+	Delete Action = "delete"
 	// Dismiss gives FAILED rows another status.
-	Dismiss Verb = "dismiss"
+	Dismiss Action = "dismiss"
 )
 
-// Act is one act of an operator on one table.
-type Act struct {
-	Verb Verb
-	Pick tablesql.Pick // its Lot follows from the verb
+// Operation is what an operator does to rows of one table.
+type Operation struct {
+	Action Action
+	Filter tablesql.Filter // its State follows from the action
 	// Status of Dismiss.
 	Status string
 	// Limit is the most rows to take, the first in the order of sweeping.
@@ -43,11 +43,11 @@ type Act struct {
 	Progress func(done, of int)
 }
 
-func (a *Act) lot() tablesql.Lot {
-	if a.Verb == Replay {
-		return tablesql.LotSent
+func (op *Operation) state() tablesql.RowState {
+	if op.Action == Replay {
+		return tablesql.RowsSent
 	}
-	return tablesql.LotFailed
+	return tablesql.RowsFailed
 }
 
 // Plan is what an act would do.
@@ -88,35 +88,35 @@ type Result struct {
 const sampleRows = 5
 
 // Plan looks what the act would do and changes nothing.
-func (d *Desk) Plan(ctx context.Context, a Act) (Plan, error) {
-	a.Pick.Lot = a.lot()
+func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
+	op.Filter.State = op.state()
 	var p Plan
-	if _, err := d.statement(&a); err != nil { // a table that cannot
+	if _, err := t.statement(&op); err != nil { // a table that cannot
 		return p, err
 	}
 	var err error
-	if p.Matched, err = d.Count(ctx, &a.Pick, MaxLimit); err != nil {
+	if p.Matched, err = t.Count(ctx, &op.Filter, MaxLimit); err != nil {
 		return p, err
 	}
-	p.Taken = min(p.Matched.N, int64(a.Limit))
-	p.TimeColumn = strings.Join(d.relation.TimeOf(a.Pick.Lot), ", ")
-	if p.Sample, err = d.List(ctx, &a.Pick, min(sampleRows, a.Limit), Shown{}); err != nil {
+	p.Taken = min(p.Matched.N, int64(op.Limit))
+	p.TimeColumn = strings.Join(t.relation.TimeOf(op.Filter.State), ", ")
+	if p.Sample, err = t.List(ctx, &op.Filter, min(sampleRows, op.Limit), Shown{}); err != nil {
 		return p, err
 	}
-	if a.Verb == Requeue {
-		p.Order, err = d.order(ctx, &a)
+	if op.Action == Requeue {
+		p.Order, err = t.order(ctx, &op)
 	}
 	return p, err
 }
 
 // order looks whether the rows' keys went on without them. It may take a scan
 // of the table, so it has little time; without an answer it says so.
-func (d *Desk) order(ctx context.Context, a *Act) (Order, error) {
-	ids, err := d.ids(ctx, &a.Pick, min(orderRows, a.Limit))
+func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
+	ids, err := t.ids(ctx, &op.Filter, min(orderRows, op.Limit))
 	if err != nil || len(ids) == 0 {
 		return Order{}, err
 	}
-	step, ok, err := d.relation.Overtaken(ids)
+	step, ok, err := t.relation.Overtaken(ids)
 	if err != nil || !ok {
 		return Order{Note: "the rows have no key, or the table keeps no SENT rows to compare with"}, err
 	}
@@ -131,69 +131,69 @@ func (d *Desk) order(ctx context.Context, a *Act) (Order, error) {
 		}
 		return nil
 	}
-	err = d.run(ctx, orderTimeout, step)
+	err = t.run(ctx, orderTimeout, step)
 	var server *pgconn.PgError
 	if errors.As(err, &server) && server.Code == "57014" {
 		return Order{Note: fmt.Sprintf("whether later rows of the keys were SENT could not be told within %s", orderTimeout)}, nil
 	}
 	if err != nil {
-		return Order{}, d.failure("look at the order of rows", err)
+		return Order{}, t.failure("look at the order of rows", err)
 	}
 	return o, nil
 }
 
 // ids reads the ids of picked rows.
-func (d *Desk) ids(ctx context.Context, pick *tablesql.Pick, limit int) ([]string, error) {
-	step, err := d.relation.PickIDs(pick, limit)
+func (t *Table) ids(ctx context.Context, filter *tablesql.Filter, limit int) ([]string, error) {
+	step, err := t.relation.PickIDs(filter, limit)
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
-	step.Each = d.relation.EachID(func(id string) { ids = append(ids, id) })
-	if err := d.run(ctx, statementTimeout, step); err != nil {
-		return nil, d.failure("read the ids of rows", err)
+	step.Each = t.relation.EachID(func(id string) { ids = append(ids, id) })
+	if err := t.run(ctx, statementTimeout, step); err != nil {
+		return nil, t.failure("read the ids of rows", err)
 	}
 	return ids, nil
 }
 
-func (d *Desk) statement(a *Act) (string, error) {
-	switch a.Verb {
+func (t *Table) statement(op *Operation) (string, error) {
+	switch op.Action {
 	case Requeue, Replay:
-		return d.relation.Requeue(a.lot())
+		return t.relation.Requeue(op.state())
 	case Delete:
-		return d.relation.Delete(a.lot())
+		return t.relation.Delete(op.state())
 	case Dismiss:
-		return d.relation.Dismiss(a.Status)
+		return t.relation.Dismiss(op.Status)
 	}
-	return "", fmt.Errorf("%q is nothing that can be done to rows", a.Verb)
+	return "", fmt.Errorf("%q is nothing that can be done to rows", op.Action)
 }
 
 // Do does it, a page at a time, each page committed by itself. After an error
 // the Result says what was done until then.
-func (d *Desk) Do(ctx context.Context, a Act) (Result, error) {
-	a.Pick.Lot = a.lot()
+func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
+	op.Filter.State = op.state()
 	result := Result{IDs: [][]string{}}
-	text, err := d.statement(&a)
+	text, err := t.statement(&op)
 	if err != nil {
 		return result, err
 	}
-	ids, err := d.ids(ctx, &a.Pick, a.Limit)
+	ids, err := t.ids(ctx, &op.Filter, op.Limit)
 	if err != nil {
 		return result, err
 	}
 	began := time.Now()
 	for done := 0; done < len(ids); {
-		page := ids[done:min(done+pageSize(a.PerSecond), len(ids))]
-		if err := d.page(ctx, text, page, &result); err != nil {
-			return result, d.refused(&a, err)
+		page := ids[done:min(done+pageSize(op.PerSecond), len(ids))]
+		if err := t.page(ctx, text, page, &result); err != nil {
+			return result, t.refused(&op, err)
 		}
 		done += len(page)
-		if a.Progress != nil {
-			a.Progress(done, len(ids))
+		if op.Progress != nil {
+			op.Progress(done, len(ids))
 		}
-		if done < len(ids) && a.PerSecond > 0 {
-			if err := pause(ctx, time.Until(began.Add(time.Duration(done)*time.Second/time.Duration(a.PerSecond)))); err != nil {
-				return result, fmt.Errorf("%s rows of table %s: %w", a.Verb, d.relation.Table, err)
+		if done < len(ids) && op.PerSecond > 0 {
+			if err := pause(ctx, time.Until(began.Add(time.Duration(done)*time.Second/time.Duration(op.PerSecond)))); err != nil {
+				return result, fmt.Errorf("%s rows of table %s: %w", op.Action, t.relation.Table, err)
 			}
 		}
 	}
@@ -222,8 +222,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (d *Desk) page(ctx context.Context, text string, ids []string, result *Result) error {
-	args, err := d.relation.IDArrays(len(ids), func(i int) string { return ids[i] })
+func (t *Table) page(ctx context.Context, text string, ids []string, result *Result) error {
+	args, err := t.relation.IDArrays(len(ids), func(i int) string { return ids[i] })
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (d *Desk) page(ctx context.Context, text string, ids []string, result *Resu
 		}
 		return err
 	}}
-	if err := d.run(ctx, statementTimeout, step); err != nil {
+	if err := t.run(ctx, statementTimeout, step); err != nil {
 		if tablesql.Unknown(err) {
 			result.Unknown += len(ids)
 		}
@@ -248,10 +248,10 @@ func (d *Desk) page(ctx context.Context, text string, ids []string, result *Resu
 }
 
 // refused adds what ends the refusal of an act.
-func (d *Desk) refused(a *Act, err error) error {
+func (t *Table) refused(op *Operation, err error) error {
 	var server *pgconn.PgError
-	if a.Verb == Delete && errors.As(err, &server) && server.Code == "42501" {
-		return fmt.Errorf("delete rows of table %s: %w (%s)", d.relation.Table, err, grantDelete(d.relation.Table, d.conn.Config().User))
+	if op.Action == Delete && errors.As(err, &server) && server.Code == "42501" {
+		return fmt.Errorf("delete rows of table %s: %w (%s)", t.relation.Table, err, grantDelete(t.relation.Table, t.conn.Config().User))
 	}
-	return d.failure(string(a.Verb)+" rows", err)
+	return t.failure(string(op.Action)+" rows", err)
 }
