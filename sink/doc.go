@@ -9,11 +9,11 @@
 //
 // # Parts
 //
-// machine.go decides and is pure; lane.go, batch.go and topic.go are its
+// machine.go decides and is pure; partition_queue.go, batch.go and topic.go are its
 // pieces. run.go drives it from one goroutine and carries out: a link per
-// broker produces (link.go), so that a broker that hangs holds up nobody
-// else's partitions; the scout asks for metadata (scout.go); the owner keeps
-// the transactional id, fences and searches (owner.go).
+// broker produces (broker_conn.go), so that a broker that hangs holds up nobody
+// else's partitions; the scout asks for metadata (metadata_client.go); the owner keeps
+// the transactional id, fences and searches (producer_id_client.go).
 //
 // sarama's AsyncProducer is not used because it goes on after a failed batch,
 // and its Client is not because it hides topic ids, holds every caller up

@@ -29,7 +29,10 @@ var judges = map[string]*judge{
 		{"-test.run=TestSimulation$", "-sim.seeds=3000"},
 		{"-test.short", "-test.skip=TestSimulation$"},
 	}},
-	"sink": {files: []string{"machine.go", "batch.go", "class.go", "lane.go", "queue.go", "topic.go", "partition.go"}, runs: [][]string{
+	"sink": {files: []string{
+		"machine.go", "machine_commands.go", "machine_send.go", "machine_reply.go", "machine_topics.go", "machine_fence.go", "machine_time.go",
+		"batch.go", "class.go", "partition_queue.go", "queue.go", "topic.go", "partition.go",
+	}, runs: [][]string{
 		{"-test.short", "-test.run=Machine|Lane|Class|Judge|Queue|Batch|Topic|Partition"},
 		{"-test.short"},
 	}},

@@ -1,0 +1,195 @@
+package sink
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// command carries out one instruction.
+func (m *machine) command(c outbox.Command) {
+	switch {
+	case c.Publish != nil:
+		for _, r := range c.Publish {
+			m.accept(r)
+		}
+	case c.Release != nil:
+		m.release(*c.Release)
+	case c.Withdraw != nil:
+		m.withdraw(*c.Withdraw)
+	case c.List:
+		m.list = true
+		m.want(0)
+	}
+}
+
+func (m *machine) accept(r *outbox.Row) {
+	t := m.last
+	if t == nil || t.name != r.Topic {
+		if t = m.topics[r.Topic]; t == nil {
+			t = newTopic(r.Topic)
+			m.topics[r.Topic] = t
+			m.want(0)
+		}
+		m.last = t
+	}
+	m.place(t, r)
+}
+
+// place puts a row where its topic's state wants it.
+func (m *machine) place(t *topic, r *outbox.Row) {
+	switch {
+	case t.state == topicBlocked && len(t.lanes) == 0:
+		m.giveBackTopic(t, []*outbox.Row{r})
+	case t.state == topicReady || t.state == topicBlocked:
+		if t.isBlocked(r) {
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
+			return
+		}
+		l := t.lane(r, m.cfg.random)
+		l.queue.push(r)
+		m.touch(l)
+	default:
+		if t.waiting.len() == 0 {
+			m.want(0)
+		}
+		t.waiting.push(r)
+	}
+}
+
+// touch has the lane looked at by pump.
+func (m *machine) touch(l *lane) {
+	if !l.dirty {
+		l.dirty = true
+		m.dirty = append(m.dirty, l)
+	}
+}
+
+func (m *machine) release(s outbox.Scope) {
+	switch s.Kind {
+	case outbox.ScopeKey:
+		if t := m.topics[s.Topic]; t != nil {
+			delete(t.blocked, key{s.Table, s.Key})
+		}
+	case outbox.ScopeTopic:
+		// Commands go to the sinks of all clusters. A topic of this name that another
+		// one blocks is not this one, whose rows may have been given back meanwhile.
+		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked && s.Cluster == m.cluster {
+			m.unblock(t)
+			m.drop(t)
+		}
+	}
+}
+
+// drop forgets a topic of which there is nothing, so that no more are remembered
+// than exist or have rows here.
+func (m *machine) drop(t *topic) {
+	if len(t.lanes) > 0 || len(t.blocked) > 0 || t.waiting.len() > 0 {
+		return
+	}
+	delete(m.topics, t.name)
+	delete(m.stalled, t)
+	m.last = nil
+}
+
+// unblock lets a topic start anew with fresh metadata. Lanes whose flight is
+// still open stay until it is known.
+func (m *machine) unblock(t *topic) {
+	if t.gone && !t.flights() {
+		m.forget(t)
+	}
+	t.state, t.err, t.gone, t.missing = topicUnknown, nil, false, 0
+	for _, l := range t.lanes {
+		if l.state == laneWaiting {
+			l.at = m.now
+		}
+	}
+	m.want(0)
+}
+
+func (m *machine) withdraw(s outbox.Scope) {
+	var out []*outbox.Row
+	for _, t := range m.topics {
+		if s.Kind == outbox.ScopeTopic && s.Topic != t.name || s.Kind == outbox.ScopeKey && s.Topic != t.name {
+			continue
+		}
+		for _, l := range t.lanes {
+			l.recall()
+			gone := l.queue.extract(s.Covers)
+			l.pardon(gone)
+			out = append(out, gone...)
+			m.touch(l)
+		}
+		out = append(out, t.waiting.extract(s.Covers)...)
+	}
+	m.giveBack(out, s)
+}
+
+func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope) {
+	if len(rows) == 0 {
+		return
+	}
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s})
+}
+
+// giveBackTopic gives rows of a blocked topic back. The first of them say that
+// a Release is owed. Rows of tables for which the topic's error is the row's own
+// are refused instead, each by itself.
+func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
+	rows = m.refuseOwn(t, rows)
+	if len(rows) == 0 {
+		m.reopen(t)
+		return
+	}
+	if t.untold {
+		m.note("topic is blocked", t.name, t.err)
+	}
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+		Rows: rows, Class: outbox.Withdrawn, Scope: outbox.TopicScope(m.cluster, t.name), Blocked: t.untold, Err: t.err,
+	})
+	t.untold = false
+}
+
+// refuseOwn refuses those of a blocked topic's rows whose own error it is, gives
+// back those behind them, and returns the rest.
+func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
+	kind, name := topicErrorOf(t.err)
+	if kind == "" || !slices.ContainsFunc(rows, func(r *outbox.Row) bool { return failsOn(r, kind) }) {
+		return rows
+	}
+	t.refused = true
+	err := fmt.Errorf("%s: %w", name, t.err)
+	var rest []*outbox.Row
+	for _, r := range rows {
+		switch {
+		case !failsOn(r, kind):
+			rest = append(rest, r)
+		case t.isBlocked(r):
+			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
+		default:
+			m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+				Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: r.Key != nil, Err: err,
+			})
+			if r.Key != nil {
+				t.block(r)
+			}
+		}
+	}
+	return rest
+}
+
+// reopen unblocks a topic that is blocked without anybody having heard of it,
+// since all its rows were refused: no Release will come. The next row asks again.
+func (m *machine) reopen(t *topic) {
+	if t.state != topicBlocked || !t.untold || !t.refused || t.waiting.len() > 0 || t.flights() {
+		return
+	}
+	for _, l := range t.lanes {
+		if l.queue.len() > 0 {
+			return
+		}
+	}
+	t.untold, t.refused = false, false
+	m.unblock(t)
+}

@@ -1,0 +1,197 @@
+package sink
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// tick tells the time and does what is due; afterwards everything that can be
+// sent is sent.
+func (m *machine) tick(now time.Time) {
+	m.now = now
+	for _, l := range m.due() {
+		m.wake(l)
+	}
+	m.pump()
+	m.askIfDue()
+	m.ownIfDue()
+	m.pump() // lanes that need no fence
+	m.judgeCluster()
+}
+
+// due are the lanes whose wait is over, in an order that does not depend on
+// chance, so that a test's seed reproduces.
+func (m *machine) due() []*lane {
+	if len(m.waiting) == 0 {
+		return nil
+	}
+	var due []*lane
+	for l := range m.waiting {
+		if !l.at.After(m.now) {
+			due = append(due, l)
+		}
+	}
+	slices.SortFunc(due, func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(a.topic.name, b.topic.name), cmp.Compare(a.partition, b.partition))
+	})
+	return due
+}
+
+// wake ends a lane's wait.
+func (m *machine) wake(l *lane) {
+	delete(m.waiting, l)
+	if l.flight == nil {
+		l.state = laneIdle
+		m.touch(l)
+		return
+	}
+	m.launch(l)
+}
+
+func (m *machine) askIfDue() {
+	if m.asking || m.askAt.IsZero() && !m.answered.IsZero() || m.askAt.After(m.now) {
+		return
+	}
+	a := &asking{all: m.list}
+	if !m.list {
+		a.topics = m.askable()
+	}
+	m.asking, m.askedAt, m.askAt, m.out.ask = true, m.now, time.Time{}, a
+}
+
+// maxAsked bounds the topics of one request for metadata.
+const maxAsked = 1000
+
+// askable are the topics to be asked about: those with rows that wait first, then
+// those that were asked about longest ago.
+func (m *machine) askable() []string {
+	topics := make([]*topic, 0, len(m.topics))
+	for _, t := range m.topics {
+		if t.state != topicBlocked || t.flights() {
+			topics = append(topics, t)
+		}
+	}
+	if len(topics) > maxAsked {
+		waits := func(t *topic) int {
+			if t.state == topicUnknown && t.waiting.len() > 0 {
+				return 0
+			}
+			return 1
+		}
+		slices.SortFunc(topics, func(a, b *topic) int {
+			return cmp.Or(cmp.Compare(waits(a), waits(b)), a.asked.Compare(b.asked), cmp.Compare(a.name, b.name))
+		})
+		topics = topics[:maxAsked]
+	}
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.name
+	}
+	return names
+}
+
+func (m *machine) ownIfDue() {
+	if m.owning || m.id == nobody || m.ownAt.After(m.now) {
+		return
+	}
+	m.ownAt = time.Time{}
+	job := m.nextJob()
+	if job == nil && m.fencing && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
+		m.keepAt = m.now.Add(m.cfg.keepAlive)
+		if p := m.quiet(); p != nil {
+			job = &ownership{keepAlive: p}
+		}
+	}
+	if job != nil {
+		m.owning, m.out.own = true, job
+	}
+}
+
+// next is when tick is due at the latest, or zero.
+func (m *machine) next() time.Time {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	for l := range m.waiting {
+		sooner(l.at)
+	}
+	if !m.asking {
+		sooner(m.askAt)
+	}
+	if m.id != nobody && !m.owning {
+		sooner(m.ownAt)
+		if m.fencing && m.cfg.keepAlive > 0 {
+			sooner(m.keepAt)
+		}
+	}
+	if m.verdict != unusable {
+		if since, err := m.trouble(); err != nil {
+			sooner(since.Add(m.cfg.outageAfter))
+		}
+	}
+	return at
+}
+
+// trouble is the oldest reason why the cluster cannot be used, and since when.
+func (m *machine) trouble() (since time.Time, err error) {
+	older := func(t time.Time, e error) {
+		if e != nil && !t.IsZero() && (err == nil || t.Before(since)) {
+			since, err = t, e
+		}
+	}
+	if !m.ackedAt.After(m.askFailed) {
+		older(m.askFailed, m.askErr)
+	}
+	older(m.ownSince, m.ownErr)
+	for t, s := range m.stalled {
+		if t.waiting.len() > 0 {
+			older(s.since, s.err)
+		}
+	}
+	for l := range m.failing {
+		if l.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
+			older(l.since, l.err)
+		}
+	}
+	return since, err
+}
+
+// judgeCluster says so when the cluster's usability changed. Before the first
+// word it counts at once when no broker can be reached.
+func (m *machine) judgeCluster() {
+	since, err := m.trouble()
+	switch {
+	case err == nil:
+		if m.verdict != usable && m.id != nobody && !m.answered.IsZero() {
+			m.say(usable, nil)
+		}
+	case m.verdict == unusable:
+		m.retell(err)
+	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askErr != nil:
+		m.say(unusable, err)
+	}
+}
+
+// retell says why the cluster cannot be used once that has become something else:
+// first brokers do not answer, then those that are left say that they are too few.
+// It waits for a while each time, since lanes may have different reasons.
+func (m *machine) retell(err error) {
+	if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
+		m.say(unusable, err)
+	}
+}
+
+func (m *machine) say(u usability, err error) {
+	m.verdict, m.told, m.toldAt = u, ErrorClass(err), m.now
+	m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Usable: u == usable, Err: err})
+}
+
+func (m *machine) note(text, topic string, err error) {
+	m.out.notes = append(m.out.notes, note{text, topic, err})
+}

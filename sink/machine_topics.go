@@ -1,0 +1,317 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// blockTopic gives back everything of the topic whose fate is known.
+func (m *machine) blockTopic(t *topic, err error) {
+	if t.state == topicBlocked {
+		return
+	}
+	t.state, t.err, t.fresh, t.untold, t.refused = topicBlocked, err, nil, true, false
+	delete(m.stalled, t)
+	for _, l := range t.lanes {
+		m.touch(l)
+	}
+	waiting := t.waiting.takeAll()
+	if len(t.lanes) == 0 {
+		m.giveBackTopic(t, waiting)
+		return
+	}
+	for _, r := range waiting { // behind what their keys have under way
+		m.place(t, r)
+	}
+}
+
+// metadata takes the answer to ask.
+func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error) {
+	m.asking, m.answered = false, m.now
+	if err != nil {
+		m.askErrs++
+		m.askErr = err
+		if m.askFailed.IsZero() {
+			m.askFailed = m.now
+		}
+		m.want(backoff(m.askErrs, backoffMax))
+		return
+	}
+	m.askErr, m.askFailed = nil, time.Time{}
+	// All topics have their turn within the refresh time.
+	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), len(m.topics), 1)))
+	m.crowd = absentOf(infos) > crowdTopics
+	for _, name := range asked {
+		if info, ok := infos[name]; ok && m.topics[name] != nil {
+			m.topics[name].asked = m.askedAt
+			m.learn(m.topics[name], info)
+		}
+	}
+	m.followUp()
+}
+
+// listed takes the answer that names all topics. It says nothing of those that are
+// not in it: we may not see all.
+func (m *machine) listed(infos map[string]topicInfo, err error) {
+	if err == nil {
+		m.list = false
+		names := map[string]bool{}
+		for name, info := range infos {
+			if info.usable() && len(info.leaders) > 0 {
+				names[name] = true
+			}
+		}
+		m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Topics: names})
+	}
+	m.metadata(nil, nil, err)
+	if err == nil {
+		m.want(0) // what the list was asked instead of
+	}
+}
+
+// crowdTopics is how many topics one answer may lack for them to have their grace:
+// of so many none is just being made, and their rows fill the memory.
+const crowdTopics = 100
+
+func absentOf(infos map[string]topicInfo) (n int) {
+	for _, info := range infos {
+		if info.code == sarama.ErrUnknownTopicOrPartition {
+			n++
+		}
+	}
+	return n
+}
+
+// followUp asks again while something is not as it should be.
+func (m *machine) followUp() {
+	troubled := false
+	for _, t := range m.topics {
+		switch {
+		case t.state == topicUnknown && t.missing == 0 && t.waiting.len() > 0:
+			m.want(0)
+		case t.state == topicUnknown && t.waiting.len() > 0:
+			troubled = true
+		}
+		for _, l := range t.lanes {
+			troubled = troubled || l.err != nil || t.state == topicReady && l.leader == ""
+		}
+	}
+	if !troubled {
+		m.askErrs = 0
+		return
+	}
+	m.askErrs++
+	m.want(backoff(m.askErrs, backoffMax))
+}
+
+// want has metadata asked for after d, unless it is asked for sooner.
+func (m *machine) want(d time.Duration) {
+	at := m.now.Add(d)
+	if !m.answered.IsZero() && m.askErrs > 0 {
+		if earliest := m.answered.Add(backoff(m.askErrs, backoffMax)); at.Before(earliest) {
+			at = earliest
+		}
+	}
+	if m.askAt.IsZero() || at.Before(m.askAt) {
+		m.askAt = at
+	}
+}
+
+// learn takes what metadata says of a topic.
+func (m *machine) learn(t *topic, info topicInfo) {
+	switch info.code {
+	case sarama.ErrNoError, sarama.ErrReplicaNotAvailable:
+		if info.internal { // so it is never fenced either, which would write to it
+			m.unfit(t, fmt.Errorf("topic %s is Kafka's own: no row can be published there: %w", t.name, sarama.ErrInvalidTopic))
+			return
+		}
+	case sarama.ErrUnknownTopicOrPartition:
+		m.absent(t)
+		return
+	case sarama.ErrTopicAuthorizationFailed:
+		m.unfit(t, fmt.Errorf("topic %s: not authorised: grant DESCRIBE and WRITE on it to our user: %w", t.name, info.code))
+		return
+	case sarama.ErrInvalidTopic:
+		m.unfit(t, fmt.Errorf("topic %q: not a legal topic name: %w", t.name, info.code))
+		return
+	default:
+		m.stall(t, fmt.Errorf("topic %s: %w", t.name, info.code))
+		return
+	}
+	if len(info.leaders) == 0 {
+		m.stall(t, fmt.Errorf("topic %s: brokers do not tell its partitions yet", t.name))
+		return
+	}
+	t.missing = 0
+	delete(m.stalled, t)
+	if info.maxBytes > 0 {
+		t.maxBytes, t.told = info.maxBytes, true
+	}
+	switch t.state {
+	case topicUnknown, topicDraining:
+		m.adopt(t, info)
+	case topicReady:
+		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes) {
+			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated))
+			return
+		}
+		m.adopt(t, info)
+	case topicBlocked: // a flight may still be open
+		m.lead(t, info)
+	}
+}
+
+// stall notes that a topic, being created or otherwise in a state that passes,
+// cannot be used yet.
+func (m *machine) stall(t *topic, err error) {
+	t.missing++
+	since := m.now
+	if before, ok := m.stalled[t]; ok {
+		since = before.since
+	}
+	m.stalled[t] = stall{since, err}
+}
+
+// stall is a topic's passing trouble.
+type stall struct {
+	since time.Time
+	err   error
+}
+
+// absent counts answers without the topic; it takes more than one, and some
+// time, since a new topic becomes known to brokers one by one.
+func (m *machine) absent(t *topic) {
+	if t.missing == 0 {
+		t.since = m.now.UnixNano()
+	}
+	t.missing++
+	if !m.crowd && t.missing < 2 || !m.crowd && m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
+		if t.state == topicReady {
+			m.want(backoffMax)
+		}
+		return
+	}
+	m.unfit(t, fmt.Errorf("topic %s does not exist: create it (topics are never created by outbox-cdc): %w", t.name, sarama.ErrUnknownTopicOrPartition))
+}
+
+// unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
+func (m *machine) unfit(t *topic, err error) {
+	busy := t.waiting.len() > 0 || t.flights()
+	for _, l := range t.lanes {
+		busy = busy || l.queue.len() > 0
+	}
+	gone := errors.Is(err, sarama.ErrUnknownTopicOrPartition)
+	if busy {
+		m.blockTopic(t, err)
+	}
+	if gone && t.state == topicBlocked {
+		m.settle(t)
+	}
+	if t.state == topicBlocked {
+		return
+	}
+	t.state = topicUnknown
+	m.forget(t)
+	m.drop(t)
+}
+
+// settle closes what is open in a topic that does not exist: its log is no
+// more. Only tries that were over when brokers were asked count, since another
+// topic of the name may exist by now.
+func (m *machine) settle(t *topic) {
+	t.gone = true
+	for _, l := range t.lanes {
+		if b := l.flight; b != nil && l.state == laneWaiting && b.sent.Before(m.askedAt) {
+			b.maybe, b.unresolved = false, false
+			m.touch(l)
+		}
+	}
+}
+
+// adopt makes the topic's lanes fit the metadata.
+func (m *machine) adopt(t *topic, info topicInfo) {
+	renewed := t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes)
+	if len(t.lanes) > 0 && (renewed || len(info.leaders) != len(t.lanes)) {
+		t.state, t.fresh = topicDraining, &info
+		m.lead(t, info)
+		for _, l := range t.lanes {
+			l.recall()
+			l.guilty = nil
+			t.waiting.unshift(l.queue.takeAll())
+			m.touch(l)
+		}
+		m.drained(t)
+		return
+	}
+	m.build(t, info)
+}
+
+// drained finishes a change of partitions once no lane has a flight.
+func (m *machine) drained(t *topic) {
+	if t.state != topicDraining || t.fresh == nil {
+		return
+	}
+	for _, l := range t.lanes {
+		l.guilty = nil
+		t.waiting.unshift(l.queue.takeAll())
+	}
+	if t.flights() {
+		return
+	}
+	info := *t.fresh
+	t.fresh, t.homes = nil, nil
+	if t.uuid != info.uuid || len(info.leaders) < len(t.lanes) {
+		m.forget(t)
+	}
+	m.note(fmt.Sprintf("topic has %d partitions now", len(info.leaders)), t.name, nil)
+	m.build(t, info)
+}
+
+// forget drops a topic's lanes.
+func (m *machine) forget(t *topic) {
+	for _, l := range t.lanes {
+		delete(m.waiting, l)
+		delete(m.failing, l)
+	}
+	t.lanes, t.homes = nil, nil
+}
+
+// build adds the lanes that are missing and hands the waiting rows out.
+func (m *machine) build(t *topic, info topicInfo) {
+	t.uuid = info.uuid
+	for p := len(t.lanes); p < len(info.leaders); p++ {
+		t.lanes = append(t.lanes, &lane{topic: t, partition: int32(p), as: nobody, tail: -1})
+	}
+	m.lead(t, info)
+	t.state = topicReady
+	for _, r := range t.waiting.takeAll() {
+		m.place(t, r)
+	}
+	for _, l := range t.lanes {
+		m.touch(l)
+	}
+}
+
+// lead sets the leaders. A lane that waited for another leader goes on at once.
+func (m *machine) lead(t *topic, info topicInfo) {
+	for p, l := range t.lanes {
+		if p >= len(info.leaders) {
+			break
+		}
+		changed := l.leader != info.leaders[p]
+		l.leader = info.leaders[p]
+		m.unfenced = m.unfenced || !l.fenced
+		if changed && l.leader != "" && l.state == laneWaiting {
+			l.at = m.now
+		}
+		// Nothing left to send that could prove that it is well again.
+		if l.leader != "" && l.flight == nil && l.queue.len() == 0 && t.waiting.len() == 0 {
+			m.calm(l)
+		}
+	}
+}
