@@ -73,7 +73,7 @@ var rows = []struct {
 		{"Slot state", "none", "", "timeseries", []query{{`max by (stream, state) (outbox_cdc_slot_state{stream=~"$stream"}) == 1`, "{{stream}} {{state}}"}}},
 	}},
 	{"Parts", []panel{
-		{"Parked", "none", "Scopes left to the sweeper.", "timeseries", []query{{`max by (stream, scope, cause) (outbox_cdc_parks{stream=~"$stream"})`, "{{stream}} {{scope}}: {{cause}}"}}},
+		{"Parked", "none", "Scopes left to the sweeper: stream, cluster, table, topic, key or row; topics: all unknown topics of a table.", "timeseries", []query{{`max by (stream, scope, cause) (outbox_cdc_parks{stream=~"$stream"})`, "{{stream}} {{scope}}: {{cause}}"}}},
 		{"Parked and handed back", "ops", "", "timeseries", []query{
 			{`sum by (scope, cause) (rate(outbox_cdc_parked_total{stream=~"$stream"}[$__rate_interval]))`, "{{scope}} parked: {{cause}}"},
 			{`sum by (scope) (rate(outbox_cdc_handed_back_total{stream=~"$stream"}[$__rate_interval]))`, "{{scope}} handed back"},
