@@ -61,6 +61,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
 	signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go away
 	logSignals(ctx, log)
+	tellHangups(context.WithoutCancel(ctx), log) // also while it drains
 	limitMemory(cfg)
 	limitProcessors(cfg)
 	limit := loglimit.New(repeatsPerMinute, time.Minute)

@@ -35,6 +35,28 @@ func logSignals(ctx context.Context, log zerolog.Logger) {
 	}
 }
 
+// tellHangups says at SIGHUP, which asks many services to read their
+// configuration, that this one reads it when it starts. The signal would end it
+// with rows in flight. On a terminal, whose end it tells, it still does.
+func tellHangups(ctx context.Context, log zerolog.Logger) {
+	if isTerminal(os.Stderr) {
+		return
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-hangups:
+				log.Warn().Msg("SIGHUP: the configuration is read at the start only, nothing has changed; restart to read it again")
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
 // second one exits the process at once.
 func untilSignal(log io.Writer) (context.Context, context.CancelFunc) {
