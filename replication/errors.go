@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Error says what went wrong with the replication connection, the slot or the
@@ -91,6 +93,7 @@ func connectError(what, user string, err error) *Error {
 		return e
 	}
 	e.Permanent, e.Hint = unreachable(err)
+	e.Permanent = e.Permanent || errors.Is(err, postgres.ErrShared)
 	return e
 }
 

@@ -203,7 +203,7 @@ func (c *Conn) Charset() *charset.Set { return c.set }
 // access is how a leader connects: to a session that keeps a lock.
 func (c *Config) access(dial pgconn.DialFunc) postgres.Access {
 	return postgres.Access{
-		DSN: c.DSN, Password: c.Password, Application: c.Name, Replication: !c.Ordinary, OwnSession: true, Dial: dial,
+		DSN: c.DSN, Password: c.Password, Application: c.Name, Replication: !c.Ordinary, OwnSession: c.Ordinary, Dial: dial,
 	}
 }
 

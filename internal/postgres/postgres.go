@@ -33,8 +33,8 @@ type Access struct {
 	Application string
 	// Replication makes connections that know replication commands.
 	Replication bool
-	// OwnSession says that the session is ours whatever stands in between: it
-	// keeps locks, or it streams.
+	// OwnSession refuses a session that a pooler shares with others: what it is
+	// to keep, a lock or a temporary slot, would stay behind for one of them.
 	OwnSession bool
 	// Dial makes the connections; nil: as pgx does.
 	Dial pgconn.DialFunc
@@ -166,10 +166,15 @@ func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 // pin sets up a session, unless a pooler shares it: a setting would stay behind
 // for whoever has the server's process next.
 func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
-	if !a.OwnSession {
+	if !a.Replication { // which poolers pass on one to one, or not at all
 		direct, err := direct(ctx, pg)
-		if err != nil || !direct {
+		switch {
+		case err != nil:
 			return err
+		case !direct && a.OwnSession:
+			return ErrShared
+		case !direct:
+			return nil
 		}
 	}
 	if _, err := pg.Exec(ctx, role+sessionText(pg.ParameterStatus("server_version"))).ReadAll(); err != nil {
@@ -192,6 +197,9 @@ func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 	}
 	return string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(pg.PID()), 10), nil
 }
+
+// ErrShared refuses what needs a session of its own.
+var ErrShared = errors.New("a connection pooler shares the session with others: connect to PostgreSQL itself")
 
 const pinnedKey = "outbox-cdc/postgres: pinned"
 
