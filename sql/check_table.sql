@@ -7,9 +7,9 @@ SELECT jsonb_build_object(
     'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
     'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),
     'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text, 'enabled', t.tgenabled,
-            'path', EXISTS (SELECT FROM pg_proc f, unnest(f.proconfig) s WHERE f.oid = t.tgfoid AND s LIKE 'search\_path=%')) ORDER BY t.tgname), '[]')
+            'path', EXISTS (SELECT FROM pg_proc f, unnest(f.proconfig) s WHERE f.oid = t.tgfoid AND starts_with(s, 'search_path='))) ORDER BY t.tgname), '[]')
         FROM pg_trigger t
-        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0
+        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
           AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $3 AND a.attnum = ANY (t.tgattr::int2[])))),
     'options', coalesce(to_jsonb(c.reloptions), '[]'),
     'rows', c.reltuples::bigint,

@@ -11,6 +11,8 @@ const (
 	EnvPostgres = "OUTBOX_TEST_POSTGRES"
 	// EnvKafkaVersion is the Apache Kafka version.
 	EnvKafkaVersion = "OUTBOX_TEST_KAFKA_VERSION"
+	// EnvPgBouncer: "required" makes a missing PgBouncer a failure.
+	EnvPgBouncer = "OUTBOX_TEST_PGBOUNCER"
 )
 
 func postgresVersion() string { return os.Getenv(EnvPostgres) }

@@ -46,6 +46,7 @@ func newWorld(t *testing.T) *world {
 // worldOn is newWorld on a database of the test's, without init.
 func worldOn(t *testing.T, db *harness.DB) *world {
 	t.Helper()
+	harness.Binary(t, "failpoints") // before any deadline
 	w := &world{t: t, db: db, kafka: harness.Kafka(t), dir: t.TempDir()}
 	w.topic = w.kafka.Topic(t, 1)
 	w.table = fields{"table": "public.outbox", "profile": "native", "grace": "200ms"}
