@@ -66,7 +66,7 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	p := c.keyPark(a.Row)
 	switch {
 	case p == nil, p.Cause != outbox.CauseBlocked, p.RowID != a.Row.ID, a.State == outbox.CheckFailed:
-	case p.Scope.Kind == outbox.ScopeRow || c.off.blockAsks:
+	case p.Scope.Kind == outbox.ScopeRow:
 		c.freeKey(p)
 	default:
 		p.blocker, p.Next = gone, time.Time{}

@@ -24,7 +24,6 @@ const (
 // collected until Take.
 type Core struct {
 	cfg Config
-	off rules
 	now time.Time
 	// clock counts requests and failures, so that an answer can be told from
 	// what happened since its request.
@@ -119,12 +118,7 @@ type rowID struct {
 	created int64
 }
 
-func (c *Core) idOf(r *outbox.Row) rowID {
-	if c.off.sameRow {
-		return rowID{table: r.Table, id: r.ID}
-	}
-	return rowID{r.Table, r.ID, r.CreatedAt}
-}
+func idOf(r *outbox.Row) rowID { return rowID{r.Table, r.ID, r.CreatedAt} }
 
 // New returns a Core that has no connection yet.
 func New(cfg Config) *Core {
@@ -177,25 +171,21 @@ func (c *Core) Connect(conn Connected) {
 	c.Inserted(conn.Insert)
 	c.sight(&conn.Snapshot)
 	c.started = slices.Clone(conn.Snapshot.InProgress)
-	if !c.off.voidDiscarded {
-		clear(c.discards)
-	}
+	clear(c.discards)
 	c.carry()
 	c.readParks(conn.Parks)
 	for _, r := range conn.Failed {
 		c.block(r)
 	}
 	c.parkUncovered(conn.Uncovered)
-	if !c.off.watchAbandoned {
-		c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
-	}
+	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
 	switch {
 	case c.stateless:
 	case c.cfg.Shadow:
 		c.parkShadow()
 	case !conn.Streaming:
 		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
-	case !c.off.checkAtStart:
+	default:
 		c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}
 	}
 }
@@ -265,10 +255,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 // a clock that may have been wrong, and ours may be set right, so it counts for no
 // more than the longest wait.
 func (c *Core) nextOf(read outbox.Park) time.Time {
-	switch {
-	case c.off.nextBounded:
-		return read.Next
-	case !read.Next.After(c.now):
+	if !read.Next.After(c.now) {
 		return time.Time{}
 	}
 	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
@@ -281,10 +268,6 @@ func (c *Core) nextOf(read outbox.Park) time.Time {
 // the parks are read.
 func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
-	if c.off.voidHandBack && c.hb != nil {
-		c.ledger.reset()
-		return
-	}
 	c.abandonHandback()
 	c.dropGate()
 	c.dropStands()
@@ -299,9 +282,7 @@ func (c *Core) Disconnect() {
 	c.waiting, c.writing = 0, nil
 	c.sweep, c.checking = nil, false
 	c.dropSought()
-	if !c.off.watchAbandoned {
-		c.watch = watch{}
-	}
+	c.watch = watch{}
 	for h := c.head; h != 0; h = c.entries[h].next {
 		c.entries[h].tx = noTx
 	}
@@ -314,7 +295,7 @@ func (c *Core) Disconnect() {
 // making confirms a position, may be made.
 func (c *Core) SlotMayBeMade() bool {
 	p := c.parks[outbox.StreamScope()]
-	return c.stateless || c.off.slotAfterPark || p != nil && p.durable
+	return c.stateless || p != nil && p.durable
 }
 
 // ParkStream parks the whole stream (unreadable WAL, publication changed).
@@ -366,7 +347,7 @@ func (c *Core) unusable(cluster string) bool {
 func (c *Core) parkClusters() {
 	stream := c.parks[outbox.StreamScope()]
 	crowd := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if len(c.down) == 0 || c.stateless || !crowd && (!c.claims() || c.off.claimOutage) {
+	if len(c.down) == 0 || c.stateless || !crowd && !c.claims() {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
@@ -418,7 +399,7 @@ func (c *Core) Drained() bool {
 	if c.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
 	}
-	return c.draining && (c.off.drainAwaits || c.inFlight == 0 && (c.writing == nil || !c.connected))
+	return c.draining && c.inFlight == 0 && (c.writing == nil || !c.connected)
 }
 
 // Take returns what is to be done and forgets it. Its Marks are valid until the
@@ -472,7 +453,7 @@ func (c *Core) Reading() bool {
 
 // full says that the bound of rows or bytes in memory is reached.
 func (c *Core) full() bool {
-	return !c.off.boundedMemory && (c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes)
+	return c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes
 }
 
 // Confirm is the position that may be confirmed on this connection; it never

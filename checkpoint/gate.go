@@ -50,11 +50,11 @@ func (c *Core) letOut(g *gate) int {
 		r := c.entries[h].row
 		p := c.parkedBy(r)
 		switch {
-		case p != nil && !c.off.failureWithdraws:
+		case p != nil:
 			c.leave(h, p)
 		case g.sticks(r):
 			g.stick(h, outbox.KeyScope(r), c.now)
-		case r.Commit <= g.check && !c.standsFirst(&c.entries[h]) && !c.off.checkKept:
+		case r.Commit <= g.check && !c.standsFirst(&c.entries[h]):
 			if len(g.asked) == c.cfg.PageRows {
 				return i
 			}

@@ -59,7 +59,7 @@ func (c *Core) startHandback() {
 		h.xids = append(h.xids, xid)
 	}
 	for e := c.head; e != 0; e = c.entries[e].next {
-		if g.covers(c.entries[e].row) && !(c.entries[e].state == standing && c.off.standInFlight) {
+		if g.covers(c.entries[e].row) {
 			c.entries[e].hb = h
 			h.outstanding++
 		}
@@ -74,7 +74,7 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready && !c.off.backoffHolds || !p.durable || c.blocksSweep(p) && !c.off.backoffHolds || !c.causeOver(p) || c.covered(p) {
+		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || c.covered(p) {
 			continue
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
@@ -125,10 +125,10 @@ func (c *Core) progressHandback() {
 	}
 	quiet := h.outstanding == 0 && !(wholeStream && c.ledger.inTx)
 	switch {
-	case h.step == hbQuiet && (quiet || c.off.handBackQuiet) && !h.retry.After(c.now) && c.sweep == nil:
+	case h.step == hbQuiet && quiet && !h.retry.After(c.now) && c.sweep == nil:
 		h.step = hbReading
 		c.ask(h.parks, h)
-	case h.step == hbRows && h.outstanding == 0 || h.step == hbRows && c.off.handBackMarks:
+	case h.step == hbRows && h.outstanding == 0:
 		c.handbackRowsDone(h)
 	}
 }
@@ -149,9 +149,9 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 		return
 	}
 	h.insert = page.Insert
-	h.complete = !page.More && (len(c.started) == 0 || c.off.repeatInProgress)
+	h.complete = !page.More && len(c.started) == 0
 	for _, xid := range h.xids {
-		if !page.Snapshot.Ended(page.Snapshot.Widen(xid)) && !c.off.repeatDiscarded {
+		if !page.Snapshot.Ended(page.Snapshot.Widen(xid)) {
 			h.complete = false
 		}
 	}
@@ -168,9 +168,6 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 func (c *Core) openGate() {
 	for _, p := range c.hb.parks {
 		c.unpark(p)
-	}
-	if c.off.remembersParked {
-		clear(c.discards)
 	}
 	if c.gate != nil { // else draining
 		c.gate.keeping = false

@@ -85,10 +85,9 @@ func (c *Core) checked(l *line, a outbox.Checked) {
 			c.block(a.Row)
 		}
 		c.settle(h)
-	case a.State == outbox.CheckSettled,
-		a.State == outbox.CheckInvisible && c.off.invisibleWaits:
+	case a.State == outbox.CheckSettled:
 		c.settle(h)
-	case p != nil && !c.off.failureWithdraws:
+	case p != nil:
 		c.leaveStood(h, p)
 	case a.State == outbox.CheckInvisible:
 		l.stick(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))

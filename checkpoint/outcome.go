@@ -47,13 +47,7 @@ func (c *Core) delivered(h uint32) {
 		return
 	}
 	e.state = acked
-	if c.off.confirmAfterMark {
-		c.ledger.release(e.tx, 1)
-		e.tx = noTx
-	}
-	if !c.off.markAfterAck {
-		c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})
-	}
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})
 }
 
 func (c *Core) refused(h uint32, err error) {
@@ -134,17 +128,9 @@ func (c *Core) giveBack(h uint32) {
 	case c.draining: // never sent: the log brings it again
 		c.drop(h)
 		return
-	case c.off.failureWithdraws:
-		c.publish(h)
-		return
 	case p == nil:
 		p = c.park(outbox.KeyScope(r), outbox.CauseMissed, "the row was given back unsent", time.Time{})
 		c.awaitAnswers(p)
-	}
-	if c.off.chargeRefusedOnly {
-		c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"})
-		c.fly(h, attempt)
-		return
 	}
 	c.leave(h, p)
 }
@@ -173,7 +159,7 @@ func (c *Core) marked(a outbox.Marked) {
 		return
 	case outbox.MarkedRefused:
 		switch {
-		case !a.Alone || c.off.rowsAlone:
+		case !a.Alone:
 			c.writeBackRefused(a)
 			return
 		case a.Kind == outbox.MarkSent:
@@ -190,7 +176,7 @@ func (c *Core) marked(a outbox.Marked) {
 	case outbox.MarkedRetry:
 		switch {
 		case p == nil:
-		case p.RowID != "" && !c.off.blockStays: // another row of the key is FAILED
+		case p.RowID != "": // another row of the key is FAILED
 			c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		default:
 			c.nextTry(p, a)

@@ -211,8 +211,7 @@ func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
 func (c *Core) parkedBy(r *outbox.Row) *park {
 	var found *park
 	c.covering(r, func(p *park) bool {
-		discards := p.phase == sweeping || c.off.keepFromStatement && p.phase == keeping
-		if discards && (found == nil || p.durable && !found.durable) {
+		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
 			found = p
 		}
 		return found == nil || !found.durable
@@ -226,7 +225,7 @@ func (c *Core) blocksSweep(p *park) bool {
 	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked, p.Unmarked():
 		return true
 	case p.Next.After(c.now):
-		return !c.off.keyBackoff || p.Scope.Kind < outbox.ScopeKey
+		return true
 	case p.Scope.Kind == outbox.ScopeTable:
 		return c.remarks[p.Scope.Table] > 0
 	case p.Scope.Kind == outbox.ScopeCluster:
@@ -270,7 +269,7 @@ func (c *Core) discardXID(xid uint32) {
 func (c *Core) cover(seq int64, p *park) {
 	switch {
 	case seq == noTx:
-	case p.durable || c.off.parkDurable:
+	case p.durable:
 		c.ledger.release(seq, 1)
 	default:
 		p.wait(seq)
@@ -299,8 +298,7 @@ func (c *Core) writeParks() {
 	}
 	w := &writing{}
 	change := &outbox.ParkChange{}
-	removing := c.hb != nil && c.hb.step == hbRemoving
-	if removing {
+	if c.hb != nil && c.hb.step == hbRemoving {
 		w.hb = c.hb
 		w.removals = append(w.removals, c.hb.parks...)
 	}
@@ -310,7 +308,7 @@ func (c *Core) writeParks() {
 		}
 	}
 	for _, p := range c.order {
-		if p.dirty() && !slices.Contains(w.removals, p) && !(c.off.narrowing && removing) {
+		if p.dirty() && !slices.Contains(w.removals, p) {
 			w.puts = append(w.puts, put{p, p.version})
 			change.Put = append(change.Put, p.Park)
 		}
@@ -361,12 +359,6 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 func (c *Core) parksUnknown(w *writing) {
 	for _, p := range w.removals {
 		p.written = 0
-		if c.off.rewriteUnknown {
-			p.written, p.durable = p.version, true
-			if c.hb != nil {
-				c.abandonHandback()
-			}
-		}
 	}
 }
 

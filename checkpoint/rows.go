@@ -67,7 +67,7 @@ func (c *Core) resized(h uint32) {
 func (c *Core) know(h uint32) {
 	e := &c.entries[h]
 	e.known = true
-	c.known[c.idOf(e.row)] = h
+	c.known[idOf(e.row)] = h
 }
 
 // fly puts an entry among those in flight.
@@ -105,7 +105,7 @@ func (c *Core) drop(h uint32) {
 	if e.awaits != nil {
 		e.awaits.awaiting--
 	}
-	if id := c.idOf(e.row); e.known && c.known[id] == h {
+	if id := idOf(e.row); e.known && c.known[id] == h {
 		delete(c.known, id)
 	}
 	if e.carried {
@@ -156,9 +156,6 @@ func (c *Core) publish(h uint32) {
 	} else {
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{Publish: []*outbox.Row{e.row}})
 	}
-	if c.off.markAfterAck {
-		c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})
-	}
 }
 
 // Begin opens a transaction of the log.
@@ -192,9 +189,7 @@ func (c *Core) row(r *outbox.Row) {
 	case c.stateless && c.cfg.Shadow:
 		return // nothing to leave it to the sweeper by
 	case r.AvailableAt == outbox.Never && !c.stateless:
-		if !c.off.askSoon {
-			c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
-		}
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
 		return
 	case c.scheduled(r) && !c.stateless:
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
@@ -204,7 +199,7 @@ func (c *Core) row(r *outbox.Row) {
 		if p.known != nil {
 			p = c.listedTopic(p, r)
 		}
-		if !p.durable && !c.off.parkDurable {
+		if !p.durable {
 			p.wait(c.ledger.hold())
 			c.waiting++
 		}
@@ -228,18 +223,18 @@ func (c *Core) row(r *outbox.Row) {
 // committed is not: our clock may be behind the server's, and rows behind it must
 // not pass it.
 func (c *Core) scheduled(r *outbox.Row) bool {
-	return r.AvailableAt > c.now.UnixMicro() && (r.AvailableAt > c.committed || c.off.dueByCommit)
+	return r.AvailableAt > c.now.UnixMicro() && r.AvailableAt > c.committed
 }
 
 // carriedRow: a row in flight from an earlier connection is not published
 // again, but stands in the new ledger, else the confirmed position would pass it.
 func (c *Core) carriedRow(r *outbox.Row) bool {
-	h, found := c.known[c.idOf(r)]
-	if !found || c.off.skipInFlight {
+	h, found := c.known[idOf(r)]
+	if !found {
 		return false
 	}
 	e := &c.entries[h]
-	if e.tx == noTx && !c.off.inFlightInLedger {
+	if e.tx == noTx {
 		e.tx = c.ledger.hold()
 	}
 	c.arrivals++ // its place among the rows of this connection
@@ -255,9 +250,6 @@ func (c *Core) Commit(end outbox.LSN) {
 
 // Keepalive says that everything below walEnd was received.
 func (c *Core) Keepalive(walEnd outbox.LSN) {
-	if c.off.keepaliveIdle {
-		c.ledger.confirmed = max(c.ledger.confirmed, walEnd)
-	}
 	c.ledger.keepalive(walEnd)
 }
 
@@ -271,9 +263,7 @@ func (c *Core) TableBroken(t *outbox.Table, err error) {
 		return // the pipeline stops: nothing can be parked
 	}
 	p := c.park(outbox.TableScope(t), outbox.CauseMapping, err.Error(), c.now.Add(c.cfg.BackoffMin))
-	if !c.off.tableHolds {
-		c.cover(c.ledger.hold(), p)
-	}
+	c.cover(c.ledger.hold(), p)
 }
 
 // Passed says that rows of a broken table were passed over in the open

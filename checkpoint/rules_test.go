@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// redundant rules are those that no seed needs, and why they stand.
-var redundant = map[string]string{
-	"remembersParked": "every hand-back waits for all discarded transactions, whatever their scope",
-	"handBackQuiet":   "the park's removal waits for what was in flight at the statement, too",
-	"watchExcludes":   "a row in flight has a hold in the ledger or a park; both are looked at before it counts as missed",
-	"voidDiscarded":   "a healed world's xids soon pass those that a failover lost: TestDiscardedXIDsAreVoidAfterAReconnect",
-	"askSoon":         "only time is lost: TestWritersRowIsOnTime",
-	"claimOutage":     "locks are held through the outage, which no invariant forbids: TestNothingStaysLockedInAnOutage",
-	"lockGuard":       "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
+// How the rules of docs/design.md are shown to be needed: those of the Core by
+// mutants of its source (test/mutants/rules.go), of which each must break an
+// invariant in the world that this file gives for it; those of what is around the
+// Core (worldRules) by being switched off, here.
+
+// unseen are rules of the world that no seed needs, and which scenario shows them.
+var unseen = map[string]string{
+	"lockGuard": "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
 }
 
 // often are the faults without which a rule has nothing to protect from.
@@ -22,15 +21,12 @@ var often = map[string][]eventKind{
 	"keepFromStatement":    {evSlotLost},
 	"repeatDiscarded":      {evInvisible},
 	"repeatInProgress":     {evPrepare, evSlotLost, evKill},
-	"remembersParked":      {evInvisible, evSlotLost},
-	"handBackQuiet":        {evSlotLost},
 	"checkKept":            {evSlotLost},
 	"voidHandBack":         {evDrop, evSlotLost},
 	"voidDiscarded":        {evFailover, evParkStream},
 	"invisibleWaits":       {evInvisible, evKill},
 	"skipInFlight":         {evDrop},
 	"inFlightInLedger":     {evDrop, evMarkLost},
-	"watchExcludes":        {evRequeue},
 	"watchAbandoned":       {evDrop, evRequeue},
 	"watchNotParkedSecond": {evRequeue},
 	"startZero":            {evFailover},
@@ -52,12 +48,12 @@ var often = map[string][]eventKind{
 	"nextBounded":          {evSkew, evKill},
 	"dueByCommit":          {evSkew},
 	"watchPauses":          {evSkew},
-	"stands":               {evRelay},
+	"looksFirst":           {evRelay},
 	"headStart":            {evRelay},
 	"headStartAnew":        {evRelay, evInvisible},
 	"horizonAges":          {evRelay, evSlotLost},
-	"standLeaves":          {evRelayDone, evSlotLost},
-	"standInFlight":        {evRelayDone, evSlotLost},
+	"parkTakesQueued":      {evRelayDone, evSlotLost},
+	"queuedInFlight":       {evRelayDone, evSlotLost},
 	"unclaims":             {evRelayDone, evClusterDown},
 	"knownParks":           {evTopicDown},
 	"rowsAlone":            {evUnmarked},
@@ -77,25 +73,30 @@ var about = map[string]func(*plan){
 	"knownParks": (*plan).manyTopics,
 }
 
-// Every rule of the contract is needed: with it off, and all others in force,
-// some seed breaks an invariant, which holds there with the rule.
+// worldOf is the world in which a rule is needed often.
+func worldOf(rule string) switches { return switches{often: often[rule], about: about[rule]} }
+
+// Every rule of the world is needed: with it off, and all others in force, some
+// seed breaks an invariant, which holds there with the rule.
 func TestRulesMatter(t *testing.T) {
 	if testing.Short() || ruleSeeds == 0 {
 		t.Skip("thousands of seeds")
 	}
-	for _, off := range allSwitches() {
-		t.Run(off.name, func(t *testing.T) {
-			why, known := redundant[off.name]
+	rules := reflect.TypeFor[worldRules]()
+	for i := range rules.NumField() {
+		name := rules.Field(i).Name
+		t.Run(name, func(t *testing.T) {
+			why, known := unseen[name]
 			seeds := ruleSeeds
 			if known {
 				seeds /= 40
 			}
-			world := switches{often: often[off.name], about: about[off.name]}
-			off.switches.often, off.switches.about = world.often, world.about
-			switch seed, v := firstBroken(*simFrom, seeds, off.switches); {
+			with, without := worldOf(name), worldOf(name)
+			without.world = worldRule(name)
+			switch seed, v := firstBroken(*simFrom, seeds, without); {
 			case v != nil:
 				t.Logf("seed %d: %v", seed, v)
-				if v, _ = simulate(seed, world, -1, nil); v != nil {
+				if v, _ = simulate(seed, with, -1, nil); v != nil {
 					t.Errorf("it breaks with the rule, too, and says nothing about it: %v", v)
 				}
 			case known:
@@ -107,39 +108,10 @@ func TestRulesMatter(t *testing.T) {
 	}
 }
 
-type offSwitch struct {
-	name     string
-	switches switches
-}
-
-// allSwitches gives each rule of rules and worldRules, switched off alone.
-func allSwitches() []offSwitch {
-	var list []offSwitch
-	core, world := reflect.TypeFor[rules](), reflect.TypeFor[worldRules]()
-	for i := range core.NumField() {
-		list = append(list, offSwitch{core.Field(i).Name, switches{core: coreRule(core.Field(i).Name)}})
-	}
-	for i := range world.NumField() {
-		list = append(list, offSwitch{world.Field(i).Name, switches{world: worldRule(world.Field(i).Name)}})
-	}
-	return list
-}
-
-// coreRule switches one rule of the Core off.
-func coreRule(name string) (off rules) {
-	switchOn(&off, name)
-	return off
-}
-
-// worldRule switches one rule of the driver or the world off.
+// worldRule switches one rule off.
 func worldRule(name string) (off worldRules) {
-	switchOn(&off, name)
-	return off
-}
-
-// switchOn sets a field, which package reflect alone does only where it is
-// exported.
-func switchOn(rules any, name string) {
-	field := reflect.ValueOf(rules).Elem().FieldByName(name)
+	// Package reflect alone sets exported fields only.
+	field := reflect.ValueOf(&off).Elem().FieldByName(name)
 	*(*bool)(field.Addr().UnsafePointer()) = true
+	return off
 }

@@ -10,9 +10,9 @@ import (
 // The scenarios of tables that another relay works on, too.
 
 // beside plays an act as play does, with a mapping that stands.
-func beside(t *testing.T, m outbox.Mapping, without switches, act func(s *scene)) {
+func beside(t *testing.T, m outbox.Mapping, act func(s *scene)) {
 	t.Helper()
-	play(t, without, func(s *scene) {
+	play(t, func(s *scene) {
 		own := &s.plan.tables[0].Mapping
 		own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
 		s.restart()
@@ -37,7 +37,7 @@ func (s *scene) inKafka(r *dbRow, n int, when string) {
 // The application's relay publishes and marks right after the commit. Within its
 // head start the row is its own; one that it passed over is ours afterwards.
 func TestHeadStart(t *testing.T) {
-	beside(t, headStart, switches{core: rules{headStart: true}}, func(s *scene) {
+	beside(t, headStart, func(s *scene) {
 		r1, r2 := s.row("k", 0), s.row("k", 0)
 		s.rest(evMark)
 		s.advance(1900 * time.Millisecond)
@@ -54,7 +54,7 @@ func TestHeadStart(t *testing.T) {
 // Rows that were committed while nobody led wait once, together, from the moment
 // at which they are known to be there; not each from its own reading.
 func TestBacklogWaitsOnce(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.HeadStart = 2 * time.Second
 		s.a.kill()
@@ -81,7 +81,7 @@ func TestBacklogWaitsOnce(t *testing.T) {
 // So do those that the sweeper brings, page after page; but one of a transaction
 // that a page of then did not show ended waits for as long as any.
 func TestSweptBacklogWaitsOnce(t *testing.T) {
-	beside(t, headStart, switches{core: rules{horizonAges: true}}, func(s *scene) {
+	beside(t, headStart, func(s *scene) {
 		s.a.kill()
 		s.loseSlot()
 		var rows []*dbRow
@@ -114,7 +114,7 @@ func TestSweptBacklogWaitsOnce(t *testing.T) {
 // A commit waits for the standby for longer than the head start. The relay, which
 // works when the commit returns, has its time from then on.
 func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
-	beside(t, headStart, switches{core: rules{headStartAnew: true}}, func(s *scene) {
+	beside(t, headStart, func(s *scene) {
 		r := s.invisible("k")
 		s.rest()
 		s.advance(3 * time.Second)
@@ -129,7 +129,7 @@ func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
 // r1 is refused while r2 of its key is being looked at. The sweeper's page leaves
 // out what is in flight: had r2 stayed, the page would bring r3 alone.
 func TestParkTakesWhatStands(t *testing.T) {
-	beside(t, sideHeader, switches{core: rules{standLeaves: true}}, func(s *scene) {
+	beside(t, sideHeader, func(s *scene) {
 		s.row("k", 1)
 		s.rest(evArrive)
 		s.row("k", 0)
@@ -152,7 +152,7 @@ func TestParkTakesWhatStands(t *testing.T) {
 // is on its way. The cluster is unusable for a moment, in which another key's park
 // takes r1 from the stand: r2 must not pass it.
 func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.Claim = outbox.ClaimRowLock
 		s.plan.cfg.PageRows, s.plan.cfg.SmallRound = 2, 1
@@ -184,7 +184,7 @@ func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
 // The mark of a row is refused, and with the row's park too many keys are parked: the
 // table's park takes r1 from the stand, or a page would bring r2 alone.
 func TestTableParkForAnUnmarkedRowTakesWhatStands(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.HeadersTable = sideHeader.HeadersTable
 		s.plan.cfg.MaxKeys = 2
@@ -221,7 +221,7 @@ func (s *scene) usable(usable bool) {
 // A row is being claimed when the stream is parked. The claim that was made for
 // nobody is given up, or nobody would ever get the row.
 func TestClaimForNobodyIsGivenUp(t *testing.T) {
-	beside(t, rowLock, switches{core: rules{unclaims: true}}, func(s *scene) {
+	beside(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evQuery)
 		s.must(evQuery) // the row is locked
@@ -232,7 +232,7 @@ func TestClaimForNobodyIsGivenUp(t *testing.T) {
 
 // The connection breaks while a claim is made, which is answered late.
 func TestLateClaimIsGivenUp(t *testing.T) {
-	beside(t, rowLock, switches{core: rules{unclaims: true}}, func(s *scene) {
+	beside(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evQuery)
 		s.must(evQuery)
@@ -243,7 +243,7 @@ func TestLateClaimIsGivenUp(t *testing.T) {
 
 // The relay has r1, so r2 of its key waits for it, and is not kept locked.
 func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.Claim = outbox.ClaimRowLock
 		s.restart()
@@ -269,7 +269,7 @@ func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
 // Kafka cannot be reached. Rows that were never sent are not kept locked for as
 // long as that lasts.
 func TestNothingStaysLockedInAnOutage(t *testing.T) {
-	beside(t, rowLock, switches{core: rules{claimOutage: true}}, func(s *scene) {
+	beside(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evSend)
 		s.kafka.down["main"] = true
@@ -285,7 +285,7 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 func TestCleanStopLeavesWhatStands(t *testing.T) {
 	for name, m := range map[string]outbox.Mapping{"head start": headStart, "claims": rowLock, "side table": sideHeader} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, switches{})
+			s := newScene(t, worldRules{})
 			v := s.end(func(s *scene) {
 				own := &s.plan.tables[0].Mapping
 				own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
@@ -315,7 +315,7 @@ func TestCleanStopLeavesWhatStands(t *testing.T) {
 // published. A later start that is not in shadow publishes what the application's
 // relay left over.
 func TestShadowPassesNothingOver(t *testing.T) {
-	play(t, switches{core: rules{parkDurable: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.plan.cfg.Shadow = true
 		s.restart()
 		s.rest(evParks)
@@ -341,7 +341,7 @@ func TestShadowPassesNothingOver(t *testing.T) {
 // The log does not show until when a row is the writer's. It is asked for soon, so
 // that the row is published when it is due and not at the watch's next round.
 func TestWritersRowIsOnTime(t *testing.T) {
-	play(t, switches{core: rules{askSoon: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.a.kill()
 		s.plan.cfg.WatchEvery = time.Minute
 		s.a.boot()

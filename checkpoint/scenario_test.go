@@ -26,14 +26,18 @@ type scene struct {
 	b *proc
 }
 
-// play plays a scenario with and without the rule.
-func play(t *testing.T, without switches, act func(s *scene)) {
+// play plays a scenario.
+func play(t *testing.T, act func(s *scene)) {
 	t.Helper()
-	t.Run("in force", func(t *testing.T) {
-		if v := newScene(t, switches{}).end(act); v != nil {
-			t.Error(v)
-		}
-	})
+	if v := newScene(t, worldRules{}).end(act); v != nil {
+		t.Error(v)
+	}
+}
+
+// playWithout plays a scenario with and without a rule of the world.
+func playWithout(t *testing.T, without worldRules, act func(s *scene)) {
+	t.Helper()
+	t.Run("in force", func(t *testing.T) { play(t, act) })
 	t.Run("switched off", func(t *testing.T) {
 		if v := newScene(t, without).end(act); v == nil {
 			t.Error("nothing broke without the rule: the schedule misses its point")
@@ -43,7 +47,7 @@ func play(t *testing.T, without switches, act func(s *scene)) {
 	})
 }
 
-func newScene(t *testing.T, off switches) *scene {
+func newScene(t *testing.T, off worldRules) *scene {
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedSkip
 	table.Mapping.Cluster = outbox.ClusterMapping{Default: "main"}
@@ -57,7 +61,7 @@ func newScene(t *testing.T, off switches) *scene {
 		p.weights[k] = 1
 	}
 	w := newWorld(calm{}, p)
-	w.off, w.offW = off.core, off.world
+	w.off = off
 	w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
 	w.trace = t.Logf
 	s := &scene{world: w, t: t, a: w.procs[0], b: w.procs[1]}
@@ -210,7 +214,7 @@ func (s *scene) restart() {
 // for anything. If only r1 were not due, the sweeper's page would bring r2 alone,
 // and r2 would be first.
 func TestBackoffBelongsToTheKey(t *testing.T) {
-	play(t, switches{core: rules{keyBackoff: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.row("k", 1)
 		s.row("k", 0)
 		s.rest()
@@ -220,7 +224,7 @@ func TestBackoffBelongsToTheKey(t *testing.T) {
 // C1, the other half. A hand-back that selects what is due would find nothing
 // while r1 waits, and give the key back to the stream over r1.
 func TestHandBackWaitsForTheBackoff(t *testing.T) {
-	play(t, switches{core: rules{backoffHolds: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.row("k", 1)
 		s.rest()
 		s.row("k", 0)
@@ -233,7 +237,7 @@ func TestHandBackWaitsForTheBackoff(t *testing.T) {
 // what was discarded. Its hand-back's snapshot lacks r1, and after it nobody has
 // r1. What was in progress after the connection's start must have ended first.
 func TestHandBackAwaitsWhatWasInProgressAtTheStart(t *testing.T) {
-	play(t, switches{core: rules{repeatInProgress: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		s.invisible("k")
 		s.rest(evQuery, evAnswer)
@@ -247,7 +251,7 @@ func TestHandBackAwaitsWhatWasInProgressAtTheStart(t *testing.T) {
 // C2 within one connection: the transaction of which a row was discarded is not
 // in the hand-back's snapshot yet.
 func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
-	play(t, switches{core: rules{repeatDiscarded: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		s.invisible("k")
 		s.rest()
@@ -260,7 +264,7 @@ func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
 // transaction that began after it is in progress without being listed. Unless an
 // own transaction is completed first, the successor's snapshot does not show r1.
 func TestSnapshotShowsAllThatIsInProgress(t *testing.T) {
-	play(t, switches{world: worldRules{snapshotAfterXID: true}}, func(s *scene) {
+	playWithout(t, worldRules{snapshotAfterXID: true}, func(s *scene) {
 		s.parkStream()
 		s.a.kill()
 		s.a.boot()
@@ -278,7 +282,7 @@ func TestSnapshotShowsAllThatIsInProgress(t *testing.T) {
 // removed. Were the key's park not in the same transaction, a kill in between
 // would leave r1 to nobody.
 func TestNarrowingIsOneTransaction(t *testing.T) {
-	play(t, switches{core: rules{narrowing: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		s.row("j", 1)
 		s.row("k", 1)
@@ -298,7 +302,7 @@ func TestNarrowingIsOneTransaction(t *testing.T) {
 // C4. A has asked for the removal of the stream's park and is stopped. B leads and
 // reads the park. A's write goes on: guarded by the epoch it changes nothing.
 func TestZombieEditsNoParks(t *testing.T) {
-	play(t, switches{world: worldRules{epochGuard: true}}, func(s *scene) {
+	playWithout(t, worldRules{epochGuard: true}, func(s *scene) {
 		s.b.boot()
 		s.parkStream()
 		s.rest(evParks)
@@ -321,7 +325,7 @@ func TestZombieEditsNoParks(t *testing.T) {
 // C5. A row of the stream is in flight when its hand-back begins. The statement
 // must not run: the row is PENDING in its snapshot and would be sent twice.
 func TestHandBackWaitsForRowsInFlight(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.row("k", 0)
 		s.rest(evArrive)
@@ -363,7 +367,7 @@ func TestWatcherLeavesParkedKeys(t *testing.T) {
 			s.fail("C6", r1, "the watcher parked %v again (%s)", p.Scope, p.Cause)
 		}
 	}
-	play(t, switches{core: rules{watchNotParkedSecond: true}}, act)
+	play(t, act)
 }
 
 // requeue is the operator's.
@@ -377,7 +381,7 @@ func (s *scene) requeue(r *dbRow) {
 // never comes; a round that went on would wait for it for ever, and what the
 // stream missed would stay PENDING.
 func TestReconnectAbandonsTheWatchersRound(t *testing.T) {
-	play(t, switches{core: rules{watchAbandoned: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		r1 := s.row("k", 0)
 		s.rest()
 		s.requeue(r1)
@@ -392,7 +396,7 @@ func TestReconnectAbandonsTheWatchersRound(t *testing.T) {
 // slot is lost, r1 commits, the slot is made again behind r1. A hand-back that
 // outlived its connection would remove the park over r1.
 func TestHandBackEndsWithItsConnection(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.parkStream()
 		for s.rest(evQuery); s.a.core.sweep.hb == nil; s.rest(evQuery) {
@@ -423,7 +427,7 @@ func TestHandBackEndsWithItsConnection(t *testing.T) {
 // process goes on discarding. It must not confirm before the park is written
 // again.
 func TestUnknownRemovalIsWrittenAgain(t *testing.T) {
-	play(t, switches{core: rules{rewriteUnknown: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		s.rest(evParks)
 		s.advance(time.Second)
@@ -442,7 +446,7 @@ func TestUnknownRemovalIsWrittenAgain(t *testing.T) {
 // C10. A page brings r1 and r2 of one key. r1 is refused; r2, which came with the
 // same page, is given back and must wait behind r1.
 func TestFailureWithdrawsFromThePage(t *testing.T) {
-	play(t, switches{core: rules{failureWithdraws: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		s.row("k", 1)
 		s.row("k", 0)
@@ -454,7 +458,7 @@ func TestFailureWithdrawsFromThePage(t *testing.T) {
 // a failover: they never become visible. Their ids mean nothing after the
 // reconnect, so the hand-back ends.
 func TestDiscardedXIDsAreVoidAfterAReconnect(t *testing.T) {
-	play(t, switches{core: rules{voidDiscarded: true}}, func(s *scene) {
+	play(t, func(s *scene) {
 		s.parkStream()
 		at := s.insert
 		for range 12 {
@@ -477,7 +481,7 @@ func TestDiscardedXIDsAreVoidAfterAReconnect(t *testing.T) {
 // would leave the key's rows to nobody: the lock is held on the connection that
 // leads, and without it nothing is written.
 func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
-	play(t, switches{world: worldRules{lockGuard: true}}, func(s *scene) {
+	playWithout(t, worldRules{lockGuard: true}, func(s *scene) {
 		s.parkStream()
 		s.row("k", 1)
 		s.rest(evAnswer)
@@ -498,7 +502,7 @@ func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
 // empty round never comes; rows committed after the hand-back's snapshot are the
 // stream's, so it ends all the same.
 func TestHandBackEndsUnderLoad(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	s.world.trace = nil
 	v := s.end(func(s *scene) {
 		s.parkStream()
@@ -524,7 +528,7 @@ func TestHandBackEndsUnderLoad(t *testing.T) {
 // retains stays under the budget: the stream is parked in time, queued rows are
 // given back, and when the broker is back everything is published in order.
 func TestWALBudgetHoldsInAnOutage(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	s.world.trace = nil
 	s.a.kill()
 	s.world.plan.cfg.WALBudget = 4000
@@ -561,7 +565,7 @@ func TestWALBudgetHoldsInAnOutage(t *testing.T) {
 // One transaction is larger than memory may be. Its rows go out while it is being
 // read, and no more of it is read than fits (I9 is checked after each step).
 func TestTransactionLargerThanMemory(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	s.world.trace = nil
 	v := s.end(func(s *scene) {
 		tx := s.begin()

@@ -100,7 +100,6 @@ func (p *proc) boot() {
 func (p *proc) fresh() {
 	p.dropClaims()
 	p.core = New(p.w.plan.cfg)
-	p.core.off = p.w.off
 	p.sink = newSink(p)
 	p.epoch, p.told, p.dirty = 0, false, false
 	p.voidQueries()
@@ -214,7 +213,7 @@ func (p *proc) ask(r *Ready) {
 
 // early reads the insert position too early, for the rule that forbids it.
 func (p *proc) early(at *outbox.LSN, read *bool) {
-	if p.w.offW.insertAfterSnapshot {
+	if p.w.off.insertAfterSnapshot {
 		*at, *read = p.w.insert, true
 	}
 }
@@ -250,7 +249,7 @@ func (p *proc) lead() {
 	}
 	// Another led in between: what this Core believes and has outstanding
 	// (a removal of a park, say) is void.
-	if p.epoch != 0 && p.epoch != old && !w.offW.epochContinuity {
+	if p.epoch != 0 && p.epoch != old && !w.off.epochContinuity {
 		c := p.conn
 		p.dispose("another led in between")
 		p.fresh()
@@ -265,7 +264,7 @@ func (p *proc) connectStep() {
 	switch {
 	case !c.haveParks:
 		c.haveParks, c.parks = true, w.parkList()
-		if w.offW.parksReadBack {
+		if w.off.parksReadBack {
 			c.parks = nil
 		}
 	case !c.inspected:
@@ -282,7 +281,7 @@ func (p *proc) connect(streaming bool) {
 	if streaming {
 		c.begin(p)
 	}
-	if !w.offW.snapshotAfterXID {
+	if !w.off.snapshotAfterXID {
 		w.ownXID()
 	}
 	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
@@ -290,11 +289,11 @@ func (p *proc) connect(streaming bool) {
 		in.Cause, in.Reason = outbox.CauseSlot, "slot missing or unsound"
 	}
 	for _, t := range c.lacking {
-		if !w.offW.uncoveredTold {
+		if !w.off.uncoveredTold {
 			in.Uncovered = append(in.Uncovered, Uncovered{Table: t, Reason: "the publication lacks it"})
 		}
 	}
-	if w.offW.failedReadBack {
+	if w.off.failedReadBack {
 		in.Failed = nil
 	}
 	c.connected, c.streaming = true, streaming
@@ -314,7 +313,7 @@ func scopes(parks []outbox.Park) []outbox.Scope {
 func (c *conn) begin(p *proc) {
 	w := c.w
 	from := w.slot.confirmed
-	if w.offW.startZero {
+	if w.off.startZero {
 		from = max(from, p.start)
 	}
 	c.next, c.sent = 0, from
@@ -384,11 +383,11 @@ func (p *proc) notice() {
 		p.w.strays = append(p.w.strays, stray{"parks of " + p.name, func() { p.w.runParks(x) }})
 	}
 	p.change, p.write = nil, nil
-	if !p.w.offW.voidAnswers {
+	if !p.w.off.voidAnswers {
 		p.voidQueries()
 	}
 	p.input(p.core.Disconnect)
-	if p.w.offW.voidAnswers {
+	if p.w.off.voidAnswers {
 		return
 	}
 	if p.check != nil || p.sweep != nil || p.watch != nil || p.rewatch != nil || p.failed != nil {
@@ -553,7 +552,7 @@ func (p *proc) runBatch(list []int, unsure bool) {
 		switch {
 		case committed:
 			p.runMark(batch[i], unsure)
-		case w.offW.unsureMarks:
+		case w.off.unsureMarks:
 			p.believe(batch[i])
 		}
 	}
@@ -587,7 +586,7 @@ func (p *proc) runMark(i int, lost bool) {
 func (p *proc) markable() (list []int) {
 	for i := range p.marks {
 		r := p.w.row(p.marks[i].Row)
-		first := p.w.lockOf(r) == nil && (!r.locked || p.w.offW.lockedMarks)
+		first := p.w.lockOf(r) == nil && (!r.locked || p.w.off.lockedMarks)
 		for j := 0; j < i && first; j++ {
 			first = p.w.row(p.marks[j].Row) != r
 		}
@@ -710,7 +709,7 @@ func (p *proc) stopped() {
 	}
 	for _, o := range p.core.order {
 		if r := p.w.row(&outbox.Row{Table: p.w.table(cmp.Or(o.Scope.Table, "public.outbox")), ID: o.Scope.ID}); o.Unmarked() && r != nil && !p.w.remembered(r) {
-			if p.core.connected && p.conn != nil && p.conn.alive && !p.w.off.drainAwaits {
+			if p.core.connected && p.conn != nil && p.conn.alive {
 				p.w.fail("I4", r, "%v stopped and nobody remembers that %v was published", p, r)
 			}
 			r.allowed++

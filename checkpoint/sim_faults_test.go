@@ -17,7 +17,7 @@ import (
 func (w *world) row(row *outbox.Row) *dbRow {
 	var last *dbRow
 	for _, r := range w.byID[rowID{table: row.Table, id: row.ID}] {
-		if row.CreatedAt != 0 && row.CreatedAt != r.created.UnixMicro() && !w.offW.findsSameRow {
+		if row.CreatedAt != 0 && row.CreatedAt != r.created.UnixMicro() && !w.off.findsSameRow {
 			continue
 		}
 		last = r
@@ -103,7 +103,7 @@ func (w *world) prepare(t *txn) {
 	w.note("database: xid %d is prepared", t.xid)
 	t.prepared = true
 	w.logged(func() { t.prepared = false })
-	if w.offW.onePhase {
+	if w.off.onePhase {
 		t.commit = w.write(24)
 		t.end = w.insert
 		w.wal = append(w.wal, &walRec{at: t.commit, tx: t})
@@ -131,7 +131,7 @@ func (w *world) uncommit(t *txn) {
 // that the publication lacks it, and its park is durable.
 func (w *world) toldOf(t *outbox.Table) bool {
 	_, parked := w.parks[outbox.TableScope(t)]
-	return (parked || w.offW.uncoveredTold) && w.lock != nil && w.lock.connected && slices.Contains(w.lock.lacking, t)
+	return (parked || w.off.uncoveredTold) && w.lock != nil && w.lock.connected && slices.Contains(w.lock.lacking, t)
 }
 
 // lacking are the tables that a new connection finds the publication to lack.
@@ -156,7 +156,7 @@ func (w *world) uncover(t *outbox.Table, lacks bool) {
 func (w *world) listPublication(p *proc) {
 	for _, t := range w.plan.tables {
 		lacked := slices.Contains(p.conn.lacking, t)
-		if lacked != w.lacks[t] && (!lacked || !w.offW.coveredNoticed) {
+		if lacked != w.lacks[t] && (!lacked || !w.off.coveredNoticed) {
 			w.can(evPublication, func() {
 				w.note("%v: sees that the publication lacks %v: %v", p, t, w.lacks[t])
 				p.conn.dropped()
@@ -226,7 +226,7 @@ func (p *proc) deleteUnsent(x *retention) {
 			continue
 		}
 		if slices.Contains(x.flying, r.id) {
-			if !w.offW.retainsFlying {
+			if !w.off.retainsFlying {
 				continue
 			}
 			if slices.Contains(flying, r.id) {
@@ -368,7 +368,7 @@ func (s *sink) known(id string) int { return 2 + s.partitions[id] }
 // adopt takes new partitions on, or begins to drain the topic for them.
 func (s *sink) adopt(cluster, topic string) {
 	id := topicID(cluster, topic)
-	if s.w.offW.drainsTopic {
+	if s.w.off.drainsTopic {
 		s.partitions[id] = s.w.kafka.partitions[id]
 		return
 	}

@@ -467,7 +467,7 @@ func (w *world) listConn(p *proc) {
 		if w.lock == nil && !p.draining {
 			w.can(evLead, p.lead)
 		}
-		if w.healing && w.lock != nil && p.epoch != 0 && p.epoch != w.epoch && !w.offW.epochContinuity { // it sees who leads, sooner or later
+		if w.healing && w.lock != nil && p.epoch != 0 && p.epoch != w.epoch && !w.off.epochContinuity { // it sees who leads, sooner or later
 			w.can(evNotice, func() { p.discard("another leads") })
 		}
 		return

@@ -194,7 +194,7 @@ type blocked struct {
 // release goes to the sinks of all clusters: a key's scope says none.
 func (s *sink) release(scope outbox.Scope) {
 	for b := range s.blocked {
-		sameTopic := b.scope.Kind == outbox.ScopeTopic && scope.Kind == outbox.ScopeTopic && b.scope.Topic == scope.Topic && s.w.offW.releasesOne
+		sameTopic := b.scope.Kind == outbox.ScopeTopic && scope.Kind == outbox.ScopeTopic && b.scope.Topic == scope.Topic && s.w.off.releasesOne
 		if b.scope == scope || sameTopic {
 			delete(s.blocked, b)
 		}
@@ -213,7 +213,7 @@ func (s *sink) blocks(row *outbox.Row) (*outbox.Scope, error) {
 	if t := outbox.TopicScope(row.Cluster, row.Topic); s.blocked[blocked{row.Cluster, t}] {
 		return &t, errTopic
 	}
-	if k := outbox.KeyScope(row); s.blocked[blocked{row.Cluster, k}] && !s.w.offW.sinkBlocksKey {
+	if k := outbox.KeyScope(row); s.blocked[blocked{row.Cluster, k}] && !s.w.off.sinkBlocksKey {
 		return &k, nil
 	}
 	return nil, nil
@@ -251,7 +251,7 @@ func (s *sink) arrive(b *batch) {
 	w := s.w
 	b.done = true
 	switch {
-	case s.fenced(b.lane.cluster) && !w.offW.fencing:
+	case s.fenced(b.lane.cluster) && !w.off.fencing:
 		b.result = errFenced
 		return
 	case w.kafka.topicDown[topicID(b.lane.cluster, b.lane.topic)]:
@@ -308,7 +308,7 @@ func (s *sink) refuse(l *lane, rest []*item) {
 	scope := blocked{l.cluster, it.group}
 	it.blocked = !s.blocked[scope]
 	s.blocked[scope] = true
-	if !s.w.offW.sinkBlocksKey {
+	if !s.w.off.sinkBlocksKey {
 		s.giveBack(it.group, nil, func(o *item) bool { return o.group == it.group && o.row.Cluster == l.cluster })
 	}
 }

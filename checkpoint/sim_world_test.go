@@ -51,8 +51,8 @@ func (r randomChooser) pick(weights []int) int {
 func (r randomChooser) intn(n int) int          { return r.IntN(n) }
 func (r randomChooser) chance(percent int) bool { return r.IntN(100) < percent }
 
-// worldRules switches off what the world and the driver owe the contract, as
-// rules does for the Core.
+// worldRules switches off single rules of what is around the Core: the driver, the
+// database and the sink. The rules of the Core are changed by test/mutants.
 type worldRules struct {
 	startZero           bool // START_REPLICATION at 0/0, no position carried over
 	fencing             bool // a new leader fences the old one's batches
@@ -228,8 +228,7 @@ type plan struct {
 type world struct {
 	chooser
 	plan    plan
-	off     rules
-	offW    worldRules
+	off     worldRules
 	trace   func(format string, args ...any)
 	step    int
 	healing bool
@@ -632,8 +631,8 @@ type parkWrite struct {
 // run executes the write on the server.
 func (w *world) runParks(x *parkWrite) {
 	x.ran = true
-	x.fenced = x.epoch != w.epoch && !w.offW.epochGuard
-	x.orphan = x.conn != w.lock && !w.offW.lockGuard && !w.offW.epochGuard
+	x.fenced = x.epoch != w.epoch && !w.off.epochGuard
+	x.orphan = x.conn != w.lock && !w.off.lockGuard && !w.off.epochGuard
 	if x.fenced || x.orphan {
 		w.note("parks: write of epoch %d refused, the epoch is %d", x.epoch, w.epoch)
 		return
@@ -793,7 +792,7 @@ func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int
 			return !q.Nudge && w.now.Sub(r.created) < r.table.Mapping.HeadStart
 		})
 	}
-	agendas := w.plan.agendas && !w.offW.freshPage && part.Include[0].Kind < outbox.ScopeKey
+	agendas := w.plan.agendas && !w.off.freshPage && part.Include[0].Kind < outbox.ScopeKey
 	if a := w.agendas[part.Table]; agendas && a != nil && room > 0 {
 		if a.rows == nil {
 			a.rows, a.step = w.readAgenda(part), w.step
@@ -834,7 +833,7 @@ func (w *world) readAgenda(part *outbox.SweepPart) []*dbRow {
 // off it goes on with the cursor of an earlier page.
 func (w *world) source(part *outbox.SweepPart) []*dbRow {
 	name := fmt.Sprint(part.Table, part.Include)
-	if c := w.cursors[name]; c != nil && len(c.rows) > 0 && w.offW.freshPage {
+	if c := w.cursors[name]; c != nil && len(c.rows) > 0 && w.off.freshPage {
 		rows := c.rows
 		c.rows = nil
 		return rows
@@ -845,7 +844,7 @@ func (w *world) source(part *outbox.SweepPart) []*dbRow {
 			rows = append(rows, r)
 		}
 	}
-	if w.offW.freshPage && len(rows) > 1 {
+	if w.off.freshPage && len(rows) > 1 {
 		half := (len(rows) + 1) / 2
 		w.cursors[name] = &cursor{rows: rows[half:], step: w.step}
 		rows = rows[:half]
@@ -933,7 +932,7 @@ func (w *world) mark(m outbox.Mark) outbox.Marked {
 	case !r.exists() && m.Row.XID != 0 && !s.Ended(s.Widen(m.Row.XID)):
 		a.State = outbox.MarkedInvisible
 	case !r.exists():
-	case r.status != statusPending && !w.offW.guardedMark, r.taken:
+	case r.status != statusPending && !w.off.guardedMark, r.taken:
 	case r.unmarked != 0:
 		a.State, a.Err, a.Alone = outbox.MarkedRefused, errNoMark, true
 		r.unmarked, r.wasUnmarked = max(r.unmarked-1, -1), true

@@ -30,12 +30,12 @@ var (
 	simFrom  = flag.Uint64("sim.from", 1, "the first seed")
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed alone and print its story")
 	simAll   = flag.Bool("sim.all", false, "run all seeds, count what breaks, and print the shortest story of each")
+	simRule  = flag.String("sim.rule", "", "run in the world in which this rule is needed often (see rules_test.go)")
 	simFull  = flag.Bool("sim.full", false, "print stories in full")
 )
 
-// switches are the rules that a run does without.
+// switches are the rules that a run does without, and the world it runs in.
 type switches struct {
-	core  rules
 	world worldRules
 	// often are faults that every seed has, so that what needs them is found soon.
 	often []eventKind
@@ -50,7 +50,7 @@ func simulate(seed uint64, off switches, steps int, trace func(string, ...any)) 
 		off.about(&p)
 	}
 	w := newWorld(randomChooser{rand.New(rand.NewPCG(seed, 1))}, p)
-	w.off, w.offW, w.trace = off.core, off.world, trace
+	w.off, w.trace = off.world, trace
 	if steps < 0 {
 		steps = w.plan.steps
 	}
@@ -133,27 +133,27 @@ func firstBroken(from uint64, n int, off switches) (seed uint64, v *violation) {
 
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	from, n := *simFrom, *simSeeds
+	from, n, world := *simFrom, *simSeeds, worldOf(*simRule)
 	if *simSeed != 0 {
 		from, n = *simSeed, 1
-		t.Log(story(*simSeed, switches{}, -1))
+		t.Log(story(*simSeed, world, -1))
 	}
 	if *simAll {
-		census(t, from, n)
+		census(t, from, n, world)
 		return
 	}
-	seed, v := firstBroken(from, n, switches{})
+	seed, v := firstBroken(from, n, world)
 	if v == nil {
 		return
 	}
-	_, planned := simulate(seed, switches{}, 0, nil)
-	steps := shrink(seed, switches{}, planned)
+	_, planned := simulate(seed, world, 0, nil)
+	steps := shrink(seed, world, planned)
 	t.Fatalf("seed %d: %v\nrepeat with: go test ./checkpoint -run 'TestSimulation$' -sim.seed=%d -v\nits story with %d of %d steps:\n%s",
-		seed, v, seed, steps, planned, story(seed, switches{}, steps))
+		seed, v, seed, steps, planned, story(seed, world, steps))
 }
 
 // census counts what breaks over all seeds.
-func census(t *testing.T, from uint64, n int) {
+func census(t *testing.T, from uint64, n int, world switches) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	var next atomic.Uint64
@@ -162,7 +162,7 @@ func census(t *testing.T, from uint64, n int) {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for s := next.Add(1) - 1; s < from+uint64(n); s = next.Add(1) - 1 {
-				if bad, _ := simulate(s, switches{}, -1, nil); bad != nil {
+				if bad, _ := simulate(s, world, -1, nil); bad != nil {
 					mu.Lock()
 					kind := bad.invariant
 					if kind == "I11" {

@@ -101,7 +101,7 @@ func (c *Core) horizonOf(t *outbox.Table) uint64 {
 		return 0
 	}
 	for _, h := range slices.Backward(c.horizons) {
-		if !h.at.Add(t.Mapping.HeadStart).After(c.now) || c.off.horizonAges {
+		if !h.at.Add(t.Mapping.HeadStart).After(c.now) {
 			return h.xmin
 		}
 	}
@@ -110,7 +110,7 @@ func (c *Core) horizonOf(t *outbox.Table) uint64 {
 
 // standsFirst says that the row has to be looked at before it is published.
 func (c *Core) standsFirst(e *entry) bool {
-	return len(c.stands) > 0 && e.state == kept && e.row.Table.Mapping.Stands() && !c.off.stands
+	return len(c.stands) > 0 && e.state == kept && e.row.Table.Mapping.Stands()
 }
 
 // stand puts a row behind those of its table that wait to be looked at.
@@ -127,7 +127,7 @@ func (c *Core) stand(h uint32) {
 	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
 	}
-	if m.HeadStart > 0 && !c.off.headStart {
+	if m.HeadStart > 0 {
 		e.due = from.Add(m.HeadStart)
 	}
 	s := c.standOf(e.row.Table)
@@ -142,9 +142,6 @@ func (c *Core) standOf(t *outbox.Table) *stand {
 // look. The application's own relay begins when the commit returns, so a head
 // start begins anew.
 func (c *Core) invisibleFor(r *outbox.Row) time.Duration {
-	if c.off.headStartAnew {
-		return invisibleWait
-	}
 	return max(invisibleWait, r.Table.Mapping.HeadStart)
 }
 
@@ -206,7 +203,7 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 		ours := a.State == outbox.CheckPending
 		switch h := a.Row.Handle; {
 		case s == nil || c.entries[h].row != a.Row || c.entries[h].state != standing: // dropped meanwhile
-			if ours && !c.off.unclaims {
+			if ours {
 				c.ready.Unclaim = append(c.ready.Unclaim, a.Row)
 			}
 		default:
@@ -268,9 +265,7 @@ func (c *Core) unclaim(h uint32) {
 		return
 	}
 	c.releaseClaim(e)
-	if !c.off.unclaims {
-		c.ready.Unclaim = append(c.ready.Unclaim, e.row)
-	}
+	c.ready.Unclaim = append(c.ready.Unclaim, e.row)
 }
 
 // leftUnder is the park under which a row that was to be looked at is left to
@@ -305,7 +300,7 @@ func (c *Core) leaveStood(h uint32, p *park) {
 // leaveStanding takes the rows of new parks, and of those that failed again, from
 // the stand.
 func (c *Core) leaveStanding() {
-	for c.overtaken && !c.off.standLeaves {
+	for c.overtaken {
 		c.overtaken = false
 		for _, s := range c.stands {
 			s.queue = slices.DeleteFunc(s.queue, c.leftBehind)

@@ -154,20 +154,9 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 
 func (c *Core) idsInFlight() map[*outbox.Table][]string {
 	ids := map[*outbox.Table][]string{}
-	if c.off.excludeInFlight {
-		return ids
-	}
 	for h := c.head; h != 0; h = c.entries[h].next {
-		if c.entries[h].state == standing && c.off.standInFlight {
-			continue
-		}
 		r := c.entries[h].row
 		ids[r.Table] = append(ids[r.Table], r.ID)
-	}
-	for _, p := range c.order {
-		if (c.off.keyBackoff || c.off.backoffHolds) && p.failed != "" && p.Next.After(c.now) {
-			ids[c.tables[p.Scope.Table]] = append(ids[c.tables[p.Scope.Table]], p.failed)
-		}
 	}
 	return ids
 }
@@ -244,7 +233,7 @@ func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 // waits, and it is not in flight. A page of a row's park may bring another row, which
 // got the id later: in that one's key it may not be first.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
-	if h := c.known[c.idOf(r)]; h != 0 && !c.off.excludeInFlight {
+	if h := c.known[idOf(r)]; h != 0 {
 		return false
 	}
 	covered, ok := false, true
@@ -252,7 +241,7 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 		asked := slices.Contains(s.parks, p)
 		covered = covered || asked
 		ours := asked && p.phase == keeping
-		if !ours && (c.withholds(p) || p.stamp > s.clock && !c.off.failureWithdraws) {
+		if !ours && (c.withholds(p) || p.stamp > s.clock) {
 			ok = false
 		}
 		return ok
@@ -264,12 +253,12 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 // all have that were known when the request was made.
 func (c *Core) observe(snapshot *outbox.Snapshot, clock uint64) bool {
 	c.started = slices.DeleteFunc(c.started, snapshot.Ended)
-	ended := len(c.started) == 0 || c.off.repeatInProgress
+	ended := len(c.started) == 0
 	for xid, at := range c.discards {
 		switch {
 		case snapshot.Ended(snapshot.Widen(xid)):
 			delete(c.discards, xid)
-		case at < clock && !c.off.repeatDiscarded:
+		case at < clock:
 			ended = false
 		}
 	}

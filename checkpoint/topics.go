@@ -159,10 +159,6 @@ func (c *Core) listedTopic(p *park, r *outbox.Row) *park {
 // knowTopic takes the row's topic out of the unknown ones.
 func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
 	s := outbox.TopicScope(r.Cluster, r.Topic)
-	if c.off.knownParks {
-		c.knowParked(owned(s))
-		return c.parks[outbox.TopicsScope(r.Table)]
-	}
 	p := c.parks[s]
 	if p == nil {
 		p = c.park(s, outbox.CauseTopic, reason, time.Time{})

@@ -12,7 +12,7 @@ import (
 // passing. Every mark says so, also one that is repeated because the row was
 // not visible; the key waits longer each time, and the row is never FAILED.
 func TestUnchargedRefusals(t *testing.T) {
-	s := newScene(t, switches{})
+	s := newScene(t, worldRules{})
 	c := New(s.procs[0].core.cfg)
 	now := time.Unix(1000, 0)
 	c.Tick(now)

@@ -90,12 +90,12 @@ func (c *Core) ofAnother(p *park, r *outbox.Row) bool {
 	case p.Scope.Kind != outbox.ScopeRow:
 		return false
 	case p.Unmarked():
-		return !c.same(p.created, r.CreatedAt)
+		return !same(p.created, r.CreatedAt)
 	}
 	return r.Key != nil
 }
 
 // same says whether two rows with one id are one, as far as is known.
-func (c *Core) same(created, other int64) bool {
-	return created == other || created == 0 || other == 0 || c.off.sameRow
+func same(created, other int64) bool {
+	return created == other || created == 0 || other == 0
 }

@@ -40,7 +40,7 @@ func (c *Core) progressWatch() {
 	if c.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
-	if w.step == watchWaiting && (c.ledger.settledTo(w.upTo) || c.off.watchWaits) {
+	if w.step == watchWaiting && c.ledger.settledTo(w.upTo) {
 		c.rewatch() // or the round is over, and the next one may be due
 	}
 	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
@@ -52,12 +52,9 @@ func (c *Core) progressWatch() {
 func (c *Core) requestWatch() {
 	req := &outbox.WatchRequest{Limit: c.cfg.PageRows}
 	ids := c.idsInFlight()
-	if c.off.watchExcludes {
-		ids = nil
-	}
 	var parked []outbox.Scope
 	for _, p := range c.order {
-		if !c.off.watchNotParkedFirst && p.known == nil {
+		if p.known == nil {
 			parked = append(parked, p.Scope)
 		}
 	}
@@ -82,7 +79,7 @@ func (c *Core) Watched(found outbox.Candidates) {
 	if !found.NextDue.IsZero() {
 		w.expectAt(found.NextDue)
 	}
-	if pause := c.now.Add(sweepPause); !w.due.IsZero() && w.due.Before(pause) && !w.due.After(c.now) && !c.off.watchPauses {
+	if pause := c.now.Add(sweepPause); !w.due.IsZero() && w.due.Before(pause) && !w.due.After(c.now) {
 		w.due = pause // our clock is ahead of the server's
 	}
 	if len(found.Rows) == 0 {
@@ -108,10 +105,6 @@ func (c *Core) rewatch() {
 		w.step = watchIdle
 		return
 	}
-	if c.off.watchSecondRead {
-		c.Rewatched(w.rows)
-		return
-	}
 	w.step = watchReadingAgain
 	c.ready.Rewatch = w.rows
 }
@@ -119,16 +112,14 @@ func (c *Core) rewatch() {
 // notOurs leaves out rows that are parked or in flight.
 func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 	flying := map[rowID]bool{}
-	for h := c.head; h != 0 && !c.off.watchExcludes; h = c.entries[h].next {
-		flying[c.idOf(c.entries[h].row)] = true
+	for h := c.head; h != 0; h = c.entries[h].next {
+		flying[idOf(c.entries[h].row)] = true
 	}
 	var rest []*outbox.Row
 	for _, r := range rows {
 		parked := false
-		if !c.off.watchNotParkedSecond {
-			c.covering(r, func(*park) bool { parked = true; return false })
-		}
-		if !parked && !flying[c.idOf(r)] {
+		c.covering(r, func(*park) bool { parked = true; return false })
+		if !parked && !flying[idOf(r)] {
 			rest = append(rest, r)
 		}
 	}

@@ -116,21 +116,33 @@ func unless(ctx context.Context, f fate) fate {
 
 // overlay writes the changed file and go's description of where it belongs.
 func (m *mutant) overlay(root, dir string) (string, error) {
+	path := filepath.Join(root, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return overlayOf(dir, map[string][]byte{path: slices.Concat(source[:m.from], []byte(m.with), source[m.to:])})
+}
+
+// overlayOf writes changed files and go's description of where they belong.
+func overlayOf(dir string, files map[string][]byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	original, err := filepath.Abs(filepath.Join(root, m.file))
-	if err != nil {
-		return "", err
+	replace := map[string]string{}
+	for path, text := range files {
+		original, err := filepath.Abs(path)
+		if err != nil {
+			return "", err
+		}
+		replace[original] = filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(replace[original], text, 0o600); err != nil {
+			return "", err
+		}
 	}
-	source, err := os.ReadFile(original)
-	if err != nil {
-		return "", err
-	}
-	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	text := slices.Concat(source[:m.from], []byte(m.with), source[m.to:])
-	described, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	return overlay, errors.Join(err, os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, described, 0o600))
+	overlay := filepath.Join(dir, "overlay.json")
+	described, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	return overlay, errors.Join(err, os.WriteFile(overlay, described, 0o600))
 }
 
 func compile(ctx context.Context, root, pkg, binary, overlay string) (string, error) {

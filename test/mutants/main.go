@@ -2,6 +2,9 @@
 // runs the package's own tests on it. A change that no test notices (a survivor)
 // is a line that the tests do not hold, or that nothing needs.
 //
+// With -rules it shows instead that each rule of package checkpoint is needed
+// (rules.go).
+//
 // The tree is not changed: each mutant is built with `go test -c -overlay`.
 // Survivors that are right are listed, with their reason, in survivors.txt. One
 // that is not listed there is a failure, and so is an entry that no mutant or no
@@ -42,6 +45,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
 	flag.StringVar(&part, "part", "1/1", "part `i/n` of them, so that n machines can share the work")
 	flag.DurationVar(&o.limit, "for", 0, "begin no mutant after this time; 0: no limit")
+	byRule := flag.Bool("rules", false, "show that each rule of package checkpoint is needed, instead")
 	flag.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	flag.Parse()
 	o.packages = strings.Split(packages, ",")
@@ -51,7 +55,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	work := run
+	if *byRule {
+		work = judgeRules
+	}
+	if err := work(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}

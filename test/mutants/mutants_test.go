@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,54 @@ func TestParts(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%s is in %d parts", key, n)
 		}
+	}
+}
+
+// Each rule's change finds its place in the source, and its scenario is a test.
+func TestRulesHaveTheirPlaces(t *testing.T) {
+	scenarios := ""
+	for _, path := range []string{"scenario_test.go", "scenario_stand_test.go"} {
+		text, err := os.ReadFile("../../checkpoint/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scenarios += string(text)
+	}
+	for _, r := range rules {
+		if _, err := r.changed("../.."); err != nil {
+			t.Error(err)
+		}
+		for name := range strings.SplitSeq(r.scenario, "|") {
+			if name != "" && !strings.Contains(scenarios, "func "+name+"(") {
+				t.Errorf("rule %s: there is no scenario %s", r.name, name)
+			}
+		}
+		if r.scenario == "" && r.unseen != "" {
+			t.Errorf("rule %s: neither the simulation nor a scenario shows it", r.name)
+		}
+	}
+}
+
+// docs/design.md says of each rule what it says, and which scenario shows it.
+func TestTheDesignListsTheRules(t *testing.T) {
+	design, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for _, r := range rules {
+		want = append(want, r.name+" "+r.scenario)
+	}
+	_, table, _ := strings.Cut(string(design), "### The rules of the core\n")
+	table, _, _ = strings.Cut(table, "\n#")
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) == 5 && strings.HasPrefix(cells[1], " `") {
+			scenarios := strings.ReplaceAll(strings.TrimSpace(cells[3]), "` `", "|")
+			got = append(got, strings.Trim(cells[1], " `")+" "+strings.Trim(scenarios, "`"))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the table of rules has\n%s\nthe list has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The rules of package checkpoint (docs/design.md lists them) are each shown to be
+// needed: the package is built without the rule, and then an invariant must break
+// in the simulation, and the rule's scenario test must fail.
+
+// rule is one of them.
+type rule struct {
+	name     string
+	without  []edit // what takes the rule out
+	scenario string // the test that plays the schedule it is there for, or ""
+	unseen   string // why no schedule of the simulation shows it, or ""
+}
+
+// edit replaces a text that a function of the package has exactly once.
+type edit struct{ function, old, with string }
+
+const (
+	rulesOf   = "checkpoint"
+	ruleSeeds = 8000
+)
+
+// rules in the order of docs/design.md.
+var rules = []rule{
+	// Parks.
+	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []edit{
+		{"Core.cover", "case p.durable:", "case true:"},
+		{"Core.row", "if !p.durable {", "if false {"},
+	}},
+	{name: "slotAfterPark", without: []edit{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
+	{name: "narrowing", scenario: "TestNarrowingIsOneTransaction", without: []edit{
+		{"Core.writeParks", "if p.dirty() && ", "if !(c.hb != nil && c.hb.step == hbRemoving) && p.dirty() && "},
+	}},
+	{name: "rewriteUnknown", scenario: "TestUnknownRemovalIsWrittenAgain", without: []edit{
+		{"Core.parksUnknown", "p.written = 0", "p.written, p.durable = p.version, true; c.abandonHandback()"},
+	}},
+	{name: "tableHolds", without: []edit{{"Core.TableBroken", "c.cover(c.ledger.hold(), p)", "_ = p"}}},
+	{name: "knownParks", without: []edit{
+		{"Core.knowTopic", "p := c.parks[s]", "if true { c.knowParked(owned(s)); return c.parks[outbox.TopicsScope(r.Table)] }; p := c.parks[s]"},
+	}},
+	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
+	{name: "sameRow", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}}},
+
+	// Keys.
+	{name: "keyBackoff", scenario: "TestBackoffBelongsToTheKey", without: []edit{
+		{"Core.blocksSweep", "case p.Next.After(c.now):\n\t\treturn true", "case p.Next.After(c.now): return p.Scope.Kind < outbox.ScopeKey"},
+		onlyFailedWait,
+	}},
+	{name: "backoffHolds", scenario: "TestHandBackWaitsForTheBackoff", without: []edit{
+		{"Core.handbackCandidates", "!p.ready || !p.durable || c.blocksSweep(p) ||", "!p.durable ||"},
+		onlyFailedWait,
+	}},
+	{name: "failureWithdraws", scenario: "TestFailureWithdrawsFromThePage", without: []edit{
+		{"Core.letOut", "case p != nil:", "case false:"},
+		{"Core.checked", "case p != nil:", "case false:"},
+		{"Core.giveBack", "case p == nil:", "case true: c.publish(h); return\n\tcase p == nil:"},
+		{"Core.mayPublish", " || p.stamp > s.clock", ""},
+	}},
+	{name: "chargeRefusedOnly", without: []edit{
+		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.fly(h, attempt)`},
+	}},
+	{name: "blockStays", without: []edit{{"Core.marked", `case p.RowID != "":`, "case false:"}}},
+	{name: "blockAsks", without: []edit{{"Core.checkedBlocked", "case p.Scope.Kind == outbox.ScopeRow:", "case true:"}}},
+
+	// Hand-back.
+	{name: "keepFromStatement", without: []edit{{"Core.parkedBy", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
+	{name: "repeatDiscarded", scenario: "TestHandBackAwaitsWhatWasDiscarded", without: []edit{
+		{"Core.handbackPage", "if !page.Snapshot.Ended(", "if false && !page.Snapshot.Ended("},
+		{"Core.observe", "case at < clock:", "case false && at < clock:"},
+	}},
+	{name: "repeatInProgress", scenario: "TestHandBackAwaitsWhatWasInProgressAtTheStart", without: []edit{
+		{"Core.handbackPage", " && len(c.started) == 0", ""},
+		{"Core.observe", "ended := len(c.started) == 0", "ended := true"},
+	}},
+	{name: "handBackMarks", without: []edit{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
+	{name: "checkKept", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
+	{name: "voidHandBack", scenario: "TestHandBackEndsWithItsConnection", without: []edit{
+		{"Core.Disconnect", "c.connected, c.streaming = false, false", "c.connected, c.streaming = false, false; if c.hb != nil { c.ledger.reset(); return }"},
+	}},
+	{name: "voidDiscarded", scenario: "TestDiscardedXIDsAreVoidAfterAReconnect", without: []edit{{"Core.Connect", "clear(c.discards)", ""}},
+		unseen: "a healed world's transaction ids soon pass those that a failover lost"},
+
+	// Start and reconnect.
+	{name: "checkAtStart", without: []edit{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
+	{name: "invisibleWaits", without: []edit{{"Core.checked", "case a.State == outbox.CheckSettled:", "case a.State == outbox.CheckSettled, a.State == outbox.CheckInvisible:"}}},
+	{name: "skipInFlight", without: []edit{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
+	{name: "inFlightInLedger", without: []edit{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
+	{name: "nextBounded", without: []edit{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
+	{name: "dueByCommit", without: []edit{{"Core.scheduled", " && r.AvailableAt > c.committed", ""}}},
+
+	// Sweep and watch.
+	{name: "excludeInFlight", without: []edit{
+		{"Core.idsInFlight", "return ids", "clear(ids); return ids"},
+		{"Core.mayPublish", "h != 0 {", "h != 0 && false {"},
+	}},
+	{name: "watchSecondRead", without: []edit{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
+	{name: "watchWaits", without: []edit{{"Core.progressWatch", " && c.ledger.settledTo(w.upTo)", ""}}},
+	{name: "watchNotParkedFirst", without: []edit{{"Core.requestWatch", "if p.known == nil {", "if false {"}}},
+	{name: "watchNotParkedSecond", scenario: "TestWatcherLeavesParkedKeys", without: []edit{{"Core.notOurs", "parked = true", "parked = false"}}},
+	{name: "watchAbandoned", scenario: "TestReconnectAbandonsTheWatchersRound", without: []edit{
+		{"Core.Connect", "c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}", ""},
+		{"Core.Disconnect", "c.watch = watch{}", ""},
+	}},
+	{name: "watchPauses", without: []edit{{"Core.Watched", "!w.due.IsZero() && w.due.Before(pause)", "false"}}},
+
+	// Together with an application's own relay.
+	{name: "looksFirst", without: []edit{{"Core.standsFirst", "return len(c.stands) > 0", "return false"}}},
+	{name: "headStart", scenario: "TestHeadStart", without: []edit{{"Core.stand", "if m.HeadStart > 0 {", "if false {"}}},
+	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []edit{{"Core.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(c.now) {", "if true {"}}},
+	{name: "headStartAnew", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
+		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
+	}},
+	{name: "parkTakesQueued", scenario: "TestParkTakesWhatStands", without: []edit{{"Core.leaveStanding", "for c.overtaken {", "for false {"}}},
+	{name: "queuedInFlight", without: []edit{
+		{"Core.startHandback", "if g.covers(c.entries[e].row) {", "if g.covers(c.entries[e].row) && c.entries[e].state != standing {"},
+		{"Core.idsInFlight", "r := c.entries[h].row", "if c.entries[h].state == standing { continue }; r := c.entries[h].row"},
+	}},
+	{name: "unclaims", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []edit{
+		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Row)", ""},
+		{"Core.unclaim", "c.ready.Unclaim = append(c.ready.Unclaim, e.row)", ""},
+	}},
+	{name: "askSoon", scenario: "TestWritersRowIsOnTime", without: []edit{{"Core.row", "c.watch.expectAt(c.now.Add(askSoon))", ""}},
+		unseen: "only time is lost"},
+	{name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!crowd && !c.claims()", "!crowd"}},
+		unseen: "locks are held through the outage, which no invariant forbids"},
+
+	// Marks, confirming, memory, stopping.
+	{name: "markAfterAck", without: []edit{
+		{"Core.delivered", "c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})", ""},
+		{"Core.publish", "c.fly(h, inSink)", "c.fly(h, inSink); c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})"},
+	}},
+	{name: "confirmAfterMark", without: []edit{{"Core.delivered", "e.state = acked", "e.state = acked; c.ledger.release(e.tx, 1); e.tx = noTx"}}},
+	{name: "keepaliveIdle", without: []edit{{"Core.Keepalive", "c.ledger.keepalive(walEnd)", "c.ledger.confirmed = max(c.ledger.confirmed, walEnd); c.ledger.keepalive(walEnd)"}}},
+	{name: "boundedMemory", scenario: "TestTransactionLargerThanMemory", without: []edit{{"Core.full", "c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes", "false"}}},
+	{name: "drainAwaits", without: []edit{{"Core.Drained", " && c.inFlight == 0 && (c.writing == nil || !c.connected)", ""}}},
+}
+
+// onlyFailedWait: only the failed row itself waits for its next try, not its key.
+var onlyFailedWait = edit{"Core.idsInFlight", "return ids", `for _, p := range c.order {
+		if p.failed != "" && p.Next.After(c.now) {
+			ids[c.tables[p.Scope.Table]] = append(ids[c.tables[p.Scope.Table]], p.failed)
+		}
+	}
+	return ids`}
+
+// changed gives the files without the rule, by path.
+func (r rule) changed(root string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	paths, err := filepath.Glob(filepath.Join(root, rulesOf, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range r.without {
+		if err := e.apply(paths, files); err != nil {
+			return nil, fmt.Errorf("rule %s: %w", r.name, err)
+		}
+	}
+	return files, nil
+}
+
+// apply makes the change in the file that has the function.
+func (e edit) apply(paths []string, files map[string][]byte) error {
+	for _, path := range paths {
+		source := files[path]
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		if source == nil {
+			var err error
+			if source, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		from, to, err := bodyOf(path, source, e.function)
+		if err != nil {
+			return err
+		}
+		if to == 0 {
+			continue
+		}
+		body := string(source[from:to])
+		if n := strings.Count(body, e.old); n != 1 {
+			return fmt.Errorf("%s has %d times %q", e.function, n, e.old)
+		}
+		files[path] = slices.Concat(source[:from], []byte(strings.Replace(body, e.old, e.with, 1)), source[to:])
+		return nil
+	}
+	return fmt.Errorf("there is no function %s", e.function)
+}
+
+// bodyOf is where the function's body stands in the file; 0, 0: it is not there.
+func bodyOf(path string, source []byte, function string) (from, to int, err error) {
+	files := token.NewFileSet()
+	tree, err := parser.ParseFile(files, path, source, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, d := range tree.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && nameOf(fn) == function {
+			return files.Position(fn.Body.Pos()).Offset, files.Position(fn.Body.End()).Offset, nil
+		}
+	}
+	return 0, 0, nil
+}
+
+// judgeRules builds the package without each of the rules and prints what shows
+// that it is needed. Those that nothing shows are the error.
+func judgeRules(ctx context.Context, o options) error {
+	chosen := slices.Clone(rules)
+	if o.count > 0 && o.count < len(chosen) {
+		r := rand.New(rand.NewPCG(o.seed, 0)) // #nosec G404 -- a sample
+		r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		chosen = chosen[:o.count]
+	}
+	work, err := os.MkdirTemp("", "rules")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	whole := filepath.Join(work, "whole.test")
+	if out, err := compile(ctx, o.root, rulesOf, whole, ""); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var bad []string
+	begin, next := time.Now(), make(chan rule)
+	for i := range o.workers {
+		dir := filepath.Join(work, fmt.Sprint(i))
+		group.Go(func() {
+			for r := range next {
+				shown, err := r.judge(ctx, o.root, dir, whole)
+				mu.Lock()
+				fmt.Printf("%-22s %s\n", r.name, shown)
+				if err != nil {
+					bad = append(bad, fmt.Sprintf("%s: %v", r.name, err))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, r := range chosen {
+		if ctx.Err() != nil || o.limit > 0 && time.Since(begin) > o.limit {
+			break
+		}
+		next <- r
+	}
+	close(next)
+	group.Wait()
+	if len(bad) > 0 {
+		return fmt.Errorf("rules that nothing shows:\n%s", strings.Join(bad, "\n"))
+	}
+	return ctx.Err()
+}
+
+var brokenSeed = regexp.MustCompile(`seed (\d+): (.*)`)
+
+// judge says by what the rule is shown.
+func (r rule) judge(ctx context.Context, root, dir, whole string) (shown string, err error) {
+	files, err := r.changed(root)
+	if err != nil {
+		return "", err
+	}
+	overlay, err := overlayOf(dir, files)
+	if err != nil {
+		return "", err
+	}
+	binary, in := filepath.Join(dir, "rule.test"), filepath.Join(root, rulesOf)
+	if out, err := compile(ctx, root, rulesOf, binary, overlay); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	if r.scenario != "" {
+		for name := range strings.SplitSeq(r.scenario, "|") {
+			out, err := execute(ctx, in, binary, []string{"-test.short", "-test.run=^" + name + "$"})
+			if err == nil || !strings.Contains(out, "--- FAIL: "+name) {
+				return shown, fmt.Errorf("%s does not fail without it\n%s", name, out)
+			}
+			shown += name + "  "
+		}
+	}
+	if r.unseen != "" {
+		return shown, nil
+	}
+	world := []string{"-test.run=^TestSimulation$", "-sim.rule=" + r.name}
+	out, err := execute(ctx, in, binary, append(world, fmt.Sprintf("-sim.seeds=%d", ruleSeeds)))
+	seed := brokenSeed.FindStringSubmatch(out)
+	if err == nil || seed == nil {
+		return shown, fmt.Errorf("%d seeds without it broke nothing", ruleSeeds)
+	}
+	if out, err := execute(ctx, in, whole, append(world, "-sim.seed="+seed[1])); err != nil {
+		return shown, fmt.Errorf("seed %s breaks with the rule, too\n%s", seed[1], out)
+	}
+	return shown + "seed " + seed[1] + ": " + seed[2], nil
+}
