@@ -8,8 +8,8 @@ import (
 )
 
 // handback gives parked scopes back to the stream: keep their rows from now
-// on, wait until nothing of them is in flight, read what is PENDING in a
-// snapshot S, publish and mark that, remove the parks, go on with what was
+// on, read what is PENDING in a snapshot S and not in flight, publish that, wait
+// until it and what was in flight is marked, remove the parks, go on with what was
 // kept, each row up to B looked at first. It ends with its connection.
 type handback struct {
 	parks []*park // one wide one, or any number of narrow ones
@@ -28,7 +28,7 @@ type handback struct {
 type hbStep uint8
 
 const (
-	hbQuiet    hbStep = iota // until nothing of the scope is in flight
+	hbWaiting  hbStep = iota // for its turn to ask
 	hbReading                // the statement is outstanding
 	hbRows                   // its rows are outstanding
 	hbRemoving               // the removal of the parks is outstanding
@@ -123,9 +123,8 @@ func (c *Core) progressHandback() {
 		c.abandonHandback()
 		return
 	}
-	quiet := h.outstanding == 0 && !(wholeStream && c.ledger.inTx)
 	switch {
-	case h.step == hbQuiet && quiet && !h.retry.After(c.now) && c.sweep == nil:
+	case h.step == hbWaiting && !(wholeStream && c.ledger.inTx) && !h.retry.After(c.now) && c.sweep == nil:
 		h.step = hbReading
 		c.ask(h.parks, h)
 	case h.step == hbRows && h.outstanding == 0:
@@ -138,7 +137,7 @@ func (c *Core) handbackRowsDone(h *handback) {
 		h.step = hbRemoving
 		return
 	}
-	h.step = hbQuiet
+	h.step = hbWaiting
 	h.retry = c.now.Add(invisibleWait)
 }
 

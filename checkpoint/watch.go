@@ -109,17 +109,13 @@ func (c *Core) rewatch() {
 	c.ready.Rewatch = w.rows
 }
 
-// notOurs leaves out rows that are parked or in flight.
+// notOurs leaves out rows that are parked.
 func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
-	flying := map[rowID]bool{}
-	for h := c.head; h != 0; h = c.entries[h].next {
-		flying[idOf(c.entries[h].row)] = true
-	}
 	var rest []*outbox.Row
 	for _, r := range rows {
 		parked := false
 		c.covering(r, func(*park) bool { parked = true; return false })
-		if !parked && !flying[idOf(r)] {
+		if !parked {
 			rest = append(rest, r)
 		}
 	}
