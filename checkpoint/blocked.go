@@ -23,7 +23,7 @@ const (
 
 // block parks the key of a FAILED row for the operator.
 func (c *Core) block(r *outbox.Row) {
-	if p := c.parks[outbox.KeyScope(r)]; p != nil && p.Cause == outbox.CauseBlocked && p.blocker == watched {
+	if p := c.parks.of(outbox.KeyScope(r)); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == watched {
 		return
 	}
 	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
@@ -33,26 +33,26 @@ func (c *Core) block(r *outbox.Row) {
 // leaveToOperator keeps a key parked while the row is FAILED, which is looked at
 // again at next.
 func (c *Core) leaveToOperator(p *park, id string, created int64, next time.Time) {
-	c.setCause(p, outbox.CauseBlocked)
+	c.parks.setCause(p, outbox.CauseBlocked)
 	p.RowID, p.created, p.Next, p.blocker = strings.Clone(id), created, next, watched
 	p.version++
 }
 
 // freeKey leaves a key that was the operator's to the sweeper.
 func (c *Core) freeKey(p *park) {
-	c.setCause(p, outbox.CauseRowError)
+	c.parks.setCause(p, outbox.CauseRowError)
 	p.RowID, p.created, p.Next = "", 0, time.Time{}
 	p.version++
 }
 
 // checkBlocked looks at the FAILED rows that keep their keys parked.
 func (c *Core) checkBlocked() {
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.Cause != outbox.CauseBlocked || p.blocker != watched || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
 			continue
 		}
 		p.Next = c.now.Add(c.cfg.WatchEvery)
-		r := &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic, CreatedAt: p.created}
+		r := &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic, CreatedAt: p.created}
 		if p.Scope.Kind == outbox.ScopeKey {
 			r.Key = []byte(p.Scope.Key)
 		}
@@ -63,7 +63,7 @@ func (c *Core) checkBlocked() {
 // checkedBlocked takes the look at a FAILED row, if it is still the one that its
 // key's park remembers.
 func (c *Core) checkedBlocked(a outbox.Checked) {
-	p := c.keyPark(a.Row)
+	p := c.parks.ofKey(a.Row)
 	switch {
 	case p == nil, p.Cause != outbox.CauseBlocked, p.RowID != a.Row.ID, a.State == outbox.CheckFailed:
 	case p.Scope.Kind == outbox.ScopeRow:
@@ -78,7 +78,7 @@ func (c *Core) seekFailed() {
 	if c.seeking {
 		return
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.Cause == outbox.CauseBlocked && p.blocker == gone && !p.Next.After(c.now) {
 			p.blocker, c.seeking = sought, true
 		}
@@ -90,11 +90,11 @@ func (c *Core) seekFailed() {
 func (c *Core) FailedRows(rows []*outbox.Row) {
 	c.seeking = false
 	for _, r := range rows {
-		if p := c.keyPark(r); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == sought {
+		if p := c.parks.ofKey(r); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == sought {
 			c.leaveToOperator(p, r.ID, r.CreatedAt, c.now.Add(c.cfg.WatchEvery))
 		}
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.Cause == outbox.CauseBlocked && p.blocker == sought {
 			c.freeKey(p)
 		}
@@ -111,7 +111,7 @@ func (c *Core) FailedRefused(t *outbox.Table, err error) {
 // dropSought: there is no answer. The keys stay parked.
 func (c *Core) dropSought() {
 	c.seeking = false
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.blocker == sought {
 			p.blocker, p.Next = gone, c.now.Add(c.cfg.WatchEvery)
 		}

@@ -49,7 +49,7 @@ func TestABlockedKeyStaysSoWhenAnotherRowFails(t *testing.T) {
 	c, first, second := blockedCore()
 	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
 	c.Marked([]outbox.Marked{{Row: second, Kind: outbox.MarkAttempt, State: outbox.MarkedRetry, Attempts: 1}})
-	if p := c.parks[outbox.KeyScope(first)]; p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "1" {
+	if p := c.parks.of(outbox.KeyScope(first)); p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "1" {
 		t.Errorf("the key is parked as %+v", p)
 	}
 }
@@ -66,7 +66,7 @@ func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 	}
 	c.Marked([]outbox.Marked{{Row: second, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
 	c.Checked([]outbox.Checked{{Row: look[0], State: outbox.CheckSettled}})
-	if p := c.parks[outbox.KeyScope(first)]; p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "2" {
+	if p := c.parks.of(outbox.KeyScope(first)); p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "2" {
 		t.Errorf("the key is parked as %+v", p)
 	}
 }
@@ -79,7 +79,7 @@ func TestAKeyWaitsForEachOfItsFailedRows(t *testing.T) {
 	for _, r := range []*outbox.Row{first, second} {
 		c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
 	}
-	p := c.parks[outbox.KeyScope(first)]
+	p := c.parks.of(outbox.KeyScope(first))
 	for i, want := range []struct {
 		looked string
 		failed []*outbox.Row
@@ -113,7 +113,7 @@ func TestAKeyWaitsWhenTheTableRefusesToTell(t *testing.T) {
 	c.Checked([]outbox.Checked{{Row: c.Take().Check[0], State: outbox.CheckSettled}})
 	c.Take()
 	c.FailedRefused(first.Table, errors.New("refused"))
-	if p := c.parks[outbox.KeyScope(first)]; p.Cause != outbox.CauseBlocked || c.Take().Failed {
+	if p := c.parks.of(outbox.KeyScope(first)); p.Cause != outbox.CauseBlocked || c.Take().Failed {
 		t.Errorf("asked again at once, or the key parked as %+v", p.Park)
 	}
 	c.Tick(epochStart.Add(2 * time.Hour))
@@ -143,8 +143,8 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
 			c.Take()
 		}()
-		if len(c.order) != 1 || c.order[0].RowID != "1" || c.order[0].failed != "1" {
-			t.Fatalf("parked: %+v", c.order)
+		if len(c.parks.list) != 1 || c.parks.list[0].RowID != "1" || c.parks.list[0].failed != "1" {
+			t.Fatalf("parked: %+v", c.parks.list)
 		}
 		runtime.GC()
 		if chunk.Value() != nil {
@@ -170,13 +170,13 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	for n := range cfg.CrowdKeys {
 		fail(n)
 	}
-	table := c.parks[outbox.TableScope(cfg.Tables[0])]
+	table := c.parks.of(outbox.TableScope(cfg.Tables[0]))
 	if table == nil || !c.due(table) {
-		t.Errorf("with %d keys the table is not swept: %+v", c.keys[table.Scope.Table], table)
+		t.Errorf("with %d keys the table is not swept: %+v", c.parks.keys[table.Scope.Table], table)
 	}
 	fail(cfg.CrowdKeys)
 	if c.due(table) {
-		t.Errorf("with %d keys the table is swept", c.keys[table.Scope.Table])
+		t.Errorf("with %d keys the table is swept", c.parks.keys[table.Scope.Table])
 	}
 }
 
@@ -193,7 +193,7 @@ func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 	p := c.park(outbox.RowScope(gone), outbox.CauseRowError, "refused", time.Time{})
 	c.ask([]*park{p}, nil)
 	c.Swept(outbox.Page{Rows: []*outbox.Row{{Table: cfg.Tables[0], ID: "1", Cluster: "main", Topic: "x", Key: []byte("k")}}})
-	if c.inFlight != 0 {
+	if c.rows.inFlight != 0 {
 		t.Error("it is published")
 	}
 }

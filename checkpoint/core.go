@@ -12,7 +12,7 @@ import (
 const (
 	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
 	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
-	standPause    = 5 * time.Millisecond   // between looks at rows after their head start
+	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
 	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
 	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
@@ -25,129 +25,55 @@ const (
 type Core struct {
 	cfg Config
 	now time.Time
-	// clock counts requests and failures, so that an answer can be told from
+	// generation counts requests and failures, so that an answer can be told from
 	// what happened since its request.
-	clock     uint64
-	tables    map[string]*outbox.Table
-	stateless bool // the tables keep no state: nothing can be parked
+	generation uint64
 
 	connected, streaming, draining bool
 	// unfinished: of tables without state, a clean stop reads the transaction that
 	// was open to its end; later ones are left to the next process.
 	unfinished bool
-	ledger     ledger
-	committed  int64 // Time of the open transaction
-	// started are the transactions in progress in the snapshot taken after the
-	// connection's start; discards those of which rows were discarded since, with
-	// the clock's value. Each is dropped when a later snapshot shows it ended.
-	started  []uint64
-	discards map[uint32]uint64
 
-	// entries[1:] are the rows in memory; free ones are linked by next. Those in
-	// flight (state inSink and later) form a list from head.
-	entries     []entry
-	free        uint32
-	head        uint32
-	rows, bytes int
-	inFlight    int
-	arrivals    uint64
-	// known are rows in flight that the log may bring (again): those of an
-	// earlier connection and those that the sweeper read.
-	known   map[rowID]uint32
-	carried int // entries of known from an earlier connection
-
-	parks   map[outbox.Scope]*park
-	order   []*park // in the order of parking, so that runs repeat
-	kinds   [outbox.ScopeRow + 1]int
-	keys    map[string]int // parked keys per table
-	blocked map[string]int // those of them that wait for the operator
-	// unmarked are rows per table that were published and cannot be marked.
-	unmarked map[string]int
-	// parkChanges counts what is shown of them.
-	parkChanges uint64
-	waiting     int // holds that wait for a park to be durable
-	writing     *writing
-
+	tables   tableSet
+	ledger   ledger
+	txs      unended
+	rows     rowTable
+	parks    parkSet
+	writing  *writing
 	gate     *gate
 	hb       *handback
-	checking bool
+	checking bool // Check is outstanding
 	seeking  bool // Failed is outstanding
-	// stands are of the tables whose rows are looked at before they are published;
-	// overtaken says that parks may have taken rows of them. seen is how far the
-	// server's log had got, and horizons which transactions had ended.
-	stands    []*stand
-	overtaken bool
-	seen      []sighting
-	horizons  []horizon
-	// claiming has the outstanding claim, claimed is the first row of it.
-	claiming   *stand
-	claimed    *outbox.Row
-	claimsOpen int // claims with rows that are not marked yet
-	sweep      *sweep
-	watch      watch
-	remark     []remark
-	remarks    map[string]int  // refused marks per table
-	broken     map[string]bool // tables that the log cannot be read for
-	lacking    map[string]bool // tables that the publication does not cover
-	down       map[string]error
-	// proven are the topics that took a record, latest is the last of them, and
-	// listed those that brokers have, by cluster. askTopics is when they may be asked
-	// again.
-	proven    map[outbox.Scope]bool
-	latest    outbox.Scope
-	listed    map[string]map[string]bool
-	askTopics time.Time
-	// lookedLast: the last page was a look. Sweeps take turns with them.
-	lookedLast bool
-	retained   uint64
-	stalls     []*stall
 
-	pace pace
-	more bool // the last page of a sweep left rows behind
+	headStart headStart
+	sweeps    sweeps
+	watch     watch
+	retries   retries
+	topics    topicSet
+	down      map[string]error // clusters that cannot be used
+	retained  uint64           // bytes of WAL
+	stalls    []*stall
+	pace      pace
 
 	mode  Mode
 	ready Ready
 	taken []outbox.Mark // by the last Take; its memory is used again
 }
 
-// rowID is a row. When it was created tells it from a later one with its id, where
-// the table says.
-type rowID struct {
-	table   *outbox.Table
-	id      string
-	created int64
-}
-
-func idOf(r *outbox.Row) rowID { return rowID{r.Table, r.ID, r.CreatedAt} }
-
 // New returns a Core that has no connection yet.
 func New(cfg Config) *Core {
 	c := &Core{
-		cfg:      cfg,
-		tables:   map[string]*outbox.Table{},
-		discards: map[uint32]uint64{},
-		entries:  make([]entry, 1),
-		known:    map[rowID]uint32{},
-		parks:    map[outbox.Scope]*park{},
-		keys:     map[string]int{},
-		blocked:  map[string]int{},
-		unmarked: map[string]int{},
-		remarks:  map[string]int{},
-		broken:   map[string]bool{},
-		lacking:  map[string]bool{},
-		down:     map[string]error{},
-		proven:   map[outbox.Scope]bool{},
-		listed:   map[string]map[string]bool{},
-		mode:     ModeStandby,
+		cfg:     cfg,
+		tables:  newTableSet(cfg.Tables),
+		rows:    newRowTable(),
+		parks:   newParkSet(),
+		retries: retries{refused: map[string]int{}},
+		topics:  newTopicSet(),
+		down:    map[string]error{},
+		mode:    ModeStandby,
 	}
-	for _, t := range cfg.Tables {
-		c.tables[t.String()] = t
-		c.stateless = c.stateless || !t.Stateful()
-	}
-	for _, t := range cfg.Tables {
-		if t.Mapping.Stands() && !c.stateless {
-			c.stands = append(c.stands, &stand{table: t})
-		}
+	if !c.tables.stateless {
+		c.headStart = newHeadStart(cfg.Tables)
 	}
 	return c
 }
@@ -165,14 +91,13 @@ func (c *Core) Tick(now time.Time) {
 // Connected). Rows still in flight from an earlier connection stay in flight.
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
-	c.parkChanges++ // they are shown anew
+	c.parks.changes++ // they are shown anew
 	c.ledger.reset()
-	c.seen, c.horizons = nil, nil
+	c.headStart.begin()
 	c.Inserted(conn.Insert)
-	c.sight(&conn.Snapshot)
-	c.started = slices.Clone(conn.Snapshot.InProgress)
-	clear(c.discards)
-	c.carry()
+	c.headStart.sight(&conn.Snapshot, c.now)
+	c.txs.begin(&conn.Snapshot)
+	c.rows.carry()
 	c.readParks(conn.Parks)
 	for _, r := range conn.Failed {
 		c.block(r)
@@ -180,7 +105,7 @@ func (c *Core) Connect(conn Connected) {
 	c.parkUncovered(conn.Uncovered)
 	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
 	switch {
-	case c.stateless:
+	case c.tables.stateless:
 	case c.cfg.Shadow:
 		c.parkShadow()
 	case !conn.Streaming:
@@ -193,7 +118,7 @@ func (c *Core) Connect(conn Connected) {
 // parkShadow leaves the stream to a later start that is not in shadow: it finds
 // the park, sweeps what the application's own relay left over, and hands back.
 func (c *Core) parkShadow() {
-	if p := c.parks[outbox.StreamScope()]; p == nil || p.Cause != outbox.CauseShadow {
+	if p := c.parks.stream(); p == nil || p.Cause != outbox.CauseShadow {
 		c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
 	}
 }
@@ -201,26 +126,14 @@ func (c *Core) parkShadow() {
 // parkUncovered leaves tables to the sweeper for as long as the log does not
 // carry their rows.
 func (c *Core) parkUncovered(tables []Uncovered) {
-	clear(c.lacking)
-	clear(c.broken) // every connection describes its tables anew
-	if c.stateless {
+	clear(c.tables.lacking)
+	clear(c.tables.broken) // every connection describes its tables anew
+	if c.tables.stateless {
 		return
 	}
 	for _, u := range tables {
-		c.lacking[u.Table.String()] = true
+		c.tables.lacking[u.Table.String()] = true
 		c.park(outbox.TableScope(u.Table), outbox.CausePublication, u.Reason, time.Time{})
-	}
-}
-
-// carry takes the rows in flight over to a new connection's ledger, which does
-// not hold them until the log brings them again.
-func (c *Core) carry() {
-	c.carried = 0
-	for h := c.head; h != 0; h = c.entries[h].next {
-		e := &c.entries[h]
-		e.tx, e.carried = noTx, true
-		c.know(h)
-		c.carried++
 	}
 }
 
@@ -230,18 +143,18 @@ func (c *Core) readParks(parks []outbox.Park) {
 	held := map[outbox.Scope]bool{}
 	for _, read := range parks {
 		held[read.Scope] = true
-		if read.Scope.Table != "" && c.tables[read.Scope.Table] == nil {
+		if read.Scope.Table != "" && c.tables.byName[read.Scope.Table] == nil {
 			continue // a table of an earlier configuration: its park stays in our table
 		}
-		if c.parks[read.Scope] == nil {
+		if c.parks.of(read.Scope) == nil {
 			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
 			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
 			p.knows()
-		} else if p := c.parks[read.Scope]; p.Cause != read.Cause || p.RowID != read.RowID {
+		} else if p := c.parks.of(read.Scope); p.Cause != read.Cause || p.RowID != read.RowID {
 			p.written = 0 // a failover has taken ours back
 		}
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		// While a change is outstanding what was read may be old.
 		p.durable = held[p.Scope] && c.writing == nil
 		if !p.durable {
@@ -270,21 +183,22 @@ func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
 	c.abandonHandback()
 	c.dropGate()
-	c.dropStands()
+	c.dropHeadStart()
 	c.dropStalls()
 	c.unfinished = false
-	for _, p := range c.order {
-		p.waiting, p.ready = nil, false
+	for _, p := range c.parks.list {
+		c.parks.takeHolds(p)
+		p.ready = false
 		if p.phase == absorbed {
 			p.phase, p.written = sweeping, 0
 		}
 	}
-	c.waiting, c.writing = 0, nil
-	c.sweep, c.checking = nil, false
+	c.writing = nil
+	c.sweeps.page, c.checking = nil, false
 	c.dropSought()
 	c.watch = watch{}
-	for h := c.head; h != 0; h = c.entries[h].next {
-		c.entries[h].tx = noTx
+	for e := range c.rows.flying() {
+		e.tx = noTx
 	}
 	c.ledger.reset()
 	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
@@ -294,13 +208,13 @@ func (c *Core) Disconnect() {
 // SlotMayBeMade says that the stream's park is durable, so that a slot, whose
 // making confirms a position, may be made.
 func (c *Core) SlotMayBeMade() bool {
-	p := c.parks[outbox.StreamScope()]
-	return c.stateless || p != nil && p.durable
+	p := c.parks.stream()
+	return c.tables.stateless || p != nil && p.durable
 }
 
 // ParkStream parks the whole stream (unreadable WAL, publication changed).
 func (c *Core) ParkStream(cause outbox.Cause, reason string) {
-	if !c.stateless {
+	if !c.tables.stateless {
 		c.park(outbox.StreamScope(), cause, reason, time.Time{})
 	}
 }
@@ -309,10 +223,10 @@ func (c *Core) ParkStream(cause outbox.Cause, reason string) {
 // the budget the stream is parked, so that the budget itself is not reached.
 func (c *Core) Retained(bytes uint64) {
 	c.retained = bytes
-	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.stateless || !c.streaming || c.cfg.Shadow {
+	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.tables.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
-	if p := c.parks[outbox.StreamScope()]; p != nil && p.covers {
+	if p := c.parks.stream(); p != nil && p.covers {
 		return
 	}
 	p := c.park(outbox.StreamScope(), outbox.CauseWALBudget, "the slot retains nearly as much WAL as its budget allows", time.Time{})
@@ -345,13 +259,13 @@ func (c *Core) unusable(cluster string) bool {
 // once its rows use up the memory that the others wait for. Where rows are
 // claimed it does not wait: they would stay locked for as long as the outage lasts.
 func (c *Core) parkClusters() {
-	stream := c.parks[outbox.StreamScope()]
+	stream := c.parks.stream()
 	crowd := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if len(c.down) == 0 || c.stateless || !crowd && !c.claims() {
+	if len(c.down) == 0 || c.tables.stateless || !crowd && !c.headStart.claims() {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		if c.parks[outbox.ClusterScope(name)] == nil {
+		if c.parks.of(outbox.ClusterScope(name)) == nil {
 			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
 			c.withdraw(p)
 		}
@@ -378,15 +292,15 @@ func (c *Core) clusters() map[string]bool {
 // without state have no mark that would keep a row from being sent again, so
 // of theirs everything read is sent.
 func (c *Core) Drain() {
-	c.draining, c.unfinished = true, c.stateless && c.ledger.inTx
+	c.draining, c.unfinished = true, c.tables.stateless && c.ledger.inTx
 	if c.hb != nil && c.hb.step != hbRemoving {
 		c.abandonHandback()
 	}
-	if c.stateless {
+	if c.tables.stateless {
 		return
 	}
 	c.dropGate()
-	c.dropStands()
+	c.dropHeadStart()
 	all := outbox.StreamScope()
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &all})
 }
@@ -396,10 +310,10 @@ func (c *Core) Drain() {
 // after Take: what was published and cannot be marked is written down first, or the
 // next start would publish it again.
 func (c *Core) Drained() bool {
-	if c.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
+	if c.tables.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
 	}
-	return c.draining && c.inFlight == 0 && (c.writing == nil || !c.connected)
+	return c.draining && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)
 }
 
 // Take returns what is to be done and forgets it. Its Marks are valid until the
@@ -418,11 +332,11 @@ func (c *Core) Take() Ready {
 			c.checkBlocked()
 		}
 		c.seekFailed()
-		c.leaveStanding() // what leaves may have been all that a hand-back waits for
+		c.leaveParked() // what leaves may have been all that a hand-back waits for
 		c.startHandback()
 		c.progressHandback()
 		c.requestSweep()
-		c.lookAtStanding()
+		c.requestLooks()
 		c.checking = c.checking || len(c.ready.Check) > 0
 		c.progressWatch()
 		c.wantTopics()
@@ -439,10 +353,10 @@ func (c *Core) Take() Ready {
 
 // Reading says whether the log may be read further.
 func (c *Core) Reading() bool {
-	if !c.connected || !c.streaming || c.draining && !c.unfinished || c.ledger.len()+c.waiting > ledgerFactor*c.cfg.MaxRows {
+	if !c.connected || !c.streaming || c.draining && !c.unfinished || c.ledger.len()+c.parks.holds > ledgerFactor*c.cfg.MaxRows {
 		return false
 	}
-	if p := c.parks[outbox.StreamScope()]; p != nil {
+	if p := c.parks.stream(); p != nil {
 		if p.phase == sweeping {
 			return true // rows are discarded: they need no memory
 		}
@@ -453,7 +367,7 @@ func (c *Core) Reading() bool {
 
 // full says that the bound of rows or bytes in memory is reached.
 func (c *Core) full() bool {
-	return c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes
+	return c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes
 }
 
 // Confirm is the position that may be confirmed on this connection; it never
@@ -461,7 +375,13 @@ func (c *Core) full() bool {
 func (c *Core) Confirm() outbox.LSN { return c.ledger.confirmed }
 
 // Memory is how many rows are in memory, how many of them are in flight, and their bytes.
-func (c *Core) Memory() (rows, inFlight, bytes int) { return c.rows, c.inFlight, c.bytes }
+func (c *Core) Memory() (rows, inFlight, bytes int) {
+	return c.rows.count, c.rows.inFlight, c.rows.bytes
+}
+
+// InFlight are the ids of the table's rows in flight, which retention must leave
+// alone.
+func (c *Core) InFlight(t *outbox.Table) []string { return c.rows.ids()[t] }
 
 // Mode is the stream's state as people see it.
 func (c *Core) Mode() Mode {
@@ -470,7 +390,7 @@ func (c *Core) Mode() Mode {
 		return ModeStandby
 	case c.cfg.Shadow:
 		return ModeShadow
-	case c.parks[outbox.StreamScope()] != nil:
+	case c.parks.stream() != nil:
 		return ModeSweep
 	case len(c.down) > 0 || len(c.stalls) > 0:
 		return ModeHold
@@ -489,15 +409,15 @@ func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }
 
 // Parks lists what is parked, in the order of parking.
 func (c *Core) Parks() []outbox.Park {
-	parks := make([]outbox.Park, 0, len(c.order))
-	for _, p := range c.order {
+	parks := make([]outbox.Park, 0, len(c.parks.list))
+	for _, p := range c.parks.list {
 		parks = append(parks, p.Park)
 	}
 	return parks
 }
 
 // ParkChanges counts what changes the list of parks.
-func (c *Core) ParkChanges() uint64 { return c.parkChanges }
+func (c *Core) ParkChanges() uint64 { return c.parks.changes }
 
 // NextTick is when Tick should be called at the latest even if nothing
 // happens, or zero.
@@ -513,12 +433,12 @@ func (c *Core) NextTick() time.Time {
 	at(c.watch.at)
 	at(c.watch.due)
 	at(c.pace.until)
-	at(c.askTopics)
-	for _, p := range c.order {
+	at(c.topics.askAt)
+	for _, p := range c.parks.list {
 		at(p.Next)
 		at(p.nextSweep)
 	}
-	for _, m := range c.remark {
+	for _, m := range c.retries.list {
 		at(m.at)
 	}
 	for _, s := range c.stalls {
@@ -527,11 +447,11 @@ func (c *Core) NextTick() time.Time {
 	if c.gate != nil {
 		at(c.gate.retry)
 	}
-	for _, s := range c.stands {
+	for _, s := range c.headStart.queues {
 		at(s.retry)
 		at(s.next)
 		if len(s.queue) > 0 {
-			at(c.entries[s.queue[0]].due)
+			at(c.rows.entries[s.queue[0]].due)
 		}
 	}
 	if c.hb != nil {

@@ -17,7 +17,7 @@ type gate struct {
 	// keeping: the hand-back has not removed its parks yet; nothing comes out.
 	keeping bool
 	check   outbox.LSN
-	line
+	keyQueue
 }
 
 func (g *gate) covers(r *outbox.Row) bool {
@@ -36,9 +36,9 @@ func (c *Core) drainGate() {
 	if g == nil || g.keeping || c.checking {
 		return
 	}
-	c.resume(&g.line)
+	c.resume(&g.keyQueue)
 	g.queue = g.queue[c.letOut(g):]
-	if g.asked == nil && len(g.queue) == 0 && len(g.stuck) == 0 && c.ledger.received >= g.check {
+	if g.asked == nil && len(g.queue) == 0 && len(g.waiting) == 0 && c.ledger.received >= g.check {
 		c.gate = nil
 	}
 }
@@ -47,14 +47,14 @@ func (c *Core) drainGate() {
 // rows follow that must come after the batch. It returns how many it dealt with.
 func (c *Core) letOut(g *gate) int {
 	for i, h := range g.queue {
-		r := c.entries[h].row
-		p := c.parkedBy(r)
+		r := c.rows.entries[h].row
+		p := c.parks.discarding(r)
 		switch {
 		case p != nil:
 			c.leave(h, p)
-		case g.sticks(r):
-			g.stick(h, outbox.KeyScope(r), c.now)
-		case r.Commit <= g.check && !c.standsFirst(&c.entries[h]):
+		case g.waits(r):
+			g.wait(h, outbox.KeyScope(r), c.now)
+		case r.Commit <= g.check && !c.looksFirst(&c.rows.entries[h]):
 			if len(g.asked) == c.cfg.PageRows {
 				return i
 			}
@@ -76,22 +76,22 @@ func (c *Core) Checked(answers []outbox.Checked) {
 	if g != nil {
 		g.asked = nil
 	}
-	for _, s := range c.stands {
+	for _, s := range c.headStart.queues {
 		if !s.claims() {
 			s.asked = nil
 		}
 	}
 	for _, a := range answers {
 		h := a.Row.Handle
-		switch e := &c.entries[h]; {
+		switch e := &c.rows.entries[h]; {
 		case h == 0:
 			c.checkedBlocked(a)
 		case e.row != a.Row: // dropped meanwhile
-		case e.state == standing:
-			c.resized(h)
-			c.checked(&c.standOf(a.Row.Table).line, a)
+		case e.state == queued:
+			c.rows.resized(h)
+			c.checked(&c.headStart.of(a.Row.Table).keyQueue, a)
 		case g != nil:
-			c.checked(&g.line, a)
+			c.checked(&g.keyQueue, a)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	if g := c.gate; g != nil {
 		g.queue, g.asked = append(g.asked, g.queue...), nil
 	}
-	for _, s := range c.stands {
+	for _, s := range c.headStart.queues {
 		if !s.claims() {
 			s.queue, s.asked = append(s.asked, s.queue...), nil
 		}
@@ -116,7 +116,7 @@ func (c *Core) dropGate() {
 	if c.gate == nil {
 		return
 	}
-	c.dropLine(&c.gate.line)
+	c.dropQueue(&c.gate.keyQueue)
 	c.gate = nil
 }
 
@@ -126,7 +126,7 @@ func (c *Core) discardKept() {
 		return // draining
 	}
 	c.gate.queue = slices.DeleteFunc(c.gate.queue, func(h uint32) bool {
-		p := c.parkedBy(c.entries[h].row)
+		p := c.parks.discarding(c.rows.entries[h].row)
 		if p != nil {
 			c.leave(h, p)
 		}

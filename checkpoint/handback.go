@@ -34,17 +34,23 @@ const (
 	hbRemoving               // the removal of the parks is outstanding
 )
 
+// await makes the hand-back wait until the row has left memory.
+func (h *handback) await(e *entry) {
+	e.hb = h
+	h.outstanding++
+}
+
 // startHandback begins a hand-back of the widest scope that is ready. One runs
 // at a time, and none while a gate is open.
 func (c *Core) startHandback() {
-	if c.hb != nil || c.gate != nil || c.sweep != nil || !c.streaming || c.cfg.Shadow {
+	if c.hb != nil || c.gate != nil || c.sweeps.page != nil || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	parks := c.handbackCandidates()
 	if len(parks) == 0 {
 		return
 	}
-	h := &handback{parks: parks, deadline: c.now.Add(handbackLimit + 2*c.headStart())}
+	h := &handback{parks: parks, xids: c.txs.xids(), deadline: c.now.Add(handbackLimit + 2*c.headStart.longest())}
 	g := &gate{keeping: true, scope: parks[0].Scope, park: parks[0]}
 	if g.scope.Kind >= outbox.ScopeKey {
 		g.keys = map[outbox.Scope]bool{}
@@ -55,13 +61,9 @@ func (c *Core) startHandback() {
 			g.keys[p.Scope] = true
 		}
 	}
-	for xid := range c.discards {
-		h.xids = append(h.xids, xid)
-	}
-	for e := c.head; e != 0; e = c.entries[e].next {
-		if g.covers(c.entries[e].row) {
-			c.entries[e].hb = h
-			h.outstanding++
+	for e := range c.rows.flying() {
+		if g.covers(e.row) {
+			h.await(e)
 		}
 	}
 	c.hb, c.gate = h, g
@@ -70,7 +72,7 @@ func (c *Core) startHandback() {
 func (c *Core) handbackCandidates() []*park {
 	var wide *park
 	var narrow []*park
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.phase == absorbed {
 			return nil
 		}
@@ -91,14 +93,14 @@ func (c *Core) handbackCandidates() []*park {
 
 // covered says that a wider park contains the scope: that one goes first.
 func (c *Core) covered(p *park) bool {
-	return len(c.wider(p)) > 0
+	return len(c.parks.wider(p)) > 0
 }
 
 // causeOver says that what parked the scope no longer holds, and that its rows
 // can be published.
 func (c *Core) causeOver(p *park) bool {
 	for name := range c.down {
-		if c.parks[outbox.ClusterScope(name)] == nil {
+		if c.parks.of(outbox.ClusterScope(name)) == nil {
 			return false
 		}
 	}
@@ -106,7 +108,7 @@ func (c *Core) causeOver(p *park) bool {
 	case outbox.ScopeStream:
 		return c.cfg.WALBudget == 0 || c.retained < c.cfg.WALBudget/2
 	case outbox.ScopeTable:
-		return !c.broken[p.Scope.Table] && !c.lacking[p.Scope.Table] && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2
+		return c.tables.carried(p.Scope.Table) && c.parks.keys[p.Scope.Table] <= c.cfg.MaxKeys/2
 	case outbox.ScopeRow:
 		return !p.Unmarked()
 	}
@@ -124,7 +126,7 @@ func (c *Core) progressHandback() {
 		return
 	}
 	switch {
-	case h.step == hbWaiting && !(wholeStream && c.ledger.inTx) && !h.retry.After(c.now) && c.sweep == nil:
+	case h.step == hbWaiting && !(wholeStream && c.ledger.inTx) && !h.retry.After(c.now) && c.sweeps.page == nil:
 		h.step = hbReading
 		c.ask(h.parks, h)
 	case h.step == hbRows && h.outstanding == 0:
@@ -148,7 +150,7 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 		return
 	}
 	h.insert = page.Insert
-	h.complete = !page.More && len(c.started) == 0
+	h.complete = !page.More && len(c.txs.started) == 0
 	for _, xid := range h.xids {
 		if !page.Snapshot.Ended(page.Snapshot.Widen(xid)) {
 			h.complete = false

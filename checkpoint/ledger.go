@@ -15,6 +15,8 @@ type ledger struct {
 	head  int
 	first int64
 	inTx  bool
+	// opened is the commit time of the open transaction.
+	opened int64
 	// confirmed never goes back, and never passes a transaction with holds (I6).
 	confirmed outbox.LSN
 	// received: everything below it was fed in.
@@ -41,7 +43,7 @@ func (l *ledger) begin(tx outbox.Transaction) {
 		l.head = 0
 	}
 	l.txs = append(l.txs, transaction{commit: tx.Commit})
-	l.inTx = true
+	l.inTx, l.opened = true, tx.Time
 	l.received = max(l.received, tx.Commit)
 }
 

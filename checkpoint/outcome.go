@@ -11,13 +11,13 @@ import (
 func (c *Core) Outcome(o outbox.Outcome) {
 	switch o.Class {
 	case outbox.Delivered:
-		c.deliveredTo(o.Rows[0])
+		c.topics.tookRecord(o.Rows[0])
 		for _, r := range o.Rows {
 			c.delivered(r.Handle)
 		}
 	case outbox.Refused:
 		for _, r := range o.Rows {
-			c.entries[r.Handle].uncharged = o.Uncharged
+			c.rows.entries[r.Handle].uncharged = o.Uncharged
 			c.refused(r.Handle, o.Err)
 		}
 		c.release(o)
@@ -31,7 +31,7 @@ func (c *Core) Outcome(o outbox.Outcome) {
 func (c *Core) release(o outbox.Outcome) {
 	switch {
 	case !o.Blocked:
-	case c.stateless:
+	case c.tables.stateless:
 		c.stallOf(o.Scope).blocked = true // released when it is tried again
 	default:
 		scope := o.Scope
@@ -40,7 +40,7 @@ func (c *Core) release(o outbox.Outcome) {
 }
 
 func (c *Core) delivered(h uint32) {
-	e := &c.entries[h]
+	e := &c.rows.entries[h]
 	c.answered(e)
 	if !e.row.Table.Stateful() {
 		c.settle(h)
@@ -51,7 +51,7 @@ func (c *Core) delivered(h uint32) {
 }
 
 func (c *Core) refused(h uint32, err error) {
-	c.answered(&c.entries[h])
+	c.answered(&c.rows.entries[h])
 	c.fail(h, err, true)
 }
 
@@ -59,13 +59,13 @@ func (c *Core) refused(h uint32, err error) {
 // earlier rows of its key are answered: should one of them fail as well, the key
 // would wait for two.
 func (c *Core) failInTurn(h uint32) {
-	e := &c.entries[h]
+	e := &c.rows.entries[h]
 	if p := c.crowdOfUnknown(e.row); p != nil {
 		c.leave(h, p)
 		return
 	}
 	key := outbox.KeyScope(e.row)
-	if c.stateless || !c.inSinkOf(key) {
+	if c.tables.stateless || !c.inSinkOf(key) {
 		c.fail(h, e.row.Err, false)
 		return
 	}
@@ -77,8 +77,8 @@ func (c *Core) failInTurn(h uint32) {
 // fail charges a row one attempt and parks its key: the row and the key's later
 // ones are the sweeper's from here on.
 func (c *Core) fail(h uint32, err error, sent bool) {
-	e := &c.entries[h]
-	if c.stateless {
+	e := &c.rows.entries[h]
+	if c.tables.stateless {
 		c.stall(outbox.KeyScope(e.row), h, err)
 		return
 	}
@@ -88,20 +88,20 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	if sent {
 		c.awaitAnswers(p)
 	}
-	c.fly(h, attempt)
+	c.rows.fly(h, attempt)
 	if e.awaits == nil { // until the attempt is counted nobody passes the row
 		e.awaits = p
 		p.awaiting++
 	}
 	c.cover(e.tx, p)
 	e.tx = noTx
-	c.know(h)
+	c.rows.index(h)
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
 }
 
 // withdrawn leaves rows that the sink gave back to the sweeper.
 func (c *Core) withdrawn(o outbox.Outcome) {
-	if c.stateless {
+	if c.tables.stateless {
 		for _, r := range o.Rows {
 			c.stall(o.Scope, r.Handle, o.Err)
 		}
@@ -113,7 +113,7 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	}
 	c.release(o)
 	for _, r := range o.Rows {
-		c.answered(&c.entries[r.Handle])
+		c.answered(&c.rows.entries[r.Handle])
 	}
 	for _, r := range o.Rows {
 		c.giveBack(r.Handle)
@@ -121,9 +121,9 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 }
 
 func (c *Core) giveBack(h uint32) {
-	e := &c.entries[h]
+	e := &c.rows.entries[h]
 	r := e.row
-	p := c.parkedBy(r)
+	p := c.parks.discarding(r)
 	switch {
 	case c.draining: // never sent: the log brings it again
 		c.drop(h)
@@ -148,11 +148,11 @@ func (c *Core) marked(a outbox.Marked) {
 		c.markedAgain(a)
 		return
 	}
-	if int(h) >= len(c.entries) || c.entries[h].row != a.Row {
+	if int(h) >= len(c.rows.entries) || c.rows.entries[h].row != a.Row {
 		return // answered before: only with a rule switched off
 	}
-	c.releaseClaim(&c.entries[h])
-	p := c.keyPark(a.Row)
+	c.headStart.release(&c.rows.entries[h])
+	p := c.parks.ofKey(a.Row)
 	switch a.State {
 	case outbox.MarkedInvisible:
 		c.remarkLater(a, c.now.Add(invisibleWait))
@@ -167,11 +167,11 @@ func (c *Core) marked(a outbox.Marked) {
 			return
 		case p != nil: // the row is tried again, and charged then
 			p.Reason = a.Err.Error()
-			c.parkChanges++
+			c.parks.changes++
 		}
 		a.State = outbox.MarkedRetry
 	}
-	c.answered(&c.entries[h])
+	c.answered(&c.rows.entries[h])
 	switch a.State {
 	case outbox.MarkedRetry:
 		switch {
@@ -182,7 +182,7 @@ func (c *Core) marked(a outbox.Marked) {
 			c.nextTry(p, a)
 		}
 	case outbox.MarkedFailed:
-		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.entries[h].reason})
+		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.rows.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
 			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, c.now.Add(c.cfg.WatchEvery))
 			break
@@ -208,7 +208,7 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 	}
 	p.Next = c.backoff(p.tries)
 	p.version++
-	c.parkChanges++
+	c.parks.changes++
 }
 
 // troubleOver: if the row is the one that failed, it is out of the way now and
@@ -227,6 +227,13 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	c.absorb(p)
 }
 
+// retries are the marks to be repeated; refused counts, per table, those of them
+// that the database refused.
+type retries struct {
+	list    []remark
+	refused map[string]int
+}
+
 // remark is a mark to be repeated.
 type remark struct {
 	mark    outbox.Mark
@@ -235,9 +242,9 @@ type remark struct {
 }
 
 func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
-	e := &c.entries[a.Row.Handle]
+	e := &c.rows.entries[a.Row.Handle]
 	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged}
-	c.remark = append(c.remark, remark{mark: m, at: at})
+	c.retries.list = append(c.retries.list, remark{mark: m, at: at})
 }
 
 // writeBackRefused parks the table whose rows cannot be marked. The row stays in
@@ -246,7 +253,7 @@ func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 // not be marked either.
 func (c *Core) writeBackRefused(a outbox.Marked) {
 	s := outbox.TableScope(a.Row.Table)
-	p := c.parks[s]
+	p := c.parks.of(s)
 	if p == nil || p.Cause != outbox.CauseWriteBack || !p.Next.After(c.now) {
 		tries := 1
 		if p != nil && p.Cause == outbox.CauseWriteBack {
@@ -256,24 +263,24 @@ func (c *Core) writeBackRefused(a outbox.Marked) {
 		p.tries = tries
 	}
 	c.remarkLater(a, p.Next)
-	c.remark[len(c.remark)-1].refused = true
-	c.remarks[s.Table]++
+	c.retries.list[len(c.retries.list)-1].refused = true
+	c.retries.refused[s.Table]++
 }
 
 func (c *Core) markAgain() {
-	if len(c.remark) == 0 {
+	if len(c.retries.list) == 0 {
 		return
 	}
 	var later []remark
-	for _, m := range c.remark {
+	for _, m := range c.retries.list {
 		switch {
 		case m.at.After(c.now):
 			later = append(later, m)
 			continue
 		case m.refused:
-			c.remarks[m.mark.Row.Table.String()]--
+			c.retries.refused[m.mark.Row.Table.String()]--
 		}
 		c.ready.Marks = append(c.ready.Marks, m.mark)
 	}
-	c.remark = later
+	c.retries.list = later
 }

@@ -27,7 +27,7 @@ func (c *Core) pageRows(hb *handback) int {
 }
 
 // Arrived counts the rows that ever came into memory.
-func (c *Core) Arrived() uint64 { return c.arrivals }
+func (c *Core) Arrived() uint64 { return c.rows.arrivals }
 
 // Sweeping says that the last page of a sweep left rows behind.
-func (c *Core) Sweeping() bool { return c.more }
+func (c *Core) Sweeping() bool { return c.sweeps.more }

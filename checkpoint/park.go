@@ -3,13 +3,12 @@ package checkpoint
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// phase is where a park stands.
+// phase is how far a park is.
 type phase uint8
 
 const (
@@ -68,155 +67,47 @@ type hold struct {
 	n   int
 }
 
-// keyPark is the park of the row's key, if it is parked by itself.
-func (c *Core) keyPark(r *outbox.Row) *park {
-	if len(c.parks) == 0 {
-		return nil // spares the key, for nearly every row
-	}
-	return c.parks[outbox.KeyScope(r)]
-}
-
-// owned copies the text of a scope. A row's text is a part of memory that it shares
-// with its neighbours (mapping.Arena): a park would keep all of that.
-func owned(s outbox.Scope) outbox.Scope {
-	s.Topic, s.ID = strings.Clone(s.Topic), strings.Clone(s.ID)
-	return s
-}
-
 func (p *park) dirty() bool { return p.version != p.written }
-
-// wait holds n rows of a transaction until the park is durable.
-func (p *park) wait(seq int64) {
-	if last := len(p.waiting) - 1; last >= 0 && p.waiting[last].seq == seq {
-		p.waiting[last].n++
-		return
-	}
-	p.waiting = append(p.waiting, hold{seq, 1})
-}
 
 // park parks a scope, or renews its park after another failure.
 func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time.Time) *park {
-	c.clock++
-	p := c.parks[s]
+	c.generation++
+	p := c.parks.of(s)
 	if p == nil {
-		s = owned(s)
-		p = &park{Park: outbox.Park{Scope: s, Since: c.now}}
-		c.parks[s] = p
-		c.order = append(c.order, p)
-		c.kinds[s.Kind]++
-		c.nowKnown(p)
+		p = c.parks.add(s, c.now)
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
 	known := p.version > 0 && p.Cause == cause && p.Reason == reason
 	p.phase = sweeping
-	c.setCause(p, cause)
+	c.parks.setCause(p, cause)
 	p.Reason, p.Next = reason, next
-	p.ready, p.stamp, p.nextSweep = false, c.clock, time.Time{}
+	p.ready, p.stamp, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.look = false, lookNone
 	p.version++
-	c.parkChanges++
-	c.overtaken = c.overtaken || !p.Unmarked() // nothing that stands is a published row
+	c.parks.changes++
+	c.headStart.overtaken = c.headStart.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
 	if p.version == 1 && s.Kind >= outbox.ScopeKey {
-		c.keys[s.Table]++
-		c.parkCrowded(c.tables[s.Table])
+		c.parkCrowded(c.tables.byName[s.Table])
 	}
 	return p
 }
 
 // parkCrowded parks a table of which too many keys are parked.
 func (c *Core) parkCrowded(t *outbox.Table) {
-	if c.keys[t.String()] > c.cfg.MaxKeys && c.parks[outbox.TableScope(t)] == nil {
+	if c.parks.keys[t.String()] > c.cfg.MaxKeys && c.parks.of(outbox.TableScope(t)) == nil {
 		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.CrowdKeys)
 		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
 	}
 }
 
-// setCause keeps count of the keys that wait for the operator, and of the rows that
-// wait for their marks.
-func (c *Core) setCause(p *park, cause outbox.Cause) {
-	c.countCause(p, -1)
-	p.Cause = cause
-	c.countCause(p, 1)
-	c.parkChanges++
-}
-
-func (c *Core) countCause(p *park, n int) {
-	switch {
-	case p.Cause == outbox.CauseBlocked:
-		c.blocked[p.Scope.Table] += n
-	case p.Unmarked():
-		c.unmarked[p.Scope.Table] += n
-	}
-}
-
 // unpark forgets a park that our table no longer holds.
 func (c *Core) unpark(p *park) {
-	delete(c.parks, p.Scope)
-	c.order = slices.DeleteFunc(c.order, func(o *park) bool { return o == p })
-	c.kinds[p.Scope.Kind]--
-	c.parkChanges++
-	if p.Scope.Kind >= outbox.ScopeKey {
-		c.keys[p.Scope.Table]--
-	}
 	c.note(Note{Kind: NoteUnparked, Park: p.Park})
-	c.setCause(p, "")
-}
-
-// covering calls yield for each park of the row, widest first, until it
-// returns false.
-func (c *Core) covering(r *outbox.Row, yield func(*park) bool) {
-	if len(c.parks) == 0 {
-		return
-	}
-	for kind := outbox.ScopeStream; kind <= outbox.ScopeRow; kind++ {
-		if c.kinds[kind] == 0 {
-			continue
-		}
-		s, ok := scopeOf(r, kind)
-		if !ok {
-			continue
-		}
-		if p := c.parks[s]; p != nil && p.takes(r) && !c.ofAnother(p, r) && !yield(p) {
-			return
-		}
-	}
-}
-
-func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
-	switch kind {
-	case outbox.ScopeStream:
-		return outbox.StreamScope(), true
-	case outbox.ScopeCluster:
-		return outbox.ClusterScope(r.Cluster), true
-	case outbox.ScopeTable:
-		return outbox.TableScope(r.Table), true
-	case outbox.ScopeTopics:
-		return outbox.TopicsScope(r.Table), true
-	case outbox.ScopeTopic:
-		return outbox.TopicScope(r.Cluster, r.Topic), true
-	case outbox.ScopeKey:
-		return outbox.KeyScope(r), r.Key != nil
-	case outbox.ScopeRow:
-		return outbox.RowScope(r), true
-	}
-	return outbox.Scope{}, false
-}
-
-// parkedBy is the park under which the log's row is discarded, or nil. A
-// durable one is preferred: under it the row is settled at once.
-func (c *Core) parkedBy(r *outbox.Row) *park {
-	var found *park
-	c.covering(r, func(p *park) bool {
-		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
-			found = p
-		}
-		return found == nil || !found.durable
-	})
-	return found
+	c.parks.remove(p)
 }
 
 // blocksSweep says that rows of the park must not be published now.
@@ -227,7 +118,7 @@ func (c *Core) blocksSweep(p *park) bool {
 	case p.Next.After(c.now):
 		return true
 	case p.Scope.Kind == outbox.ScopeTable:
-		return c.remarks[p.Scope.Table] > 0
+		return c.retries.refused[p.Scope.Table] > 0
 	case p.Scope.Kind == outbox.ScopeCluster:
 		return c.unusable(p.Scope.Cluster)
 	case p.Scope.Kind == outbox.ScopeTopic:
@@ -241,8 +132,7 @@ func (c *Core) withholds(p *park) bool { return p.known != nil || c.blocksSweep(
 
 // awaitAnswers makes the park wait for the rows of its scope that the sink has.
 func (c *Core) awaitAnswers(p *park) {
-	for h := c.head; h != 0; h = c.entries[h].next {
-		e := &c.entries[h]
+	for e := range c.rows.flying() {
 		if e.state == inSink && (e.awaits == nil || e.awaits.known != nil && p.known == nil) && p.takes(e.row) {
 			c.answered(e)
 			e.awaits = p
@@ -259,8 +149,8 @@ func (c *Core) discard(r *outbox.Row, seq int64, p *park) {
 }
 
 func (c *Core) discardXID(xid uint32) {
-	if xid != 0 && !c.cfg.Shadow { // in shadow no hand-back will ask
-		c.discards[xid] = c.clock
+	if !c.cfg.Shadow { // in shadow no hand-back will ask
+		c.txs.discard(xid, c.generation)
 	}
 }
 
@@ -272,8 +162,7 @@ func (c *Core) cover(seq int64, p *park) {
 	case p.durable:
 		c.ledger.release(seq, 1)
 	default:
-		p.wait(seq)
-		c.waiting++
+		c.parks.wait(p, seq)
 	}
 }
 
@@ -302,12 +191,12 @@ func (c *Core) writeParks() {
 		w.hb = c.hb
 		w.removals = append(w.removals, c.hb.parks...)
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.phase == absorbed {
 			w.removals = append(w.removals, p)
 		}
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.dirty() && !slices.Contains(w.removals, p) {
 			w.puts = append(w.puts, put{p, p.version})
 			change.Put = append(change.Put, p.Park)
@@ -364,7 +253,7 @@ func (c *Core) parksUnknown(w *writing) {
 
 // nowDurable settles what waited for the park.
 func (c *Core) nowDurable(p *park) {
-	if c.parks[p.Scope] != p {
+	if c.parks.of(p.Scope) != p {
 		return
 	}
 	p.durable = true
@@ -375,18 +264,15 @@ func (c *Core) nowDurable(p *park) {
 }
 
 func (c *Core) releaseWaiting(p *park) {
-	for _, h := range p.waiting {
+	for _, h := range c.parks.takeHolds(p) {
 		c.ledger.release(h.seq, h.n)
-		c.waiting -= h.n
 	}
-	p.waiting = nil
 }
 
 // coverInFlight settles the log's rows in flight under the stream's durable
 // park: they stay in flight and are marked, but hold the position no longer.
 func (c *Core) coverInFlight() {
-	for h := c.head; h != 0; h = c.entries[h].next {
-		e := &c.entries[h]
+	for e := range c.rows.flying() {
 		c.ledger.release(e.tx, 1)
 		e.tx = noTx
 	}
@@ -395,10 +281,10 @@ func (c *Core) coverInFlight() {
 // absorb removes the park of a key whose trouble is over while a wider durable
 // park covers it: the wider one's hand-back does the rest.
 func (c *Core) absorb(p *park) {
-	wider := slices.ContainsFunc(c.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
+	wider := slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
 	// A page asked for before the failure may bring rows that come after those
 	// that the failure took back: until it is here, only the park keeps them.
-	stale := c.sweep != nil && c.sweep.clock < p.stamp
+	stale := c.sweeps.page != nil && c.sweeps.page.clock < p.stamp
 	if wider && !stale && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
 		p.phase = absorbed
 	}
@@ -413,21 +299,6 @@ func (c *Core) widerThan(a, b outbox.Scope) bool {
 		return a.Table == b.Table
 	}
 	return false
-}
-
-// wider gives the parks that contain p's scope for certain.
-func (c *Core) wider(p *park) []*park {
-	var parks []*park
-	if o := c.parks[outbox.StreamScope()]; o != nil && o != p {
-		parks = append(parks, o)
-	}
-	if p.Scope.Kind < outbox.ScopeKey {
-		return parks
-	}
-	if o := c.parks[outbox.Scope{Kind: outbox.ScopeTable, Table: p.Scope.Table}]; o != nil {
-		parks = append(parks, o)
-	}
-	return parks
 }
 
 func (c *Core) backoff(tries int) time.Time {

@@ -22,7 +22,7 @@ func beside(t *testing.T, m outbox.Mapping, act func(s *scene)) {
 }
 
 var (
-	headStart  = outbox.Mapping{HeadStart: 2 * time.Second}
+	twoSeconds = outbox.Mapping{HeadStart: 2 * time.Second}
 	rowLock    = outbox.Mapping{Claim: outbox.ClaimRowLock}
 	sideHeader = outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}}
 )
@@ -37,7 +37,7 @@ func (s *scene) inKafka(r *dbRow, n int, when string) {
 // The application's relay publishes and marks right after the commit. Within its
 // head start the row is its own; one that it passed over is ours afterwards.
 func TestHeadStart(t *testing.T) {
-	beside(t, headStart, func(s *scene) {
+	beside(t, twoSeconds, func(s *scene) {
 		r1, r2 := s.row("k", 0), s.row("k", 0)
 		s.rest(evMark)
 		s.advance(1900 * time.Millisecond)
@@ -81,7 +81,7 @@ func TestBacklogWaitsOnce(t *testing.T) {
 // So do those that the sweeper brings, page after page; but one of a transaction
 // that a page of then did not show ended waits for as long as any.
 func TestSweptBacklogWaitsOnce(t *testing.T) {
-	beside(t, headStart, func(s *scene) {
+	beside(t, twoSeconds, func(s *scene) {
 		s.a.kill()
 		s.loseSlot()
 		var rows []*dbRow
@@ -114,7 +114,7 @@ func TestSweptBacklogWaitsOnce(t *testing.T) {
 // A commit waits for the standby for longer than the head start. The relay, which
 // works when the commit returns, has its time from then on.
 func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
-	beside(t, headStart, func(s *scene) {
+	beside(t, twoSeconds, func(s *scene) {
 		r := s.invisible("k")
 		s.rest()
 		s.advance(3 * time.Second)
@@ -283,7 +283,7 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 // A clean stop in the middle of everything: what stands is left to the next
 // process, and nothing is published twice.
 func TestCleanStopLeavesWhatStands(t *testing.T) {
-	for name, m := range map[string]outbox.Mapping{"head start": headStart, "claims": rowLock, "side table": sideHeader} {
+	for name, m := range map[string]outbox.Mapping{"head start": twoSeconds, "claims": rowLock, "side table": sideHeader} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, worldRules{})
 			v := s.end(func(s *scene) {

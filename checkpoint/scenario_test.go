@@ -356,7 +356,7 @@ func TestWatcherLeavesParkedKeys(t *testing.T) {
 		s.row("k", 1)
 		s.rest(evQuery, evKeepalive)
 		s.rest(evQuery)
-		p := s.a.core.parks[outbox.KeyScope(r1.probe())]
+		p := s.a.core.parks.of(outbox.KeyScope(r1.probe()))
 		if p == nil || p.Cause != outbox.CauseRowError {
 			s.t.Fatalf("the key should be parked for its refused row: %+v", p)
 		}
@@ -397,7 +397,7 @@ func TestHandBackEndsWithItsConnection(t *testing.T) {
 	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.parkStream()
-		for s.rest(evQuery); s.a.core.sweep.hb == nil; s.rest(evQuery) {
+		for s.rest(evQuery); s.a.core.sweeps.page.hb == nil; s.rest(evQuery) {
 			s.must(evQuery)
 			s.advance(300 * time.Millisecond)
 		}

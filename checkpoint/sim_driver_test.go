@@ -149,14 +149,14 @@ func (p *proc) take() {
 
 // tell puts the Core's notes into the story.
 func (p *proc) tell(notes []Note) {
-	if n := len(p.core.Parks()); n != len(p.core.parks) {
-		p.w.fail("contract", nil, "%v: %d parks are listed, there are %d", p, n, len(p.core.parks))
+	if n := len(p.core.Parks()); n != len(p.core.parks.list) {
+		p.w.fail("contract", nil, "%v: %d parks are listed, there are %d", p, n, len(p.core.parks.list))
 	}
 	for _, n := range notes {
 		switch n.Kind {
 		case NoteParked:
 			p.w.note("%v: parks %v (%s)", p, n.Park.Scope, n.Park.Cause)
-			if o := p.core.parks[n.Park.Scope]; n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks && p.failovers == p.w.failovers {
+			if o := p.core.parks.of(n.Park.Scope); n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks && p.failovers == p.w.failovers {
 				p.w.checkMissed(n.Park)
 			}
 		case NoteUnparked:
@@ -298,7 +298,7 @@ func (p *proc) connect(streaming bool) {
 	}
 	c.connected, c.streaming = true, streaming
 	w.note("%v: connects, streaming %v from %v, insert %v, snapshot %v, parks %v", p, streaming, c.sent, c.insert, in.Snapshot, scopes(c.parks))
-	p.input(func() { p.core.Connect(in); p.readParks = p.core.clock })
+	p.input(func() { p.core.Connect(in); p.readParks = p.core.generation })
 }
 
 func scopes(parks []outbox.Park) []outbox.Scope {
@@ -707,7 +707,7 @@ func (p *proc) stopped() {
 		}
 		p.conn.dropped()
 	}
-	for _, o := range p.core.order {
+	for _, o := range p.core.parks.list {
 		if r := p.w.row(&outbox.Row{Table: p.w.table(cmp.Or(o.Scope.Table, "public.outbox")), ID: o.Scope.ID}); o.Unmarked() && r != nil && !p.w.remembered(r) {
 			if p.core.connected && p.conn != nil && p.conn.alive {
 				p.w.fail("I4", r, "%v stopped and nobody remembers that %v was published", p, r)

@@ -25,16 +25,16 @@ func (c *Core) stall(scope outbox.Scope, h uint32, err error) {
 		s = &stall{scope: scope, next: c.now.Add(c.cfg.BackoffMin)}
 		c.stalls = append(c.stalls, s)
 		if err != nil {
-			c.note(Note{Kind: NoteStalled, Row: c.entries[h].row, Reason: err.Error()})
+			c.note(Note{Kind: NoteStalled, Row: c.rows.entries[h].row, Reason: err.Error()})
 		}
 	}
-	r, tx, arrival := c.entries[h].row, c.entries[h].tx, c.entries[h].arrival
+	r, tx, arrival := c.rows.entries[h].row, c.rows.entries[h].tx, c.rows.entries[h].arrival
 	c.drop(h)
 	if tx == noTx {
 		return // of an earlier connection: the log brings it again
 	}
-	h = c.add(r, tx)
-	c.entries[h].arrival = arrival
+	h = c.rows.add(r, tx)
+	c.rows.entries[h].arrival = arrival
 	c.behind(s, h)
 }
 
@@ -50,7 +50,7 @@ func (c *Core) stallOf(scope outbox.Scope) *stall {
 // behind puts a row back in its place, before the rows that arrived later.
 func (c *Core) behind(s *stall, h uint32) {
 	at := len(s.rows)
-	for at > 0 && c.entries[s.rows[at-1]].arrival > c.entries[h].arrival {
+	for at > 0 && c.rows.entries[s.rows[at-1]].arrival > c.rows.entries[h].arrival {
 		at--
 	}
 	s.rows = slices.Insert(s.rows, at, h)
@@ -62,12 +62,12 @@ func (c *Core) stalled(h uint32) bool {
 	if len(c.stalls) == 0 {
 		return false
 	}
-	if s := c.stallOf(outbox.KeyScope(c.entries[h].row)); s != nil {
+	if s := c.stallOf(outbox.KeyScope(c.rows.entries[h].row)); s != nil {
 		s.rows = append(s.rows, h)
 		return true
 	}
 	for _, s := range c.stalls {
-		if s.scope.Covers(c.entries[h].row) {
+		if s.scope.Covers(c.rows.entries[h].row) {
 			s.rows = append(s.rows, h)
 			return true
 		}
@@ -84,7 +84,7 @@ func (c *Core) retryStalls() {
 	var rest []*stall
 	var due []uint32
 	for _, s := range c.stalls {
-		broken := len(s.rows) > 0 && c.entries[s.rows[0]].row.Err != nil
+		broken := len(s.rows) > 0 && c.rows.entries[s.rows[0]].row.Err != nil
 		if s.next.After(c.now) || broken || c.inSinkOf(s.scope) {
 			rest = append(rest, s)
 			continue
@@ -94,9 +94,9 @@ func (c *Core) retryStalls() {
 	}
 	c.stalls = rest
 	// A topic's rows and those of a key in it may be due together.
-	slices.SortFunc(due, func(a, b uint32) int { return cmp.Compare(c.entries[a].arrival, c.entries[b].arrival) })
+	slices.SortFunc(due, func(a, b uint32) int { return cmp.Compare(c.rows.entries[a].arrival, c.rows.entries[b].arrival) })
 	for _, h := range due {
-		if k := c.stallOf(outbox.KeyScope(c.entries[h].row)); k != nil {
+		if k := c.stallOf(outbox.KeyScope(c.rows.entries[h].row)); k != nil {
 			c.behind(k, h)
 		} else {
 			c.publish(h)
@@ -114,8 +114,8 @@ func (c *Core) unblock(s *stall) {
 
 // inSinkOf says that the sink still has rows of the scope, which it will give back.
 func (c *Core) inSinkOf(s outbox.Scope) bool {
-	for h := c.head; h != 0; h = c.entries[h].next {
-		if c.entries[h].state == inSink && s.Covers(c.entries[h].row) {
+	for e := range c.rows.flying() {
+		if e.state == inSink && s.Covers(e.row) {
 			return true
 		}
 	}

@@ -16,14 +16,22 @@ type sweep struct {
 	at    time.Time // of a look
 }
 
+// sweeps is what is asked of the sweeper.
+type sweeps struct {
+	page *sweep // outstanding
+	// lookedLast: the last page was a look. Sweeps take turns with them.
+	lookedLast bool
+	more       bool // the last page of a sweep left rows behind
+}
+
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
-	if c.cfg.Shadow || c.paced() || c.sweep != nil || c.hb != nil || len(c.order) == 0 || c.rows+c.cfg.PageRows > c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes {
+	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || len(c.parks.list) == 0 || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
 		return
 	}
 	target := c.nextTarget()
-	if parks := c.nextLook(); len(parks) > 0 && (len(target) == 0 || !c.lookedLast) {
+	if parks := c.nextLook(); len(parks) > 0 && (len(target) == 0 || !c.sweeps.lookedLast) {
 		c.askLook(parks)
 		return
 	}
@@ -37,7 +45,7 @@ func (c *Core) requestSweep() {
 func (c *Core) nextTarget() []*park {
 	var best *park
 	var narrow []*park
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if !c.due(p) {
 			continue
 		}
@@ -75,13 +83,13 @@ func (c *Core) crowded(p *park) bool {
 // crowdedTable does not count keys that wait for the operator: the others would
 // wait with them. When many rows could not be marked, a sweep would only find more.
 func (c *Core) crowdedTable(table string) bool {
-	return c.keys[table]-c.blocked[table] > c.cfg.CrowdKeys || c.unmarked[table] > c.cfg.MaxKeys
+	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.CrowdKeys || c.parks.unmarked[table] > c.cfg.MaxKeys
 }
 
 // coveredBySweep says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
 func (c *Core) coveredBySweep(p *park) bool {
-	for _, o := range c.wider(p) {
+	for _, o := range c.parks.wider(p) {
 		if !c.crowdedTable(p.Scope.Table) || c.blocksSweep(o) {
 			return true
 		}
@@ -91,11 +99,11 @@ func (c *Core) coveredBySweep(p *park) bool {
 
 // ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
-	c.clock++
-	c.lookedLast = false
-	c.sweep = &sweep{parks: parks, clock: c.clock, hb: hb}
+	c.generation++
+	c.sweeps.lookedLast = false
+	c.sweeps.page = &sweep{parks: parks, clock: c.generation, hb: hb}
 	for _, p := range parks {
-		p.lastSweep = c.clock
+		p.lastSweep = c.generation
 	}
 	c.ready.Sweep = &outbox.SweepRequest{
 		Parts:    c.parts(parks),
@@ -109,9 +117,9 @@ func (c *Core) ask(parks []*park, hb *handback) {
 func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	var parts []outbox.SweepPart
 	exclude := c.excluded(parks)
-	ids := c.idsInFlight()
+	ids := c.rows.ids()
 	if p := parks[0]; p.known != nil {
-		part := c.unknownPart(p, c.tables[p.Scope.Table])
+		part := c.unknownPart(p, c.tables.byName[p.Scope.Table])
 		part.Exclude, part.ExcludeIDs = append(part.Exclude, exclude...), ids[part.Table]
 		if slices.Contains(exclude, outbox.TableScope(part.Table)) {
 			return nil
@@ -119,8 +127,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 		return []outbox.SweepPart{part}
 	}
 	for i := range c.cfg.Tables {
-		t := c.cfg.Tables[(i+int(c.clock))%len(c.cfg.Tables)]
-		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownOf(t), Horizon: c.horizonOf(t)}
+		t := c.cfg.Tables[(i+int(c.generation))%len(c.cfg.Tables)]
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownOf(t), Horizon: c.headStart.horizonOf(t, c.now)}
 		for _, p := range parks {
 			if p.Scope.Table == "" || p.Scope.Table == t.String() {
 				part.Include = append(part.Include, p.Scope)
@@ -138,7 +146,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 // see would be left to nobody.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		crowded := wanted[0].Scope.Kind < outbox.ScopeKey && c.crowded(p)
 		if p.known == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || crowded) {
 			scopes = append(scopes, p.Scope)
@@ -152,25 +160,16 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	return scopes
 }
 
-func (c *Core) idsInFlight() map[*outbox.Table][]string {
-	ids := map[*outbox.Table][]string{}
-	for h := c.head; h != 0; h = c.entries[h].next {
-		r := c.entries[h].row
-		ids[r.Table] = append(ids[r.Table], r.ID)
-	}
-	return ids
-}
-
 // Swept answers Sweep.
 func (c *Core) Swept(page outbox.Page) {
-	s := c.sweep
-	c.sweep = nil
+	s := c.sweeps.page
+	c.sweeps.page = nil
 	if c.draining {
 		return // what the page brings was never sent
 	}
 	c.Inserted(page.Insert)
-	c.sight(&page.Snapshot)
-	ended := c.observe(&page.Snapshot, s.clock)
+	c.headStart.sight(&page.Snapshot, c.now)
+	ended := c.txs.observe(&page.Snapshot, s.clock)
 	switch {
 	case s.look:
 		c.looked(s, &page, ended)
@@ -184,10 +183,10 @@ func (c *Core) Swept(page outbox.Page) {
 			c.publishSwept(r, s)
 		}
 	}
-	c.more = page.More
+	c.sweeps.more = page.More
 	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
 	for _, p := range s.parks {
-		if c.parks[p.Scope] != p || p.stamp > s.clock {
+		if c.parks.of(p.Scope) != p || p.stamp > s.clock {
 			continue
 		}
 		p.ready = small && ended
@@ -205,10 +204,10 @@ func (c *Core) Swept(page outbox.Page) {
 // for keys that are not handed back before the table is.
 func (c *Core) absorbSwept(s *sweep) {
 	busy := map[outbox.Scope]bool{}
-	for h := c.head; h != 0; h = c.entries[h].next {
-		busy[outbox.KeyScope(c.entries[h].row)] = true
+	for e := range c.rows.flying() {
+		busy[outbox.KeyScope(e.row)] = true
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		swept := slices.ContainsFunc(s.parks, func(o *park) bool { return o == p || c.widerThan(o.Scope, p.Scope) })
 		if swept && p.Scope.Kind >= outbox.ScopeKey && p.stamp <= s.clock && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
@@ -218,12 +217,11 @@ func (c *Core) absorbSwept(s *sweep) {
 
 // publishSwept publishes a row that the sweeper read.
 func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
-	h := c.add(r, noTx)
-	c.know(h)
-	c.entries[h].page = s
+	h := c.rows.add(r, noTx)
+	c.rows.index(h)
+	c.rows.entries[h].page = s
 	if s.hb != nil {
-		c.entries[h].hb = s.hb
-		s.hb.outstanding++
+		s.hb.await(&c.rows.entries[h])
 	}
 	c.publish(h)
 }
@@ -233,11 +231,11 @@ func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 // waits, and it is not in flight. A page of a row's park may bring another row, which
 // got the id later: in that one's key it may not be first.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
-	if h := c.known[idOf(r)]; h != 0 {
+	if h := c.rows.byID[idOf(r)]; h != 0 {
 		return false
 	}
 	covered, ok := false, true
-	c.covering(r, func(p *park) bool {
+	c.parks.containing(r, func(p *park) bool {
 		asked := slices.Contains(s.parks, p)
 		covered = covered || asked
 		ours := asked && p.phase == keeping
@@ -249,27 +247,11 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 	return covered && ok
 }
 
-// observe forgets transactions that the snapshot shows ended, and says whether
-// all have that were known when the request was made.
-func (c *Core) observe(snapshot *outbox.Snapshot, clock uint64) bool {
-	c.started = slices.DeleteFunc(c.started, snapshot.Ended)
-	ended := len(c.started) == 0
-	for xid, at := range c.discards {
-		switch {
-		case snapshot.Ended(snapshot.Widen(xid)):
-			delete(c.discards, xid)
-		case at < clock:
-			ended = false
-		}
-	}
-	return ended
-}
-
 // SweepRefused answers Sweep: the database refuses the statement for a table
 // (missing column, missing privilege).
 func (c *Core) SweepRefused(t *outbox.Table, err error) {
-	s := c.sweep
-	c.sweep = nil
+	s := c.sweeps.page
+	c.sweeps.page = nil
 	c.parkRefused(t, err)
 	if s != nil && s.hb != nil {
 		c.abandonHandback()
@@ -280,7 +262,7 @@ func (c *Core) SweepRefused(t *outbox.Table, err error) {
 func (c *Core) parkRefused(t *outbox.Table, err error) {
 	scope := outbox.TableScope(t)
 	tries := 1
-	if p := c.parks[scope]; p != nil {
+	if p := c.parks.of(scope); p != nil {
 		tries = p.tries + 1
 	}
 	p := c.park(scope, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
@@ -293,7 +275,7 @@ func (c *Core) Causes(rows []*outbox.Row) map[outbox.Cause][]*outbox.Row {
 	causes := map[outbox.Cause][]*outbox.Row{}
 	for _, r := range rows {
 		var cause outbox.Cause
-		c.covering(r, func(p *park) bool { cause = p.Cause; return true })
+		c.parks.containing(r, func(p *park) bool { cause = p.Cause; return true })
 		causes[cause] = append(causes[cause], r)
 	}
 	return causes

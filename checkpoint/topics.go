@@ -23,6 +23,34 @@ import (
 // lookRows is the most rows of a look.
 const lookRows = 1000
 
+// topicSet is what is known of the clusters' topics.
+type topicSet struct {
+	proven map[outbox.Scope]bool      // those that took a record
+	latest outbox.Scope               // the last of them
+	listed map[string]map[string]bool // those that brokers have, by cluster
+	askAt  time.Time                  // when they may be asked again
+}
+
+func newTopicSet() topicSet {
+	return topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}}
+}
+
+// tookRecord remembers that the topic of a batch exists.
+func (s *topicSet) tookRecord(r *outbox.Row) {
+	if r.Topic == s.latest.Topic && r.Cluster == s.latest.Cluster {
+		return
+	}
+	topic := outbox.TopicScope(r.Cluster, r.Topic)
+	if !s.proven[topic] {
+		topic.Topic = strings.Clone(topic.Topic)
+		s.proven[topic] = true
+	}
+	s.latest = topic
+}
+
+// lists says that brokers have the row's topic.
+func (s *topicSet) lists(r *outbox.Row) bool { return s.listed[r.Cluster][r.Topic] }
+
 // takes says that the row belongs to the park's scope.
 func (p *park) takes(r *outbox.Row) bool {
 	if p.Scope.Kind == outbox.ScopeTopics && p.known[outbox.TopicScope(r.Cluster, r.Topic)] {
@@ -31,26 +59,13 @@ func (p *park) takes(r *outbox.Row) bool {
 	return p.Scope.Covers(r)
 }
 
-// deliveredTo remembers that the topic of a batch exists.
-func (c *Core) deliveredTo(r *outbox.Row) {
-	if r.Topic == c.latest.Topic && r.Cluster == c.latest.Cluster {
-		return
-	}
-	s := outbox.TopicScope(r.Cluster, r.Topic)
-	if !c.proven[s] {
-		s.Topic = strings.Clone(s.Topic)
-		c.proven[s] = true
-	}
-	c.latest = s
-}
-
 // parkTopic parks a topic that the sink blocked, or renews its backoff.
 func (c *Core) parkTopic(o outbox.Outcome) {
-	p := c.parks[o.Scope]
+	p := c.parks.of(o.Scope)
 	switch {
 	case p != nil && !o.Blocked:
 		return
-	case p == nil && c.kinds[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnown(o.Scope):
+	case p == nil && c.parks.ofKind[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnown(o.Scope):
 		c.parkUnknown(o)
 		return
 	}
@@ -66,14 +81,14 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 // isKnown says that rows of the topic may have come from the log since the unknown
 // topics were parked: only a park of its own keeps their order.
 func (c *Core) isKnown(topic outbox.Scope) bool {
-	return c.proven[topic] || slices.ContainsFunc(c.order, func(p *park) bool { return p.known[topic] })
+	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.known[topic] })
 }
 
 // parkUnknown parks the unknown topics of the tables whose rows the sink gives back,
 // now or later: once the topic is released none may pass those.
 func (c *Core) parkUnknown(o outbox.Outcome) {
 	for _, t := range c.cfg.Tables {
-		if p := c.parks[outbox.TopicsScope(t)]; p != nil && p.phase == sweeping || !c.givesBack(o, t) {
+		if p := c.parks.of(outbox.TopicsScope(t)); p != nil && p.phase == sweeping || !c.givesBack(o, t) {
 			continue
 		}
 		c.parkTopics(t, fmt.Sprintf("more than %d topics that rows name cannot be used: rows of further ones wait until brokers list their topics", c.cfg.MaxTopics))
@@ -83,10 +98,10 @@ func (c *Core) parkUnknown(o outbox.Outcome) {
 // parkTopics parks the unknown topics of a table.
 func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 	s := outbox.TopicsScope(t)
-	before := c.parks[s]
+	before := c.parks.of(s)
 	p := c.park(s, outbox.CauseTopic, reason, time.Time{})
 	if before == nil {
-		maps.Copy(p.known, c.proven) // their rows go on coming from the log
+		maps.Copy(p.known, c.topics.proven) // their rows go on coming from the log
 	}
 	c.awaitAnswers(p)
 	return p
@@ -97,9 +112,9 @@ func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 // name topics which are not allowed would park the table, and all its good rows.
 func (c *Core) crowdOfUnknown(r *outbox.Row) *park {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
-	p := c.parks[outbox.TopicsScope(r.Table)]
+	p := c.parks.of(outbox.TopicsScope(r.Table))
 	switch {
-	case c.stateless, c.keys[r.Table.String()] < c.cfg.MaxKeys, c.proven[topic], c.parks[topic] != nil, p != nil && p.known[topic]:
+	case c.tables.stateless, c.parks.keys[r.Table.String()] < c.cfg.MaxKeys, c.topics.proven[topic], c.parks.of(topic) != nil, p != nil && p.known[topic]:
 		return nil
 	case p == nil || p.phase != sweeping:
 		return c.parkTopics(r.Table, fmt.Sprintf("more than %d keys are parked, and further rows that can be no record name unknown topics", c.cfg.MaxKeys))
@@ -112,45 +127,17 @@ func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 	if slices.ContainsFunc(o.Rows, func(r *outbox.Row) bool { return r.Table == t }) {
 		return true
 	}
-	for h := c.head; h != 0; h = c.entries[h].next {
-		if e := &c.entries[h]; e.state == inSink && e.row.Table == t && o.Scope.Covers(e.row) {
+	for e := range c.rows.flying() {
+		if e.state == inSink && e.row.Table == t && o.Scope.Covers(e.row) {
 			return true
 		}
 	}
 	return false
 }
 
-// nowKnown tells a table's unknown topics from those with a park of their own, of
-// which the new park may be one.
-func (c *Core) nowKnown(p *park) {
-	switch p.Scope.Kind {
-	case outbox.ScopeTopic:
-		c.knowParked(p.Scope)
-	case outbox.ScopeTopics:
-		p.known = map[outbox.Scope]bool{}
-		for _, o := range c.order {
-			if o.Scope.Kind == outbox.ScopeTopic {
-				p.known[o.Scope] = true
-			}
-		}
-	}
-}
-
-// knowParked: a topic with a park of its own is none of the unknown ones.
-func (c *Core) knowParked(topic outbox.Scope) {
-	if c.kinds[outbox.ScopeTopics] == 0 {
-		return
-	}
-	for _, p := range c.order {
-		if p.known != nil {
-			p.known[topic] = true
-		}
-	}
-}
-
 // listedTopic parks an unknown topic alone, if brokers list it.
 func (c *Core) listedTopic(p *park, r *outbox.Row) *park {
-	if p.awaiting > 0 || !c.listed[r.Cluster][r.Topic] {
+	if p.awaiting > 0 || !c.topics.lists(r) {
 		return p
 	}
 	return c.knowTopic(r, "the topic was not known to exist")
@@ -159,10 +146,10 @@ func (c *Core) listedTopic(p *park, r *outbox.Row) *park {
 // knowTopic takes the row's topic out of the unknown ones.
 func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
 	s := outbox.TopicScope(r.Cluster, r.Topic)
-	p := c.parks[s]
+	p := c.parks.of(s)
 	if p == nil {
 		p = c.park(s, outbox.CauseTopic, reason, time.Time{})
-		p.listed = c.listed[r.Cluster][r.Topic]
+		p.listed = c.topics.lists(r)
 		c.awaitAnswers(p)
 	}
 	return p
@@ -172,11 +159,11 @@ func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
 
 // wantTopics asks which topics exist, for whatever waits for one to.
 func (c *Core) wantTopics() {
-	if c.cfg.Shadow || c.kinds[outbox.ScopeTopic]+c.kinds[outbox.ScopeTopics] == 0 || c.askTopics.After(c.now) {
+	if c.cfg.Shadow || c.parks.ofKind[outbox.ScopeTopic]+c.parks.ofKind[outbox.ScopeTopics] == 0 || c.topics.askAt.After(c.now) {
 		return
 	}
-	if slices.ContainsFunc(c.order, c.awaitsList) {
-		c.askTopics = c.now.Add(c.cfg.BackoffMin)
+	if slices.ContainsFunc(c.parks.list, c.awaitsList) {
+		c.topics.askAt = c.now.Add(c.cfg.BackoffMin)
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{List: true})
 	}
 }
@@ -194,8 +181,8 @@ func (c *Core) awaitsList(p *park) bool {
 
 // Topics tells which topics of a cluster there are (see outbox.ClusterState).
 func (c *Core) Topics(cluster string, names map[string]bool) {
-	c.listed[cluster] = names
-	for _, p := range c.order {
+	c.topics.listed[cluster] = names
+	for _, p := range c.parks.list {
 		switch {
 		case !c.awaitsList(p):
 		case p.Scope.Kind == outbox.ScopeTopics:
@@ -215,7 +202,7 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 func (c *Core) stillMissing(p *park) {
 	p.tries++
 	p.look, p.Next = lookNone, c.backoff(p.tries)
-	c.parkChanges++
+	c.parks.changes++
 }
 
 // ---- looks
@@ -232,7 +219,7 @@ const (
 
 // nextLook is the parks of the next look: a table's unknown topics, or many topics.
 func (c *Core) nextLook() (parks []*park) {
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		switch {
 		case p.look == lookNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
 		case p.known != nil:
@@ -246,16 +233,16 @@ func (c *Core) nextLook() (parks []*park) {
 
 // askLook requests the page of a look.
 func (c *Core) askLook(parks []*park) {
-	c.clock++
-	c.lookedLast = true
-	c.sweep = &sweep{parks: parks, clock: c.clock, look: true, at: c.now}
+	c.generation++
+	c.sweeps.lookedLast = true
+	c.sweeps.page = &sweep{parks: parks, clock: c.generation, look: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Parts: c.lookParts(parks), Limit: min(c.cfg.PageRows, lookRows), MaxBytes: c.cfg.MaxBytes}
 }
 
 func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
 	p := parks[0]
 	if p.known != nil {
-		return []outbox.SweepPart{c.lookUnknown(p, c.tables[p.Scope.Table])}
+		return []outbox.SweepPart{c.lookUnknown(p, c.tables.byName[p.Scope.Table])}
 	}
 	var include []outbox.Scope
 	for _, p := range parks {
@@ -263,7 +250,7 @@ func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
 	}
 	var parts []outbox.SweepPart
 	for _, t := range c.cfg.Tables {
-		if c.parks[outbox.TableScope(t)] == nil {
+		if c.parks.of(outbox.TableScope(t)) == nil {
 			parts = append(parts, outbox.SweepPart{Table: t, Include: include})
 		}
 	}
@@ -272,8 +259,8 @@ func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
 
 func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 	part := outbox.SweepPart{Table: t}
-	for _, cluster := range slices.Sorted(maps.Keys(c.listed)) {
-		for _, topic := range slices.Sorted(maps.Keys(c.listed[cluster])) {
+	for _, cluster := range slices.Sorted(maps.Keys(c.topics.listed)) {
+		for _, topic := range slices.Sorted(maps.Keys(c.topics.listed[cluster])) {
 			if s := outbox.TopicScope(cluster, topic); !p.known[s] {
 				part.Include = append(part.Include, s)
 			}
@@ -294,7 +281,7 @@ func (c *Core) unknownPart(p *park, t *outbox.Table) outbox.SweepPart {
 // knownOf are the only topics whose rows may be read, where a table's unknown ones
 // are parked.
 func (c *Core) knownOf(t *outbox.Table) []outbox.Scope {
-	if p := c.parks[outbox.TopicsScope(t)]; p != nil {
+	if p := c.parks.of(outbox.TopicsScope(t)); p != nil {
 		return sortedTopics(p.known)
 	}
 	return nil
@@ -320,7 +307,7 @@ func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 	}
 	for _, p := range s.parks {
 		switch {
-		case c.parks[p.Scope] != p || p.stamp > s.clock || p.phase != sweeping: // it has failed since
+		case c.parks.of(p.Scope) != p || p.stamp > s.clock || p.phase != sweeping: // it has failed since
 		case p.known != nil:
 			c.lookedUnknown(p, s, page, ended)
 		case found[p.Scope]:
@@ -350,7 +337,7 @@ func (c *Core) foundNone(p *park, ended bool) {
 // lookedUnknown: topics that are found are parked alone, the missing ones only if
 // they are few. Rows that can be no record are left to the hand-back.
 func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
-	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.kinds[outbox.ScopeTopic]
+	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.parks.ofKind[outbox.ScopeTopic]
 	found, missing := 0, 0
 	for _, r := range page.Rows {
 		switch {
@@ -367,7 +354,7 @@ func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 		p.nextSweep = c.now.Add(sweepPause)
 	case p.look == lookListed:
 		p.look = lookAny
-	case len(page.Rows) == 0, missing == 0 && c.keys[p.Scope.Table] <= c.cfg.MaxKeys/2:
+	case len(page.Rows) == 0, missing == 0 && c.parks.keys[p.Scope.Table] <= c.cfg.MaxKeys/2:
 		c.foundNone(p, ended)
 	default:
 		p.look, p.nextSweep = lookNone, c.lookAgain(s)

@@ -42,7 +42,7 @@ func TestUnchargedRefusals(t *testing.T) {
 			t.Fatalf("%+v", n)
 		}
 	}
-	p := c.parks[outbox.KeyScope(row)]
+	p := c.parks.of(outbox.KeyScope(row))
 	if p == nil || p.Cause != outbox.CauseRowError || !p.Next.After(c.now) || p.tries != 1 {
 		t.Fatalf("%+v", p)
 	}

@@ -16,8 +16,8 @@ import (
 
 // unmarkable parks a published row whose mark is refused.
 func (c *Core) unmarkable(h uint32, err error) {
-	e := &c.entries[h]
-	r, key := e.row, c.keyPark(e.row)
+	e := &c.rows.entries[h]
+	r, key := e.row, c.parks.ofKey(e.row)
 	c.answered(e)
 	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
 	p.tries, p.failed, p.mark = 1, "", nil
@@ -31,12 +31,12 @@ func (c *Core) unmarkable(h uint32, err error) {
 
 // markUnmarked asks for the marks whose time has come.
 func (c *Core) markUnmarked() {
-	if len(c.unmarked) == 0 || c.cfg.Shadow {
+	if len(c.parks.unmarked) == 0 || c.cfg.Shadow {
 		return
 	}
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
-			p.mark = &outbox.Row{Table: c.tables[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
+			p.mark = &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
 			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent})
 		}
 	}
@@ -44,7 +44,7 @@ func (c *Core) markUnmarked() {
 
 // markedAgain takes the answer to a mark of markUnmarked.
 func (c *Core) markedAgain(a outbox.Marked) {
-	p := c.parks[outbox.RowScope(a.Row)]
+	p := c.parks.of(outbox.RowScope(a.Row))
 	if p == nil || p.mark != a.Row {
 		return
 	}
@@ -82,20 +82,4 @@ func (p *park) knows() {
 	case p.Cause == outbox.CauseBlocked && p.Scope.Kind == outbox.ScopeKey:
 		p.blocker = gone
 	}
-}
-
-// ofAnother says that the park of a row is not this row's, which got the id later.
-func (c *Core) ofAnother(p *park, r *outbox.Row) bool {
-	switch {
-	case p.Scope.Kind != outbox.ScopeRow:
-		return false
-	case p.Unmarked():
-		return !same(p.created, r.CreatedAt)
-	}
-	return r.Key != nil
-}
-
-// same says whether two rows with one id are one, as far as is known.
-func same(created, other int64) bool {
-	return created == other || created == 0 || other == 0
 }

@@ -37,23 +37,23 @@ func (w *watch) expectAt(t time.Time) {
 
 func (c *Core) progressWatch() {
 	w := &c.watch
-	if c.stateless || !c.streaming || c.cfg.Shadow {
+	if c.tables.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	if w.step == watchWaiting && c.ledger.settledTo(w.upTo) {
 		c.rewatch() // or the round is over, and the next one may be due
 	}
 	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
-	if w.step == watchIdle && due && c.parks[outbox.StreamScope()] == nil {
+	if w.step == watchIdle && due && c.parks.stream() == nil {
 		c.requestWatch()
 	}
 }
 
 func (c *Core) requestWatch() {
 	req := &outbox.WatchRequest{Limit: c.cfg.PageRows}
-	ids := c.idsInFlight()
+	ids := c.rows.ids()
 	var parked []outbox.Scope
-	for _, p := range c.order {
+	for _, p := range c.parks.list {
 		if p.known == nil {
 			parked = append(parked, p.Scope)
 		}
@@ -114,7 +114,7 @@ func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 	var rest []*outbox.Row
 	for _, r := range rows {
 		parked := false
-		c.covering(r, func(*park) bool { parked = true; return false })
+		c.parks.containing(r, func(*park) bool { parked = true; return false })
 		if !parked {
 			rest = append(rest, r)
 		}

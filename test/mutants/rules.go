@@ -52,7 +52,7 @@ var rules = []rule{
 	}},
 	{name: "tableHolds", without: []edit{{"Core.TableBroken", "c.cover(c.ledger.hold(), p)", "_ = p"}}},
 	{name: "knownParks", without: []edit{
-		{"Core.knowTopic", "p := c.parks[s]", "if true { c.knowParked(owned(s)); return c.parks[outbox.TopicsScope(r.Table)] }; p := c.parks[s]"},
+		{"Core.knowTopic", "p := c.parks.of(s)", "if true { c.parks.addKnown(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
 	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
 	{name: "sameRow", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}}},
@@ -73,28 +73,30 @@ var rules = []rule{
 		{"Core.mayPublish", " || p.stamp > s.clock", ""},
 	}},
 	{name: "chargeRefusedOnly", without: []edit{
-		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.fly(h, attempt)`},
+		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.rows.fly(h, attempt)`},
 	}},
 	{name: "blockStays", without: []edit{{"Core.marked", `case p.RowID != "":`, "case false:"}}},
 	{name: "blockAsks", without: []edit{{"Core.checkedBlocked", "case p.Scope.Kind == outbox.ScopeRow:", "case true:"}}},
 
 	// Hand-back.
-	{name: "keepFromStatement", without: []edit{{"Core.parkedBy", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
+	{name: "keepFromStatement", without: []edit{{"parkSet.discarding", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
 	{name: "repeatDiscarded", scenario: "TestHandBackAwaitsWhatWasDiscarded", without: []edit{
 		{"Core.handbackPage", "if !page.Snapshot.Ended(", "if false && !page.Snapshot.Ended("},
-		{"Core.observe", "case at < clock:", "case false && at < clock:"},
+		{"unended.observe", "case at < generation:", "case false && at < generation:"},
 	}},
 	{name: "repeatInProgress", scenario: "TestHandBackAwaitsWhatWasInProgressAtTheStart", without: []edit{
-		{"Core.handbackPage", " && len(c.started) == 0", ""},
-		{"Core.observe", "ended := len(c.started) == 0", "ended := true"},
+		{"Core.handbackPage", " && len(c.txs.started) == 0", ""},
+		{"unended.observe", "ended := len(u.started) == 0", "ended := true"},
 	}},
 	{name: "handBackMarks", without: []edit{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
 	{name: "checkKept", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
 	{name: "voidHandBack", scenario: "TestHandBackEndsWithItsConnection", without: []edit{
 		{"Core.Disconnect", "c.connected, c.streaming = false, false", "c.connected, c.streaming = false, false; if c.hb != nil { c.ledger.reset(); return }"},
 	}},
-	{name: "voidDiscarded", scenario: "TestDiscardedXIDsAreVoidAfterAReconnect", without: []edit{{"Core.Connect", "clear(c.discards)", ""}},
-		unseen: "a healed world's transaction ids soon pass those that a failover lost"},
+	{
+		name: "voidDiscarded", scenario: "TestDiscardedXIDsAreVoidAfterAReconnect", without: []edit{{"unended.begin", "u.discarded = map[uint32]uint64{}", "if u.discarded == nil { u.discarded = map[uint32]uint64{} }"}},
+		unseen: "a healed world's transaction ids soon pass those that a failover lost",
+	},
 
 	// Start and reconnect.
 	{name: "checkAtStart", without: []edit{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
@@ -102,11 +104,11 @@ var rules = []rule{
 	{name: "skipInFlight", without: []edit{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
 	{name: "inFlightInLedger", without: []edit{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
 	{name: "nextBounded", without: []edit{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
-	{name: "dueByCommit", without: []edit{{"Core.scheduled", " && r.AvailableAt > c.committed", ""}}},
+	{name: "dueByCommit", without: []edit{{"Core.scheduled", " && r.AvailableAt > c.ledger.opened", ""}}},
 
 	// Sweep and watch.
 	{name: "excludeInFlight", without: []edit{
-		{"Core.idsInFlight", "return ids", "clear(ids); return ids"},
+		{"rowTable.ids", "return ids", "clear(ids); return ids"},
 		{"Core.mayPublish", "h != 0 {", "h != 0 && false {"},
 	}},
 	{name: "watchSecondRead", without: []edit{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
@@ -120,44 +122,48 @@ var rules = []rule{
 	{name: "watchPauses", without: []edit{{"Core.Watched", "!w.due.IsZero() && w.due.Before(pause)", "false"}}},
 
 	// Together with an application's own relay.
-	{name: "looksFirst", without: []edit{{"Core.standsFirst", "return len(c.stands) > 0", "return false"}}},
-	{name: "headStart", scenario: "TestHeadStart", without: []edit{{"Core.stand", "if m.HeadStart > 0 {", "if false {"}}},
-	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []edit{{"Core.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(c.now) {", "if true {"}}},
+	{name: "looksFirst", without: []edit{{"Core.looksFirst", "return len(c.headStart.queues) > 0", "return false"}}},
+	{name: "headStart", scenario: "TestHeadStart", without: []edit{{"Core.enqueue", "if m.HeadStart > 0 {", "if false {"}}},
+	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []edit{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
 	{name: "headStartAnew", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
 		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
-	{name: "parkTakesQueued", scenario: "TestParkTakesWhatStands", without: []edit{{"Core.leaveStanding", "for c.overtaken {", "for false {"}}},
+	{name: "parkTakesQueued", scenario: "TestParkTakesWhatStands", without: []edit{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", without: []edit{
-		{"Core.startHandback", "if g.covers(c.entries[e].row) {", "if g.covers(c.entries[e].row) && c.entries[e].state != standing {"},
-		{"Core.idsInFlight", "r := c.entries[h].row", "if c.entries[h].state == standing { continue }; r := c.entries[h].row"},
+		{"Core.startHandback", "if g.covers(e.row) {", "if g.covers(e.row) && e.state != queued {"},
+		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
 	{name: "unclaims", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []edit{
 		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Row)", ""},
 		{"Core.unclaim", "c.ready.Unclaim = append(c.ready.Unclaim, e.row)", ""},
 	}},
-	{name: "askSoon", scenario: "TestWritersRowIsOnTime", without: []edit{{"Core.row", "c.watch.expectAt(c.now.Add(askSoon))", ""}},
-		unseen: "only time is lost"},
-	{name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!crowd && !c.claims()", "!crowd"}},
-		unseen: "locks are held through the outage, which no invariant forbids"},
+	{
+		name: "askSoon", scenario: "TestWritersRowIsOnTime", without: []edit{{"Core.row", "c.watch.expectAt(c.now.Add(askSoon))", ""}},
+		unseen: "only time is lost",
+	},
+	{
+		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!crowd && !c.headStart.claims()", "!crowd"}},
+		unseen: "locks are held through the outage, which no invariant forbids",
+	},
 
 	// Marks, confirming, memory, stopping.
 	{name: "markAfterAck", without: []edit{
 		{"Core.delivered", "c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})", ""},
-		{"Core.publish", "c.fly(h, inSink)", "c.fly(h, inSink); c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})"},
+		{"Core.publish", "c.rows.fly(h, inSink)", "c.rows.fly(h, inSink); c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})"},
 	}},
 	{name: "confirmAfterMark", without: []edit{{"Core.delivered", "e.state = acked", "e.state = acked; c.ledger.release(e.tx, 1); e.tx = noTx"}}},
 	{name: "keepaliveIdle", without: []edit{{"Core.Keepalive", "c.ledger.keepalive(walEnd)", "c.ledger.confirmed = max(c.ledger.confirmed, walEnd); c.ledger.keepalive(walEnd)"}}},
-	{name: "boundedMemory", scenario: "TestTransactionLargerThanMemory", without: []edit{{"Core.full", "c.rows >= c.cfg.MaxRows || c.bytes >= c.cfg.MaxBytes", "false"}}},
-	{name: "drainAwaits", without: []edit{{"Core.Drained", " && c.inFlight == 0 && (c.writing == nil || !c.connected)", ""}}},
+	{name: "boundedMemory", scenario: "TestTransactionLargerThanMemory", without: []edit{{"Core.full", "c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes", "false"}}},
+	{name: "drainAwaits", without: []edit{{"Core.Drained", " && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)", ""}}},
 }
 
 // onlyFailedWait: only the failed row itself waits for its next try, not its key.
-var onlyFailedWait = edit{"Core.idsInFlight", "return ids", `for _, p := range c.order {
+var onlyFailedWait = edit{"Core.parts", "ids := c.rows.ids()", `ids := c.rows.ids()
+	for _, p := range c.parks.list {
 		if p.failed != "" && p.Next.After(c.now) {
-			ids[c.tables[p.Scope.Table]] = append(ids[c.tables[p.Scope.Table]], p.failed)
+			ids[c.tables.byName[p.Scope.Table]] = append(ids[c.tables.byName[p.Scope.Table]], p.failed)
 		}
-	}
-	return ids`}
+	}`}
 
 // changed gives the files without the rule, by path.
 func (r rule) changed(root string) (map[string][]byte, error) {

@@ -1,0 +1,226 @@
+package checkpoint
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// parkSet is what is parked. list and byScope hold the same parks, and the counts
+// are of them.
+type parkSet struct {
+	byScope map[outbox.Scope]*park
+	list    []*park // in the order of parking, so that runs repeat
+	ofKind  [outbox.ScopeRow + 1]int
+	// keys counts, per table, the parked keys and rows; blocked those of them that
+	// wait for the operator, unmarked those that were published and cannot be marked.
+	keys, blocked, unmarked map[string]int
+	// holds counts the holds that wait for a park to be durable.
+	holds int
+	// changes counts what is shown of them.
+	changes uint64
+}
+
+func newParkSet() parkSet {
+	return parkSet{
+		byScope: map[outbox.Scope]*park{},
+		keys:    map[string]int{}, blocked: map[string]int{}, unmarked: map[string]int{},
+	}
+}
+
+// of is the scope's own park, or nil.
+func (s *parkSet) of(scope outbox.Scope) *park { return s.byScope[scope] }
+
+func (s *parkSet) stream() *park { return s.byScope[outbox.StreamScope()] }
+
+// ofKey is the park of the row's key, if it is parked by itself.
+func (s *parkSet) ofKey(r *outbox.Row) *park {
+	if len(s.list) == 0 {
+		return nil // spares the key, for nearly every row
+	}
+	return s.byScope[outbox.KeyScope(r)]
+}
+
+// containing calls yield for each park of the row, widest first, until it
+// returns false.
+func (s *parkSet) containing(r *outbox.Row, yield func(*park) bool) {
+	if len(s.list) == 0 {
+		return
+	}
+	for kind := outbox.ScopeStream; kind <= outbox.ScopeRow; kind++ {
+		if s.ofKind[kind] == 0 {
+			continue
+		}
+		scope, ok := scopeOf(r, kind)
+		if !ok {
+			continue
+		}
+		if p := s.byScope[scope]; p != nil && p.takes(r) && !p.ofAnother(r) && !yield(p) {
+			return
+		}
+	}
+}
+
+func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
+	switch kind {
+	case outbox.ScopeStream:
+		return outbox.StreamScope(), true
+	case outbox.ScopeCluster:
+		return outbox.ClusterScope(r.Cluster), true
+	case outbox.ScopeTable:
+		return outbox.TableScope(r.Table), true
+	case outbox.ScopeTopics:
+		return outbox.TopicsScope(r.Table), true
+	case outbox.ScopeTopic:
+		return outbox.TopicScope(r.Cluster, r.Topic), true
+	case outbox.ScopeKey:
+		return outbox.KeyScope(r), r.Key != nil
+	case outbox.ScopeRow:
+		return outbox.RowScope(r), true
+	}
+	return outbox.Scope{}, false
+}
+
+// ofAnother says that the park of a row is not this row's, which got the id later.
+func (p *park) ofAnother(r *outbox.Row) bool {
+	switch {
+	case p.Scope.Kind != outbox.ScopeRow:
+		return false
+	case p.Unmarked():
+		return !same(p.created, r.CreatedAt)
+	}
+	return r.Key != nil
+}
+
+// same says whether two rows with one id are one, as far as is known.
+func same(created, other int64) bool {
+	return created == other || created == 0 || other == 0
+}
+
+// discarding is the park under which the log's row is discarded, or nil. A
+// durable one is preferred: under it the row is settled at once.
+func (s *parkSet) discarding(r *outbox.Row) *park {
+	var found *park
+	s.containing(r, func(p *park) bool {
+		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
+			found = p
+		}
+		return found == nil || !found.durable
+	})
+	return found
+}
+
+// wider gives the parks that contain p's scope for certain.
+func (s *parkSet) wider(p *park) []*park {
+	var parks []*park
+	if o := s.stream(); o != nil && o != p {
+		parks = append(parks, o)
+	}
+	if p.Scope.Kind < outbox.ScopeKey {
+		return parks
+	}
+	if o := s.of(outbox.Scope{Kind: outbox.ScopeTable, Table: p.Scope.Table}); o != nil {
+		parks = append(parks, o)
+	}
+	return parks
+}
+
+// add begins a park, which has no cause yet.
+func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
+	p := &park{Park: outbox.Park{Scope: owned(scope), Since: now}}
+	s.byScope[p.Scope] = p
+	s.list = append(s.list, p)
+	s.ofKind[scope.Kind]++
+	if scope.Kind >= outbox.ScopeKey {
+		s.keys[scope.Table]++
+	}
+	s.initKnown(p)
+	return p
+}
+
+// owned copies the text of a scope. A row's text is a part of memory that it shares
+// with its neighbours (mapping.Arena): a park would keep all of that.
+func owned(s outbox.Scope) outbox.Scope {
+	s.Topic, s.ID = strings.Clone(s.Topic), strings.Clone(s.ID)
+	return s
+}
+
+// remove forgets a park.
+func (s *parkSet) remove(p *park) {
+	s.setCause(p, "")
+	s.takeHolds(p)
+	delete(s.byScope, p.Scope)
+	s.list = slices.DeleteFunc(s.list, func(o *park) bool { return o == p })
+	s.ofKind[p.Scope.Kind]--
+	if p.Scope.Kind >= outbox.ScopeKey {
+		s.keys[p.Scope.Table]--
+	}
+}
+
+// setCause keeps count of the keys that wait for the operator, and of the rows that
+// wait for their marks.
+func (s *parkSet) setCause(p *park, cause outbox.Cause) {
+	s.countCause(p, -1)
+	p.Cause = cause
+	s.countCause(p, 1)
+	s.changes++
+}
+
+func (s *parkSet) countCause(p *park, n int) {
+	switch {
+	case p.Cause == outbox.CauseBlocked:
+		s.blocked[p.Scope.Table] += n
+	case p.Unmarked():
+		s.unmarked[p.Scope.Table] += n
+	}
+}
+
+// wait lets a row's hold wait until the park is durable.
+func (s *parkSet) wait(p *park, seq int64) {
+	s.holds++
+	if last := len(p.waiting) - 1; last >= 0 && p.waiting[last].seq == seq {
+		p.waiting[last].n++
+		return
+	}
+	p.waiting = append(p.waiting, hold{seq, 1})
+}
+
+// takeHolds are the holds that waited for the park.
+func (s *parkSet) takeHolds(p *park) []hold {
+	holds := p.waiting
+	for _, h := range holds {
+		s.holds -= h.n
+	}
+	p.waiting = nil
+	return holds
+}
+
+// initKnown tells a table's unknown topics from those with a park of their own, of
+// which the new park may be one.
+func (s *parkSet) initKnown(p *park) {
+	switch p.Scope.Kind {
+	case outbox.ScopeTopic:
+		s.addKnown(p.Scope)
+	case outbox.ScopeTopics:
+		p.known = map[outbox.Scope]bool{}
+		for _, o := range s.list {
+			if o.Scope.Kind == outbox.ScopeTopic {
+				p.known[o.Scope] = true
+			}
+		}
+	}
+}
+
+// addKnown: a topic with a park of its own is none of the unknown ones.
+func (s *parkSet) addKnown(topic outbox.Scope) {
+	if s.ofKind[outbox.ScopeTopics] == 0 {
+		return
+	}
+	for _, p := range s.list {
+		if p.known != nil {
+			p.known[topic] = true
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// What the parts of the Core promise about themselves. The simulation asks after
+// each step.
+
+func (c *Core) inconsistency() error {
+	if err := c.rows.inconsistency(); err != nil {
+		return fmt.Errorf("rows: %w", err)
+	}
+	if err := c.parks.inconsistency(); err != nil {
+		return fmt.Errorf("parks: %w", err)
+	}
+	if err := c.headStart.inconsistency(&c.rows); err != nil {
+		return fmt.Errorf("head start: %w", err)
+	}
+	return c.handbackInconsistency()
+}
+
+// The counts are those of the entries, and the list has those in flight.
+func (t *rowTable) inconsistency() error {
+	var count, bytes, flying, listed, carried int
+	for h := range t.entries {
+		e := &t.entries[h]
+		if e.row == nil {
+			continue
+		}
+		count++
+		bytes += e.size
+		if e.state != kept {
+			flying++
+		}
+		if e.carried {
+			carried++
+		}
+		if e.row.Handle != uint32(h) {
+			return fmt.Errorf("row %s has handle %d, and is entry %d", e.row.ID, e.row.Handle, h)
+		}
+	}
+	for e := range t.flying() {
+		listed++
+		if e.state == kept || e.state == unused {
+			return fmt.Errorf("row %s is not in flight and among those that are", e.row.ID)
+		}
+	}
+	for id, h := range t.byID {
+		if e := &t.entries[h]; e.row == nil || idOf(e.row) != id {
+			return fmt.Errorf("id %s finds another row, or none", id.id)
+		}
+	}
+	got, want := [...]int{t.count, t.bytes, t.inFlight, listed, t.carried}, [...]int{count, bytes, flying, flying, carried}
+	if got != want {
+		return fmt.Errorf("count, bytes, in flight, listed, carried are %v, not %v", got, want)
+	}
+	return nil
+}
+
+// list and byScope have the same parks, and the counts are of them.
+func (s *parkSet) inconsistency() error {
+	var ofKind [outbox.ScopeRow + 1]int
+	keys, blocked, unmarked, holds := map[string]int{}, map[string]int{}, map[string]int{}, 0
+	for _, p := range s.list {
+		if s.byScope[p.Scope] != p {
+			return fmt.Errorf("%v is another park than the one in the list", p.Scope)
+		}
+		ofKind[p.Scope.Kind]++
+		if p.Scope.Kind >= outbox.ScopeKey {
+			keys[p.Scope.Table]++
+		}
+		switch {
+		case p.Cause == outbox.CauseBlocked:
+			blocked[p.Scope.Table]++
+		case p.Unmarked():
+			unmarked[p.Scope.Table]++
+		}
+		for _, h := range p.waiting {
+			holds += h.n
+		}
+	}
+	if len(s.list) != len(s.byScope) || ofKind != s.ofKind || holds != s.holds {
+		return fmt.Errorf("%d listed of %d, kinds %v not %v, holds %d not %d", len(s.list), len(s.byScope), s.ofKind, ofKind, s.holds, holds)
+	}
+	for table, counts := range map[string][2]map[string]int{"keys": {keys, s.keys}, "blocked": {blocked, s.blocked}, "unmarked": {unmarked, s.unmarked}} {
+		for t, n := range counts[1] {
+			if counts[0][t] != n {
+				return fmt.Errorf("%s of %s: %d, not %d", table, t, n, counts[0][t])
+			}
+		}
+	}
+	return nil
+}
+
+// Each row that is queued is in its table's queue once, and no other row is.
+func (s *headStart) inconsistency(rows *rowTable) error {
+	places := map[uint32]int{}
+	claims := map[*claim]int{}
+	for _, q := range s.queues {
+		for _, list := range [][]uint32{q.queue, q.asked, q.waiting} {
+			for _, h := range list {
+				places[h]++
+				if e := &rows.entries[h]; e.state != queued || e.row.Table != q.table {
+					return fmt.Errorf("entry %d does not belong into the queue of %v", h, q.table)
+				}
+			}
+		}
+	}
+	for e := range rows.flying() {
+		if e.state == queued && places[e.row.Handle] != 1 {
+			return fmt.Errorf("row %s is in a queue %d times", e.row.ID, places[e.row.Handle])
+		}
+		if e.claim != nil {
+			claims[e.claim]++
+		}
+	}
+	for cl, n := range claims {
+		if cl.rows != n {
+			return fmt.Errorf("a claim counts %d rows, and has %d", cl.rows, n)
+		}
+	}
+	if len(claims) != s.claimsOpen {
+		return fmt.Errorf("%d claims are counted, and there are %d", s.claimsOpen, len(claims))
+	}
+	return nil
+}
+
+// A hand-back awaits the rows that say so, and keeps what its gate keeps.
+func (c *Core) handbackInconsistency() error {
+	if c.hb == nil {
+		return nil
+	}
+	n := 0
+	for h := range c.rows.entries {
+		if c.rows.entries[h].hb == c.hb {
+			n++
+		}
+	}
+	switch {
+	case n != c.hb.outstanding:
+		return fmt.Errorf("the hand-back awaits %d rows, and there are %d", c.hb.outstanding, n)
+	case !c.draining && (c.gate == nil || !c.gate.keeping):
+		return fmt.Errorf("a hand-back without its gate")
+	}
+	for _, p := range c.hb.parks {
+		if p.phase != keeping || c.parks.of(p.Scope) != p {
+			return fmt.Errorf("%v is handed back, and in phase %d", p.Scope, p.phase)
+		}
+	}
+	return nil
+}

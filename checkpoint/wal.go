@@ -1,0 +1,119 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Begin opens a transaction of the log.
+func (c *Core) Begin(tx outbox.Transaction) {
+	c.ledger.begin(tx)
+	if c.leavesToNext() {
+		c.ledger.hold()
+	}
+}
+
+// leavesToNext says that the open transaction is not ours to publish any more:
+// it is never confirmed here.
+func (c *Core) leavesToNext() bool { return c.draining && c.tables.stateless && !c.unfinished }
+
+// Rows feeds rows of the open transaction in the order of the log. They carry
+// its XID and Commit.
+func (c *Core) Rows(rows []*outbox.Row) {
+	if c.leavesToNext() {
+		return
+	}
+	for _, r := range rows {
+		c.row(r)
+	}
+}
+
+func (c *Core) row(r *outbox.Row) {
+	switch {
+	case !r.Pending:
+		return
+	case c.tables.stateless && c.cfg.Shadow:
+		return // nothing to leave it to the sweeper by
+	case r.AvailableAt == outbox.Never && !c.tables.stateless:
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
+		return
+	case c.scheduled(r) && !c.tables.stateless:
+		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
+		return // selected by its state when it is due; holds nobody
+	}
+	if p := c.parks.discarding(r); p != nil {
+		if p.known != nil {
+			p = c.listedTopic(p, r)
+		}
+		if !p.durable {
+			c.parks.wait(p, c.ledger.hold())
+		}
+		c.discardXID(r.XID)
+		return
+	}
+	if c.rows.carried > 0 && c.carriedRow(r) {
+		return
+	}
+	h := c.rows.add(r, c.ledger.hold())
+	switch {
+	case c.stalled(h):
+	case c.gate != nil && c.gate.covers(r):
+		c.gate.queue = append(c.gate.queue, h)
+	default:
+		c.publish(h)
+	}
+}
+
+// scheduled says that the row is not available yet. One that was when it was
+// committed is not: our clock may be behind the server's, and rows behind it must
+// not pass it.
+func (c *Core) scheduled(r *outbox.Row) bool {
+	return r.AvailableAt > c.now.UnixMicro() && r.AvailableAt > c.ledger.opened
+}
+
+// carriedRow: a row in flight from an earlier connection is not published
+// again, but is held in the new ledger, else the confirmed position would pass it.
+func (c *Core) carriedRow(r *outbox.Row) bool {
+	h, found := c.rows.byID[idOf(r)]
+	if !found {
+		return false
+	}
+	e := &c.rows.entries[h]
+	if e.tx == noTx {
+		e.tx = c.ledger.hold()
+	}
+	c.rows.arrive(h) // its place among the rows of this connection
+	return true
+}
+
+// Commit ends the open transaction; end is the position behind it.
+func (c *Core) Commit(end outbox.LSN) {
+	c.ledger.commit(end)
+	c.unfinished = false
+}
+
+// Keepalive says that everything below walEnd was received.
+func (c *Core) Keepalive(walEnd outbox.LSN) {
+	c.ledger.keepalive(walEnd)
+}
+
+// TableBroken says that from here on the log's rows of the table cannot be
+// read as its mapping says; no row of it will be fed until TableMapped. Since
+// its rows are then passed over unread, the log is not confirmed past this
+// point until the table's park is durable.
+func (c *Core) TableBroken(t *outbox.Table, err error) {
+	c.tables.broken[t.String()] = true
+	if c.tables.stateless {
+		return // the pipeline stops: nothing can be parked
+	}
+	p := c.park(outbox.TableScope(t), outbox.CauseMapping, err.Error(), c.now.Add(c.cfg.BackoffMin))
+	c.cover(c.ledger.hold(), p)
+}
+
+// Passed says that rows of a broken table were passed over in the open
+// transaction.
+func (c *Core) Passed(xid uint32) { c.discardXID(xid) }
+
+// TableMapped says that rows of the table can be read again.
+func (c *Core) TableMapped(t *outbox.Table) { delete(c.tables.broken, t.String()) }
