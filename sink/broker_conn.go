@@ -130,7 +130,6 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 		return
 	}
 	l.open.Add(1)
-	l.sink.count.requests.Add(1)
 	err = failpoint.Here(failpoint.BeforeProduce)
 	if err == nil {
 		a := arenas.Get().(*arena) //nolint:forcetypeassert // it holds nothing else

@@ -34,8 +34,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var count counters
-	b, err := newNetwork(ctx, base, nil, &count, 10*time.Second).openReader(k.Addrs[0])
+	b, err := newNetwork(ctx, base, nil, 10*time.Second).openReader(k.Addrs[0])
 	if err != nil {
 		t.Fatal(err)
 	}

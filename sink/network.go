@@ -22,14 +22,13 @@ type network struct {
 	// password tells it for each connection; nil: it is in conf.
 	password Secret
 	tls      *tls.Config // nil: plain
-	count    *counters
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
-func newNetwork(ctx context.Context, conf *sarama.Config, sasl *SASL, count *counters, readTimeout time.Duration) *network {
-	n := &network{ctx: ctx, conf: *conf, count: count}
+func newNetwork(ctx context.Context, conf *sarama.Config, sasl *SASL, readTimeout time.Duration) *network {
+	n := &network{ctx: ctx, conf: *conf}
 	if conf.Net.TLS.Enable {
 		n.tls, n.conf.Net.TLS.Enable = conf.Net.TLS.Config, false // Dial encrypts
 	}
@@ -115,7 +114,6 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 		_ = b.Close()
 		return nil, n.explain(addr, or(err, sarama.ErrNotConnected))
 	}
-	n.count.connections.Add(1)
 	return b, nil
 }
 

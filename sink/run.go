@@ -58,7 +58,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), group: group, ctx: life,
 		events: mailbox.New[event](), asks: mailbox.New[*asking](), jobs: mailbox.New[*ownership](),
 		links: map[string]*link{},
-		net:   newNetwork(life, s.conf, s.cfg.SASL, &s.count, s.conf.Net.ReadTimeout),
+		net:   newNetwork(life, s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout),
 	}
 	d.start()
 	err := d.loop()
@@ -70,11 +70,11 @@ func (s *Sink) Run(ctx context.Context) error {
 func (d *driver) start() {
 	s := d.sink
 	newScout := func(timeout time.Duration) *scout {
-		return &scout{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, &s.count, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &scout{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
 	sc := newScout(scoutTimeout)
 	d.group.Go(func() error { return d.scout(sc) })
-	o := &owner{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, &s.count, ownerTimeout), scout: newScout(ownerTimeout), jobs: d.jobs, events: d.events}
+	o := &owner{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, ownerTimeout), scout: newScout(ownerTimeout), jobs: d.jobs, events: d.events}
 	d.group.Go(func() error { return o.run(d.ctx) })
 }
 
@@ -141,7 +141,7 @@ func (d *driver) loop() error {
 func (d *driver) happened(e *event) error {
 	switch {
 	case e.batch != nil:
-		d.observe(e)
+		d.observe(e.batch, e.reply)
 		d.m.produced(e.batch, e.reply)
 	case e.answer != nil && e.answer.asked.all:
 		d.m.listed(e.answer.infos, e.answer.err)
@@ -159,24 +159,15 @@ func (d *driver) happened(e *event) error {
 	return nil
 }
 
-// observe counts a reply before the machine acts on it.
-func (d *driver) observe(e *event) {
-	c, b := &d.sink.count, e.batch
-	if e.reply.err == nil && e.reply.code == 0 {
-		c.batches.Add(1)
-		c.records.Add(uint64(len(b.rows)))
-		c.bytes.Add(uint64(b.bytes))
-		if o := d.sink.cfg.Observer; o != nil {
-			o.Produced(b.lane.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
-		}
-		return
-	}
-	if errors.Is(e.reply.err, errLate) {
-		return
-	}
-	c.retries.Add(1)
-	if o := d.sink.cfg.Observer; o != nil {
-		o.Retried(b.lane.topic.name, e.reply.cause(b.lane))
+// observe tells the observer of a reply before the machine acts on it.
+func (d *driver) observe(b *batch, r reply) {
+	o := d.sink.cfg.Observer
+	switch {
+	case o == nil || errors.Is(r.err, errLate):
+	case r.err == nil && r.code == 0:
+		o.Produced(b.lane.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
+	default:
+		o.Retried(b.lane.topic.name, r.cause(b.lane))
 	}
 }
 
@@ -185,7 +176,6 @@ func (d *driver) carryOut(w work) {
 	for _, n := range w.notes {
 		d.sink.cfg.Log.Warn().Str("topic", n.topic).Err(n.err).Msg(n.text)
 	}
-	d.count(w.outcomes)
 	d.sink.outcomes.Put(w.outcomes...)
 	d.sink.states.Put(w.states...)
 	if w.ask != nil {
@@ -195,17 +185,6 @@ func (d *driver) carryOut(w work) {
 		d.jobs.Put(w.own)
 	}
 	d.dispatch(w.send)
-}
-
-func (d *driver) count(outcomes []outbox.Outcome) {
-	for _, o := range outcomes {
-		switch o.Class {
-		case outbox.Refused:
-			d.sink.count.refused.Add(uint64(len(o.Rows)))
-		case outbox.Withdrawn:
-			d.sink.count.withdrawn.Add(uint64(len(o.Rows)))
-		}
-	}
 }
 
 // dispatch hands batches to their leaders' links, each link's together so that

@@ -92,28 +92,6 @@ type Observer interface {
 	Retried(topic string, err error)
 }
 
-// Stats counts since the Sink was made. Bytes are before compression. Retries
-// counts tries that did not end with an acknowledgement, Resolved the batches
-// that were looked for in the log, Unsearched those of them that could not be
-// for lack of READ on the topic.
-type Stats struct {
-	Records, Batches, Bytes uint64
-	Requests, Retries       uint64
-	Refused, Withdrawn      uint64
-	Connections, Resolved   uint64
-	FencedPartitions        uint64
-	Unsearched              uint64
-}
-
-type counters struct {
-	records, batches, bytes atomic.Uint64
-	requests, retries       atomic.Uint64
-	refused, withdrawn      atomic.Uint64
-	connections, resolved   atomic.Uint64
-	fencedPartitions        atomic.Uint64
-	unsearched              atomic.Uint64
-}
-
 // Sink produces to one cluster. Make it with New, run it once with Run.
 type Sink struct {
 	cfg      Config
@@ -122,7 +100,6 @@ type Sink struct {
 	inbox    *mailbox.Mailbox[outbox.Command]
 	outcomes *mailbox.Mailbox[outbox.Outcome]
 	states   *mailbox.Mailbox[outbox.ClusterState]
-	count    counters
 	fencing  atomic.Bool
 }
 
@@ -147,18 +124,6 @@ func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
 // configured, and its ACL allows us to use it. Known once the cluster was
 // reported usable.
 func (s *Sink) Fencing() bool { return s.fencing.Load() }
-
-// Stats returns the counters.
-func (s *Sink) Stats() Stats {
-	c := &s.count
-	return Stats{
-		Records: c.records.Load(), Batches: c.batches.Load(), Bytes: c.bytes.Load(),
-		Requests: c.requests.Load(), Retries: c.retries.Load(),
-		Refused: c.refused.Load(), Withdrawn: c.withdrawn.Load(),
-		Connections: c.connections.Load(), Resolved: c.resolved.Load(),
-		FencedPartitions: c.fencedPartitions.Load(), Unsearched: c.unsearched.Load(),
-	}
-}
 
 // or returns the value, or what stands in for zero.
 func or[T comparable](value, instead T) T {
