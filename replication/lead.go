@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -238,7 +239,7 @@ func (c *Conn) acquire(ctx context.Context) error {
 			c.cfg.Standby(holder)
 			told, last = true, holder
 		}
-		if err := pause(ctx, jittered(c.cfg.StandbyPoll)); err != nil {
+		if err := wait.Sleep(ctx, jittered(c.cfg.StandbyPoll)); err != nil {
 			return &Error{What: "wait as standby for slot " + c.cfg.Slot, Err: err}
 		}
 	}
@@ -280,17 +281,6 @@ func (c *Conn) Beat(ctx context.Context) error {
 
 func jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.75 + rand.Float64()/2)) // #nosec G404 -- spreads standbys, no secret
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // commands is the connection while it takes commands.

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // takeoverWait is how long Start waits for the leader before to leave the
@@ -34,7 +35,7 @@ func (c *Conn) Start(ctx context.Context) error {
 		if err == nil || !errors.Is(err, ErrSlotActive) || time.Now().After(end) {
 			return err
 		}
-		if err := pause(ctx, 25*time.Millisecond); err != nil {
+		if err := wait.Sleep(ctx, 25*time.Millisecond); err != nil {
 			return &Error{What: "start streaming from slot " + c.cfg.Slot, Err: err}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // openRequests is how many produce requests a link keeps under way. A broker
@@ -121,7 +122,7 @@ func (l *link) send(ctx context.Context, batches []*batch) {
 		l.reply(batches, reply{err: err, unsent: true})
 		return
 	}
-	if !sleepUntil(ctx, time.Unix(0, c.throttled.Load())) {
+	if wait.Sleep(ctx, time.Until(time.Unix(0, c.throttled.Load()))) != nil {
 		l.reply(batches, reply{err: ctx.Err(), unsent: true})
 		return
 	}
@@ -350,20 +351,4 @@ func bytesOf(s string) []byte {
 		return []byte{} // nil would be a null name, which brokers refuse
 	}
 	return unsafe.Slice(unsafe.StringData(s), len(s))
-}
-
-// sleepUntil waits; it returns false when ctx ended first.
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	d := time.Until(t)
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 const (
@@ -93,7 +94,7 @@ func (o *owner) insist(ctx context.Context, step func() error) error {
 		}
 		o.events.Put(event{trouble: err})
 		o.closeCoordinatorOn(err)
-		if !sleepUntil(ctx, time.Now().Add(backoff(failures, backoffMax))) {
+		if wait.Sleep(ctx, backoff(failures, backoffMax)) != nil {
 			return context.Canceled
 		}
 	}
@@ -167,7 +168,7 @@ func (o *owner) seal(ctx context.Context, job *ownership, res *owned) error {
 // sealPlain takes a new producer id. Nothing refuses the old one's batches, so
 // what may still be on its way gets the time to arrive.
 func (o *owner) sealPlain(ctx context.Context) error {
-	if !sleepUntil(ctx, time.Now().Add(o.sink.cfg.RequestTimeout/2)) {
+	if wait.Sleep(ctx, o.sink.cfg.RequestTimeout/2) != nil {
 		return context.Canceled
 	}
 	return o.insist(ctx, o.initPlain)
@@ -201,7 +202,7 @@ func (o *owner) fence(ctx context.Context, targets []place, own bool, res *owned
 				Msg("a partition without leader holds up the fencing of older producers; going on without its answer")
 			return nil
 		}
-		if !sleepUntil(ctx, time.Now().Add(backoff(failures, 100*time.Millisecond))) {
+		if wait.Sleep(ctx, backoff(failures, 100*time.Millisecond)) != nil {
 			return context.Canceled
 		}
 	}

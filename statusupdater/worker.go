@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 const (
@@ -36,7 +37,7 @@ func (w *worker) run(ctx context.Context) error {
 		p := process{worker: w, key: b.key, groups: [][]*item{b.items}, backoff: w.newBackoff()}
 		p.run(ctx)
 		if len(b.items) < w.cfg.BatchRows/2 {
-			pause(ctx, w.cfg.Pace-time.Since(started))
+			_ = wait.Sleep(ctx, w.cfg.Pace-time.Since(started))
 		}
 		w.queue.done(b.key)
 	}
@@ -46,18 +47,6 @@ func (w *worker) newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = w.cfg.BackoffMin, w.cfg.BackoffMax
 	return b
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // process is the work on one batch, until each of its marks is answered or set
@@ -170,11 +159,11 @@ func timedOut(err error) bool {
 }
 
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
-	wait := p.backoff.NextBackOff()
+	delay := p.backoff.NextBackOff()
 	p.stats.repeated.Add(1)
-	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", wait).
+	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
 		Msg("writing back failed and will be repeated")
-	pause(ctx, wait)
+	_ = wait.Sleep(ctx, delay)
 	if len(items) > 1 && timedOut(err) {
 		p.split(items) // it takes too long: smaller statements may not
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -56,7 +57,7 @@ func (r relay) stream(ctx, kill context.Context, t Target) error {
 		if err := r.page(kill, conn, producer, t); err != nil {
 			return err
 		}
-		pause(ctx, 5*time.Millisecond)
+		_ = wait.Sleep(ctx, 5*time.Millisecond)
 	}
 	return nil
 }

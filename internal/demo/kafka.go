@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // kafka is the cluster of a demo.
@@ -116,7 +117,7 @@ func (w *world) awaitTopic(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if wait.Sleep(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("waiting for topic %s: %w", w.target.Topic, err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // run is one demo under way.
@@ -108,7 +110,7 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 		return nil
 	}
 	for !r.half(r.writer.inserted(), time.Since(began)) {
-		if !pause(writing, 10*time.Millisecond) {
+		if wait.Sleep(writing, 10*time.Millisecond) != nil {
 			if !r.half(r.writer.inserted(), time.Since(began)) {
 				return nil // ended before
 			}
@@ -123,7 +125,7 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 	if r.Outage > 0 {
 		r.world.gate.shut()
 		r.display.event(fmt.Sprintf("Kafka is gone for %v", r.Outage))
-		pause(all, r.Outage)
+		_ = wait.Sleep(all, r.Outage)
 		if err := r.world.gate.open(); err != nil {
 			return err
 		}
@@ -153,7 +155,7 @@ func (r *run) await(ctx context.Context) error {
 			r.display.event(fmt.Sprintf("nothing moved for %v: giving up", patience))
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if wait.Sleep(ctx, 50*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}
@@ -226,14 +228,4 @@ func (r *run) plan() string {
 		pace = thousands(r.Rate) + " rows/s"
 	}
 	return amount + ", " + pace
-}
-
-// pause waits, and says whether the context still stands.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -165,7 +166,7 @@ func (w *world) awaitSlot(ctx, all context.Context) error {
 		if err == nil && active {
 			return nil
 		}
-		if err != nil || !pause(ctx, 10*time.Millisecond) {
+		if err != nil || wait.Sleep(ctx, 10*time.Millisecond) != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
@@ -185,7 +186,7 @@ func (w *world) loseSlot(ctx context.Context) error {
 		if err == nil || !errors.As(err, &refused) || refused.Code != "55006" { // object in use: the stream was faster
 			return err
 		}
-		if !pause(ctx, time.Millisecond) {
+		if wait.Sleep(ctx, time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // How the application behaves.
@@ -78,7 +79,7 @@ func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate
 		written += n
 		if rate > 0 {
 			due := began.Add(time.Duration(float64(written) / rate * float64(time.Second)))
-			pause(ctx, time.Until(due))
+			_ = wait.Sleep(ctx, time.Until(due))
 		}
 	}
 	return nil

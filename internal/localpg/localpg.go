@@ -20,6 +20,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // Options say which server is wanted. The zero value is a good one.
@@ -216,7 +218,7 @@ func (s *Server) startRetrying(ctx context.Context) error {
 		}
 		passing := strings.Contains(said, "shared memory block") ||
 			strings.Contains(said, "could not bind") || strings.Contains(said, "lock file")
-		if !passing || !sleep(ctx, 50*time.Millisecond) {
+		if !passing || wait.Sleep(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("localpg: starting PostgreSQL %s in %s: %w; it logged:\n%s", s.Version(), s.dir, err, tail(said))
 		}
 	}
@@ -317,16 +319,6 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
-
-// sleep waits, and says whether the context still stands.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // tail is the end of a log, short enough for an error.
 func tail(s string) string {

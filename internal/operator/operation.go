@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // Action is what is done to rows.
@@ -192,7 +193,7 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 			op.Progress(done, len(ids))
 		}
 		if done < len(ids) && op.PerSecond > 0 {
-			if err := pause(ctx, time.Until(began.Add(time.Duration(done)*time.Second/time.Duration(op.PerSecond)))); err != nil {
+			if err := wait.Sleep(ctx, time.Until(began.Add(time.Duration(done)*time.Second/time.Duration(op.PerSecond)))); err != nil {
 				return result, fmt.Errorf("%s rows of table %s: %w", op.Action, t.relation.Table, err)
 			}
 		}
@@ -206,20 +207,6 @@ func pageSize(perSecond int) int {
 		return pageRows
 	}
 	return max(1, min(pageRows, perSecond))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 func (t *Table) page(ctx context.Context, text string, ids []string, result *Result) error {

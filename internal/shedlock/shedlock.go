@@ -23,6 +23,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -120,7 +121,7 @@ func (l *Lock) Acquire(ctx context.Context) error {
 		case err == nil:
 			l.observe(ctx)
 		}
-		if !pause(ctx, pollPause()) {
+		if wait.Sleep(ctx, pollPause()) != nil {
 			return fmt.Errorf("waiting for lock %s: %w", l.Name(), ctx.Err())
 		}
 	}
@@ -129,17 +130,6 @@ func (l *Lock) Acquire(ctx context.Context) error {
 // pollPause spreads several waiters.
 func pollPause() time.Duration {
 	return 500*time.Millisecond + mathrand.N(500*time.Millisecond)
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Try tries once to take the lock. False without error: somebody else has it.
@@ -186,17 +176,17 @@ func (l *Lock) Extend(ctx context.Context) error {
 // error; the lock is then still held. It returns ErrLost as soon as the lock is
 // lost or could not be extended in time.
 func (l *Lock) Run(ctx context.Context) error {
-	wait := l.cfg.AtMost / 3
+	next := l.cfg.AtMost / 3
 	for {
 		until := l.Until()
 		left := time.Until(until)
 		if left <= 0 {
 			return l.lost("it could not be extended in time")
 		}
-		if !pause(ctx, min(wait, left)) {
+		if wait.Sleep(ctx, min(next, left)) != nil {
 			return ctx.Err()
 		}
-		wait = l.cfg.AtMost / 3
+		next = l.cfg.AtMost / 3
 		// A try that hangs leaves time for another, on another connection.
 		trying, cancel := context.WithTimeout(ctx, min(time.Until(until), l.cfg.AtMost/4))
 		err := l.Extend(trying)
@@ -208,7 +198,7 @@ func (l *Lock) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Dur("left", time.Until(until)).Msg("extending the application's lock failed and will be repeated")
-			wait = l.cfg.AtMost / 20
+			next = l.cfg.AtMost / 20
 		}
 	}
 }

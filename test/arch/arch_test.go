@@ -23,6 +23,7 @@ var arrows = map[string][]string{
 	// The vocabulary and what is pure: no driver, no clock, no goroutine.
 	"internal/outbox":    {},
 	"internal/mailbox":   {},
+	"internal/wait":      {},
 	"sql":                {},
 	"internal/failpoint": {},
 	"internal/postgres":  {},
@@ -33,20 +34,20 @@ var arrows = map[string][]string{
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
-	"replication":         {"internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
-	"sink":                {"internal/failpoint", "internal/outbox", "internal/mailbox"},
-	"statusupdater":       {"internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
+	"replication":         {"internal/wait", "internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
+	"sink":                {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox"},
+	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/charset", "internal/postgres", "sql"},
-	"internal/shedlock":   {"internal/outbox", "internal/postgres", "sql"},
+	"internal/shedlock":   {"internal/wait", "internal/outbox", "internal/postgres", "sql"},
 	"internal/config":     {"internal/outbox", "internal/postgres", "internal/secret", "internal/transport"},
 	"internal/secret":     {},
 	"internal/transport":  {},
 	"internal/compare":    {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
-	"internal/operator":   {"internal/outbox", "sql", "internal/tablesql"},
-	"internal/survey":     {"internal/outbox", "internal/postgres", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
+	"internal/operator":   {"internal/wait", "internal/outbox", "sql", "internal/tablesql"},
+	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
@@ -57,12 +58,12 @@ var arrows = map[string][]string{
 	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// One stream's flow, and the program.
-	"internal/pipeline": {"internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"internal/pipeline": {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
 	"internal/localpg/leash": {},
-	"internal/localpg":       {"internal/localpg/leash"},
+	"internal/localpg":       {"internal/localpg/leash", "internal/wait"},
 	"internal/demo":          {"*"},
 }
 
