@@ -65,6 +65,8 @@ type statusWatch struct {
 	process *process
 	chosen  []*config.Stream
 	pools   map[string]*pgxpool.Pool
+	// forecasts of streams that no process leads, over all looks of --watch.
+	forecasts map[string]*status.Forecast
 }
 
 func (w *statusWatch) run(ctx context.Context) error {
@@ -83,13 +85,14 @@ func (w *statusWatch) run(ctx context.Context) error {
 	if errors.As(unasked, &wrong) {
 		return unasked
 	}
-	w.pools = map[string]*pgxpool.Pool{}
+	w.pools, w.forecasts = map[string]*pgxpool.Pool{}, map[string]*status.Forecast{}
 	defer func() {
 		for _, p := range w.pools {
 			p.Close()
 		}
 	}()
 	for _, s := range w.chosen {
+		w.forecasts[s.Name] = &status.Forecast{}
 		if w.pools[s.Name], err = openPool(s); err != nil {
 			return err
 		}
@@ -148,7 +151,7 @@ func (w *statusWatch) survey(ctx context.Context, s *config.Stream, known status
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	found := survey.Look(ctx, survey.Config{
-		Name: s.Name, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second,
+		Name: s.Name, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
 	})
 	if known.Error != "" && found.Error == "" {
 		found.Error = "the process: " + known.Error
@@ -252,6 +255,14 @@ func leaderText(l *status.Leader, process string) string {
 	return text
 }
 
+// measuredOver says what a forecast over less than its window rests on.
+func measuredOver(s *status.Slot) string {
+	if s.Growth == nil || s.GrowthOver >= status.ForecastWindow.Seconds()*9/10 {
+		return ""
+	}
+	return fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))
+}
+
 func printSlot(line func(string, string, ...any), s *status.Slot) {
 	if s == nil {
 		return
@@ -267,7 +278,7 @@ func printSlot(line func(string, string, ...any), s *status.Slot) {
 		limit = "the server allows " + room(s.Safe) + " more"
 	}
 	line("WAL", "holds back %s of %s (wal_budget); %s", status.Bytes(s.Retained), status.Bytes(s.Budget), limit)
-	line("end of slot", "%s", s.Loss.Text())
+	line("end of slot", "%s%s", s.Loss.Text(), measuredOver(s))
 	lag := status.Bytes(s.Lag)
 	if s.LagSeconds != nil {
 		lag += fmt.Sprintf(", %.1f s", *s.LagSeconds)

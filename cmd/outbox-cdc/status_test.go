@@ -139,7 +139,7 @@ func TestStatusInWords(t *testing.T) {
 		Leader: &status.Leader{Name: "outbox-cdc/orders@here", Here: true, Epoch: 3},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, Active: true, WALStatus: "extended", Retained: 6 << 30, Budget: 8 << 30, Safe: &safe,
-			Lag: 5 << 20, LagSeconds: &lag, Growth: &growth, Loss: status.Predict(6<<30, 8<<30, safe, growth),
+			Lag: 5 << 20, LagSeconds: &lag, Growth: &growth, GrowthOver: 300, Loss: &status.Loss{Seconds: 2147.5, By: status.LossByBudget},
 		},
 		Tables: []status.Table{{Name: "public.outbox", Pending: &pending, PendingCapped: true, Oldest: 4000, Failed: &failed}, {Name: "public.other"}},
 		Kafka:  []status.Cluster{{Name: "main", Error: "connection refused"}},

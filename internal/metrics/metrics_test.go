@@ -18,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 // everything makes a stream and tells it one of each.
@@ -51,8 +52,9 @@ func everything() (*Registry, *Stream) {
 	s.Pace(500, "configured")
 	s.Lag(100, time.Second)
 	s.Limits(100, 1<<20)
-	s.Slot(Slot{State: "reserved", Retained: 200, Safe: 1000}, now)
-	s.Slot(Slot{State: "extended", Retained: 300, Safe: 900}, now.Add(100*time.Second))
+	safe := int64(900)
+	s.Slot(&status.Slot{WALStatus: "reserved", Retained: 200})
+	s.Slot(&status.Slot{WALStatus: "extended", Retained: 300, Safe: &safe, Loss: &status.Loss{Seconds: 700}})
 	s.Confirmed(77, now)
 	s.Confirmed(77, now.Add(time.Hour))
 	s.PublicationChanged()
@@ -307,20 +309,17 @@ func natives(h *dto.Histogram) map[int32]int64 {
 	return counts
 }
 
-// The rate is that of minutes: a slot moves on in steps.
-func TestSlotsRate(t *testing.T) {
+// What only a leader knows ends with the leadership.
+func TestSlotIsToldByALeader(t *testing.T) {
 	r := New("", "")
 	s := r.Stream("orders", nil, 1000)
-	at := time.Unix(0, 0)
-	for i, retained := range []uint64{100, 400, 100, 400, 100} {
-		s.Slot(Slot{State: "reserved", Retained: retained, Safe: -1}, at.Add(time.Duration(i)*time.Minute))
-	}
+	s.Slot(&status.Slot{WALStatus: "reserved", Retained: 100})
 	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} +Inf") {
-		t.Error("steps are taken for a trend")
+		t.Error("an end without a forecast")
 	}
-	s.Slot(Slot{State: "reserved", Retained: 400, Safe: -1}, at.Add(5*time.Minute))
+	s.Slot(&status.Slot{WALStatus: "reserved", Retained: 400, Loss: &status.Loss{Seconds: 600}})
 	if !value(t, r, "outbox_cdc_slot_lost_in_seconds{stream=orders} 600") {
-		t.Error("a byte per second for 5 minutes, and 600 left")
+		t.Error("another end than the forecast's")
 	}
 	s.Standby()
 	s.LockForeign()

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 // Stream is one stream's metrics, and what readiness is judged by. Its methods
@@ -95,7 +96,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		markLocked:    f.markLocked.WithLabelValues(name),
 		leaderships:   f.leaderships.WithLabelValues(name),
 		publication:   f.publication.WithLabelValues(name),
-		slot:          newSlot(f, name, walBudget),
+		slot:          newSlot(f, name),
 		topics:        newTopics(f, name),
 		usable:        map[string]bool{},
 	}
@@ -265,10 +266,10 @@ func (s *Stream) Limits(rows, bytes int) {
 	s.families.maxBytes.WithLabelValues(s.name).Set(float64(bytes))
 }
 
-// Slot tells what the server says of the slot.
-func (s *Stream) Slot(state Slot, now time.Time) {
-	s.retained.Set(float64(state.Retained))
-	s.slot.tell(state, now)
+// Slot tells what the server says of the slot, and the forecast of its end.
+func (s *Stream) Slot(told *status.Slot) {
+	s.retained.Set(float64(told.Retained))
+	s.slot.tell(told)
 }
 
 // Confirmed tells the confirmed position.

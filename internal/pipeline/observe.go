@@ -81,7 +81,6 @@ func (d *driver) swept(page outbox.Page) {
 
 // retained tells what the server says of the slot, and what the Core holds.
 func (d *driver) retained(r replication.Retained) {
-	d.cfg.Metrics.Slot(metrics.Slot{State: r.Status, Retained: r.Bytes(), Safe: r.Safe}, time.Now())
 	var lag uint64
 	if r.Insert > r.Confirmed && r.Confirmed > 0 {
 		lag = uint64(r.Insert - r.Confirmed)
@@ -98,7 +97,7 @@ func (d *driver) retained(r replication.Retained) {
 		waiting = time.Since(d.behindSince)
 	}
 	d.cfg.Metrics.Lag(lag, waiting)
-	d.stream.board.retains(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now())
+	d.cfg.Metrics.Slot(d.stream.board.retains(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now()))
 }
 
 // gauges tells once a second what the Core holds.

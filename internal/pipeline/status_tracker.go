@@ -15,18 +15,18 @@ import (
 // board is what the stream's status is told from. The driver and whoever counts
 // write to it, a batch at a time; any goroutine may read it.
 type board struct {
-	mu     sync.Mutex
-	leader *status.Leader // nil: not known
-	slot   *status.Slot
-	growth status.Growth
-	tables map[string]status.Table
-	parks  status.Parks
-	reason string // of the stream's park
-	kafka  map[string]status.Cluster
-	flow   status.Flow
-	rate   rate
-	recent recent
-	limit  *status.Limit
+	mu       sync.Mutex
+	leader   *status.Leader // nil: not known
+	slot     *status.Slot
+	forecast status.Forecast
+	tables   map[string]status.Table
+	parks    status.Parks
+	reason   string // of the stream's park
+	kafka    map[string]status.Cluster
+	flow     status.Flow
+	rate     rate
+	recent   recent
+	limit    *status.Limit
 }
 
 // Status is how the stream stands, as far as this process knows: whoever stands
@@ -100,7 +100,7 @@ func (b *board) rests() {
 	}
 	b.recent.rests()
 	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
-	b.growth, b.limit = status.Growth{}, nil
+	b.forecast, b.limit = status.Forecast{}, nil
 	b.flow.InFlight = 0
 }
 
@@ -150,24 +150,23 @@ func (b *board) cluster(c outbox.ClusterState) {
 	b.kafka[c.Cluster] = one
 }
 
-// retains takes what the server says of the slot.
-func (b *board) retains(name string, budget uint64, r replication.Retained, lag uint64, waiting time.Duration, now time.Time) {
+// retains takes what the server says of the slot, and returns it with the forecast
+// of its end.
+func (b *board) retains(name string, budget uint64, r replication.Retained, lag uint64, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seconds := waiting.Seconds()
-	b.slot = &status.Slot{
+	slot := &status.Slot{
 		Name: name, Exists: r.Status != "", Active: r.Active, WALStatus: r.Status,
 		Retained: r.Bytes(), Budget: budget, Lag: lag, LagSeconds: &seconds,
 	}
 	if r.Safe >= 0 {
-		safe := r.Safe
-		b.slot.Safe = &safe
+		slot.Safe = &r.Safe
 	}
+	b.forecast.Tell(now, slot)
 	b.recent.retains(now, &r)
-	if growth, known := b.growth.Sample(now, r.Bytes()); known {
-		b.slot.Growth = &growth
-		b.slot.Loss = status.Predict(r.Bytes(), budget, r.Safe, growth)
-	}
+	b.slot = slot // not changed from here on
+	return slot
 }
 
 // holds takes what the Core holds.

@@ -27,7 +27,7 @@ func TestPredict(t *testing.T) {
 		"the server is at its end": {910, 1000, 0, 9, &Loss{0, LossByServer}},
 		"no number":                {1, 10, 1, math.NaN(), nil},
 	} {
-		got := Predict(c.retained, c.budget, c.safe, c.growth)
+		got := predict(c.retained, c.budget, c.safe, c.growth)
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -50,20 +50,32 @@ func TestLossInWords(t *testing.T) {
 	}
 }
 
-func TestGrowthNeedsTwoSamples(t *testing.T) {
-	var g Growth
+// What page, status and metric say is measured over minutes: a slot moves on in steps.
+func TestForecast(t *testing.T) {
+	var f Forecast
 	at := time.Unix(1000, 0)
-	if _, known := g.Sample(at, 100); known {
-		t.Error("a rate from one sample")
+	tell := func(after time.Duration, retained uint64) *Slot {
+		s := &Slot{Retained: retained, Budget: 1000}
+		f.Tell(at.Add(after), s)
+		return s
 	}
-	if _, known := g.Sample(at.Add(time.Millisecond), 1e9); known {
-		t.Error("a rate over a millisecond")
+	if s := tell(0, 100); s.Growth != nil || s.Loss != nil {
+		t.Error("a forecast from one sample")
 	}
-	if rate, known := g.Sample(at.Add(2*time.Second), 300); !known || rate != 100 {
-		t.Error(rate, known)
+	if s := tell(time.Millisecond, 400); s.Growth != nil {
+		t.Error("a forecast over a millisecond")
 	}
-	if rate, _ := g.Sample(at.Add(4*time.Second), 100); rate != -100 {
-		t.Error(rate)
+	for i, retained := range []uint64{400, 100, 400, 100} {
+		s := tell(time.Duration(i+1)*time.Minute, retained)
+		if retained == 100 && (*s.Growth != 0 || s.Loss != nil) {
+			t.Errorf("steps are taken for a trend: %+v", s)
+		}
+	}
+	if s := tell(5*time.Minute, 400); *s.Growth != 1 || s.GrowthOver != 300 || *s.Loss != (Loss{600, LossByBudget}) {
+		t.Errorf("a byte a second for 5 minutes, and 600 left: %+v", s)
+	}
+	if s := tell(10*time.Minute, 400); *s.Growth != 0 || s.GrowthOver != 300 {
+		t.Errorf("samples from before the window count: %+v", s)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -32,9 +33,10 @@ type Config struct {
 	Tables     []*outbox.Table
 	Pool       *pgxpool.Pool
 	Budget     uint64 // wal_budget, in bytes
-	// Between is the time between the two samples that the slot's growth is
-	// told from; 0: one sample, no growth.
+	// Between is the time between the two samples of the slot; 0: one sample.
 	Between time.Duration
+	// Forecast has the samples of earlier looks; nil: there are none.
+	Forecast *status.Forecast
 }
 
 // Bounds of what a survey costs the database.
@@ -105,28 +107,24 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 
 // sample takes the second sample of the slot.
 func sample(ctx context.Context, cfg Config, s *status.Stream, first replication.Retained, at time.Time) error {
-	var growth status.Growth
-	growth.Sample(at, first.Bytes())
+	forecast := cfg.Forecast
+	if forecast == nil {
+		forecast = &status.Forecast{}
+	}
 	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget)
+	forecast.Tell(at, s.Slot)
 	if cfg.Between <= 0 || !s.Slot.Exists {
 		return nil
 	}
-	timer := time.NewTimer(time.Until(at.Add(cfg.Between)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
+	if err := wait.Sleep(ctx, time.Until(at.Add(cfg.Between))); err != nil {
+		return err
 	}
 	second, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
 	if err != nil {
 		return err
 	}
 	s.Slot = SlotOf(cfg.Slot, second, cfg.Budget)
-	if rate, known := growth.Sample(time.Now(), second.Bytes()); known {
-		s.Slot.Growth = &rate
-		s.Slot.Loss = status.Predict(second.Bytes(), cfg.Budget, second.Safe, rate)
-	}
+	forecast.Tell(time.Now(), s.Slot)
 	return nil
 }
 

@@ -1,0 +1,98 @@
+package status
+
+import (
+	"math"
+	"time"
+)
+
+// Forecast says when a slot is at an end. It is the only place that does: the
+// page, the status command and the metric tell what it says of a stream, so that
+// they cannot contradict one another. The zero value is ready. It is not safe for
+// concurrent use.
+type Forecast struct {
+	samples []retainedAt // of the last ForecastWindow, the oldest first
+}
+
+type retainedAt struct {
+	at       time.Time
+	retained uint64
+}
+
+// ForecastWindow is how far back growth is measured. A slot in use moves on in
+// steps of seconds to minutes, which are no trend.
+const ForecastWindow = 5 * time.Minute
+
+// forecastOver is the least time that growth is measured over: over less, a few
+// checkpoints' worth of noise would be a prediction.
+const forecastOver = 500 * time.Millisecond
+
+// Tell takes a sample of the slot, and fills in how fast its WAL grows and when it
+// is at an end, as far as that is known.
+func (f *Forecast) Tell(at time.Time, slot *Slot) {
+	f.samples = append(f.samples, retainedAt{at, slot.Retained})
+	for at.Sub(f.samples[0].at) > ForecastWindow {
+		f.samples = f.samples[1:]
+	}
+	first := f.samples[0]
+	over := at.Sub(first.at)
+	if over < forecastOver {
+		return
+	}
+	growth := (float64(slot.Retained) - float64(first.retained)) / over.Seconds()
+	slot.Growth, slot.GrowthOver = &growth, over.Seconds()
+	safe := int64(-1)
+	if slot.Safe != nil {
+		safe = *slot.Safe
+	}
+	slot.Loss = predict(slot.Retained, slot.Budget, safe, growth)
+}
+
+// Loss is when a slot is at an end if WAL goes on being held back at the rate
+// last seen.
+type Loss struct {
+	// Seconds from now.
+	Seconds float64 `json:"seconds"`
+	// By: budget (wal_budget of the configuration: the slot moves on and the
+	// stream is swept) or server (max_slot_wal_keep_size: the server may drop
+	// the slot).
+	By string `json:"by"`
+}
+
+// What ends a slot.
+const (
+	LossByBudget = "budget"
+	LossByServer = "server"
+)
+
+// predict says when a slot that holds back retained bytes is at an end, growing
+// by so many bytes per second: whichever comes first of the budget (0: none)
+// and what the server keeps (safe; negative: no limit). nil: not in sight.
+func predict(retained, budget uint64, safe int64, growth float64) *Loss {
+	if growth <= 0 || math.IsNaN(growth) || math.IsInf(growth, 0) {
+		return nil
+	}
+	var loss *Loss
+	if budget > 0 {
+		left := 0.0
+		if retained < budget {
+			left = float64(budget - retained)
+		}
+		loss = &Loss{Seconds: left / growth, By: LossByBudget}
+	}
+	if safe >= 0 && (loss == nil || float64(safe)/growth < loss.Seconds) {
+		loss = &Loss{Seconds: float64(safe) / growth, By: LossByServer}
+	}
+	return loss
+}
+
+// Text says it to people.
+func (l *Loss) Text() string {
+	if l == nil {
+		return "not in sight"
+	}
+	about := "in about " + About(time.Duration(min(l.Seconds, 1e8)*float64(time.Second)))
+	if l.By == LossByServer {
+		return "lost " + about + ": the server keeps no more for it (max_slot_wal_keep_size)"
+	}
+	return "at the WAL budget " + about + ": then it moves on and the table is swept"
+}

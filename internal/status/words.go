@@ -1,0 +1,55 @@
+package status
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// About rounds a duration to what people say.
+func About(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.1f h", d.Hours())
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// Bytes prints a size in binary units.
+func Bytes(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, u := float64(n), 0
+	for f >= 1024 && u < len(units)-1 {
+		f /= 1024
+		u++
+	}
+	if f >= 100 || f == math.Trunc(f) {
+		return fmt.Sprintf("%.0f %s", f, units[u])
+	}
+	return fmt.Sprintf("%.1f %s", f, units[u])
+}
+
+// Words says a mode in words.
+func Words(mode string) string {
+	switch mode {
+	case ModeStream:
+		return "streaming"
+	case ModeHold:
+		return "holding: a Kafka cluster cannot be used, its rows wait"
+	case ModeSweep:
+		return "sweeping: rows are read from the table, not from the log"
+	case ModeShadow:
+		return "in shadow: rows are read and compared, nothing is published"
+	case ModeStandby:
+		return "standing by: another process leads"
+	case ModeStarting:
+		return "connecting"
+	case ModeStopped:
+		return "stopped: no process leads"
+	}
+	return "unknown"
+}
