@@ -54,7 +54,7 @@ func everything() (*Registry, *Stream) {
 	s.Limits(100, 1<<20)
 	safe := int64(900)
 	s.Slot(&status.Slot{WALStatus: "reserved", Retained: 200})
-	s.Slot(&status.Slot{WALStatus: "extended", Retained: 300, Safe: &safe, Loss: &status.Loss{Seconds: 700}})
+	s.Slot(&status.Slot{WALStatus: "extended", Retained: 300, Safe: &safe, Loss: &status.Loss{Seconds: 900}})
 	s.Confirmed(77, now)
 	s.Confirmed(77, now.Add(time.Hour))
 	s.PublicationChanged()
