@@ -159,6 +159,32 @@ func TestGuessingIsSlowAndSeen(t *testing.T) {
 	}
 }
 
+// The page's slots are shown to viewers, in a session of the marker or the streamer,
+// whatever the owner of the database has put in its way.
+func TestSlotsAreShownToViewers(t *testing.T) {
+	w := unprivileged(t)
+	w.db.Exec(t, `ALTER SYSTEM SET log_connections = on`)
+	w.db.Exec(t, `SELECT pg_reload_conf()`)
+	s := w.serve(people...)
+	for _, path := range []string{"/slots", "/api/v1/slots"} {
+		s.answers(401, "GET", path, asNobody)
+		s.answers(403, "GET", path, asScraper)
+		s.answers(404, "POST", path, asOperator)
+		if body := s.answers(200, "GET", path, asViewer); !strings.Contains(body, "slot_"+w.db.Name) {
+			t.Errorf("%s does not show the slot:\n%s", path, body)
+		}
+	}
+	logins := regexp.MustCompile(`user=(\w+) database=app application_name=outbox-cdc`).FindAllStringSubmatch(w.db.Server.Log(), -1)
+	for _, login := range logins {
+		if login[1] != "cdc" && login[1] != "repl" {
+			t.Errorf("a session of role %s", login[1])
+		}
+	}
+	if len(logins) == 0 {
+		t.Error("the server's log has no logins")
+	}
+}
+
 // Another site's name leads to the process's address (DNS rebinding): a browser
 // of somebody inside then asks with that name as Host.
 func TestDNSRebinding(t *testing.T) {
