@@ -491,16 +491,16 @@ func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) e
 		m := &t.Table.Mapping
 		t.Topics = map[string][]string{}
 		err := rows(ctx, conn, r.Destinations(most), func(row []string) error {
-			cluster := row[0]
+			cluster := r.ReadText([]byte(row[0]))
 			if !slices.Contains(m.Cluster.Known, cluster) {
 				cluster = m.Cluster.Default
 			}
-			t.Topics[cluster] = append(t.Topics[cluster], row[1])
+			t.Topics[cluster] = append(t.Topics[cluster], r.ReadText([]byte(row[1])))
 			return nil
 		})
 		if states := r.States(most); err == nil && states != "" {
 			err = rows(ctx, conn, states, func(row []string) error {
-				t.States = append(t.States, row[0])
+				t.States = append(t.States, r.ReadText([]byte(row[0])))
 				return nil
 			})
 		}

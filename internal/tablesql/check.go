@@ -52,8 +52,8 @@ func (r *Relation) Destinations(limit int) string {
 		cluster = "coalesce(" + r.Column(c).word() + ", '')"
 	}
 	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, r.topic(), r.Name())
-	return fmt.Sprintf("SELECT DISTINCT cluster, topic FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s LIMIT %d)) sampled WHERE topic <> ''",
-		some, r.Pending(), limit, some, limit)
+	return fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s LIMIT %d)) sampled WHERE topic <> ''",
+		r.asText("cluster"), r.asText("topic"), some, r.Pending(), limit, some, limit)
 }
 
 // States is the SQL for the values of the status column among at most limit
@@ -63,8 +63,8 @@ func (r *Relation) States(limit int) string {
 	if c == "" || r.column(c) == nil {
 		return ""
 	}
-	return fmt.Sprintf("SELECT DISTINCT state FROM (SELECT %s::text AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
-		Ref(c), r.Name(), limit)
+	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s::text AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
+		r.asText("state"), Ref(c), r.Name(), limit)
 }
 
 // Written names the columns that marks write.

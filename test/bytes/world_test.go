@@ -40,7 +40,8 @@ type world struct {
 	dir    string
 	tables []*table
 	// backoff is short, so that rows soon have failed.
-	backoff fields
+	backoff       fields
+	senderTimeout string
 	// partitioned ends the CREATE TABLE of partitioned tables.
 	partitioned string
 }
@@ -56,7 +57,7 @@ type table struct {
 func newWorld(t *testing.T, e encoding) *world {
 	t.Helper()
 	server := harness.Postgres(t).Server
-	w := &world{t: t, kafka: harness.Kafka(t), dir: t.TempDir(), backoff: fields{"min": "50ms", "max": "100ms"}}
+	w := &world{t: t, kafka: harness.Kafka(t), dir: t.TempDir(), backoff: fields{"min": "50ms", "max": "100ms"}, senderTimeout: "20s"}
 	name := fmt.Sprintf("b_%s_%d", strings.ToLower(e.name), time.Now().UnixNano()%1e9)
 	w.db = &harness.DB{Server: server, Name: name, DSN: server.DSN(name)}
 	w.onServer("CREATE DATABASE " + name + " TEMPLATE template0 ENCODING '" + e.name + "' LC_COLLATE 'C' LC_CTYPE 'C'")
@@ -167,7 +168,7 @@ func (w *world) config() string {
 		}
 		slot := name + "_" + w.db.Name
 		streams = append(streams, fields{
-			"name": name, "slot": slot, "publication": slot, "postgres": fields{"dsn": w.db.DSN, "wal_sender_timeout": "20s"},
+			"name": name, "slot": slot, "publication": slot, "postgres": fields{"dsn": w.db.DSN, "wal_sender_timeout": w.senderTimeout},
 			"tables": byStream[name], "backoff": w.backoff, "watch_interval": "300ms",
 		})
 	}
