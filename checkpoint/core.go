@@ -212,13 +212,6 @@ func (c *Core) SlotMayBeMade() bool {
 	return c.tables.stateless || p != nil && p.durable
 }
 
-// ParkStream parks the whole stream (unreadable WAL, publication changed).
-func (c *Core) ParkStream(cause outbox.Cause, reason string) {
-	if !c.tables.stateless {
-		c.park(outbox.StreamScope(), cause, reason, time.Time{})
-	}
-}
-
 // Retained tells how many bytes of WAL the slot retains. At three quarters of
 // the budget the stream is parked, so that the budget itself is not reached.
 func (c *Core) Retained(bytes uint64) {

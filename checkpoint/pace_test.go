@@ -32,7 +32,8 @@ func TestPace(t *testing.T) {
 	}
 
 	c = paced(Connected{Streaming: true})
-	c.ParkStream(outbox.CauseUnreadable, "")
+	c.cfg.WALBudget = 1 << 30
+	c.Retained(1 << 30)
 	if r := c.Take(); r.Sweep != nil {
 		t.Error("a page is asked for")
 	}

@@ -23,7 +23,7 @@ var often = map[string][]eventKind{
 	"repeatInProgress":     {evPrepare, evSlotLost, evKill},
 	"checkKept":            {evSlotLost},
 	"voidHandBack":         {evDrop, evSlotLost},
-	"voidDiscarded":        {evFailover, evParkStream},
+	"voidDiscarded":        {evFailover, evRetained},
 	"invisibleWaits":       {evInvisible, evKill},
 	"skipInFlight":         {evDrop},
 	"inFlightInLedger":     {evDrop, evMarkLost},

@@ -225,7 +225,8 @@ func TestClaimForNobodyIsGivenUp(t *testing.T) {
 		s.row("k", 0)
 		s.rest(evQuery)
 		s.must(evQuery) // the row is locked
-		s.a.input(func() { s.a.core.ParkStream(outbox.CauseUnreadable, "unreadable") })
+		s.retains(walBudget)
+		s.retains(0)
 		s.rest()
 	})
 }

@@ -180,12 +180,22 @@ func (s *scene) open(key string, refused int) (*dbRow, *txn) {
 	return r, t
 }
 
-// parkStream parks A's stream for good and lets the park become durable.
+// parkStream parks A's stream, for the WAL that its slot retained for a moment, and
+// lets the park become durable.
 func (s *scene) parkStream() {
-	s.a.input(func() { s.a.core.ParkStream(outbox.CauseUnreadable, "unreadable") })
+	s.retains(walBudget)
 	for s.parks[outbox.StreamScope()].Scope.Kind == 0 || s.a.write != nil {
 		s.must2(evTake, evParks, evParksAnswer)
 	}
+	s.retains(0)
+}
+
+const walBudget = 1 << 30
+
+// retains tells A how much WAL the slot retains.
+func (s *scene) retains(bytes uint64) {
+	s.a.core.cfg.WALBudget = walBudget
+	s.a.input(func() { s.a.core.Retained(bytes) })
 }
 
 // must2 does one thing of any of the kinds.

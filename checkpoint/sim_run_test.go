@@ -74,7 +74,6 @@ const (
 	evDrain
 	evParksUnknown
 	evMarkLost
-	evParkStream
 	evStray
 	evRelayDies
 	evClaimBreaks
@@ -106,7 +105,7 @@ var usual = [numEvents]int{
 	evSinkAnswer: 12, evOutcome: 15, evState: 10, evMark: 12, evMarked: 12, evNotice: 8, evResume: 3, evStopped: 8, evRetained: 1,
 	evCommitPrepared: 1, evPublication: 4, evUnlock: 2, evPartitions: 6,
 	evInvisible: 4, evRequeue: 1, evDelete: 1, evCrash: 1, evFailover: 1, evSlotLost: 1, evNoWrite: 1, evBroken: 1, evLapse: 1,
-	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4, evParkStream: 1,
+	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
 	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1, evPace: 2,
 	evReissue: 1, evUnmarked: 1,
@@ -159,7 +158,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	if r.IntN(6) == 0 {
 		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2
 	}
-	if r.IntN(5) == 0 {
+	if r.IntN(3) == 0 {
 		p.cfg.WALBudget = uint64(400 + r.IntN(2000))
 	}
 	faults := [...]int{1, 1, 2, 2, 3, 4, 5}[r.IntN(7)] // of six
@@ -226,7 +225,7 @@ func (p *plan) besideNobody() {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evParkStream, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -818,9 +817,6 @@ func (w *world) listProcFaults(p *proc) {
 				p.draining = true
 				p.input(p.core.Drain)
 			})
-		}
-		if p.conn != nil && p.conn.streaming && p.conn.alive {
-			w.can(evParkStream, func() { p.input(func() { p.core.ParkStream(outbox.CauseUnreadable, "unreadable") }) })
 		}
 		if list := p.markable(); len(list) > 0 {
 			w.can(evMarkLost, func() { p.runBatch(list, true) })
