@@ -21,7 +21,7 @@ func newHotPath(batch int) *hotPath {
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedSkip
 	table.Mapping.Cluster = outbox.ClusterMapping{Default: "main"}
 	h := &hotPath{at: 1000, core: New(Config{
-		Tables: []*outbox.Table{table}, MaxRows: 20_000, MaxBytes: 16 << 20, PageRows: 5000, SmallRound: 1000, MaxKeys: 1000, CrowdKeys: 2000, MaxTopics: 10,
+		Tables: []*outbox.Table{table}, MaxRows: 20_000, MaxBytes: 16 << 20, PageRows: 5000, SmallRound: 1000, MaxKeys: 1000, MaxRetryingKeys: 2000, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: time.Minute, WatchEvery: time.Hour,
 	})}
 	h.core.Tick(time.Unix(1_800_000_000, 0))

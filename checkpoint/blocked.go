@@ -16,25 +16,25 @@ import (
 type blocker uint8
 
 const (
-	watched blocker = iota // it is FAILED, as far as is known
-	gone                   // it is so no more: is another row of the key?
-	sought                 // that is being asked
+	stillFailed blocker = iota // it is FAILED, as far as is known
+	gone                       // it is so no more: is another row of the key?
+	sought                     // that is being asked
 )
 
 // block parks the key of a FAILED row for the operator.
 func (c *Core) block(r *outbox.Row) {
-	if p := c.parks.of(outbox.KeyScope(r)); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == watched {
+	if p := c.parks.of(outbox.KeyScope(r)); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == stillFailed {
 		return
 	}
 	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
-	p.RowID, p.created, p.blocker = strings.Clone(r.ID), r.CreatedAt, watched // see owned
+	p.RowID, p.created, p.blocker = strings.Clone(r.ID), r.CreatedAt, stillFailed // see owned
 }
 
 // leaveToOperator keeps a key parked while the row is FAILED, which is looked at
 // again at next.
 func (c *Core) leaveToOperator(p *park, id string, created int64, next time.Time) {
 	c.parks.setCause(p, outbox.CauseBlocked)
-	p.RowID, p.created, p.Next, p.blocker = strings.Clone(id), created, next, watched
+	p.RowID, p.created, p.Next, p.blocker = strings.Clone(id), created, next, stillFailed
 	p.version++
 }
 
@@ -48,7 +48,7 @@ func (c *Core) freeKey(p *park) {
 // checkBlocked looks at the FAILED rows that keep their keys parked.
 func (c *Core) checkBlocked() {
 	for _, p := range c.parks.list {
-		if p.Cause != outbox.CauseBlocked || p.blocker != watched || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
+		if p.Cause != outbox.CauseBlocked || p.blocker != stillFailed || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
 			continue
 		}
 		p.Next = c.now.Add(c.cfg.WatchEvery)

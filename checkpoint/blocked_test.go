@@ -38,7 +38,7 @@ func blockedConfig() Config {
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
 	table.Mapping.Cluster = outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}}
 	return Config{
-		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10,
+		Tables: []*outbox.Table{table}, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
 	}
 }
@@ -143,7 +143,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
 			c.Take()
 		}()
-		if len(c.parks.list) != 1 || c.parks.list[0].RowID != "1" || c.parks.list[0].failed != "1" {
+		if len(c.parks.list) != 1 || c.parks.list[0].RowID != "1" || c.parks.list[0].failedRow != "1" {
 			t.Fatalf("parked: %+v", c.parks.list)
 		}
 		runtime.GC()
@@ -159,7 +159,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
-	cfg.MaxKeys, cfg.CrowdKeys = 2, 6
+	cfg.MaxKeys, cfg.MaxRetryingKeys = 2, 6
 	c := New(cfg)
 	c.Tick(epochStart)
 	c.Connect(Connected{Streaming: true})
@@ -167,14 +167,14 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 		r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
 		c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
 	}
-	for n := range cfg.CrowdKeys {
+	for n := range cfg.MaxRetryingKeys {
 		fail(n)
 	}
 	table := c.parks.of(outbox.TableScope(cfg.Tables[0]))
 	if table == nil || !c.due(table) {
 		t.Errorf("with %d keys the table is not swept: %+v", c.parks.keys[table.Scope.Table], table)
 	}
-	fail(cfg.CrowdKeys)
+	fail(cfg.MaxRetryingKeys)
 	if c.due(table) {
 		t.Errorf("with %d keys the table is swept", c.parks.keys[table.Scope.Table])
 	}
@@ -205,11 +205,11 @@ func TestACrowdedTableStopsNoOther(t *testing.T) {
 	other := *cfg.Tables[0]
 	other.Name = "other"
 	cfg.Tables = append(cfg.Tables, &other)
-	cfg.MaxKeys, cfg.CrowdKeys = 2, 6
+	cfg.MaxKeys, cfg.MaxRetryingKeys = 2, 6
 	c := New(cfg)
 	c.Tick(epochStart)
 	c.Connect(Connected{Cause: outbox.CauseSlot})
-	for n := range cfg.CrowdKeys + 1 {
+	for n := range cfg.MaxRetryingKeys + 1 {
 		r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
 		c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
 	}

@@ -31,9 +31,9 @@ type Config struct {
 	MaxKeys int
 	// MaxTopics is how many topics that cannot be used are parked one by one.
 	MaxTopics int
-	// CrowdKeys is how many keys of a parked table may wait for a retry while it
+	// MaxRetryingKeys is how many keys of a parked table may wait for a retry while it
 	// is swept. With more a sweep would only find more of them, without end.
-	CrowdKeys int
+	MaxRetryingKeys int
 	// BackoffMin and BackoffMax bound the wait before a parked scope's next
 	// try; it doubles from one to the other.
 	BackoffMin, BackoffMax time.Duration

@@ -149,7 +149,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 		if c.parks.of(read.Scope) == nil {
 			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
 			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
-			p.knows()
+			p.recall()
 		} else if p := c.parks.of(read.Scope); p.Cause != read.Cause || p.RowID != read.RowID {
 			p.written = 0 // a failover has taken ours back
 		}
@@ -219,11 +219,11 @@ func (c *Core) Retained(bytes uint64) {
 	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.tables.stateless || !c.streaming || c.cfg.Shadow {
 		return
 	}
-	if p := c.parks.stream(); p != nil && p.covers {
+	if p := c.parks.stream(); p != nil && p.releasesInFlight {
 		return
 	}
 	p := c.park(outbox.StreamScope(), outbox.CauseWALBudget, "the slot retains nearly as much WAL as its budget allows", time.Time{})
-	p.covers = true
+	p.releasesInFlight = true
 	c.withdraw(p)
 }
 
@@ -253,8 +253,8 @@ func (c *Core) unusable(cluster string) bool {
 // claimed it does not wait: they would stay locked for as long as the outage lasts.
 func (c *Core) parkClusters() {
 	stream := c.parks.stream()
-	crowd := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if len(c.down) == 0 || c.tables.stateless || !crowd && !c.headStart.claims() {
+	othersWait := len(c.clusters()) > 1 && (c.full() || stream != nil)
+	if len(c.down) == 0 || c.tables.stateless || !othersWait && !c.headStart.claims() {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {

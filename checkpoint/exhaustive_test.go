@@ -222,7 +222,7 @@ func (s smallCase) world(g *guided) *world {
 	table.Mapping.Status.MaxAttempts = 3
 	p := plan{keys: 2, topics: 2, overlap: true, procs: s.procs, tables: []*outbox.Table{table}, clusters: []string{"main"}}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10,
+		Tables: p.tables, MaxRows: 20, MaxBytes: 1 << 20, PageRows: 3, SmallRound: 3, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: time.Hour,
 	}
 	for k := range p.weights {

@@ -20,7 +20,7 @@ type gate struct {
 	keyQueue
 }
 
-func (g *gate) covers(r *outbox.Row) bool {
+func (g *gate) keeps(r *outbox.Row) bool {
 	if g.keys != nil {
 		return g.keys[outbox.KeyScope(r)]
 	}

@@ -62,7 +62,7 @@ func (c *Core) startHandback() {
 		}
 	}
 	for e := range c.rows.flying() {
-		if g.covers(e.row) {
+		if g.keeps(e.row) {
 			h.await(e)
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || c.covered(p) {
+		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || c.hasWider(p) {
 			continue
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
@@ -91,8 +91,8 @@ func (c *Core) handbackCandidates() []*park {
 	return narrow[:min(len(narrow), maxKeysASweep)]
 }
 
-// covered says that a wider park contains the scope: that one goes first.
-func (c *Core) covered(p *park) bool {
+// hasWider says that a wider park contains the scope: that one goes first.
+func (c *Core) hasWider(p *park) bool {
 	return len(c.parks.wider(p)) > 0
 }
 

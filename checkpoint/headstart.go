@@ -51,7 +51,7 @@ func (q *headStartQueue) claims() bool { return q.table.Mapping.Claim != outbox.
 func newHeadStart(tables []*outbox.Table) headStart {
 	var s headStart
 	for _, t := range tables {
-		if t.Mapping.Stands() {
+		if t.Mapping.NeedsLook() {
 			s.queues = append(s.queues, &headStartQueue{table: t})
 		}
 	}
@@ -164,7 +164,7 @@ func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
 // looksFirst says that the row has to be looked at before it is published.
 func (c *Core) looksFirst(e *entry) bool {
-	return len(c.headStart.queues) > 0 && e.state == kept && e.row.Table.Mapping.Stands()
+	return len(c.headStart.queues) > 0 && e.state == kept && e.row.Table.Mapping.NeedsLook()
 }
 
 // enqueue puts a row behind those of its table that wait to be looked at.
@@ -330,7 +330,7 @@ func (c *Core) leftUnder(e *entry) *park {
 	c.parks.containing(e.row, func(p *park) bool {
 		ours := e.hb != nil && e.hb == c.hb && p.phase == keeping
 		// One that is being removed keeps new rows away, not what was queued before.
-		if !ours && p.phase != absorbed && (c.withholds(p) || p.stamp > e.page.clock) {
+		if !ours && p.phase != absorbed && (c.withholds(p) || p.failedAt > e.page.askedAt) {
 			found = p
 		}
 		return found == nil
@@ -343,7 +343,7 @@ func (c *Core) leftUnder(e *entry) *park {
 func (c *Core) leaveRead(h uint32, p *park) {
 	if c.rows.entries[h].page != nil {
 		c.generation++
-		p.stamp, p.ready, c.headStart.overtaken = c.generation, false, true
+		p.failedAt, p.ready, c.headStart.overtaken = c.generation, false, true
 	}
 	c.leave(h, p)
 }

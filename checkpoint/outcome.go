@@ -60,7 +60,7 @@ func (c *Core) refused(h uint32, err error) {
 // would wait for two.
 func (c *Core) failInTurn(h uint32) {
 	e := &c.rows.entries[h]
-	if p := c.crowdOfUnknown(e.row); p != nil {
+	if p := c.unknownTopicsPark(e.row); p != nil {
 		c.leave(h, p)
 		return
 	}
@@ -84,7 +84,7 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	}
 	e.reason = err.Error()
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
-	p.failed = strings.Clone(e.row.ID)
+	p.failedRow = strings.Clone(e.row.ID)
 	if sent {
 		c.awaitAnswers(p)
 	}
@@ -93,7 +93,7 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 		e.awaits = p
 		p.awaiting++
 	}
-	c.cover(e.tx, p)
+	c.settleUnder(e.tx, p)
 	e.tx = noTx
 	c.rows.index(h)
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
@@ -216,7 +216,7 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 // says nothing.
 func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	switch {
-	case p == nil, p.Cause == outbox.CauseBlocked, p.failed != "" && p.failed != r.ID, p.failed == "" && p.Next.After(c.now):
+	case p == nil, p.Cause == outbox.CauseBlocked, p.failedRow != "" && p.failedRow != r.ID, p.failedRow == "" && p.Next.After(c.now):
 		return
 	}
 	if p.RowID != "" { // another row of the key had failed before this one

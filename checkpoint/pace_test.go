@@ -13,7 +13,7 @@ func TestPace(t *testing.T) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{Published: outbox.PublishedStatus}}
 	start := time.Unix(1000, 0)
 	paced := func(conn Connected) *Core {
-		c := New(Config{Tables: []*outbox.Table{table}, MaxRows: 1000, MaxBytes: 1 << 20, PageRows: 100, SmallRound: 50, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10, BackoffMin: time.Second, BackoffMax: time.Minute, WatchEvery: time.Hour})
+		c := New(Config{Tables: []*outbox.Table{table}, MaxRows: 1000, MaxBytes: 1 << 20, PageRows: 100, SmallRound: 50, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10, BackoffMin: time.Second, BackoffMax: time.Minute, WatchEvery: time.Hour})
 		c.Tick(start)
 		c.Connect(conn)
 		c.Pace(start.Add(time.Second), 7)

@@ -38,11 +38,11 @@ type park struct {
 	// answered the scope is not swept, or a later row would pass them.
 	awaiting int
 	tries    int
-	// stamp is when the scope last failed, in requests, and failed the row of a
+	// failedAt is when the scope last failed, in generations, and failedRow the row of a
 	// key that did, if this process knows.
-	stamp   uint64
-	failed  string
-	blocker blocker // of CauseBlocked
+	failedAt  uint64
+	failedRow string
+	blocker   blocker // of CauseBlocked
 	// mark is the outstanding one of a park that is Unmarked, or nil.
 	mark *outbox.Row
 	// created is when its row was, 0: not known.
@@ -52,10 +52,10 @@ type park struct {
 	ready     bool
 	lastSweep uint64 // request number, for taking turns
 	nextSweep time.Time
-	// covers: rows in flight do not hold the confirmed position either.
-	covers bool
-	// known, of a table's unknown topics: those that are none of them.
-	known map[outbox.Scope]bool
+	// releasesInFlight: rows in flight do not hold the confirmed position either.
+	releasesInFlight bool
+	// knownTopics, of a table's unknown topics: those that are none of them.
+	knownTopics map[outbox.Scope]bool
 	// listed: brokers have listed the topic since it failed last. look is what is
 	// looked for next.
 	listed bool
@@ -82,7 +82,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.phase = sweeping
 	c.parks.setCause(p, cause)
 	p.Reason, p.Next = reason, next
-	p.ready, p.stamp, p.nextSweep = false, c.generation, time.Time{}
+	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.look = false, lookNone
 	p.version++
 	c.parks.changes++
@@ -91,15 +91,15 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
 	if p.version == 1 && s.Kind >= outbox.ScopeKey {
-		c.parkCrowded(c.tables.byName[s.Table])
+		c.parkTableOfKeys(c.tables.byName[s.Table])
 	}
 	return p
 }
 
-// parkCrowded parks a table of which too many keys are parked.
-func (c *Core) parkCrowded(t *outbox.Table) {
+// parkTableOfKeys parks a table of which too many keys are parked.
+func (c *Core) parkTableOfKeys(t *outbox.Table) {
 	if c.parks.keys[t.String()] > c.cfg.MaxKeys && c.parks.of(outbox.TableScope(t)) == nil {
-		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.CrowdKeys)
+		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MaxRetryingKeys)
 		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
 	}
 }
@@ -128,12 +128,12 @@ func (c *Core) blocksSweep(p *park) bool {
 }
 
 // withholds says the same where the park's rows may be among those of another.
-func (c *Core) withholds(p *park) bool { return p.known != nil || c.blocksSweep(p) }
+func (c *Core) withholds(p *park) bool { return p.knownTopics != nil || c.blocksSweep(p) }
 
 // awaitAnswers makes the park wait for the rows of its scope that the sink has.
 func (c *Core) awaitAnswers(p *park) {
 	for e := range c.rows.flying() {
-		if e.state == inSink && (e.awaits == nil || e.awaits.known != nil && p.known == nil) && p.takes(e.row) {
+		if e.state == inSink && (e.awaits == nil || e.awaits.knownTopics != nil && p.knownTopics == nil) && p.takes(e.row) {
 			c.answered(e)
 			e.awaits = p
 			p.awaiting++
@@ -145,7 +145,7 @@ func (c *Core) awaitAnswers(p *park) {
 // has on its transaction.
 func (c *Core) discard(r *outbox.Row, seq int64, p *park) {
 	c.discardXID(r.XID)
-	c.cover(seq, p)
+	c.settleUnder(seq, p)
 }
 
 func (c *Core) discardXID(xid uint32) {
@@ -154,9 +154,9 @@ func (c *Core) discardXID(xid uint32) {
 	}
 }
 
-// cover settles a hold under a park: at once if the park is durable, otherwise
+// settleUnder settles a hold under a park: at once if the park is durable, otherwise
 // when it becomes so.
-func (c *Core) cover(seq int64, p *park) {
+func (c *Core) settleUnder(seq int64, p *park) {
 	switch {
 	case seq == noTx:
 	case p.durable:
@@ -258,8 +258,8 @@ func (c *Core) nowDurable(p *park) {
 	}
 	p.durable = true
 	c.releaseWaiting(p)
-	if p.covers {
-		c.coverInFlight()
+	if p.releasesInFlight {
+		c.releaseInFlight()
 	}
 }
 
@@ -269,9 +269,9 @@ func (c *Core) releaseWaiting(p *park) {
 	}
 }
 
-// coverInFlight settles the log's rows in flight under the stream's durable
+// releaseInFlight settles the log's rows in flight under the stream's durable
 // park: they stay in flight and are marked, but hold the position no longer.
-func (c *Core) coverInFlight() {
+func (c *Core) releaseInFlight() {
 	for e := range c.rows.flying() {
 		c.ledger.release(e.tx, 1)
 		e.tx = noTx
@@ -284,7 +284,7 @@ func (c *Core) absorb(p *park) {
 	wider := slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
 	// A page asked for before the failure may bring rows that come after those
 	// that the failure took back: until it is here, only the park keeps them.
-	stale := c.sweeps.page != nil && c.sweeps.page.clock < p.stamp
+	stale := c.sweeps.page != nil && c.sweeps.page.askedAt < p.failedAt
 	if wider && !stale && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
 		p.phase = absorbed
 	}

@@ -136,7 +136,7 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	if scope.Kind >= outbox.ScopeKey {
 		s.keys[scope.Table]++
 	}
-	s.initKnown(p)
+	s.initKnownTopics(p)
 	return p
 }
 
@@ -197,30 +197,30 @@ func (s *parkSet) takeHolds(p *park) []hold {
 	return holds
 }
 
-// initKnown tells a table's unknown topics from those with a park of their own, of
+// initKnownTopics tells a table's unknown topics from those with a park of their own, of
 // which the new park may be one.
-func (s *parkSet) initKnown(p *park) {
+func (s *parkSet) initKnownTopics(p *park) {
 	switch p.Scope.Kind {
 	case outbox.ScopeTopic:
-		s.addKnown(p.Scope)
+		s.addKnownTopic(p.Scope)
 	case outbox.ScopeTopics:
-		p.known = map[outbox.Scope]bool{}
+		p.knownTopics = map[outbox.Scope]bool{}
 		for _, o := range s.list {
 			if o.Scope.Kind == outbox.ScopeTopic {
-				p.known[o.Scope] = true
+				p.knownTopics[o.Scope] = true
 			}
 		}
 	}
 }
 
-// addKnown: a topic with a park of its own is none of the unknown ones.
-func (s *parkSet) addKnown(topic outbox.Scope) {
+// addKnownTopic: a topic with a park of its own is none of the unknown ones.
+func (s *parkSet) addKnownTopic(topic outbox.Scope) {
 	if s.ofKind[outbox.ScopeTopics] == 0 {
 		return
 	}
 	for _, p := range s.list {
-		if p.known != nil {
-			p.known[topic] = true
+		if p.knownTopics != nil {
+			p.knownTopics[topic] = true
 		}
 	}
 }

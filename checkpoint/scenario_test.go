@@ -7,10 +7,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Each scenario steers the simulated world into a schedule that broke an earlier
-// wording of the contract, and then lets everything settle. It is played twice:
-// with every rule in force nothing may break, and with the rule that closes it
-// switched off an invariant must.
+// Each scenario steers the simulated world into a schedule that broke earlier rules,
+// and then lets everything settle: no invariant may break. That one does without the
+// rule that closes it is shown by building the package without the rule
+// (test/mutants/rules.go), and, for rules of the world, by playing it twice.
 
 // calm makes the choices of a scene: the first that is there, at once.
 type calm struct{}
@@ -54,7 +54,7 @@ func newScene(t *testing.T, off worldRules) *scene {
 	table.Mapping.Status.MaxAttempts = 3
 	p := plan{keys: 2, topics: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
 	p.cfg = Config{
-		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, CrowdKeys: 20, MaxTopics: 10,
+		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
 		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
 	for k := range p.weights {
@@ -220,7 +220,7 @@ func (s *scene) restart() {
 	s.a.boot()
 }
 
-// C1. r1 is refused and waits for its next try; r2 of the same key does not wait
+// r1 is refused and waits for its next try; r2 of the same key does not wait
 // for anything. If only r1 were not due, the sweeper's page would bring r2 alone,
 // and r2 would be first.
 func TestBackoffBelongsToTheKey(t *testing.T) {
@@ -231,7 +231,7 @@ func TestBackoffBelongsToTheKey(t *testing.T) {
 	})
 }
 
-// C1, the other half. A hand-back that selects what is due would find nothing
+// The other half of TestBackoffBelongsToTheKey. A hand-back that selects what is due would find nothing
 // while r1 waits, and give the key back to the stream over r1.
 func TestHandBackWaitsForTheBackoff(t *testing.T) {
 	play(t, func(s *scene) {
@@ -242,7 +242,7 @@ func TestHandBackWaitsForTheBackoff(t *testing.T) {
 	})
 }
 
-// C2. r1 is committed and waits for the standby. The stream is parked, r1 is
+// r1 is committed and waits for the standby. The stream is parked, r1 is
 // discarded and confirmed. The process is killed; its successor knows nothing of
 // what was discarded. Its hand-back's snapshot lacks r1, and after it nobody has
 // r1. What was in progress after the connection's start must have ended first.
@@ -258,7 +258,7 @@ func TestHandBackAwaitsWhatWasInProgressAtTheStart(t *testing.T) {
 	})
 }
 
-// C2 within one connection: the transaction of which a row was discarded is not
+// The same within one connection: the transaction of which a row was discarded is not
 // in the hand-back's snapshot yet.
 func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
 	play(t, func(s *scene) {
@@ -270,7 +270,7 @@ func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
 	})
 }
 
-// C2 once more. pg_current_snapshot's xmax is the last completed id plus one: a
+// The same once more. pg_current_snapshot's xmax is the last completed id plus one: a
 // transaction that began after it is in progress without being listed. Unless an
 // own transaction is completed first, the successor's snapshot does not show r1.
 func TestSnapshotShowsAllThatIsInProgress(t *testing.T) {
@@ -287,7 +287,7 @@ func TestSnapshotShowsAllThatIsInProgress(t *testing.T) {
 	})
 }
 
-// C3. The stream is parked and r1 confirmed past. r1 is refused: its key is
+// The stream is parked and r1 confirmed past. r1 is refused: its key is
 // parked, but another change of our table is under way. Then the stream's park is
 // removed. Were the key's park not in the same transaction, a kill in between
 // would leave r1 to nobody.
@@ -309,7 +309,7 @@ func TestNarrowingIsOneTransaction(t *testing.T) {
 	})
 }
 
-// C4. A has asked for the removal of the stream's park and is stopped. B leads and
+// A has asked for the removal of the stream's park and is stopped. B leads and
 // reads the park. A's write goes on: guarded by the epoch it changes nothing.
 func TestZombieEditsNoParks(t *testing.T) {
 	playWithout(t, worldRules{epochGuard: true}, func(s *scene) {
@@ -332,7 +332,7 @@ func TestZombieEditsNoParks(t *testing.T) {
 	})
 }
 
-// C5. A row of the stream is in flight when its hand-back begins. The statement
+// A row of the stream is in flight when its hand-back begins. The statement
 // leaves it out; were the park removed before the row is marked, a row that is given
 // back then would be nobody's.
 func TestHandBackWaitsForRowsInFlight(t *testing.T) {
@@ -352,7 +352,7 @@ func TestHandBackWaitsForRowsInFlight(t *testing.T) {
 	})
 }
 
-// C6. The watcher finds r1, which the operator put back. Before it looks again, r2
+// The watcher finds r1, which the operator put back. Before it looks again, r2
 // of the same key is refused and the key parked. Parking the key once more would
 // end its backoff.
 func TestWatcherLeavesParkedKeys(t *testing.T) {
@@ -372,7 +372,7 @@ func TestWatcherLeavesParkedKeys(t *testing.T) {
 		}
 		s.rest(evCommand)
 		if p.Cause != outbox.CauseRowError {
-			s.fail("C6", r1, "the watcher parked %v again (%s)", p.Scope, p.Cause)
+			s.fail("watch", r1, "the watcher parked %v again (%s)", p.Scope, p.Cause)
 		}
 	}
 	play(t, act)
@@ -385,7 +385,7 @@ func (s *scene) requeue(r *dbRow) {
 	s.set(r, statusPending, 0)
 }
 
-// C7. The watcher has asked for candidates when the connection breaks. Its answer
+// The watcher has asked for candidates when the connection breaks. Its answer
 // never comes; a round that went on would wait for it for ever, and what the
 // stream missed would stay PENDING.
 func TestReconnectAbandonsTheWatchersRound(t *testing.T) {
@@ -400,7 +400,7 @@ func TestReconnectAbandonsTheWatchersRound(t *testing.T) {
 	})
 }
 
-// C8. A hand-back has its snapshot S, and the row it found is not marked yet. The
+// A hand-back has its snapshot S, and the row it found is not marked yet. The
 // slot is lost, r1 commits, the slot is made again behind r1. A hand-back that
 // outlived its connection would remove the park over r1.
 func TestHandBackEndsWithItsConnection(t *testing.T) {
@@ -431,7 +431,7 @@ func TestHandBackEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// C9. The removal of the stream's park was committed and the answer lost. The
+// The removal of the stream's park was committed and the answer lost. The
 // process goes on discarding. It must not confirm before the park is written
 // again.
 func TestUnknownRemovalIsWrittenAgain(t *testing.T) {
@@ -451,7 +451,7 @@ func TestUnknownRemovalIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// C10. A page brings r1 and r2 of one key. r1 is refused; r2, which came with the
+// A page brings r1 and r2 of one key. r1 is refused; r2, which came with the
 // same page, is given back and must wait behind r1.
 func TestFailureWithdrawsFromThePage(t *testing.T) {
 	play(t, func(s *scene) {
@@ -462,7 +462,7 @@ func TestFailureWithdrawsFromThePage(t *testing.T) {
 	})
 }
 
-// C11. Rows were discarded under the stream's park, and their transactions lost by
+// Rows were discarded under the stream's park, and their transactions lost by
 // a failover: they never become visible. Their ids mean nothing after the
 // reconnect, so the hand-back ends.
 func TestDiscardedXIDsAreVoidAfterAReconnect(t *testing.T) {

@@ -156,7 +156,7 @@ func (p *proc) tell(notes []Note) {
 		switch n.Kind {
 		case NoteParked:
 			p.w.note("%v: parks %v (%s)", p, n.Park.Scope, n.Park.Cause)
-			if o := p.core.parks.of(n.Park.Scope); n.Park.Reason == missedReason && o != nil && o.stamp > p.readParks && p.failovers == p.w.failovers {
+			if o := p.core.parks.of(n.Park.Scope); n.Park.Reason == missedReason && o != nil && o.failedAt > p.readParks && p.failovers == p.w.failovers {
 				p.w.checkMissed(n.Park)
 			}
 		case NoteUnparked:
@@ -222,7 +222,7 @@ func (p *proc) early(at *outbox.LSN, read *bool) {
 type describe struct{ *outbox.SweepRequest }
 
 func (d describe) String() string {
-	s := fmt.Sprintf("limit %d nudge %v", d.Limit, d.Nudge)
+	s := fmt.Sprintf("limit %d for a hand-back %v", d.Limit, d.ForHandback)
 	for _, part := range d.Parts {
 		s += fmt.Sprintf(" [%s include %v exclude %v ids %v]", part.Table.Name, part.Include, part.Exclude, part.ExcludeIDs)
 	}

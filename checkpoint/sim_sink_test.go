@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is Kafka and the sink of the simulation. The sink keeps the contract
-// of outbox.Command and outbox.Outcome and nothing more: one lane per partition,
+// This file is Kafka and the sink of the simulation. The sink does what
+// outbox.Command and outbox.Outcome say, and nothing more: one lane per partition,
 // one batch on the wire per lane, outcomes per key in the order of publishing.
 
 var (

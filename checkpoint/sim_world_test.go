@@ -13,7 +13,7 @@ import (
 
 // This file is the database of the simulation: rows, transactions, snapshots,
 // the write-ahead log, the slot and our own schema. It behaves as PostgreSQL
-// does where the contract cares:
+// does where the rules of docs/design.md care:
 //
 //   - A commit is in the log, and is streamed, before it is visible to others
 //     while it waits for a standby; a server crash makes it visible.
@@ -789,7 +789,7 @@ func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int) ([]*dbRow, int) {
 	old := func(rows []*dbRow) []*dbRow {
 		return slices.DeleteFunc(rows, func(r *dbRow) bool {
-			return !q.Nudge && w.now.Sub(r.created) < r.table.Mapping.HeadStart
+			return !q.ForHandback && w.now.Sub(r.created) < r.table.Mapping.HeadStart
 		})
 	}
 	agendas := w.plan.agendas && !w.off.freshPage && part.Include[0].Kind < outbox.ScopeKey

@@ -9,11 +9,11 @@ import (
 
 // sweep is the outstanding page: what it was asked for, and when.
 type sweep struct {
-	parks []*park
-	clock uint64
-	hb    *handback // nil: an ordinary sweep
-	look  bool      // its rows only tell topics
-	at    time.Time // of a look
+	parks   []*park
+	askedAt uint64
+	hb      *handback // nil: an ordinary sweep
+	look    bool      // its rows only tell topics
+	at      time.Time // of a look
 }
 
 // sweeps is what is asked of the sweeper.
@@ -69,28 +69,28 @@ func (c *Core) due(p *park) bool {
 		return false
 	}
 	if p.Scope.Kind < outbox.ScopeKey {
-		return !c.crowded(p) && !c.coveredBySweep(p)
+		return !c.tooManyRetrying(p) && !c.sweptByWider(p)
 	}
-	return !c.coveredBySweep(p)
+	return !c.sweptByWider(p)
 }
 
-// crowded says that so many keys of a table are parked that it is not swept:
+// tooManyRetrying says that so many keys of a table are parked that it is not swept:
 // those that are due go first. It bounds the number of parks.
-func (c *Core) crowded(p *park) bool {
-	return p.Scope.Kind == outbox.ScopeTable && c.crowdedTable(p.Scope.Table)
+func (c *Core) tooManyRetrying(p *park) bool {
+	return p.Scope.Kind == outbox.ScopeTable && c.retriesTooMany(p.Scope.Table)
 }
 
-// crowdedTable does not count keys that wait for the operator: the others would
+// retriesTooMany does not count keys that wait for the operator: the others would
 // wait with them. When many rows could not be marked, a sweep would only find more.
-func (c *Core) crowdedTable(table string) bool {
-	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.CrowdKeys || c.parks.unmarked[table] > c.cfg.MaxKeys
+func (c *Core) retriesTooMany(table string) bool {
+	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys || c.parks.unmarked[table] > c.cfg.MaxKeys
 }
 
-// coveredBySweep says that a wider park's sweep includes this one's rows, or
+// sweptByWider says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
-func (c *Core) coveredBySweep(p *park) bool {
+func (c *Core) sweptByWider(p *park) bool {
 	for _, o := range c.parks.wider(p) {
-		if !c.crowdedTable(p.Scope.Table) || c.blocksSweep(o) {
+		if !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) {
 			return true
 		}
 	}
@@ -101,15 +101,16 @@ func (c *Core) coveredBySweep(p *park) bool {
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
 	c.sweeps.lookedLast = false
-	c.sweeps.page = &sweep{parks: parks, clock: c.generation, hb: hb}
+	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, hb: hb}
 	for _, p := range parks {
 		p.lastSweep = c.generation
 	}
 	c.ready.Sweep = &outbox.SweepRequest{
-		Parts:    c.parts(parks),
-		Limit:    c.pageRows(hb),
-		MaxBytes: c.cfg.MaxBytes,
-		Nudge:    hb != nil,
+		Parts:       c.parts(parks),
+		Limit:       c.pageRows(hb),
+		MaxBytes:    c.cfg.MaxBytes,
+		ForHandback: hb != nil,
+		WriteWAL:    hb != nil,
 	}
 }
 
@@ -118,7 +119,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	var parts []outbox.SweepPart
 	exclude := c.excluded(parks)
 	ids := c.rows.ids()
-	if p := parks[0]; p.known != nil {
+	if p := parks[0]; p.knownTopics != nil {
 		part := c.unknownPart(p, c.tables.byName[p.Scope.Table])
 		part.Exclude, part.ExcludeIDs = append(part.Exclude, exclude...), ids[part.Table]
 		if slices.Contains(exclude, outbox.TableScope(part.Table)) {
@@ -128,7 +129,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	}
 	for i := range c.cfg.Tables {
 		t := c.cfg.Tables[(i+int(c.generation))%len(c.cfg.Tables)]
-		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownOf(t), Horizon: c.headStart.horizonOf(t, c.now)}
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownTopicsOf(t), Horizon: c.headStart.horizonOf(t, c.now)}
 		for _, p := range parks {
 			if p.Scope.Table == "" || p.Scope.Table == t.String() {
 				part.Include = append(part.Include, p.Scope)
@@ -147,8 +148,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.parks.list {
-		crowded := wanted[0].Scope.Kind < outbox.ScopeKey && c.crowded(p)
-		if p.known == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || crowded) {
+		tooMany := wanted[0].Scope.Kind < outbox.ScopeKey && c.tooManyRetrying(p)
+		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany) {
 			scopes = append(scopes, p.Scope)
 		}
 	}
@@ -169,7 +170,7 @@ func (c *Core) Swept(page outbox.Page) {
 	}
 	c.Inserted(page.Insert)
 	c.headStart.sight(&page.Snapshot, c.now)
-	ended := c.txs.observe(&page.Snapshot, s.clock)
+	ended := c.txs.observe(&page.Snapshot, s.askedAt)
 	switch {
 	case s.look:
 		c.looked(s, &page, ended)
@@ -186,7 +187,7 @@ func (c *Core) Swept(page outbox.Page) {
 	c.sweeps.more = page.More
 	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
 	for _, p := range s.parks {
-		if c.parks.of(p.Scope) != p || p.stamp > s.clock {
+		if c.parks.of(p.Scope) != p || p.failedAt > s.askedAt {
 			continue
 		}
 		p.ready = small && ended
@@ -209,7 +210,7 @@ func (c *Core) absorbSwept(s *sweep) {
 	}
 	for _, p := range c.parks.list {
 		swept := slices.ContainsFunc(s.parks, func(o *park) bool { return o == p || c.widerThan(o.Scope, p.Scope) })
-		if swept && p.Scope.Kind >= outbox.ScopeKey && p.stamp <= s.clock && !busy[p.Scope] && !c.blocksSweep(p) {
+		if swept && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
 		}
 	}
@@ -239,7 +240,7 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 		asked := slices.Contains(s.parks, p)
 		covered = covered || asked
 		ours := asked && p.phase == keeping
-		if !ours && (c.withholds(p) || p.stamp > s.clock) {
+		if !ours && (c.withholds(p) || p.failedAt > s.askedAt) {
 			ok = false
 		}
 		return ok

@@ -16,7 +16,7 @@ import (
 //
 // MaxTopics of them are parked one by one. Beyond that the table's unknown topics
 // are parked as one scope: every topic of the table's rows but the known ones
-// (park.known). A topic becomes known by being parked alone, when brokers list it
+// (park.knownTopics). A topic becomes known by being parked alone, when brokers list it
 // and a row names it; that park's hand-back brings its rows back to the stream. So
 // what is in memory is bounded by the topics that exist, whatever rows say.
 
@@ -53,7 +53,7 @@ func (s *topicSet) lists(r *outbox.Row) bool { return s.listed[r.Cluster][r.Topi
 
 // takes says that the row belongs to the park's scope.
 func (p *park) takes(r *outbox.Row) bool {
-	if p.Scope.Kind == outbox.ScopeTopics && p.known[outbox.TopicScope(r.Cluster, r.Topic)] {
+	if p.Scope.Kind == outbox.ScopeTopics && p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] {
 		return false
 	}
 	return p.Scope.Covers(r)
@@ -65,7 +65,7 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 	switch {
 	case p != nil && !o.Blocked:
 		return
-	case p == nil && c.parks.ofKind[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnown(o.Scope):
+	case p == nil && c.parks.ofKind[outbox.ScopeTopic] >= c.cfg.MaxTopics && !c.isKnownTopic(o.Scope):
 		c.parkUnknown(o)
 		return
 	}
@@ -78,10 +78,10 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 	c.awaitAnswers(p)
 }
 
-// isKnown says that rows of the topic may have come from the log since the unknown
+// isKnownTopic says that rows of the topic may have come from the log since the unknown
 // topics were parked: only a park of its own keeps their order.
-func (c *Core) isKnown(topic outbox.Scope) bool {
-	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.known[topic] })
+func (c *Core) isKnownTopic(topic outbox.Scope) bool {
+	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.knownTopics[topic] })
 }
 
 // parkUnknown parks the unknown topics of the tables whose rows the sink gives back,
@@ -101,20 +101,20 @@ func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 	before := c.parks.of(s)
 	p := c.park(s, outbox.CauseTopic, reason, time.Time{})
 	if before == nil {
-		maps.Copy(p.known, c.topics.proven) // their rows go on coming from the log
+		maps.Copy(p.knownTopics, c.topics.proven) // their rows go on coming from the log
 	}
 	c.awaitAnswers(p)
 	return p
 }
 
-// crowdOfUnknown is the park of the table's unknown topics if the row, which can be
+// unknownTopicsPark is the park of the table's unknown topics if the row, which can be
 // no record, names one and many keys of the table are parked already. Else rows that
 // name topics which are not allowed would park the table, and all its good rows.
-func (c *Core) crowdOfUnknown(r *outbox.Row) *park {
+func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
 	p := c.parks.of(outbox.TopicsScope(r.Table))
 	switch {
-	case c.tables.stateless, c.parks.keys[r.Table.String()] < c.cfg.MaxKeys, c.topics.proven[topic], c.parks.of(topic) != nil, p != nil && p.known[topic]:
+	case c.tables.stateless, c.parks.keys[r.Table.String()] < c.cfg.MaxKeys, c.topics.proven[topic], c.parks.of(topic) != nil, p != nil && p.knownTopics[topic]:
 		return nil
 	case p == nil || p.phase != sweeping:
 		return c.parkTopics(r.Table, fmt.Sprintf("more than %d keys are parked, and further rows that can be no record name unknown topics", c.cfg.MaxKeys))
@@ -135,16 +135,16 @@ func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 	return false
 }
 
-// listedTopic parks an unknown topic alone, if brokers list it.
-func (c *Core) listedTopic(p *park, r *outbox.Row) *park {
+// parkIfListed parks an unknown topic alone, if brokers list it.
+func (c *Core) parkIfListed(p *park, r *outbox.Row) *park {
 	if p.awaiting > 0 || !c.topics.lists(r) {
 		return p
 	}
-	return c.knowTopic(r, "the topic was not known to exist")
+	return c.parkKnownTopic(r, "the topic was not known to exist")
 }
 
-// knowTopic takes the row's topic out of the unknown ones.
-func (c *Core) knowTopic(r *outbox.Row, reason string) *park {
+// parkKnownTopic takes the row's topic out of the unknown ones.
+func (c *Core) parkKnownTopic(r *outbox.Row, reason string) *park {
 	s := outbox.TopicScope(r.Cluster, r.Topic)
 	p := c.parks.of(s)
 	if p == nil {
@@ -222,7 +222,7 @@ func (c *Core) nextLook() (parks []*park) {
 	for _, p := range c.parks.list {
 		switch {
 		case p.look == lookNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
-		case p.known != nil:
+		case p.knownTopics != nil:
 			return []*park{p}
 		case len(parks) < maxKeysASweep:
 			parks = append(parks, p)
@@ -235,13 +235,13 @@ func (c *Core) nextLook() (parks []*park) {
 func (c *Core) askLook(parks []*park) {
 	c.generation++
 	c.sweeps.lookedLast = true
-	c.sweeps.page = &sweep{parks: parks, clock: c.generation, look: true, at: c.now}
+	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, look: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Parts: c.lookParts(parks), Limit: min(c.cfg.PageRows, lookRows), MaxBytes: c.cfg.MaxBytes}
 }
 
 func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
 	p := parks[0]
-	if p.known != nil {
+	if p.knownTopics != nil {
 		return []outbox.SweepPart{c.lookUnknown(p, c.tables.byName[p.Scope.Table])}
 	}
 	var include []outbox.Scope
@@ -261,7 +261,7 @@ func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 	part := outbox.SweepPart{Table: t}
 	for _, cluster := range slices.Sorted(maps.Keys(c.topics.listed)) {
 		for _, topic := range slices.Sorted(maps.Keys(c.topics.listed[cluster])) {
-			if s := outbox.TopicScope(cluster, topic); !p.known[s] {
+			if s := outbox.TopicScope(cluster, topic); !p.knownTopics[s] {
 				part.Include = append(part.Include, s)
 			}
 		}
@@ -275,14 +275,14 @@ func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 
 // unknownPart wants every row of the park.
 func (c *Core) unknownPart(p *park, t *outbox.Table) outbox.SweepPart {
-	return outbox.SweepPart{Table: t, Include: []outbox.Scope{outbox.TableScope(t)}, Exclude: sortedTopics(p.known)}
+	return outbox.SweepPart{Table: t, Include: []outbox.Scope{outbox.TableScope(t)}, Exclude: sortedTopics(p.knownTopics)}
 }
 
-// knownOf are the only topics whose rows may be read, where a table's unknown ones
+// knownTopicsOf are the only topics whose rows may be read, where a table's unknown ones
 // are parked.
-func (c *Core) knownOf(t *outbox.Table) []outbox.Scope {
+func (c *Core) knownTopicsOf(t *outbox.Table) []outbox.Scope {
 	if p := c.parks.of(outbox.TopicsScope(t)); p != nil {
-		return sortedTopics(p.known)
+		return sortedTopics(p.knownTopics)
 	}
 	return nil
 }
@@ -307,8 +307,8 @@ func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 	}
 	for _, p := range s.parks {
 		switch {
-		case c.parks.of(p.Scope) != p || p.stamp > s.clock || p.phase != sweeping: // it has failed since
-		case p.known != nil:
+		case c.parks.of(p.Scope) != p || p.failedAt > s.askedAt || p.phase != sweeping: // it has failed since
+		case p.knownTopics != nil:
 			c.lookedUnknown(p, s, page, ended)
 		case found[p.Scope]:
 			c.stillMissing(p)
@@ -343,7 +343,7 @@ func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 		switch {
 		case !p.takes(r): // known meanwhile
 		case p.look == lookListed, few && r.Err == nil:
-			c.knowTopic(r, "the topic was not known to exist")
+			c.parkKnownTopic(r, "the topic was not known to exist")
 			found++
 		case r.Err == nil:
 			missing++

@@ -20,9 +20,9 @@ func (c *Core) unmarkable(h uint32, err error) {
 	r, key := e.row, c.parks.ofKey(e.row)
 	c.answered(e)
 	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
-	p.tries, p.failed, p.mark = 1, "", nil
-	c.tell(p, r.CreatedAt)
-	c.cover(e.tx, p)
+	p.tries, p.failedRow, p.mark = 1, "", nil
+	c.rememberCreated(p, r.CreatedAt)
+	c.settleUnder(e.tx, p)
 	c.drop(h)
 	if key != p {
 		c.troubleOver(key, r)
@@ -63,19 +63,19 @@ func (c *Core) released(p *park) {
 	p.phase, p.Next = absorbed, time.Time{}
 }
 
-// tell has the park remember when its row was created, which tells it from a later
+// rememberCreated has the park remember when its row was created, which tells it from a later
 // one with the same id.
-func (c *Core) tell(p *park, created int64) {
+func (c *Core) rememberCreated(p *park, created int64) {
 	p.created, p.RowID = created, ""
 	if created != 0 {
 		p.RowID = strconv.FormatInt(created, 10)
 	}
 }
 
-// knows is the reverse of tell, of a park that was read. Of a blocked key's FAILED
+// recall is the reverse of rememberCreated, of a park that was read. Of a blocked key's FAILED
 // row nothing is known but its id, which may be another's by now: the key is asked
 // about.
-func (p *park) knows() {
+func (p *park) recall() {
 	switch {
 	case p.Unmarked():
 		p.created, _ = strconv.ParseInt(p.RowID, 10, 64) // else 0: any row with the id

@@ -43,8 +43,8 @@ func (c *Core) row(r *outbox.Row) {
 		return // selected by its state when it is due; holds nobody
 	}
 	if p := c.parks.discarding(r); p != nil {
-		if p.known != nil {
-			p = c.listedTopic(p, r)
+		if p.knownTopics != nil {
+			p = c.parkIfListed(p, r)
 		}
 		if !p.durable {
 			c.parks.wait(p, c.ledger.hold())
@@ -58,7 +58,7 @@ func (c *Core) row(r *outbox.Row) {
 	h := c.rows.add(r, c.ledger.hold())
 	switch {
 	case c.stalled(h):
-	case c.gate != nil && c.gate.covers(r):
+	case c.gate != nil && c.gate.keeps(r):
 		c.gate.queue = append(c.gate.queue, h)
 	default:
 		c.publish(h)
@@ -108,7 +108,7 @@ func (c *Core) TableBroken(t *outbox.Table, err error) {
 		return // the pipeline stops: nothing can be parked
 	}
 	p := c.park(outbox.TableScope(t), outbox.CauseMapping, err.Error(), c.now.Add(c.cfg.BackoffMin))
-	c.cover(c.ledger.hold(), p)
+	c.settleUnder(c.ledger.hold(), p)
 }
 
 // Passed says that rows of a broken table were passed over in the open

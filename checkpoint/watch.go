@@ -54,13 +54,13 @@ func (c *Core) requestWatch() {
 	ids := c.rows.ids()
 	var parked []outbox.Scope
 	for _, p := range c.parks.list {
-		if p.known == nil {
+		if p.knownTopics == nil {
 			parked = append(parked, p.Scope)
 		}
 	}
 	for _, t := range c.cfg.Tables {
 		if !slices.Contains(parked, outbox.TableScope(t)) {
-			req.Parts = append(req.Parts, outbox.SweepPart{Table: t, Exclude: parked, ExcludeIDs: ids[t], Known: c.knownOf(t)})
+			req.Parts = append(req.Parts, outbox.SweepPart{Table: t, Exclude: parked, ExcludeIDs: ids[t], Known: c.knownTopicsOf(t)})
 		}
 	}
 	c.watch.at, c.watch.due = c.now.Add(c.cfg.WatchEvery), time.Time{}

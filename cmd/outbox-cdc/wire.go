@@ -75,7 +75,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 		SmallRound: (page + 1) / 2, // a hand-back pays once a round is no full page
 		MaxKeys:    s.MaxParkedKeys,
 		MaxTopics:  s.MaxParkedTopics,
-		CrowdKeys:  10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
+		MaxRetryingKeys:  10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
 		BackoffMin: s.Backoff.Min,
 		BackoffMax: s.Backoff.Max,
 		WALBudget:  uint64(s.WALBudget),

@@ -134,7 +134,7 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 	}
 	page, err := s.Sweep(t.Context(), outbox.SweepRequest{
 		Parts: []outbox.SweepPart{{Table: table, Include: []outbox.Scope{outbox.StreamScope()}}}, Limit: 100,
-		Nudge: true, // every age
+		ForHandback: true, // every age
 	})
 	if err != nil {
 		t.Fatal(err)

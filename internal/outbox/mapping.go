@@ -75,10 +75,10 @@ type Mapping struct {
 	MetricsCompat string
 }
 
-// Stands says that rows are looked at once more between being read and being
+// NeedsLook says that rows are looked at once more between being read and being
 // published: to give the application's own relay its head start, to claim them,
 // or to read their headers.
-func (m *Mapping) Stands() bool {
+func (m *Mapping) NeedsLook() bool {
 	return m.HeadStart > 0 || m.Claim != ClaimNone || m.HeadersTable.Name != ""
 }
 

@@ -136,9 +136,12 @@ type SweepRequest struct {
 	Limit int
 	// MaxBytes cuts the page (More) when the rows' sizes add up to it.
 	MaxBytes int
-	// Nudge asks the edge to write WAL behind Page.Insert after reading it, so
-	// that the log gets there on an idle server.
-	Nudge bool
+	// ForHandback: the page is a hand-back's. It has rows of every age, also those
+	// within the head start of the application's own relay.
+	ForHandback bool
+	// WriteWAL asks for WAL behind Page.Insert once the page was read, so that the
+	// stream gets there on an idle server.
+	WriteWAL bool
 }
 
 // SweepPart is one table's share of a SweepRequest.

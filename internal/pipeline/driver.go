@@ -379,7 +379,7 @@ func askTables[Q, A any](d *driver, what string, question Q, query func(context.
 // sweep reads a page.
 func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	page, err := d.sweeper.Sweep(ctx, req)
-	if err == nil && req.Nudge {
+	if err == nil && req.ForHandback {
 		err = failpoint.Here(failpoint.InHandback)
 	}
 	return page, err

@@ -265,7 +265,7 @@ func TestAHeadStartIsLeftToTheOtherRelay(t *testing.T) {
 		t.Errorf("watched %v", got)
 	}
 	request := b.everything(10)
-	request.Nudge = true
+	request.ForHandback = true
 	if got := ids(b.sweep(request).Rows); !slices.Equal(got, []string{"1", "2", "3"}) {
 		t.Errorf("a hand-back must have every row: %v", got)
 	}

@@ -102,8 +102,8 @@ func (s *sweep) run(ctx context.Context) error {
 	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "COMMIT"}); err != nil {
 		return fmt.Errorf("ending the snapshot of a page: %w", err)
 	}
-	if s.request.Nudge {
-		return s.nudge(ctx, s.conn)
+	if s.request.WriteWAL {
+		return s.writeWAL(ctx, s.conn)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 // headStart leaves young rows to the application's own relay, but for a
 // hand-back's page, which must have every row: who asked for it waits.
 func (s *sweep) headStart(q *selection) {
-	if !s.request.Nudge {
+	if !s.request.ForHandback {
 		q.old(q.relation.Table.Mapping.HeadStart)
 	}
 }
@@ -292,8 +292,8 @@ func (s *sweep) maxBytes() int {
 
 func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
 
-// nudge writes WAL, so that the log gets behind a position just read.
-func (s *Sweeper) nudge(ctx context.Context, conn *pgx.Conn) error {
+// writeWAL writes WAL, so that the log gets behind a position just read.
+func (s *Sweeper) writeWAL(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.send(ctx, conn, tablesql.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)
 	}

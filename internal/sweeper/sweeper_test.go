@@ -129,7 +129,7 @@ func TestRowsAreSweptWhenDue(t *testing.T) {
 	}
 }
 
-func TestWatchSeesWhatIsPastItsGraceAndNudgesTheLog(t *testing.T) {
+func TestWatchSeesWhatIsPastItsGraceAndWritesWAL(t *testing.T) {
 	l := plain()
 	l.Table.Mapping.Grace = time.Minute
 	b := newBench(t, l)

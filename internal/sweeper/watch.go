@@ -46,7 +46,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 		found.Rows = append(found.Rows, w.reader.rows...)
 	}
 	if len(found.Rows) > 0 {
-		return s.nudge(ctx, conn)
+		return s.writeWAL(ctx, conn)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ import (
 
 type options struct {
 	root, listed string
+	rules        string
 	packages     []string
 	count, part  int
 	parts        int
@@ -45,7 +46,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
 	flag.StringVar(&part, "part", "1/1", "part `i/n` of them, so that n machines can share the work")
 	flag.DurationVar(&o.limit, "for", 0, "begin no mutant after this time; 0: no limit")
-	byRule := flag.Bool("rules", false, "show that each rule of package checkpoint is needed, instead")
+	flag.StringVar(&o.rules, "rules", "", "show instead that these `rules` of package checkpoint are needed, or all")
 	flag.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	flag.Parse()
 	o.packages = strings.Split(packages, ",")
@@ -56,7 +57,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	work := run
-	if *byRule {
+	if o.rules != "" {
 		work = judgeRules
 	}
 	if err := work(ctx, o); err != nil {

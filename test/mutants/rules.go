@@ -40,7 +40,7 @@ const (
 var rules = []rule{
 	// Parks.
 	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []edit{
-		{"Core.cover", "case p.durable:", "case true:"},
+		{"Core.settleUnder", "case p.durable:", "case true:"},
 		{"Core.row", "if !p.durable {", "if false {"},
 	}},
 	{name: "slotAfterPark", without: []edit{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
@@ -50,9 +50,9 @@ var rules = []rule{
 	{name: "rewriteUnknown", scenario: "TestUnknownRemovalIsWrittenAgain", without: []edit{
 		{"Core.parksUnknown", "p.written = 0", "p.written, p.durable = p.version, true; c.abandonHandback()"},
 	}},
-	{name: "tableHolds", without: []edit{{"Core.TableBroken", "c.cover(c.ledger.hold(), p)", "_ = p"}}},
+	{name: "tableHolds", without: []edit{{"Core.TableBroken", "c.settleUnder(c.ledger.hold(), p)", "_ = p"}}},
 	{name: "knownParks", without: []edit{
-		{"Core.knowTopic", "p := c.parks.of(s)", "if true { c.parks.addKnown(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
+		{"Core.parkKnownTopic", "p := c.parks.of(s)", "if true { c.parks.addKnownTopic(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
 	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
 	{name: "sameRow", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}}},
@@ -70,7 +70,7 @@ var rules = []rule{
 		{"Core.letOut", "case p != nil:", "case false:"},
 		{"Core.checked", "case p != nil:", "case false:"},
 		{"Core.giveBack", "case p == nil:", "case true: c.publish(h); return\n\tcase p == nil:"},
-		{"Core.mayPublish", " || p.stamp > s.clock", ""},
+		{"Core.mayPublish", " || p.failedAt > s.askedAt", ""},
 	}},
 	{name: "chargeRefusedOnly", without: []edit{
 		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.rows.fly(h, attempt)`},
@@ -90,7 +90,7 @@ var rules = []rule{
 	}},
 	{name: "handBackMarks", without: []edit{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
 	{name: "checkKept", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
-	{name: "voidHandBack", scenario: "TestHandBackEndsWithItsConnection", without: []edit{
+	{name: "voidHandBack", without: []edit{
 		{"Core.Disconnect", "c.connected, c.streaming = false, false", "c.connected, c.streaming = false, false; if c.hb != nil { c.ledger.reset(); return }"},
 	}},
 	{
@@ -113,7 +113,7 @@ var rules = []rule{
 	}},
 	{name: "watchSecondRead", without: []edit{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
 	{name: "watchWaits", without: []edit{{"Core.progressWatch", " && c.ledger.settledTo(w.upTo)", ""}}},
-	{name: "watchNotParkedFirst", without: []edit{{"Core.requestWatch", "if p.known == nil {", "if false {"}}},
+	{name: "watchNotParkedFirst", without: []edit{{"Core.requestWatch", "if p.knownTopics == nil {", "if false {"}}},
 	{name: "watchNotParkedSecond", scenario: "TestWatcherLeavesParkedKeys", without: []edit{{"Core.notOurs", "parked = true", "parked = false"}}},
 	{name: "watchAbandoned", scenario: "TestReconnectAbandonsTheWatchersRound", without: []edit{
 		{"Core.Connect", "c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}", ""},
@@ -128,9 +128,9 @@ var rules = []rule{
 	{name: "headStartAnew", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
 		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
-	{name: "parkTakesQueued", scenario: "TestParkTakesWhatStands", without: []edit{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
+	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []edit{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", without: []edit{
-		{"Core.startHandback", "if g.covers(e.row) {", "if g.covers(e.row) && e.state != queued {"},
+		{"Core.startHandback", "if g.keeps(e.row) {", "if g.keeps(e.row) && e.state != queued {"},
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
 	{name: "unclaims", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []edit{
@@ -142,7 +142,7 @@ var rules = []rule{
 		unseen: "only time is lost",
 	},
 	{
-		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!crowd && !c.headStart.claims()", "!crowd"}},
+		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!othersWait && !c.headStart.claims()", "!othersWait"}},
 		unseen: "locks are held through the outage, which no invariant forbids",
 	},
 
@@ -160,8 +160,8 @@ var rules = []rule{
 // onlyFailedWait: only the failed row itself waits for its next try, not its key.
 var onlyFailedWait = edit{"Core.parts", "ids := c.rows.ids()", `ids := c.rows.ids()
 	for _, p := range c.parks.list {
-		if p.failed != "" && p.Next.After(c.now) {
-			ids[c.tables.byName[p.Scope.Table]] = append(ids[c.tables.byName[p.Scope.Table]], p.failed)
+		if p.failedRow != "" && p.Next.After(c.now) {
+			ids[c.tables.byName[p.Scope.Table]] = append(ids[c.tables.byName[p.Scope.Table]], p.failedRow)
 		}
 	}`}
 
@@ -228,7 +228,9 @@ func bodyOf(path string, source []byte, function string) (from, to int, err erro
 // judgeRules builds the package without each of the rules and prints what shows
 // that it is needed. Those that nothing shows are the error.
 func judgeRules(ctx context.Context, o options) error {
-	chosen := slices.Clone(rules)
+	chosen := slices.DeleteFunc(slices.Clone(rules), func(r rule) bool {
+		return o.rules != "all" && !slices.Contains(strings.Split(o.rules, ","), r.name)
+	})
 	if o.count > 0 && o.count < len(chosen) {
 		r := rand.New(rand.NewPCG(o.seed, 0)) // #nosec G404 -- a sample
 		r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })

@@ -7,10 +7,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The scenarios of tables that another relay works on, too.
+// The scenarios of tables that an application's own relay works on, too.
 
-// beside plays an act as play does, with a mapping that stands.
-func beside(t *testing.T, m outbox.Mapping, act func(s *scene)) {
+// withRelay plays an act as play does, with a mapping whose rows are looked at first.
+func withRelay(t *testing.T, m outbox.Mapping, act func(s *scene)) {
 	t.Helper()
 	play(t, func(s *scene) {
 		own := &s.plan.tables[0].Mapping
@@ -30,14 +30,14 @@ var (
 // inKafka says that there are n copies of the row.
 func (s *scene) inKafka(r *dbRow, n int, when string) {
 	if s.bad == nil && r.copies != n {
-		s.fail("stand", r, "%s %v is in Kafka %d times, not %d", when, r, r.copies, n)
+		s.fail("head start", r, "%s %v is in Kafka %d times, not %d", when, r, r.copies, n)
 	}
 }
 
 // The application's relay publishes and marks right after the commit. Within its
 // head start the row is its own; one that it passed over is ours afterwards.
 func TestHeadStart(t *testing.T) {
-	beside(t, twoSeconds, func(s *scene) {
+	withRelay(t, twoSeconds, func(s *scene) {
 		r1, r2 := s.row("k", 0), s.row("k", 0)
 		s.rest(evMark)
 		s.advance(1900 * time.Millisecond)
@@ -81,7 +81,7 @@ func TestBacklogWaitsOnce(t *testing.T) {
 // So do those that the sweeper brings, page after page; but one of a transaction
 // that a page of then did not show ended waits for as long as any.
 func TestSweptBacklogWaitsOnce(t *testing.T) {
-	beside(t, twoSeconds, func(s *scene) {
+	withRelay(t, twoSeconds, func(s *scene) {
 		s.a.kill()
 		s.loseSlot()
 		var rows []*dbRow
@@ -114,7 +114,7 @@ func TestSweptBacklogWaitsOnce(t *testing.T) {
 // A commit waits for the standby for longer than the head start. The relay, which
 // works when the commit returns, has its time from then on.
 func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
-	beside(t, twoSeconds, func(s *scene) {
+	withRelay(t, twoSeconds, func(s *scene) {
 		r := s.invisible("k")
 		s.rest()
 		s.advance(3 * time.Second)
@@ -128,8 +128,8 @@ func TestHeadStartBeginsWhenTheRowIsVisible(t *testing.T) {
 
 // r1 is refused while r2 of its key is being looked at. The sweeper's page leaves
 // out what is in flight: had r2 stayed, the page would bring r3 alone.
-func TestParkTakesWhatStands(t *testing.T) {
-	beside(t, sideHeader, func(s *scene) {
+func TestParkTakesQueuedRows(t *testing.T) {
+	withRelay(t, sideHeader, func(s *scene) {
 		s.row("k", 1)
 		s.rest(evArrive)
 		s.row("k", 0)
@@ -151,7 +151,7 @@ func TestParkTakesWhatStands(t *testing.T) {
 // The sweeper has read r1 of a parked cluster, and the next page, with r2 of its key,
 // is on its way. The cluster is unusable for a moment, in which another key's park
 // takes r1 from the stand: r2 must not pass it.
-func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
+func TestRowThatLeavesTheQueueVoidsThePage(t *testing.T) {
 	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.Claim = outbox.ClaimRowLock
@@ -182,8 +182,8 @@ func TestWhatLeavesTheStandVoidsThePage(t *testing.T) {
 }
 
 // The mark of a row is refused, and with the row's park too many keys are parked: the
-// table's park takes r1 from the stand, or a page would bring r2 alone.
-func TestTableParkForAnUnmarkedRowTakesWhatStands(t *testing.T) {
+// table's park takes r1 from the queue, or a page would bring r2 alone.
+func TestTableParkForAnUnmarkedRowTakesQueuedRows(t *testing.T) {
 	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
 		s.plan.tables[0].Mapping.HeadersTable = sideHeader.HeadersTable
@@ -221,7 +221,7 @@ func (s *scene) usable(usable bool) {
 // A row is being claimed when the stream is parked. The claim that was made for
 // nobody is given up, or nobody would ever get the row.
 func TestClaimForNobodyIsGivenUp(t *testing.T) {
-	beside(t, rowLock, func(s *scene) {
+	withRelay(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evQuery)
 		s.must(evQuery) // the row is locked
@@ -233,7 +233,7 @@ func TestClaimForNobodyIsGivenUp(t *testing.T) {
 
 // The connection breaks while a claim is made, which is answered late.
 func TestLateClaimIsGivenUp(t *testing.T) {
-	beside(t, rowLock, func(s *scene) {
+	withRelay(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evQuery)
 		s.must(evQuery)
@@ -270,7 +270,7 @@ func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
 // Kafka cannot be reached. Rows that were never sent are not kept locked for as
 // long as that lasts.
 func TestNothingStaysLockedInAnOutage(t *testing.T) {
-	beside(t, rowLock, func(s *scene) {
+	withRelay(t, rowLock, func(s *scene) {
 		s.row("k", 0)
 		s.rest(evSend)
 		s.kafka.down["main"] = true
@@ -281,9 +281,9 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 	})
 }
 
-// A clean stop in the middle of everything: what stands is left to the next
+// A clean stop in the middle of everything: what is queued is left to the next
 // process, and nothing is published twice.
-func TestCleanStopLeavesWhatStands(t *testing.T) {
+func TestCleanStopLeavesQueuedRows(t *testing.T) {
 	for name, m := range map[string]outbox.Mapping{"head start": twoSeconds, "claims": rowLock, "side table": sideHeader} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, worldRules{})
