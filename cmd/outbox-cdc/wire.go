@@ -68,18 +68,18 @@ func maxFrame(tables []*outbox.Table) int {
 func coreConfig(s *config.Stream) checkpoint.Config {
 	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/3)) // or a page would never find room
 	return checkpoint.Config{
-		Tables:     s.OutboxTables(),
-		MaxRows:    s.Memory.Rows,
-		MaxBytes:   int(s.Memory.Bytes),
-		PageRows:   page,
-		SmallRound: (page + 1) / 2, // a hand-back pays once a round is no full page
-		MaxKeys:    s.MaxParkedKeys,
-		MaxTopics:  s.MaxParkedTopics,
-		MaxRetryingKeys:  10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
-		BackoffMin: s.Backoff.Min,
-		BackoffMax: s.Backoff.Max,
-		WALBudget:  uint64(s.WALBudget),
-		WatchEvery: s.WatchInterval,
+		Tables:          s.OutboxTables(),
+		MaxRows:         s.Memory.Rows,
+		MaxBytes:        int(s.Memory.Bytes),
+		PageRows:        page,
+		SmallRound:      (page + 1) / 2, // a hand-back pays once a round is no full page
+		MaxKeys:         s.MaxParkedKeys,
+		MaxTopics:       s.MaxParkedTopics,
+		MaxRetryingKeys: 10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
+		BackoffMin:      s.Backoff.Min,
+		BackoffMax:      s.Backoff.Max,
+		WALBudget:       uint64(s.WALBudget),
+		WatchEvery:      s.WatchInterval,
 	}
 }
 
