@@ -21,7 +21,7 @@ VULN_COPY ?= https://vuln.go.dev/vulndb.zip
 
 # The whole suite starts servers of its own; two packages at a time is what a
 # small machine can bear. One package's limit is generous for slow machines.
-TESTFLAGS ?= -p 2 -timeout 20m
+TESTFLAGS ?= -p 2 -timeout 30m
 SEEDS     ?= 100000
 FUZZTIME  ?= 30s
 DURATION  ?= 90s
@@ -40,8 +40,9 @@ demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outag
 
 # Static, and decided by the commit alone: no paths, no time of the build.
 RELEASE_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w -X main.version=$(VERSION)'
-# Packages and the image hold the program without the demo and the servers that it starts.
-SERVER_TAGS := -tags nodemo
+# Packages and the image hold the program without the demo and the servers that it
+# starts, and with the time zones, which an image has no files of.
+SERVER_TAGS := -tags nodemo,timetzdata
 
 .PHONY: build
 build: ## bin/outbox-cdc
@@ -193,6 +194,41 @@ package-assets:
 packages: package-assets ## .deb and .rpm of this machine's architecture, in dist/
 	cd deploy/packaging && go run ./sbom -binary ../../build/host/outbox-cdc -version $(VERSION) -dir ../../build/sbom/packages-linux-$$(go env GOARCH)
 	cd deploy/packaging && go run ./nfpm -binary ../../build/host/outbox-cdc -version $(VERSION) -out ../../dist
+
+# Everything in the image, for one architecture.
+ARCH         ?= $(shell go env GOARCH)
+IMAGE_ROOT   ?= build/image/$(ARCH)
+CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+.PHONY: image-root
+image-root:
+	rm -rf $(IMAGE_ROOT) && mkdir -p $(addprefix $(IMAGE_ROOT)/,usr/bin usr/share/doc/outbox-cdc etc/ssl/certs etc/outbox-cdc)
+	GOOS=linux GOARCH=$(ARCH) $(RELEASE_BUILD) $(SERVER_TAGS) -o $(IMAGE_ROOT)/usr/bin/outbox-cdc ./cmd/outbox-cdc
+	cd deploy/packaging && go run ./sbom -binary $(abspath $(IMAGE_ROOT))/usr/bin/outbox-cdc -version $(VERSION) -dir $(abspath $(IMAGE_ROOT))/usr/share/doc/outbox-cdc
+	install -m 644 LICENSE $(IMAGE_ROOT)/usr/share/doc/outbox-cdc/copyright
+	install -m 644 $(CERTIFICATES) $(IMAGE_ROOT)/etc/ssl/certs/ca-certificates.crt
+	echo 'outbox-cdc:x:65532:65532::/:/sbin/nologin' >$(IMAGE_ROOT)/etc/passwd
+	echo 'outbox-cdc:x:65532:' >$(IMAGE_ROOT)/etc/group
+
+# As root without a container engine: STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot make image.
+# To publish it: make image-push IMAGE=registry.example/outbox-cdc.
+IMAGE     ?= outbox-cdc
+PLATFORMS ?= amd64 arm64
+BUILDAH   ?= buildah
+.PHONY: image
+image: ## the container image for amd64 and arm64, from nothing (needs buildah), and as dist/outbox-cdc-image.tar
+	@command -v $(firstword $(BUILDAH)) >/dev/null || { echo "buildah is missing: Debian's package buildah has it"; exit 1; }
+	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory image-root ARCH=$$arch VERSION=$(VERSION) || exit 1; done
+	-@$(BUILDAH) manifest rm $(IMAGE):$(VERSION) >/dev/null 2>&1
+	@for arch in $(PLATFORMS); do \
+	  $(BUILDAH) build --platform linux/$$arch --manifest $(IMAGE):$(VERSION) --build-context build=$(CURDIR)/build --file deploy/docker/Dockerfile \
+	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --timestamp $$(git log -1 --format=%ct) --identity-label=false . || exit 1; \
+	done
+	@mkdir -p dist && rm -f dist/outbox-cdc-image.tar
+	$(BUILDAH) manifest push --all $(IMAGE):$(VERSION) oci-archive:dist/outbox-cdc-image.tar:$(IMAGE):$(VERSION)
+
+.PHONY: image-push
+image-push: image
+	$(BUILDAH) manifest push --all $(IMAGE):$(VERSION) docker://$(IMAGE):$(VERSION)
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;

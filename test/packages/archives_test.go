@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -109,35 +108,4 @@ func TestArchiveByThePage(t *testing.T) {
 	if out := m.follow(script); !strings.Contains(out, "outbox-cdc "+named+" (commit ") {
 		t.Errorf("the page's commands said\n%s", out)
 	}
-}
-
-// What the image holds, without an engine: nothing but the program and its
-// configuration, a root that cannot be written, and a user without a name.
-func TestStreamsInAnEmptyRoot(t *testing.T) {
-	program := filepath.Join(release(t), "build/host/outbox-cdc")
-	if os.Getuid() != 0 {
-		lacking(t, "only root can change the root")
-	}
-	needs(t, "unshare", "chroot")
-	s := newSurroundings(t)
-	config := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
-	s.configure(filepath.Join(root, "deploy/docker/outbox-cdc.yaml"), config)
-	const enter = `mount -t tmpfs tmpfs "$1"
-mkdir -p "$1/usr/bin" "$1/etc/outbox-cdc"
-cp "$2" "$1/usr/bin/outbox-cdc"
-cp "$3" "$1/etc/outbox-cdc/outbox-cdc.yaml"
-mount -o remount,ro "$1"
-dir=$1
-shift 3
-exec chroot --userspec=65532:65532 "$dir" /usr/bin/outbox-cdc "$@" --config /etc/outbox-cdc/outbox-cdc.yaml`
-	inside := func(args ...string) *exec.Cmd {
-		all := append([]string{"--mount", "--propagation", "private", "sh", "-ec", enter, "sh", t.TempDir(), program, config}, args...)
-		cmd := exec.Command("unshare", all...)
-		cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+s.password())
-		return cmd
-	}
-	run(t, inside("init", "--native-table"))
-	p := s.start(inside("run", "--log-format", "json"))
-	s.inserts()
-	p.Stop(patience)
 }
