@@ -21,8 +21,8 @@ var nobody = identity{-1, -1}
 // knows them by. While its outcome is unknown neither may change: a broker
 // compares identity, first sequence and count, never content.
 type batch struct {
-	lane *lane
-	rows []*outbox.Row
+	queue *partitionQueue
+	rows  []*outbox.Row
 	// bytes is the encoded size before compression, never too small.
 	bytes   int
 	headers int // of all rows
@@ -33,9 +33,9 @@ type batch struct {
 	// and cleared only by finding out (resolve).
 	maybe bool
 	// sealed: the partition was fenced after the last try, so no try of this
-	// batch can land any more; what is in the log is all there will be.
+	// batch can land any more; what is in the partition log is all there will be.
 	sealed bool
-	// unresolved: to be looked for in the log before it is sent again.
+	// unresolved: to be looked for in the partition log before it is sent again.
 	unresolved bool
 
 	tries   int
@@ -78,9 +78,9 @@ type reply struct {
 
 	code   sarama.KError
 	offset int64 // of the first record; an error with one may mean appended, see judgeCode
-	// guilty are indices of records that the broker named (KIP-467).
-	guilty  []int
-	message string
+	// rejected are indices of records that the broker named (KIP-467).
+	rejected []int
+	message  string
 	// endpoint of the current leader, or empty (KIP-951).
 	leader string
 }
@@ -91,9 +91,9 @@ type verdict uint8
 const (
 	verdictAck     verdict = iota + 1 // delivered
 	verdictRetry                      // send it again, unchanged
-	verdictSplit                      // nothing of it is in the log: find the guilty record
-	verdictResolve                    // find out what is in the log, under a new epoch
-	verdictRebind                     // nothing of it is in the log: send it under the current epoch
+	verdictSplit                      // nothing of it is in the partition log: find the rejected record
+	verdictResolve                    // find out what is in the partition log, under a new epoch
+	verdictRebind                     // nothing of it is in the partition log: send it under the current epoch
 	verdictTopic                      // the topic is at fault
 	verdictSlow                       // authorisation or configuration: retry slowly
 )
@@ -139,7 +139,7 @@ func (b *batch) judgeCode(r reply, current identity) verdict {
 		if !b.maybe && b.as != current {
 			return verdictRebind // our own fence refused it
 		}
-		return verdictResolve // asks for the ownership first
+		return verdictResolve // the next InitProducerId tells whether we were superseded
 	case sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation:
 		return verdictTopic
 	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
@@ -147,7 +147,7 @@ func (b *batch) judgeCode(r reply, current identity) verdict {
 		return verdictSlow
 	}
 	// Unknown topic, no leader, not leader, too few replicas, storage error, a
-	// transaction of the owner's open (brokers that refuse plain batches then),
+	// fencing transaction of ours open (brokers that refuse plain batches then),
 	// and whatever brokers will invent: it passes, and no row is charged. With an
 	// offset it was appended first. The codes above are said before that, whatever
 	// offset comes with them.

@@ -16,18 +16,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// openRequests is how many produce requests a link keeps under way. A broker
+// openRequests is how many produce requests a connection has in flight. A broker
 // serves a connection's requests one by one, so more would only wait there
 // instead of here, where waiting batches gather into one request.
 const openRequests = 5
 
 // produceVersion is the newest produce request that sarama speaks (Kafka 3.7);
-// each broker's own limit lowers it. 8 names guilty records, 10 the new leader.
+// each broker's own limit lowers it. 8 names rejected records, 10 the new leader.
 const produceVersion = 10
 
-// link is one broker's connection for producing. Its goroutine is the only one
-// that calls the Broker; callbacks only put events.
-type link struct {
+// brokerConn produces to one broker. Its goroutine is the only one that calls
+// sarama's Broker; callbacks only put events.
+type brokerConn struct {
 	addr   string
 	net    *network
 	sink   *Sink
@@ -36,63 +36,63 @@ type link struct {
 	room   chan struct{} // has a value when a request was answered
 	open   atomic.Int32  // requests under way
 
-	conn    *connection
+	conn    *brokerSession
 	refused error     // why the last connecting failed
 	until   time.Time // not connecting before
 }
 
-// connection is one life of a link's Broker.
-type connection struct {
+// brokerSession is one connection of sarama's, which is dead after its first error.
+type brokerSession struct {
 	broker *sarama.Broker
-	used   time.Time // last, by the link
+	used   time.Time // last, by the brokerConn
 	dead   atomic.Bool
 	// throttled until, in Unix nanoseconds: sarama would wait under its lock.
 	throttled atomic.Int64
 }
 
-func (s *Sink) newLink(addr string, n *network, events *mailbox.Mailbox[event]) *link {
-	return &link{addr: addr, net: n, sink: s, jobs: mailbox.New[*batch](), events: events, room: make(chan struct{}, 1)}
+func (s *Sink) newBrokerConn(addr string, n *network, events *mailbox.Mailbox[event]) *brokerConn {
+	return &brokerConn{addr: addr, net: n, sink: s, jobs: mailbox.New[*batch](), events: events, room: make(chan struct{}, 1)}
 }
 
 // run sends until ctx ends.
-func (l *link) run(ctx context.Context) error {
-	defer l.drop()
+func (bc *brokerConn) run(ctx context.Context) error {
+	defer bc.drop()
 	var todo, spare []*batch
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.jobs.Ready():
+		case <-bc.jobs.Ready():
 		}
 		for {
-			if taken := l.jobs.Take(spare); taken != nil {
+			if taken := bc.jobs.Take(spare); taken != nil {
 				todo = append(todo, taken...)
 				spare = taken
 			}
 			if len(todo) == 0 {
 				break
 			}
-			if !l.wait(ctx) {
+			if !bc.wait(ctx) {
 				return nil
 			}
-			if taken := l.jobs.Take(spare); taken != nil { // came while waiting
+			if taken := bc.jobs.Take(spare); taken != nil { // came while waiting
 				todo = append(todo, taken...)
 				spare = taken
 			}
-			n := fill(todo, l.sink.cfg.RequestBytes)
-			l.send(ctx, todo[:n])
+			n := fill(todo, bc.sink.cfg.RequestBytes)
+			bc.send(ctx, todo[:n])
 			todo = append(todo[:0], todo[n:]...)
 		}
 	}
 }
 
 // wait waits for room for one more request. It returns false when ctx ended.
-func (l *link) wait(ctx context.Context) bool {
-	for l.open.Load() >= openRequests {
+func (bc *brokerConn) wait(ctx context.Context) bool {
+	for bc.open.Load() >= openRequests {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.room:
+		case <-bc.room:
 		}
 	}
 	return true
@@ -110,71 +110,71 @@ func fill(todo []*batch, most int) int {
 	return len(todo)
 }
 
-// errLate says that a batch was not sent because nothing may be any more.
-var errLate = errors.New("not sent: what allows us to publish has not been extended")
+// errLate says that a batch was not sent because its time is over; see Config.Until.
+var errLate = errors.New("not sent: the application's lock, under which rows may be published, was not extended in time")
 
 // send produces batches of different partitions in one request. Each gets
 // exactly one reply.
-func (l *link) send(ctx context.Context, batches []*batch) {
+func (bc *brokerConn) send(ctx context.Context, batches []*batch) {
 	batches = append([]*batch(nil), batches...) // the caller's slice is reused
-	c, err := l.connect(ctx)
+	c, err := bc.connect(ctx)
 	if err != nil {
-		l.reply(batches, reply{err: err, unsent: true})
+		bc.reply(batches, reply{err: err, unsent: true})
 		return
 	}
 	if wait.Sleep(ctx, time.Until(time.Unix(0, c.throttled.Load()))) != nil {
-		l.reply(batches, reply{err: ctx.Err(), unsent: true})
+		bc.reply(batches, reply{err: ctx.Err(), unsent: true})
 		return
 	}
-	if l.sink.cfg.late(time.Now()) {
-		l.reply(batches, reply{err: errLate, unsent: true})
+	if bc.sink.cfg.late(time.Now()) {
+		bc.reply(batches, reply{err: errLate, unsent: true})
 		return
 	}
-	l.open.Add(1)
+	bc.open.Add(1)
 	err = failpoint.Here(failpoint.BeforeProduce)
 	if err == nil {
 		a := arenas.Get().(*arena) //nolint:forcetypeassert // it holds nothing else
-		err = c.broker.AsyncProduce(l.request(batches, a), func(res *sarama.ProduceResponse, err error) {
-			l.answered(c, batches, res, err)
+		err = c.broker.AsyncProduce(bc.request(batches, a), func(res *sarama.ProduceResponse, err error) {
+			bc.answered(c, batches, res, err)
 		})
 		a.clear()
 		arenas.Put(a)
 	}
 	if err == nil {
 		if failpoint.Here(failpoint.AfterProduce) != nil {
-			l.drop()
+			bc.drop()
 		}
 		return
 	}
-	l.open.Add(-1)
+	bc.open.Add(-1)
 	if encoding(err) {
-		l.retryAlone(ctx, batches, err)
+		bc.retryAlone(ctx, batches, err)
 		return
 	}
 	c.dead.Store(true)
-	l.reply(batches, reply{err: l.net.explain(l.addr, err)})
+	bc.reply(batches, reply{err: bc.net.explain(bc.addr, err)})
 }
 
 // retryAlone finds the batch that cannot be encoded.
-func (l *link) retryAlone(ctx context.Context, batches []*batch, err error) {
+func (bc *brokerConn) retryAlone(ctx context.Context, batches []*batch, err error) {
 	if len(batches) == 1 {
-		l.reply(batches, reply{err: err, unsent: true})
+		bc.reply(batches, reply{err: err, unsent: true})
 		return
 	}
 	for i := range batches {
-		if !l.wait(ctx) {
-			l.reply(batches[i:], reply{err: ctx.Err(), unsent: true})
+		if !bc.wait(ctx) {
+			bc.reply(batches[i:], reply{err: ctx.Err(), unsent: true})
 			return
 		}
-		l.send(ctx, batches[i:i+1])
+		bc.send(ctx, batches[i:i+1])
 	}
 }
 
 // answered runs on the Broker's goroutine and must not call it.
-func (l *link) answered(c *connection, batches []*batch, res *sarama.ProduceResponse, err error) {
+func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.ProduceResponse, err error) {
 	if err != nil {
 		c.dead.Store(true)
-		l.reply(batches, reply{err: l.net.explain(l.addr, err)})
+		bc.reply(batches, reply{err: bc.net.explain(bc.addr, err)})
 	} else {
 		if res.ThrottleTime > 0 {
 			c.throttled.Store(time.Now().Add(res.ThrottleTime).UnixNano())
@@ -183,24 +183,24 @@ func (l *link) answered(c *connection, batches []*batch, res *sarama.ProduceResp
 		for i, b := range batches {
 			replies[i] = event{batch: b, reply: read(res, b)}
 		}
-		l.events.Put(replies...)
+		bc.events.Put(replies...)
 	}
-	l.open.Add(-1)
+	bc.open.Add(-1)
 	select {
-	case l.room <- struct{}{}:
+	case bc.room <- struct{}{}:
 	default:
 	}
 }
 
-func (l *link) reply(batches []*batch, r reply) {
+func (bc *brokerConn) reply(batches []*batch, r reply) {
 	for _, b := range batches {
-		l.events.Put(event{batch: b, reply: r})
+		bc.events.Put(event{batch: b, reply: r})
 	}
 }
 
 // read is what the response says of a batch.
 func read(res *sarama.ProduceResponse, b *batch) reply {
-	block := res.GetBlock(b.lane.topic.name, b.lane.partition)
+	block := res.GetBlock(b.queue.topic.name, b.queue.partition)
 	if block == nil {
 		return reply{err: sarama.ErrIncompleteResponse}
 	}
@@ -209,7 +209,7 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 		r.message = *block.ErrorMessage
 	}
 	for _, e := range block.RecordErrors {
-		r.guilty = append(r.guilty, int(e.BatchIndex))
+		r.rejected = append(r.rejected, int(e.BatchIndex))
 		if e.BatchIndexErrorMessage != nil && r.message == "" {
 			r.message = *e.BatchIndexErrorMessage
 		}
@@ -227,48 +227,48 @@ const idleMost = 4 * time.Minute
 
 // connect returns a live connection. After a failure it does not try again for
 // a while, so that many batches do not mean many attempts.
-func (l *link) connect(ctx context.Context) (*connection, error) {
+func (bc *brokerConn) connect(ctx context.Context) (*brokerSession, error) {
 	now := time.Now()
-	if l.conn != nil && !l.conn.dead.Load() && (l.open.Load() > 0 || now.Sub(l.conn.used) < idleMost) {
-		l.conn.used = now
-		return l.conn, nil
+	if bc.conn != nil && !bc.conn.dead.Load() && (bc.open.Load() > 0 || now.Sub(bc.conn.used) < idleMost) {
+		bc.conn.used = now
+		return bc.conn, nil
 	}
-	l.drop()
-	if now.Before(l.until) {
-		return nil, l.refused
+	bc.drop()
+	if now.Before(bc.until) {
+		return nil, bc.refused
 	}
-	b, err := l.net.open(l.addr)
+	b, err := bc.net.open(bc.addr)
 	if err != nil {
-		l.refused, l.until = err, time.Now().Add(reconnectPause(err))
+		bc.refused, bc.until = err, time.Now().Add(reconnectPause(err))
 		return nil, err
 	}
-	l.conn, l.refused = &connection{broker: b, used: now}, nil
-	return l.conn, ctx.Err()
+	bc.conn, bc.refused = &brokerSession{broker: b, used: now}, nil
+	return bc.conn, ctx.Err()
 }
 
-// drop closes the connection; every request under way on it gets its callback.
-func (l *link) drop() {
-	if l.conn != nil {
-		_ = l.conn.broker.Close()
-		l.conn = nil
+// drop closes the connection; every request in flight on it gets its callback.
+func (bc *brokerConn) drop() {
+	if bc.conn != nil {
+		_ = bc.conn.broker.Close()
+		bc.conn = nil
 	}
 }
 
 // request encodes nothing yet: AsyncProduce does, before it returns, and keeps
 // none of it, so the arena is free for the next request.
-func (l *link) request(batches []*batch, a *arena) *sarama.ProduceRequest {
+func (bc *brokerConn) request(batches []*batch, a *arena) *sarama.ProduceRequest {
 	req := &sarama.ProduceRequest{
 		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
-		Timeout: int32(l.sink.cfg.RequestTimeout / time.Millisecond),
+		Timeout: int32(bc.sink.cfg.RequestTimeout / time.Millisecond),
 	}
 	a.reset(batches)
 	for _, b := range batches {
-		req.AddBatch(b.lane.topic.name, b.lane.partition, a.encode(b, l.sink.codec))
+		req.AddBatch(b.queue.topic.name, b.queue.partition, a.encode(b, bc.sink.codec))
 	}
 	return req
 }
 
-// arenas are shared by all links: a large one is needed for the moment of
+// arenas are shared by all brokers: a large one is needed for the moment of
 // encoding only.
 var arenas = sync.Pool{New: func() any { return new(arena) }}
 

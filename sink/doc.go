@@ -1,7 +1,8 @@
 // Package sink carries rows into one Kafka cluster and says of each what
-// became of it, exactly once (outbox.Outcome). Per key the delivered rows are
-// always a prefix of the published ones: each partition is a lane with one
-// idempotent batch under way, resent unchanged until its fate is known.
+// became of it, exactly once (outbox.Outcome). Each partition has a queue and at
+// most one batch in flight, which is resent unchanged, with the same producer id,
+// epoch and sequence, until its outcome is known. So the delivered rows of a key
+// are always a prefix of the published ones.
 //
 // It never decides what is published, never reads or writes the database,
 // never charges a row for anything but the row's own fault, and never bumps a
@@ -9,11 +10,18 @@
 //
 // # Parts
 //
-// machine.go decides and is pure; partition_queue.go, batch.go and topic.go are its
-// pieces. run.go drives it from one goroutine and carries out: a link per
-// broker produces (broker_conn.go), so that a broker that hangs holds up nobody
-// else's partitions; the scout asks for metadata (metadata_client.go); the owner keeps
-// the transactional id, fences and searches (producer_id_client.go).
+// machine.go decides and is pure; partition_queue.go, batch.go and topic.go are
+// its pieces. run.go drives it from one goroutine and carries out what it decides,
+// by three kinds of goroutines:
+//
+//   - brokerConn (broker_conn.go): a connection to each broker that leads a
+//     partition. It sends produce requests with batches of several partitions, so a
+//     broker that hangs holds up nobody else's.
+//   - metadataClient (metadata_client.go): asks any broker which topics and
+//     partitions exist, and who leads them.
+//   - producerIDClient (producer_id_client.go): obtains producer id and epoch from
+//     the transaction coordinator, fences older producers, and searches partition
+//     logs for batches whose answer was lost.
 //
 // sarama's AsyncProducer is not used because it goes on after a failed batch,
 // and its Client is not because it hides topic ids, holds every caller up
@@ -43,12 +51,12 @@
 //
 // Retry waits 20 ms to 500 ms (slowly: 5 s), refreshes metadata, and sends the
 // same rows with the same sequence. Split puts the rows back and sends fewer,
-// until the guilty one is alone, or goes by the indices that the broker names
+// until the rejected record is alone, or goes by the indices that the broker names
 // (KIP-467); the sequence stays. A topic that stays unknown for TopicGrace is
 // blocked too.
 //
 // Resolve finds out: fence the partition, so that no try can land any more,
-// then read the log from the last known offset for a batch of this producer
+// then read the partition log from the last known offset for a batch of this producer
 // id, epoch, sequence and count. Found: delivered. Not found: it is sent with
 // sequence 0 on the new epoch. That needs READ on the topic; without, the
 // batch is sent again and said aloud, and its rows may be there twice.
@@ -56,11 +64,11 @@
 // # Fencing
 //
 // The producer id comes from InitProducerId with the transactional id, while
-// records are produced without transactions. A new owner raises the epoch,
+// records are produced without transactions. A new leader of the stream raises the epoch,
 // adds all partitions to an empty transaction, aborts it, and calls
 // InitProducerId again until it is answered with something else than 51
 // (CONCURRENT_TRANSACTIONS): only then have all partitions got the abort's
-// marker, and each refuses the former owner's batches, also those that were on
+// marker, and each refuses the former leader's batches, also those that were on
 // their way. It costs one control record per partition. Partitions that become
 // known later are fenced before their first batch. Every InitProducerId but a
 // Run's first names the identity held, so that it fails for whoever was

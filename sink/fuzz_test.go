@@ -105,10 +105,10 @@ func allocated() uint64 {
 // questions are what we ask brokers, each with what is done with the answer.
 var questions = []func(*sarama.Broker, *headersConn){
 	func(b *sarama.Broker, _ *headersConn) {
-		_, _ = (&scout{conn: b, net: &network{conf: sarama.Config{Version: sarama.MaxVersion}}}).talk(&asking{topics: []string{"orders"}})
+		_, _ = (&metadataClient{conn: b, net: &network{conf: sarama.Config{Version: sarama.MaxVersion}}}).talk(&metadataRequest{topics: []string{"orders"}})
 	},
 	func(b *sarama.Broker, _ *headersConn) {
-		(&scout{conn: b}).limits(map[string]topicInfo{"orders": {}})
+		(&metadataClient{conn: b}).limits(map[string]topicInfo{"orders": {}})
 	},
 	func(b *sarama.Broker, c *headersConn) {
 		if block, err := (&reader{Broker: b, conn: c}).fetch(place{"orders", 0}, 5); err == nil {
@@ -120,11 +120,11 @@ var questions = []func(*sarama.Broker, *headersConn){
 	},
 	func(b *sarama.Broker, _ *headersConn) {
 		rows := rowsOf("orders", "k", "v", 2)
-		sent := &batch{lane: &lane{topic: newTopic("orders")}, rows: rows}
-		res, err := b.Produce((&link{sink: &Sink{}}).request([]*batch{sent}, &arena{}))
+		sent := &batch{queue: &partitionQueue{topic: newTopic("orders")}, rows: rows}
+		res, err := b.Produce((&brokerConn{sink: &Sink{}}).request([]*batch{sent}, &arena{}))
 		if err == nil {
 			r := read(res, sent)
-			_, _ = sent.judge(r, nobody), r.cause(sent.lane)
+			_, _ = sent.judge(r, nobody), r.cause(sent.queue)
 		}
 	},
 	func(b *sarama.Broker, _ *headersConn) {

@@ -198,7 +198,7 @@ func TestRealLandedThenRefused(t *testing.T) {
 		t.Error(err)
 	}
 	r.finished = true
-	if !strings.Contains(log.String(), "looking in the log for a batch whose fate is unknown") {
+	if !strings.Contains(log.String(), "searching the partition log for a batch whose outcome is unknown") {
 		t.Errorf("the batch was not looked for: %s", &log)
 	}
 }

@@ -15,10 +15,10 @@ import (
 // Inputs are methods, what they lead to is collected until take.
 //
 // Invariants:
-//   - a row is in exactly one of: topic.waiting, lane.queue, lane.flight, outcomes;
-//   - a batch that may be in the log is never changed, split or given back
+//   - a row is in exactly one of: topic.waiting, partitionQueue.rows, partitionQueue.inFlight, outcomes;
+//   - a batch that may be in the partition log is never changed, split or given back
 //     before its fate is known;
-//   - a lane's rows leave it in order.
+//   - a partition's rows leave it in order.
 type machine struct {
 	cluster string
 	cfg     machineConfig
@@ -28,33 +28,33 @@ type machine struct {
 	id      identity
 	fencing bool // the identity belongs to a transactional id
 	topics  map[string]*topic
-	last    *topic  // of the last row: most rows go where the one before went
-	dirty   []*lane // to be looked at by pump
-	waiting map[*lane]struct{}
-	failing map[*lane]struct{} // lanes that have an err
+	last    *topic            // of the last row: most rows go where the one before went
+	dirty   []*partitionQueue // to be looked at by pump
+	waiting map[*partitionQueue]struct{}
+	failing map[*partitionQueue]struct{} // partitions that have an err
 	stalled map[*topic]stall
 
 	// Metadata: at most one request is out.
-	asking    bool
-	askAt     time.Time // next request, or zero
-	askErrs   int       // failures in a row
-	askErr    error
-	askFailed time.Time // since when
-	askedAt   time.Time
-	crowd     bool // the answer lacks very many topics
-	list      bool // all topics are to be asked about
-	answered  time.Time
-	ackedAt   time.Time
+	asking     bool
+	askAt      time.Time // next request, or zero
+	askErrs    int       // failures in a row
+	askErr     error
+	askFailed  time.Time // since when
+	askedAt    time.Time
+	manyAbsent bool // the answer lacks very many topics
+	list       bool // all topics are to be asked about
+	answered   time.Time
+	ackedAt    time.Time
 
-	// Ownership: at most one job is out.
-	owning   bool
-	ownErr   error
-	ownSince time.Time
-	resolves []*batch // wanted
-	unfenced bool     // some lane may want fencing
-	ownAt    time.Time
-	keepAt   time.Time
-	verdict  usability
+	// Producer id: at most one job is out.
+	jobOut     bool
+	idErr      error
+	idErrSince time.Time
+	resolves   []*batch // wanted
+	unfenced   bool     // some partition may want fencing
+	jobAt      time.Time
+	keepAt     time.Time
+	verdict    usability
 	// The class of the reason that was told for an unusable cluster, and when.
 	told   string
 	toldAt time.Time
@@ -92,13 +92,13 @@ type work struct {
 	send     []*batch
 	outcomes []outbox.Outcome
 	states   []outbox.ClusterState
-	ask      *asking
-	own      *ownership
+	ask      *metadataRequest
+	job      *producerIDJob
 	notes    []note
 }
 
-// asking is a request for metadata.
-type asking struct {
+// metadataRequest is what metadata is asked for.
+type metadataRequest struct {
 	topics []string
 	all    bool // of the cluster, whatever topics says
 }
@@ -117,12 +117,12 @@ func (i *topicInfo) usable() bool {
 	return (i.code == sarama.ErrNoError || i.code == sarama.ErrReplicaNotAvailable) && !i.internal
 }
 
-// ownership is a job for the owner of the transactional id.
-type ownership struct {
+// producerIDJob is what the producerIDClient is to do.
+type producerIDJob struct {
 	// fence these partitions against older producers.
 	fence []fenceTarget
 	// resolve these batches: seal their partitions against all their tries,
-	// then look for them in the log.
+	// then search the partition log for them.
 	resolve []search
 	// keepAlive, if set, refreshes the id by an empty transaction there.
 	keepAlive *place
@@ -145,8 +145,8 @@ type search struct {
 	look   bool // some try may have landed
 }
 
-// owned answers an ownership job.
-type owned struct {
+// producerIDResult answers a producerIDJob.
+type producerIDResult struct {
 	id      identity
 	fenced  []place
 	tails   map[place]int64 // log ends after fencing, where known
@@ -170,7 +170,7 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*lane]struct{}{}, failing: map[*lane]struct{}{}, stalled: map[*topic]stall{}}
+	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]stall{}}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}

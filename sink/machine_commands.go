@@ -40,16 +40,16 @@ func (m *machine) accept(r *outbox.Row) {
 // place puts a row where its topic's state wants it.
 func (m *machine) place(t *topic, r *outbox.Row) {
 	switch {
-	case t.state == topicBlocked && len(t.lanes) == 0:
+	case t.state == topicBlocked && len(t.queues) == 0:
 		m.giveBackTopic(t, []*outbox.Row{r})
 	case t.state == topicReady || t.state == topicBlocked:
 		if t.isBlocked(r) {
 			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
 			return
 		}
-		l := t.lane(r, m.cfg.random)
-		l.queue.push(r)
-		m.touch(l)
+		q := t.queueFor(r, m.cfg.random)
+		q.rows.push(r)
+		m.touch(q)
 	default:
 		if t.waiting.len() == 0 {
 			m.want(0)
@@ -58,11 +58,11 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 	}
 }
 
-// touch has the lane looked at by pump.
-func (m *machine) touch(l *lane) {
-	if !l.dirty {
-		l.dirty = true
-		m.dirty = append(m.dirty, l)
+// touch has the partition looked at by pump.
+func (m *machine) touch(q *partitionQueue) {
+	if !q.dirty {
+		q.dirty = true
+		m.dirty = append(m.dirty, q)
 	}
 }
 
@@ -85,7 +85,7 @@ func (m *machine) release(s outbox.Scope) {
 // drop forgets a topic of which there is nothing, so that no more are remembered
 // than exist or have rows here.
 func (m *machine) drop(t *topic) {
-	if len(t.lanes) > 0 || len(t.blocked) > 0 || t.waiting.len() > 0 {
+	if len(t.queues) > 0 || len(t.blocked) > 0 || t.waiting.len() > 0 {
 		return
 	}
 	delete(m.topics, t.name)
@@ -93,16 +93,16 @@ func (m *machine) drop(t *topic) {
 	m.last = nil
 }
 
-// unblock lets a topic start anew with fresh metadata. Lanes whose flight is
+// unblock lets a topic start anew with fresh metadata. Partitions whose batch is
 // still open stay until it is known.
 func (m *machine) unblock(t *topic) {
-	if t.gone && !t.flights() {
+	if t.gone && !t.anyInFlight() {
 		m.forget(t)
 	}
 	t.state, t.err, t.gone, t.missing = topicUnknown, nil, false, 0
-	for _, l := range t.lanes {
-		if l.state == laneWaiting {
-			l.at = m.now
+	for _, q := range t.queues {
+		if q.state == queueWaiting {
+			q.at = m.now
 		}
 	}
 	m.want(0)
@@ -114,12 +114,12 @@ func (m *machine) withdraw(s outbox.Scope) {
 		if s.Kind == outbox.ScopeTopic && s.Topic != t.name || s.Kind == outbox.ScopeKey && s.Topic != t.name {
 			continue
 		}
-		for _, l := range t.lanes {
-			l.recall()
-			gone := l.queue.extract(s.Covers)
-			l.pardon(gone)
+		for _, q := range t.queues {
+			q.recall()
+			gone := q.rows.extract(s.Covers)
+			q.clearRejected(gone)
 			out = append(out, gone...)
-			m.touch(l)
+			m.touch(q)
 		}
 		out = append(out, t.waiting.extract(s.Covers)...)
 	}
@@ -182,11 +182,11 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 // reopen unblocks a topic that is blocked without anybody having heard of it,
 // since all its rows were refused: no Release will come. The next row asks again.
 func (m *machine) reopen(t *topic) {
-	if t.state != topicBlocked || !t.untold || !t.refused || t.waiting.len() > 0 || t.flights() {
+	if t.state != topicBlocked || !t.untold || !t.refused || t.waiting.len() > 0 || t.anyInFlight() {
 		return
 	}
-	for _, l := range t.lanes {
-		if l.queue.len() > 0 {
+	for _, q := range t.queues {
+		if q.rows.len() > 0 {
 			return
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// owned takes the answer to an ownership job.
-func (m *machine) owned(o owned) {
-	m.owning, m.ownErr, m.ownSince = false, nil, time.Time{}
+// jobDone takes the result of a producerIDJob.
+func (m *machine) jobDone(o producerIDResult) {
+	m.jobOut, m.idErr, m.idErrSince = false, nil, time.Time{}
 	if m.id != o.id {
 		m.id = o.id
 	}
@@ -25,21 +25,21 @@ func (m *machine) owned(o owned) {
 		m.searched(s)
 	}
 	for _, t := range m.topics {
-		for _, l := range t.lanes {
-			m.touch(l)
+		for _, q := range t.queues {
+			m.touch(q)
 		}
 	}
 }
 
 func (m *machine) fenced(p place, tails map[place]int64) {
 	t := m.topics[p.topic]
-	if t == nil || int(p.partition) >= len(t.lanes) {
+	if t == nil || int(p.partition) >= len(t.queues) {
 		return
 	}
-	l := t.lanes[p.partition]
-	l.fenced = true
-	if tail, ok := tails[p]; ok && l.tail < 0 {
-		l.tail = tail
+	q := t.queues[p.partition]
+	q.fenced = true
+	if tail, ok := tails[p]; ok && q.tail < 0 {
+		q.tail = tail
 	}
 }
 
@@ -48,38 +48,38 @@ func (m *machine) fenceRefused(t *topic, code sarama.KError) {
 	case sarama.ErrTopicAuthorizationFailed:
 		m.unfit(t, fmt.Errorf("topic %s: not authorised: grant WRITE on it to our user: %w", t.name, code))
 	default:
-		m.unfenced, m.ownAt = true, m.now.Add(backoffMax)
+		m.unfenced, m.jobAt = true, m.now.Add(backoffMax)
 		m.want(backoffMax)
 	}
 }
 
-// searched takes what the log says of a batch.
+// searched takes what the partition log says of a batch.
 func (m *machine) searched(s searched) {
-	b, l := s.batch, s.batch.lane
+	b, q := s.batch, s.batch.queue
 	b.sealed = b.sealed || s.sealed
 	switch {
 	case s.err != nil:
-		m.wait(l, s.err, backoffMax)
+		m.wait(q, s.err, backoffMax)
 	case s.found:
 		m.ack(b, s.offset)
 	default:
-		l.bind(b, m.id)
-		m.launch(l)
+		q.bind(b, m.id)
+		m.launch(q)
 	}
-	m.touch(l)
+	m.touch(q)
 }
 
-// nextJob collects what the owner has to do, one job at a time.
-func (m *machine) nextJob() *ownership {
-	var job ownership
+// nextJob collects what the producerIDClient has to do, one job at a time.
+func (m *machine) nextJob() *producerIDJob {
+	var job producerIDJob
 	if m.unfenced {
 		job.fence = m.toFence()
 		m.unfenced = false
 	}
 	for _, b := range m.resolves {
 		job.resolve = append(job.resolve, search{
-			fenceTarget: b.lane.target(), batch: b, uuid: b.lane.topic.uuid, as: b.as, seq: b.seq,
-			n: len(b.rows), from: b.lane.tail, sealed: b.sealed, look: b.maybe,
+			fenceTarget: b.queue.target(), batch: b, uuid: b.queue.topic.uuid, as: b.as, seq: b.seq,
+			n: len(b.rows), from: b.queue.tail, sealed: b.sealed, look: b.maybe,
 		})
 	}
 	m.resolves = nil
@@ -94,53 +94,53 @@ func (m *machine) nextJob() *ownership {
 func (m *machine) toFence() []fenceTarget {
 	var targets []fenceTarget
 	for _, t := range m.topics {
-		for _, l := range t.lanes {
+		for _, q := range t.queues {
 			switch {
-			case l.fenced || l.leader == "" || t.state != topicReady:
+			case q.fenced || q.leader == "" || t.state != topicReady:
 			case !m.fencing:
-				l.fenced = true
-				m.touch(l)
+				q.fenced = true
+				m.touch(q)
 			default:
-				targets = append(targets, l.target())
+				targets = append(targets, q.target())
 			}
 		}
 	}
 	return targets
 }
 
-func (l *lane) target() fenceTarget {
-	return fenceTarget{place{l.topic.name, l.partition}, l.leader}
+func (q *partitionQueue) target() fenceTarget {
+	return fenceTarget{place{q.topic.name, q.partition}, q.leader}
 }
 
 // quiet finds a partition for the empty transaction that keeps the id alive:
-// one without a batch of an older epoch under way, which the marker would refuse.
+// one without a batch of an older epoch in flight, which the marker would refuse.
 func (m *machine) quiet() *place {
 	for _, t := range m.topics {
-		for _, l := range t.lanes {
-			if t.state == topicReady && l.fenced && l.leader != "" && (l.flight == nil || l.flight.as == m.id) {
-				return &place{t.name, l.partition}
+		for _, q := range t.queues {
+			if t.state == topicReady && q.fenced && q.leader != "" && (q.inFlight == nil || q.inFlight.as == m.id) {
+				return &place{t.name, q.partition}
 			}
 		}
 	}
 	return nil
 }
 
-// ownTrouble tells that the owner does not get on; it goes on trying.
-func (m *machine) ownTrouble(err error) {
-	m.ownErr = err
-	if m.ownSince.IsZero() {
-		m.ownSince = m.now
+// idTrouble notes why the producerIDClient fails; it goes on trying.
+func (m *machine) idTrouble(err error) {
+	m.idErr = err
+	if m.idErrSince.IsZero() {
+		m.idErrSince = m.now
 	}
 }
 
 // started tells the first identity.
 func (m *machine) started(id identity, fencing bool) {
 	m.id, m.fencing = id, fencing
-	m.ownErr, m.ownSince = nil, time.Time{}
+	m.idErr, m.idErrSince = nil, time.Time{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
 	for _, t := range m.topics {
-		for _, l := range t.lanes {
-			m.touch(l)
+		for _, q := range t.queues {
+			m.touch(q)
 		}
 	}
 }

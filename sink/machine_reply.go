@@ -11,80 +11,80 @@ import (
 
 // produced takes the reply to a try.
 func (m *machine) produced(b *batch, r reply) {
-	l := b.lane
+	q := b.queue
 	if errors.Is(r.err, errLate) {
-		m.hold(l)
+		m.hold(q)
 		return
 	}
 	if r.leader != "" {
-		l.leader = r.leader
+		q.leader = r.leader
 	}
 	switch b.judge(r, m.id) {
 	case verdictAck:
 		m.ack(b, r.offset)
 	case verdictRetry:
-		m.wait(l, r.cause(l), backoffMax)
+		m.wait(q, r.cause(q), backoffMax)
 	case verdictSlow:
-		m.wait(l, r.cause(l), backoffSlow)
+		m.wait(q, r.cause(q), backoffSlow)
 	case verdictSplit:
 		m.split(b, r)
 	case verdictRebind:
-		l.bind(b, m.id)
-		m.launch(l)
+		q.bind(b, m.id)
+		m.launch(q)
 	case verdictResolve:
 		b.unresolved = true
-		m.note("looking in the log for a batch whose fate is unknown", l.topic.name, r.cause(l))
-		m.launch(l)
+		m.note("searching the partition log for a batch whose outcome is unknown", q.topic.name, r.cause(q))
+		m.launch(q)
 	case verdictTopic:
-		m.wait(l, r.cause(l), backoffSlow)
-		m.blockTopic(l.topic, withMend(r.cause(l)))
+		m.wait(q, r.cause(q), backoffSlow)
+		m.blockTopic(q.topic, withMend(r.cause(q)))
 	}
-	m.touch(l)
+	m.touch(q)
 }
 
 func (m *machine) ack(b *batch, offset int64) {
 	m.ackedAt = m.now
-	t := b.lane.topic
+	t := b.queue.topic
 	t.accepted = max(t.accepted, b.bytes)
-	b.lane.acked(b, offset)
-	m.calm(b.lane)
+	b.queue.acked(b, offset)
+	m.calm(b.queue)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered, Sent: b.sent})
 }
 
 // split deals with a batch that was rejected for a record's fault, and of
-// which nothing is in the log: its rows go back to the front of the queue, and
-// either the guilty ones are known or smaller batches will find them.
+// which nothing is in the partition log: its rows go back to the front of the queue, and
+// either the rejected ones are known or smaller batches will find them.
 func (m *machine) split(b *batch, r reply) {
-	l, t := b.lane, b.lane.topic
-	l.land()
-	m.calm(l)
+	q, t := b.queue, b.queue.topic
+	q.clearInFlight()
+	m.calm(q)
 	if r.code == sarama.ErrMessageSizeTooLarge || r.code == sarama.ErrMessageSetSizeTooLarge {
 		t.tooLarge(b)
 	}
-	l.queue.unshift(b.rows)
+	q.rows.unshift(b.rows)
 	named := 0
-	for _, i := range r.guilty {
+	for _, i := range r.rejected {
 		if i >= 0 && i < len(b.rows) {
-			l.blame(b.rows[i], r.cause(l))
+			q.reject(b.rows[i], r.cause(q))
 			named++
 		}
 	}
 	switch {
 	case named > 0:
 	case len(b.rows) == 1:
-		l.blame(b.rows[0], r.cause(l))
+		q.reject(b.rows[0], r.cause(q))
 	default:
-		l.halve(len(b.rows))
+		q.halve(len(b.rows))
 	}
 }
 
 // cause is the reply's error in words.
-func (r reply) cause(l *lane) error {
+func (r reply) cause(q *partitionQueue) error {
 	if r.err != nil {
 		return r.err
 	}
 	if r.message != "" && r.message != r.code.Error() {
-		return fmt.Errorf("topic %s, partition %d: %w: %s", l.topic.name, l.partition, r.code, r.message)
+		return fmt.Errorf("topic %s, partition %d: %w: %s", q.topic.name, q.partition, r.code, r.message)
 	}
-	return fmt.Errorf("topic %s, partition %d: %w", l.topic.name, l.partition, r.code)
+	return fmt.Errorf("topic %s, partition %d: %w", q.topic.name, q.partition, r.code)
 }

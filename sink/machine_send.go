@@ -7,52 +7,52 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// pump looks at every lane that something happened to.
+// pump looks at every partition that something happened to.
 func (m *machine) pump() {
 	for i := 0; i < len(m.dirty); i++ { // grows while we go
-		l := m.dirty[i]
-		l.dirty = false
-		m.drive(l)
+		q := m.dirty[i]
+		q.dirty = false
+		m.drive(q)
 	}
 	m.dirty = m.dirty[:0]
 }
 
-// drive does the next thing for a lane.
-func (m *machine) drive(l *lane) {
-	t := l.topic
+// drive does the next thing for a partition.
+func (m *machine) drive(q *partitionQueue) {
+	t := q.topic
 	switch t.state {
 	case topicBlocked:
-		m.returnQueue(l)
+		m.returnQueue(q)
 		return
 	case topicDraining:
-		l.recall()
+		q.recall()
 		m.drained(t)
 		return
 	case topicUnknown: // released, and metadata awaited
 		return
 	}
-	if l.flight != nil || l.state == laneWaiting {
+	if q.inFlight != nil || q.state == queueWaiting {
 		return
 	}
-	m.front(l)
-	if l.queue.len() == 0 || m.id == nobody {
+	m.front(q)
+	if q.rows.len() == 0 || m.id == nobody {
 		return
 	}
-	if l.leader == "" {
-		m.wait(l, errLeaderless(l), backoffMax)
+	if q.leader == "" {
+		m.wait(q, errLeaderless(q), backoffMax)
 		return
 	}
-	if !l.fenced {
+	if !q.fenced {
 		return
 	}
 	if m.closed {
-		m.hold(l)
+		m.hold(q)
 		return
 	}
-	if b := l.next(m.limits(t), m.id, m.now); b != nil {
-		t.batched(l.partition)
-		l.flight = b
-		m.launch(l)
+	if b := q.next(m.limits(t), m.id, m.now); b != nil {
+		t.batched(q.partition)
+		q.inFlight = b
+		m.launch(q)
 	}
 }
 
@@ -65,61 +65,61 @@ func (m *machine) limits(t *topic) limits {
 }
 
 // returnQueue gives a blocked topic's rows back, once nothing before them is open.
-func (m *machine) returnQueue(l *lane) {
-	t := l.topic
-	if !l.recall() {
+func (m *machine) returnQueue(q *partitionQueue) {
+	t := q.topic
+	if !q.recall() {
 		return
 	}
-	delete(m.waiting, l)
-	l.state = laneIdle
-	m.calm(l)
-	l.limit, l.guilty = 0, nil
-	m.giveBackTopic(t, l.queue.takeAll())
+	delete(m.waiting, q)
+	q.state = queueIdle
+	m.calm(q)
+	q.limit, q.rejected = 0, nil
+	m.giveBackTopic(t, q.rows.takeAll())
 }
 
 // front deals with rows at the front of the queue that cannot be sent here.
-func (m *machine) front(l *lane) {
-	for l.queue.len() > 0 {
-		r := l.queue.peek()[0]
-		err := l.guilty[r]
+func (m *machine) front(q *partitionQueue) {
+	for q.rows.len() > 0 {
+		r := q.rows.peek()[0]
+		err := q.rejected[r]
 		switch {
-		case err == nil && !l.strange(r):
+		case err == nil && !q.elsewhere(r):
 			return
-		case err == nil && int(r.Partition) < len(l.topic.lanes):
-			m.move(l, r)
+		case err == nil && int(r.Partition) < len(q.topic.queues):
+			m.move(q, r)
 			continue
 		case err == nil:
-			err = fmt.Errorf("partition %d of topic %s does not exist (it has %d): correct the row's partition or add partitions", r.Partition, l.topic.name, len(l.topic.lanes))
+			err = fmt.Errorf("partition %d of topic %s does not exist (it has %d): correct the row's partition or add partitions", r.Partition, q.topic.name, len(q.topic.queues))
 		}
-		delete(l.guilty, r)
-		l.queue.drop(1)
-		m.refuse(l, r, err)
+		delete(q.rejected, r)
+		q.rows.drop(1)
+		m.refuse(q, r, err)
 	}
 }
 
 // move takes a row, and its key's later rows, to the partition that it names.
-func (m *machine) move(l *lane, r *outbox.Row) {
-	target := l.topic.lanes[r.Partition]
+func (m *machine) move(q *partitionQueue, r *outbox.Row) {
+	target := q.topic.queues[r.Partition]
 	rows := []*outbox.Row{r}
 	if r.Key == nil {
-		l.queue.drop(1)
+		q.rows.drop(1)
 	} else {
-		rows = l.queue.extract(sameKey(r))
-		l.topic.settleDown(r, target)
+		rows = q.rows.extract(sameKey(r))
+		q.topic.assign(r, target)
 	}
 	for _, x := range rows {
-		if err := l.guilty[x]; err != nil {
-			delete(l.guilty, x)
-			target.blame(x, err)
+		if err := q.rejected[x]; err != nil {
+			delete(q.rejected, x)
+			target.reject(x, err)
 		}
-		target.queue.push(x)
+		target.rows.push(x)
 	}
 	m.touch(target)
 }
 
 // refuse charges a row with its own error and gives its key's later rows back.
-func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
-	t, scope := l.topic, outbox.KeyScope(r)
+func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
+	t, scope := q.topic, outbox.KeyScope(r)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
 		Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: scope, Blocked: r.Key != nil, Err: err, Uncharged: passes(r, err),
 	})
@@ -127,60 +127,61 @@ func (m *machine) refuse(l *lane, r *outbox.Row, err error) {
 		return
 	}
 	t.block(r)
-	later := append(l.queue.extract(scope.Covers), t.waiting.extract(scope.Covers)...)
-	l.pardon(later)
+	later := append(q.rows.extract(scope.Covers), t.waiting.extract(scope.Covers)...)
+	q.clearRejected(later)
 	m.giveBack(later, scope)
 }
 
-// launch sends the flight to the lane's leader, or to the owner first.
-func (m *machine) launch(l *lane) {
-	delete(m.waiting, l)
-	b := l.flight
+// launch sends the batch in flight to the partition's leader, or has it searched for
+// in the partition log first.
+func (m *machine) launch(q *partitionQueue) {
+	delete(m.waiting, q)
+	b := q.inFlight
 	if b.unresolved {
-		l.state = laneResolving
+		q.state = queueResolving
 		m.resolves = append(m.resolves, b)
 		return
 	}
-	if l.leader == "" {
-		m.wait(l, errLeaderless(l), backoffMax)
+	if q.leader == "" {
+		m.wait(q, errLeaderless(q), backoffMax)
 		return
 	}
 	if m.closed {
-		m.hold(l)
+		m.hold(q)
 		return
 	}
-	l.state = laneFlying
+	q.state = queueInFlight
 	b.tries++
 	b.sent = m.now
 	m.out.send = append(m.out.send, b)
 }
 
-// wait makes the lane try again after a backoff, with fresh metadata.
-func (m *machine) wait(l *lane, err error, most time.Duration) {
-	l.fail(m.now, err)
-	m.failing[l] = struct{}{}
-	l.state = laneWaiting
-	l.at = m.now.Add(backoff(l.failures, most))
-	m.waiting[l] = struct{}{}
+// wait makes the partition try again after a backoff, with fresh metadata.
+func (m *machine) wait(q *partitionQueue, err error, most time.Duration) {
+	q.fail(m.now, err)
+	m.failing[q] = struct{}{}
+	q.state = queueWaiting
+	q.at = m.now.Add(backoff(q.failures, most))
+	m.waiting[q] = struct{}{}
 	m.want(0)
 }
 
-// holdPause is how often a lane looks whether it may send again.
+// holdPause is how often a partition looks whether it may send again.
 const holdPause = 50 * time.Millisecond
 
-// hold makes the lane wait while nothing may be sent, which is no failure.
-func (m *machine) hold(l *lane) {
-	l.state = laneWaiting
-	l.at = m.now.Add(holdPause)
-	m.waiting[l] = struct{}{}
+// hold makes the partition wait while nothing may be sent, which is no failure.
+func (m *machine) hold(q *partitionQueue) {
+	q.state = queueWaiting
+	q.at = m.now.Add(holdPause)
+	m.waiting[q] = struct{}{}
 }
 
-// calm forgets a lane's failures.
-func (m *machine) calm(l *lane) {
-	l.failures, l.since, l.err = 0, time.Time{}, nil
-	delete(m.failing, l)
+// calm forgets a partition's failures.
+func (m *machine) calm(q *partitionQueue) {
+	q.failures, q.since, q.err = 0, time.Time{}, nil
+	delete(m.failing, q)
 }
 
-func errLeaderless(l *lane) error {
-	return fmt.Errorf("partition %d of topic %s has no leader: are enough of its brokers up?", l.partition, l.topic.name)
+func errLeaderless(q *partitionQueue) error {
+	return fmt.Errorf("partition %d of topic %s has no leader: are enough of its brokers up?", q.partition, q.topic.name)
 }

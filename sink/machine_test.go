@@ -32,8 +32,8 @@ type world struct {
 	epoch int16
 
 	network []*message // sent, not handled
-	asked   *asking
-	job     *ownership
+	asked   *metadataRequest
+	job     *producerIDJob
 
 	published []*outbox.Row
 	index     map[*outbox.Row]int
@@ -110,11 +110,11 @@ func (w *world) collect() {
 	if out.ask != nil {
 		w.asked = out.ask
 	}
-	if out.own != nil {
+	if out.job != nil {
 		if w.job != nil {
 			w.t.Fatal("two jobs at once")
 		}
-		w.job = out.own
+		w.job = out.job
 	}
 	for _, o := range out.outcomes {
 		w.outcome(o)
@@ -158,7 +158,7 @@ func (w *world) outcome(o outbox.Outcome) {
 
 // land is what a broker does with a try.
 func (w *world) land(m *message) reply {
-	p := place{worldName, m.b.lane.partition}
+	p := place{worldName, m.b.queue.partition}
 	log := w.parts[p]
 	if log == nil {
 		log = &modelLog{}
@@ -184,7 +184,7 @@ func (w *world) land(m *message) reply {
 			return reply{code: sarama.ErrMessageSizeTooLarge, offset: -1}
 		case invalid:
 			rejected.code = sarama.ErrInvalidRecord
-			rejected.guilty = append(rejected.guilty, i)
+			rejected.rejected = append(rejected.rejected, i)
 		}
 	}
 	if rejected.code != 0 {
@@ -219,7 +219,7 @@ func (w *world) handle(i int, how string) {
 	if m.settled { // a late copy arrives
 		w.network = slices.Delete(w.network, i, i+1)
 		r := w.land(m)
-		w.t.Logf("late copy to lane %d as %v seq %d n %d: %+v; row %s", m.b.lane.partition, m.as, m.seq, len(m.rows), r, m.rows[0].ID)
+		w.t.Logf("late copy to partition %d as %v seq %d n %d: %+v; row %s", m.b.queue.partition, m.as, m.seq, len(m.rows), r, m.rows[0].ID)
 		return
 	}
 	drop := true
@@ -254,7 +254,7 @@ func (w *world) handle(i int, how string) {
 	if drop {
 		w.network = slices.Delete(w.network, i, i+1)
 	}
-	w.t.Logf("reply to lane %d as %v seq %d n %d: %+v; row %s", m.b.lane.partition, m.as, m.seq, len(m.rows), r, m.rows[0].ID)
+	w.t.Logf("reply to partition %d as %v seq %d n %d: %+v; row %s", m.b.queue.partition, m.as, m.seq, len(m.rows), r, m.rows[0].ID)
 	w.m.produced(m.b, r)
 }
 
@@ -277,14 +277,14 @@ func (w *world) answerMetadata(fail bool) {
 	w.m.metadata(asked, map[string]topicInfo{worldName: info}, nil)
 }
 
-// answerJob fences and searches like the owner does.
+// answerJob fences and searches like the producerIDClient.
 func (w *world) answerJob(fail bool) {
 	if w.job == nil {
 		return
 	}
 	job := w.job
 	w.job = nil
-	res := owned{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
 	seal := func(p place) bool {
 		if w.state != 0 || w.write != 0 {
 			res.refused[p] = or(w.write, sarama.ErrUnknownTopicOrPartition)
@@ -322,7 +322,7 @@ func (w *world) answerJob(fail bool) {
 	w.epoch++
 	res.id = identity{1, w.epoch}
 	w.t.Logf("owned %+v %+v", res, job)
-	w.m.owned(res)
+	w.m.jobDone(res)
 }
 
 // find looks for the rows of a batch; the log does not forget like last does.
@@ -389,8 +389,8 @@ func (w *world) withdraw() {
 
 func (w *world) flying(r *outbox.Row) bool {
 	for _, t := range w.m.topics {
-		for _, l := range t.lanes {
-			if l.flight != nil && slices.Contains(l.flight.rows, r) {
+		for _, q := range t.queues {
+			if q.inFlight != nil && slices.Contains(q.inFlight.rows, r) {
 				return true
 			}
 		}
@@ -421,9 +421,9 @@ func (w *world) describe() string {
 	var s strings.Builder
 	for _, t := range w.m.topics {
 		fmt.Fprintf(&s, "topic %s state %d err %v waiting %d; ", t.name, t.state, t.err, t.waiting.len())
-		for _, l := range t.lanes {
-			fmt.Fprintf(&s, "lane %d leader %q fenced %v state %d queue %d flight %+v at %v err %v; ",
-				l.partition, l.leader, l.fenced, l.state, l.queue.len(), l.flight, l.at.Sub(w.now), l.err)
+		for _, q := range t.queues {
+			fmt.Fprintf(&s, "partition %d leader %q fenced %v state %d queue %d in flight %+v at %v err %v; ",
+				q.partition, q.leader, q.fenced, q.state, q.rows.len(), q.inFlight, q.at.Sub(w.now), q.err)
 		}
 	}
 	return s.String()

@@ -12,50 +12,50 @@ import (
 // sent is sent.
 func (m *machine) tick(now time.Time) {
 	m.now = now
-	for _, l := range m.due() {
-		m.wake(l)
+	for _, q := range m.due() {
+		m.wake(q)
 	}
 	m.pump()
 	m.askIfDue()
-	m.ownIfDue()
-	m.pump() // lanes that need no fence
+	m.giveJobIfDue()
+	m.pump() // partitions that need no fence
 	m.judgeCluster()
 }
 
-// due are the lanes whose wait is over, in an order that does not depend on
+// due are the partitions whose wait is over, in an order that does not depend on
 // chance, so that a test's seed reproduces.
-func (m *machine) due() []*lane {
+func (m *machine) due() []*partitionQueue {
 	if len(m.waiting) == 0 {
 		return nil
 	}
-	var due []*lane
-	for l := range m.waiting {
-		if !l.at.After(m.now) {
-			due = append(due, l)
+	var due []*partitionQueue
+	for q := range m.waiting {
+		if !q.at.After(m.now) {
+			due = append(due, q)
 		}
 	}
-	slices.SortFunc(due, func(a, b *lane) int {
+	slices.SortFunc(due, func(a, b *partitionQueue) int {
 		return cmp.Or(cmp.Compare(a.topic.name, b.topic.name), cmp.Compare(a.partition, b.partition))
 	})
 	return due
 }
 
-// wake ends a lane's wait.
-func (m *machine) wake(l *lane) {
-	delete(m.waiting, l)
-	if l.flight == nil {
-		l.state = laneIdle
-		m.touch(l)
+// wake ends a partition's wait.
+func (m *machine) wake(q *partitionQueue) {
+	delete(m.waiting, q)
+	if q.inFlight == nil {
+		q.state = queueIdle
+		m.touch(q)
 		return
 	}
-	m.launch(l)
+	m.launch(q)
 }
 
 func (m *machine) askIfDue() {
 	if m.asking || m.askAt.IsZero() && !m.answered.IsZero() || m.askAt.After(m.now) {
 		return
 	}
-	a := &asking{all: m.list}
+	a := &metadataRequest{all: m.list}
 	if !m.list {
 		a.topics = m.askable()
 	}
@@ -70,7 +70,7 @@ const maxAsked = 1000
 func (m *machine) askable() []string {
 	topics := make([]*topic, 0, len(m.topics))
 	for _, t := range m.topics {
-		if t.state != topicBlocked || t.flights() {
+		if t.state != topicBlocked || t.anyInFlight() {
 			topics = append(topics, t)
 		}
 	}
@@ -93,20 +93,20 @@ func (m *machine) askable() []string {
 	return names
 }
 
-func (m *machine) ownIfDue() {
-	if m.owning || m.id == nobody || m.ownAt.After(m.now) {
+func (m *machine) giveJobIfDue() {
+	if m.jobOut || m.id == nobody || m.jobAt.After(m.now) {
 		return
 	}
-	m.ownAt = time.Time{}
+	m.jobAt = time.Time{}
 	job := m.nextJob()
 	if job == nil && m.fencing && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
 		m.keepAt = m.now.Add(m.cfg.keepAlive)
 		if p := m.quiet(); p != nil {
-			job = &ownership{keepAlive: p}
+			job = &producerIDJob{keepAlive: p}
 		}
 	}
 	if job != nil {
-		m.owning, m.out.own = true, job
+		m.jobOut, m.out.job = true, job
 	}
 }
 
@@ -118,14 +118,14 @@ func (m *machine) next() time.Time {
 			at = t
 		}
 	}
-	for l := range m.waiting {
-		sooner(l.at)
+	for q := range m.waiting {
+		sooner(q.at)
 	}
 	if !m.asking {
 		sooner(m.askAt)
 	}
-	if m.id != nobody && !m.owning {
-		sooner(m.ownAt)
+	if m.id != nobody && !m.jobOut {
+		sooner(m.jobAt)
 		if m.fencing && m.cfg.keepAlive > 0 {
 			sooner(m.keepAt)
 		}
@@ -148,22 +148,22 @@ func (m *machine) trouble() (since time.Time, err error) {
 	if !m.ackedAt.After(m.askFailed) {
 		older(m.askFailed, m.askErr)
 	}
-	older(m.ownSince, m.ownErr)
+	older(m.idErrSince, m.idErr)
 	for t, s := range m.stalled {
 		if t.waiting.len() > 0 {
 			older(s.since, s.err)
 		}
 	}
-	for l := range m.failing {
-		if l.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
-			older(l.since, l.err)
+	for q := range m.failing {
+		if q.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
+			older(q.since, q.err)
 		}
 	}
 	return since, err
 }
 
-// judgeCluster says so when the cluster's usability changed. Before the first
-// word it counts at once when no broker can be reached.
+// judgeCluster reports changes of the cluster's usability. Before the first report,
+// a cluster of which no broker can be reached is reported at once.
 func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {
@@ -178,9 +178,9 @@ func (m *machine) judgeCluster() {
 	}
 }
 
-// retell says why the cluster cannot be used once that has become something else:
-// first brokers do not answer, then those that are left say that they are too few.
-// It waits for a while each time, since lanes may have different reasons.
+// retell reports a new reason why the cluster cannot be used: first brokers do not
+// answer, then those that are left say that they are too few. It does so at
+// intervals, since partitions may have different reasons.
 func (m *machine) retell(err error) {
 	if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
 		m.say(unusable, err)

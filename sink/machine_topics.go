@@ -17,11 +17,11 @@ func (m *machine) blockTopic(t *topic, err error) {
 	}
 	t.state, t.err, t.fresh, t.untold, t.refused = topicBlocked, err, nil, true, false
 	delete(m.stalled, t)
-	for _, l := range t.lanes {
-		m.touch(l)
+	for _, q := range t.queues {
+		m.touch(q)
 	}
 	waiting := t.waiting.takeAll()
-	if len(t.lanes) == 0 {
+	if len(t.queues) == 0 {
 		m.giveBackTopic(t, waiting)
 		return
 	}
@@ -45,7 +45,7 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 	m.askErr, m.askFailed = nil, time.Time{}
 	// All topics have their turn within the refresh time.
 	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), len(m.topics), 1)))
-	m.crowd = absentOf(infos) > crowdTopics
+	m.manyAbsent = absentOf(infos) > manyAbsentTopics
 	for _, name := range asked {
 		if info, ok := infos[name]; ok && m.topics[name] != nil {
 			m.topics[name].asked = m.askedAt
@@ -74,9 +74,9 @@ func (m *machine) listed(infos map[string]topicInfo, err error) {
 	}
 }
 
-// crowdTopics is how many topics one answer may lack for them to have their grace:
-// of so many none is just being made, and their rows fill the memory.
-const crowdTopics = 100
+// manyAbsentTopics is how many topics one answer may lack for each to have its grace
+// period: so many are not all just being made, and their rows fill the memory.
+const manyAbsentTopics = 100
 
 func absentOf(infos map[string]topicInfo) (n int) {
 	for _, info := range infos {
@@ -97,8 +97,8 @@ func (m *machine) followUp() {
 		case t.state == topicUnknown && t.waiting.len() > 0:
 			troubled = true
 		}
-		for _, l := range t.lanes {
-			troubled = troubled || l.err != nil || t.state == topicReady && l.leader == ""
+		for _, q := range t.queues {
+			troubled = troubled || q.err != nil || t.state == topicReady && q.leader == ""
 		}
 	}
 	if !troubled {
@@ -156,12 +156,12 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	case topicUnknown, topicDraining:
 		m.adopt(t, info)
 	case topicReady:
-		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes) {
+		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.queues) {
 			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated))
 			return
 		}
 		m.adopt(t, info)
-	case topicBlocked: // a flight may still be open
+	case topicBlocked: // a batch may still be in flight
 		m.lead(t, info)
 	}
 }
@@ -190,7 +190,7 @@ func (m *machine) absent(t *topic) {
 		t.since = m.now.UnixNano()
 	}
 	t.missing++
-	if !m.crowd && t.missing < 2 || !m.crowd && m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
+	if !m.manyAbsent && t.missing < 2 || !m.manyAbsent && m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
 		if t.state == topicReady {
 			m.want(backoffMax)
 		}
@@ -201,9 +201,9 @@ func (m *machine) absent(t *topic) {
 
 // unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
 func (m *machine) unfit(t *topic, err error) {
-	busy := t.waiting.len() > 0 || t.flights()
-	for _, l := range t.lanes {
-		busy = busy || l.queue.len() > 0
+	busy := t.waiting.len() > 0 || t.anyInFlight()
+	for _, q := range t.queues {
+		busy = busy || q.rows.len() > 0
 	}
 	gone := errors.Is(err, sarama.ErrUnknownTopicOrPartition)
 	if busy {
@@ -220,30 +220,30 @@ func (m *machine) unfit(t *topic, err error) {
 	m.drop(t)
 }
 
-// settle closes what is open in a topic that does not exist: its log is no
-// more. Only tries that were over when brokers were asked count, since another
+// settle closes what is open in a topic that does not exist: nor do its
+// partition logs. Only tries that were over when brokers were asked count, since another
 // topic of the name may exist by now.
 func (m *machine) settle(t *topic) {
 	t.gone = true
-	for _, l := range t.lanes {
-		if b := l.flight; b != nil && l.state == laneWaiting && b.sent.Before(m.askedAt) {
+	for _, q := range t.queues {
+		if b := q.inFlight; b != nil && q.state == queueWaiting && b.sent.Before(m.askedAt) {
 			b.maybe, b.unresolved = false, false
-			m.touch(l)
+			m.touch(q)
 		}
 	}
 }
 
-// adopt makes the topic's lanes fit the metadata.
+// adopt makes the topic's partitions fit the metadata.
 func (m *machine) adopt(t *topic, info topicInfo) {
-	renewed := t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.lanes)
-	if len(t.lanes) > 0 && (renewed || len(info.leaders) != len(t.lanes)) {
+	renewed := t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.queues)
+	if len(t.queues) > 0 && (renewed || len(info.leaders) != len(t.queues)) {
 		t.state, t.fresh = topicDraining, &info
 		m.lead(t, info)
-		for _, l := range t.lanes {
-			l.recall()
-			l.guilty = nil
-			t.waiting.unshift(l.queue.takeAll())
-			m.touch(l)
+		for _, q := range t.queues {
+			q.recall()
+			q.rejected = nil
+			t.waiting.unshift(q.rows.takeAll())
+			m.touch(q)
 		}
 		m.drained(t)
 		return
@@ -251,67 +251,67 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 	m.build(t, info)
 }
 
-// drained finishes a change of partitions once no lane has a flight.
+// drained finishes a change of partitions once no partition has a batch in flight.
 func (m *machine) drained(t *topic) {
 	if t.state != topicDraining || t.fresh == nil {
 		return
 	}
-	for _, l := range t.lanes {
-		l.guilty = nil
-		t.waiting.unshift(l.queue.takeAll())
+	for _, q := range t.queues {
+		q.rejected = nil
+		t.waiting.unshift(q.rows.takeAll())
 	}
-	if t.flights() {
+	if t.anyInFlight() {
 		return
 	}
 	info := *t.fresh
-	t.fresh, t.homes = nil, nil
-	if t.uuid != info.uuid || len(info.leaders) < len(t.lanes) {
+	t.fresh, t.assigned = nil, nil
+	if t.uuid != info.uuid || len(info.leaders) < len(t.queues) {
 		m.forget(t)
 	}
 	m.note(fmt.Sprintf("topic has %d partitions now", len(info.leaders)), t.name, nil)
 	m.build(t, info)
 }
 
-// forget drops a topic's lanes.
+// forget drops a topic's partitions.
 func (m *machine) forget(t *topic) {
-	for _, l := range t.lanes {
-		delete(m.waiting, l)
-		delete(m.failing, l)
+	for _, q := range t.queues {
+		delete(m.waiting, q)
+		delete(m.failing, q)
 	}
-	t.lanes, t.homes = nil, nil
+	t.queues, t.assigned = nil, nil
 }
 
-// build adds the lanes that are missing and hands the waiting rows out.
+// build adds the partitions that are missing and hands the waiting rows out.
 func (m *machine) build(t *topic, info topicInfo) {
 	t.uuid = info.uuid
-	for p := len(t.lanes); p < len(info.leaders); p++ {
-		t.lanes = append(t.lanes, &lane{topic: t, partition: int32(p), as: nobody, tail: -1})
+	for p := len(t.queues); p < len(info.leaders); p++ {
+		t.queues = append(t.queues, &partitionQueue{topic: t, partition: int32(p), as: nobody, tail: -1})
 	}
 	m.lead(t, info)
 	t.state = topicReady
 	for _, r := range t.waiting.takeAll() {
 		m.place(t, r)
 	}
-	for _, l := range t.lanes {
-		m.touch(l)
+	for _, q := range t.queues {
+		m.touch(q)
 	}
 }
 
-// lead sets the leaders. A lane that waited for another leader goes on at once.
+// lead sets the leaders. A partition that waited for another leader goes on at once.
 func (m *machine) lead(t *topic, info topicInfo) {
-	for p, l := range t.lanes {
+	for p, q := range t.queues {
 		if p >= len(info.leaders) {
 			break
 		}
-		changed := l.leader != info.leaders[p]
-		l.leader = info.leaders[p]
-		m.unfenced = m.unfenced || !l.fenced
-		if changed && l.leader != "" && l.state == laneWaiting {
-			l.at = m.now
+		changed := q.leader != info.leaders[p]
+		q.leader = info.leaders[p]
+		m.unfenced = m.unfenced || !q.fenced
+		if changed && q.leader != "" && q.state == queueWaiting {
+			q.at = m.now
 		}
 		// Nothing left to send that could prove that it is well again.
-		if l.leader != "" && l.flight == nil && l.queue.len() == 0 && t.waiting.len() == 0 {
-			m.calm(l)
+		if q.leader != "" && q.inFlight == nil && q.rows.len() == 0 && t.waiting.len() == 0 {
+			m.calm(q)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// scoutTimeout bounds a metadata answer; brokers answer from memory.
-const scoutTimeout = 3 * time.Second
+// metadataTimeout bounds a metadata answer; brokers answer from memory.
+const metadataTimeout = 3 * time.Second
 
 // reconnectPause is how long a broker is left alone after connecting failed.
 func reconnectPause(err error) time.Duration {
@@ -23,10 +23,10 @@ func reconnectPause(err error) time.Duration {
 	return backoffMin
 }
 
-// scout asks for metadata on a connection of its own, where no produce request
+// metadataClient asks for metadata on a connection of its own, where no produce request
 // is in front. sarama's Client is not used: it hides topic ids, holds all
 // callers up behind one slow dial, and calls every failure "out of brokers".
-type scout struct {
+type metadataClient struct {
 	net       *network
 	cluster   string
 	bootstrap []string
@@ -35,7 +35,7 @@ type scout struct {
 }
 
 // ask returns what brokers say of the topics, from the first that answers.
-func (s *scout) ask(ctx context.Context, what *asking) (map[string]topicInfo, error) {
+func (s *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[string]topicInfo, error) {
 	var failures []string
 	var cause error
 	for _, addr := range s.candidates() {
@@ -73,7 +73,7 @@ func worse(a, b error) error {
 }
 
 // candidates are the broker in use, those last heard of, and the configured.
-func (s *scout) candidates() []string {
+func (s *metadataClient) candidates() []string {
 	seen := map[string]bool{}
 	var out []string
 	add := func(addrs ...string) {
@@ -92,7 +92,7 @@ func (s *scout) candidates() []string {
 	return out
 }
 
-func (s *scout) askOne(addr string, what *asking) (map[string]topicInfo, error) {
+func (s *metadataClient) askOne(addr string, what *metadataRequest) (map[string]topicInfo, error) {
 	reused := s.conn != nil && s.conn.Addr() == addr
 	if !reused {
 		s.close()
@@ -118,7 +118,7 @@ func (s *scout) askOne(addr string, what *asking) (map[string]topicInfo, error) 
 
 // talk asks the connected broker. An empty list would mean all topics of the
 // cluster, so then it is only made sure that the broker answers.
-func (s *scout) talk(what *asking) (map[string]topicInfo, error) {
+func (s *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
 	topics := what.topics
 	if len(topics) == 0 && !what.all {
 		_, err := s.conn.ApiVersions(&sarama.ApiVersionsRequest{})
@@ -132,7 +132,7 @@ func (s *scout) talk(what *asking) (map[string]topicInfo, error) {
 }
 
 // digest makes addresses of broker ids.
-func (s *scout) digest(res *sarama.MetadataResponse) map[string]topicInfo {
+func (s *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 	addrs := make(map[int32]string, len(res.Brokers))
 	s.known = s.known[:0]
 	for _, b := range res.Brokers {
@@ -156,7 +156,7 @@ func (s *scout) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 
 // limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it
 // stays unknown and is learnt from refusals.
-func (s *scout) limits(infos map[string]topicInfo) {
+func (s *metadataClient) limits(infos map[string]topicInfo) {
 	req := &sarama.DescribeConfigsRequest{Version: 2}
 	for name, info := range infos {
 		if info.code == sarama.ErrNoError {
@@ -187,7 +187,7 @@ func (s *scout) limits(infos map[string]topicInfo) {
 	}
 }
 
-func (s *scout) close() {
+func (s *metadataClient) close() {
 	if s.conn != nil {
 		_ = s.conn.Close()
 		s.conn = nil

@@ -52,7 +52,7 @@ func (n *network) Dial(kind, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(n.ctx, func() { _ = plain.Close() })
-	conn := net.Conn(&mortal{Conn: plain, stop: stop})
+	conn := net.Conn(&ctxConn{Conn: plain, stop: stop})
 	if n.tls != nil {
 		if conn, err = n.encrypt(conn, addr); err != nil {
 			return nil, err
@@ -88,13 +88,13 @@ func named(conf *tls.Config, addr string) *tls.Config {
 	return conf
 }
 
-// mortal is a connection that is closed when its network ends.
-type mortal struct {
+// ctxConn is a connection that is closed when its network ends.
+type ctxConn struct {
 	net.Conn
 	stop func() bool
 }
 
-func (m *mortal) Close() error {
+func (m *ctxConn) Close() error {
 	m.stop()
 	return m.Conn.Close()
 }
@@ -128,7 +128,7 @@ func (n *network) withPassword() (*sarama.Config, error) {
 	return &conf, err
 }
 
-// explain says which broker failed, why, and what mends it.
+// explain says which broker failed, why, and what to do about it.
 func (n *network) explain(addr string, err error) error {
 	hint := n.hint(err)
 	if hint == "" {

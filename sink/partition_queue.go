@@ -11,42 +11,42 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// laneState says where a lane's flight is.
-type laneState uint8
+// queueState says where a partition's batch in flight is.
+type queueState uint8
 
 const (
-	laneIdle      laneState = iota // no flight
-	laneFlying                     // with a link; one reply will come
-	laneWaiting                    // flight, or the lane itself, waits until at
-	laneResolving                  // with the owner; one answer will come
+	queueIdle      queueState = iota // nothing in flight
+	queueInFlight                    // with a broker connection; one reply will come
+	queueWaiting                     // the batch, or the partition without one, waits until at
+	queueResolving                   // searched for by the producerIDClient; one answer will come
 )
 
-// lane is one partition's way into Kafka. At most one batch is under way, and
-// it is resent unchanged until its outcome is known, so what is in the log is
-// always a prefix of what was put in.
-type lane struct {
+// partitionQueue is the queue of one partition, and the state of producing to it.
+// At most one batch is in flight, and it is resent unchanged until its outcome is
+// known, so the partition log always has a prefix of what was put in.
+type partitionQueue struct {
 	topic     *topic
 	partition int32
 	leader    string // address, empty when unknown
 	fenced    bool   // an older producer's batches are refused by now
 
-	queue queue
-	// guilty rows are refused when they come to the front of the queue, after
+	rows queue
+	// rejected rows are refused when they come to the front of the queue, after
 	// the outcome of everything before them.
-	guilty map[*outbox.Row]error
+	rejected map[*outbox.Row]error
 
-	state  laneState
-	flight *batch // nil when idle, or when waiting for a leader
-	at     time.Time
+	state    queueState
+	inFlight *batch // nil when idle, or when waiting for a leader
+	at       time.Time
 
 	as  identity
 	seq int32
-	// tail is the offset behind everything known to be in the log before the
-	// flight, or -1. A search for the flight starts there.
+	// tail is the offset behind everything known to be in the partition log before the
+	// batch in flight, or -1. A search for that batch starts there.
 	tail int64
 
-	// limit is the most rows of the next batch while a guilty one is searched
-	// for, or 0.
+	// limit is the most rows of the next batch while the record that is rejected is
+	// searched for, or 0.
 	limit int
 
 	failures int       // in a row
@@ -61,17 +61,17 @@ type limits struct {
 }
 
 // next takes the next batch out of the queue, or returns nil. It stops before
-// a row that is guilty or belongs elsewhere. A row that is larger than the limit goes alone.
-func (l *lane) next(most limits, as identity, now time.Time) *batch {
-	rows := l.queue.peek()
-	if l.limit > 0 {
-		most.rows = min(most.rows, l.limit)
+// a row that is rejected or belongs elsewhere. A row that is larger than the limit goes alone.
+func (q *partitionQueue) next(most limits, as identity, now time.Time) *batch {
+	rows := q.rows.peek()
+	if q.limit > 0 {
+		most.rows = min(most.rows, q.limit)
 	}
 	n, bytes, headers := 0, batchOverhead, 0
 	for n < len(rows) && n < most.rows {
 		r := rows[n]
 		size := recordSize(r)
-		if n > 0 && bytes+size > most.bytes || l.guilty[r] != nil || l.strange(r) {
+		if n > 0 && bytes+size > most.bytes || q.rejected[r] != nil || q.elsewhere(r) {
 			break
 		}
 		n, bytes, headers = n+1, bytes+size, headers+len(r.Headers)
@@ -79,27 +79,29 @@ func (l *lane) next(most limits, as identity, now time.Time) *batch {
 	if n == 0 {
 		return nil
 	}
-	b := &batch{lane: l, rows: make([]*outbox.Row, n), bytes: bytes, headers: headers, made: now}
+	b := &batch{queue: q, rows: make([]*outbox.Row, n), bytes: bytes, headers: headers, made: now}
 	copy(b.rows, rows)
-	l.queue.drop(n)
-	l.bind(b, as)
+	q.rows.drop(n)
+	q.bind(b, as)
 	return b
 }
 
-// strange says that a row names another partition than the lane's.
-func (l *lane) strange(r *outbox.Row) bool { return r.Partition >= 0 && r.Partition != l.partition }
+// elsewhere says that a row names another partition.
+func (q *partitionQueue) elsewhere(r *outbox.Row) bool {
+	return r.Partition >= 0 && r.Partition != q.partition
+}
 
-// flown are the rows of the flight.
-func (l *lane) flown() []*outbox.Row {
-	if l.flight == nil {
+// inFlightRows are the rows of the batch in flight.
+func (q *partitionQueue) inFlightRows() []*outbox.Row {
+	if q.inFlight == nil {
 		return nil
 	}
-	return l.flight.rows
+	return q.inFlight.rows
 }
 
 // holds says whether a row of the same key is under way here.
-func (l *lane) holds(r *outbox.Row) bool {
-	return slices.ContainsFunc(l.flown(), sameKey(r)) || slices.ContainsFunc(l.queue.peek(), sameKey(r))
+func (q *partitionQueue) holds(r *outbox.Row) bool {
+	return slices.ContainsFunc(q.inFlightRows(), sameKey(r)) || slices.ContainsFunc(q.rows.peek(), sameKey(r))
 }
 
 // sameKey finds rows of the same key that name their partitions too.
@@ -109,72 +111,73 @@ func sameKey(r *outbox.Row) func(*outbox.Row) bool {
 	}
 }
 
-// bind gives the batch its sequence. Only a batch that is not in the log may
+// bind gives the batch its sequence. Only a batch that is not in the partition log may
 // be bound. A new epoch starts at 0.
-func (l *lane) bind(b *batch, as identity) {
-	if l.as != as {
-		l.as, l.seq = as, 0
+func (q *partitionQueue) bind(b *batch, as identity) {
+	if q.as != as {
+		q.as, q.seq = as, 0
 	}
-	b.as, b.seq, b.maybe, b.sealed, b.unresolved = l.as, l.seq, false, false, false
+	b.as, b.seq, b.maybe, b.sealed, b.unresolved = q.as, q.seq, false, false, false
 }
 
 // acked moves the sequence on and lets batches grow again.
-func (l *lane) acked(b *batch, offset int64) {
-	if l.as == b.as {
-		l.seq = advance(b.seq, len(b.rows))
+func (q *partitionQueue) acked(b *batch, offset int64) {
+	if q.as == b.as {
+		q.seq = advance(b.seq, len(b.rows))
 	}
 	if offset >= 0 {
-		l.tail = offset + int64(len(b.rows))
+		q.tail = offset + int64(len(b.rows))
 	}
-	if l.limit *= 2; l.limit > 1<<20 {
-		l.limit = 0
+	if q.limit *= 2; q.limit > 1<<20 {
+		q.limit = 0
 	}
-	l.land()
+	q.clearInFlight()
 }
 
-// halve makes the next batches smaller, to find the guilty row.
-func (l *lane) halve(n int) { l.limit = max(1, n/2) }
+// halve makes the next batches smaller, to find the rejected row.
+func (q *partitionQueue) halve(n int) { q.limit = max(1, n/2) }
 
-// land takes the flight off; its rows have an outcome or are back in the queue.
-func (l *lane) land() { l.flight, l.state = nil, laneIdle }
+// clearInFlight forgets the batch in flight, whose rows have an outcome or are back
+// in the queue.
+func (q *partitionQueue) clearInFlight() { q.inFlight, q.state = nil, queueIdle }
 
-// recall puts the flight's rows back in the queue when nothing of it is or
-// will be in the log. It says whether the lane has no flight now.
-func (l *lane) recall() bool {
-	if l.flight == nil {
+// recall puts the rows in flight back in the queue when nothing of it is or
+// will be in the partition log. It says whether nothing is in flight now.
+func (q *partitionQueue) recall() bool {
+	if q.inFlight == nil {
 		return true
 	}
-	if l.state != laneWaiting || l.flight.maybe || l.flight.unresolved {
+	if q.state != queueWaiting || q.inFlight.maybe || q.inFlight.unresolved {
 		return false
 	}
-	l.queue.unshift(l.flight.rows)
-	l.land()
+	q.rows.unshift(q.inFlight.rows)
+	q.clearInFlight()
 	return true
 }
 
-// blame remembers that a row is to be refused.
-func (l *lane) blame(r *outbox.Row, err error) {
-	if l.guilty == nil {
-		l.guilty = map[*outbox.Row]error{}
+// reject remembers that a row is to be refused.
+func (q *partitionQueue) reject(r *outbox.Row, err error) {
+	if q.rejected == nil {
+		q.rejected = map[*outbox.Row]error{}
 	}
-	l.guilty[r] = err
+	q.rejected[r] = err
 }
 
-// pardon forgets the blame of rows that leave the lane.
-func (l *lane) pardon(rows []*outbox.Row) {
-	if len(l.guilty) == 0 {
+// clearRejected forgets that of rows that leave the queue.
+func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
+	if len(q.rejected) == 0 {
 		return
 	}
 	for _, r := range rows {
-		delete(l.guilty, r)
+		delete(q.rejected, r)
 	}
 }
 
-func (l *lane) fail(now time.Time, err error) {
-	l.failures++
-	l.err = err
-	if l.since.IsZero() {
-		l.since = now
+func (q *partitionQueue) fail(now time.Time, err error) {
+	q.failures++
+	q.err = err
+	if q.since.IsZero() {
+		q.since = now
 	}
 }
 

@@ -106,40 +106,40 @@ func TestSequencesWrap(t *testing.T) {
 }
 
 func TestBatchesAreBounded(t *testing.T) {
-	l := &lane{topic: newTopic("t"), as: nobody}
+	q := &partitionQueue{topic: newTopic("t"), as: nobody}
 	big := newRow("t", "k", string(make([]byte, 5000)))
 	rows := append(rowsOf("t", "k", "v", 10), big, newRow("t", "k", "after"))
 	for _, r := range rows {
-		l.queue.push(r)
+		q.rows.push(r)
 	}
 	sizes := []int{4, 4, 2, 1, 1} // by rows, then what is left before the big one, which goes alone
 	for i, want := range sizes {
-		b := l.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{})
+		b := q.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{})
 		if b == nil || len(b.rows) != want {
 			t.Fatalf("batch %d: %+v, want %d rows", i, b, want)
 		}
-		l.acked(b, -1)
+		q.acked(b, -1)
 	}
-	if b := l.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{}); b != nil {
+	if b := q.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{}); b != nil {
 		t.Errorf("a batch of nothing: %+v", b)
 	}
-	if l.seq != 12 {
-		t.Errorf("sequence %d", l.seq)
+	if q.seq != 12 {
+		t.Errorf("sequence %d", q.seq)
 	}
 }
 
 func TestNewEpochStartsAtZero(t *testing.T) {
-	l := &lane{topic: newTopic("t"), as: nobody}
+	q := &partitionQueue{topic: newTopic("t"), as: nobody}
 	for _, r := range rowsOf("t", "k", "v", 4) {
-		l.queue.push(r)
+		q.rows.push(r)
 	}
 	two := limits{rows: 2, bytes: 1 << 20}
-	b := l.next(two, identity{1, 0}, time.Time{})
-	l.acked(b, 10)
-	if l.seq != 2 || l.tail != 12 {
-		t.Fatalf("seq %d tail %d", l.seq, l.tail)
+	b := q.next(two, identity{1, 0}, time.Time{})
+	q.acked(b, 10)
+	if q.seq != 2 || q.tail != 12 {
+		t.Fatalf("seq %d tail %d", q.seq, q.tail)
 	}
-	if b = l.next(two, identity{1, 2}, time.Time{}); b.seq != 0 || b.as.epoch != 2 {
+	if b = q.next(two, identity{1, 2}, time.Time{}); b.seq != 0 || b.as.epoch != 2 {
 		t.Errorf("batch %+v", b)
 	}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// ownerTimeout bounds an answer of the transaction coordinator or to a fetch.
-	ownerTimeout = 5 * time.Second
+	// coordinatorTimeout bounds an answer of the transaction coordinator or to a fetch.
+	coordinatorTimeout = 5 * time.Second
 	// transactionTimeout is after how long a coordinator ends an empty
 	// transaction of ours by itself. It bumps the epoch then, so EndTxn must
 	// have got through long before.
@@ -30,14 +30,14 @@ const (
 // errNoACL says that the transactional id may not be used.
 var errNoACL = errors.New("transactional id not authorised")
 
-// owner holds the producer identity: it obtains it, fences partitions against
+// producerIDClient obtains and keeps the producer id and epoch: it gets them, fences partitions against
 // older producers, and finds out what became of batches. One job at a time.
-type owner struct {
-	sink   *Sink
-	net    *network
-	scout  *scout // to find any broker
-	jobs   *mailbox.Mailbox[*ownership]
-	events *mailbox.Mailbox[event]
+type producerIDClient struct {
+	sink     *Sink
+	net      *network
+	metadata *metadataClient // to find any broker
+	jobs     *mailbox.Mailbox[*producerIDJob]
+	events   *mailbox.Mailbox[event]
 
 	id      identity
 	fencing bool
@@ -47,41 +47,41 @@ type owner struct {
 
 // run obtains an identity and then does jobs until ctx ends or the identity
 // is lost for good.
-func (o *owner) run(ctx context.Context) error {
-	defer o.closeCoordinator()
-	defer o.scout.close()
-	o.timeout = transactionTimeout
-	o.id, o.fencing = nobody, o.sink.cfg.TransactionalID != ""
-	if err := o.insist(ctx, o.start); err != nil {
-		return o.end(err)
+func (pc *producerIDClient) run(ctx context.Context) error {
+	defer pc.closeCoordinator()
+	defer pc.metadata.close()
+	pc.timeout = transactionTimeout
+	pc.id, pc.fencing = nobody, pc.sink.cfg.TransactionalID != ""
+	if err := pc.insist(ctx, pc.start); err != nil {
+		return pc.end(err)
 	}
-	o.sink.fencing.Store(o.fencing)
-	o.events.Put(event{started: &started{o.id, o.fencing}})
+	pc.sink.fencing.Store(pc.fencing)
+	pc.events.Put(event{started: &started{pc.id, pc.fencing}})
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-o.jobs.Ready():
+		case <-pc.jobs.Ready():
 		}
-		for _, job := range o.jobs.Take(nil) {
-			if err := o.do(ctx, job); err != nil {
-				return o.end(err)
+		for _, job := range pc.jobs.Take(nil) {
+			if err := pc.do(ctx, job); err != nil {
+				return pc.end(err)
 			}
 		}
 	}
 }
 
 // end tells the loss of the identity; the end of ctx is no error.
-func (o *owner) end(err error) error {
+func (pc *producerIDClient) end(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
-	o.events.Put(event{fatal: err})
+	pc.events.Put(event{fatal: err})
 	return nil
 }
 
 // insist repeats a step until it succeeds, ctx ends or the identity is lost.
-func (o *owner) insist(ctx context.Context, step func() error) error {
+func (pc *producerIDClient) insist(ctx context.Context, step func() error) error {
 	for failures := 1; ; failures++ {
 		err := step()
 		switch {
@@ -92,53 +92,53 @@ func (o *owner) insist(ctx context.Context, step func() error) error {
 		case errors.Is(err, ErrFenced):
 			return err
 		}
-		o.events.Put(event{trouble: err})
-		o.closeCoordinatorOn(err)
+		pc.events.Put(event{trouble: err})
+		pc.closeCoordinatorOn(err)
 		if wait.Sleep(ctx, backoff(failures, backoffMax)) != nil {
 			return context.Canceled
 		}
 	}
 }
 
-// start obtains the first identity. Only here an older owner is superseded:
+// start obtains the first identity. Only here an older producer is superseded:
 // every later request names the identity that we hold, so that it fails if we
 // were superseded ourselves.
-func (o *owner) start() error {
-	if !o.fencing {
-		return o.initPlain()
+func (pc *producerIDClient) start() error {
+	if !pc.fencing {
+		return pc.initPlain()
 	}
-	err := o.init(nobody)
+	err := pc.init(nobody)
 	if !errors.Is(err, errNoACL) {
 		return err
 	}
-	o.fencing = false
-	o.sink.cfg.Log.Error().Str("transactional_id", o.sink.cfg.TransactionalID).
+	pc.fencing = false
+	pc.sink.cfg.Log.Error().Str("transactional_id", pc.sink.cfg.TransactionalID).
 		Msg("NOT FENCED: our user lacks WRITE on the transactional id, so a stopped and continued process can publish duplicates; grant it and restart")
-	return o.initPlain()
+	return pc.initPlain()
 }
 
 // do carries one job out and answers it.
-func (o *owner) do(ctx context.Context, job *ownership) error {
+func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	if job.keepAlive != nil {
-		return o.keepAlive(ctx, *job.keepAlive)
+		return pc.keepAlive(ctx, *job.keepAlive)
 	}
-	res := owned{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
-	if err := o.seal(ctx, job, &res); err != nil {
+	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	if err := pc.seal(ctx, job, &res); err != nil {
 		return err
 	}
-	o.tails(job.fence, res.tails)
+	pc.tails(job.fence, res.tails)
 	for _, s := range job.resolve {
-		res.found = append(res.found, o.search(ctx, s, res.refused))
+		res.found = append(res.found, pc.search(ctx, s, res.refused))
 	}
-	res.id = o.id
-	o.events.Put(event{owned: &res})
+	res.id = pc.id
+	pc.events.Put(event{jobDone: &res})
 	return nil
 }
 
 // seal makes sure that no batch of an older epoch, another's or (for batches
 // to be resolved) our own, can land on the job's partitions any more, and ends
 // with a new epoch.
-func (o *owner) seal(ctx context.Context, job *ownership, res *owned) error {
+func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *producerIDResult) error {
 	unsealed := false
 	targets := make([]place, 0, len(job.fence)+len(job.resolve))
 	for _, f := range job.fence {
@@ -153,10 +153,10 @@ func (o *owner) seal(ctx context.Context, job *ownership, res *owned) error {
 	if len(targets) == 0 {
 		return nil
 	}
-	if !o.fencing {
-		return o.sealPlain(ctx)
+	if !pc.fencing {
+		return pc.sealPlain(ctx)
 	}
-	err := o.insist(ctx, func() error { return o.fence(ctx, targets, unsealed, res) })
+	err := pc.insist(ctx, func() error { return pc.fence(ctx, targets, unsealed, res) })
 	for _, f := range job.fence {
 		if _, refused := res.refused[f.place]; !refused {
 			res.fenced = append(res.fenced, f.place)
@@ -167,38 +167,38 @@ func (o *owner) seal(ctx context.Context, job *ownership, res *owned) error {
 
 // sealPlain takes a new producer id. Nothing refuses the old one's batches, so
 // what may still be on its way gets the time to arrive.
-func (o *owner) sealPlain(ctx context.Context) error {
-	if wait.Sleep(ctx, o.sink.cfg.RequestTimeout/2) != nil {
+func (pc *producerIDClient) sealPlain(ctx context.Context) error {
+	if wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
 		return context.Canceled
 	}
-	return o.insist(ctx, o.initPlain)
+	return pc.insist(ctx, pc.initPlain)
 }
 
 // fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
 // raises the epoch in each partition, and the last Init is answered only when
 // all markers are written. The first Init is needed only against batches of
 // our own epoch.
-func (o *owner) fence(ctx context.Context, targets []place, own bool, res *owned) error {
+func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, res *producerIDResult) error {
 	if own {
-		if err := o.init(o.id); err != nil {
+		if err := pc.init(pc.id); err != nil {
 			return err
 		}
 	}
-	added, err := o.add(targets, res)
+	added, err := pc.add(targets, res)
 	if err != nil || !added {
 		return err
 	}
-	if err := o.abort(); err != nil {
+	if err := pc.abort(); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(sealPatience)
 	for failures := 1; ; failures++ {
-		err := o.init(o.id)
+		err := pc.init(pc.id)
 		if !errors.Is(err, sarama.ErrConcurrentTransactions) {
 			return err
 		}
 		if time.Now().After(deadline) {
-			o.sink.cfg.Log.Warn().
+			pc.sink.cfg.Log.Warn().
 				Msg("a partition without leader holds up the fencing of older producers; going on without its answer")
 			return nil
 		}
@@ -210,56 +210,56 @@ func (o *owner) fence(ctx context.Context, targets []place, own bool, res *owned
 
 // keepAlive refreshes the id by an empty transaction. If it fails the next one
 // will do; the end is insisted on, see transactionTimeout.
-func (o *owner) keepAlive(ctx context.Context, p place) error {
-	res := owned{id: o.id, refused: map[place]sarama.KError{}}
+func (pc *producerIDClient) keepAlive(ctx context.Context, p place) error {
+	res := producerIDResult{id: pc.id, refused: map[place]sarama.KError{}}
 	added := false
-	err := o.insist(ctx, func() (err error) {
-		added, err = o.add([]place{p}, &res)
+	err := pc.insist(ctx, func() (err error) {
+		added, err = pc.add([]place{p}, &res)
 		return err
 	})
 	if err == nil && added {
-		err = o.insist(ctx, o.abort)
+		err = pc.insist(ctx, pc.abort)
 	}
 	if err != nil {
 		return err
 	}
-	o.events.Put(event{owned: &owned{id: o.id}})
+	pc.events.Put(event{jobDone: &producerIDResult{id: pc.id}})
 	return nil
 }
 
 // ---- requests to the coordinator ----
 
 // init asks for an epoch of its own: above held, or above anybody's for nobody.
-func (o *owner) init(held identity) error {
-	c, err := o.coordinator()
+func (pc *producerIDClient) init(held identity) error {
+	c, err := pc.coordinator()
 	if err != nil {
 		return err
 	}
-	id := o.sink.cfg.TransactionalID
+	id := pc.sink.cfg.TransactionalID
 	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
-		Version: 4, TransactionalID: &id, TransactionTimeout: o.timeout,
+		Version: 4, TransactionalID: &id, TransactionTimeout: pc.timeout,
 		ProducerID: held.pid, ProducerEpoch: held.epoch,
 	})
 	if err != nil {
-		return o.lost(c, err)
+		return pc.lost(c, err)
 	}
-	if err := o.classify("InitProducerId", res.Err); err != nil {
+	if err := pc.classify("InitProducerId", res.Err); err != nil {
 		return err
 	}
-	o.id = identity{res.ProducerID, res.ProducerEpoch}
+	pc.id = identity{res.ProducerID, res.ProducerEpoch}
 	return nil
 }
 
 // initPlain asks for a new producer id without transactional id.
-func (o *owner) initPlain() error {
-	b, err := o.anyBroker()
+func (pc *producerIDClient) initPlain() error {
+	b, err := pc.anyBroker()
 	if err != nil {
 		return err
 	}
 	res, err := b.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
 	if err != nil {
-		o.scout.close()
-		return o.net.explain(b.Addr(), err)
+		pc.metadata.close()
+		return pc.net.explain(b.Addr(), err)
 	}
 	if res.Err != sarama.ErrNoError {
 		if res.Err == sarama.ErrClusterAuthorizationFailed {
@@ -267,13 +267,13 @@ func (o *owner) initPlain() error {
 		}
 		return fmt.Errorf("InitProducerId: %w", res.Err)
 	}
-	o.id = identity{res.ProducerID, res.ProducerEpoch}
+	pc.id = identity{res.ProducerID, res.ProducerEpoch}
 	return nil
 }
 
 // add puts the partitions that may be added into a transaction, and says
 // whether there are any. The others stand in res.refused.
-func (o *owner) add(targets []place, res *owned) (bool, error) {
+func (pc *producerIDClient) add(targets []place, res *producerIDResult) (bool, error) {
 	for {
 		topics := map[string][]int32{}
 		for _, p := range targets {
@@ -284,24 +284,24 @@ func (o *owner) add(targets []place, res *owned) (bool, error) {
 		if len(topics) == 0 {
 			return false, nil
 		}
-		again, err := o.addOnce(topics, res)
+		again, err := pc.addOnce(topics, res)
 		if !again {
 			return err == nil, err
 		}
 	}
 }
 
-func (o *owner) addOnce(topics map[string][]int32, res *owned) (again bool, err error) {
-	c, err := o.coordinator()
+func (pc *producerIDClient) addOnce(topics map[string][]int32, res *producerIDResult) (again bool, err error) {
+	c, err := pc.coordinator()
 	if err != nil {
 		return false, err
 	}
 	r, err := c.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
-		Version: 3, TransactionalID: o.sink.cfg.TransactionalID,
-		ProducerID: o.id.pid, ProducerEpoch: o.id.epoch, TopicPartitions: topics,
+		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,
+		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TopicPartitions: topics,
 	})
 	if err != nil {
-		return false, o.lost(c, err)
+		return false, pc.lost(c, err)
 	}
 	for topic, parts := range r.Errors {
 		for _, p := range parts {
@@ -313,7 +313,7 @@ func (o *owner) addOnce(topics map[string][]int32, res *owned) (again bool, err 
 				res.refused[place{topic, p.Partition}] = p.Err
 				again = true
 			default:
-				if err := o.classify("AddPartitionsToTxn", p.Err); err != nil {
+				if err := pc.classify("AddPartitionsToTxn", p.Err); err != nil {
 					return false, err
 				}
 			}
@@ -322,40 +322,40 @@ func (o *owner) addOnce(topics map[string][]int32, res *owned) (again bool, err 
 	return again, nil
 }
 
-func (o *owner) abort() error {
-	c, err := o.coordinator()
+func (pc *producerIDClient) abort() error {
+	c, err := pc.coordinator()
 	if err != nil {
 		return err
 	}
 	res, err := c.EndTxn(&sarama.EndTxnRequest{
-		Version: 3, TransactionalID: o.sink.cfg.TransactionalID,
-		ProducerID: o.id.pid, ProducerEpoch: o.id.epoch, TransactionResult: false,
+		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,
+		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TransactionResult: false,
 	})
 	if err != nil {
-		return o.lost(c, err)
+		return pc.lost(c, err)
 	}
 	if res.Err == sarama.ErrInvalidTxnState {
 		return nil // it has ended already, and its answer was lost
 	}
-	return o.classify("EndTxn", res.Err)
+	return pc.classify("EndTxn", res.Err)
 }
 
 // classify makes an error of a coordinator's answer.
-func (o *owner) classify(what string, code sarama.KError) error {
+func (pc *producerIDClient) classify(what string, code sarama.KError) error {
 	switch code {
 	case sarama.ErrNoError:
 		return nil
 	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping:
 		// The last one: the id expired, so nobody knows who came after us.
-		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, o.sink.cfg.TransactionalID, o.sink.cfg.Cluster, ErrFenced, inWords(code))
+		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, pc.sink.cfg.TransactionalID, pc.sink.cfg.Cluster, ErrFenced, inWords(code))
 	case sarama.ErrTransactionalIDAuthorizationFailed:
-		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, o.sink.cfg.TransactionalID, errNoACL, code)
+		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, pc.sink.cfg.TransactionalID, errNoACL, code)
 	case sarama.ErrInvalidTransactionTimeout: // transaction.max.timeout.ms is lower
-		o.timeout = max(o.timeout/2, time.Second)
+		pc.timeout = max(pc.timeout/2, time.Second)
 	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
-		o.closeCoordinator() // it moved
+		pc.closeCoordinator() // it moved
 	}
-	return fmt.Errorf("%s for transactional id %s: %w", what, o.sink.cfg.TransactionalID, code)
+	return fmt.Errorf("%s for transactional id %s: %w", what, pc.sink.cfg.TransactionalID, code)
 }
 
 // inWords is a code in words where sarama has none.
@@ -367,26 +367,26 @@ func inWords(code sarama.KError) error {
 }
 
 // lost drops the coordinator's connection.
-func (o *owner) lost(c *sarama.Broker, err error) error {
-	o.closeCoordinator()
-	return o.net.explain(c.Addr(), err)
+func (pc *producerIDClient) lost(c *sarama.Broker, err error) error {
+	pc.closeCoordinator()
+	return pc.net.explain(c.Addr(), err)
 }
 
 // coordinator connects to the broker that keeps our transactional id.
-func (o *owner) coordinator() (*sarama.Broker, error) {
-	if o.coord != nil {
-		return o.coord, nil
+func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
+	if pc.coord != nil {
+		return pc.coord, nil
 	}
-	b, err := o.anyBroker()
+	b, err := pc.anyBroker()
 	if err != nil {
 		return nil, err
 	}
 	res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{
-		Version: 2, CoordinatorKey: o.sink.cfg.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction,
+		Version: 2, CoordinatorKey: pc.sink.cfg.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction,
 	})
 	if err != nil {
-		o.scout.close()
-		return nil, o.net.explain(b.Addr(), err)
+		pc.metadata.close()
+		return nil, pc.net.explain(b.Addr(), err)
 	}
 	switch {
 	case res.Err == sarama.ErrTransactionalIDAuthorizationFailed:
@@ -398,45 +398,45 @@ func (o *owner) coordinator() (*sarama.Broker, error) {
 	case res.Coordinator == nil:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w", sarama.ErrConsumerCoordinatorNotAvailable)
 	}
-	o.coord, err = o.net.open(res.Coordinator.Addr())
-	return o.coord, err
+	pc.coord, err = pc.net.open(res.Coordinator.Addr())
+	return pc.coord, err
 }
 
-func (o *owner) closeCoordinator() {
-	if o.coord != nil {
-		_ = o.coord.Close()
-		o.coord = nil
+func (pc *producerIDClient) closeCoordinator() {
+	if pc.coord != nil {
+		_ = pc.coord.Close()
+		pc.coord = nil
 	}
 }
 
 // closeCoordinatorOn drops the connection unless the coordinator merely asked
 // for patience.
-func (o *owner) closeCoordinatorOn(err error) {
+func (pc *producerIDClient) closeCoordinatorOn(err error) {
 	if !errors.Is(err, sarama.ErrConcurrentTransactions) && !errors.Is(err, sarama.ErrOffsetsLoadInProgress) {
-		o.closeCoordinator()
+		pc.closeCoordinator()
 	}
 }
 
 // anyBroker connects to some broker.
-func (o *owner) anyBroker() (*sarama.Broker, error) {
-	if o.scout.conn != nil {
-		return o.scout.conn, nil
+func (pc *producerIDClient) anyBroker() (*sarama.Broker, error) {
+	if pc.metadata.conn != nil {
+		return pc.metadata.conn, nil
 	}
-	_, err := o.scout.ask(o.net.ctx, &asking{})
-	return o.scout.conn, err
+	_, err := pc.metadata.ask(pc.net.ctx, &metadataRequest{})
+	return pc.metadata.conn, err
 }
 
 // ---- the log ----
 
 // tails finds the log ends of newly fenced partitions, from which searches
 // start. What is not found out costs such a search more reading, nothing else.
-func (o *owner) tails(targets []fenceTarget, into map[place]int64) {
+func (pc *producerIDClient) tails(targets []fenceTarget, into map[place]int64) {
 	byLeader := map[string][]place{}
 	for _, t := range targets {
 		byLeader[t.leader] = append(byLeader[t.leader], t.place)
 	}
 	for leader, places := range byLeader {
-		if b, err := o.net.open(leader); err == nil {
+		if b, err := pc.net.open(leader); err == nil {
 			_ = listOffsets(b, places, sarama.OffsetNewest, into)
 			_ = b.Close()
 		}
@@ -462,9 +462,9 @@ func listOffsets(b *sarama.Broker, places []place, at int64, into map[place]int6
 	return err
 }
 
-// search looks for a batch in the log. Its partition is sealed, so what is not
+// search looks for a batch in the partition log. Its partition is sealed, so what is not
 // there below the high watermark will never be.
-func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.KError) searched {
+func (pc *producerIDClient) search(ctx context.Context, s search, refused map[place]sarama.KError) searched {
 	out := searched{batch: s.batch, sealed: true}
 	if code, ok := refused[s.place]; ok {
 		out.sealed = s.sealed
@@ -474,7 +474,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	if !s.look {
 		return out
 	}
-	b, err := o.reader(ctx, &s)
+	b, err := pc.reader(ctx, &s)
 	if err != nil {
 		out.err = err
 		return out
@@ -482,7 +482,7 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 	defer func() { _ = b.Close() }()
 	out.offset, out.found, err = scan(ctx, b, s)
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-		o.sink.cfg.Log.Error().Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
+		pc.sink.cfg.Log.Error().Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
 			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
 		return out
 	}
@@ -492,8 +492,8 @@ func (o *owner) search(ctx context.Context, s search, refused map[place]sarama.K
 
 // reader connects to the partition's leader as of now. If the topic was
 // re-created since, what we knew of its offsets is void.
-func (o *owner) reader(ctx context.Context, s *search) (*reader, error) {
-	infos, err := o.scout.ask(ctx, &asking{topics: []string{s.topic}})
+func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, error) {
+	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: []string{s.topic}})
 	if err != nil {
 		return nil, err
 	}
@@ -507,7 +507,7 @@ func (o *owner) reader(ctx context.Context, s *search) (*reader, error) {
 	if info.uuid != s.uuid {
 		s.from = -1
 	}
-	return o.net.openReader(info.leaders[s.partition])
+	return pc.net.openReader(info.leaders[s.partition])
 }
 
 // scan reads the log from where the batch must be, if it is there, up to the

@@ -12,20 +12,20 @@ import (
 )
 
 // event is one thing that happened: exactly one of batch, answer, started,
-// owned, trouble and fatal is set.
+// jobDone, trouble and fatal is set.
 type event struct {
 	batch   *batch
 	reply   reply
-	answer  *answer
+	answer  *metadataAnswer
 	started *started
-	owned   *owned
+	jobDone *producerIDResult
 	trouble error
 	fatal   error
 }
 
-// answer is the scout's to asking.
-type answer struct {
-	asked *asking
+// metadataAnswer answers a metadataRequest.
+type metadataAnswer struct {
+	asked *metadataRequest
 	infos map[string]topicInfo
 	err   error
 }
@@ -35,16 +35,16 @@ type started struct {
 	fencing bool
 }
 
-// driver is one Run: the machine and those that work for it.
+// driver is one Run: the machine, and the goroutines that carry out what it decides.
 type driver struct {
 	sink   *Sink
 	m      *machine
 	group  *errgroup.Group
 	ctx    context.Context // the life of one Run
 	events *mailbox.Mailbox[event]
-	asks   *mailbox.Mailbox[*asking]
-	jobs   *mailbox.Mailbox[*ownership]
-	links  map[string]*link
+	asks   *mailbox.Mailbox[*metadataRequest]
+	jobs   *mailbox.Mailbox[*producerIDJob]
+	conns  map[string]*brokerConn
 	net    *network
 }
 
@@ -56,8 +56,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	group, life := errgroup.WithContext(life)
 	d := &driver{
 		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), group: group, ctx: life,
-		events: mailbox.New[event](), asks: mailbox.New[*asking](), jobs: mailbox.New[*ownership](),
-		links: map[string]*link{},
+		events: mailbox.New[event](), asks: mailbox.New[*metadataRequest](), jobs: mailbox.New[*producerIDJob](),
+		conns: map[string]*brokerConn{},
 		net:   newNetwork(life, s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout),
 	}
 	d.start()
@@ -66,20 +66,21 @@ func (s *Sink) Run(ctx context.Context) error {
 	return errors.Join(err, group.Wait())
 }
 
-// start starts the scout and the owner; links start when they are needed.
+// start starts the metadata client and the producer id client; broker connections
+// start when they are needed.
 func (d *driver) start() {
 	s := d.sink
-	newScout := func(timeout time.Duration) *scout {
-		return &scout{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+	newMetadataClient := func(timeout time.Duration) *metadataClient {
+		return &metadataClient{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
-	sc := newScout(scoutTimeout)
-	d.group.Go(func() error { return d.scout(sc) })
-	o := &owner{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, ownerTimeout), scout: newScout(ownerTimeout), jobs: d.jobs, events: d.events}
+	client := newMetadataClient(metadataTimeout)
+	d.group.Go(func() error { return d.metadata(client) })
+	o := &producerIDClient{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
 	d.group.Go(func() error { return o.run(d.ctx) })
 }
 
-// scout answers requests for metadata, only ever the newest.
-func (d *driver) scout(s *scout) error {
+// metadata answers requests for metadata, of several the newest.
+func (d *driver) metadata(s *metadataClient) error {
 	defer s.close()
 	for {
 		select {
@@ -93,7 +94,7 @@ func (d *driver) scout(s *scout) error {
 		}
 		ask := asks[len(asks)-1]
 		infos, err := s.ask(d.ctx, ask)
-		d.events.Put(event{answer: &answer{ask, infos, err}})
+		d.events.Put(event{answer: &metadataAnswer{ask, infos, err}})
 	}
 }
 
@@ -108,7 +109,7 @@ func (d *driver) loop() error {
 		d.m.now, d.m.closed = now, d.sink.cfg.late(now)
 		if taken := d.events.Take(events); taken != nil {
 			for i := range taken {
-				if err := d.happened(&taken[i]); err != nil {
+				if err := d.handle(&taken[i]); err != nil {
 					return err
 				}
 			}
@@ -137,8 +138,8 @@ func (d *driver) loop() error {
 	}
 }
 
-// happened feeds one event.
-func (d *driver) happened(e *event) error {
+// handle gives the machine one event.
+func (d *driver) handle(e *event) error {
 	switch {
 	case e.batch != nil:
 		d.observe(e.batch, e.reply)
@@ -149,10 +150,10 @@ func (d *driver) happened(e *event) error {
 		d.m.metadata(e.answer.asked.topics, e.answer.infos, e.answer.err)
 	case e.started != nil:
 		d.m.started(e.started.id, e.started.fencing)
-	case e.owned != nil:
-		d.m.owned(*e.owned)
+	case e.jobDone != nil:
+		d.m.jobDone(*e.jobDone)
 	case e.trouble != nil:
-		d.m.ownTrouble(e.trouble)
+		d.m.idTrouble(e.trouble)
 	case e.fatal != nil:
 		return e.fatal
 	}
@@ -165,9 +166,9 @@ func (d *driver) observe(b *batch, r reply) {
 	switch {
 	case o == nil || errors.Is(r.err, errLate):
 	case r.err == nil && r.code == 0:
-		o.Produced(b.lane.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
+		o.Produced(b.queue.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
 	default:
-		o.Retried(b.lane.topic.name, r.cause(b.lane))
+		o.Retried(b.queue.topic.name, r.cause(b.queue))
 	}
 }
 
@@ -181,37 +182,37 @@ func (d *driver) carryOut(w work) {
 	if w.ask != nil {
 		d.asks.Put(w.ask)
 	}
-	if w.own != nil {
-		d.jobs.Put(w.own)
+	if w.job != nil {
+		d.jobs.Put(w.job)
 	}
 	d.dispatch(w.send)
 }
 
-// dispatch hands batches to their leaders' links, each link's together so that
-// they can share a request.
+// dispatch hands batches to their leaders' connections, those of one leader together
+// so that they can share a request.
 func (d *driver) dispatch(batches []*batch) {
 	for len(batches) > 0 {
-		leader := batches[0].lane.leader
+		leader := batches[0].queue.leader
 		same, rest := batches[:0:0], batches[:0]
 		for _, b := range batches {
-			if b.lane.leader == leader {
+			if b.queue.leader == leader {
 				same = append(same, b)
 			} else {
 				rest = append(rest, b)
 			}
 		}
-		d.link(leader).jobs.Put(same...)
+		d.conn(leader).jobs.Put(same...)
 		batches = rest
 	}
 }
 
-// link returns the link to a broker, and starts it when it is new.
-func (d *driver) link(addr string) *link {
-	if l := d.links[addr]; l != nil {
-		return l
+// conn returns the connection to a broker, and starts it when it is new.
+func (d *driver) conn(addr string) *brokerConn {
+	if bc := d.conns[addr]; bc != nil {
+		return bc
 	}
-	l := d.sink.newLink(addr, d.net, d.events)
-	d.links[addr] = l
-	d.group.Go(func() error { return l.run(d.ctx) })
-	return l
+	bc := d.sink.newBrokerConn(addr, d.net, d.events)
+	d.conns[addr] = bc
+	d.group.Go(func() error { return bc.run(d.ctx) })
+	return bc
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// topicState says whether a topic's rows can go to lanes.
+// topicState says whether a topic's rows can go to partitions.
 type topicState uint8
 
 const (
 	// topicUnknown: metadata is awaited; rows wait in the topic.
 	topicUnknown topicState = iota
-	// topicReady: rows go to lanes.
+	// topicReady: rows go to partitions.
 	topicReady
 	// topicDraining: the partitions changed; rows wait in the topic until no
-	// lane has a flight, so that no key is in two lanes at once.
+	// partition has a batch in flight, so that no key is in two partitions at once.
 	topicDraining
 	// topicBlocked: rows are given back until the topic is released.
 	topicBlocked
@@ -39,12 +39,12 @@ type topic struct {
 	uuid  sarama.Uuid // zero before Kafka 2.8
 	fresh *topicInfo  // of topicDraining: what it becomes
 
-	lanes   []*lane
+	queues  []*partitionQueue
 	waiting queue
 	blocked map[key]struct{}
-	// homes are the lanes of keys whose rows name their partitions.
-	homes     map[home]*lane
-	homesUsed int
+	// assigned are the partitions of keys whose rows name their partitions.
+	assigned     map[namedKey]*partitionQueue
+	assignedUsed int
 
 	asked    time.Time // when brokers were last asked about it
 	missing  int       // answers in a row that did not know the topic
@@ -110,82 +110,82 @@ func passes(r *outbox.Row, err error) bool {
 	return len(r.Table.Mapping.FailOn) > 0 && !tooLarge
 }
 
-// lane chooses the row's lane like the Java client's producer does.
-func (t *topic) lane(r *outbox.Row, random func(int) int) *lane {
-	n := len(t.lanes)
+// queueFor chooses the row's partition like the Java client's producer does.
+func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
+	n := len(t.queues)
 	switch {
 	case r.Partition >= 0:
-		return t.ownLane(r)
+		return t.namedQueue(r)
 	case r.Key != nil:
-		return t.lanes[partitionOf(r.Key, n)]
+		return t.queues[partitionOf(r.Key, n)]
 	}
-	return t.lanes[t.stick(r, random)]
+	return t.queues[t.stick(r, random)]
 }
 
-// ownLane is for rows that name their partition, so that one key's rows may
-// belong to different ones. All of a key that are under way are in one lane:
+// namedQueue is for rows that name their partition, so that one key's rows may
+// belong to different ones. All of a key that wait or are in flight are in one queue:
 // a row that belongs elsewhere waits there until it is at the front (see
 // machine.front), and only then moves on or, if its partition does not exist,
 // is refused.
-func (t *topic) ownLane(r *outbox.Row) *lane {
-	target := t.lanes[int(r.Partition)%len(t.lanes)]
+func (t *topic) namedQueue(r *outbox.Row) *partitionQueue {
+	target := t.queues[int(r.Partition)%len(t.queues)]
 	if r.Key == nil {
 		return target
 	}
-	if home := t.homes[home{r.Table, string(r.Key)}]; home != nil && home != target && home.holds(r) {
-		return home
+	if before := t.assigned[namedKey{r.Table, string(r.Key)}]; before != nil && before != target && before.holds(r) {
+		return before
 	}
-	t.settleDown(r, target)
+	t.assign(r, target)
 	return target
 }
 
-// home is a key as ownLane knows it.
-type home struct {
+// namedKey is a key of rows that name their partitions.
+type namedKey struct {
 	table *outbox.Table
 	key   string
 }
 
-// homesKept is how many keys ownLane remembers before it forgets those of
-// which nothing is under way.
-const homesKept = 10_000
+// assignedKept is how many keys namedQueue remembers before it forgets those of
+// which nothing waits or is in flight.
+const assignedKept = 10_000
 
-func (t *topic) settleDown(r *outbox.Row, l *lane) {
-	if t.homes == nil || len(t.homes) >= max(homesKept, 2*t.homesUsed) {
-		t.homes = t.occupied()
-		t.homesUsed = len(t.homes)
+func (t *topic) assign(r *outbox.Row, q *partitionQueue) {
+	if t.assigned == nil || len(t.assigned) >= max(assignedKept, 2*t.assignedUsed) {
+		t.assigned = t.stillAssigned()
+		t.assignedUsed = len(t.assigned)
 	}
-	t.homes[home{r.Table, string(r.Key)}] = l
+	t.assigned[namedKey{r.Table, string(r.Key)}] = q
 }
 
-// occupied are the homes of what is under way.
-func (t *topic) occupied() map[home]*lane {
-	homes := map[home]*lane{}
-	for _, l := range t.lanes {
-		for _, rows := range [][]*outbox.Row{l.flown(), l.queue.peek()} {
+// stillAssigned are the assignments of keys of which rows wait or are in flight.
+func (t *topic) stillAssigned() map[namedKey]*partitionQueue {
+	assigned := map[namedKey]*partitionQueue{}
+	for _, q := range t.queues {
+		for _, rows := range [][]*outbox.Row{q.inFlightRows(), q.rows.peek()} {
 			for _, r := range rows {
 				if r.Partition >= 0 && r.Key != nil {
-					homes[home{r.Table, string(r.Key)}] = l
+					assigned[namedKey{r.Table, string(r.Key)}] = q
 				}
 			}
 		}
 	}
-	return homes
+	return assigned
 }
 
 // stick spreads records without a key: one partition until a batch is made of
 // it or it got stickyBytes, then another with a leader.
 func (t *topic) stick(r *outbox.Row, random func(int) int) int {
-	if t.sticky < 0 || t.sticky >= len(t.lanes) || t.stickyCount >= stickyBytes {
-		t.sticky, t.stickyCount = t.pick(random(len(t.lanes))), 0
+	if t.sticky < 0 || t.sticky >= len(t.queues) || t.stickyCount >= stickyBytes {
+		t.sticky, t.stickyCount = t.pick(random(len(t.queues))), 0
 	}
 	t.stickyCount += recordSize(r)
 	return t.sticky
 }
 
 func (t *topic) pick(start int) int {
-	n := len(t.lanes)
+	n := len(t.queues)
 	for i := range n {
-		if p := (start + i) % n; p != t.sticky && t.lanes[p].leader != "" {
+		if p := (start + i) % n; p != t.sticky && t.queues[p].leader != "" {
 			return p
 		}
 	}
@@ -199,10 +199,10 @@ func (t *topic) batched(partition int32) {
 	}
 }
 
-// flights says whether any lane has one.
-func (t *topic) flights() bool {
-	for _, l := range t.lanes {
-		if l.flight != nil {
+// anyInFlight says whether any partition has a batch in flight.
+func (t *topic) anyInFlight() bool {
+	for _, q := range t.queues {
+		if q.inFlight != nil {
 			return true
 		}
 	}

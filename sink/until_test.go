@@ -74,18 +74,18 @@ func TestNothingLeavesPastItsTime(t *testing.T) {
 
 // The last look is right before a request leaves, since a batch may wait for
 // its broker meanwhile.
-func TestALinkLooksOnceMoreBeforeItSends(t *testing.T) {
+func TestABrokerConnLooksOnceMoreBeforeItSends(t *testing.T) {
 	c := fake(t, kfake.SeedTopics(1, "orders"))
 	s, err := New(Config{Cluster: "main", Brokers: c.ListenAddrs(), Until: func() time.Time { return time.Time{} }}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	events := mailbox.New[event]()
-	l := s.newLink(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout), events)
-	defer l.drop()
-	lane := &lane{topic: newTopic("orders"), leader: l.addr}
-	b := &batch{lane: lane, rows: []*outbox.Row{newRow("orders", "a", "v")}, made: time.Now()}
-	l.send(t.Context(), []*batch{b})
+	bc := s.newBrokerConn(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout), events)
+	defer bc.drop()
+	queue := &partitionQueue{topic: newTopic("orders"), leader: bc.addr}
+	b := &batch{queue: queue, rows: []*outbox.Row{newRow("orders", "a", "v")}, made: time.Now()}
+	bc.send(t.Context(), []*batch{b})
 	got := events.Take(nil)
 	if len(got) != 1 || !errors.Is(got[0].reply.err, errLate) || !got[0].reply.unsent {
 		t.Fatalf("%+v", got)
