@@ -109,6 +109,7 @@ func (w *world) everything() {
 		{"bad", []string{"failed", "show", "3"}},
 		{"streaming", []string{"status", "--database"}},
 		{"slot_" + w.db.Name, []string{"slots"}},
+		{"0 differences", []string{"compare", "--for", "1s", "--settle", "1s"}},
 		{"1", []string{"failed", "requeue", "--key", "bad", "--yes"}},
 		{"2", []string{"replay", "--key", `streamed\'`, "--yes"}},
 	} {
