@@ -66,11 +66,18 @@ var about = map[string]func(*plan){
 	"blockAsks":     (*plan).blocksKeys,
 	"headStartAnew": (*plan).behindStandby,
 	"blockStays":    (*plan).blocksKeys,
+	"sameRow":       (*plan).scarceWAL,
 	"repeatInProgress": func(p *plan) {
+		p.scarceWAL()
 		p.keys, p.procs = 1, 1
 		p.weights[evPrepare], p.weights[evCommitPrepared] = 20, 1
 	},
 	"knownParks": (*plan).manyTopics,
+}
+
+// scarceWAL parks the stream now and then while it streams.
+func (p *plan) scarceWAL() {
+	p.cfg.WALBudget, p.weights[evRetained] = 600, 2*usual[evTake]
 }
 
 // worldOf is the world in which a rule is needed often.

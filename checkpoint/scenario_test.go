@@ -82,7 +82,7 @@ func (s *scene) end(act func(*scene)) *violation {
 		}
 	}
 	s.heal()
-	for range 400 {
+	for healed := s.now; s.now.Sub(healed) <= settleWithin+s.plan.cfg.WatchEvery; {
 		s.rest()
 		if s.bad != nil || s.settled() {
 			break
