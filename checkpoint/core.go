@@ -91,7 +91,7 @@ func (c *Core) Tick(now time.Time) {
 // Connected). Rows still in flight from an earlier connection stay in flight.
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
-	c.parks.changes++ // they are shown anew
+	c.parks.changes++ // they are shown again
 	c.ledger.reset()
 	c.headStart.begin()
 	c.Inserted(conn.Insert)
@@ -127,7 +127,7 @@ func (c *Core) parkShadow() {
 // carry their rows.
 func (c *Core) parkUncovered(tables []Uncovered) {
 	clear(c.tables.lacking)
-	clear(c.tables.broken) // every connection describes its tables anew
+	clear(c.tables.broken) // every connection describes its tables again
 	if c.tables.stateless {
 		return
 	}
@@ -376,8 +376,8 @@ func (c *Core) Memory() (rows, inFlight, bytes int) {
 // alone.
 func (c *Core) InFlight(t *outbox.Table) []string { return c.rows.ids()[t] }
 
-// Mode is the stream's state as people see it.
-func (c *Core) Mode() Mode {
+// currentMode is what a Note tells when it changes.
+func (c *Core) currentMode() Mode {
 	switch {
 	case !c.connected:
 		return ModeStandby
@@ -392,7 +392,7 @@ func (c *Core) Mode() Mode {
 }
 
 func (c *Core) noteMode() {
-	if m := c.Mode(); m != c.mode {
+	if m := c.currentMode(); m != c.mode {
 		c.mode = m
 		c.note(Note{Kind: NoteMode, Mode: m})
 	}

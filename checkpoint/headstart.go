@@ -190,7 +190,7 @@ func (c *Core) enqueue(h uint32) {
 
 // invisibleFor is how long a row that is not visible yet waits for the next
 // look. The application's own relay begins when the commit returns, so a head
-// start begins anew.
+// start begins again.
 func (c *Core) invisibleFor(r *outbox.Row) time.Duration {
 	return max(invisibleWait, r.Table.Mapping.HeadStart)
 }

@@ -150,7 +150,7 @@ func TestParkTakesQueuedRows(t *testing.T) {
 
 // The sweeper has read r1 of a parked cluster, and the next page, with r2 of its key,
 // is on its way. The cluster is unusable for a moment, in which another key's park
-// takes r1 from the stand: r2 must not pass it.
+// takes r1 from the queue: r2 must not pass it.
 func TestRowThatLeavesTheQueueVoidsThePage(t *testing.T) {
 	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {

@@ -408,7 +408,7 @@ func (w *world) drawRow() *dbRow {
 }
 
 // hasUnmarkable says that the table has a row whose marks are refused for ever. With
-// more of them than Config.MaxKeys it may stand still.
+// more of them than Config.MaxKeys it may stop.
 func (w *world) hasUnmarkable(t *outbox.Table) bool {
 	return slices.ContainsFunc(w.rows, func(r *dbRow) bool { return r.table == t && r.unmarked < 0 })
 }
@@ -799,7 +799,7 @@ func (w *world) listProcFaults(p *proc) {
 	w.listPace(p)
 	w.can(evMode, func() {
 		w.plan.cfg.Shadow = !w.plan.cfg.Shadow
-		w.note("%v: is started anew, in shadow: %v", p, w.plan.cfg.Shadow)
+		w.note("%v: is started again, in shadow: %v", p, w.plan.cfg.Shadow)
 		p.kill()
 		p.boot()
 	})

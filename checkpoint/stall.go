@@ -76,7 +76,7 @@ func (c *Core) stalled(h uint32) bool {
 }
 
 // retryStalls publishes what waits when its time has come. A row without record
-// is never published: its stall lasts until a person mends the cause.
+// is never published: its stall lasts until a person removes the cause.
 func (c *Core) retryStalls() {
 	if len(c.stalls) == 0 {
 		return

@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type options struct {
 	root, listed string
 	rules        string
 	packages     []string
+	files        []string // none: all
 	count, part  int
 	parts        int
 	workers      int
@@ -38,9 +40,10 @@ type options struct {
 
 func main() {
 	o := options{parts: 1}
-	var packages, part string
+	var packages, files, part string
 	flag.StringVar(&o.root, "root", ".", "the module's folder")
 	flag.StringVar(&packages, "package", strings.Join(names(), ","), "which packages")
+	flag.StringVar(&files, "file", "", "which `files` of them, by name; none: all")
 	flag.StringVar(&o.listed, "listed", "test/mutants/survivors.txt", "the survivors that are right")
 	flag.IntVar(&o.count, "count", 0, "how many mutants, drawn by -seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
@@ -50,6 +53,9 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	flag.Parse()
 	o.packages = strings.Split(packages, ",")
+	if files != "" {
+		o.files = strings.Split(files, ",")
+	}
 	if _, err := fmt.Sscanf(part, "%d/%d", &o.part, &o.parts); err != nil || o.part < 1 || o.part > o.parts {
 		fmt.Fprintf(os.Stderr, "mutants: -part is i/n, such as 2/3, not %q\n", part)
 		os.Exit(2)
@@ -76,7 +82,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	unknown, chosen := list.unknown(all, o.packages), choose(all, o)
+	unknown, chosen := list.unknown(all, o.packages), choose(o.inFiles(all), o)
 	fmt.Printf("%d mutants in %s, %d of them now\n", len(all), strings.Join(o.packages, ", "), len(chosen))
 	if err := judgeAll(ctx, o, chosen); err != nil {
 		return err
@@ -94,6 +100,14 @@ func (o *options) mutants() ([]*mutant, error) {
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// inFiles are the mutants of the wanted files.
+func (o *options) inFiles(all []*mutant) []*mutant {
+	if len(o.files) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(m *mutant) bool { return !slices.Contains(o.files, filepath.Base(m.file)) })
 }
 
 // choose draws the mutants of this run, in an order that the seed decides.
