@@ -43,8 +43,8 @@ func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*
 }
 
 func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, log zerolog.Logger) error {
-	lineage := &pipeline.Lineage{}
-	pool, err := openPoolAdmitting(s, lineage.Admit)
+	guard := &pipeline.TimelineGuard{}
+	pool, err := openPoolAdmitting(s, guard.Admit)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
 		Pool:              pool,
-		Lineage:           lineage,
+		TimelineGuard:     guard,
 		Replication:       replicationConfig(s),
 		Sinks:             sinkConfigs(cfg, s, log),
 		Core:              coreConfig(s),

@@ -23,9 +23,9 @@ const queryCanceled = "57014"
 
 const failedCounted = 100_000 // at most
 
-// counting counts the rows that wait and those that are FAILED, for metrics. It
+// countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
-func (d *driver) counting(ctx context.Context) error {
+func (d *driver) countBacklog(ctx context.Context) error {
 	ticker := time.NewTicker(pendingEvery)
 	defer ticker.Stop()
 	failedAt := map[*outbox.Table]time.Time{}
@@ -49,7 +49,7 @@ func (d *driver) counting(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if d.stream.board.gaveUp() {
+			if d.stream.tracker.gaveUp() {
 				clearSoon(failedAt, rarely)
 			}
 		}
@@ -81,7 +81,7 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
 		return
 	}
-	d.stream.board.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
+	d.stream.tracker.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
 	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
 }
 
@@ -92,7 +92,7 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 	switch {
 	case err == nil:
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
-		d.stream.board.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Rows >= failedCounted })
+		d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Rows >= failedCounted })
 	case errors.As(err, &server) && server.Code == queryCanceled:
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
@@ -108,7 +108,7 @@ func (d *driver) uncounted(ctx context.Context, t *outbox.Table, err error, retr
 	if ctx.Err() != nil {
 		return
 	}
-	d.heed(err)
+	d.closeOnShutdown(err)
 	d.cfg.Metrics.Uncounted(t)
 	d.cfg.Log.Warn().Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
 }

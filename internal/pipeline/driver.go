@@ -27,7 +27,7 @@ type driver struct {
 	ctx    context.Context //nolint:containedctx // of the leadership
 
 	core    *checkpoint.Core
-	log     *logReader
+	wal     *walReader
 	sinks   map[string]*sink.Sink
 	updater *statusupdater.Updater
 	sweeper *sweeper.Sweeper
@@ -50,7 +50,7 @@ type driver struct {
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
 	// once ends a single sweep; nil: the stream goes on.
-	once *once
+	oneShot *oneShotSweep
 	// limit is how fast rows may come into the Core.
 	limit limit
 	// fatal takes the error that ends the leadership.
@@ -81,22 +81,22 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	var marked []outbox.Marked
 	d.askAnew()
 	defer func() { d.endAsking() }()
-	defer d.stream.turns.rest()
+	defer d.stream.watchdog.idle()
 	for {
 		now := time.Now()
-		d.stream.turns.turn(now)
+		d.stream.watchdog.alive(now)
 		d.core.Tick(now)
 		d.pace(now)
 		d.carryOut(d.core.Take())
-		d.log.confirm.Store(uint64(d.core.Confirm()))
-		d.log.mayMake.Store(d.core.SlotMayBeMade())
+		d.wal.confirm.Store(uint64(d.core.Confirm()))
+		d.wal.mayMake.Store(d.core.SlotMayBeMade())
 		d.gauges(now)
 		if d.core.Drained() {
 			d.giveLocksBack(ctx)
-			return d.log.finish(ctx)
+			return d.wal.finish(ctx)
 		}
 		arm(timer, d.core.NextTick())
-		batches := d.log.batches
+		batches := d.wal.batches
 		if !d.core.Reading() {
 			batches = nil
 		}
@@ -112,12 +112,12 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case <-drainUntil:
 			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
 				Msg("stopped before everything sent was acknowledged and marked: those rows will be published again")
-			return d.log.finish(ctx)
+			return d.wal.finish(ctx)
 		case err := <-d.fatal:
 			return err
-		case turn := <-d.log.turns:
+		case e := <-d.wal.connEvents:
 			d.tick()
-			d.turn(turn)
+			d.connChanged(e)
 		case b := <-batches:
 			d.tick()
 			d.feed(b)
@@ -160,19 +160,19 @@ func arm(timer *time.Timer, next time.Time) {
 	timer.Reset(wait)
 }
 
-// turn takes a change of the replication connection.
-func (d *driver) turn(t turn) {
-	if t.lost {
+// connChanged takes a change of the replication connection.
+func (d *driver) connChanged(e connEvent) {
+	if e.lost {
 		d.askAnew()
 		d.core.Disconnect()
 	} else {
-		d.lacking.Store(len(t.connected.Uncovered) > 0)
-		d.core.Connect(t.connected)
-		if t.connected.Streaming { // else what is wrong with the slot is still wrong
+		d.lacking.Store(len(e.connected.Uncovered) > 0)
+		d.core.Connect(e.connected)
+		if e.connected.Streaming { // else what is wrong with the slot is still wrong
 			d.stream.works()
 		}
 	}
-	close(t.done)
+	close(e.done)
 }
 
 // askAnew voids the questions of the connection before.
@@ -188,7 +188,7 @@ func (d *driver) askAnew() {
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
 		if failpoint.Here(failpoint.AfterDecode) != nil {
-			d.log.kill()
+			d.wal.kill()
 		}
 		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
 	}
@@ -219,7 +219,7 @@ func (d *driver) feed(b *batch) {
 	if b.walEnd > 0 {
 		d.core.Keepalive(b.walEnd)
 	}
-	d.log.giveBack(b)
+	d.wal.giveBack(b)
 }
 
 // unmapped: the publication holds a relation that is no table of the stream. If
@@ -233,7 +233,7 @@ func (d *driver) unmapped(name string) {
 	}
 	ask(d, "look for new partitions", name, query, func(partition bool) {
 		if partition {
-			d.log.kill()
+			d.wal.kill()
 		}
 	})
 }
@@ -312,7 +312,7 @@ func (d *driver) claim(rows []*outbox.Row) {
 				err = backoff.Permanent(err)
 			}
 			return checked, err
-		}, d.patience("claim rows")...)
+		}, d.retryPolicy("claim rows")...)
 		var refusal *sweeper.TableError
 		switch {
 		case err == nil:
@@ -328,16 +328,16 @@ func (d *driver) claim(rows []*outbox.Row) {
 func ask[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A)) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.patience(what)...)
+		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.retryPolicy(what)...)
 		if err == nil {
 			d.answers.Put(answer{connection, func() { apply(a) }})
 		}
 	})
 }
 
-// patience is how long and how often a query is tried: for ever, up to every
+// retryPolicy is how long and how often a query is tried: for ever, up to every
 // five seconds, each error logged.
-func (d *driver) patience(what string) []backoff.RetryOption {
+func (d *driver) retryPolicy(what string) []backoff.RetryOption {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
 	return []backoff.RetryOption{
@@ -345,7 +345,7 @@ func (d *driver) patience(what string) []backoff.RetryOption {
 		backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) {
 			if !errors.Is(err, context.Canceled) {
-				d.heed(err)
+				d.closeOnShutdown(err)
 				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
 			}
 		}),
@@ -411,7 +411,7 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 				err = backoff.Permanent(err)
 			}
 			return result, err
-		}, d.patience("write parks")...)
+		}, d.retryPolicy("write parks")...)
 		switch {
 		case err == nil:
 			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})

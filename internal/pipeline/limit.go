@@ -87,7 +87,7 @@ func (d *driver) pace(now time.Time) {
 	l := &d.limit
 	arrived := d.core.Arrived()
 	d.core.Pace(l.charge(now, arrived), l.share())
-	d.log.atOnce.Store(int64(l.share()))
+	d.wal.atOnce.Store(int64(l.share()))
 	if now.Sub(l.sampled) >= pressureEvery {
 		d.sample(now)
 	}
@@ -132,7 +132,7 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	l := &d.limit
 	l.sampling = false
 	if err != nil {
-		d.heed(err)
+		d.closeOnShutdown(err)
 		d.cfg.Log.Debug().Err(err).Msg("the limit stays as it is")
 		return
 	}
@@ -161,7 +161,7 @@ func (d *driver) tellLimit(what string) {
 	l := &d.limit
 	rows, reason := l.inForce()
 	d.cfg.Metrics.Pace(rows, reason)
-	d.stream.board.paced(rows, reason)
+	d.stream.tracker.paced(rows, reason)
 	if reason == l.said || reason == paceRecovering {
 		return
 	}
@@ -178,7 +178,7 @@ func (d *driver) tellLimit(what string) {
 }
 
 // paced takes the limit that is in force.
-func (b *board) paced(rows float64, reason string) {
+func (b *statusTracker) paced(rows float64, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limit = nil

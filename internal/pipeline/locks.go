@@ -57,12 +57,12 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 // take waits until every lock is held, while conn, which has the leadership, is
 // kept alive. It ends with conn.
 func (l locks) take(ctx context.Context, conn *replication.Conn) error {
-	return beside(ctx, conn, l.acquire)
+	return whileBeating(ctx, conn, l.acquire)
 }
 
-// beside does something else while conn, which does not stream, is kept alive:
+// whileBeating does something else while conn, which does not stream, is kept alive:
 // the server ends a session that says nothing. It ends with conn.
-func beside(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
+func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	waiting, done := context.WithCancel(ctx)
 	defer done()

@@ -30,11 +30,11 @@ const (
 	cannotConnectNow = "57P03"
 )
 
-// care does what has to be done now and then beside the flow: write WAL so that
+// maintain does what has to be done now and then beside the flow: write WAL so that
 // the slot of an idle database moves on, ask how much WAL the slot retains,
 // watch the publication and the tables, recover rows that another relay left.
 // Errors are logged and passed over: the next round tries again.
-func (d *driver) care(ctx context.Context) error {
+func (d *driver) maintain(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
 	retained := time.NewTicker(retainedEvery)
 	recovery := time.NewTicker(recoveryEvery)
@@ -66,7 +66,7 @@ func (d *driver) care(ctx context.Context) error {
 			err = d.recover(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.heed(err)
+			d.closeOnShutdown(err)
 			d.cfg.Log.Warn().Err(err).Msg("looking after the stream")
 		}
 	}
@@ -89,22 +89,22 @@ func (d *driver) retention(ctx context.Context) error {
 		}
 		finding, err := d.retain(ctx)
 		if err != nil && ctx.Err() == nil {
-			d.heed(err)
+			d.closeOnShutdown(err)
 			d.cfg.Log.Warn().Err(err).Msg("deleting rows past their retention")
 		}
 		timer.Reset(max(retentionEvery, 20*finding))
 	}
 }
 
-// heed closes the replication connection when an error of any other connection
+// closeOnShutdown closes the replication connection when an error of any other connection
 // tells that the server ends sessions. A fast shutdown waits until the clients
 // of walsenders have received and confirmed everything; a stream that holds
 // would keep it waiting for ever.
 // https://www.postgresql.org/docs/current/server-shutdown.html
-func (d *driver) heed(err error) {
+func (d *driver) closeOnShutdown(err error) {
 	var server *pgconn.PgError
 	if errors.As(err, &server) && (server.Code == adminShutdown || server.Code == cannotConnectNow) {
-		d.log.kill()
+		d.wal.kill()
 	}
 }
 
@@ -113,12 +113,12 @@ func (d *driver) askRetained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn := d.log.streaming.Load()
+	conn := d.wal.streaming.Load()
 	if conn != nil {
 		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
 	}
 	d.answers.Put(answer{0, func() {
-		if conn != nil && conn == d.log.streaming.Load() {
+		if conn != nil && conn == d.wal.streaming.Load() {
 			d.core.Inserted(r.Insert)
 		}
 		d.core.Retained(r.Bytes())
@@ -131,7 +131,7 @@ func (d *driver) askRetained(ctx context.Context) error {
 // publication has more tables and lacked some of ours, so that the next one
 // judges slot, publication and tables again.
 func (d *driver) watch(ctx context.Context) error {
-	before := d.log.judged.Load()
+	before := d.wal.judged.Load()
 	now, err := d.watched(ctx)
 	if err != nil || before == nil {
 		return err
@@ -152,8 +152,8 @@ func (d *driver) watch(ctx context.Context) error {
 	default:
 		return nil
 	}
-	d.log.judged.Store(nil)
-	d.answers.Put(answer{0, func() { d.log.kill() }})
+	d.wal.judged.Store(nil)
+	d.answers.Put(answer{0, func() { d.wal.kill() }})
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (d *driver) passedOver(damage string) {
 	if d.stream.stateless() {
 		message = "the publication or a table changed: rows may have been passed over, so the stream stops"
 	}
-	d.stream.board.happened("publication", message+": "+damage)
+	d.stream.tracker.recordEvent("publication", message+": "+damage)
 	d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
 }
 
@@ -188,7 +188,7 @@ func (d *driver) settle(ctx context.Context) {
 		return // the next connection says what is wrong
 	}
 	end := time.Now().Add(settleFor)
-	for outbox.LSN(d.log.confirm.Load()) < at && time.Now().Before(end) {
+	for outbox.LSN(d.wal.confirm.Load()) < at && time.Now().Before(end) {
 		select {
 		case <-ctx.Done():
 			return

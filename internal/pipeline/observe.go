@@ -33,11 +33,11 @@ func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, si
 
 func (d *driver) outcome(o outbox.Outcome) {
 	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {
-		d.log.kill()
+		d.wal.kill()
 	}
 	now := time.Now()
 	d.cfg.Metrics.Outcome(o, now)
-	d.stream.board.outcome(&o, now)
+	d.stream.tracker.outcome(&o, now)
 	d.cfg.Traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
@@ -54,7 +54,7 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 		return
 	}
 	d.cfg.Metrics.Cluster(s)
-	d.stream.board.cluster(s)
+	d.stream.tracker.cluster(s)
 	if s.Usable {
 		d.cfg.Log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
 	} else {
@@ -65,7 +65,7 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 
 func (d *driver) marksAnswered(answers []outbox.Marked) {
 	d.cfg.Metrics.Marked(answers)
-	d.stream.board.marked(answers)
+	d.stream.tracker.marked(answers)
 	d.cfg.Traces.Marked(answers, time.Now())
 	d.core.Marked(answers)
 }
@@ -76,7 +76,7 @@ func (d *driver) swept(page outbox.Page) {
 	}
 	_, inFlight, _ := d.core.Memory()
 	d.core.Swept(page)
-	d.once.page(len(page.Rows), page.More, inFlight)
+	d.oneShot.page(len(page.Rows), page.More, inFlight)
 }
 
 // retained tells what the server says of the slot, and what the Core holds.
@@ -97,7 +97,7 @@ func (d *driver) retained(r replication.Retained) {
 		waiting = time.Since(d.behindSince)
 	}
 	d.cfg.Metrics.Lag(lag, waiting)
-	d.cfg.Metrics.Slot(d.stream.board.retains(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now()))
+	d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now()))
 }
 
 // gauges tells once a second what the Core holds.
@@ -111,12 +111,12 @@ func (d *driver) gauges(now time.Time) {
 	if n := d.core.ParkChanges(); n != d.parksShown || n == 0 {
 		parks := d.core.Parks()
 		d.cfg.Metrics.Parks(parks)
-		d.stream.board.parked(parks)
+		d.stream.tracker.parked(parks)
 		d.parksShown = n
 	}
 	d.topicEvents = 0
-	d.stream.board.holds(inFlight)
-	d.once.look(now, inFlight)
+	d.stream.tracker.inFlight(inFlight)
+	d.oneShot.look(now, inFlight)
 	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
 	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
@@ -133,19 +133,19 @@ func (d *driver) note(n checkpoint.Note) {
 			d.end(err)
 		}
 		d.cfg.Metrics.Mode(string(n.Mode))
-		d.stream.board.happened("mode", status.Words(string(n.Mode)))
+		d.stream.tracker.recordEvent("mode", status.Words(string(n.Mode)))
 		log.Info().Str("mode", string(n.Mode)).Msg("mode")
 	case checkpoint.NoteParked:
 		d.cfg.Metrics.Parked(&n.Park)
 		if d.shows(&n.Park) {
-			d.stream.board.happened("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
+			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
 		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
 			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
-			d.stream.board.happened("park", "handed back to the stream: "+n.Park.Scope.String())
+			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
 		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:

@@ -1,10 +1,10 @@
 // Package pipeline is one stream's flow. A driver goroutine owns the
-// checkpoint.Core, feeds it what happens and carries out what it decides; a log
-// goroutine owns the replication connection; sinks, the status updater and the
+// checkpoint.Core, feeds it what happens and carries out what it decides; the WAL
+// reader owns the replication connection; sinks, the status updater and the
 // queries of the sweeper do the rest:
 //
-//	WAL → log → decoder → core → publish → sink → outcome → core → mark →
-//	statusupdater → core → confirm → log
+//	WAL → WAL reader → decoder → core → publish → sink → outcome → core → mark →
+//	statusupdater → core → confirm → WAL reader
 //
 // The package decides nothing about rows (package checkpoint does) and speaks
 // no protocol of its own. It is called by cmd, which hands in the parts.
@@ -48,8 +48,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Password is that role's, where the pool's connection string does not have it.
 	Password func(context.Context) (string, error)
-	// Lineage admits the Pool's connections (AfterConnect). nil: any.
-	Lineage *Lineage
+	// TimelineGuard admits the Pool's connections (AfterConnect). nil: any.
+	TimelineGuard *TimelineGuard
 	// Replication is the replication connection, its slot and publication.
 	Replication replication.Config
 	// Sinks by Kafka cluster. The TransactionalID must be the stream's alone.
@@ -89,11 +89,11 @@ type Stream struct {
 	cfg   Config
 	store *store
 	// failed is the error that keeps the stream from working, logged once.
-	failed atomic.Pointer[string]
-	turns  turns
-	board  board
-	locks  locks
-	// silence is the log goroutine's.
+	failed   atomic.Pointer[string]
+	watchdog watchdog
+	tracker  statusTracker
+	locks    locks
+	// silence is the WAL reader's.
 	silence silence
 	// relations are the tables' as last seen, for a schema that has no place for them.
 	relations atomic.Pointer[map[string]uint32]
@@ -108,12 +108,12 @@ type Stream struct {
 // New prepares a stream. It connects nowhere.
 func New(cfg Config) *Stream {
 	cfg.Core.Shadow = cfg.Shadow
-	if cfg.Lineage == nil {
-		cfg.Lineage = &Lineage{}
+	if cfg.TimelineGuard == nil {
+		cfg.TimelineGuard = &TimelineGuard{}
 	}
 	return &Stream{
 		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
-		recount: make(chan struct{}, 1), locks: newLocks(&cfg), turns: turns{since: time.Now()},
+		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()},
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *Stream) Run(ctx context.Context) error {
 // report says an error once, and again when it changes.
 func (s *Stream) report(err error, pause time.Duration) {
 	text := err.Error()
-	s.board.went("the stream", text, "")
+	s.tracker.recordError("the stream", text, "")
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}
@@ -252,7 +252,7 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (result out
 func (s *Stream) standingBy(h replication.Holder) {
 	s.works()
 	s.cfg.Metrics.Standby()
-	s.board.follows(h)
+	s.tracker.follows(h)
 	if h.Foreign {
 		s.cfg.Metrics.LockForeign()
 		text := fmt.Sprintf("role %s holds the leadership lock and is no leader: %s, since %s (SELECT pg_terminate_backend(%s) ends its session)",
@@ -288,7 +288,7 @@ func (s *Stream) term(ctx context.Context) error {
 		conn.Kill()
 		return err
 	}
-	if s.cfg.Lineage.release() {
+	if s.cfg.TimelineGuard.release() {
 		s.cfg.Pool.Reset() // what leads the other way
 	}
 	lead, err := s.take(ctx)
@@ -297,10 +297,10 @@ func (s *Stream) term(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
-	s.board.leads(cfg.Name, lead.Epoch)
+	s.tracker.leads(cfg.Name, lead.Epoch)
 	defer func() {
 		s.cfg.Metrics.Stopped()
-		s.board.rests()
+		s.tracker.reset()
 		s.cfg.Traces.Abandon(time.Now())
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
@@ -314,7 +314,7 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	return s.foreign(ctx, d.run(ctx, d.log.run, d.care, d.retention, d.counting))
+	return s.foreign(ctx, d.run(ctx, d.wal.run, d.maintain, d.retention, d.countBacklog))
 }
 
 // errForeign: somebody who does not lead in this database uses our transactional
@@ -411,6 +411,6 @@ func (s *Stream) newDriver(conn *replication.Conn, lead statestore.Leadership) (
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
 	d.core = checkpoint.New(cfg.Core)
-	d.log = newLogReader(s, d, conn, lead)
+	d.wal = newWALReader(s, d, conn, lead)
 	return d, nil
 }

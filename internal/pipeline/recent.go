@@ -24,7 +24,7 @@ const (
 	ratesEvery  = 2 * time.Second
 )
 
-// recent is part of the board, and under its lock.
+// recent is part of the tracker, and under its lock.
 type recent struct {
 	events  []status.Event // the oldest first
 	errors  []status.ErrorGroup
@@ -49,7 +49,7 @@ type tally struct {
 
 // Activity is what the process remembers of the stream.
 func (s *Stream) Activity() status.Activity {
-	a, parks := s.board.remembered()
+	a, parks := s.tracker.remembered()
 	a.Parks, a.Topics = status.ListParks(parks), s.cfg.Metrics.Topics()
 	slices.Reverse(a.Events)
 	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
@@ -58,7 +58,7 @@ func (s *Stream) Activity() status.Activity {
 
 // remembered copies what is remembered; the parks, of which there may be many,
 // are never changed and so are not copied.
-func (b *board) remembered() (status.Activity, []outbox.Park) {
+func (b *statusTracker) remembered() (status.Activity, []outbox.Park) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := &b.recent
@@ -74,7 +74,7 @@ func (b *board) remembered() (status.Activity, []outbox.Park) {
 }
 
 // gaveUp says whether rows became FAILED since it was asked last.
-func (b *board) gaveUp() bool {
+func (b *statusTracker) gaveUp() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.recent.failed
@@ -82,28 +82,28 @@ func (b *board) gaveUp() bool {
 	return was
 }
 
-// happened remembers an event.
-func (b *board) happened(kind, text string) {
+// recordEvent remembers an event.
+func (b *statusTracker) recordEvent(kind, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.recent.happened(time.Now(), kind, text)
+	b.recent.recordEvent(time.Now(), kind, text)
 }
 
-// went remembers an error about something.
-func (b *board) went(about, text, example string) {
+// recordError remembers an error about something.
+func (b *statusTracker) recordError(about, text, example string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.recent.went(time.Now(), about, text, example)
+	b.recent.recordError(time.Now(), about, text, example)
 }
 
-func (r *recent) happened(now time.Time, kind, text string) {
+func (r *recent) recordEvent(now time.Time, kind, text string) {
 	if len(r.events) == keptEvents {
 		r.events = slices.Delete(r.events, 0, 1)
 	}
 	r.events = append(r.events, status.Event{At: now.UTC(), Kind: kind, Text: bounded(text)})
 }
 
-func (r *recent) went(now time.Time, about, text, example string) {
+func (r *recent) recordError(now time.Time, about, text, example string) {
 	text = bounded(text)
 	for i := range r.errors {
 		if g := &r.errors[i]; g.About == about && g.Text == text {
@@ -127,7 +127,7 @@ func (r *recent) went(now time.Time, about, text, example string) {
 // refusals remembers what Kafka refused.
 func (r *recent) refusals(o *outbox.Outcome, now time.Time) {
 	for _, row := range o.Rows {
-		r.went(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
+		r.recordError(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
 	}
 }
 
@@ -156,8 +156,8 @@ func (r *recent) sample(now time.Time, published uint64, slot *status.Slot) {
 	}
 }
 
-// retains remembers the positions, and how fast the server writes.
-func (r *recent) retains(now time.Time, at *replication.Retained) {
+// retained remembers the positions, and how fast the server writes.
+func (r *recent) retained(now time.Time, at *replication.Retained) {
 	if passed := now.Sub(r.insertAt).Seconds(); !r.insertAt.IsZero() && passed > 0 && at.Insert >= r.insert {
 		r.rates.WAL = float64(at.Insert-r.insert) / passed
 	}
@@ -165,8 +165,8 @@ func (r *recent) retains(now time.Time, at *replication.Retained) {
 	r.positions = &status.Positions{Server: at.Insert.String(), Confirmed: at.Confirmed.String(), Restart: at.Restart.String()}
 }
 
-// rests forgets what only a leader knows; what happened stays.
-func (r *recent) rests() {
+// reset forgets what only a leader knows; what happened stays.
+func (r *recent) reset() {
 	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
 	r.before, r.sampled = tally{}, tally{}
 }

@@ -29,8 +29,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for i := range 1000 {
 		at = at.Add(sampleEvery)
-		r.happened(at, "mode", fmt.Sprint(i))
-		r.went(at, "t", strings.Repeat("é", i), "")
+		r.recordEvent(at, "mode", fmt.Sprint(i))
+		r.recordError(at, "t", strings.Repeat("é", i), "")
 		r.sample(at, uint64(i), &status.Slot{Lag: 5})
 	}
 	if len(r.events) != keptEvents || r.events[keptEvents-1].Text != "999" || len(r.errors) != keptErrors || len(r.history) != keptHistory {
@@ -51,16 +51,16 @@ func TestActivity(t *testing.T) {
 	if a := s.Activity(); a.Parks == nil || a.Errors == nil || a.Events == nil || a.History == nil || a.Topics == nil || a.Positions != nil {
 		t.Errorf("lists are not empty but missing: %+v", a)
 	}
-	b, now := &s.board, time.Now()
+	b, now := &s.tracker, time.Now()
 	b.leads("outbox-cdc/orders@here", 3)
 	b.cluster(outbox.ClusterState{Cluster: "main", Usable: true})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
-	b.retains("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 100, 0, now)
+	b.retained("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 100, 0, now)
 	b.parked([]outbox.Park{
 		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
 	})
-	b.holds(2)
+	b.inFlight(2)
 	a := s.Activity()
 	if len(a.Events) != 3 || !strings.Contains(a.Events[0].Text, "cannot be used: nobody answers") || !strings.Contains(a.Events[2].Text, "epoch 3") {
 		t.Errorf("%+v", a.Events)
@@ -68,7 +68,7 @@ func TestActivity(t *testing.T) {
 	if len(a.Errors) != 1 || a.Errors[0].Count != 2 || len(a.Parks) != 2 || a.Parks[0].Reason != "first" || a.Positions.Confirmed != "0/190" {
 		t.Errorf("%+v", a)
 	}
-	b.rests()
+	b.reset()
 	if a := s.Activity(); len(a.Parks) != 0 || a.Positions != nil || !strings.Contains(a.Events[0].Text, "no longer") {
 		t.Errorf("%+v", a)
 	}

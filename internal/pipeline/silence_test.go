@@ -18,22 +18,22 @@ func TestPatienceWithASilentServer(t *testing.T) {
 	var s silence
 	for _, want := range []time.Duration{usual, 2 * usual, 4 * usual, 8 * usual} {
 		s.note(gone, 100)
-		if got := s.patience(usual); got != want {
+		if got := s.timeout(usual); got != want {
 			t.Errorf("after %d silent ends: %v, want %v", s.times, got, want)
 		}
 	}
 	s.note(errors.New("cut off"), 90) // what is confirmed begins below after each lead
-	if got := s.patience(usual); got != 8*usual {
+	if got := s.timeout(usual); got != 8*usual {
 		t.Errorf("after another end: %v", got)
 	}
 	for range 100 {
 		s.note(gone, 100)
 	}
-	if got := s.patience(usual); got != longestSilence || s.patience(time.Hour) != time.Hour {
+	if got := s.timeout(usual); got != longestSilence || s.timeout(time.Hour) != time.Hour {
 		t.Errorf("bound: %v", got)
 	}
 	s.note(gone, 101)
-	if got := s.patience(usual); got != usual {
+	if got := s.timeout(usual); got != usual {
 		t.Errorf("after rows went on: %v", got)
 	}
 }

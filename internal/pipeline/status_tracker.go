@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// board is what the stream's status is told from. The driver and whoever counts
+// statusTracker is what the stream's status is told from. The driver and whoever counts
 // write to it, a batch at a time; any goroutine may read it.
-type board struct {
+type statusTracker struct {
 	mu       sync.Mutex
 	leader   *status.Leader // nil: not known
 	slot     *status.Slot
@@ -33,7 +33,7 @@ type board struct {
 // by knows who leads, and no more.
 func (s *Stream) Status() status.Stream {
 	m := s.cfg.Metrics.Status()
-	b := &s.board
+	b := &s.tracker
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := status.Stream{
@@ -75,36 +75,36 @@ func (s *Stream) Status() status.Stream {
 }
 
 // leads: this process leads from now on.
-func (b *board) leads(name string, epoch int64) {
+func (b *statusTracker) leads(name string, epoch int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: name, Epoch: epoch, Since: time.Now().UTC().Format(time.RFC3339), Here: true}
-	b.recent.happened(time.Now(), "leader", fmt.Sprintf("this process leads, as %s (epoch %d)", name, epoch))
+	b.recent.recordEvent(time.Now(), "leader", fmt.Sprintf("this process leads, as %s (epoch %d)", name, epoch))
 }
 
 // follows: another process leads.
-func (b *board) follows(h replication.Holder) {
-	b.rests()
+func (b *statusTracker) follows(h replication.Holder) {
+	b.reset()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since}
-	b.recent.happened(time.Now(), "leader", "standing by behind "+h.String())
+	b.recent.recordEvent(time.Now(), "leader", "standing by behind "+h.String())
 }
 
-// rests forgets what only a leader knows.
-func (b *board) rests() {
+// reset forgets what only a leader knows.
+func (b *statusTracker) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leader != nil && b.leader.Here {
-		b.recent.happened(time.Now(), "leader", "this process leads no longer")
+		b.recent.recordEvent(time.Now(), "leader", "this process leads no longer")
 	}
-	b.recent.rests()
+	b.recent.reset()
 	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
 	b.forecast, b.limit = status.Forecast{}, nil
 	b.flow.InFlight = 0
 }
 
-func (b *board) outcome(o *outbox.Outcome, now time.Time) {
+func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch o.Class {
@@ -118,7 +118,7 @@ func (b *board) outcome(o *outbox.Outcome, now time.Time) {
 	}
 }
 
-func (b *board) marked(answers []outbox.Marked) {
+func (b *statusTracker) marked(answers []outbox.Marked) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range answers {
@@ -133,7 +133,7 @@ func (b *board) marked(answers []outbox.Marked) {
 	}
 }
 
-func (b *board) cluster(c outbox.ClusterState) {
+func (b *statusTracker) cluster(c outbox.ClusterState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.kafka == nil {
@@ -142,17 +142,17 @@ func (b *board) cluster(c outbox.ClusterState) {
 	one := status.Cluster{Name: c.Cluster, Usable: c.Usable}
 	if c.Err != nil {
 		one.Error = c.Err.Error()
-		b.recent.went(time.Now(), "Kafka cluster "+c.Cluster, one.Error, "")
+		b.recent.recordError(time.Now(), "Kafka cluster "+c.Cluster, one.Error, "")
 	}
 	if before, known := b.kafka[c.Cluster]; !known || before.Usable != c.Usable {
-		b.recent.happened(time.Now(), "kafka", "Kafka cluster "+c.Cluster+map[bool]string{true: " can be used", false: " cannot be used: " + one.Error}[c.Usable])
+		b.recent.recordEvent(time.Now(), "kafka", "Kafka cluster "+c.Cluster+map[bool]string{true: " can be used", false: " cannot be used: " + one.Error}[c.Usable])
 	}
 	b.kafka[c.Cluster] = one
 }
 
-// retains takes what the server says of the slot, and returns it with the forecast
+// retained takes what the server says of the slot, and returns it with the forecast
 // of its end.
-func (b *board) retains(name string, budget uint64, r replication.Retained, lag uint64, waiting time.Duration, now time.Time) *status.Slot {
+func (b *statusTracker) retained(name string, budget uint64, r replication.Retained, lag uint64, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seconds := waiting.Seconds()
@@ -164,13 +164,13 @@ func (b *board) retains(name string, budget uint64, r replication.Retained, lag 
 		slot.Safe = &r.Safe
 	}
 	b.forecast.Tell(now, slot)
-	b.recent.retains(now, &r)
+	b.recent.retained(now, &r)
 	b.slot = slot // not changed from here on
 	return slot
 }
 
-// holds takes what the Core holds.
-func (b *board) holds(inFlight int) {
+// inFlight takes what the Core holds.
+func (b *statusTracker) inFlight(inFlight int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flow.InFlight = inFlight
@@ -178,7 +178,7 @@ func (b *board) holds(inFlight int) {
 }
 
 // parked takes the parks, which have changed.
-func (b *board) parked(parks []outbox.Park) {
+func (b *statusTracker) parked(parks []outbox.Park) {
 	summary := status.Summarize(parks)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +189,7 @@ func (b *board) parked(parks []outbox.Park) {
 }
 
 // counted changes what is known of a table's rows.
-func (b *board) counted(t *outbox.Table, change func(*status.Table)) {
+func (b *statusTracker) counted(t *outbox.Table, change func(*status.Table)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.tables == nil {

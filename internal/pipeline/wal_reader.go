@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Bounds of what the log goroutine hands over at once, and its waits.
+// Bounds of what the WAL reader hands over at once, and its waits.
 const (
 	batchRows    = 4000                  // a batch is handed over when it has this many rows,
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
@@ -30,10 +30,10 @@ const (
 	reconnectMax = 5 * time.Second       // and at most
 )
 
-// logReader is the goroutine that owns the replication connection: it leads,
+// walReader is the goroutine that owns the replication connection: it leads,
 // looks after slot and publication, reads frames into batches, and feeds the
 // confirmed position back on its own timer, whatever the driver does.
-type logReader struct {
+type walReader struct {
 	stream *Stream
 	d      *driver
 	conn   *replication.Conn
@@ -46,14 +46,14 @@ type logReader struct {
 	// farthest position that was heard of: see sameHistory.
 	history  history
 	received outbox.LSN
-	// known is what the stream remembers of its slot.
-	known statestore.Identity
+	// remembered is what the stream remembers of its slot.
+	remembered statestore.Identity
 
-	// batches and turns go to the driver, which takes batches only while the
+	// batches and connEvents go to the driver, which takes batches only while the
 	// Core reads. spare brings batches back.
-	batches chan *batch
-	turns   chan turn
-	spare   chan *batch
+	batches    chan *batch
+	connEvents chan connEvent
+	spare      chan *batch
 
 	// confirm and mayMake are the Core's words, set by the driver.
 	confirm atomic.Uint64
@@ -64,7 +64,7 @@ type logReader struct {
 	finishing chan struct{}
 	finished  chan struct{}
 
-	// statusEvery is at most a quarter of the server's patience.
+	// statusEvery is at most a quarter of SenderTimeout.
 	statusEvery time.Duration
 	// remake is why the slot must be made anew though it looks sound.
 	remake checkpoint.Connected
@@ -78,9 +78,9 @@ type batch struct {
 	began  time.Time // when the first frame came
 }
 
-// turn tells the driver that a connection began or was lost; the log goroutine
+// connEvent tells the driver that a connection began or was lost; the WAL reader
 // waits for done.
-type turn struct {
+type connEvent struct {
 	lost      bool
 	connected checkpoint.Connected
 	done      chan struct{}
@@ -100,31 +100,31 @@ type history struct {
 	timeline uint32
 }
 
-func newLogReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *logReader {
-	l := &logReader{
-		stream: s, d: d, conn: conn, known: s.remembers(lead.Known),
+func newWALReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *walReader {
+	w := &walReader{
+		stream: s, d: d, conn: conn, remembered: s.remembers(lead.Known),
 		decoder: decoder.New(s.cfg.Tables),
-		batches: make(chan *batch), turns: make(chan turn),
+		batches: make(chan *batch), connEvents: make(chan connEvent),
 		spare: make(chan *batch, 3), finishing: make(chan struct{}), finished: make(chan struct{}),
 	}
-	l.statusEvery = statusEvery
+	w.statusEvery = statusEvery
 	if t := s.cfg.Replication.SenderTimeout; t > 0 {
-		l.statusEvery = min(statusEvery, t/4)
+		w.statusEvery = min(statusEvery, t/4)
 	}
-	for range cap(l.spare) {
-		l.spare <- &batch{}
+	for range cap(w.spare) {
+		w.spare <- &batch{}
 	}
-	return l
+	return w
 }
 
 // run serves one connection after another until the stop or a lost leadership.
-func (l *logReader) run(ctx context.Context) error {
-	defer close(l.finished)
+func (w *walReader) run(ctx context.Context) error {
+	defer close(w.finished)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // looking after slots and leading again end with the stop, too
 		select {
-		case <-l.finishing:
+		case <-w.finishing:
 			cancel()
 		case <-waiting.Done():
 		}
@@ -132,24 +132,24 @@ func (l *logReader) run(ctx context.Context) error {
 	pause := newPause()
 	for {
 		began := time.Now()
-		err := l.connection(ctx, waiting)
-		l.conn.Kill()
-		l.stream.silence.note(err, outbox.LSN(l.confirm.Load()))
+		err := w.connection(ctx, waiting)
+		w.conn.Kill()
+		w.stream.silence.note(err, outbox.LSN(w.confirm.Load()))
 		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
 		}
 		if errors.Is(err, errMoved) || errors.Is(err, errLost) {
 			return err
 		}
-		l.tellEnd(err)
-		if err := l.tell(ctx, turn{lost: true}); err != nil {
+		w.tellEnd(err)
+		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
-		l.noteRemake(err)
+		w.noteRemake(err)
 		if err := pause.after(waiting, time.Since(began)); err != nil {
 			return ctx.Err()
 		}
-		if err := l.leadAgain(waiting); err != nil && waiting.Err() == nil {
+		if err := w.leadAgain(waiting); err != nil && waiting.Err() == nil {
 			return err
 		}
 		if waiting.Err() != nil {
@@ -183,15 +183,15 @@ func (p pause) after(ctx context.Context, lasted time.Duration) error {
 
 // tellEnd reports why a connection ended. Asking for binary values is a guess
 // until all columns are known.
-func (l *logReader) tellEnd(err error) {
+func (w *walReader) tellEnd(err error) {
 	var unreadable *decoder.Error
 	if errors.As(err, &unreadable) && unreadable.NeedsText {
-		l.stream.text.Store(true)
-		l.d.cfg.Log.Info().Err(err).Msg("reading the log as text from here on")
+		w.stream.text.Store(true)
+		w.d.cfg.Log.Info().Err(err).Msg("reading the log as text from here on")
 		return
 	}
-	l.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
-	l.stream.board.went("the replication connection", err.Error(), "")
+	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
+	w.stream.tracker.recordError("the replication connection", err.Error(), "")
 }
 
 // silence tells a server that is gone from one that prints a row: a few hundred
@@ -203,7 +203,7 @@ type silence struct {
 	times int        // how many ended in a row without confirming more
 }
 
-// longestSilence bounds the patience.
+// longestSilence bounds the timeout.
 const longestSilence = 15 * time.Minute
 
 func (s *silence) note(err error, confirmed outbox.LSN) {
@@ -215,37 +215,37 @@ func (s *silence) note(err error, confirmed outbox.LSN) {
 	}
 }
 
-// patience is how long the next connection may wait.
-func (s *silence) patience(usual time.Duration) time.Duration {
+// timeout is how long the next connection may wait.
+func (s *silence) timeout(usual time.Duration) time.Duration {
 	return min(usual<<min(max(s.times-1, 0), 10), max(usual, longestSilence))
 }
 
 // noteRemake remembers errors after which a slot that looks sound is not.
-func (l *logReader) noteRemake(err error) {
+func (w *walReader) noteRemake(err error) {
 	var unreadable *decoder.Error
 	switch {
 	case errors.Is(err, replication.ErrPublicationGone):
-		l.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
+		w.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
 	case errors.As(err, &unreadable) && !unreadable.NeedsText, errors.Is(err, replication.ErrUnreadable),
 		errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
-		l.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+		w.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
 	}
 }
 
 // leadAgain connects until this process leads again. As soon as another process
 // leads, or has led in between, what is in memory is old and the term is over.
-func (l *logReader) leadAgain(ctx context.Context) error {
+func (w *walReader) leadAgain(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
 	ours := sessions{}
-	ours.add(l.conn)
-	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return l.tryLeading(ctx, ours) },
+	ours.add(w.conn)
+	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return w.tryLeading(ctx, ours) },
 		backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(err error, wait time.Duration) { l.stream.report(err, wait) }))
+		backoff.WithNotify(func(err error, wait time.Duration) { w.stream.report(err, wait) }))
 	if err != nil {
 		return err
 	}
-	l.conn = conn
+	w.conn = conn
 	return nil
 }
 
@@ -255,11 +255,11 @@ type sessions map[string]bool
 
 func (s sessions) add(c *replication.Conn) { s[strconv.FormatUint(uint64(c.PID()), 10)] = true }
 
-func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication.Conn, error) {
+func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication.Conn, error) {
 	waiting, stopWaiting := context.WithCancelCause(ctx)
 	defer stopWaiting(nil)
-	cfg := l.d.cfg.Replication
-	cfg.Binary = !l.stream.text.Load()
+	cfg := w.d.cfg.Replication
+	cfg.Binary = !w.stream.text.Load()
 	cfg.Standby = func(h replication.Holder) {
 		if h.PID != "" && !ours[h.PID] {
 			stopWaiting(fmt.Errorf("%w: %v", errSuperseded, h))
@@ -273,7 +273,7 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		return nil, err
 	}
 	ours.add(conn)
-	lead, err := l.stream.take(ctx)
+	lead, err := w.stream.take(ctx)
 	switch {
 	case err == nil && lead.Interrupted:
 		err = backoff.Permanent(errSuperseded)
@@ -284,24 +284,24 @@ func (l *logReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		conn.Kill()
 		return nil, err
 	}
-	l.known = l.stream.remembers(lead.Known)
-	l.d.cfg.Metrics.Leading(lead.Epoch)
-	l.stream.board.leads(l.d.cfg.Replication.Name, lead.Epoch)
+	w.remembered = w.stream.remembers(lead.Known)
+	w.d.cfg.Metrics.Leading(lead.Epoch)
+	w.stream.tracker.leads(w.d.cfg.Replication.Name, lead.Epoch)
 	return conn, nil
 }
 
 // tell hands a turn to the driver and waits until it was taken in.
-func (l *logReader) tell(ctx context.Context, t turn) error {
-	t.done = make(chan struct{})
+func (w *walReader) tell(ctx context.Context, e connEvent) error {
+	e.done = make(chan struct{})
 	select {
-	case l.turns <- t:
+	case w.connEvents <- e:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.finishing:
+	case <-w.finishing:
 		return nil
 	}
 	select {
-	case <-t.done:
+	case <-e.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -309,95 +309,95 @@ func (l *logReader) tell(ctx context.Context, t turn) error {
 }
 
 // connection makes the slot sound if it is not, and streams. nil: finished.
-func (l *logReader) connection(ctx, waiting context.Context) error {
-	l.decoder.Reset()
-	connected, err := l.makeSound(waiting)
+func (w *walReader) connection(ctx, waiting context.Context) error {
+	w.decoder.Reset()
+	connected, err := w.makeSound(waiting)
 	if err != nil {
 		return err
 	}
 	connected.Streaming = true
-	tell := func(ctx context.Context) error { return l.tell(ctx, turn{connected: connected}) }
-	if err := beside(ctx, l.conn, tell); err != nil {
+	tell := func(ctx context.Context) error { return w.tell(ctx, connEvent{connected: connected}) }
+	if err := whileBeating(ctx, w.conn, tell); err != nil {
 		return err
 	}
-	l.conn.WaitLonger(l.stream.silence.patience(l.d.cfg.Replication.SenderTimeout))
-	if err := l.conn.Start(ctx); err != nil {
+	w.conn.WaitLonger(w.stream.silence.timeout(w.d.cfg.Replication.SenderTimeout))
+	if err := w.conn.Start(ctx); err != nil {
 		return err
 	}
 	// The log has to get past the insert position read above even if nobody
 	// writes: the Core looks at every row up to it.
-	if _, err := replication.Heartbeat(ctx, postgres.On(l.d.cfg.Pool)); err != nil {
+	if _, err := replication.Heartbeat(ctx, postgres.On(w.d.cfg.Pool)); err != nil {
 		return err
 	}
-	l.d.cfg.Log.Info().Str("slot", l.d.cfg.Replication.Slot).Msg("streaming")
-	l.stream.board.happened("slot", "streaming from slot "+l.d.cfg.Replication.Slot)
-	l.d.cfg.Metrics.Connected()
-	judged := l.known
-	l.judged.Store(&judged)
-	l.streaming.Store(l.conn)
-	defer l.streaming.Store(nil)
-	return l.read(ctx)
+	w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Msg("streaming")
+	w.stream.tracker.recordEvent("slot", "streaming from slot "+w.d.cfg.Replication.Slot)
+	w.d.cfg.Metrics.Connected()
+	judged := w.remembered
+	w.judged.Store(&judged)
+	w.streaming.Store(w.conn)
+	defer w.streaming.Store(nil)
+	return w.read(ctx)
 }
 
 // kill ends a streaming connection from outside; the next one begins anew.
-func (l *logReader) kill() {
-	if conn := l.streaming.Load(); conn != nil {
+func (w *walReader) kill() {
+	if conn := w.streaming.Load(); conn != nil {
 		conn.Kill()
 	}
 }
 
 // read receives until the connection ends or the driver has finished.
-func (l *logReader) read(ctx context.Context) error {
-	b := <-l.spare
-	defer func() { l.giveBack(b) }()
-	status := time.Now().Add(l.statusEvery)
+func (w *walReader) read(ctx context.Context) error {
+	b := <-w.spare
+	defer func() { w.giveBack(b) }()
+	status := time.Now().Add(w.statusEvery)
 	for {
-		m, err := l.conn.Receive(l.patience(b, status))
+		m, err := w.conn.Receive(w.waitUntil(b, status))
 		if err != nil {
 			return err
 		}
 		reply := m.ReplyRequested
-		l.received = max(l.received, m.WALEnd)
+		w.received = max(w.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
 			if b.Empty() {
 				b.began = time.Now()
 			}
-			if err := l.decoder.Decode(m.Data, &b.Batch); err != nil {
+			if err := w.decoder.Decode(m.Data, &b.Batch); err != nil {
 				return err
 			}
 		case replication.Keepalive:
 			b.walEnd = m.WALEnd
 		case replication.Notice:
-			l.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
-			if err := l.lookAtPublication(ctx); err != nil {
+			w.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
+			if err := w.lookAtPublication(ctx); err != nil {
 				return err
 			}
 		}
-		full := l.full(b, m.Kind == replication.Idle)
+		full := w.full(b, m.Kind == replication.Idle)
 		if full {
-			if b, err = l.handOver(ctx, b); err != nil || b == nil {
+			if b, err = w.handOver(ctx, b); err != nil || b == nil {
 				return err
 			}
 		}
 		// The clock is looked at once per read and per batch, either of which may have
 		// been waited for, not once per row.
-		if !full && !reply && l.conn.Buffered() {
+		if !full && !reply && w.conn.Buffered() {
 			continue
 		}
 		now := time.Now()
 		if m.Kind != replication.Idle {
-			l.d.cfg.Metrics.Heard(now)
+			w.d.cfg.Metrics.Heard(now)
 		}
 		if reply || now.After(status) {
-			if err := l.feedBack(); err != nil {
+			if err := w.feedBack(); err != nil {
 				return err
 			}
-			status = now.Add(l.statusEvery)
+			status = now.Add(w.statusEvery)
 		}
 		select {
-		case <-l.finishing:
-			return l.stop(ctx)
+		case <-w.finishing:
+			return w.stop(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		default:
@@ -409,31 +409,31 @@ func (l *logReader) read(ctx context.Context) error {
 // publication was away. Version 18 then passes rows over and goes on (seen with
 // 18.4; earlier ones end the stream): no later row may be taken from this
 // connection, or it would overtake them.
-func (l *logReader) lookAtPublication(ctx context.Context) error {
-	name := l.d.cfg.Replication.Publication
-	mark, err := replication.WatchPublication(ctx, postgres.On(l.d.cfg.Pool), name)
+func (w *walReader) lookAtPublication(ctx context.Context) error {
+	name := w.d.cfg.Replication.Publication
+	mark, err := replication.WatchPublication(ctx, postgres.On(w.d.cfg.Pool), name)
 	if err != nil {
 		return err
 	}
-	if damage := replication.Damage(l.known.Publication, mark); damage != "" {
+	if damage := replication.Damage(w.remembered.Publication, mark); damage != "" {
 		return fmt.Errorf("publication %s %s: %w", name, damage, replication.ErrPublicationGone)
 	}
 	return nil
 }
 
 // feedBack sends the confirmed position.
-func (l *logReader) feedBack() error {
-	confirm := outbox.LSN(l.confirm.Load())
-	if confirm > l.conn.Confirmed() {
+func (w *walReader) feedBack() error {
+	confirm := outbox.LSN(w.confirm.Load())
+	if confirm > w.conn.Confirmed() {
 		if err := failpoint.Here(failpoint.BeforeConfirm); err != nil {
 			return err
 		}
 	}
-	return l.conn.SendStatus(confirm)
+	return w.conn.SendStatus(confirm)
 }
 
-// patience is until when to wait for more of the log.
-func (l *logReader) patience(b *batch, status time.Time) time.Time {
+// waitUntil is until when to wait for more of the log.
+func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	if gathered := b.began.Add(gatherFor); !b.Empty() && gathered.Before(status) {
 		return gathered
 	}
@@ -443,22 +443,22 @@ func (l *logReader) patience(b *batch, status time.Time) time.Time {
 // full says that the batch is to be handed over: it is large, or nothing more
 // is there to be read, so that nothing waits for a timer. While much more is to
 // come, small batches would cost Kafka and us more than the rows in them.
-func (l *logReader) full(b *batch, idle bool) bool {
+func (w *walReader) full(b *batch, idle bool) bool {
 	switch {
 	case b.Empty() && b.walEnd == 0:
 		return false
-	case b.Rows() >= l.mostRows() || b.Bytes() >= batchBytes:
+	case b.Rows() >= w.mostRows() || b.Bytes() >= batchBytes:
 		return true
-	case l.conn.Buffered():
+	case w.conn.Buffered():
 		return false
 	}
-	return idle || b.Rows() == 0 || !l.conn.CatchingUp() || time.Since(b.began) >= gatherFor
+	return idle || b.Rows() == 0 || !w.conn.CatchingUp() || time.Since(b.began) >= gatherFor
 }
 
 // mostRows is how many rows are handed over at once: no more than the limit lets
 // come, so that they are spread over the second.
-func (l *logReader) mostRows() int {
-	if n := int(l.atOnce.Load()); n > 0 {
+func (w *walReader) mostRows() int {
+	if n := int(w.atOnce.Load()); n > 0 {
 		return min(batchRows, n)
 	}
 	return batchRows
@@ -466,20 +466,20 @@ func (l *logReader) mostRows() int {
 
 // handOver gives the batch to the driver, however long that takes, and goes on
 // with status messages meanwhile. It returns an empty batch; nil: finished.
-func (l *logReader) handOver(ctx context.Context, b *batch) (*batch, error) {
-	ticker := time.NewTicker(l.statusEvery)
+func (w *walReader) handOver(ctx context.Context, b *batch) (*batch, error) {
+	ticker := time.NewTicker(w.statusEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case l.batches <- b:
-			return <-l.spare, nil
+		case w.batches <- b:
+			return <-w.spare, nil
 		case <-ticker.C:
-			if err := l.feedBack(); err != nil {
+			if err := w.feedBack(); err != nil {
 				return b, err
 			}
-		case <-l.finishing:
-			l.giveBack(b)
-			return nil, l.stop(ctx)
+		case <-w.finishing:
+			w.giveBack(b)
+			return nil, w.stop(ctx)
 		case <-ctx.Done():
 			return b, ctx.Err()
 		}
@@ -487,42 +487,42 @@ func (l *logReader) handOver(ctx context.Context, b *batch) (*batch, error) {
 }
 
 // giveBack takes back a batch that was used up; the driver calls it.
-func (l *logReader) giveBack(b *batch) {
+func (w *walReader) giveBack(b *batch) {
 	if b == nil {
 		return
 	}
 	b.Reset()
 	b.walEnd, b.began = 0, time.Time{}
 	select {
-	case l.spare <- b:
+	case w.spare <- b:
 	default:
 	}
 }
 
 // stop sends the last position and leaves the server in order, so that a
 // standby can take over at once.
-func (l *logReader) stop(ctx context.Context) error {
-	confirm := outbox.LSN(l.confirm.Load())
-	if err := l.conn.SendStatus(confirm); err != nil {
+func (w *walReader) stop(ctx context.Context) error {
+	confirm := outbox.LSN(w.confirm.Load())
+	if err := w.conn.SendStatus(confirm); err != nil {
 		return nil //nolint:nilerr // the position is confirmed again by the next leader's own work
 	}
-	if err := l.conn.Stop(ctx); err != nil {
+	if err := w.conn.Stop(ctx); err != nil {
 		return nil //nolint:nilerr // as above
 	}
-	l.known.Stopped = l.conn.Confirmed()
-	if err := l.stream.store.Identify(ctx, l.known); err != nil {
-		l.d.cfg.Log.Warn().Err(err).Msg("the position of the clean stop was not noted")
+	w.remembered.Stopped = w.conn.Confirmed()
+	if err := w.stream.store.Identify(ctx, w.remembered); err != nil {
+		w.d.cfg.Log.Warn().Err(err).Msg("the position of the clean stop was not noted")
 	}
-	l.conn.Close(ctx)
+	w.conn.Close(ctx)
 	return nil
 }
 
 // finish is the driver's end of a clean stop: everything is drained.
-func (l *logReader) finish(ctx context.Context) error {
-	close(l.finishing)
-	l.conn.Wake()
+func (w *walReader) finish(ctx context.Context) error {
+	close(w.finishing)
+	w.conn.Wake()
 	select {
-	case <-l.finished:
+	case <-w.finished:
 	case <-time.After(finishWithin):
 	case <-ctx.Done():
 	}

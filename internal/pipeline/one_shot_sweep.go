@@ -56,19 +56,19 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 		return Swept{}, err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
-	s.board.leads(s.cfg.Replication.Name, lead.Epoch)
+	s.tracker.leads(s.cfg.Replication.Name, lead.Epoch)
 	d, err := s.newDriver(conn, lead)
 	if err != nil {
 		return Swept{}, err
 	}
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
-	d.once = &once{board: &s.board, giveUp: giveUp, finish: finish, progressed: time.Now()}
+	d.oneShot = &oneShotSweep{tracker: &s.tracker, giveUp: giveUp, finish: finish, progressed: time.Now()}
 	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) })
 	st := s.Status()
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
 	if err == nil {
-		err = errors.Join(ctx.Err(), d.once.stalled(&st))
+		err = errors.Join(ctx.Err(), d.oneShot.stalled(&st))
 	}
 	return swept, err
 }
@@ -102,29 +102,29 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 	return conn, err
 }
 
-// holdLead is what the log goroutine does where there is no log: it tells the
+// holdLead is what the WAL reader does where there is no log: it tells the
 // driver that nothing streams, and keeps the leadership.
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
-	defer close(d.log.finished)
+	defer close(d.wal.finished)
 	connected, err := d.unconnected(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if err := d.log.tell(ctx, turn{connected: connected}); err != nil {
+	if err := d.wal.tell(ctx, connEvent{connected: connected}); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(d.log.statusEvery)
+	ticker := time.NewTicker(d.wal.statusEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-d.log.finishing:
+		case <-d.wal.finishing:
 			conn.Close(ctx)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		if err := conn.Beat(ctx); err != nil && !closed(d.log.finishing) {
+		if err := conn.Beat(ctx); err != nil && !closed(d.wal.finishing) {
 			return err
 		}
 	}
@@ -158,12 +158,12 @@ func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (check
 	return c, err
 }
 
-// once decides when a single sweep is over. Its methods are the driver's to
-// call; those of a nil once do nothing.
-type once struct {
-	board  *board
-	giveUp time.Duration
-	finish context.CancelFunc
+// oneShotSweep decides when a single sweep is over. Its methods are the driver's to
+// call; those of nil do nothing.
+type oneShotSweep struct {
+	tracker *statusTracker
+	giveUp  time.Duration
+	finish  context.CancelFunc
 
 	empty      int // pages in a row that found nothing while nothing was in flight
 	inFlight   int
@@ -176,11 +176,11 @@ type once struct {
 // have been in flight that it left out.
 const emptyPages = 2
 
-func (o *once) page(rows int, more bool, inFlight int) {
+func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	if o == nil {
 		return
 	}
-	if rows > 0 || more || inFlight > 0 || !o.board.kafkaUsable() { // whose rows are left out
+	if rows > 0 || more || inFlight > 0 || !o.tracker.kafkaUsable() { // whose rows are left out
 		o.empty = 0
 		return
 	}
@@ -190,11 +190,11 @@ func (o *once) page(rows int, more bool, inFlight int) {
 }
 
 // look ends a sweep that does not get on.
-func (o *once) look(now time.Time, inFlight int) {
+func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	if o == nil || o.empty >= emptyPages || o.gaveUp {
 		return
 	}
-	done := o.board.done()
+	done := o.tracker.done()
 	if done != o.done || inFlight != o.inFlight {
 		o.done, o.inFlight, o.progressed = done, inFlight, now
 	}
@@ -205,7 +205,7 @@ func (o *once) look(now time.Time, inFlight int) {
 }
 
 // stalled says why a sweep was given up; nil: it was not.
-func (o *once) stalled(st *status.Stream) error {
+func (o *oneShotSweep) stalled(st *status.Stream) error {
 	if !o.gaveUp {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (o *once) stalled(st *status.Stream) error {
 }
 
 // kafkaUsable says that no cluster is known to be unusable.
-func (b *board) kafkaUsable() bool {
+func (b *statusTracker) kafkaUsable() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.kafka {
@@ -231,7 +231,7 @@ func (b *board) kafkaUsable() bool {
 }
 
 // done counts what came to an end.
-func (b *board) done() uint64 {
+func (b *statusTracker) done() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.flow.Published + b.flow.Refused + b.flow.GivenUp

@@ -12,7 +12,7 @@ import (
 
 func TestWhenASweepIsOver(t *testing.T) {
 	ended := 0
-	o := &once{board: &board{}, giveUp: time.Minute, finish: func() { ended++ }}
+	o := &oneShotSweep{tracker: &statusTracker{}, giveUp: time.Minute, finish: func() { ended++ }}
 	for i, p := range []struct {
 		rows     int
 		more     bool
@@ -28,15 +28,15 @@ func TestWhenASweepIsOver(t *testing.T) {
 	if o.stalled(&status.Stream{}) != nil {
 		t.Error("it was not given up")
 	}
-	(*once)(nil).page(0, false, 0)
-	(*once)(nil).look(time.Now(), 0)
+	(*oneShotSweep)(nil).page(0, false, 0)
+	(*oneShotSweep)(nil).look(time.Now(), 0)
 }
 
 func TestASweepThatDoesNotGetOn(t *testing.T) {
 	ended := 0
-	b := &board{}
+	b := &statusTracker{}
 	at := time.Unix(1000, 0)
-	o := &once{board: b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
+	o := &oneShotSweep{tracker: b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	o.page(0, false, 0)
 	o.page(0, false, 0)

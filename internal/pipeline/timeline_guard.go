@@ -15,19 +15,19 @@ import (
 // errMoved: the database is not the one that what is in memory came from.
 var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
 
-// Lineage keeps a stream's connections, for the length of a leadership, to one
+// TimelineGuard keeps a stream's connections, for the length of a leadership, to one
 // way that the database went. A failover may take transactions back, and the
 // numbers that sequences had given out come again: a mark that is still
 // outstanding would be written to another row of the same id. The zero value
 // holds to nothing.
-type Lineage struct {
+type TimelineGuard struct {
 	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: any
 }
 
 // Admit refuses a new connection to a server that went another way, or that
 // follows and does not know which way yet. It is for pgxpool.Config.AfterConnect.
 // https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
-func (l *Lineage) Admit(ctx context.Context, conn *pgx.Conn) error {
+func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 	want := l.timeline.Load()
 	if want == nil {
 		return nil
@@ -46,10 +46,10 @@ func (l *Lineage) Admit(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // hold refuses other timelines from now on.
-func (l *Lineage) hold(timeline uint32) {
+func (l *TimelineGuard) hold(timeline uint32) {
 	text := fmt.Sprintf("%08X", timeline)
 	l.timeline.Store(&text)
 }
 
 // release takes any timeline again, and says whether one was held to.
-func (l *Lineage) release() bool { return l.timeline.Swap(nil) != nil }
+func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
