@@ -151,7 +151,7 @@ func (d *driver) giveLocksBack(ctx context.Context) {
 	d.stopKeeping()
 	<-d.kept
 	if err := d.stream.locks.release(ctx); err != nil {
-		d.cfg.Log.Warn().Err(err).Msg("giving the application's locks back")
+		d.cfg.Log.Warn().Err(err).Msg("could not give the application's locks back: they run out by themselves")
 	}
 }
 

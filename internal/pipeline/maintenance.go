@@ -30,46 +30,57 @@ const (
 	cannotConnectNow = "57P03"
 )
 
-// maintain does what has to be done now and then beside the flow: write WAL so that
-// the slot of an idle database moves on, ask how much WAL the slot retains,
-// watch the publication and the tables, recover rows that another relay left.
-// Errors are logged and passed over: the next round tries again.
+// maintain does what has to be done now and then besides the flow: write WAL so that
+// the slot of an idle database moves on, look at slot, publication and tables,
+// recover rows that another relay left. What fails is logged and done again.
 func (d *driver) maintain(ctx context.Context) error {
 	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
-	retained := time.NewTicker(retainedEvery)
+	slot := time.NewTicker(retainedEvery)
 	recovery := time.NewTicker(recoveryEvery)
 	defer heartbeat.Stop()
-	defer retained.Stop()
+	defer slot.Stop()
 	defer recovery.Stop()
 	if d.cfg.Shadow { // changes no row
 		recovery.Stop()
 	}
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-heartbeat.C:
-			_, err = replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
-		case <-retained.C:
-			err = d.askRetained(ctx)
-			if err == nil {
-				err = d.watch(ctx)
-			}
-			if err == nil {
-				err = d.stream.store.Holds(ctx)
-			}
-			if unkept(err) {
-				d.end(err)
-			}
+			_, err := replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
+			d.retried(ctx, err, d.cfg.HeartbeatInterval, "could not write a heartbeat: the slot of an idle stream stays where it is")
+		case <-slot.C:
+			d.retried(ctx, d.checkSlot(ctx), retainedEvery, "could not look at the slot and its publication")
 		case <-recovery.C:
-			err = d.recover(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			d.closeOnShutdown(err)
-			d.cfg.Log.Warn().Err(err).Msg("looking after the stream")
+			d.retried(ctx, d.recover(ctx), recoveryEvery, "could not make rows pending again that another relay left")
 		}
 	}
+}
+
+// retried logs that a task failed which is done again after a while.
+func (d *driver) retried(ctx context.Context, err error, after time.Duration, what string) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	d.closeOnShutdown(err)
+	d.cfg.Log.Warn().Err(err).Dur("retry_in", after).Msg(what)
+}
+
+// checkSlot asks how much WAL the slot retains, watches publication and tables, and
+// makes sure that this process still leads.
+func (d *driver) checkSlot(ctx context.Context) error {
+	err := d.askRetained(ctx)
+	if err == nil {
+		err = d.watch(ctx)
+	}
+	if err == nil {
+		err = d.stream.store.Holds(ctx)
+	}
+	if unkept(err) {
+		d.end(err)
+	}
+	return err
 }
 
 // retention deletes rows past their retention, which may take long, so nothing
@@ -88,11 +99,9 @@ func (d *driver) retention(ctx context.Context) error {
 		case <-timer.C:
 		}
 		finding, err := d.retain(ctx)
-		if err != nil && ctx.Err() == nil {
-			d.closeOnShutdown(err)
-			d.cfg.Log.Warn().Err(err).Msg("deleting rows past their retention")
-		}
-		timer.Reset(max(retentionEvery, 20*finding))
+		next := max(retentionEvery, 20*finding)
+		d.retried(ctx, err, next, "could not delete rows past their retention")
+		timer.Reset(next)
 	}
 }
 

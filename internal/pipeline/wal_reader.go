@@ -511,7 +511,7 @@ func (w *walReader) stop(ctx context.Context) error {
 	}
 	w.remembered.Stopped = w.conn.Confirmed()
 	if err := w.stream.store.Identify(ctx, w.remembered); err != nil {
-		w.d.cfg.Log.Warn().Err(err).Msg("the position of the clean stop was not noted")
+		w.d.cfg.Log.Warn().Err(err).Msg("could not note the position of the clean stop")
 	}
 	w.conn.Close(ctx)
 	return nil
