@@ -74,6 +74,8 @@ type Connected struct {
 type Uncovered struct {
 	Table  *outbox.Table
 	Reason string
+	// Refused says that the table is covered, but could not be read.
+	Refused bool
 }
 
 // Ready is what is to be done now. Requests (Check, Claim, Sweep, Watch, Rewatch,

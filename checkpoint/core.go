@@ -133,7 +133,11 @@ func (c *Core) parkUncovered(tables []Uncovered) {
 	}
 	for _, u := range tables {
 		c.tables.lacking[u.Table.String()] = true
-		c.park(outbox.TableScope(u.Table), outbox.CausePublication, u.Reason, time.Time{})
+		cause := outbox.CausePublication
+		if u.Refused {
+			cause = outbox.CauseWriteBack
+		}
+		c.park(outbox.TableScope(u.Table), cause, u.Reason, time.Time{})
 	}
 }
 

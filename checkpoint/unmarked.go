@@ -37,7 +37,7 @@ func (c *Core) markUnmarked() {
 	for _, p := range c.parks.list {
 		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
 			p.mark = &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
-			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent})
+			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true})
 		}
 	}
 }

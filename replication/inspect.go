@@ -103,7 +103,14 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	_, err := run(ctx, c.pg, sql.CompleteXID)
 	var s State
 	if err == nil {
+		// From version 16 on the tables of a publication are opened to be listed.
+		_, err = run(ctx, c.pg, "SET lock_timeout = '3s'")
+	}
+	if err == nil {
 		s, err = Inspect(ctx, c.pg, c.cfg)
+	}
+	if err == nil { // else the connection is given up. A slot that is made waits for locks of its own
+		_, err = run(ctx, c.pg, "SET lock_timeout = 0")
 	}
 	if err == nil {
 		c.NoteInsert(s.Insert)

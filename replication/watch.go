@@ -204,6 +204,15 @@ func (b Blocker) String() string {
 	return fmt.Sprintf("%s%s (SELECT pg_terminate_backend(%s) ends it)", who, since, b.PID)
 }
 
+// LockedBy says that a table is locked, and by whom.
+func LockedBy(by []Blocker) string {
+	who := make([]string, len(by))
+	for i := range by {
+		who[i] = by[i].String()
+	}
+	return "it is locked (ACCESS EXCLUSIVE), so nobody can read or write it: " + strings.Join(who, "; ")
+}
+
 func parseBlockers(rows [][]string) []Blocker {
 	var out []Blocker
 	for _, r := range rows {

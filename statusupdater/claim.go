@@ -337,10 +337,10 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 }
 
 // group gathers marks that can share a statement.
-func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[laneKey][]*item {
-	groups := make(map[laneKey][]*item)
+func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[queueKey][]*item {
+	groups := make(map[queueKey][]*item)
 	for _, m := range marks {
-		key := laneKey{table: m.Row.Table, kind: m.Kind}
+		key := queueKey{table: m.Row.Table, kind: m.Kind}
 		groups[key] = append(groups[key], &item{mark: m, expected: counts[m.Row]})
 	}
 	return groups
@@ -375,9 +375,9 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 
 // steps marks each group. A table that keeps nothing of a mark has no step for
 // it.
-func (c *claim) steps(groups map[laneKey][]*item) ([]tablesql.Step, map[laneKey]*written, error) {
+func (c *claim) steps(groups map[queueKey][]*item) ([]tablesql.Step, map[queueKey]*written, error) {
 	var steps []tablesql.Step
-	all := make(map[laneKey]*written)
+	all := make(map[queueKey]*written)
 	for key, items := range groups {
 		w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
 		step, err := c.targets[key.table].step(key.kind, w)
@@ -395,7 +395,7 @@ func (c *claim) steps(groups map[laneKey][]*item) ([]tablesql.Step, map[laneKey]
 // told answers marks that are committed. Those that their statement passed over,
 // though the rows were locked and pending, go the ordinary way, which looks at
 // the rows.
-func (k *keeper) told(all map[laneKey]*written, took time.Duration) {
+func (k *keeper) told(all map[queueKey]*written, took time.Duration) {
 	for key, w := range all {
 		left, answers := w.answers()
 		k.answer(answers)
@@ -410,7 +410,7 @@ func (k *keeper) told(all map[laneKey]*written, took time.Duration) {
 
 // lost ends a claim whose transaction failed. Its locks are gone, and its marks
 // go the ordinary way.
-func (k *keeper) lost(ctx context.Context, c *claim, groups map[laneKey][]*item, err error) {
+func (k *keeper) lost(ctx context.Context, c *claim, groups map[queueKey][]*item, err error) {
 	if tablesql.FaultOf(err) != tablesql.Passing {
 		for table := range c.targets {
 			k.targets.Forget(table)

@@ -7,22 +7,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A second worker takes of a lane only when half a batch waits, or when its
-// oldest mark has waited for this long: one connection with larger statements
-// is cheaper for the database than several with small ones, and a connection
-// that waits for a lock must not hold up the rest.
-const patience = 20 * time.Millisecond
+const (
+	// A second worker takes from a queue only when half a batch waits, or when its
+	// oldest mark has waited for this long: one connection with larger statements
+	// is cheaper for the database than several with small ones, and a connection
+	// that waits for a lock must not hold up the rest.
+	secondWorkerAfter = 20 * time.Millisecond
+	// slowFor is how long a table counts as slow after one of its statements hung.
+	slowFor = time.Minute
+)
 
-// laneKey says which marks can share a statement.
-type laneKey struct {
+// queueKey says which marks can share a statement.
+type queueKey struct {
 	table *outbox.Table
 	kind  outbox.MarkKind
 	free  bool // only rows that nobody has locked
+	// suspect: rows whose statement hung or broke the connection, and those that
+	// were refused before. They are tried apart from the others.
+	suspect bool
 }
 
-// lane is the queue of one kind of mark for one table.
-type lane struct {
-	key   laneKey
+// markQueue is the queue of one kind of mark for one table.
+type markQueue struct {
+	key   queueKey
 	items []*item
 	since time.Time // when the first of items came
 	busy  int       // workers that have a batch of it
@@ -37,29 +44,46 @@ type item struct {
 	expected int64
 	unsure   bool
 	aside    int // how often it was set aside
-	raised   int // how often a trigger failed with an error that passes
+	strikes  int // how often its statement failed in a way that may be its own doing
+	most     int // of how many rows a batch with it may be; 0: any number
 }
 
 // batch is what a worker takes at once.
 type batch struct {
-	key   laneKey
+	key   queueKey
 	items []*item
+	slow  bool // its statements may hang
 }
 
 // queue hands marks to workers. Every mark is with one worker at a time, so
 // workers do not wait for one another's row locks, and a batch is a run of the
 // log, so they seldom touch the same page.
+//
+// A statement lasts as long as a trigger of the table's makes it last, so no table
+// gets all workers: one is left to the others, and one to tables that are not slow.
 type queue struct {
-	mu     sync.Mutex
-	wake   *sync.Cond
-	rows   int // of a batch
-	lanes  map[laneKey]*lane
-	turns  []*lane // lanes with items, the next to be served first
-	closed bool
+	mu       sync.Mutex
+	wake     *sync.Cond
+	rows     int // of a batch
+	workers  int
+	perTable int // of the workers
+	queues   map[queueKey]*markQueue
+	turns    []*markQueue // those with items, the next to be served first
+	closed   bool
+
+	busy     map[*outbox.Table]int // workers by table
+	suspects int                   // workers that have a batch of suspects
+	hung     map[*outbox.Table]time.Time
 }
 
-func newQueue(rows int) *queue {
-	q := &queue{rows: rows, lanes: make(map[laneKey]*lane)}
+func newQueue(rows, workers, tables int) *queue {
+	q := &queue{
+		rows: rows, workers: workers, perTable: workers, queues: make(map[queueKey]*markQueue),
+		busy: make(map[*outbox.Table]int), hung: make(map[*outbox.Table]time.Time),
+	}
+	if tables > 1 {
+		q.perTable = max(1, workers-1)
+	}
 	q.wake = sync.NewCond(&q.mu)
 	return q
 }
@@ -68,39 +92,46 @@ func (q *queue) put(marks []outbox.Mark) {
 	items := make([]item, len(marks)) // one allocation
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var l *lane
+	var l *markQueue
 	for i := range marks {
 		items[i].mark = marks[i]
-		key := laneKey{table: marks[i].Row.Table, kind: marks[i].Kind}
+		key := queueKey{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused}
 		if l == nil || l.key != key {
-			l = q.lane(key)
+			l = q.of(key)
 		}
 		q.add(l, &items[i])
 	}
 	q.wake.Broadcast()
 }
 
-// putBack queues items again, to be tried where nobody has them locked.
-func (q *queue) putBack(key laneKey, items []*item) {
+// putBack queues items again.
+func (q *queue) putBack(key queueKey, items []*item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lane(key)
+	l := q.of(key)
 	for _, it := range items {
 		q.add(l, it)
 	}
 	q.wake.Broadcast()
 }
 
-func (q *queue) lane(key laneKey) *lane {
-	l := q.lanes[key]
+// tellHung says that a statement on the table hung.
+func (q *queue) tellHung(table *outbox.Table) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hung[table] = time.Now()
+}
+
+func (q *queue) of(key queueKey) *markQueue {
+	l := q.queues[key]
 	if l == nil {
-		l = &lane{key: key}
-		q.lanes[key] = l
+		l = &markQueue{key: key}
+		q.queues[key] = l
 	}
 	return l
 }
 
-func (q *queue) add(l *lane, it *item) {
+func (q *queue) add(l *markQueue, it *item) {
 	if len(l.items) == 0 {
 		l.since = time.Now()
 		q.turns = append(q.turns, l)
@@ -121,9 +152,10 @@ func (q *queue) take() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for !q.closed {
-		l, wait := q.next(time.Now())
+		now := time.Now()
+		l, wait := q.next(now)
 		if l != nil {
-			return q.cut(l), true
+			return q.cut(l, now), true
 		}
 		q.sleep(wait)
 	}
@@ -143,36 +175,93 @@ func (q *queue) sleep(limit time.Duration) {
 	q.wake.Wait()
 }
 
-// next is the lane to be served, or how long to wait for one.
-func (q *queue) next(now time.Time) (*lane, time.Duration) {
+// next is the queue to be served, or how long to wait for one.
+func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 	var wait time.Duration
 	for _, l := range q.turns {
+		if !q.admits(l.key, now) {
+			continue
+		}
 		waited := now.Sub(l.since)
-		if l.busy == 0 || len(l.items) >= q.rows/2 || waited >= patience {
+		if l.busy == 0 || len(l.items) >= q.rows/2 || waited >= secondWorkerAfter {
 			return l, 0
 		}
-		if left := patience - waited; wait == 0 || left < wait {
+		if left := secondWorkerAfter - waited; wait == 0 || left < wait {
 			wait = left
 		}
 	}
 	return nil, wait
 }
 
-// cut takes a batch of the lane, which goes to the end of the turns.
-func (q *queue) cut(l *lane) batch {
-	n := min(len(l.items), q.rows)
-	b := batch{key: l.key, items: l.items[:n:n]}
+// admits says whether a worker is left for the queue.
+func (q *queue) admits(key queueKey, now time.Time) bool {
+	switch {
+	case q.workers == 1:
+		return true
+	case key.suspect && q.suspects > 0, q.isSlow(key, now) && q.slowWorkers(now) >= q.workers-1:
+		return false
+	}
+	return q.busy[key.table] < q.perTable
+}
+
+// isSlow says whether a statement of the queue may be expected to hang.
+func (q *queue) isSlow(key queueKey, now time.Time) bool {
+	return key.suspect || q.hungLately(key.table, now)
+}
+
+func (q *queue) hungLately(table *outbox.Table, now time.Time) bool {
+	at, hung := q.hung[table]
+	return hung && now.Sub(at) < slowFor
+}
+
+// slowWorkers counts those that are with a slow table, also since before it was slow.
+func (q *queue) slowWorkers(now time.Time) int {
+	n := 0
+	for table := range q.hung {
+		if q.hungLately(table, now) {
+			n += q.busy[table]
+		}
+	}
+	return n
+}
+
+// cut takes a batch of the queue, which goes to the end of the turns.
+func (q *queue) cut(l *markQueue, now time.Time) batch {
+	n := l.batch(q.rows)
+	b := batch{key: l.key, items: l.items[:n:n], slow: q.isSlow(l.key, now)}
 	l.items = l.items[n:]
 	if len(l.items) == 0 {
 		l.items = nil
 	}
-	l.busy++
-	l.since = time.Now()
+	l.since = now
+	q.count(l, b, 1)
 	q.requeue(l)
 	return b
 }
 
-func (q *queue) requeue(l *lane) {
+// batch is how many of the first items may share a batch.
+func (l *markQueue) batch(rows int) int {
+	for n, it := range l.items {
+		if it.most > 0 {
+			rows = min(rows, it.most)
+		}
+		if n >= rows {
+			return n
+		}
+	}
+	return len(l.items)
+}
+
+// count notes that by more workers have a batch of the queue.
+func (q *queue) count(l *markQueue, b batch, by int) {
+	l.busy += by
+	q.busy[b.key.table] += by
+	if b.key.suspect {
+		q.suspects += by
+	}
+}
+
+func (q *queue) requeue(l *markQueue) {
 	for i := range q.turns {
 		if q.turns[i] == l {
 			q.turns = append(q.turns[:i], q.turns[i+1:]...)
@@ -184,9 +273,9 @@ func (q *queue) requeue(l *lane) {
 	}
 }
 
-func (q *queue) done(key laneKey) {
+func (q *queue) done(b batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lanes[key].busy--
+	q.count(q.queues[b.key], b, -1)
 	q.wake.Broadcast()
 }

@@ -114,8 +114,8 @@ func (t *target) ids(items []*item) (tablesql.Params, error) {
 func (r *round) passOver() bool { return r.key.free && r.target.relation.Lockable }
 
 func (r *round) settings() tablesql.Settings {
-	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.cfg.StatementTimeout * 5 / 6, ByIndex: true}
-	if r.key.free {
+	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.limit(), ByIndex: true}
+	if r.key.free || r.slow {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}
 	return s

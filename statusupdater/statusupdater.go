@@ -6,7 +6,8 @@
 //
 // It never decides what an outcome means, and never gives up: whatever passes
 // (a broken connection, a lock, a server that starts) is repeated until the
-// context ends; what the database refuses is answered as refused. The
+// context ends; what the database refuses is answered as refused, and so is a row
+// whose statement alone goes on hanging or breaking its connection. The
 // pipeline's driver feeds it.
 package statusupdater
 
@@ -50,8 +51,11 @@ type Config struct {
 	// statement over many rows it is we who give way; and 1 s.
 	LockTimeout, LockedRetry time.Duration
 	// StatementTimeout is after how long without an answer a connection is
-	// given up. Default 30 s.
+	// given up. Default 12 s.
 	StatementTimeout time.Duration
+	// SlowTimeout is how long a statement may take with rows, or on a table, whose
+	// statements hung before. Default 1 s.
+	SlowTimeout time.Duration
 	// BackoffMin and BackoffMax bound the wait before a statement is repeated
 	// after an error that passes. Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
@@ -118,7 +122,8 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.Pace, 5*time.Millisecond)
 	setDefault(&cfg.LockTimeout, 500*time.Millisecond)
 	setDefault(&cfg.LockedRetry, time.Second)
-	setDefault(&cfg.StatementTimeout, 30*time.Second)
+	setDefault(&cfg.StatementTimeout, 12*time.Second)
+	setDefault(&cfg.SlowTimeout, time.Second)
 	setDefault(&cfg.BackoffMin, 50*time.Millisecond)
 	setDefault(&cfg.BackoffMax, 5*time.Second)
 	setDefault(&cfg.Claims, DefaultClaims)
@@ -128,7 +133,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	return &Updater{
 		cfg:     cfg,
 		answers: answers,
-		queue:   newQueue(cfg.BatchRows),
+		queue:   newQueue(cfg.BatchRows, cfg.Connections, len(cfg.Tables)),
 		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
 		prepare: tablesql.Prepares(cfg.Pool.Config().ConnConfig),
 		targets: tablesql.NewRelationCache(cfg.Tables, newTarget),

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,6 +21,11 @@ const (
 	// maxRounds is how often rows that a look shows as pending are tried at
 	// once; after that they are set aside, as locked rows are.
 	maxRounds = 3
+	// maxStrikes is how often a row's statement may fail in ways that usually pass,
+	// the last times with the row alone, before the row is refused.
+	maxStrikes = 5
+	// suspectParts is how many parts a suspect batch is divided into.
+	suspectParts = 8
 	// freeLockTimeout is for what locks are left to wait for when locked rows
 	// are passed over.
 	freeLockTimeout = 200 * time.Millisecond
@@ -34,12 +41,12 @@ func (w *worker) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		started := time.Now()
-		p := process{worker: w, key: b.key, groups: [][]*item{b.items}, backoff: w.newBackoff()}
+		p := process{worker: w, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: w.newBackoff()}
 		p.run(ctx)
 		if len(b.items) < w.cfg.BatchRows/2 {
 			_ = wait.Sleep(ctx, w.cfg.Pace-time.Since(started))
 		}
-		w.queue.done(b.key)
+		w.queue.done(b)
 	}
 }
 
@@ -53,7 +60,8 @@ func (w *worker) newBackoff() *backoff.ExponentialBackOff {
 // aside. A batch is split into groups where part of it stands in the way.
 type process struct {
 	*worker
-	key      laneKey
+	key      queueKey
+	slow     bool      // its statements may take SlowTimeout only
 	groups   [][]*item // the last is next
 	rounds   int       // of the last group, without an error
 	reloaded bool      // the catalogue was read since the batch began
@@ -104,6 +112,11 @@ func (p *process) setAside(items []*item) {
 	}
 	key := p.key
 	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
+	p.later(key, items)
+}
+
+// later queues the items after a while.
+func (p *process) later(key queueKey, items []*item) {
 	q := p.queue
 	time.AfterFunc(p.cfg.LockedRetry, func() { q.putBack(key, items) })
 }
@@ -117,8 +130,8 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	case f == tablesql.Locked && !p.key.free:
 		p.key.free = true
 		p.groups = append(p.groups, items)
-	case (f == tablesql.Locked || f == tablesql.Passing) && tablesql.Raised(err):
-		p.raised(items, err, f)
+	case p.suspicious(items, err, f):
+		p.suspect(items, err)
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
 	case f == tablesql.Locked && !p.lockable():
@@ -136,27 +149,70 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	}
 }
 
-// raised deals with items whose mark failed in a trigger's function with an error
-// that usually passes. The function may give it for ever, and for one row only: the
-// others are marked, and that row is refused when it does not pass at once.
-func (p *process) raised(items []*item, err error, f tablesql.Fault) {
+// suspicious says whether a failure that usually passes may be a row's own doing:
+// a trigger's function can raise any error, wait as long as it likes, and end its own
+// session. A statement that a restart or the network breaks is suspicious, too, when it
+// happens twice.
+func (p *process) suspicious(items []*item, err error, f tablesql.Fault) bool {
+	if f != tablesql.Locked && f != tablesql.Passing {
+		return false
+	}
+	if timedOut(err) {
+		p.queue.tellHung(p.key.table)
+		return true
+	}
+	if tablesql.Raised(err) {
+		return true
+	}
+	var broken *brokenError
+	if !errors.As(err, &broken) {
+		return false
+	}
+	first := items[0].strikes == 0
+	if first {
+		strike(items)
+	}
+	return !first
+}
+
+func strike(items []*item) {
+	for _, it := range items {
+		it.strikes++
+	}
+}
+
+// suspect has the items tried apart from others, in parts, so that those among them that
+// are innocent are marked. Many parts, since each level costs a timeout. One that is alone
+// is refused when it goes on failing.
+func (p *process) suspect(items []*item, err error) {
+	strike(items)
+	key := p.key
+	key.free, key.suspect = false, true
 	switch it := items[0]; {
 	case len(items) > 1:
-		p.split(items)
-	case f == tablesql.Locked:
-		p.setAside(items)
-	case it.raised < maxRounds && !timedOut(err):
-		it.raised++
-		p.groups = append(p.groups, items)
-	default:
+		for _, it := range items {
+			it.most = (len(items) + suspectParts - 1) / suspectParts
+		}
+		p.queue.putBack(key, items)
+	case it.mark.Refused, it.strikes > maxStrikes, it.strikes > 1 && timedOut(err):
 		p.refuse(items, err, true)
+	default:
+		p.later(key, items)
 	}
 }
 
 func timedOut(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == "57014"
+	return errors.As(err, &server) && server.Code == "57014" || errors.Is(err, errHung)
 }
+
+// errHung says that the server's own limit did not end a statement.
+var errHung = errors.New("the statement did not end at its timeout, and its session was ended; a trigger that catches query_canceled does that")
+
+// brokenError ended the connection while a statement ran.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
 
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
 	delay := p.backoff.NextBackOff()
@@ -164,10 +220,6 @@ func (p *process) repeat(ctx context.Context, items []*item, err error) {
 	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
 		Msg("writing back failed and will be repeated")
 	_ = wait.Sleep(ctx, delay)
-	if len(items) > 1 && timedOut(err) {
-		p.split(items) // it takes too long: smaller statements may not
-		return
-	}
 	p.groups = append(p.groups, items)
 }
 
@@ -195,29 +247,78 @@ func (p *process) lockable() bool {
 	return !known || t.relation.Lockable
 }
 
+// limit is how long the server may take for a statement.
+func (p *process) limit() time.Duration {
+	if p.slow {
+		return min(p.cfg.SlowTimeout, p.cfg.StatementTimeout*5/6)
+	}
+	return p.cfg.StatementTimeout * 5 / 6
+}
+
 // round writes the items once, answers what can be answered, and returns the
 // rest. With an error, nothing of the rest is known to be written.
 func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
+	limited, cancel := context.WithTimeout(ctx, p.limit()+p.cfg.StatementTimeout/6)
 	defer cancel()
-	conn, err := p.cfg.Pool.Acquire(ctx)
+	conn, err := p.cfg.Pool.Acquire(limited)
 	if err != nil {
 		return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
 	}
 	defer conn.Release()
-	t, err := p.targets.Get(ctx, conn.Conn(), p.key.table)
+	if items[0].strikes > 0 {
+		if err := conn.Ping(limited); err != nil { // else a connection that was broken before would be held against them
+			return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
+		}
+	}
+	t, err := p.targets.Get(limited, conn.Conn(), p.key.table)
 	if err != nil {
 		discard(conn, err)
 		return items, err
 	}
 	r := round{process: p, conn: conn.Conn(), target: t}
-	left, err := r.run(ctx, items)
+	left, err := r.run(limited, items)
 	if err != nil {
+		err = p.brokenBy(ctx, conn.Conn(), err)
 		discard(conn, err)
 		err = tablesql.WithHint(err, p.key.table, conn.Conn().Config().User)
 		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
 	}
 	return left, nil
+}
+
+// brokenBy tells what broke a connection, if the error is that it broke: a statement
+// that does not end, or something that may have been the statement.
+func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error {
+	var before *unsent
+	switch {
+	case errors.As(err, &before) || !conn.IsClosed():
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		if ctx.Err() == nil && p.endHung(ctx, conn.PgConn().PID()) {
+			return fmt.Errorf("%w: %w", errHung, err)
+		}
+		return err
+	}
+	return &brokenError{err}
+}
+
+// endHung ends our session that still runs a statement, which holds its row locked. One that waits for a
+// synchronous standby has committed.
+const endHung = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE usename = session_user AND state = 'active' AND wait_event IS DISTINCT FROM 'SyncRep' AND pid = `
+
+// endHung says whether a statement of a session that was given up still ran. Behind a
+// pooler that is not to be found out.
+func (p *process) endHung(ctx context.Context, pid uint32) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout/2)
+	defer cancel()
+	var args tablesql.Params
+	sql := endHung + args.Bind(strconv.AppendUint(nil, uint64(pid), 10), "integer")
+	ended := false
+	err := p.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return tablesql.Run(ctx, conn.Conn(), tablesql.Step{SQL: sql, Args: args, Each: func([][]byte) error { ended = true; return nil }})
+	})
+	return err == nil && ended
 }
 
 // discard closes a connection whose error may be its own: a server that became

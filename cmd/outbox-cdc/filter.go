@@ -198,7 +198,7 @@ func printRows(out io.Writer, list []operator.Row, pending bool) error {
 		if pending {
 			at, why = r.Due, r.Parked
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(dash(r.Topic)), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(dash(cut(why, 70))))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(dash(r.Topic)), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(dash(cut(why, 200))))
 	}
 	return w.Flush()
 }

@@ -147,6 +147,7 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 		return nil, err
 	}
 	rows, bytes := []Row{}, 0
+	unmarked := unmarked(shown.Parks, t.relation.Table)
 	step.Each = func(row [][]byte) error {
 		for _, column := range row {
 			bytes += len(column)
@@ -155,6 +156,9 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 			return nil
 		}
 		r, err := t.read(row, parks)
+		if reason, ok := unmarked[outbox.JoinID(r.ID...)]; ok && r.State == "PENDING" {
+			r.Parked = "published, cannot be marked: " + reason
+		}
 		r.shorten(shown.characters())
 		rows = append(rows, r)
 		return err
@@ -163,6 +167,17 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 		return nil, t.failure("list rows", err)
 	}
 	return rows, nil
+}
+
+// unmarked is why rows of the table that were published cannot be marked, by their ids.
+func unmarked(parks []outbox.Park, table *outbox.Table) map[string]string {
+	reasons := map[string]string{}
+	for i := range parks {
+		if p := &parks[i]; p.Unmarked() && p.Scope.Table == table.String() {
+			reasons[p.Scope.ID] = strings.TrimPrefix(p.Reason, "writing back to table "+p.Scope.Table+": ")
+		}
+	}
+	return reasons
 }
 
 // explained takes the parks that a listing explains rows by, the widest first.

@@ -80,6 +80,9 @@ type Mark struct {
 	// Uncharged says of MarkAttempt that nothing is to be written: the answer is
 	// MarkedRetry while the row is PENDING.
 	Uncharged bool
+	// Refused says that the row was refused before, alone: it is tried apart from
+	// rows that were not.
+	Refused bool
 }
 
 // MarkState is what the database says after a mark.

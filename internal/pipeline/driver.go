@@ -363,6 +363,7 @@ func askTables[Q, A any](d *driver, what string, question Q, query func(context.
 		a, err := query(ctx, q)
 		var refusal *sweeper.TableError
 		if errors.As(err, &refusal) {
+			d.tellLockers(ctx, refusal)
 			return result{refusal: refusal}, nil
 		}
 		return result{answer: a}, err

@@ -3,16 +3,19 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -112,7 +115,7 @@ func (d *driver) retention(ctx context.Context) error {
 // https://www.postgresql.org/docs/current/server-shutdown.html
 func (d *driver) closeOnShutdown(err error) {
 	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == adminShutdown || server.Code == cannotConnectNow) {
+	if errors.As(err, &server) && (server.Code == adminShutdown || server.Code == cannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
 		d.wal.kill()
 	}
 }
@@ -158,12 +161,41 @@ func (d *driver) watch(ctx context.Context) error {
 		}
 	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection begins anew")
+	case d.unlocked(ctx):
+		d.cfg.Log.Info().Msg("a table is no longer locked: the connection begins anew")
 	default:
 		return nil
 	}
 	d.wal.judged.Store(nil)
 	d.answers.Put(answer{0, func() { d.wal.kill() }})
 	return nil
+}
+
+// unlocked says that a table which was locked when the connection began is so no longer.
+func (d *driver) unlocked(ctx context.Context) bool {
+	locked := d.wal.locked.Load()
+	return locked != nil && slices.ContainsFunc(*locked, func(t *outbox.Table) bool {
+		by, err := d.lockers(ctx, t)
+		return err == nil && len(by) == 0
+	})
+}
+
+func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication.Blocker, err error) {
+	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		by, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Schema, t.Name)
+		return err
+	})
+	return by, err
+}
+
+// tellLockers has the refusal of a locked table say who has locked it.
+func (d *driver) tellLockers(ctx context.Context, r *sweeper.TableError) {
+	if !r.Locked() {
+		return
+	}
+	if by, err := d.lockers(ctx, r.Table); err == nil && len(by) > 0 { // else it ended meanwhile
+		r.Err = fmt.Errorf("%s: %w", replication.LockedBy(by), r.Err)
+	}
 }
 
 // watched is what may change under a connection.

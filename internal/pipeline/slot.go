@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -153,9 +155,18 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	if err != nil {
 		return err
 	}
+	var locked []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
-		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error()})
+		if slices.Contains(locked, r.Table) {
+			continue
+		}
+		w.d.tellLockers(ctx, r)
+		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
+		if r.Locked() {
+			locked = append(locked, r.Table)
+		}
 	}
+	w.locked.Store(&locked)
 	leaves, err := w.d.sweeper.Partitions(ctx)
 	if err != nil {
 		return err
@@ -167,12 +178,21 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	return err
 }
 
-func refusals(err error) ([]*sweeper.TableError, error) {
-	var refusal *sweeper.TableError
-	if errors.As(err, &refusal) {
-		return []*sweeper.TableError{refusal}, nil
+// refusals are the tables' among joined errors.
+func refusals(err error) (refused []*sweeper.TableError, other error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
 	}
-	return nil, err
+	for _, err := range all {
+		var refusal *sweeper.TableError
+		if errors.As(err, &refusal) {
+			refused = append(refused, refusal)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return refused, nil
 }
 
 // leftBehind says which rows are PENDING in a table that was swapped out: nothing

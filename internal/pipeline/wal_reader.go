@@ -40,7 +40,9 @@ type walReader struct {
 	// streaming is the connection while it streams, for others to end it.
 	streaming atomic.Pointer[replication.Conn]
 	// judged is what the connection was judged sound with; nil: it is over.
-	judged  atomic.Pointer[statestore.Identity]
+	judged atomic.Pointer[statestore.Identity]
+	// locked are tables that somebody had locked when the connection began.
+	locked  atomic.Pointer[[]*outbox.Table]
 	decoder *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.

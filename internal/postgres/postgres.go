@@ -129,11 +129,15 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	if a.Dial != nil {
 		cc.DialFunc = a.Dial
 	}
-	// Before the check of target_session_attrs, which asks by functions' names.
-	check, role := cc.ValidateConnect, ownRole
+	// A trigger may have the session LISTEN: what comes is dropped, not kept.
+	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+	role := ownRole
 	if namesRole(cc.RuntimeParams) {
 		role = "" // the connection string's stays
 	}
+	c.AfterRelease = cleaned(role)
+	// Before the check of target_session_attrs, which asks by functions' names.
+	check := cc.ValidateConnect
 	cc.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
 		if err := a.pin(ctx, pg, role); err != nil {
 			return fmt.Errorf("prepare the session: %w", err)

@@ -33,6 +33,9 @@ var local = []setting{
 	{"extra_float_digits", "1"},
 	{"lc_monetary", "C"},
 	{"xmloption", "content"},
+	// Further settings of a transaction come after these.
+	{"statement_timeout", "0"},
+	{"lock_timeout", "0"},
 }
 
 // session are set for a session beside those. They are what a server has as its
@@ -40,8 +43,6 @@ var local = []setting{
 // idle_in_transaction_session_timeout: a process that was stopped in the middle
 // of a transaction does not hold its locks for ever.
 var session = []setting{
-	{"statement_timeout", "0"},
-	{"lock_timeout", "0"},
 	{"idle_session_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "5min"},
 	{"default_transaction_isolation", "read committed"},

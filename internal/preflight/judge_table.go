@@ -171,12 +171,8 @@ func judgeTable(j *judgment) {
 // lockedOut: whoever has the lock holds up every reader and writer of the table,
 // the application's as well as ours.
 func (j *judgment) lockedOut(name string, by []replication.Blocker) {
-	var who []string
-	for _, b := range by {
-		who = append(who, b.String())
-	}
-	j.fail(name, "it is locked (ACCESS EXCLUSIVE), so nobody can read or write it: "+strings.Join(who, "; "),
-		"wait until that transaction has ended, or end it; then check again").Unseen = true
+	f := j.fail(name, replication.LockedBy(by), "wait until that transaction has ended, or end it; then check again")
+	f.Unseen, f.Why = true, "rows of a locked table are neither published nor marked, and the application's own statements wait as well"
 }
 
 func kindOf(t *TableFacts) string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // proving are the checks that a process has to pass once after its start before
@@ -56,6 +58,9 @@ func (f *Facts) constantTopics() (subjects []string) {
 func (f *Facts) unseen() string {
 	for i := range f.Tables {
 		t := &f.Tables[i]
+		if len(t.Lockers) > 0 {
+			return fmt.Sprintf("table %s: %s", t.Table, replication.LockedBy(t.Lockers))
+		}
 		if t.Resolution == nil {
 			return fmt.Sprintf("table %s could not be looked at: %s", t.Table, t.Missing["table"])
 		}

@@ -62,7 +62,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
 		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS DISTINCT FROM NULL ORDER BY " +
 		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := s.settings()
 	if err := s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: r.each}); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
@@ -96,7 +96,7 @@ func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error)
 			if err != nil {
 				return err
 			}
-			settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+			settings := s.settings()
 			err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: pendingSQL(known.relation), Each: p.read})
 			if err != nil {
 				return refusal(t, fmt.Errorf("counting the pending rows of table %s: %w", t, err))

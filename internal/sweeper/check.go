@@ -61,7 +61,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := s.settings()
 	snapshot, err := tablesql.At(ctx, conn, settings, s.prepare, looks...)
 	if err == nil || tablesql.FaultOf(err) == tablesql.Passing {
 		return snapshot, err

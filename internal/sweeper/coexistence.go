@@ -39,7 +39,7 @@ func (s *Sweeper) NeverReady(ctx context.Context, t *outbox.Table) (NeverReady, 
 				return err
 			}
 			step := neverReady(p.relation, &found)
-			settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+			settings := s.settings()
 			if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
 				return refusal(t, fmt.Errorf("counting the rows of table %s that never become ready: %w", t, err))
 			}
@@ -151,7 +151,7 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	before := s.taken[p.relation.Table]
 	s.mu.Unlock()
 	now, seen := s.cfg.Now(), taken{}
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := s.settings()
 	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: func(row [][]byte) error {
 		parts, err := p.relation.ReadID(row)
 		if err != nil {

@@ -34,7 +34,8 @@ func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (FailedCount
 			if err != nil {
 				return err
 			}
-			settings := tablesql.Settings{StatementTimeout: min(s.cfg.StatementTimeout, failedTimeout)}
+			settings := s.settings()
+			settings.StatementTimeout = min(settings.StatementTimeout, failedTimeout)
 			err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: failedSQL(known.relation), Each: f.read})
 			if err != nil {
 				return refusal(t, fmt.Errorf("counting the failed rows of table %s: %w", t, err))

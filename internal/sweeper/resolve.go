@@ -435,7 +435,8 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 // shows whether there is another way.
 func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query tablesql.Step) (string, error) {
 	var plan strings.Builder
-	settings := tablesql.Settings{StatementTimeout: i.sweeper.cfg.StatementTimeout, ByIndex: true}
+	settings := i.sweeper.settings()
+	settings.ByIndex = true
 	err := i.sweeper.send(ctx, conn, settings.Step(nil), tablesql.Step{
 		SQL: "EXPLAIN (COSTS off) " + query.SQL, Args: query.Args,
 		Each: func(row [][]byte) error {

@@ -117,7 +117,7 @@ func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (
 	if err != nil {
 		return 0, err
 	}
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := s.settings()
 	if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
 		return 0, err
 	}

@@ -111,7 +111,7 @@ func (s *sweep) run(ctx context.Context) error {
 // begin takes the snapshot, then reads the insert position.
 func (s *sweep) begin(ctx context.Context) error {
 	began := time.Now()
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}
+	settings := s.settings()
 	err := s.send(ctx, s.conn,
 		tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before

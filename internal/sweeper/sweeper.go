@@ -99,7 +99,7 @@ func refusal(t *outbox.Table, err error) error {
 	switch {
 	case err == nil || errors.As(err, &already):
 		return err
-	case errors.As(err, &mapped), tablesql.FaultOf(err) == tablesql.TableRefused, tablesql.FaultOf(err) == tablesql.RowRefused:
+	case errors.As(err, &mapped), tablesql.FaultOf(err) != tablesql.Passing: // who only reads waits for locks of the whole table only
 		return &TableError{Table: t, Err: err}
 	}
 	return err
@@ -151,12 +151,21 @@ func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...tablesql.St
 // patience is longer than the server's own limit, so that it speaks first.
 func (s *Sweeper) patience() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
 
+// lockTimeout is how long a statement waits for a table that somebody has locked
+// against readers. Then it refuses, and others do not wait.
+const lockTimeout = 3 * time.Second
+
+// settings are those of a statement that reads.
+func (s *Sweeper) settings() tablesql.Settings {
+	return tablesql.Settings{LockTimeout: lockTimeout, StatementTimeout: s.cfg.StatementTimeout}
+}
+
 // fresh runs f, and where a table refuses, once more with the catalogue read
 // anew: DDL makes what is known of a table out of date.
 func (s *Sweeper) fresh(f func() error) error {
 	err := f()
 	var refused *TableError
-	if !errors.As(err, &refused) || !s.forget(refused.Table) {
+	if !errors.As(err, &refused) || refused.Locked() || !s.forget(refused.Table) {
 		return err
 	}
 	return f()
@@ -197,13 +206,18 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 }
 
 // Unusable says which of the stream's tables cannot be read or marked as they are
-// mapped.
+// mapped, or are locked.
 func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 	var unusable []*TableError
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, t := range s.cfg.Tables {
 			var refused *TableError
-			if _, err := s.plan(ctx, conn, t); errors.As(err, &refused) {
+			p, err := s.plan(ctx, conn, t)
+			if err == nil && t.Stateful() {
+				open := tablesql.Step{SQL: "SELECT FROM " + p.relation.Name() + " LIMIT 0"}
+				err = refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
+			}
+			if errors.As(err, &refused) {
 				unusable = append(unusable, refused)
 			} else if err != nil {
 				return err

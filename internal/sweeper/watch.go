@@ -62,7 +62,7 @@ type watch struct {
 // to bring.
 func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.Step {
 	relation := w.reader.plan.relation
-	steps := []tablesql.Step{tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout}.Step(nil)}
+	steps := []tablesql.Step{s.settings().Step(nil)}
 	q := newSelection(w.reader, limit)
 	if len(part.Include) > 0 {
 		q.include(part.Include)

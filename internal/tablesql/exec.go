@@ -35,6 +35,7 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	for i := range steps {
 		steps[i].queue(batch)
 	}
+	postgres.Used(conn.PgConn()) // the table's triggers, and other code of its owner
 	reader := conn.PgConn().ExecBatch(ctx, batch)
 	err := read(reader, steps)
 	if closeErr := reader.Close(); closeErr != nil {

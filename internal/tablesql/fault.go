@@ -89,6 +89,9 @@ type TableError struct {
 
 func (e *TableError) Error() string { return fmt.Sprintf("table %s refuses: %v", e.Table, e.Err) }
 
+// Locked says that somebody has the table locked.
+func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }
+
 // Unwrap is the database's or the mapping's error.
 func (e *TableError) Unwrap() error { return e.Err }
 

@@ -1,0 +1,55 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// This file removes what others' code leaves behind in a session of ours. A trigger runs
+// in the session that writes to its table, and settings, advisory locks, temporary tables
+// and LISTEN outlive the transaction. The next transaction there may be about another's
+// table, or about our own.
+//
+// A pooler's sessions are not ours to clean. There, each transaction sets what decides
+// its result, see local.
+
+const usedKey = "outbox-cdc/postgres: used"
+
+// Used notes that code of others may have run in the session.
+func Used(pg *pgconn.PgConn) {
+	if Pinned(pg) {
+		pg.CustomData()[usedKey] = true
+	}
+}
+
+// cleanTimeout is for the server's answer; a session that gives none is closed.
+const cleanTimeout = 5 * time.Second
+
+// cleaned makes a connection that goes back to the pool as it was when it was made,
+// while nobody waits for it; false: it is to be closed. Prepared statements
+// stay, they are ours.
+func cleaned(role string) func(*pgx.Conn) bool {
+	return func(conn *pgx.Conn) bool {
+		pg := conn.PgConn()
+		if pg.CustomData()[usedKey] != true {
+			return true
+		}
+		delete(pg.CustomData(), usedKey)
+		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		defer cancel()
+		_, err := pg.Exec(ctx, cleanText(role, pg.ParameterStatus("server_version"))).ReadAll()
+		return err == nil
+	}
+}
+
+// cleanText is sessionText for a session that was used.
+func cleanText(role, version string) string {
+	if role == "" {
+		role = "RESET ROLE;\n" // the connection string's
+	}
+	return role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
+		sessionText(version) + "SELECT pg_advisory_unlock_all();\n"
+}

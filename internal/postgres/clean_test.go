@@ -1,0 +1,63 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// leavings are what a trigger may leave in the session that it runs in.
+const leavings = `
+	SET work_mem = '64kB'; SET synchronous_commit = off; SET search_path = public; SET enable_indexscan = off;
+	SET default_transaction_read_only = on; SET idle_session_timeout = '1h'; SET ROLE pg_monitor; SET application_name = 'theirs';
+	CREATE TEMP TABLE theirs AS SELECT 1; LISTEN theirs; SELECT pg_advisory_lock(4713); DECLARE c CURSOR WITH HOLD FOR SELECT 1`
+
+// A session that others' code ran in goes back to the pool as it was.
+func TestASessionIsCleanedAfterUse(t *testing.T) {
+	db := harness.Postgres(t)
+	pool, err := postgres.Access{DSN: db.DSN + "&application_name=ours"}.Pool(func(c *pgxpool.Config) { c.MaxConns = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	state := func() string {
+		t.Helper()
+		var all string
+		err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+			return conn.QueryRow(t.Context(), `SELECT (SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings WHERE source <> 'override')
+				|| current_user || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+				|| (SELECT count(*) FROM pg_listening_channels()) || (SELECT count(*) FROM pg_cursors WHERE is_holdable) || coalesce(to_regclass('pg_temp.theirs')::text, '')`,
+				pgx.QueryExecModeExec).Scan(&all)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := state()
+	for _, used := range []bool{false, true} {
+		if err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+			pg := conn.Conn().PgConn()
+			if used {
+				postgres.Used(pg)
+			}
+			_, err := pg.Exec(t.Context(), leavings).ReadAll()
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if after := state(); (after == before) != used {
+			t.Errorf("used: %t; the session had\n%s\nand has\n%s", used, before, after)
+		}
+		if used {
+			return
+		}
+		pool.Reset()
+		time.Sleep(10 * time.Millisecond) // the old session may go
+	}
+}
