@@ -2,11 +2,8 @@ package bytes
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,54 +53,19 @@ type table struct {
 
 func newWorld(t *testing.T, e encoding) *world {
 	t.Helper()
-	server := harness.Postgres(t).Server
 	w := &world{t: t, kafka: harness.Kafka(t), dir: t.TempDir(), backoff: fields{"min": "50ms", "max": "100ms"}, senderTimeout: "20s"}
-	name := fmt.Sprintf("b_%s_%d", strings.ToLower(e.name), time.Now().UnixNano()%1e9)
-	w.db = &harness.DB{Server: server, Name: name, DSN: server.DSN(name)}
-	w.onServer("CREATE DATABASE " + name + " TEMPLATE template0 ENCODING '" + e.name + "' LC_COLLATE 'C' LC_CTYPE 'C'")
-	t.Cleanup(w.drop)
+	w.db = harness.PlainDatabase(t, harness.Postgres(t).Server, "TEMPLATE template0 ENCODING '"+e.name+"' LC_COLLATE 'C' LC_CTYPE 'C'")
 	w.topic = w.kafka.Topic(t, 3)
 	return w
 }
 
 // carry gives the database the settings; ours are pinned.
 func (w *world) carry(all ...string) {
-	for _, s := range all {
-		w.onServer("ALTER DATABASE " + w.db.Name + " SET " + s)
-	}
-}
-
-func (w *world) onServer(sql string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.Server.DSN("postgres"))
-	if err == nil {
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, sql)
+	server := &harness.DB{DSN: w.db.Server.DSN("postgres")} // whose sessions do not have them
+	for _, s := range all {
+		server.Exec(w.t, "ALTER DATABASE "+w.db.Name+" SET "+s)
 	}
-	if err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func (w *world) drop() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, w.db.Server.DSN("postgres"))
-	if err != nil {
-		w.t.Log(err)
-		return
-	}
-	defer conn.Close(ctx)
-	for ctx.Err() == nil {
-		_, _ = conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", w.db.Name)
-		_, _ = conn.Exec(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1", w.db.Name)
-		if _, err = conn.Exec(ctx, "DROP DATABASE "+w.db.Name+" WITH (FORCE)"); err == nil {
-			return
-		}
-	}
-	w.t.Error(err)
 }
 
 // conn is a session with the pinned forms of text, which rows are compared by.
@@ -173,15 +135,7 @@ func (w *world) config() string {
 		})
 	}
 	cluster := fields{"brokers": w.kafka.Addrs, "transactional_id_prefix": w.db.Name}
-	text, err := json.MarshalIndent(fields{"kafka": fields{"clusters": fields{"main": cluster}}, "streams": streams, "http": fields{"listen": "off"}}, "", "  ")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	path := filepath.Join(w.dir, "outbox-cdc.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return path
+	return harness.ConfigFile(w.t, w.dir, fields{"kafka": fields{"clusters": fields{"main": cluster}}, "streams": streams, "http": fields{"listen": "off"}})
 }
 
 // run runs a command to its end.

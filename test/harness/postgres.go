@@ -78,11 +78,19 @@ var databases atomic.Int64
 // Database makes a fresh database on a server, and drops it with the test.
 func Database(t testing.TB, s *localpg.Server) *DB {
 	t.Helper()
+	db := PlainDatabase(t, s, "")
+	beset(t, db)
+	return db
+}
+
+// PlainDatabase is Database with options of CREATE DATABASE, and without the
+// hostile schema.
+func PlainDatabase(t testing.TB, s *localpg.Server, options string) *DB {
+	t.Helper()
 	name := fmt.Sprintf("t%d_%s", databases.Add(1), identifier(t.Name()))
-	onServer(t, s, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
+	onServer(t, s, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" "+options)
 	db := &DB{Server: s, Name: name, DSN: s.DSN(name)}
 	t.Cleanup(func() { db.drop(t) })
-	beset(t, db)
 	return db
 }
 

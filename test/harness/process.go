@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,37 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
 )
+
+// ConfigFile writes a configuration into a folder, as JSON, which is YAML, and
+// gives the file's path.
+func ConfigFile(t testing.TB, dir string, config any) string {
+	t.Helper()
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "outbox-cdc.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Peak is the most memory that the process has had, in bytes, or 0 where the
+// system does not tell.
+func (p *Process) Peak() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
 
 // Process is a program that a test runs. What it prints is kept line by line.
 type Process struct {

@@ -62,11 +62,7 @@ func TestATableIsSwapped(t *testing.T) {
 	p.streaming()
 	w.settled(30 * time.Second)
 	p.stop()
-	var values []string
-	for _, r := range w.kafka.Records(t, w.topic) {
-		values = append(values, string(r.Value))
-	}
-	if got := strings.Join(values, " "); got != "old1 old2 old3 old4 old5 new1 new2 new3 new4 new5 streamed last" {
+	if got := w.values(); got != "old1 old2 old3 old4 old5 new1 new2 new3 new4 new5 streamed last" {
 		t.Errorf("published: %s", got)
 	}
 }
@@ -198,11 +194,7 @@ func TestTwoStreamsOnOneTable(t *testing.T) {
 	insert("4")
 	w.settled(30 * time.Second)
 	third.stop()
-	var values []string
-	for _, r := range w.kafka.Records(t, w.topic) {
-		values = append(values, string(r.Value))
-	}
-	if got := strings.Join(values, " "); got != "1 2 3 4" {
+	if got := w.values(); got != "1 2 3 4" {
 		t.Errorf("published: %s", got)
 	}
 }

@@ -30,7 +30,7 @@ func TestBrokerOutages(t *testing.T) {
 		p.Await(15*time.Second, "the Kafka cluster cannot be used")
 		load.wrote(scaled(400, 4000), 60*time.Second)
 		waitUntil(t, down.Add(scaled(10*time.Second, 10*time.Minute)))
-		before, peak := w.mustCount(), p.peak()
+		before, peak := w.mustCount(), p.Peak()
 		broker.Start(t)
 		up := time.Now()
 		if !long { // behind what ten minutes have left it takes its time
@@ -44,7 +44,7 @@ func TestBrokerOutages(t *testing.T) {
 		load.wrote(100, 30*time.Second)
 		load.stop()
 		w.settled(scaled(30*time.Second, 10*time.Minute))
-		t.Logf("nothing was PENDING %v after the broker served, and the process had %d MiB at most", time.Since(up).Round(time.Second), p.peak()>>20)
+		t.Logf("nothing was PENDING %v after the broker served, and the process had %d MiB at most", time.Since(up).Round(time.Second), p.Peak()>>20)
 		p.stop()
 		w.judge(history.Rules{})
 		w.nobodyCharged()

@@ -204,7 +204,7 @@ func TestALittleMemory(t *testing.T) {
 	p := &process{harness.Start(t, cmd), t}
 	p.streaming()
 	w.settled(2 * time.Minute)
-	if n := p.peak() >> 20; n > mib {
+	if n := p.Peak() >> 20; n > mib {
 		t.Errorf("its memory was %d MiB", n)
 	} else {
 		t.Logf("its memory was %d MiB", n)

@@ -108,22 +108,6 @@ func (p *process) killed(within time.Duration) {
 	}
 }
 
-// peak is the most memory that the process has had, in bytes, or 0 where the
-// system does not tell.
-func (p *process) peak() int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			return kib << 10
-		}
-	}
-	return 0
-}
-
 // cpu is how much processor time the process has used so far, or 0 where the
 // system does not tell.
 func (p *process) cpu() time.Duration {

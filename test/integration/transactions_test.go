@@ -46,7 +46,7 @@ func TestALargeTransaction(t *testing.T) {
 	began := time.Now()
 	w.settled(2 * time.Minute)
 	t.Logf("%d rows settled %v after their commit", rows, time.Since(began).Round(time.Millisecond))
-	peak := p.peak()
+	peak := p.Peak()
 	p.stop()
 	w.judge(history.Rules{})
 	t.Logf("peak memory %d MiB", peak>>20)

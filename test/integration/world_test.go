@@ -3,13 +3,11 @@ package integration
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,15 +169,7 @@ func (w *world) configure() {
 // file writes the configuration and gives its path.
 func (w *world) file() string {
 	w.t.Helper()
-	text, err := json.MarshalIndent(w.config, "", "  ")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	path := filepath.Join(w.dir, "outbox-cdc.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return path
+	return harness.ConfigFile(w.t, w.dir, w.config)
 }
 
 // init runs outbox-cdc init, and keeps an eye on terminal states. env are

@@ -99,6 +99,24 @@ var administrator = [][]string{
 	{"destroy", "--yes"},
 }
 
+// refusesTheSchema runs all of it, as somebody with rights and as the quick start's
+// superuser: init says whose the schema is, and nobody becomes superuser.
+func (w *world) refusesTheSchema() {
+	w.t.Helper()
+	for _, args := range administrator {
+		out, code := w.try(true, args...)
+		w.nobodyRose(strings.Join(args, " "))
+		if args[0] == "init" && (code != 3 || !strings.Contains(out, "schema outbox_cdc belongs to role app")) {
+			w.t.Errorf("%v ends with %d and does not say whose the schema is:\n%s", args, code, out)
+		}
+	}
+	w.asSuperuser()
+	for _, args := range append(administrator, []string{"sweep", "--once"}) {
+		w.try(false, args...)
+		w.nobodyRose(strings.Join(args, " ") + ", with a superuser's dsn")
+	}
+}
+
 // premadeTrigger makes schema outbox_cdc as init does, with a trigger that runs a
 // statement of PL/pgSQL.
 func premadeTrigger(rise string) string {
@@ -130,18 +148,7 @@ func TestAPremadeSchemaMakesNobodySuperuser(t *testing.T) {
 			w := strangers(t)
 			w.does("app", premade)
 			w.db.Exec(t, `GRANT pg_read_all_data TO reader`) // somebody else's rights are their own
-			for _, args := range administrator {
-				out, code := w.try(true, args...)
-				w.nobodyRose(strings.Join(args, " "))
-				if args[0] == "init" && (code != 3 || !strings.Contains(out, "schema outbox_cdc belongs to role app")) {
-					t.Errorf("%v ends with %d and does not say whose the schema is:\n%s", args, code, out)
-				}
-			}
-			w.asSuperuser()
-			for _, args := range append(administrator, []string{"sweep", "--once"}) {
-				w.try(false, args...)
-				w.nobodyRose(strings.Join(args, " ") + ", with a superuser's dsn")
-			}
+			w.refusesTheSchema()
 			if !harness.One[bool](t, w.db, `SELECT to_regclass('outbox_cdc.leader') IS NOT NULL`) {
 				t.Error("what somebody else made is gone")
 			}
@@ -159,18 +166,7 @@ func TestADatabasesRoleIsNotTakenOn(t *testing.T) {
 	back = strings.Replace(back, "rolname OPERATOR(pg_catalog.<>) 'app'", "true", 1)
 	w.does("app", premadeTrigger(back)+`; ALTER DATABASE app SET role = app`)
 	w.does("app", `ALTER DATABASE app SET session_authorization = app`)
-	for _, args := range administrator {
-		out, code := w.try(true, args...)
-		w.nobodyRose(strings.Join(args, " "))
-		if args[0] == "init" && (code != 3 || !strings.Contains(out, "schema outbox_cdc belongs to role app")) {
-			t.Errorf("%v ends with %d and does not say whose the schema is:\n%s", args, code, out)
-		}
-	}
-	w.asSuperuser()
-	for _, args := range append(administrator, []string{"sweep", "--once"}) {
-		w.try(false, args...)
-		w.nobodyRose(strings.Join(args, " ") + ", with a superuser's dsn")
-	}
+	w.refusesTheSchema()
 	w.db.Exec(t, `SET ROLE NONE; DROP SCHEMA outbox_cdc CASCADE`)
 	if out, code := w.try(true, "init", "--native-table"); code != 0 {
 		t.Error(out)

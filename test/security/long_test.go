@@ -66,7 +66,7 @@ func TestLongRows(t *testing.T) {
 	w.good(5, patience)
 	w.none(`key = 'by log' AND status <> 'FAILED'`, patience)
 	w.good(5, 10*time.Second)
-	if got := peak(t, p.PID()); got > peakMiB {
+	if got := p.Peak() >> 20; got > peakMiB {
 		t.Errorf("the process took %d MiB", got)
 	}
 	p.Stop(40 * time.Second)
@@ -77,7 +77,7 @@ func TestLongRows(t *testing.T) {
 	p = w.run()
 	w.good(5, patience)
 	w.none(`key LIKE 'by%' AND status <> 'FAILED'`, patience)
-	if got := peak(t, p.PID()); got > peakMiB {
+	if got := p.Peak() >> 20; got > peakMiB {
 		t.Errorf("the process took %d MiB for a sweep", got)
 	}
 	for _, key := range []string{"by log", "by sweep"} {

@@ -85,6 +85,20 @@ func floods() int {
 	return 3000
 }
 
+// flood has a hostile writer name them, each with a key of its own, beside the good
+// writer.
+func (w *world) flood() {
+	w.t.Helper()
+	stop := w.goodWriter()
+	for i := 0; i < floods(); i += 10_000 {
+		w.db.Exec(w.t, `INSERT INTO outbox (topic, key, payload) SELECT 'none-' || i, 'k' || i, '' FROM generate_series($1::int, $2::int) AS i`, i+1, min(i+10_000, floods()))
+	}
+	from, to := stop()
+	w.sent("during", from, to, 2*time.Minute)
+	w.unknownParked()
+	w.goodFor("after", 3*time.Second, time.Minute)
+}
+
 // A writer names very many topics that do not exist: another's rows are published as
 // ever, during that, after it, after the slot was lost and after a restart.
 func TestTopicNamesWithoutEnd(t *testing.T) {
@@ -97,14 +111,7 @@ func TestTopicNamesWithoutEnd(t *testing.T) {
 	p := w.run()
 	w.goodFor("before", time.Second, time.Minute)
 
-	stop := w.goodWriter()
-	for i := 0; i < floods(); i += 10_000 {
-		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 'none-' || i, 'k' || i, '' FROM generate_series($1::int, $2::int) AS i`, i+1, min(i+10_000, floods()))
-	}
-	from, to := stop()
-	w.sent("during", from, to, 2*time.Minute)
-	w.unknownParked()
-	w.goodFor("after", 3*time.Second, time.Minute)
+	w.flood()
 
 	w.tell(p, "first process", most)
 	p.Stop(40 * time.Second)
@@ -163,7 +170,7 @@ func (w *world) unknownParked() {
 func (w *world) tell(p *harness.Process, what string, most int) {
 	w.t.Helper()
 	parks := harness.One[int](w.t, w.db, `SELECT count(*) FROM outbox_cdc.park`)
-	mib := peak(w.t, p.PID())
+	mib := p.Peak() >> 20
 	lines := slices.DeleteFunc(p.Said(), func(line string) bool { return strings.Contains(line, `"level":"debug"`) })
 	size := len(strings.Join(lines, "\n"))
 	w.t.Logf("%s: %d parks, %d lines of log (%d KiB), %d MiB", what, parks, len(lines), size>>10, mib)
@@ -232,14 +239,7 @@ func TestForbiddenTopicsWithoutEnd(t *testing.T) {
 	}
 	p := w.run()
 	w.goodFor("before", time.Second, time.Minute)
-	stop := w.goodWriter()
-	for i := 0; i < floods(); i += 10_000 {
-		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 'none-' || i, 'k' || i, '' FROM generate_series($1::int, $2::int) AS i`, i+1, min(i+10_000, floods()))
-	}
-	from, to := stop()
-	w.sent("during", from, to, 2*time.Minute)
-	w.unknownParked()
-	w.goodFor("after", 3*time.Second, time.Minute)
+	w.flood()
 	if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox_cdc.park WHERE kind = 'table'`); n > 0 {
 		t.Error("the whole table is parked")
 	}

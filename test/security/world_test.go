@@ -2,11 +2,9 @@ package security
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -74,15 +72,7 @@ func worldOn(t *testing.T, db *harness.DB) *world {
 // file writes the configuration and gives its path.
 func (w *world) file() string {
 	w.t.Helper()
-	text, err := json.MarshalIndent(w.config, "", "  ")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	path := filepath.Join(w.dir, "outbox-cdc.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return path
+	return harness.ConfigFile(w.t, w.dir, w.config)
 }
 
 // command makes a command of the program with the configuration.
@@ -112,21 +102,4 @@ func (w *world) run(env ...string) *harness.Process {
 	p := harness.Start(w.t, cmd)
 	p.Await(30*time.Second, "streaming")
 	return p
-}
-
-// peak is the most memory that a process has had, in MiB.
-func peak(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Skipf("this system does not tell a process's memory: %v", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			return kib >> 10
-		}
-	}
-	t.Fatalf("no VmHWM in\n%s", text)
-	return 0
 }

@@ -5,11 +5,9 @@
 package takeover
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -85,22 +83,14 @@ func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) 
 // config writes the configuration. mode is the stream's.
 func (w *world) config(mode string) string {
 	w.t.Helper()
-	file := filepath.Join(w.dir, "outbox-cdc.yaml")
-	text, err := json.MarshalIndent(fields{
+	return harness.ConfigFile(w.t, w.dir, fields{
 		"kafka": fields{"default": "main", "clusters": fields{"main": fields{"brokers": w.kafka.Addrs}}},
 		"streams": []fields{{
 			"name": "app", "mode": mode, "postgres": fields{"dsn": w.db.DSN},
 			"slot": "slot_" + w.db.Name, "publication": "outbox_cdc_app", "watch_interval": "500ms", "tables": []fields{w.table},
 		}},
 		"http": fields{"listen": "127.0.0.1:0"},
-	}, "", "  ")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return file
+	})
 }
 
 // command runs a command of outbox-cdc to its end.
