@@ -11,7 +11,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -163,7 +162,7 @@ func poolConnections(s *config.Stream) int {
 		if t.Mapping.Claim != outbox.ClaimNone {
 			claims = statusupdater.DefaultClaims
 		}
-		if sweeper.Retains(t) {
+		if t.Retains() {
 			retention = 1
 		}
 		if t.Mapping.ShedLock.Name != "" || t.Mapping.RetentionLock.Name != "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
@@ -122,12 +123,12 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Resolve(t.Context(), table)
+	r, err := preflight.Inspect(t.Context(), db.Conn(t), table, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range r.Findings {
-		t.Errorf("finding: %s", f)
+		t.Errorf("finding: %+v", f)
 	}
 	if !table.Stateful() {
 		return nil

@@ -119,6 +119,12 @@ func (t *Table) String() string { return t.Schema + "." + t.Name }
 // Stateful says whether the table keeps a state that a sweep can select by.
 func (t *Table) Stateful() bool { return t.Mapping.Published != PublishedNone }
 
+// Retains says whether rows of the table are ever deleted.
+func (t *Table) Retains() bool {
+	m := &t.Mapping
+	return m.Published == PublishedStatus && m.Retention > 0 || t.Stateful() && m.RetentionUnsent > 0
+}
+
 // JoinID makes a Row's ID of the text of its identity columns.
 func JoinID(columns ...string) string { return strings.Join(columns, "\x00") }
 

@@ -76,7 +76,7 @@ func (s *Stream) Recount() {
 
 func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 	began := time.Now()
-	p, err := d.sweeper.Pending(ctx, t)
+	p, err := d.sweeper.CountPending(ctx, t)
 	if err != nil {
 		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
 		return
@@ -87,12 +87,14 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 
 // countFailed returns when to count the table's FAILED rows again.
 func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
-	f, err := d.sweeper.CountFailed(ctx, t)
+	f, kept, err := d.sweeper.CountFailed(ctx, t)
 	var server *pgconn.PgError
 	switch {
 	case err == nil:
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
-		d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Rows >= failedCounted })
+		if kept {
+			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Capped })
+		}
 	case errors.As(err, &server) && server.Code == queryCanceled:
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")

@@ -90,7 +90,7 @@ func (d *driver) checkSlot(ctx context.Context) error {
 // else waits for it. To find them may take reading whole tables: that is done
 // for no more than a twentieth of the time.
 func (d *driver) retention(ctx context.Context) error {
-	if d.cfg.Shadow || !slices.ContainsFunc(d.cfg.Tables, sweeper.Retains) {
+	if d.cfg.Shadow || !slices.ContainsFunc(d.cfg.Tables, (*outbox.Table).Retains) {
 		return nil
 	}
 	timer := time.NewTimer(retentionEvery)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
 
 // retain deletes rows past their retention, and says how long it took to find
@@ -15,7 +14,7 @@ import (
 func (d *driver) retain(ctx context.Context) (finding time.Duration, err error) {
 	var errs []error
 	for _, t := range d.cfg.Tables {
-		if sweeper.Retains(t) {
+		if t.Retains() {
 			took, err := d.retainUnderLock(ctx, t)
 			finding += took
 			errs = append(errs, err)
@@ -87,7 +86,7 @@ func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before in
 	if t.Mapping.Writer.Column == "" {
 		return 0
 	}
-	found, err := d.sweeper.NeverReady(ctx, t)
+	found, err := d.sweeper.CountNeverReady(ctx, t)
 	if err != nil {
 		d.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
 		return before

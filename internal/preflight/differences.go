@@ -8,7 +8,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
 
 // Difference is one way in which a table does not fit its mapping.
@@ -24,7 +23,7 @@ type Difference struct {
 	// only worth knowing.
 	Fatal bool `json:"fatal"`
 
-	about sweeper.About
+	about About
 	words bool // of the status
 }
 
@@ -34,17 +33,17 @@ func Differences(t *TableFacts) []Difference {
 	d := differing{t: t}
 	if t.Gone != "" {
 		problem, hint, _ := strings.Cut(t.Gone, ": ")
-		d.add(Difference{Problem: "it " + problem, Hint: hint, Fatal: true, about: sweeper.AboutKind})
+		d.add(Difference{Problem: "it " + problem, Hint: hint, Fatal: true, about: AboutKind})
 		return d.found
 	}
-	if t.Resolution == nil {
+	if t.Inspection == nil {
 		return nil
 	}
-	for _, f := range t.Resolution.Findings {
+	for _, f := range t.Inspection.Findings {
 		switch f.About {
-		case sweeper.AboutColumn:
+		case AboutColumn:
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.overrides(f.Column), about: f.About})
-		case sweeper.AboutKind, sweeper.AboutNull, sweeper.AboutIdentity:
+		case AboutKind, AboutNull, AboutIdentity:
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.identities(f.About), about: f.About})
 		default: // privileges and indexes are no difference
 		}
@@ -197,8 +196,8 @@ func (d *differing) overrides(column string) []string {
 		return nil
 	}
 	unfit := map[string]bool{}
-	for _, f := range d.t.Resolution.Findings {
-		if f.About == sweeper.AboutColumn {
+	for _, f := range d.t.Inspection.Findings {
+		if f.About == AboutColumn {
 			unfit[f.Column] = true
 		}
 	}
@@ -228,7 +227,7 @@ func (d *differing) meant(column, kind string) string {
 		}
 	}
 	var fitting []mapping.Column
-	for _, c := range d.t.Resolution.Columns {
+	for _, c := range d.t.Inspection.Columns {
 		if c.Name != column && !used[c.Name] && fits(d.t.column(c.Name), kind) {
 			fitting = append(fitting, c)
 		}
@@ -286,8 +285,8 @@ func join(values []string) string {
 }
 
 // identities is the override for an id that is not unique: what is.
-func (d *differing) identities(about sweeper.About) []string {
-	if about != sweeper.AboutIdentity || d.t.Catalogue == nil {
+func (d *differing) identities(about About) []string {
+	if about != AboutIdentity || d.t.Catalogue == nil {
 		return nil
 	}
 	if key := d.t.Catalogue.Key; len(key) > 0 {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -119,7 +118,7 @@ type TableFacts struct {
 	Table Table
 	// Resolution is sweeper's; Gone says that there is no such table, Refused,
 	// that it, or its table of headers, cannot be read as it is.
-	Resolution *sweeper.Resolution
+	Inspection *Inspection
 	Gone       string
 	Refused    string
 	// Lockers keep everybody from reading the table, so it was not looked at.

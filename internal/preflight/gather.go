@@ -18,7 +18,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -383,19 +382,14 @@ const (
 func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.WaitGroup) {
 	f := g.facts
 	f.Tables = make([]TableFacts, len(f.Stream.Tables))
-	looker, err := sweeper.New(sweeper.Config{Pool: pool, StatementTimeout: g.o.Timeout})
 	for i, t := range f.Stream.Tables {
 		facts := &f.Tables[i]
 		facts.Table, facts.Missing = t, map[string]string{}
-		if err != nil {
-			facts.Missing["table"] = err.Error()
-			continue
-		}
-		all.Go(func() { g.table(ctx, pool, looker, facts) })
+		all.Go(func() { g.table(ctx, pool, facts) })
 	}
 }
 
-func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweeper.Sweeper, t *TableFacts) {
+func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts) {
 	look := func(name string, f func(ctx context.Context) error) {
 		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 		defer cancel()
@@ -409,8 +403,11 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 		return
 	}
 	look("table", func(ctx context.Context) (err error) {
-		t.Resolution, err = looker.Examine(ctx, t.Table.Table)
-		var refused *sweeper.TableError
+		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+			t.Inspection, err = Inspect(ctx, conn.Conn(), t.Table.Table, g.o.Timeout)
+			return err
+		})
+		var refused *tablesql.TableError
 		var unusable *tablesql.MappingError
 		switch {
 		case errors.As(err, &refused) && errors.As(err, &unusable):
@@ -422,8 +419,8 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, looker *sweep
 	})
 	look("catalogue", func(ctx context.Context) error { return t.catalogue(ctx, pool) })
 	t.locks(ctx, pool, g.o)
-	if t.Resolution == nil || slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool {
-		return f.Fatal && (f.About == sweeper.AboutColumn || f.About == sweeper.AboutPrivilege)
+	if t.Inspection == nil || slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
+		return f.Fatal && (f.About == AboutColumn || f.About == AboutPrivilege)
 	}) {
 		return // its rows cannot be read
 	}
@@ -477,7 +474,7 @@ func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
 		err := ask(ctx, conn.Conn().PgConn(), text, c)
 		switch {
 		case errors.Is(err, errNoRow):
-			return nil // Resolution tells
+			return nil // Inspection tells
 		case err == nil:
 			t.Catalogue = c
 		}
@@ -532,7 +529,7 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *tablesql.Relation) error) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Resolution.Relation) })
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Inspection.Relation) })
 }
 
 // rows reads a statement's rows as text; NULL reads as "".

@@ -119,7 +119,7 @@ func (j *judgment) resolved(f func(name string, t *TableFacts)) {
 			j.skip(name, "the table is not there (see the check table)")
 		case t.Refused != "":
 			j.skip(name, "the table cannot be read (see the check table)")
-		case t.Resolution == nil:
+		case t.Inspection == nil:
 			j.unseen(name, t.Missing["table"])
 		default:
 			f(name, t)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -108,8 +107,8 @@ func revokeAll(j *judgment, r *Role) string {
 func judgePrivileges(j *judgment) {
 	j.resolved(func(name string, t *TableFacts) {
 		found := 0
-		for _, f := range t.Resolution.Findings {
-			if f.About == sweeper.AboutPrivilege {
+		for _, f := range t.Inspection.Findings {
+			if f.About == AboutPrivilege {
 				j.fail(name, f.Problem, f.Hint+";")
 				found++
 			}

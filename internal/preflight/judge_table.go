@@ -7,7 +7,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -151,12 +150,12 @@ func judgeTable(j *judgment) {
 			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
 		case len(t.Lockers) > 0:
 			j.lockedOut(name, t.Lockers)
-		case t.Resolution == nil:
+		case t.Inspection == nil:
 			j.unseen(name, t.Missing["table"])
 		default:
 			found := false
-			for _, f := range t.Resolution.Findings {
-				if f.About == sweeper.AboutKind {
+			for _, f := range t.Inspection.Findings {
+				if f.About == AboutKind {
 					j.fail(name, f.Problem, f.Hint+";")
 					found = true
 				}
@@ -176,7 +175,7 @@ func (j *judgment) lockedOut(name string, by []replication.Blocker) {
 }
 
 func kindOf(t *TableFacts) string {
-	if n := len(t.Resolution.Partitions); n > 0 {
+	if n := len(t.Inspection.Partitions); n > 0 {
 		return "a partitioned table of " + count(n, "partition", "partitions")
 	}
 	return "a permanent table"
@@ -196,13 +195,13 @@ func judgeColumns(j *judgment) {
 	j.resolved(func(name string, t *TableFacts) {
 		n := 0
 		for _, d := range Differences(t) {
-			if d.Fatal && d.about == sweeper.AboutColumn {
+			if d.Fatal && d.about == AboutColumn {
 				j.fail(name, d.Problem, append(d.Override, d.Hint)...)
 				n++
 			}
 		}
 		if n == 0 {
-			j.ok(name, "%s, all that are mapped are there and fit", count(len(t.Resolution.Columns), "column", "columns"))
+			j.ok(name, "%s, all that are mapped are there and fit", count(len(t.Inspection.Columns), "column", "columns"))
 		}
 	})
 }
@@ -210,8 +209,8 @@ func judgeColumns(j *judgment) {
 func judgeIdentity(j *judgment) {
 	j.resolved(func(name string, t *TableFacts) {
 		n := 0
-		for _, f := range t.Resolution.Findings {
-			if f.About == sweeper.AboutIdentity || f.About == sweeper.AboutNull {
+		for _, f := range t.Inspection.Findings {
+			if f.About == AboutIdentity || f.About == AboutNull {
 				j.fail(name, f.Problem, f.Hint+";")
 				n++
 			}
@@ -240,8 +239,8 @@ func judgeOrder(j *judgment) {
 				n++
 			}
 		}
-		for _, f := range t.Resolution.Findings {
-			if f.About == sweeper.AboutOrder {
+		for _, f := range t.Inspection.Findings {
+			if f.About == AboutOrder {
 				j.warn(name, f.Problem, f.Hint+";")
 				n++
 			}
@@ -270,13 +269,13 @@ func judgeSweepIndex(j *judgment) {
 		case !t.Table.Stateful():
 			j.skip(name, "a table without state is never swept")
 			return
-		case slices.ContainsFunc(t.Resolution.Findings, func(f sweeper.Finding) bool { return f.Fatal }):
+		case slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool { return f.Fatal }):
 			j.skip(name, "not known until what else is wrong with the table is fixed")
 			return
 		}
 		var problems, hint []string
-		for _, f := range t.Resolution.Findings {
-			if f.About == sweeper.AboutIndex {
+		for _, f := range t.Inspection.Findings {
+			if f.About == AboutIndex {
 				problems, hint = append(problems, f.Problem), append(hint, f.Hint+";")
 			}
 		}

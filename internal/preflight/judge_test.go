@@ -13,7 +13,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -72,7 +71,7 @@ func sound() *Facts {
 		Retained: &replication.Retained{Insert: 0x2000, Restart: 0x1000, Confirmed: 0x1000, Status: "reserved", Safe: -1},
 		Leader:   &replication.Holder{},
 		Tables: []TableFacts{{
-			Table: Table{Table: table, Native: true}, Resolution: &sweeper.Resolution{Table: table, Columns: mapped},
+			Table: Table{Table: table, Native: true}, Inspection: &Inspection{Table: table, Columns: mapped},
 			Catalogue: &Catalogue{
 				Kind: "r", Persistence: "p", Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
 				Updatable: []string{"status", "sent_at", "attempts", "last_error"}, Columns: columns, Options: []string{"fillfactor=80"},
@@ -241,7 +240,7 @@ func TestJudgments(t *testing.T) {
 		"stream reads":    {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Tables = []string{"public.outbox"} }, []string{`REVOKE ALL ON "public"."outbox" FROM "stream";`}},
 		"stream superior": {"streaming-role", Warn, func(f *Facts) { f.Streaming.Role.Superuser = true }, []string{"superuser"}},
 		"cannot mark": {"table-privileges", Fail, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutPrivilege, Problem: `UPDATE is missing on "status"`, Hint: "GRANT UPDATE"}}
+			f.Tables[0].Inspection.Findings = []TableFinding{{Fatal: true, About: AboutPrivilege, Problem: `UPDATE is missing on "status"`, Hint: "GRANT UPDATE"}}
 		}, []string{"GRANT UPDATE;"}},
 		"superuser":    {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Superuser = true }, []string{"superuser"}},
 		"REPLICATION":  {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Replication = true }, []string{"NOREPLICATION"}},
@@ -250,13 +249,13 @@ func TestJudgments(t *testing.T) {
 		"UPDATE":       {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable = append(c.Updatable, "payload") }), []string{`REVOKE UPDATE ("payload")`}},
 		"UPDATE whole": {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable, c.Privileges = append(c.Updatable, "payload"), []string{"UPDATE"} }), []string{`GRANT UPDATE ("attempts", "last_error", "sent_at", "status")`}},
 
-		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Resolution = "does not exist: create it", nil }, []string{"init --native-table"}},
-		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Resolution, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
+		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Inspection = "does not exist: create it", nil }, []string{"init --native-table"}},
+		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Inspection, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
 		"unlogged": {"table", Fail, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{Fatal: true, About: sweeper.AboutKind, Problem: "unlogged", Hint: "SET LOGGED"}}
+			f.Tables[0].Inspection.Findings = []TableFinding{{Fatal: true, About: AboutKind, Problem: "unlogged", Hint: "SET LOGGED"}}
 		}, []string{"SET LOGGED;"}},
 		"no index": {"sweep-index", Warn, func(f *Facts) {
-			f.Tables[0].Resolution.Findings = []sweeper.Finding{{About: sweeper.AboutIndex, Problem: "no index serves the sweep", Hint: "CREATE INDEX"}}
+			f.Tables[0].Inspection.Findings = []TableFinding{{About: AboutIndex, Problem: "no index serves the sweep", Hint: "CREATE INDEX"}}
 			f.Tables[0].Catalogue.BrokenIndexes = []string{"half"}
 		}, []string{`DROP INDEX CONCURRENTLY "public"."half"`, "CREATE INDEX;"}},
 		"whole index":   {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes = []Index{{Name: "by_status"}}; c.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},

@@ -61,7 +61,7 @@ func (f *Facts) unseen() string {
 		if len(t.Lockers) > 0 {
 			return fmt.Sprintf("table %s: %s", t.Table, replication.LockedBy(t.Lockers))
 		}
-		if t.Resolution == nil {
+		if t.Inspection == nil {
 			return fmt.Sprintf("table %s could not be looked at: %s", t.Table, t.Missing["table"])
 		}
 	}

@@ -15,13 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -39,11 +37,8 @@ type Config struct {
 	Forecast *status.Forecast
 }
 
-// Bounds of what a survey costs the database.
-const (
-	countTimeout = 10 * time.Second
-	failedLimit  = 100_000
-)
+// countTimeout bounds what a count costs the database.
+const countTimeout = 10 * time.Second
 
 // Look asks the database. What could not be found out is in Stream.Error.
 func Look(ctx context.Context, cfg Config) status.Stream {
@@ -195,52 +190,31 @@ func one(ctx context.Context, q postgres.DB, statement string, args []any, to ..
 // Tables counts each table's pending and failed rows.
 func Tables(ctx context.Context, cfg Config) []status.Table {
 	list := make([]status.Table, len(cfg.Tables))
+	sw, err := sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, StatementTimeout: countTimeout, FailedTimeout: countTimeout})
 	for i, t := range cfg.Tables {
 		list[i].Name = t.String()
-		if !t.Stateful() {
+		if err != nil {
+			list[i].Error = err.Error()
+		}
+		if !t.Stateful() || err != nil {
 			continue
 		}
-		if err := count(ctx, cfg, t, &list[i]); err != nil {
+		if err := count(ctx, sw, t, &list[i]); err != nil {
 			list[i].Error = err.Error()
 		}
 	}
 	return list
 }
 
-func count(ctx context.Context, cfg Config, t *outbox.Table, to *status.Table) error {
-	sw, err := sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, StatementTimeout: countTimeout})
-	if err != nil {
-		return err
-	}
-	p, err := sw.Pending(ctx, t)
+func count(ctx context.Context, sw *sweeper.Sweeper, t *outbox.Table, to *status.Table) error {
+	p, err := sw.CountPending(ctx, t)
 	if err != nil {
 		return err
 	}
 	to.Pending, to.PendingCapped, to.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds()
-	conn, err := cfg.Pool.Acquire(ctx)
-	if err != nil {
-		return err
+	f, kept, err := sw.CountFailed(ctx, t)
+	if err == nil && kept {
+		to.Failed, to.FailedCapped = &f.Rows, f.Capped
 	}
-	defer conn.Release()
-	return Failed(ctx, conn.Conn(), t, to)
-}
-
-// Failed counts a table's failed rows; a table without a failed state has none
-// to count. Without an index on the state it is a scan of the table, so its
-// time is bounded.
-func Failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, to *status.Table) error {
-	table, err := operator.Open(ctx, conn, t)
-	if err != nil {
-		return err
-	}
-	n, err := table.CountWithin(ctx, &tablesql.Filter{State: tablesql.RowsFailed}, failedLimit, countTimeout)
-	var none *tablesql.MappingError
-	if errors.As(err, &none) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	to.Failed, to.FailedCapped = &n.N, n.Capped
-	return nil
+	return err
 }

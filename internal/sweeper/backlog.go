@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,10 +37,10 @@ func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 					continue
 				}
 				failed, err := s.failed(ctx, conn, t, &arena)
-				if err != nil && !isRefusal(refusal(t, err)) {
+				if err != nil && !isRefusal(tablesql.Refusal(t, err)) {
 					return err
 				}
-				refused = append(refused, refusal(t, err))
+				refused = append(refused, tablesql.Refusal(t, err))
 				rows = append(rows, failed...)
 			}
 			return errors.Join(refused...)
@@ -58,12 +56,8 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	}
 	r := newReader(p, true, arena)
 	r.most = maxFailedBytes
-	scope := p.relation.Scope()
-	sql := "SELECT DISTINCT ON (" + scope + ") " + r.selected() + " FROM " + p.relation.Name() + " AS t WHERE " +
-		p.relation.Failed() + " AND " + tablesql.Ref(t.Mapping.Key.Column) + " IS DISTINCT FROM NULL ORDER BY " +
-		scope + ", " + strings.Join(p.relation.Order(), ", ") + " LIMIT " + strconv.Itoa(maxFailed+1)
 	settings := s.settings()
-	if err := s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: r.each}); err != nil {
+	if err := s.send(ctx, conn, settings.Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each)); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed || r.full {
@@ -76,84 +70,36 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	return slices.DeleteFunc(r.rows, func(row *outbox.Row) bool { return row.Key == nil }), nil
 }
 
-// Pending is how many rows of a table wait to be published.
-type Pending struct {
-	Rows   int64
-	Capped bool          // there are more than Rows
-	Ready  int64         // of these, rows whose time has come
-	Oldest time.Duration // age of the oldest of Ready; 0: none, or the table has no creation time
+// CountPending counts the pending rows of a table, due or not.
+func (s *Sweeper) CountPending(ctx context.Context, t *outbox.Table) (tablesql.PendingCount, error) {
+	var p tablesql.PendingCount
+	err := s.count(ctx, t, s.cfg.StatementTimeout, "pending rows", func(r *tablesql.Relation) tablesql.Step { return r.CountPending(&p) })
+	return p, err
 }
 
-// maxCounted bounds how many rows Pending counts, and so what it costs.
-const maxCounted = 100_000
+// CountFailed counts the FAILED rows of a table, if that takes no longer than
+// Config.FailedTimeout; otherwise the server's cancellation is the error. Not
+// kept: the table has no such state.
+func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (f tablesql.FailedCount, kept bool, err error) {
+	err = s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation) tablesql.Step {
+		kept = r.KeepsFailed()
+		return r.CountFailed(&f)
+	})
+	return f, kept, err
+}
 
-// Pending counts the pending rows of a table, due or not.
-func (s *Sweeper) Pending(ctx context.Context, t *outbox.Table) (Pending, error) {
-	var p Pending
-	err := s.fresh(func() error {
+func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Duration, what string, step func(*tablesql.Relation) tablesql.Step) error {
+	return s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			known, err := s.plan(ctx, conn, t)
+			p, err := s.plan(ctx, conn, t)
 			if err != nil {
 				return err
 			}
-			settings := s.settings()
-			err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: pendingSQL(known.relation), Each: p.read})
-			if err != nil {
-				return refusal(t, fmt.Errorf("counting the pending rows of table %s: %w", t, err))
+			settings := tablesql.Reading(timeout)
+			if err := s.send(ctx, conn, settings.Step(nil), step(p.relation)); err != nil {
+				return tablesql.Refusal(t, fmt.Errorf("counting the %s of table %s: %w", what, t, err))
 			}
 			return nil
 		})
 	})
-	return p, err
-}
-
-func pendingSQL(r *tablesql.Relation) string {
-	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
-	due, ready := from, "NULL" // all of them
-	if condition := r.Due(); condition != "" {
-		due = from + " AND " + condition
-		ready = counted(due)
-	}
-	oldest := "NULL"
-	if at := r.Table.Mapping.CreatedAt; at != "" {
-		ref := tablesql.Ref(at)
-		oldest = "(SELECT " + r.Age() + due + " AND " + ref + " > '-infinity' ORDER BY " + ref + " LIMIT 1)"
-	}
-	return "SELECT " + counted(from) + ", " + oldest + ", " + ready
-}
-
-// counted counts rows up to the bound, and one more.
-func counted(from string) string {
-	return fmt.Sprintf("(SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted)", from, maxCounted+1)
-}
-
-func (p *Pending) read(row [][]byte) (err error) {
-	*p = Pending{}
-	if p.Rows, err = strconv.ParseInt(string(row[0]), 10, 64); err != nil {
-		return fmt.Errorf("reading a count: %w", err)
-	}
-	if p.Rows > maxCounted {
-		p.Rows, p.Capped = maxCounted, true
-	}
-	p.Ready = p.Rows
-	if row[2] != nil {
-		if p.Ready, err = strconv.ParseInt(string(row[2]), 10, 64); err != nil {
-			return fmt.Errorf("reading a count: %w", err)
-		}
-		p.Ready = min(p.Ready, maxCounted)
-	}
-	p.Oldest, err = readAge(row[1])
-	return err
-}
-
-// readAge reads an age in microseconds; NULL, and what lies ahead, is 0.
-func readAge(text []byte) (time.Duration, error) {
-	if text == nil {
-		return 0, nil
-	}
-	micros, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("reading an age: %w", err)
-	}
-	return max(0, time.Duration(micros)*time.Microsecond), nil
 }

@@ -71,7 +71,7 @@ func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Lo
 			return snapshot, rollback
 		}
 		if _, alone := tablesql.At(ctx, conn, settings, s.prepare, l); alone != nil {
-			return snapshot, refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
+			return snapshot, tablesql.Refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
 		}
 	}
 	return snapshot, err // refused together, not alone: it passed

@@ -3,8 +3,6 @@ package sweeper
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,66 +13,15 @@ import (
 
 // This file is about rows that another relay, or their writer, has.
 
-// NeverReady is rows of a table that are pending, but will be sent by nobody as
-// they are: their writer has them, and says not until when, or nothing says
-// whose they are.
-type NeverReady struct {
-	Rows   int64
-	Capped bool          // there are more than Rows
-	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
-	Sample string        // id of the oldest, its columns joined by ", "
-}
-
-// NeverReady counts them, those that are past their grace: a row may be in this
-// state while its writer sends it.
-func (s *Sweeper) NeverReady(ctx context.Context, t *outbox.Table) (NeverReady, error) {
-	var found NeverReady
+// CountNeverReady counts the rows of a table that are pending but that nobody will
+// send as they are.
+func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesql.NeverReadyCount, error) {
+	var found tablesql.NeverReadyCount
 	if t.Mapping.Writer.Column == "" {
 		return found, nil
 	}
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			p, err := s.plan(ctx, conn, t)
-			if err != nil {
-				return err
-			}
-			step := neverReady(p.relation, &found)
-			settings := s.settings()
-			if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
-				return refusal(t, fmt.Errorf("counting the rows of table %s that never become ready: %w", t, err))
-			}
-			return nil
-		})
-	})
+	err := s.count(ctx, t, s.cfg.StatementTimeout, "never ready rows", func(r *tablesql.Relation) tablesql.Step { return r.CountNeverReady(&found) })
 	return found, err
-}
-
-func neverReady(r *tablesql.Relation, found *NeverReady) tablesql.Step {
-	var params tablesql.Params
-	where := r.NeverDue()
-	if older := r.Older(&params, r.Table.Mapping.Grace); older != "" {
-		where += " AND " + older
-	}
-	from := " FROM " + r.Name() + " AS t WHERE " + where
-	sql := fmt.Sprintf("SELECT (SELECT count(*) FROM (SELECT 1%[1]s LIMIT %[2]d) AS counted), %[3]s, %[4]s%[1]s ORDER BY %[5]s LIMIT 1",
-		from, maxCounted+1, r.Age(), r.IDColumns(), strings.Join(r.Order(), ", "))
-	return tablesql.Step{SQL: sql, Args: params, Each: func(row [][]byte) error { return found.read(r, row) }}
-}
-
-func (n *NeverReady) read(r *tablesql.Relation, row [][]byte) (err error) {
-	*n = NeverReady{}
-	if n.Rows, err = strconv.ParseInt(string(row[0]), 10, 64); err != nil {
-		return fmt.Errorf("reading a count: %w", err)
-	}
-	if n.Rows > maxCounted {
-		n.Rows, n.Capped = maxCounted, true
-	}
-	if n.Oldest, err = readAge(row[1]); err != nil {
-		return err
-	}
-	parts, err := r.ReadID(row[2:])
-	n.Sample = strings.Join(parts, ", ")
-	return err
 }
 
 // maxTaken bounds the rows of a table that Recover remembers.
@@ -103,7 +50,7 @@ func (s *Sweeper) Recover(ctx context.Context, t *outbox.Table) (int, error) {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 			recovered, err = s.recover(ctx, conn, t)
 			if err != nil {
-				return refusal(t, fmt.Errorf("recovering rows of table %s that another relay left: %w", t, err))
+				return tablesql.Refusal(t, fmt.Errorf("recovering rows of table %s that another relay left: %w", t, err))
 			}
 			return nil
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -47,7 +48,7 @@ func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 	}
 	never := harness.One[int64](t, b.db, `SELECT count(*) FROM deferred_message WHERE sent_immediately IS NULL AND sent_scheduled IS NULL AND failed IS NULL
 		AND (send_immediately IS NULL OR send_immediately AND schedule_after IS NULL) AND resend IS NOT TRUE`)
-	if n, err := b.sweeper.NeverReady(t.Context(), b.table); err != nil || n.Rows != never || never == 0 || n.Oldest < time.Hour || n.Sample == "" {
+	if n, err := b.sweeper.CountNeverReady(t.Context(), b.table); err != nil || n.Rows != never || never == 0 || n.Oldest < time.Hour || n.Sample == "" {
 		t.Errorf("never ready: %+v %v, want %d", n, err, never)
 	}
 }
@@ -86,34 +87,6 @@ func TestAPageLooksItsHeadersUp(t *testing.T) {
 	})
 }
 
-func TestAnIndexForHeadersIsAdvised(t *testing.T) {
-	b := newBench(t, fixture.Deferred())
-	advice := func() (advice []string) {
-		r, err := b.sweeper.Resolve(t.Context(), b.table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range r.Findings {
-			if f.About == AboutIndex && strings.Contains(f.Problem, "headers") {
-				advice = append(advice, f.Hint)
-			}
-		}
-		return advice
-	}
-	if got := advice(); got != nil {
-		t.Errorf("with the primary key: %q", got)
-	}
-	b.db.Exec(t, `ALTER TABLE deferred_message_header DROP CONSTRAINT deferred_message_header_pkey`)
-	got := advice()
-	if !slices.Equal(got, []string{`CREATE INDEX CONCURRENTLY ON "public"."deferred_message_header" ("deferred_message_id")`}) {
-		t.Fatalf("without: %q", got)
-	}
-	b.db.Exec(t, got[0])
-	if got = advice(); got != nil {
-		t.Errorf("after what was advised: %q", got)
-	}
-}
-
 func ids(rows []*outbox.Row) (out []string) {
 	for _, r := range rows {
 		out = append(out, r.ID)
@@ -124,11 +97,11 @@ func ids(rows []*outbox.Row) (out []string) {
 // ready maps every row of the table as the log would bring it.
 func (b *bench) ready(t *testing.T) (out []string) {
 	t.Helper()
-	r, err := b.sweeper.Resolve(t.Context(), b.table)
+	r, err := tablesql.Load(t.Context(), b.db.Conn(t), b.table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := mapping.Compile(b.table, r.Columns)
+	plan, err := mapping.Compile(b.table, r.MappingColumns())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +203,7 @@ func TestHeadersOfASideTable(t *testing.T) {
 		t.Error(err)
 	}
 	b.db.Exec(t, `DROP TABLE deferred_message_header`)
-	if _, err := b.sweeper.Resolve(t.Context(), b.table); err == nil || !strings.Contains(err.Error(), "deferred_message_header") {
+	if _, err := b.sweeper.Sweep(t.Context(), b.everything(10)); err == nil || !strings.Contains(err.Error(), "deferred_message_header") {
 		t.Error(err)
 	}
 }
@@ -331,17 +304,8 @@ func TestRetentionOfRowsThatWereNeverSent(t *testing.T) {
 	}
 }
 
-func TestResolveFindsNothingWrongWithOriginals(t *testing.T) {
-	for _, l := range []fixture.Layout{fixture.Deferred(), fixture.Notification()} {
-		b := newBench(t, l)
-		if got := b.findings(); got != "" {
-			t.Errorf("%s: %s", l.Table, got)
-		}
-	}
-}
-
 func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
-	l := plain()
+	l := fixture.Plain()
 	l.Table.Mapping.Retention, l.Table.Mapping.DropPartitions = 24*time.Hour, true
 	l.DDL = strings.NewReplacer("PRIMARY KEY", "", "sent_at timestamptz);", `sent_at timestamptz, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
 		CREATE TABLE gone PARTITION OF plain FOR VALUES FROM (MINVALUE) TO ('2026-01-01');

@@ -88,32 +88,6 @@ func keys(rows []*outbox.Row) string {
 	return strings.Join(texts, " ")
 }
 
-// plain is a small table with a text key.
-func plain() fixture.Layout {
-	return fixture.Layout{
-		DDL: `CREATE TABLE plain (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status text NOT NULL DEFAULT 'PENDING',
-			topic text DEFAULT 'events', key text, body text, tries int NOT NULL DEFAULT 0, why text, cluster text,
-			created_at timestamptz NOT NULL DEFAULT now(), due timestamptz, sent_at timestamptz);
-			CREATE INDEX plain_status ON plain (status, created_at);`,
-		Table: &outbox.Table{Schema: "public", Name: "plain", Mapping: outbox.Mapping{
-			ID:             []string{"id"},
-			Cluster:        outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "other"}},
-			Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-			Key:            &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText},
-			Payload:        outbox.PayloadMapping{Column: "body"},
-			CreatedAt:      "created_at",
-			AvailableAfter: "due",
-			Order:          []string{"created_at"},
-			Published:      outbox.PublishedStatus,
-			Status: outbox.StatusMapping{
-				Column: "status", Pending: []string{"PENDING", "RETRY"}, Sent: "SENT", Failed: "FAILED",
-				SentAt: "sent_at", Attempts: "tries", MaxAttempts: 3, LastError: "why",
-			},
-			OnFailed: outbox.OnFailedBlock,
-		}},
-	}
-}
-
 // The server that tests share lives as long as their process.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/outbox-cdc/outbox-cdc/internal/localpg.(*process).wait"))

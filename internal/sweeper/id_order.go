@@ -2,7 +2,6 @@ package sweeper
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -17,8 +16,8 @@ const (
 	// slowFetch is after how long the first rows of a page are late: an index
 	// that serves the sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
-	// agendaLasts is how long an order is gone by before it is read anew.
-	agendaLasts = time.Minute
+	// idOrderLasts is how long an order is gone by before it is read anew.
+	idOrderLasts = time.Minute
 )
 
 // idOrder is the order of pending rows that are costly to find in order, page
@@ -99,23 +98,14 @@ func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) 
 	return true, nil
 }
 
-// wants wants rows that pages of the ID order have to do with.
-func (a *idOrder) wants(q *selection, comparison string) {
-	if steps := q.relation.TieColumn(); !a.all {
-		q.where = append(q.where, tablesql.Ref(steps.Name)+comparison+q.params.Bind([]byte(a.value), steps.Type))
-	}
-}
-
 // before reads the rows with a lesser value.
 func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	r := s.reader(p, part)
-	q := newSelection(r, s.left())
-	q.include(part.Include)
-	q.exclude(part.Exclude, part.ExcludeIDs)
-	q.known(part.Known)
-	s.headStart(q)
-	a.wants(q, " < ")
-	_, err := s.fetch(ctx, q.sql(), q.params, s.taking(r))
+	q := p.relation.Page(r.selected(), s.left())
+	s.wanted(q, part)
+	q.Tied("<", a.value)
+	step, _ := q.Step(s.taking(r))
+	_, err := s.fetch(ctx, step)
 	return err
 }
 
@@ -123,7 +113,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 // end is reached, and takes off what is no longer pending. Rows in flight stay
 // on it and are not looked at.
 func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
-	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > agendaLasts {
+	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > idOrderLasts {
 		if err := s.readIDOrder(ctx, p, part, a); err != nil {
 			return err
 		}
@@ -168,21 +158,27 @@ func (a *idOrder) drop(from, to int, gone map[string]bool) int {
 // rows all that are pending, due or not and in flight or not, so that none can
 // be overtaken.
 func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
-	q := &selection{relation: p.relation, columns: p.relation.IDColumns(), where: []string{p.relation.Pending()}, limit: s.room()}
-	q.include(part.Include)
-	q.exclude(part.Exclude, nil)
-	q.known(part.Known)
-	a.wants(q, " = ")
-	if q.none {
+	q := p.relation.PendingIDs(s.room())
+	q.Include(part.Include)
+	q.Exclude(part.Exclude, nil)
+	q.Known(part.Known)
+	if !a.all {
+		q.Tied("=", a.value)
+	}
+	var ids []string
+	bytes := 0
+	step, nothing := q.Step(p.relation.EachID(func(id string) {
+		if bytes += len(id); bytes <= maxIDOrderBytes { // what does not fit comes after the ID order
+			ids = append(ids, id)
+		}
+	}))
+	if nothing {
 		return nil
 	}
 	a.ids, a.read = nil, s.cfg.Now()
-	bytes := 0
-	return s.send(ctx, s.conn, tablesql.Step{SQL: q.sql(), Args: q.params, Each: p.relation.EachID(func(id string) {
-		if bytes += len(id); bytes <= maxIDOrderBytes { // what does not fit comes after the ID order
-			a.ids = append(a.ids, id)
-		}
-	})})
+	err := s.send(ctx, s.conn, step)
+	a.ids = ids
+	return err
 }
 
 // window reads rows by their ids, takes those that are wanted, and returns the
@@ -192,30 +188,21 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 		return nil, nil
 	}
 	r := s.reader(p, part)
-	params, from, on, err := p.relation.BindList(ids)
+	q, err := p.relation.WantedAmong(ids)
 	if err != nil {
 		return nil, err
 	}
-	q := &selection{relation: p.relation, params: params}
-	if due := p.relation.Due(); due != "" {
-		q.where = append(q.where, due)
+	q.Include(part.Include)
+	q.Exclude(part.Exclude, nil)
+	q.Known(part.Known)
+	s.headStart(q, part.Table)
+	var tied *string
+	if !a.all {
+		tied = &a.value
 	}
-	q.include(part.Include)
-	q.exclude(part.Exclude, nil)
-	q.known(part.Known)
-	s.headStart(q)
-	wanted := "true"
-	if len(q.where) > 0 {
-		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
-	}
-	q.where = []string{p.relation.Pending()}
-	a.wants(q, " = ")
-	// OFFSET has each row looked up: the planner would rather scan a small table.
-	sql := "SELECT u.n, x.* FROM " + from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + r.selected() + " FROM " + p.relation.Name() +
-		" AS t WHERE " + on + " AND " + tablesql.Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
 	pending, known := make([]bool, len(ids)), 0
 	take := s.taking(r)
-	complete, err := s.fetch(ctx, sql, q.params, func(row [][]byte) error {
+	complete, err := s.fetch(ctx, q.Among(r.selected(), tied, func(row [][]byte) error {
 		n, err := tablesql.Ordinal(row[0], len(ids))
 		if err != nil {
 			return err
@@ -225,7 +212,7 @@ func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 			return nil
 		}
 		return take(row[2:])
-	})
+	}))
 	if complete {
 		known = len(ids)
 	}

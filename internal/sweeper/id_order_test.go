@@ -33,7 +33,7 @@ func TestAnIDOrderKeepsTheOrderOfKeys(t *testing.T) {
 }
 
 func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.sweeper.maxOrderIDs, b.sweeper.slowFetch = 100+rng.IntN(900), slow
 	sorting := newBenchOn(t, b.db, b.db.DSN, b.table)
 	sorting.sweeper.slowFetch = never
@@ -161,7 +161,7 @@ func TestPagesDoNotPassOverOtherRows(t *testing.T) {
 		mark   string
 	}{
 		{
-			"no index", plain(),
+			"no index", fixture.Plain(),
 			[]string{
 				`DROP INDEX plain_status`,
 				`INSERT INTO plain (key, created_at) SELECT i, now() + i * interval '1 ms' FROM generate_series(1, 20000) i`,
@@ -230,7 +230,7 @@ func (b *bench) readsFewRows(t *testing.T, rows int, mark string) {
 }
 
 func TestRowsThatAreLateAreAskedForByAnIDOrder(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.sweeper.slowFetch = time.Millisecond
 	b.db.Exec(t, `INSERT INTO plain (key) SELECT i FROM generate_series(1, 10) i`)
 	b.sweep(b.everything(1)) // knows the table now

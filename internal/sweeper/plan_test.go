@@ -100,7 +100,7 @@ func (b *bench) everyRead(t *testing.T) {
 	if _, err := b.sweeper.Failed(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.sweeper.Pending(t.Context(), b.table); err != nil {
+	if _, err := b.sweeper.CountPending(t.Context(), b.table); err != nil {
 		t.Fatal(err)
 	}
 	if after := b.scans(); after != before {

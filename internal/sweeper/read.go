@@ -3,7 +3,6 @@ package sweeper
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -14,7 +13,7 @@ import (
 type reader struct {
 	plan   *plan
 	light  bool
-	bare   bool // values of more than bareBytes are left out
+	bare   bool // long values are left out
 	arena  *mapping.Arena
 	values []mapping.Value
 	rows   []*outbox.Row
@@ -32,11 +31,8 @@ type reader struct {
 	run   int
 }
 
-// bareBytes of any type are printed in a few megabytes.
-const bareBytes = 2000
-
 func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
-	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.names))}
+	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.columns))}
 }
 
 // ages has the reader tell aged rows, where the table shows who wrote them.
@@ -46,45 +42,15 @@ func (r *reader) ages(horizon uint64, snapshot *outbox.Snapshot) {
 	}
 }
 
-// selected is what the reader takes, in its order: of a column that may be too
-// long, its value and its size.
-func (r *reader) selected() string {
-	var list []string
-	for i, value := range r.plan.values {
-		switch {
-		case r.skips(i):
-		case r.plan.sizes[i] == "":
-			list = append(list, value)
-		case r.bare:
-			value, _ = r.plan.relation.Bounded(r.plan.names[i], bareBytes)
-			list = append(list, value, r.plan.sizes[i])
-		default:
-			list = append(list, value, r.plan.sizes[i])
-		}
-	}
-	if r.horizon > 0 {
-		list = append(list, "t.xmin")
-	}
-	return strings.Join(list, ", ")
-}
-
-// columns are those that selected is made of; none where it is them.
-func (r *reader) columns() []string {
-	var refs []string
-	sized := false
-	for i, name := range r.plan.names {
+// selected is what the reader takes, in its order.
+func (r *reader) selected() tablesql.Selected {
+	columns := make([]tablesql.RowColumn, 0, len(r.plan.columns))
+	for i, c := range r.plan.columns {
 		if !r.skips(i) {
-			refs = append(refs, tablesql.Ref(name))
-			sized = sized || r.plan.sizes[i] != ""
+			columns = append(columns, c)
 		}
 	}
-	switch {
-	case !sized:
-		return nil
-	case r.horizon > 0:
-		refs = append(refs, "t.xmin")
-	}
-	return refs
+	return tablesql.Select(columns, r.bare, r.horizon > 0)
 }
 
 func (r *reader) skips(i int) bool { return r.light && r.plan.light[i] != nil }
@@ -101,7 +67,7 @@ func (r *reader) each(row [][]byte) error {
 			continue
 		}
 		width := 1
-		if r.plan.sizes[i] != "" {
+		if r.plan.columns[i].Sized {
 			width = 2
 		}
 		if at+width > len(row) {
@@ -157,7 +123,7 @@ func (r *reader) read(i int, text []byte) (mapping.Value, error) {
 		return mapping.Value{Format: mapping.Null}, nil
 	}
 	var err error
-	if r.plan.stored[i] {
+	if r.plan.columns[i].Stored {
 		text, err = tablesql.StoredText(text)
 	}
 	return mapping.Value{Data: text, Format: mapping.Text}, err

@@ -12,12 +12,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Retains says whether rows of the table are ever deleted.
-func Retains(t *outbox.Table) bool {
-	m := &t.Mapping
-	return m.Published == outbox.PublishedStatus && m.Retention > 0 || t.Stateful() && m.RetentionUnsent > 0
-}
-
 // Retain deletes the rows of a table whose retention has run out, a page at a
 // time, passing over rows that somebody has locked: those that were sent, and
 // where the mapping has a period for them also those that were not. Of these,
@@ -30,7 +24,7 @@ func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string
 	err := s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			if err := r.run(ctx, conn, t, inFlight); err != nil {
-				return refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
+				return tablesql.Refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
 			}
 			return nil
 		})

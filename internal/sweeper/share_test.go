@@ -43,7 +43,7 @@ func TestOnlyOurShareIsRead(t *testing.T) {
 			if after := b.scans(); after != before {
 				t.Errorf("part %d, analyzed %v: the table was scanned %d times", i+1, analyzed, after-before)
 			}
-			p, err := b.sweeper.Pending(t.Context(), b.table)
+			p, err := b.sweeper.CountPending(t.Context(), b.table)
 			if err != nil || p.Rows == 0 || p.Rows == 20_000 {
 				t.Fatalf("%+v, %v", p, err)
 			}

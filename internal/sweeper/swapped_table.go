@@ -29,6 +29,6 @@ func (s *Sweeper) PendingIn(ctx context.Context, t *outbox.Table, relation uint3
 	if err != nil {
 		return "", 0, err
 	}
-	p, err := one.Pending(ctx, &old)
+	p, err := one.CountPending(ctx, &old)
 	return old.String(), p.Rows, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,7 +97,7 @@ func (s *sweep) run(ctx context.Context) error {
 	for i := range s.request.Parts {
 		if err := s.whole(ctx, plans[i], &s.request.Parts[i]); err != nil {
 			t := s.request.Parts[i].Table
-			return refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
+			return tablesql.Refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
 		}
 	}
 	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "COMMIT"}); err != nil {
@@ -160,10 +161,18 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 
 // headStart leaves young rows to the application's own relay, but for a
 // hand-back's page, which must have every row: who asked for it waits.
-func (s *sweep) headStart(q *selection) {
+func (s *sweep) headStart(q *tablesql.PageQuery, t *outbox.Table) {
 	if !s.request.ForHandback {
-		q.old(q.relation.Table.Mapping.HeadStart)
+		q.Old(t.Mapping.HeadStart)
 	}
+}
+
+// wanted narrows a page of rows down to the part.
+func (s *sweep) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
+	q.Include(part.Include)
+	q.Exclude(part.Exclude, part.ExcludeIDs)
+	q.Known(part.Known)
+	s.headStart(q, part.Table)
 }
 
 // part reads one table's rows: by its ID order where it has one, and otherwise by
@@ -182,20 +191,25 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 	return s.plain(ctx, p, part)
 }
 
+// wide says that the scopes are no list of keys and rows.
+func wide(scopes []outbox.Scope) bool {
+	return !slices.ContainsFunc(scopes, func(s outbox.Scope) bool {
+		return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow
+	})
+}
+
 func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	r := s.reader(p, part)
-	q := newSelection(r, s.left())
-	q.include(part.Include)
-	q.exclude(part.Exclude, part.ExcludeIDs)
-	q.known(part.Known)
-	s.headStart(q)
-	if q.none {
+	q := p.relation.Page(r.selected(), s.left())
+	s.wanted(q, part)
+	if tie := p.relation.TieColumn(); tie != nil {
+		q.Add(tie)
+	}
+	step, nothing := q.Step(s.taking(r))
+	if nothing {
 		return nil
 	}
-	if steps := p.relation.TieColumn(); steps != nil {
-		q.add(tablesql.Ref(steps.Name))
-	}
-	if _, err := s.fetch(ctx, q.sql(), q.params, s.taking(r)); err != nil {
+	if _, err := s.fetch(ctx, step); err != nil {
 		return err
 	}
 	if s.left() > 0 {
@@ -204,7 +218,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	s.page.More = true
 	switch {
 	case !wide(part.Include):
-	case r.run >= agendaPays && r.run >= len(r.rows)/2:
+	case r.run >= idOrderPays && r.run >= len(r.rows)/2:
 		s.putIDOrder(part.Table, &idOrder{value: string(r.value)})
 	case s.slow:
 		s.putIDOrder(part.Table, &idOrder{all: true})
@@ -220,9 +234,9 @@ func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 	return r
 }
 
-// agendaPays is how many rows of one order value a page must end with for an
+// idOrderPays is how many rows of one order value a page must end with for an
 // ID order to be cheaper than a sort of them for each page.
-const agendaPays = 100
+const idOrderPays = 100
 
 // left is how many rows the page has room for.
 func (s *sweep) left() int {
@@ -234,10 +248,10 @@ func (s *sweep) left() int {
 
 // fetch reads through a cursor, so that a page of large rows can end before the
 // selection does, and says whether it read all of it.
-func (s *sweep) fetch(ctx context.Context, sql string, args tablesql.Params, each func(row [][]byte) error) (complete bool, err error) {
+func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, err error) {
 	s.cursors++
 	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
-	steps := []tablesql.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + sql, Args: args}}
+	steps := []tablesql.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + query.SQL, Args: query.Args}}
 	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
 		got := 0
 		steps = append(steps, tablesql.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
@@ -245,7 +259,7 @@ func (s *sweep) fetch(ctx context.Context, sql string, args tablesql.Params, eac
 			if s.left() <= 0 {
 				return nil // too many were fetched
 			}
-			return each(row)
+			return query.Each(row)
 		}})
 		began := time.Now()
 		if err := s.send(ctx, s.conn, steps...); err != nil {

@@ -38,6 +38,9 @@ type Config struct {
 	PageBytes int
 	// StatementTimeout is how long one statement may take. Default 60 s.
 	StatementTimeout time.Duration
+	// FailedTimeout bounds what counting FAILED rows costs: without an index that
+	// serves it, it reads the whole table. Default 2 s.
+	FailedTimeout time.Duration
 	// RetainRows is how many rows one DELETE of Retain takes. Default 500.
 	RetainRows int
 	// Now is the clock that Recover measures by, monotonic. Default time.Now.
@@ -67,6 +70,7 @@ func New(cfg Config) (*Sweeper, error) {
 	}
 	setDefault(&cfg.PageBytes, 16<<20)
 	setDefault(&cfg.StatementTimeout, time.Minute)
+	setDefault(&cfg.FailedTimeout, 2*time.Second)
 	setDefault(&cfg.RetainRows, 500)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -91,19 +95,6 @@ func setDefault[T int | time.Duration](field *T, value T) {
 // TableError says that the database, or the mapping, refuses what was asked of
 // a table. Every other error of this package passes.
 type TableError = tablesql.TableError
-
-// refusal makes a TableError of an error that is one.
-func refusal(t *outbox.Table, err error) error {
-	var already *TableError
-	var mapped *mapping.Error
-	switch {
-	case err == nil || errors.As(err, &already):
-		return err
-	case errors.As(err, &mapped), tablesql.FaultOf(err) != tablesql.Passing: // who only reads waits for locks of the whole table only
-		return &TableError{Table: t, Err: err}
-	}
-	return err
-}
 
 func isRefusal(err error) bool {
 	var refused *TableError
@@ -151,13 +142,9 @@ func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...tablesql.St
 // patience is longer than the server's own limit, so that it speaks first.
 func (s *Sweeper) patience() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
 
-// lockTimeout is how long a statement waits for a table that somebody has locked
-// against readers. Then it refuses, and others do not wait.
-const lockTimeout = 3 * time.Second
-
 // settings are those of a statement that reads.
 func (s *Sweeper) settings() tablesql.Settings {
-	return tablesql.Settings{LockTimeout: lockTimeout, StatementTimeout: s.cfg.StatementTimeout}
+	return tablesql.Reading(s.cfg.StatementTimeout)
 }
 
 // fresh runs f, and where a table refuses, once more with the catalogue read
@@ -183,12 +170,9 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 type plan struct {
 	relation *tablesql.Relation
 	rows     *mapping.Plan
-	// names are the columns to select, parallel to rows.Wanted; values select
-	// them without what is too long, and sizes their lengths, empty where nothing is.
-	names, values, sizes []string
-	// stored says which of values come as tablesql.StoredText reads them.
-	stored []bool
-	// light says which of names are not needed where no record is wanted, and
+	// columns are those to select, parallel to rows.Wanted.
+	columns []tablesql.RowColumn
+	// light says which of columns are not needed where no record is wanted, and
 	// what stands for their values.
 	light []*mapping.Value
 }
@@ -202,7 +186,7 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	p, err := s.plans.Get(ctx, conn, t)
-	return p, refusal(t, err)
+	return p, tablesql.Refusal(t, err)
 }
 
 // Unusable says which of the stream's tables cannot be read or marked as they are
@@ -215,7 +199,7 @@ func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 			p, err := s.plan(ctx, conn, t)
 			if err == nil && t.Stateful() {
 				open := tablesql.Step{SQL: "SELECT FROM " + p.relation.Name() + " LIMIT 0"}
-				err = refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
+				err = tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
 			}
 			if errors.As(err, &refused) {
 				unusable = append(unusable, refused)
@@ -229,29 +213,15 @@ func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 }
 
 func newPlan(relation *tablesql.Relation) (*plan, error) {
-	rows, err := mapping.CompileIn(relation.Charset, relation.Table, columns(relation))
+	rows, err := mapping.CompileIn(relation.Charset, relation.Table, relation.MappingColumns())
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{relation: relation, rows: rows}
+	p := &plan{relation: relation, rows: rows, columns: relation.RowColumns(rows.Wanted())}
 	for _, i := range rows.Wanted() {
-		c := &relation.Columns[i]
-		value, size := relation.Bounded(c.Name, relation.Table.Mapping.MaxRowBytes)
-		p.names, p.values, p.sizes = append(p.names, c.Name), append(p.values, value), append(p.sizes, size)
-		_, stored := relation.Stored(c)
-		p.stored = append(p.stored, stored)
-		p.light = append(p.light, standIn(&relation.Table.Mapping, c))
+		p.light = append(p.light, standIn(&relation.Table.Mapping, &relation.Columns[i]))
 	}
 	return p, nil
-}
-
-func columns(relation *tablesql.Relation) []mapping.Column {
-	out := make([]mapping.Column, len(relation.Columns))
-	for i := range relation.Columns {
-		c := &relation.Columns[i]
-		out[i] = mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum}
-	}
-	return out
 }
 
 // standIn is what stands for a column's value where only the row's id, scope

@@ -16,7 +16,7 @@ import (
 )
 
 func TestAPageIsInTableOrderThenInOrderOfInsertion(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	// One transaction: created_at ties. A hole in an earlier page makes the
 	// place in the table disagree with the order of insertion.
 	b.db.Exec(t, `INSERT INTO plain (body) SELECT repeat('x', 2000) FROM generate_series(1, 40)`)
@@ -43,7 +43,7 @@ func TestAPageIsInTableOrderThenInOrderOfInsertion(t *testing.T) {
 // key that tie with it must not overtake it.
 func TestARowThatWasTriedKeepsItsPlace(t *testing.T) {
 	for _, mapped := range []string{"attempts", "last error"} {
-		l := plain()
+		l := fixture.Plain()
 		if mapped != "attempts" {
 			l.Table.Mapping.Status.Attempts = ""
 		}
@@ -60,7 +60,7 @@ func TestARowThatWasTriedKeepsItsPlace(t *testing.T) {
 // What was written by a transaction that runs at the horizon, or in a savepoint of
 // it, or since then, is not aged.
 func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('old'), ('old too'), ('touched')`)
 	conn := b.db.Conn(t)
 	run := func(sql string) {
@@ -103,7 +103,7 @@ func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
 }
 
 func TestAPageEndsWithItsBytes(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (key, body) SELECT i, repeat('x', 100000) FROM generate_series(1, 100) i`)
 	req := b.everything(1000)
 	req.MaxBytes = 1 << 20
@@ -118,7 +118,7 @@ func TestAPageEndsWithItsBytes(t *testing.T) {
 }
 
 func TestRowsAreSweptWhenDue(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body, due) VALUES ('past', now() - interval '1s'), ('never', 'infinity'), ('always', NULL), ('later', '2100-01-02 03:04:05.678901Z')`)
 	if got := values(b.sweep(b.everything(9)).Rows); got != "past always" {
 		t.Fatal(got)
@@ -130,7 +130,7 @@ func TestRowsAreSweptWhenDue(t *testing.T) {
 }
 
 func TestWatchSeesWhatIsPastItsGraceAndWritesWAL(t *testing.T) {
-	l := plain()
+	l := fixture.Plain()
 	l.Table.Mapping.Grace = time.Minute
 	b := newBench(t, l)
 	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('young')`)
@@ -164,7 +164,7 @@ func TestWatchSeesWhatIsPastItsGraceAndWritesWAL(t *testing.T) {
 }
 
 func TestCheckSaysWhatBecameOfEachRow(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body, status) VALUES ('p', 'PENDING'), ('r', 'RETRY'), ('s', 'SENT'), ('f', 'FAILED'), ('?', 'ARCHIVED')`)
 	conn := b.db.Conn(t)
 	var xid uint32
@@ -205,7 +205,7 @@ func (b *bench) checks(rows []*outbox.Row, want []outbox.CheckState) {
 }
 
 func TestFailedRowsOfBlockedKeys(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (key, body, status) VALUES ('a', NULL, 'FAILED'), ('a', '2', 'FAILED'), ('b', '3', 'PENDING'), (NULL, '4', 'FAILED'), ('c', '5', 'FAILED')`)
 	b.db.Exec(t, `INSERT INTO plain (key, body, status, topic) VALUES ('a', '6', 'FAILED', NULL)`)
 	rows, err := b.sweeper.Failed(t.Context())
@@ -224,8 +224,8 @@ func TestFailedRowsOfBlockedKeys(t *testing.T) {
 
 func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 	db := harness.Postgres(t)
-	db.Exec(t, plain().DDL)
-	missing, there := plain().Table, plain().Table
+	db.Exec(t, fixture.Plain().DDL)
+	missing, there := fixture.Plain().Table, fixture.Plain().Table
 	missing.Name = "missing"
 	for _, table := range []*outbox.Table{missing, there} {
 		table.Mapping.Retention = time.Hour
@@ -246,7 +246,7 @@ func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 }
 
 func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
-	l := plain()
+	l := fixture.Plain()
 	l.Table.Mapping.Retention = time.Hour
 	b := newBench(t, l)
 	b.sweeper.cfg.RetainRows = 3
@@ -272,7 +272,7 @@ func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 // whole table.
 func TestRetentionLooksForManyPagesAtOnce(t *testing.T) {
 	const rows = 3000
-	l := plain()
+	l := fixture.Plain()
 	l.Table.Mapping.Retention = time.Hour
 	b := newBench(t, l)
 	b.sweeper.cfg.RetainRows = 10
@@ -295,27 +295,27 @@ func TestRetentionLooksForManyPagesAtOnce(t *testing.T) {
 }
 
 func TestPendingCounts(t *testing.T) {
-	b := newBench(t, plain())
-	p, err := b.sweeper.Pending(t.Context(), b.table)
-	if err != nil || p != (Pending{}) {
+	b := newBench(t, fixture.Plain())
+	p, err := b.sweeper.CountPending(t.Context(), b.table)
+	if err != nil || p != (tablesql.PendingCount{}) {
 		t.Fatal(p, err)
 	}
 	b.db.Exec(t, `INSERT INTO plain (body, status, created_at) VALUES ('', 'PENDING', now() - interval '90 s'), ('', 'RETRY', now()), ('', 'SENT', now() - interval '1 h')`)
-	p, err = b.sweeper.Pending(t.Context(), b.table)
+	p, err = b.sweeper.CountPending(t.Context(), b.table)
 	if err != nil || p.Rows != 2 || p.Ready != 2 || p.Capped || p.Oldest < 90*time.Second || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
 	}
 	// A row whose time has not come waits for nobody.
 	b.db.Exec(t, `INSERT INTO plain (body, created_at, due) VALUES ('', now() - interval '1 day', now() + interval '1 h')`)
-	if p, err = b.sweeper.Pending(t.Context(), b.table); err != nil || p.Rows != 3 || p.Ready != 2 || p.Oldest > 100*time.Second {
+	if p, err = b.sweeper.CountPending(t.Context(), b.table); err != nil || p.Rows != 3 || p.Ready != 2 || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
 	}
 	b.db.Exec(t, `INSERT INTO plain (body, status) VALUES ('', 'FAILED'), ('', 'FAILED')`)
-	if f, err := b.sweeper.CountFailed(t.Context(), b.table); err != nil || f != (FailedCount{Rows: 2}) {
+	if f, kept, err := b.sweeper.CountFailed(t.Context(), b.table); err != nil || !kept || f != (tablesql.FailedCount{Rows: 2}) {
 		t.Fatal(f, err)
 	}
 	b.db.Exec(t, `INSERT INTO plain (body) SELECT '' FROM generate_series(1, 100001)`)
-	if p, err = b.sweeper.Pending(t.Context(), b.table); err != nil || p.Rows != 100_000 || !p.Capped {
+	if p, err = b.sweeper.CountPending(t.Context(), b.table); err != nil || p.Rows != 100_000 || !p.Capped {
 		t.Fatal(p, err)
 	}
 }
@@ -323,7 +323,7 @@ func TestPendingCounts(t *testing.T) {
 // A scope in SQL must cover the very rows that Scope.Covers does, else a
 // parked row is published by two or by nobody.
 func TestScopesInSQLCoverWhatTheyCoverInMemory(t *testing.T) {
-	l := plain()
+	l := fixture.Plain()
 	b := newBench(t, l)
 	b.db.Exec(t, `INSERT INTO plain (key, topic, cluster, body, status)
 		SELECT (ARRAY['a', 'A', '', 'a b', NULL, E'\\x61', '{"', 'ü', 'NULL'])[1 + floor(random() * 9)],
@@ -352,7 +352,7 @@ func TestScopesOfKeysOfEveryType(t *testing.T) {
 	} {
 		t.Run(c.sqlType, func(t *testing.T) {
 			t.Parallel()
-			l := plain()
+			l := fixture.Plain()
 			l.DDL = `CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 				CREATE TYPE mood AS ENUM ('ok', 'Bad one'); CREATE DOMAIN posint AS int CHECK (VALUE > 0);
 				` + strings.Replace(l.DDL, "key text", "key "+c.sqlType, 1)
@@ -365,7 +365,7 @@ func TestScopesOfKeysOfEveryType(t *testing.T) {
 
 func TestScopesOfUUIDKeysAsBytes(t *testing.T) {
 	for _, sqlType := range []string{"uuid", "text"} {
-		l := plain()
+		l := fixture.Plain()
 		l.Table.Mapping.Key.Encoding = outbox.EncodingUUID
 		l.DDL = strings.Replace(l.DDL, "key text", "key "+sqlType, 1)
 		b := newBench(t, l)
@@ -437,7 +437,7 @@ func randomScopes(rng *rand.Rand, rows []*outbox.Row) []outbox.Scope {
 }
 
 func TestATableThatRefusesIsNamed(t *testing.T) {
-	b := newBench(t, plain())
+	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('x')`)
 	b.sweep(b.everything(1))
 	b.db.Exec(t, `ALTER TABLE plain RENAME COLUMN body TO content`)

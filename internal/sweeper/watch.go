@@ -41,7 +41,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 		w := watch{found: found, reader: newReader(p, true, &arena)}
 		w.reader.most = s.cfg.PageBytes
 		if err := s.send(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
-			return refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
+			return tablesql.Refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
 		}
 		found.Rows = append(found.Rows, w.reader.rows...)
 	}
@@ -63,15 +63,15 @@ type watch struct {
 func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.Step {
 	relation := w.reader.plan.relation
 	steps := []tablesql.Step{s.settings().Step(nil)}
-	q := newSelection(w.reader, limit)
+	q := relation.Page(w.reader.selected(), limit)
 	if len(part.Include) > 0 {
-		q.include(part.Include)
+		q.Include(part.Include)
 	}
-	q.exclude(part.Exclude, part.ExcludeIDs)
-	q.known(part.Known)
-	q.missed()
-	if limit > 0 && !q.none {
-		steps = append(steps, tablesql.Step{SQL: q.sql(), Args: q.params, Each: w.reader.each})
+	q.Exclude(part.Exclude, part.ExcludeIDs)
+	q.Known(part.Known)
+	q.Missed()
+	if step, nothing := q.Step(w.reader.each); limit > 0 && !nothing {
+		steps = append(steps, step)
 	}
 	for _, sql := range relation.NextDue() {
 		steps = append(steps, tablesql.Step{SQL: sql, Each: w.due})

@@ -72,11 +72,11 @@ func timely(t *testing.T, r *Relation) []Step {
 	plain(r.Backlog(100), nil)
 	plain(r.Processing(100))
 	from := " FROM " + r.Name() + " AS t WHERE "
-	plain("SELECT "+r.Age()+from+r.Pending()+" AND "+r.Due(), nil)
-	plain("SELECT 1"+from+r.NeverDue(), nil)
-	plain("SELECT 1"+from+r.Scheduled()+" ORDER BY "+strings.Join(r.Order(), ", "), nil)
+	plain("SELECT "+r.age()+from+r.Pending()+" AND "+r.due(), nil)
+	plain("SELECT 1"+from+r.neverDue(), nil)
+	plain("SELECT 1"+from+r.scheduled()+" ORDER BY "+strings.Join(r.order(), ", "), nil)
 	var p Params
-	older := r.Older(&p, time.Hour)
+	older := r.older(&p, time.Hour)
 	add(Step{SQL: "SELECT 1" + from + older, Args: p}, nil)
 	for _, state := range []RowState{RowsPending, RowsFailed, RowsSent, RowsAny} {
 		filter := &Filter{State: state, Since: time.Unix(0, 0), Until: time.Now()}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -94,6 +95,21 @@ func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }
 
 // Unwrap is the database's or the mapping's error.
 func (e *TableError) Unwrap() error { return e.Err }
+
+// Refusal makes a TableError of an error of a statement that reads the table, if
+// it is one, and returns
+// every other as it is.
+func Refusal(t *outbox.Table, err error) error {
+	var already *TableError
+	var mapped *mapping.Error
+	switch {
+	case err == nil || errors.As(err, &already):
+		return err
+	case errors.As(err, &mapped), FaultOf(err) != Passing: // who only reads waits for locks of the whole table only
+		return &TableError{Table: t, Err: err}
+	}
+	return err
+}
 
 // Unknown says whether a statement may have been committed in spite of the
 // error: the connection broke, or the server ended it, before it answered.

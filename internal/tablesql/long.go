@@ -1,12 +1,17 @@
 package tablesql
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+)
 
 // printedBytes is how many bytes one byte of a stored value can be printed as, at
 // most: the number 1e131071 in jsonb has 131,072 digits and takes a dozen bytes.
 const printedBytes = 1 << 14
 
-// Bounded reads a column of t without values of more than most bytes, which would
+// bounded reads a column of t without values of more than most bytes, which would
 // not fit into memory here or, from about 512 MB on, not even be printed by the
 // server: value is NULL then, and size is not. An empty size says that the
 // type, or the column's length, has no such values.
@@ -14,9 +19,9 @@ const printedBytes = 1 << 14
 // The length of text and bytea is known without reading the value. That of other
 // types is how PostgreSQL prints them, which is tried only where what is stored
 // is neither too long by itself nor so short that it cannot matter.
-func (r *Relation) Bounded(name string, most int) (value, size string) {
+func (r *Relation) bounded(name string, most int) (value, size string) {
 	c := r.column(name)
-	selected, _ := r.Stored(c)
+	selected, _ := r.stored(c)
 	if most <= 0 || c.short(most) {
 		return selected, ""
 	}
@@ -61,16 +66,16 @@ func (r *Relation) shownID(c *Column, characters int) string {
 	if c.OID == oidBytea {
 		shown = "substring(" + Ref(c.Name) + " FROM 1 FOR " + strconv.Itoa(characters) + ")::text"
 	}
-	if _, stored := r.Stored(c); stored {
+	if _, stored := r.stored(c); stored {
 		return storedText(r, shown)
 	}
 	return shown
 }
 
-// ShortIDs is the condition that a row has no id of more than most bytes; empty:
+// shortIDs is the condition that a row has no id of more than most bytes; empty:
 // none can have. A unique index has no room for one, so only a table without
 // holds such rows: nothing can be written of them.
-func (r *Relation) ShortIDs(most int) string {
+func (r *Relation) shortIDs(most int) string {
 	var terms []string
 	for _, c := range r.idColumnsOf() {
 		if most > 0 && c.sized() && !c.short(most) {
@@ -100,4 +105,76 @@ func (c *Column) short(most int) bool {
 	}
 	const longestCharacter = 4
 	return c.Enum || c.MaxChars > 0 && c.MaxChars <= most/longestCharacter
+}
+
+// RowColumn is a column of which rows are made. A value that is longer than the
+// mapping's MaxRowBytes is left out; its size comes behind it.
+type RowColumn struct {
+	Name        string
+	Sized       bool // a size comes behind the value
+	Stored      bool // it comes as StoredText reads it
+	value, bare string
+	size        string
+}
+
+// bareBytes of any type are printed in a few megabytes.
+const bareBytes = 2000
+
+// RowColumns selects those of the relation's columns, by their places.
+func (r *Relation) RowColumns(places []int) []RowColumn {
+	columns := make([]RowColumn, len(places))
+	for i, place := range places {
+		c := &r.Columns[place]
+		value, size := r.bounded(c.Name, r.Table.Mapping.MaxRowBytes)
+		bare := value
+		if size != "" {
+			bare, _ = r.bounded(c.Name, bareBytes)
+		}
+		_, stored := r.stored(c)
+		columns[i] = RowColumn{Name: c.Name, Sized: size != "", Stored: stored, value: value, bare: bare, size: size}
+	}
+	return columns
+}
+
+// MappingColumns are the columns as package mapping takes them.
+func (r *Relation) MappingColumns() []mapping.Column {
+	out := make([]mapping.Column, len(r.Columns))
+	for i := range r.Columns {
+		c := &r.Columns[i]
+		out[i] = mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum}
+	}
+	return out
+}
+
+// Selected is what a query selects of a row.
+type Selected struct {
+	list string
+	// inner are columns that list is computed from, for the rows that were
+	// selected only: not for each that is sorted. Empty: list is selected.
+	inner []string
+}
+
+// Select selects columns; bare: without values of more than a few kilobytes;
+// writer: and behind them the transaction that wrote the row.
+func Select(columns []RowColumn, bare, writer bool) Selected {
+	var list, refs []string
+	sized := false
+	for i := range columns {
+		c := &columns[i]
+		value := c.value
+		if bare {
+			value = c.bare
+		}
+		list, refs = append(list, value), append(refs, Ref(c.Name))
+		if c.Sized {
+			list, sized = append(list, c.size), true
+		}
+	}
+	if writer {
+		list, refs = append(list, "t.xmin"), append(refs, "t.xmin")
+	}
+	if !sized {
+		refs = nil
+	}
+	return Selected{list: strings.Join(list, ", "), inner: refs}
 }

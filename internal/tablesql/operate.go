@@ -121,7 +121,7 @@ func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 			}
 		}
 	}
-	return r.Among(p, ids), nil
+	return r.amongIDs(p, ids), nil
 }
 
 func (r *Relation) withKey(p *Params, key string) (string, error) {
@@ -178,7 +178,7 @@ func (r *Relation) PickIDs(filter *Filter, limit int) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
 	return Step{SQL: "SELECT " + r.IDColumns() + " FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+		" ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
 
 // Listed is a row for people.
@@ -202,7 +202,7 @@ func (r *Relation) Listing(filter *Filter, limit, characters int, further func(*
 	list = append(append(list, r.listed(characters+1)...), further(&p)...)
 	return Step{SQL: "SELECT " + strings.Join(list, ", ") +
 		" FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.Order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+		" ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
 }
 
 func (r *Relation) listed(characters int) []string {
@@ -364,7 +364,7 @@ func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
 	if r.Table.Mapping.Key == nil || sent == "false" {
 		return Step{}, false, nil
 	}
-	p, from, on, err := r.BindList(ids)
+	p, from, on, err := r.bindList(ids)
 	if err != nil {
 		return Step{}, false, err
 	}

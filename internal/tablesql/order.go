@@ -1,11 +1,11 @@
 package tablesql
 
-// Order lists what rows are swept by: the profile's order columns; among rows
+// order lists what rows are swept by: the profile's order columns; among rows
 // that tie there, one that was tried before, since a key's rows behind it are
 // not tried before it is through (and its new version lost its place); then the
 // order of insertion within a transaction, cmin and ctid, where they may be
 // read, else the id.
-func (r *Relation) Order() []string {
+func (r *Relation) order() []string {
 	m := &r.Table.Mapping
 	var by []string
 	for _, name := range m.Order {

@@ -149,7 +149,7 @@ func (r *Relation) sameRow() string {
 
 // BindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
-func (r *Relation) BindList(ids []string) (p Params, from, on string, err error) {
+func (r *Relation) bindList(ids []string) (p Params, from, on string, err error) {
 	p, err = r.IDArrays(len(ids), func(i int) string { return ids[i] })
 	return p, r.list(), r.sameID(), err
 }
@@ -158,7 +158,7 @@ func (r *Relation) BindList(ids []string) (p Params, from, on string, err error)
 func (r *Relation) IDColumns() string {
 	selected := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		selected[i], _ = r.Stored(r.column(name))
+		selected[i], _ = r.stored(r.column(name))
 	}
 	return strings.Join(selected, ", ")
 }

@@ -146,9 +146,9 @@ func (r *Relation) sent() string {
 	return conjunction(r.butResend(terms))
 }
 
-// Due is the condition that a row's time has come and that it is not its
+// due is the condition that a row's time has come and that it is not its
 // writer's; empty: it always has. A row that is asked for again is due.
-func (r *Relation) Due() string {
+func (r *Relation) due() string {
 	m := &r.Table.Mapping
 	var terms []string
 	if m.AvailableAfter != "" {
@@ -184,9 +184,9 @@ func (r *Relation) NextDue() []string {
 	return statements
 }
 
-// Scheduled is the condition that a row was not due yet when it was written, so
+// scheduled is the condition that a row was not due yet when it was written, so
 // that the log's reader left it alone; empty: all are due at once.
-func (r *Relation) Scheduled() string {
+func (r *Relation) scheduled() string {
 	m := &r.Table.Mapping
 	var ways []string
 	if m.AvailableAfter != "" && m.CreatedAt != "" {
@@ -201,9 +201,9 @@ func (r *Relation) Scheduled() string {
 	return "coalesce(" + strings.Join(ways, " OR ") + ", false)"
 }
 
-// NeverDue is the condition that a row is pending and, as it stands, will be
+// neverDue is the condition that a row is pending and, as it stands, will be
 // neither sent by its writer nor become due; empty: there are none.
-func (r *Relation) NeverDue() string {
+func (r *Relation) neverDue() string {
 	w := &r.Table.Mapping.Writer
 	if w.Column == "" {
 		return ""
@@ -212,11 +212,11 @@ func (r *Relation) NeverDue() string {
 		fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until))))))
 }
 
-// Older is the condition that a row was created longer ago than the age, by the
+// older is the condition that a row was created longer ago than the age, by the
 // database's clock; empty: no column says, or the age is 0. A time in the future
 // says nothing about a row's age, so such a row counts as old, and so does one
 // without.
-func (r *Relation) Older(p *Params, age time.Duration) string {
+func (r *Relation) older(p *Params, age time.Duration) string {
 	m := &r.Table.Mapping
 	if m.CreatedAt == "" || age <= 0 {
 		return ""

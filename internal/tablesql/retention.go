@@ -41,7 +41,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 	m := &Removal{relation: r}
 	m.still = conjunction(r.butResend([]string{"(" + r.Pending() + " OR " + r.Failed() + ")"})) + " AND " + Ref(at) + ago(age)
 	m.where = m.still
-	if among := r.Among(&m.params, ids); among != "" {
+	if among := r.amongIDs(&m.params, ids); among != "" {
 		m.where += " AND NOT (" + among + ")"
 	}
 	return m, nil
@@ -69,7 +69,7 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 // a row for each.
 func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, error) {
 	r := m.relation
-	args, from, on, err := r.BindList(ids)
+	args, from, on, err := r.bindList(ids)
 	if err != nil {
 		return Step{}, err
 	}

@@ -47,7 +47,7 @@ func (r *Relation) Covering(p *Params, scopes []outbox.Scope) (condition string,
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	terms = appendNotEmpty(terms, r.Among(p, ids))
+	terms = appendNotEmpty(terms, r.amongIDs(p, ids))
 	if len(terms) == 0 {
 		return "", false
 	}
@@ -61,11 +61,11 @@ func appendNotEmpty(terms []string, term string) []string {
 	return append(terms, term)
 }
 
-// Among is the condition that a row is one of those with these ids, without
+// amongIDs is the condition that a row is one of those with these ids, without
 // ids that no row of this table can have; empty: none is left. IN with a
 // subquery that depends on nothing is a hashed lookup per row where it stands
 // behind NOT or beside OR, and leaves the order of an index scan as it is.
-func (r *Relation) Among(p *Params, ids []string) string {
+func (r *Relation) amongIDs(p *Params, ids []string) string {
 	columns := r.idColumnsOf()
 	arrays := make([]Array, len(columns))
 	n, own := 0, false
@@ -250,9 +250,9 @@ func (c *Column) fits(text string) bool {
 
 func validText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
-// Scope is the list of expressions that tell keys apart: the key and the topic.
+// keyAndTopic is the list of expressions that tell keys apart: the key and the topic.
 // The table must have a key.
-func (r *Relation) Scope() string {
+func (r *Relation) keyAndTopic() string {
 	key, _, _ := r.key()
 	return key + ", " + r.topic()
 }

@@ -37,7 +37,7 @@ func TestListsAreOneParameterEach(t *testing.T) {
 	if condition, all := r.Covering(&p, scopes); condition == "" || all {
 		t.Fatal("nothing is covered")
 	}
-	if r.Among(&p, ids) == "" {
+	if r.amongIDs(&p, ids) == "" {
 		t.Fatal("no id is left")
 	}
 	// Both clusters' names and topics, keys and their topics, rows' ids, ids.

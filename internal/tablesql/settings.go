@@ -24,6 +24,15 @@ type Settings struct {
 	ByIndex bool
 }
 
+// lockTimeout is how long a statement that reads waits for a table that somebody
+// has locked against readers. Then it refuses, and others do not wait.
+const lockTimeout = 3 * time.Second
+
+// Reading are the settings of a statement that reads.
+func Reading(timeout time.Duration) Settings {
+	return Settings{LockTimeout: lockTimeout, StatementTimeout: timeout}
+}
+
 // Step sets the settings, and with them what every transaction of ours needs.
 // Further expressions are selected with them, whose names must be qualified:
 // the search_path is being set. each gets the row.

@@ -12,8 +12,8 @@ import (
 // one such row would keep a page from being read; package charset turns each
 // value by itself.
 
-// Stored is a column to select, and whether it comes as StoredText reads it.
-func (r *Relation) Stored(c *Column) (expression string, stored bool) {
+// stored is a column to select, and whether it comes as StoredText reads it.
+func (r *Relation) stored(c *Column) (expression string, stored bool) {
 	if r.Charset == nil || c.plain() {
 		return Ref(c.Name), false
 	}
@@ -62,7 +62,7 @@ func (r *Relation) ReadID(row [][]byte) (parts []string, err error) {
 	parts = make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
 		parts[i] = string(row[i])
-		if _, stored := r.Stored(r.column(name)); stored {
+		if _, stored := r.stored(r.column(name)); stored {
 			if parts[i], err = r.utf8(row[i]); err != nil {
 				return nil, fmt.Errorf("reading an id of table %s: %w", r.Table, err)
 			}

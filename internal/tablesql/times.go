@@ -27,8 +27,8 @@ func ageOf(at string) string {
 	return fmt.Sprintf("least(greatest((extract(epoch FROM clock_timestamp()) - extract(epoch FROM %s)) * 1000000, -%[2]d), %[2]d)::bigint", at, longestAge)
 }
 
-// Age is ageOf the row's creation, NULL where no column says.
-func (r *Relation) Age() string {
+// age is ageOf the row's creation, NULL where no column says.
+func (r *Relation) age() string {
 	if r.Table.Mapping.CreatedAt == "" {
 		return "NULL"
 	}

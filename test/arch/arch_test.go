@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/wait", "internal/outbox", "sql", "internal/tablesql"},
-	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "internal/operator", "sql", "internal/tablesql", "internal/status", "internal/sweeper"},
+	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "sql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "internal/sweeper", "sink", "internal/shedlock", "internal/status", "internal/transport"},
+	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// One stream's flow, and the program.
 	"internal/pipeline": {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},

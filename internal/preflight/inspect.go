@@ -1,4 +1,4 @@
-package sweeper
+package preflight
 
 import (
 	"context"
@@ -7,17 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Resolution is what the catalogue says of a table.
-type Resolution struct {
+// Inspection is what the catalogue says of a table against its mapping.
+type Inspection struct {
 	Table *outbox.Table
 	// Relation is what statements are made of; not where columns that they name
 	// are missing, of which Findings tell.
@@ -25,19 +26,13 @@ type Resolution struct {
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
 	// Partitions are the leaves of a partitioned table.
-	Partitions []Partition
-	// Findings are what stands, or may stand, in the way; the fatal ones first.
-	Findings []Finding
+	Partitions []string
+	// Findings are what is, or may be, in the way; the fatal ones first.
+	Findings []TableFinding
 }
 
-// Partition is a leaf of a partitioned table.
-type Partition struct {
-	Schema, Name string
-	OID          uint32
-}
-
-// Finding is something about a table that its owner should fix.
-type Finding struct {
+// TableFinding is something about a table that its owner should fix.
+type TableFinding struct {
 	// Fatal: rows cannot be streamed, swept or marked as it is.
 	Fatal bool
 	// About says what the finding is about.
@@ -47,7 +42,7 @@ type Finding struct {
 	Hint    string // what to do, SQL where it can be
 }
 
-// About is what a Finding is about.
+// About is what a TableFinding is about.
 type About uint8
 
 // What findings are about.
@@ -61,122 +56,79 @@ const (
 	AboutIndex                      // no index serves the sweep, or the headers of a side table
 )
 
-func (f Finding) String() string { return f.Problem + ": " + f.Hint }
-
-// Resolve looks a table up. A *TableError says that it does not exist or that
-// its columns do not fit the mapping at all.
-func (s *Sweeper) Resolve(ctx context.Context, t *outbox.Table) (*Resolution, error) {
-	var out *Resolution
-	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		relation, err := tablesql.Describe(ctx, conn, t)
-		if err == nil {
-			out, err = s.resolve(ctx, conn, relation)
-		}
-		return refusal(t, err)
-	})
-	return out, err
-}
-
-// Examine is Resolve for a check: columns that do not fit the mapping are
+// Inspect compares a table with its mapping. Columns that do not fit are
 // Findings like all others, so that everything is told at once. A *TableError
 // says that the table does not exist.
-func (s *Sweeper) Examine(ctx context.Context, t *outbox.Table) (*Resolution, error) {
-	var out *Resolution
-	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		out, err = s.examine(ctx, conn, t)
-		return refusal(t, err)
-	})
-	return out, err
-}
-
-func (s *Sweeper) examine(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Resolution, error) {
+func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, timeout time.Duration) (*Inspection, error) {
 	relation, err := tablesql.Describe(ctx, conn, t)
 	if err != nil {
-		return nil, err
+		return nil, tablesql.Refusal(t, err)
 	}
-	r := newResolution(relation)
-	i := inspection{Resolution: r, sweeper: s, relation: relation}
-	unfit := &mapping.Error{}
-	if err := mapping.Verify(t, r.Columns); !errors.As(err, &unfit) {
-		fit, err := s.resolve(ctx, conn, relation)
-		if !foreignWord(err) {
-			return fit, err
-		}
-		// No label of the status's enum, say: the rest can be told.
-		if i.plan, err = newPlan(relation); err != nil {
-			return nil, err
-		}
+	r := &Inspection{Table: t, Relation: relation, Columns: relation.MappingColumns()}
+	i := inspector{Inspection: r, conn: conn, timeout: timeout, relation: relation}
+	if err := i.inspect(ctx); err != nil {
+		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)
 	}
-	for _, f := range unfit.Faults {
-		f := Finding{Fatal: true, About: AboutColumn, Column: f.Column, Problem: strings.TrimSuffix(f.String(), ": "+f.Hint), Hint: f.Hint}
-		r.Findings = append(r.Findings, f)
-	}
-	if err := i.catalogue(ctx, conn); err != nil {
-		return nil, err
-	}
-	if err := i.headers(ctx, conn); err != nil {
-		return nil, err
-	}
-	i.kind()
-	i.columns()
-	i.privileges()
-	i.identity()
+	slices.SortStableFunc(r.Findings, func(a, b TableFinding) int { return rank(a) - rank(b) })
 	return r, nil
 }
 
-// foreignWord: the mapping has a word that is no value of its column's type
-// (22P02, invalid_text_representation).
-func foreignWord(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == "22P02"
-}
-
-func newResolution(relation *tablesql.Relation) *Resolution {
-	return &Resolution{Table: relation.Table, Relation: relation, Columns: columns(relation)}
-}
-
-func (s *Sweeper) resolve(ctx context.Context, conn *pgx.Conn, relation *tablesql.Relation) (*Resolution, error) {
-	if err := relation.Complete(); err != nil {
-		return nil, err
-	}
-	r := newResolution(relation)
-	if err := mapping.Verify(relation.Table, r.Columns); err != nil {
-		return nil, err
-	}
-	p, err := newPlan(relation)
-	if err != nil {
-		return nil, err
-	}
-	i := inspection{Resolution: r, sweeper: s, plan: p, relation: relation}
-	if err := i.catalogue(ctx, conn); err != nil {
-		return nil, err
-	}
-	if err := i.headers(ctx, conn); err != nil {
-		return nil, err
-	}
-	i.kind()
-	i.columns()
-	i.privileges()
-	i.identity()
-	if err := i.indexes(ctx, conn); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return rank(a) - rank(b) })
-	return r, nil
-}
-
-func rank(f Finding) int {
+func rank(f TableFinding) int {
 	if f.Fatal {
 		return 0
 	}
 	return 1
 }
 
-// inspection collects findings.
-type inspection struct {
-	*Resolution
-	sweeper  *Sweeper
-	plan     *plan
+func (i *inspector) inspect(ctx context.Context) error {
+	if err := i.fit(); err != nil {
+		return err
+	}
+	if err := i.catalogue(ctx); err != nil {
+		return err
+	}
+	if err := i.headers(ctx); err != nil {
+		return err
+	}
+	i.kind()
+	i.columns()
+	i.privileges()
+	i.identity()
+	// No label of the status's enum, say: the rest can be told.
+	if err := i.indexes(ctx); !foreignWord(err) {
+		return err
+	}
+	return nil
+}
+
+// fit compares the columns with the mapping.
+func (i *inspector) fit() error {
+	unfit := &mapping.Error{}
+	if err := mapping.Verify(i.Table, i.Columns); errors.As(err, &unfit) {
+		for _, f := range unfit.Faults {
+			i.fatalColumn(AboutColumn, f.Column, strings.TrimSuffix(f.String(), ": "+f.Hint), f.Hint)
+		}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := i.relation.Complete(); err != nil {
+		return err
+	}
+	plan, err := mapping.CompileIn(i.relation.Charset, i.Table, i.Columns)
+	if err != nil {
+		return err
+	}
+	i.rows = i.relation.RowColumns(plan.Wanted())
+	return nil
+}
+
+// inspector collects findings.
+type inspector struct {
+	*Inspection
+	conn     *pgx.Conn
+	timeout  time.Duration
+	rows     []tablesql.RowColumn // that pages are made of; none where the mapping does not fit
 	relation *tablesql.Relation
 	role     string
 	schema   bool // USAGE on it
@@ -185,20 +137,24 @@ type inspection struct {
 	partial  []string // names of partial indexes, quoted as plans have them
 }
 
-func (i *inspection) fatal(about About, problem, hint string) {
-	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Problem: problem, Hint: hint})
+func (i *inspector) fatal(about About, problem, hint string) {
+	i.Findings = append(i.Findings, TableFinding{Fatal: true, About: about, Problem: problem, Hint: hint})
 }
 
-func (i *inspection) fatalColumn(about About, column, problem, hint string) {
-	i.Findings = append(i.Findings, Finding{Fatal: true, About: about, Column: column, Problem: problem, Hint: hint})
+func (i *inspector) fatalColumn(about About, column, problem, hint string) {
+	i.Findings = append(i.Findings, TableFinding{Fatal: true, About: about, Column: column, Problem: problem, Hint: hint})
 }
 
-func (i *inspection) advise(about About, problem, hint string) {
-	i.Findings = append(i.Findings, Finding{About: about, Problem: problem, Hint: hint})
+func (i *inspector) advise(about About, problem, hint string) {
+	i.Findings = append(i.Findings, TableFinding{About: about, Problem: problem, Hint: hint})
+}
+
+func (i *inspector) send(ctx context.Context, steps ...tablesql.Step) error {
+	return tablesql.Run(ctx, i.conn, steps...)
 }
 
 // headers reads those of no row from the side table, to see whether it can.
-func (i *inspection) headers(ctx context.Context, conn *pgx.Conn) error {
+func (i *inspector) headers(ctx context.Context) error {
 	if !i.relation.HeadersTable() {
 		return nil
 	}
@@ -206,14 +162,14 @@ func (i *inspection) headers(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := i.sweeper.send(ctx, conn, step); err != nil {
+	if err := i.send(ctx, step); err != nil {
 		h := &i.Table.Mapping.HeadersTable
 		return fmt.Errorf("reading the headers table %s.%s: %w (it must exist with the columns that headers_table names, and GRANT SELECT on it)", h.Schema, h.Name, err)
 	}
 	return nil
 }
 
-func (i *inspection) kind() {
+func (i *inspector) kind() {
 	switch {
 	case i.relation.Unlogged:
 		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.relation.Name()+" SET LOGGED")
@@ -222,7 +178,7 @@ func (i *inspection) kind() {
 	}
 }
 
-func (i *inspection) columns() {
+func (i *inspector) columns() {
 	for _, name := range i.selected() {
 		if i.relation.Column(name).Generated {
 			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
@@ -235,34 +191,35 @@ func (i *inspection) columns() {
 		}
 		if !i.relation.Column(name).NotNull {
 			i.fatalColumn(AboutNull, name, fmt.Sprintf("id column %q may be NULL", name),
-				"ALTER TABLE "+i.relation.Name()+" ALTER "+pgx.Identifier{name}.Sanitize()+" SET NOT NULL")
+				"ALTER TABLE "+i.relation.Name()+" ALTER "+sql.Identifier(name)+" SET NOT NULL")
 		}
 	}
 }
 
 // selected names the columns that pages are made of.
-func (i *inspection) selected() []string {
-	if i.plan == nil {
-		return nil // the mapping does not fit
+func (i *inspector) selected() []string {
+	names := make([]string, len(i.rows))
+	for n := range i.rows {
+		names[n] = i.rows[n].Name
 	}
-	return i.plan.names
+	return names
 }
 
 // existing leaves out columns that do not exist.
-func (i *inspection) existing(names []string) []string {
+func (i *inspector) existing(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.relation.Column(name) == nil })
 }
 
-func (i *inspection) onColumns() {
+func (i *inspector) onColumns() {
 	var unread, unwritten []string
 	for _, name := range i.read() {
 		if !i.relation.Column(name).Readable {
-			unread = append(unread, pgx.Identifier{name}.Sanitize())
+			unread = append(unread, sql.Identifier(name))
 		}
 	}
 	for _, name := range i.written() {
 		if !i.relation.Column(name).Writable {
-			unwritten = append(unwritten, pgx.Identifier{name}.Sanitize())
+			unwritten = append(unwritten, sql.Identifier(name))
 		}
 	}
 	if len(unread) > 0 {
@@ -275,19 +232,19 @@ func (i *inspection) onColumns() {
 	}
 }
 
-func (i *inspection) grant(privilege string) string {
+func (i *inspector) grant(privilege string) string {
 	return "GRANT " + privilege + " ON " + i.relation.Name() + " TO " + i.role
 }
 
 // read names the columns that statements read, without repeats.
-func (i *inspection) read() []string {
+func (i *inspector) read() []string {
 	m := &i.Table.Mapping
 	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.Version, m.Status.SentAt, m.CreatedAt})
 	return i.existing(distinct(names))
 }
 
 // written names the columns that marks write.
-func (i *inspection) written() []string { return i.existing(tablesql.Written(&i.Table.Mapping)) }
+func (i *inspector) written() []string { return i.existing(tablesql.Written(&i.Table.Mapping)) }
 
 func distinct(names []string) []string {
 	slices.Sort(names)
@@ -308,15 +265,15 @@ SELECT current_user, has_schema_privilege(c.relnamespace, 'USAGE'), has_table_pr
 FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
 
 const leavesSQL = `
-SELECT n.nspname, c.relname, c.oid
+SELECT n.nspname, c.relname
 FROM pg_catalog.pg_partition_tree($1::oid::regclass) p
 JOIN pg_catalog.pg_class c ON c.oid = p.relid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
-func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
+func (i *inspector) catalogue(ctx context.Context) error {
 	oid := tablesql.Texts(strconv.AppendUint(nil, uint64(i.relation.OID), 10))
-	err := i.sweeper.send(ctx, conn,
+	err := i.send(ctx,
 		tablesql.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		tablesql.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
 	)
@@ -327,21 +284,21 @@ func (i *inspection) catalogue(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // privileges of the role, on the schema, the table and its columns.
-func (i *inspection) privileges() {
+func (i *inspector) privileges() {
 	if !i.schema {
-		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+pgx.Identifier{i.Table.Schema}.Sanitize()+" TO "+i.role)
+		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+sql.Identifier(i.Table.Schema)+" TO "+i.role)
 	}
 	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
 	}
-	if Retains(i.Table) && !i.Table.Mapping.DropPartitions && !i.remove {
+	if i.Table.Retains() && !i.Table.Mapping.DropPartitions && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
 	i.onColumns()
 }
 
-func (i *inspection) readTable(row [][]byte) error {
-	i.role = pgx.Identifier{string(row[0])}.Sanitize()
+func (i *inspector) readTable(row [][]byte) error {
+	i.role = sql.Identifier(string(row[0]))
 	i.schema, i.remove = string(row[1]) == "t", string(row[2]) == "t"
 	i.partial = lines(string(row[4]))
 	for _, index := range strings.Split(string(row[3]), ",") {
@@ -367,17 +324,13 @@ func lines(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-func (i *inspection) readLeaf(row [][]byte) error {
-	oid, err := strconv.ParseUint(string(row[2]), 10, 32)
-	if err != nil {
-		return fmt.Errorf("reading the OID of a partition: %w", err)
-	}
-	i.Partitions = append(i.Partitions, Partition{Schema: string(row[0]), Name: string(row[1]), OID: uint32(oid)})
+func (i *inspector) readLeaf(row [][]byte) error {
+	i.Partitions = append(i.Partitions, string(row[0])+"."+string(row[1]))
 	return nil
 }
 
 // identity: some unique index must lie within the id columns.
-func (i *inspection) identity() {
+func (i *inspector) identity() {
 	var id []int16
 	if len(i.existing(i.Table.Mapping.ID)) < len(i.Table.Mapping.ID) {
 		return // said already
@@ -392,7 +345,7 @@ func (i *inspection) identity() {
 	}
 	names := make([]string, len(i.Table.Mapping.ID))
 	for n, name := range i.Table.Mapping.ID {
-		names[n] = pgx.Identifier{name}.Sanitize()
+		names[n] = sql.Identifier(name)
 	}
 	i.fatal(AboutIdentity, "no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
 		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.relation.Name()+" ("+strings.Join(names, ", ")+")")
@@ -400,12 +353,12 @@ func (i *inspection) identity() {
 
 // indexes asks the planner for the sweep of a table with nothing to do, and for
 // the headers of no row.
-func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
-	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f Finding) bool { return f.Fatal }) {
+func (i *inspector) indexes(ctx context.Context) error {
+	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Fatal }) {
 		return nil
 	}
-	q := newSelection(newReader(i.plan, false, nil), 1000)
-	plan, err := i.explain(ctx, conn, tablesql.Step{SQL: q.sql()})
+	page, _ := i.relation.Page(tablesql.Select(i.rows, false, false), 1000).Step(nil)
+	plan, err := i.explain(ctx, page)
 	if err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
@@ -417,27 +370,27 @@ func (i *inspection) indexes(ctx context.Context, conn *pgx.Conn) error {
 	}
 	_, headers, err := i.relation.HeadersOf(0, nil)
 	if err == nil {
-		plan, err = i.explain(ctx, conn, headers)
+		plan, err = i.explain(ctx, headers)
 	}
 	h := &i.Table.Mapping.HeadersTable
-	name := pgx.Identifier{h.Schema, h.Name}.Sanitize()
+	name := sql.Identifier(h.Schema, h.Name)
 	if err != nil {
 		return fmt.Errorf("planning to read the headers table %s: %w", name, err)
 	}
 	if strings.Contains(plan, "Seq Scan") {
 		i.advise(AboutIndex, "no index of "+name+" finds the headers of a row, so each row reads that whole table",
-			"CREATE INDEX CONCURRENTLY ON "+name+" ("+pgx.Identifier{h.Parent}.Sanitize()+")")
+			"CREATE INDEX CONCURRENTLY ON "+name+" ("+sql.Identifier(h.Parent)+")")
 	}
 	return nil
 }
 
 // explain gives the plan of a query where scans are avoided at all price, which
 // shows whether there is another way.
-func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query tablesql.Step) (string, error) {
+func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, error) {
 	var plan strings.Builder
-	settings := i.sweeper.settings()
+	settings := tablesql.Reading(i.timeout)
 	settings.ByIndex = true
-	err := i.sweeper.send(ctx, conn, settings.Step(nil), tablesql.Step{
+	err := i.send(ctx, settings.Step(nil), tablesql.Step{
 		SQL: "EXPLAIN (COSTS off) " + query.SQL, Args: query.Args,
 		Each: func(row [][]byte) error {
 			plan.WriteString(string(row[0]) + " ")
@@ -449,7 +402,7 @@ func (i *inspection) explain(ctx context.Context, conn *pgx.Conn, query tablesql
 
 // served says that the plan reads by a condition on an index, or a partial
 // index as a whole; where every row there is is pending, any index.
-func (i *inspection) served(plan string) bool {
+func (i *inspector) served(plan string) bool {
 	if strings.Contains(plan, "Seq Scan") {
 		return false
 	}
@@ -457,7 +410,7 @@ func (i *inspection) served(plan string) bool {
 		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
 }
 
-func (i *inspection) indexFor() string {
+func (i *inspector) indexFor() string {
 	m := &i.Table.Mapping
 	by := slices.Clone(m.Order)
 	if len(by) == 0 {
@@ -465,7 +418,7 @@ func (i *inspection) indexFor() string {
 	}
 	names := make([]string, len(by))
 	for n, name := range by {
-		names[n] = pgx.Identifier{name}.Sanitize()
+		names[n] = sql.Identifier(name)
 	}
 	index := "CREATE INDEX CONCURRENTLY ON " + i.relation.Name() + " (" + strings.Join(names, ", ") + ")"
 	if i.Table.Mapping.Published == outbox.PublishedDelete {
@@ -473,59 +426,3 @@ func (i *inspection) indexFor() string {
 	}
 	return index + " WHERE " + strings.ReplaceAll(i.relation.Pending(), `t."`, `"`)
 }
-
-// Partitions says which leaves, by schema.name, are of which of the
-// configured tables.
-func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, error) {
-	leaves := make(map[string]*outbox.Table)
-	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		for _, t := range s.cfg.Tables {
-			err := s.send(ctx, conn, tablesql.Step{
-				SQL:  leavesByNameSQL,
-				Args: tablesql.Texts([]byte(t.Schema), []byte(t.Name)),
-				Each: func(row [][]byte) error {
-					leaves[string(row[0])+"."+string(row[1])] = t
-					return nil
-				},
-			})
-			if err != nil {
-				return fmt.Errorf("reading the partitions of table %s: %w", t, err)
-			}
-		}
-		return nil
-	})
-	return leaves, err
-}
-
-// Enums are the types that are enums, or domains over one, by their OIDs.
-func (s *Sweeper) Enums(ctx context.Context) (map[uint32]bool, error) {
-	enums := make(map[uint32]bool)
-	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return s.send(ctx, conn, tablesql.Step{SQL: enumsSQL, Each: func(row [][]byte) error {
-			oid, err := strconv.ParseUint(string(row[0]), 10, 32)
-			enums[uint32(oid)] = true
-			return err
-		}})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading which types are enums: %w", err)
-	}
-	return enums, nil
-}
-
-const enumsSQL = `
-WITH RECURSIVE enum AS (
-    SELECT oid FROM pg_catalog.pg_type WHERE typtype = 'e'
-  UNION ALL
-    SELECT d.oid FROM pg_catalog.pg_type d JOIN enum e ON d.typbasetype = e.oid WHERE d.typtype = 'd'
-)
-SELECT oid FROM enum`
-
-const leavesByNameSQL = `
-SELECT n.nspname, c.relname
-FROM pg_catalog.pg_class root
-JOIN pg_catalog.pg_namespace ns ON ns.oid = root.relnamespace
-CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) p
-JOIN pg_catalog.pg_class c ON c.oid = p.relid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE ns.nspname = $1 AND root.relname = $2 AND root.relkind = 'p' AND p.isleaf AND p.relid <> root.oid`

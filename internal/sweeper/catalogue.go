@@ -1,0 +1,68 @@
+package sweeper
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+)
+
+// Partitions says which leaves, by schema.name, are of which of the
+// configured tables.
+func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, error) {
+	leaves := make(map[string]*outbox.Table)
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, t := range s.cfg.Tables {
+			err := s.send(ctx, conn, tablesql.Step{
+				SQL:  leavesByNameSQL,
+				Args: tablesql.Texts([]byte(t.Schema), []byte(t.Name)),
+				Each: func(row [][]byte) error {
+					leaves[string(row[0])+"."+string(row[1])] = t
+					return nil
+				},
+			})
+			if err != nil {
+				return fmt.Errorf("reading the partitions of table %s: %w", t, err)
+			}
+		}
+		return nil
+	})
+	return leaves, err
+}
+
+// Enums are the types that are enums, or domains over one, by their OIDs.
+func (s *Sweeper) Enums(ctx context.Context) (map[uint32]bool, error) {
+	enums := make(map[uint32]bool)
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return s.send(ctx, conn, tablesql.Step{SQL: enumsSQL, Each: func(row [][]byte) error {
+			oid, err := strconv.ParseUint(string(row[0]), 10, 32)
+			enums[uint32(oid)] = true
+			return err
+		}})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading which types are enums: %w", err)
+	}
+	return enums, nil
+}
+
+const enumsSQL = `
+WITH RECURSIVE enum AS (
+    SELECT oid FROM pg_catalog.pg_type WHERE typtype = 'e'
+  UNION ALL
+    SELECT d.oid FROM pg_catalog.pg_type d JOIN enum e ON d.typbasetype = e.oid WHERE d.typtype = 'd'
+)
+SELECT oid FROM enum`
+
+const leavesByNameSQL = `
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class root
+JOIN pg_catalog.pg_namespace ns ON ns.oid = root.relnamespace
+CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) p
+JOIN pg_catalog.pg_class c ON c.oid = p.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE ns.nspname = $1 AND root.relname = $2 AND root.relkind = 'p' AND p.isleaf AND p.relid <> root.oid`

@@ -1,0 +1,141 @@
+package tablesql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file counts a table's rows by their state, up to a bound.
+
+// MaxCounted bounds how many rows a count counts, and so what it costs.
+const MaxCounted = 100_000
+
+// PendingCount is how many rows of a table wait to be published.
+type PendingCount struct {
+	Rows   int64
+	Capped bool          // there are more than Rows
+	Ready  int64         // of these, rows whose time has come
+	Oldest time.Duration // age of the oldest of Ready; 0: none, or the table has no creation time
+}
+
+// CountPending counts the pending rows, due or not.
+func (r *Relation) CountPending(into *PendingCount) Step {
+	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
+	due, ready := from, "NULL" // all of them
+	if condition := r.due(); condition != "" {
+		due = from + " AND " + condition
+		ready = counted(due)
+	}
+	oldest := "NULL"
+	if at := r.Table.Mapping.CreatedAt; at != "" {
+		oldest = "(SELECT " + r.age() + due + " AND " + Ref(at) + " > '-infinity' ORDER BY " + Ref(at) + " LIMIT 1)"
+	}
+	return Step{SQL: "SELECT " + counted(from) + ", " + oldest + ", " + ready, Each: into.read}
+}
+
+func (p *PendingCount) read(row [][]byte) (err error) {
+	*p = PendingCount{}
+	if p.Rows, p.Capped, err = readCount(row[0]); err != nil {
+		return err
+	}
+	p.Ready = p.Rows
+	if row[2] != nil {
+		if p.Ready, _, err = readCount(row[2]); err != nil {
+			return err
+		}
+	}
+	p.Oldest, err = readAge(row[1])
+	return err
+}
+
+// FailedCount is how many rows of a table are FAILED.
+type FailedCount struct {
+	Rows   int64
+	Capped bool // there are more than Rows
+	// Resend are rows that failed and are to be sent once more: they are
+	// PENDING and not among Rows.
+	Resend int64
+}
+
+// KeepsFailed says whether the mapping has a FAILED state.
+func (r *Relation) KeepsFailed() bool { return r.Table.Stateful() && r.failed() != "false" }
+
+// CountFailed counts the FAILED rows. Without an index that serves it, it reads
+// the whole table.
+func (r *Relation) CountFailed(into *FailedCount) Step {
+	from := " FROM " + r.Name() + " AS t WHERE "
+	resend := "0"
+	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
+		resend = counted(from + r.ofOurs(Ref(m.FailedAt)+" IS NOT NULL AND "+Ref(m.Resend)))
+	}
+	return Step{SQL: "SELECT " + counted(from+r.Failed()) + ", " + resend, Each: into.read}
+}
+
+func (f *FailedCount) read(row [][]byte) (err error) {
+	if f.Rows, f.Capped, err = readCount(row[0]); err == nil {
+		f.Resend, _, err = readCount(row[1])
+	}
+	return err
+}
+
+// NeverReadyCount is rows of a table that are pending, but that nobody will send
+// as they are: their writer has them, with no deadline, or nothing says whose they
+// are.
+type NeverReadyCount struct {
+	Rows   int64
+	Capped bool          // there are more than Rows
+	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
+	Sample string        // id of the oldest, its columns joined by ", "
+}
+
+// CountNeverReady counts them, those that are past their grace: a row may be in
+// this state while its writer sends it. The mapping must have a writer column.
+func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
+	var params Params
+	where := r.neverDue()
+	if older := r.older(&params, r.Table.Mapping.Grace); older != "" {
+		where += " AND " + older
+	}
+	from := " FROM " + r.Name() + " AS t WHERE " + where
+	return Step{
+		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + r.IDColumns() + from + r.inOrder(1),
+		Args: params, Each: func(row [][]byte) error { return into.read(r, row) },
+	}
+}
+
+func (n *NeverReadyCount) read(r *Relation, row [][]byte) (err error) {
+	*n = NeverReadyCount{}
+	if n.Rows, n.Capped, err = readCount(row[0]); err != nil {
+		return err
+	}
+	if n.Oldest, err = readAge(row[1]); err != nil {
+		return err
+	}
+	parts, err := r.ReadID(row[2:])
+	n.Sample = strings.Join(parts, ", ")
+	return err
+}
+
+// counted counts rows up to the bound, and one more.
+func counted(from string) string {
+	return fmt.Sprintf("(SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted)", from, MaxCounted+1)
+}
+
+func readCount(text []byte) (rows int64, capped bool, err error) {
+	n, err := Count(text)
+	return min(n, MaxCounted), n > MaxCounted, err
+}
+
+// readAge reads an age in microseconds; NULL, and what lies ahead, is 0.
+func readAge(text []byte) (time.Duration, error) {
+	if text == nil {
+		return 0, nil
+	}
+	micros, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading an age: %w", err)
+	}
+	return max(0, time.Duration(micros)*time.Microsecond), nil
+}

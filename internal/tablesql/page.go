@@ -1,0 +1,174 @@
+package tablesql
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// PageQuery selects rows in table order.
+type PageQuery struct {
+	relation *Relation
+	columns  string
+	// inner are columns that columns are computed from, for the rows that were
+	// selected only: not for each that is sorted. Empty: columns are selected.
+	inner  []string
+	params Params
+	where  []string
+	none   bool // nothing can match
+	// from is a list of ids, and on what joins it with the table; of WantedAmong.
+	from, on string
+	limit    int
+}
+
+// Page selects the pending, due rows, with the columns.
+func (r *Relation) Page(columns Selected, limit int) *PageQuery {
+	q := &PageQuery{relation: r, columns: columns.list, inner: columns.inner, limit: limit, where: []string{r.Pending()}}
+	if due := r.due(); due != "" {
+		q.where = append(q.where, due)
+	}
+	if short := r.shortIDs(r.Table.Mapping.MaxRowBytes); short != "" {
+		q.where = append(q.where, short)
+	}
+	return q
+}
+
+// PendingIDs selects the ids of pending rows, due or not.
+func (r *Relation) PendingIDs(limit int) *PageQuery {
+	return &PageQuery{relation: r, columns: r.IDColumns(), where: []string{r.Pending()}, limit: limit}
+}
+
+// WantedAmong begins what Among asks of rows with the ids.
+func (r *Relation) WantedAmong(ids []string) (*PageQuery, error) {
+	params, from, on, err := r.bindList(ids)
+	q := &PageQuery{relation: r, params: params, from: from, on: on}
+	if due := r.due(); due != "" {
+		q.where = append(q.where, due)
+	}
+	return q, err
+}
+
+// Add selects one more column, behind the others.
+func (q *PageQuery) Add(column *Column) {
+	ref := Ref(column.Name)
+	q.columns += ", " + ref
+	if len(q.inner) > 0 && !slices.Contains(q.inner, ref) {
+		q.inner = append(q.inner, ref)
+	}
+}
+
+// Include wants rows of any of the scopes.
+func (q *PageQuery) Include(scopes []outbox.Scope) {
+	condition, all := q.relation.Covering(&q.params, scopes)
+	switch {
+	case all:
+	case condition == "":
+		q.none = true
+	case scopes[0].Kind == outbox.ScopeTopic:
+		q.where = append(q.where, Opaque(condition)) // see Known
+	default:
+		q.where = append(q.where, condition)
+	}
+}
+
+// Exclude wants no row of any of the scopes, nor those with the ids.
+func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
+	condition, all := q.relation.Covering(&q.params, scopes)
+	q.none = q.none || all
+	if condition != "" {
+		q.where = append(q.where, "NOT "+condition)
+	}
+	if among := q.relation.amongIDs(&q.params, ids); among != "" {
+		q.where = append(q.where, "NOT ("+among+")")
+	}
+}
+
+// Known wants rows of these topics only. It is hidden from the planner, which would
+// begin with the topics and sort what it finds.
+func (q *PageQuery) Known(topics []outbox.Scope) {
+	condition, _ := q.relation.Covering(&q.params, topics)
+	switch {
+	case topics == nil:
+	case condition == "":
+		q.none, q.where = true, append(q.where, "false")
+	default:
+		q.where = append(q.where, Opaque(condition))
+	}
+}
+
+// Old wants rows that were created longer ago than the age.
+func (q *PageQuery) Old(age time.Duration) {
+	if condition := q.relation.older(&q.params, age); condition != "" {
+		q.where = append(q.where, condition)
+	}
+}
+
+// Missed wants rows that can count as missed: past their grace, which a row does
+// not need that waited for its time, and past the head start.
+func (q *PageQuery) Missed() {
+	m := &q.relation.Table.Mapping
+	q.Old(m.HeadStart)
+	grace := q.relation.older(&q.params, m.Grace)
+	if scheduled := q.relation.scheduled(); grace != "" && scheduled != "" {
+		grace = "(" + grace + " OR " + scheduled + ")"
+	}
+	if grace != "" {
+		q.where = append(q.where, grace)
+	}
+}
+
+// Tied wants rows whose tie column compares so with a value; see TieColumn.
+func (q *PageQuery) Tied(comparison, value string) {
+	c := q.relation.TieColumn()
+	q.where = append(q.where, Ref(c.Name)+" "+comparison+" "+q.params.Bind([]byte(value), c.Type))
+}
+
+// Step is the query. Nothing says that no row can match.
+func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool) {
+	columns := q.columns
+	if len(q.inner) > 0 {
+		columns = strings.Join(q.inner, ", ")
+	}
+	rows := "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") + q.relation.inOrder(q.limit)
+	if len(q.inner) > 0 {
+		rows = "SELECT " + q.columns + " FROM (" + rows + ") AS t"
+	}
+	return Step{SQL: rows, Args: q.params, Each: each}, q.none
+}
+
+// Among looks rows up by the ids of WantedAmong: it gives the ordinal of each that
+// is pending, whether it is wanted, and then the columns. A tied value, if any, is
+// asked of all of them.
+func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte) error) Step {
+	wanted := "true"
+	if len(q.where) > 0 {
+		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
+	}
+	q.where = []string{q.relation.Pending()}
+	if tied != nil {
+		q.Tied("=", *tied)
+	}
+	// OFFSET has each row looked up: the planner would rather scan a small table.
+	sql := "SELECT u.n, x.* FROM " + q.from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + columns.list + " FROM " + q.relation.Name() +
+		" AS t WHERE " + q.on + " AND " + Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
+	return Step{SQL: sql, Args: q.params, Each: each}
+}
+
+// FailedOfKeys selects a FAILED row of every key that has one, the first in table
+// order, of at most limit keys. The table must have a key.
+func (r *Relation) FailedOfKeys(columns Selected, limit int, each func(row [][]byte) error) Step {
+	scope := r.keyAndTopic()
+	return Step{
+		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.Failed() + " AND " +
+			Ref(r.Table.Mapping.Key.Column) + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit),
+		Each: each,
+	}
+}
+
+// inOrder is ORDER BY and LIMIT of rows in table order.
+func (r *Relation) inOrder(limit int) string {
+	return " ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit)
+}
