@@ -21,7 +21,6 @@ const (
 
 const queryCanceled = "57014"
 
-const failedCounted = 100_000 // at most
 
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
