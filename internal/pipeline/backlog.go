@@ -21,7 +21,6 @@ const (
 
 const queryCanceled = "57014"
 
-
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
 func (d *driver) countBacklog(ctx context.Context) error {
