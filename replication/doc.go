@@ -1,6 +1,6 @@
 // Package replication owns a stream's one replication connection: the
 // leadership lock taken on it, the look at slot and publication, the frames of
-// the log and the status messages that confirm them. It also makes and removes
+// the WAL and the status messages that confirm them. It also makes and removes
 // publication and slot.
 //
 // It never decides what may be confirmed, never reads a table's rows, never

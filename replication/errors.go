@@ -57,10 +57,10 @@ var (
 	// ErrPublicationGone: the publication did not exist when a change was made
 	// (42704 while streaming). On versions 14 to 17 every later start ends in
 	// the same way until the slot is re-created.
-	ErrPublicationGone = errors.New("the publication did not exist at this point of the log")
+	ErrPublicationGone = errors.New("the publication did not exist at this point of the WAL")
 	// ErrUnreadable: the server cannot read its log any further (files missing,
 	// corrupted data, an error of the output plugin).
-	ErrUnreadable = errors.New("the log cannot be read")
+	ErrUnreadable = errors.New("the WAL cannot be read")
 	// ErrProtocol: the other side does not speak the protocol.
 	ErrProtocol = errors.New("protocol violation")
 	// ErrFrameTooLarge: a message exceeds Config.MaxFrame.

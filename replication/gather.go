@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gatherConn is a net.Conn with a large read buffer that, while the log is far
+// gatherConn is a net.Conn with a large read buffer that, while the WAL is far
 // behind, lets bytes gather for a moment before it reads again.
 //
 // A walsender sends each row by itself. A reader that keeps up with it is
@@ -78,7 +78,7 @@ func (g *gatherConn) readPaced(p []byte) (int, error) {
 
 // pace decides when to pause before a read. It is pure.
 type pace struct {
-	far   bool // the last frame was more than farBytes before the end of the log
+	far   bool // the last frame was more than farBytes before the end of the WAL
 	rapid bool // the last whole window brought rapidBytes per second
 
 	short    int       // so many reads in a row took all there was, and it was little

@@ -61,12 +61,12 @@ type TableVerdict struct {
 // Once that park is durable and the Verdict's actions are carried out, judge
 // again with Identify of the new State for what is remembered: then only what
 // is wrong with the slot itself counts.
-func Judge(s *State, cfg *Config, known Identity) Verdict {
+func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
-	v.judgeSlot(s, cfg, known)
-	v.judgePublication(s, cfg, known)
-	v.judgeRelations(s, cfg, known)
+	v.judgeSlot(s, cfg, remembered)
+	v.judgePublication(s, cfg, remembered)
+	v.judgeRelations(s, cfg, remembered)
 	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)
@@ -143,7 +143,7 @@ func synchronous(setting, application string) bool {
 	return false
 }
 
-func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {
+func (v *Verdict) judgeSlot(s *State, cfg *Config, remembered Identity) {
 	slot := &s.Slot
 	if !slot.Exists {
 		v.Slot = Make
@@ -157,12 +157,12 @@ func (v *Verdict) judgeSlot(s *State, cfg *Config, known Identity) {
 			fmt.Errorf("the slot is not ours: %s", foreign))
 		return
 	}
-	if reason := unusable(s, known); reason != "" {
+	if reason := unusable(s, remembered); reason != "" {
 		v.Slot = Remake
 		v.unsound(outbox.CauseSlot, "slot %s %s", cfg.Slot, reason)
 		return
 	}
-	if reason := unknownSlot(s, cfg, known); reason != "" {
+	if reason := unprovenSlot(s, cfg, remembered); reason != "" {
 		v.unsound(outbox.CauseSlot, "slot %s %s", cfg.Slot, reason)
 	}
 }
@@ -186,7 +186,7 @@ func foreignSlot(s *State) string {
 }
 
 // unusable says why reading on from our slot is impossible or would skip rows.
-func unusable(s *State, known Identity) string {
+func unusable(s *State, remembered Identity) string {
 	slot := &s.Slot
 	switch {
 	case slot.Lost():
@@ -198,44 +198,44 @@ func unusable(s *State, known Identity) string {
 	case slot.Confirmed == 0:
 		return "was never completed"
 	case slot.Confirmed > s.Insert:
-		return fmt.Sprintf("stands at %v, beyond the end of the log at %v: it is older than the data around it", slot.Confirmed, s.Insert)
-	case known.SystemID != "" && s.SystemID != "" && known.SystemID != s.SystemID:
-		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, known.SystemID)
+		return fmt.Sprintf("stands at %v, beyond the end of the WAL at %v: it is older than the data around it", slot.Confirmed, s.Insert)
+	case remembered.SystemID != "" && s.SystemID != "" && remembered.SystemID != s.SystemID:
+		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, remembered.SystemID)
 	}
-	return foreignTimeline(s, known)
+	return foreignTimeline(s, remembered)
 }
 
 // foreignTimeline finds a slot whose confirmed position was reached on a part
 // of another timeline that this server never had: what stands there now would
 // be skipped. A slot that a failover carried along in good order stands at or
 // before the switch.
-func foreignTimeline(s *State, known Identity) string {
-	if known.Timeline == 0 || s.Timeline == 0 || known.Timeline == s.Timeline {
+func foreignTimeline(s *State, remembered Identity) string {
+	if remembered.Timeline == 0 || s.Timeline == 0 || remembered.Timeline == s.Timeline {
 		return ""
 	}
-	end, ancestor := s.Ended[known.Timeline]
+	end, ancestor := s.Ended[remembered.Timeline]
 	switch {
 	case !ancestor:
-		return fmt.Sprintf("is on timeline %d, which does not descend from timeline %d", s.Timeline, known.Timeline)
+		return fmt.Sprintf("is on timeline %d, which does not descend from timeline %d", s.Timeline, remembered.Timeline)
 	case s.Slot.Confirmed > end:
-		return fmt.Sprintf("stands at %v, but timeline %d, on which it got there, was left at %v", s.Slot.Confirmed, known.Timeline, end)
+		return fmt.Sprintf("stands at %v, but timeline %d, on which it got there, was left at %v", s.Slot.Confirmed, remembered.Timeline, end)
 	}
 	return ""
 }
 
-// unknownSlot finds a slot that can be read, but of which the stream does not
+// unprovenSlot finds a slot that can be read, but of which the stream does not
 // know that nothing came before it.
-func unknownSlot(s *State, cfg *Config, known Identity) string {
+func unprovenSlot(s *State, cfg *Config, remembered Identity) string {
 	switch {
-	case known.SystemID == "" || known.Slot != cfg.Slot:
+	case remembered.SystemID == "" || remembered.Slot != cfg.Slot:
 		return "is new to this stream: rows from before it are swept first"
-	case known.Stopped != 0 && s.Slot.Confirmed > known.Stopped:
-		return fmt.Sprintf("was moved on from %v to %v, or re-created, by somebody else", known.Stopped, s.Slot.Confirmed)
+	case remembered.Stopped != 0 && s.Slot.Confirmed > remembered.Stopped:
+		return fmt.Sprintf("was moved on from %v to %v, or re-created, by somebody else", remembered.Stopped, s.Slot.Confirmed)
 	}
 	return ""
 }
 
-func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
+func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	p := &s.Publication
 	if !p.Exists {
 		v.Publication = Make
@@ -255,8 +255,8 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s publishes more than inserts, which doubles the work: %s",
 			cfg.Publication, alterPublication(cfg, "SET (publish = 'insert')")))
 	}
-	if known.Publication != "" && known.SystemID == s.SystemID {
-		if damage := Damage(known.Publication, p.Mark); damage != "" {
+	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
+		if damage := Damage(remembered.Publication, p.Mark); damage != "" {
 			v.passedOver(cfg, fmt.Sprintf("publication %s %s while nobody watched", cfg.Publication, damage))
 			// A gap in which it did not exist ends the stream for ever on
 			// versions before 18.
@@ -268,16 +268,16 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, known Identity) {
 }
 
 // judgeRelations: the publication is of relations, the configuration of names.
-func (v *Verdict) judgeRelations(s *State, cfg *Config, known Identity) {
-	if known.Publication == "" || known.SystemID != s.SystemID {
+func (v *Verdict) judgeRelations(s *State, cfg *Config, remembered Identity) {
+	if remembered.Publication == "" || remembered.SystemID != s.SystemID {
 		return
 	}
-	if damage := Replaced(known.Relations, s.relations()); damage != "" {
+	if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
 		v.passedOver(cfg, damage)
 	}
 }
 
-// passedOver: rows may not have come through the log. Those of a table with state
+// passedOver: rows may not have come through the WAL. Those of a table with state
 // are swept; of any other nobody can know, so a person has to look.
 func (v *Verdict) passedOver(cfg *Config, reason string) {
 	v.unsound(outbox.CausePublication, "%s", reason)
@@ -325,7 +325,7 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	case t.Kind != "r" && t.Kind != "p":
 		return name + " is not a table", "name a table"
 	case t.Unlogged:
-		return "table " + name + " is unlogged: nothing of it is in the log", "ALTER TABLE " + quoteTable(t.Table) + " SET LOGGED;"
+		return "table " + name + " is unlogged: nothing of it is in the WAL", "ALTER TABLE " + quoteTable(t.Table) + " SET LOGGED;"
 	case !s.Publication.Exists:
 		return "publication " + cfg.Publication + " does not exist", "run outbox-cdc init"
 	case t.PartitionOf != "" && s.Publication.ViaRoot && !t.Published:
@@ -344,7 +344,7 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	return "", ""
 }
 
-// wrongShare: rows of another share must not come through the log, since its own
+// wrongShare: rows of another share must not come through the WAL, since its own
 // stream publishes them.
 func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	passes := "every row"

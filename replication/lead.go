@@ -129,7 +129,7 @@ type Conn struct {
 	deadline        time.Time // as set on the socket
 	stopped         bool      // Stop was called
 	woken           wakeup
-	insert          atomic.Uint64 // the end of the log as last known
+	insert          atomic.Uint64 // the end of the WAL as last known
 }
 
 // Lead connects and waits until this process holds the stream's leadership
@@ -198,7 +198,7 @@ func setOf(pg *pgconn.PgConn) (*charset.Set, error) {
 	return charset.Of(encoding)
 }
 
-// Charset is what the text in the log is in. nil: UTF-8.
+// Charset is what the text in the WAL is in. nil: UTF-8.
 func (c *Conn) Charset() *charset.Set { return c.set }
 
 // access is how a leader connects: to a session that keeps a lock.

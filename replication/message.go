@@ -29,7 +29,7 @@ type Message struct {
 	Kind Kind
 	// Data is the plugin's frame, valid until the next Receive.
 	Data []byte
-	// WALStart is the position of Data in the log; 0 for frames that belong to
+	// WALStart is the position of Data in the WAL; 0 for frames that belong to
 	// the next one (relation descriptions).
 	WALStart outbox.LSN
 	// WALEnd of a Keepalive is how far the server has decoded and sent; of Data

@@ -118,29 +118,29 @@ func grantSteps(s *State, setup Setup) []Step {
 			grant(setup.WriteRole, "DELETE ON %s", name)
 		}
 	}
-	for _, b := range tablesBeside(setup.Tables) {
+	for _, b := range sideTables(setup.Tables) {
 		grant(setup.WriteRole, "USAGE ON SCHEMA %s", quoteName(b.schema))
 		grant(setup.WriteRole, "%s ON %s.%s", b.privileges, quoteName(b.schema), quoteName(b.name))
 	}
 	return plan
 }
 
-// beside is a table of the application besides its outbox.
-type beside struct{ schema, name, privileges string }
+// sideTable is a table of the application besides its outbox.
+type sideTable struct{ schema, name, privileges string }
 
-// tablesBeside are those with headers and with locks, each once.
-func tablesBeside(tables []*outbox.Table) []beside {
-	var found []beside
-	add := func(b beside) {
+// sideTables are those with headers and with locks, each once.
+func sideTables(tables []*outbox.Table) []sideTable {
+	var found []sideTable
+	add := func(b sideTable) {
 		if b.name != "" && !slices.Contains(found, b) {
 			found = append(found, b)
 		}
 	}
 	for _, t := range tables {
 		m := &t.Mapping
-		add(beside{m.HeadersTable.Schema, m.HeadersTable.Name, "SELECT"})
+		add(sideTable{m.HeadersTable.Schema, m.HeadersTable.Name, "SELECT"})
 		for _, lock := range []outbox.ShedLock{m.ShedLock, m.RetentionLock} {
-			add(beside{lock.Schema, lock.Table, "SELECT, INSERT, UPDATE"})
+			add(sideTable{lock.Schema, lock.Table, "SELECT, INSERT, UPDATE"})
 		}
 	}
 	return found
@@ -378,8 +378,8 @@ func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, p
 		}
 		return nil
 	}
-	for patience := firstPatience; ; patience = min(2*patience, lastPatience) {
-		_, err := MakeSlot(ctx, pg, setup.Config, Make, patience)
+	for timeout := firstTimeout; ; timeout = min(2*timeout, lastTimeout) {
+		_, err := MakeSlot(ctx, pg, setup.Config, Make, timeout)
 		var blocked *Blocked
 		if !errors.As(err, &blocked) {
 			return err
@@ -393,8 +393,8 @@ func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, p
 // How long the making of a slot waits at first, and at most, before it reports
 // what it waits for and starts over.
 const (
-	firstPatience = 5 * time.Second
-	lastPatience  = 5 * time.Minute
+	firstTimeout = 5 * time.Second
+	lastTimeout  = 5 * time.Minute
 )
 
 func stepError(step Step, err error) *Error {

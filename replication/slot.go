@@ -34,11 +34,11 @@ func (b *Blocked) Error() string {
 
 // MakeSlot carries out a Verdict's action on the slot and returns the position
 // it starts at. See the function MakeSlot.
-func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Duration) (outbox.LSN, error) {
+func (c *Conn) MakeSlot(ctx context.Context, action Action, timeout time.Duration) (outbox.LSN, error) {
 	if c.commands() == nil {
 		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
 	}
-	at, err := MakeSlot(ctx, c.pg, c.cfg, action, patience)
+	at, err := MakeSlot(ctx, c.pg, c.cfg, action, timeout)
 	if c.pg.IsClosed() {
 		c.drop()
 		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: as(ErrClosed, err)}
@@ -51,8 +51,8 @@ func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Durati
 // is never dropped: that is an Error of ErrSlotActive.
 //
 // A new slot waits for every transaction of the cluster that has written and
-// is still open, prepared ones and other databases' included. After patience
-// the attempt is given up with a *Blocked: repeat it. Patience should exceed
+// is still open, prepared ones and other databases' included. After timeout
+// the attempt is given up with a *Blocked: repeat it. Timeout should exceed
 // the longest usual transaction threefold, since a new slot may wait three
 // times. Ending the context closes the connection; no slot is left then either.
 //
@@ -60,7 +60,7 @@ func (c *Conn) MakeSlot(ctx context.Context, action Action, patience time.Durati
 // bound the command CREATE_REPLICATION_SLOT, so that only the end of the
 // connection, and of leadership, would end its wait; and init and slots drop make
 // and drop slots over ordinary connections.
-func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, patience time.Duration) (outbox.LSN, error) {
+func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, timeout time.Duration) (outbox.LSN, error) {
 	if action == Keep {
 		return 0, nil
 	}
@@ -76,10 +76,10 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	if err != nil {
 		return 0, makeSlotError(cfg.Slot, err)
 	}
-	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, patience.Milliseconds()), createSlot(cfg, version))
+	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, timeout.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
 	if err != nil {
-		return 0, slotNotMade(ctx, pg, cfg.Slot, patience, err)
+		return 0, slotNotMade(ctx, pg, cfg.Slot, timeout, err)
 	}
 	if len(rows) != 1 {
 		return 0, makeSlotError(cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))

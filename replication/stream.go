@@ -196,7 +196,7 @@ func (c *Conn) Wake() {
 //
 // Every error closes the connection, and leadership with it: after an error in
 // decoding the server would take commands again, but its caches still show the
-// catalogue as of the point in the log (seen: a publication that was re-created
+// catalogue as of the point in the WAL (seen: a publication that was re-created
 // "does not exist" for that session).
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	if c.frames == nil {
@@ -267,7 +267,7 @@ func (c *Conn) Buffered() bool {
 	return c.frames != nil && (c.frames.complete() || c.socket.r < c.socket.w)
 }
 
-// CatchingUp says that the log is being read far from its end, or as fast as it
+// CatchingUp says that the WAL is being read far from its end, or as fast as it
 // comes: what was read is best handed on in large pieces, more follows at once.
 func (c *Conn) CatchingUp() bool { return c.socket.pace.catchingUp() }
 

@@ -92,7 +92,7 @@ func WatchTables(ctx context.Context, q postgres.DB, tables []*outbox.Table) (ma
 
 // Replaced compares the relations that tables were and are: it says which table
 // is another one, or gone, or nothing. One that was missing and came back did no
-// harm: its rows are not in the log until the publication has it. It is pure.
+// harm: its rows are not in the WAL until the publication has it. It is pure.
 func Replaced(before, after map[string]uint32) string {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		was := before[name]
@@ -153,7 +153,7 @@ func parseRetained(row []string) (r Retained, err error) {
 
 // Heartbeat has a transaction of its own that changes nothing commit, so that the
 // slot of an idle outbox can move on in a busy cluster; it returns a position
-// that the log passes by that. No other consumer of the log sees anything of it,
+// that the WAL passes by that. No other consumer of the WAL sees anything of it,
 // as it would of a message: Debezium sends those to a topic, and stands still
 // where that topic does not exist.
 func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {

@@ -184,8 +184,8 @@ func (m *machine) take() work {
 	return w
 }
 
-// withMend adds to a topic's error what ends it.
-func withMend(err error) error {
+// withHint adds to a topic's error what to do about it.
+func withHint(err error) error {
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 		return fmt.Errorf("%w (grant WRITE on the topic to our user)", err)
 	}

@@ -37,7 +37,7 @@ func (m *machine) produced(b *batch, r reply) {
 		m.launch(q)
 	case verdictTopic:
 		m.wait(q, r.cause(q), backoffSlow)
-		m.blockTopic(q.topic, withMend(r.cause(q)))
+		m.blockTopic(q.topic, withHint(r.cause(q)))
 	}
 	m.touch(q)
 }

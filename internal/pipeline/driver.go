@@ -36,6 +36,9 @@ type driver struct {
 	states   *mailbox.Mailbox[outbox.ClusterState]
 	marked   *mailbox.Mailbox[outbox.Marked]
 	answers  *mailbox.Mailbox[answer]
+	// outcomesTaken and marksTaken are the memory of what was taken last.
+	outcomesTaken []outbox.Outcome
+	marksTaken    []outbox.Marked
 
 	// connection counts replication connections. Answers to questions of an
 	// earlier one are dropped, and asking is ended with asking.cancel.
@@ -43,7 +46,7 @@ type driver struct {
 	asking     context.Context //nolint:containedctx // ends with the replication connection, not with a call
 	endAsking  context.CancelFunc
 	queries    sync.WaitGroup
-	xid        uint32 // of the log's open transaction
+	xid        uint32 // of the WAL's open transaction
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
@@ -77,20 +80,11 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	defer timer.Stop()
 	drainUntil := make(<-chan time.Time)
 	stopping := stop.Done()
-	var outcomes []outbox.Outcome
-	var marked []outbox.Marked
 	d.askAnew()
 	defer func() { d.endAsking() }()
 	defer d.stream.watchdog.idle()
 	for {
-		now := time.Now()
-		d.stream.watchdog.alive(now)
-		d.core.Tick(now)
-		d.pace(now)
-		d.carryOut(d.core.Take())
-		d.wal.confirm.Store(uint64(d.core.Confirm()))
-		d.wal.mayMake.Store(d.core.SlotMayBeMade())
-		d.gauges(now)
+		d.advance(time.Now())
 		if d.core.Drained() {
 			d.giveLocksBack(ctx)
 			return d.wal.finish(ctx)
@@ -106,9 +100,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case <-stopping:
 			stopping = nil
 			drainUntil = time.After(d.cfg.DrainTimeout)
-			d.cfg.Log.Info().Msg("draining")
-			d.tick()
-			d.core.Drain()
+			d.drain()
 		case <-drainUntil:
 			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
 				Msg("stopped before everything sent was acknowledged and marked: those rows will be published again")
@@ -122,28 +114,63 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			d.tick()
 			d.feed(b)
 		case <-d.outcomes.Ready():
-			d.tick()
-			outcomes = d.outcomes.Take(outcomes)
-			for _, o := range outcomes {
-				d.outcome(o)
-			}
+			d.takeOutcomes()
 		case <-d.states.Ready():
-			d.tick()
-			for _, s := range d.states.Take(nil) {
-				d.clusterState(s)
-			}
+			d.takeStates()
 		case <-d.marked.Ready():
-			d.tick()
-			marked = d.marked.Take(marked)
-			d.marksAnswered(marked)
+			d.takeMarks()
 		case <-d.answers.Ready():
-			d.tick()
-			for _, a := range d.answers.Take(nil) {
-				if a.connection == 0 || a.connection == d.connection {
-					a.apply()
-				}
-			}
+			d.takeAnswers()
 		case <-timer.C:
+		}
+	}
+}
+
+// advance tells the Core the time, carries out what it decided, and passes on what
+// the WAL reader is to know.
+func (d *driver) advance(now time.Time) {
+	d.stream.watchdog.alive(now)
+	d.core.Tick(now)
+	d.pace(now)
+	d.carryOut(d.core.Take())
+	d.wal.confirm.Store(uint64(d.core.Confirm()))
+	d.wal.mayMake.Store(d.core.SlotMayBeMade())
+	d.gauges(now)
+}
+
+// drain begins a clean stop.
+func (d *driver) drain() {
+	d.cfg.Log.Info().Msg("draining")
+	d.tick()
+	d.core.Drain()
+}
+
+func (d *driver) takeOutcomes() {
+	d.tick()
+	d.outcomesTaken = d.outcomes.Take(d.outcomesTaken)
+	for _, o := range d.outcomesTaken {
+		d.outcome(o)
+	}
+}
+
+func (d *driver) takeStates() {
+	d.tick()
+	for _, s := range d.states.Take(nil) {
+		d.clusterState(s)
+	}
+}
+
+func (d *driver) takeMarks() {
+	d.tick()
+	d.marksTaken = d.marked.Take(d.marksTaken)
+	d.marksAnswered(d.marksTaken)
+}
+
+func (d *driver) takeAnswers() {
+	d.tick()
+	for _, a := range d.answers.Take(nil) {
+		if a.connection == 0 || a.connection == d.connection {
+			a.apply()
 		}
 	}
 }
@@ -184,7 +211,7 @@ func (d *driver) askAnew() {
 	d.asking, d.endAsking = context.WithCancel(d.ctx)
 }
 
-// feed gives a batch of the log to the Core.
+// feed gives a batch of the WAL to the Core.
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
 		if failpoint.Here(failpoint.AfterDecode) != nil {
@@ -206,7 +233,7 @@ func (d *driver) feed(b *batch) {
 		case decoder.Commit:
 			d.core.Commit(e.Transaction.End)
 		case decoder.TableBroken:
-			d.cfg.Log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the log")
+			d.cfg.Log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the WAL")
 			d.core.TableBroken(e.Table, e.Err)
 		case decoder.TableMapped:
 			d.core.TableMapped(e.Table)

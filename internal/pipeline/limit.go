@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Limits bound how fast rows are taken from the log and from the table.
+// Limits bound how fast rows are taken from the WAL and from the table.
 type Limits struct {
 	// RowsPerSecond at most; 0: no limit.
 	RowsPerSecond int
@@ -28,7 +28,7 @@ const (
 )
 
 // limit paces a stream. The rows that come into the Core are what is counted:
-// each does so once, whether the log brings it or the sweeper, and what stands
+// each does so once, whether the WAL brings it or the sweeper, and what stands
 // behind them, the connection and the table, waits by itself meanwhile. It is the
 // driver's alone.
 type limit struct {
@@ -82,7 +82,7 @@ func (l *limit) share() int {
 	return max(1, int(rate/pacedParts))
 }
 
-// pace tells the Core and the log's reader how fast rows may come.
+// pace tells the Core and the WAL reader how fast rows may come.
 func (d *driver) pace(now time.Time) {
 	l := &d.limit
 	arrived := d.core.Arrived()

@@ -85,7 +85,7 @@ func beat(ctx context.Context, conn *replication.Conn) error {
 		}
 		// A try that is under way is not interrupted: that would end the connection.
 		if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
-			return fmt.Errorf("keeping the lead before the log is read: %w", err)
+			return fmt.Errorf("keeping the lead before the WAL is read: %w", err)
 		}
 	}
 }

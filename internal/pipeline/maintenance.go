@@ -207,7 +207,7 @@ func (d *driver) watched(ctx context.Context) (now statestore.Identity, err erro
 	return now, err
 }
 
-// passedOver says that rows may not have come through the log.
+// passedOver says that rows may not have come through the WAL.
 func (d *driver) passedOver(damage string) {
 	d.cfg.Metrics.PublicationChanged()
 	message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
@@ -221,7 +221,7 @@ func (d *driver) passedOver(damage string) {
 // settleFor bounds the wait for what is on its way when a table was swapped out.
 const settleFor = 2 * time.Second
 
-// settle gives what came through the log so far a moment to be published and
+// settle gives what came through the WAL so far a moment to be published and
 // marked: rows of a table that was swapped out are found nowhere else.
 func (d *driver) settle(ctx context.Context) {
 	at, err := replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))

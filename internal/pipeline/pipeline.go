@@ -97,7 +97,7 @@ type Stream struct {
 	silence silence
 	// relations are the tables' as last seen, for a schema that has no place for them.
 	relations atomic.Pointer[map[string]uint32]
-	// text: a column's binary form is not understood, the log has to be text.
+	// text: a column's binary form is not understood, the WAL has to be text.
 	text atomic.Bool
 	// judgedRights: the role's rights were looked at, by the goroutine of Run.
 	judgedRights bool

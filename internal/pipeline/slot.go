@@ -18,8 +18,8 @@ import (
 // connection streams.
 
 const (
-	mendEvery = 10 * time.Second      // between looks at a slot that only a person can fix
-	parkPoll  = 10 * time.Millisecond // between looks whether the stream's park is durable
+	fixEvery = 10 * time.Second      // between looks at a slot that only a person can fix
+	parkPoll = 10 * time.Millisecond // between looks whether the stream's park is durable
 	// slotPatience is at most how long one attempt to make a slot waits for open
 	// transactions: a leader that is stopped meanwhile keeps its lock that long.
 	slotTimeout = 10 * time.Second
@@ -51,7 +51,7 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			}
 			parked = true
 		}
-		if err := w.mend(ctx, &verdict); err != nil {
+		if err := w.fix(ctx, &verdict); err != nil {
 			return connected, err
 		}
 	}
@@ -233,18 +233,18 @@ func (w *walReader) sameHistory(s *replication.State) error {
 }
 
 // fix makes publication and slot beside the connection, which is kept alive.
-func (w *walReader) mend(ctx context.Context, v *replication.Verdict) error {
+func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 	if v.Err != nil {
-		w.stream.report(v.Err, mendEvery)
-		return w.beatFor(ctx, mendEvery)
+		w.stream.report(v.Err, fixEvery)
+		return w.beatFor(ctx, fixEvery)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
 		err := w.makePublication(ctx)
 		if err != nil {
-			w.stream.report(err, mendEvery)
+			w.stream.report(err, fixEvery)
 		}
 		if err != nil && !v.Sound {
-			return w.beatFor(ctx, mendEvery)
+			return w.beatFor(ctx, fixEvery)
 		}
 	}
 	if err := failpoint.Here(failpoint.BeforeSlot); err != nil {
@@ -263,7 +263,7 @@ func (w *walReader) makePublication(ctx context.Context) error {
 	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.d.cfg.Replication)
 }
 
-// makeSlot makes the slot, with growing patience for open transactions, which
+// makeSlot makes the slot, with growing timeouts for open transactions, which
 // it has to wait for.
 func (w *walReader) makeSlot(ctx context.Context, action replication.Action) error {
 	if action == replication.Keep {
@@ -279,8 +279,8 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 			return failpoint.Here(failpoint.AfterSlot)
 		}
 		if !errors.As(err, &blocked) {
-			w.stream.report(err, mendEvery)
-			return w.beatFor(ctx, mendEvery)
+			w.stream.report(err, fixEvery)
+			return w.beatFor(ctx, fixEvery)
 		}
 		w.stream.report(err, 0)
 		action = replication.Make // what was to be dropped is

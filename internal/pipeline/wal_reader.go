@@ -189,7 +189,7 @@ func (w *walReader) tellEnd(err error) {
 	var unreadable *decoder.Error
 	if errors.As(err, &unreadable) && unreadable.NeedsText {
 		w.stream.text.Store(true)
-		w.d.cfg.Log.Info().Err(err).Msg("reading the log as text from here on")
+		w.d.cfg.Log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
 	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
@@ -434,7 +434,7 @@ func (w *walReader) feedBack() error {
 	return w.conn.SendStatus(confirm)
 }
 
-// waitUntil is until when to wait for more of the log.
+// waitUntil is until when to wait for more of the WAL.
 func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	if gathered := b.began.Add(gatherFor); !b.Empty() && gathered.Before(status) {
 		return gathered

@@ -212,7 +212,7 @@ func (r *trial) run() {
 	r.insert()
 	r.settled(r.conn)
 	r.judge("by the log", 1)
-	if said := p.Said("reading the log as text", `"binary"`); len(said) > 0 {
+	if said := p.Said("reading the WAL as text", `"binary"`); len(said) > 0 {
 		r.t.Errorf("the log is not read in binary form: %s", said[0])
 	}
 

@@ -70,7 +70,7 @@ func TestColumnsThatComeAsText(t *testing.T) {
 	w := newWorld(t, surroundings{layout: &l})
 	p := w.run().streaming()
 	w.writeRows(steady(), 100)
-	p.Await(20*time.Second, "reading the log as text", "numeric")
+	p.Await(20*time.Second, "reading the WAL as text", "numeric")
 	w.settled(30 * time.Second)
 	w.writeRows(steady(), 100)
 	w.settled(30 * time.Second)
