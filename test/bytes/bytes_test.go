@@ -207,8 +207,14 @@ func (r *trial) again() {
 
 func (r *trial) run() {
 	p := r.start()
-	p.Await(patience, `"streaming"`, `"binary"`)
-	p.Await(patience, `"streaming"`, `"text"`)
+	for _, stream := range []string{`"binary"`, `"text"`} { // whichever comes first
+		harness.Eventually(r.t, patience, func() error {
+			if len(p.Said(`"streaming"`, stream)) == 0 {
+				return fmt.Errorf("%s does not stream", stream)
+			}
+			return nil
+		})
+	}
 	r.insert()
 	r.settled(r.conn)
 	r.judge("by the log", 1)

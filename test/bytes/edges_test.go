@@ -2,6 +2,7 @@ package bytes
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -105,4 +106,53 @@ func TestASlowStartKeepsItsLead(t *testing.T) {
 		t.Errorf("it took the lead %d times", n)
 	}
 	p.Stop(time.Minute)
+}
+
+// Headers of a side table are published as UTF-8 whatever the database's encoding,
+// by the log and by a sweep; one that cannot be fails its own row.
+func TestSideHeadersInEveryEncoding(t *testing.T) {
+	for _, e := range encodings {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, e)
+			conn := w.conn()
+			w.exec(conn, `CREATE TABLE public.header (parent bigint, i int, n text, v text)`)
+			table := w.add(conn, "text", "public", "outbox", "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text",
+				fields{"headers_table": fields{"table": "public.header", "parent": "parent", "order": "i", "name": "n", "value": "v"}})
+			w.run("init", "--stream", "text")
+			w.carry(append(settings, e.settings...)...)
+			insert := func(words []string) {
+				for _, word := range words {
+					w.exec(conn, "WITH o AS (INSERT INTO "+table.sql+" (v) VALUES ('') RETURNING id) INSERT INTO public.header SELECT id, 1, 'word', ("+word+") FROM o")
+				}
+			}
+			p := w.start()
+			p.Await(patience, `"streaming"`)
+			insert(append(append([]string{}, e.words...), e.broken...))
+			w.settled(conn)
+			p.Stop(patience)
+			insert(e.words)
+			w.run("sweep", "--once")
+			w.settled(conn)
+			want := map[string]int{}
+			for _, word := range e.words {
+				var text string
+				if err := conn.QueryRow(t.Context(), "SELECT "+word).Scan(&text); err != nil {
+					t.Fatal(err)
+				}
+				want[text] = 2
+			}
+			got := map[string]int{}
+			for _, r := range w.kafka.Records(t, w.topic) {
+				got[string(r.Header("word"))]++
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("headers %v, want %v", got, want)
+			}
+			var failed int
+			if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table.sql+" WHERE status = 'FAILED'").Scan(&failed); err != nil || failed != len(e.broken) {
+				t.Errorf("%d rows are FAILED, want %d (%v)", failed, len(e.broken), err)
+			}
+		})
+	}
 }
