@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -101,11 +102,11 @@ func connectError(what, user string, err error) *Error {
 // something else. Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 func LoginRefused(server *pgconn.PgError, user string) (hint string) {
 	switch server.Code {
-	case "28P01":
+	case pgerrcode.InvalidPassword:
 		return "correct the password in the dsn, or: ALTER ROLE " + quoteName(user) + " PASSWORD '…';"
-	case "28000":
+	case pgerrcode.InvalidAuthorizationSpecification:
 		return "create role " + quoteName(user) + " with LOGIN, and allow its connection in pg_hba.conf"
-	case "3D000":
+	case pgerrcode.InvalidCatalogName:
 		return "correct the database's name in the dsn, or create it"
 	}
 	return ""
@@ -131,13 +132,13 @@ func refusal(server *pgconn.PgError, user string) (permanent bool, hint string) 
 		return true, hint
 	}
 	switch server.Code {
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", quoteName(user))
-	case "08P01", "0A000":
+	case pgerrcode.ProtocolViolation, pgerrcode.FeatureNotSupported:
 		return true, "a connection pooler that knows no replication connections stands in between: connect to PostgreSQL itself, or through PgBouncer 1.23 or later"
-	case "42704":
+	case pgerrcode.UndefinedObject:
 		return true, "correct the parameters in the dsn: the server does not know one of them"
-	case "53300":
+	case pgerrcode.TooManyConnections:
 		return false, "raise max_wal_senders or max_connections, or end idle replication connections"
 	}
 	return false, ""
@@ -157,7 +158,7 @@ func unreachable(err error) (permanent bool, hint string) {
 }
 
 func shuttingDown(code string) bool {
-	return code == "57P01" || code == "57P02" || code == "57P03" || code == "57P05"
+	return code == pgerrcode.AdminShutdown || code == pgerrcode.CrashShutdown || code == pgerrcode.CannotConnectNow || code == pgerrcode.IdleSessionTimeout
 }
 
 // startError judges the refusal of START_REPLICATION.
@@ -166,14 +167,14 @@ func startError(slot string, server *pgconn.PgError) *Error {
 	switch {
 	case shuttingDown(server.Code):
 		e.Err = as(ErrShutdown, server)
-	case server.Code == "55006":
+	case server.Code == pgerrcode.ObjectInUse:
 		e.Err = as(ErrSlotActive, server)
 		e.Hint = "end the other consumer of the slot, or give this stream a slot of its own"
-	case server.Code == "42704":
+	case server.Code == pgerrcode.UndefinedObject:
 		e.Err = as(ErrSlotGone, server)
-	case server.Code == "55000":
+	case server.Code == pgerrcode.ObjectNotInPrerequisiteState:
 		e.Err = as(ErrSlotUnusable, server)
-	case server.Code == "42501":
+	case server.Code == pgerrcode.InsufficientPrivilege:
 		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION for the streaming role"
 	}
 	return e
@@ -185,7 +186,7 @@ func streamError(slot string, server *pgconn.PgError) *Error {
 	switch {
 	case shuttingDown(server.Code):
 		e.Err = as(ErrShutdown, server)
-	case server.Code == "42704":
+	case server.Code == pgerrcode.UndefinedObject:
 		e.Err = as(ErrPublicationGone, server)
 		e.Hint = "re-create the publication, then the slot"
 	case unreadable(server.Code):
@@ -204,5 +205,5 @@ func unreadable(code string) bool {
 	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "54", "F0", "P0", "XX":
 		return true
 	}
-	return code == "58P01" || code == "58P02"
+	return code == pgerrcode.UndefinedFile || code == pgerrcode.DuplicateFile
 }

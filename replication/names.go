@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // quoteName quotes an identifier.
-func quoteName(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
+func quoteName(parts ...string) string { return sql.Identifier(parts...) }
 
 func quoteTable(t *outbox.Table) string { return quoteName(t.Schema, t.Name) }
 

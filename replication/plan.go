@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -403,9 +404,9 @@ func stepError(step Step, err error) *Error {
 	if errors.As(err, &server) {
 		e.Permanent = true
 		switch server.Code {
-		case "42501":
+		case pgerrcode.InsufficientPrivilege:
 			e.Hint = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
-		case "2BP01":
+		case pgerrcode.DependentObjectsStillExist:
 			e.Hint = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
 		}
 	}

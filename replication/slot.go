@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -108,7 +109,7 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 
 func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
 	var server *pgconn.PgError
-	if !errors.As(err, &server) || server.Code != "57014" {
+	if !errors.As(err, &server) || server.Code != pgerrcode.QueryCanceled {
 		return makeSlotError(slot, err)
 	}
 	blocked := &Blocked{Slot: slot, Waited: waited}
@@ -125,13 +126,13 @@ func makeSlotError(slot string, err error) *Error {
 		return e
 	}
 	switch server.Code {
-	case "53400":
+	case pgerrcode.ConfigurationLimitExceeded:
 		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION, or run outbox-cdc init as a role that has it"
-	case "42710":
+	case pgerrcode.DuplicateObject:
 		e.Err = as(errSlotExists, err)
-	case "55000":
+	case pgerrcode.ObjectNotInPrerequisiteState:
 		e.Permanent, e.Hint = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
 	default:
 		if shuttingDown(server.Code) {
@@ -154,9 +155,9 @@ func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
 		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, "$1", quoted))
 	var server *pgconn.PgError
 	switch {
-	case err == nil, errors.As(err, &server) && server.Code == "42704":
+	case err == nil, errors.As(err, &server) && server.Code == pgerrcode.UndefinedObject:
 		return nil
-	case server != nil && server.Code == "55006":
+	case server != nil && server.Code == pgerrcode.ObjectInUse:
 		err = as(ErrSlotActive, err)
 	}
 	return &Error{What: "drop slot " + slot, Err: err}

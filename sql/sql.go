@@ -178,16 +178,22 @@ func literal(arg any) (string, error) {
 	return "", fmt.Errorf("a %T cannot be a literal", arg)
 }
 
-// Quote makes a string literal that means the same whatever the setting of
-// standard_conforming_strings.
-// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS-ESCAPE
+// Quote is Literal; a NUL, which PostgreSQL cannot hold, is an error.
 func Quote(s string) (string, error) {
 	if strings.ContainsRune(s, 0) {
 		return "", fmt.Errorf("%q holds a NUL byte, which PostgreSQL text cannot", s)
 	}
-	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	return Literal(s), nil
+}
+
+// Literal makes a string literal that means the same whatever the setting of
+// standard_conforming_strings, without NULs. Its type is unknown: it takes that of
+// what it is compared with or assigned to.
+// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS-ESCAPE
+func Literal(s string) string {
+	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(s, "\x00", ""), "'", "''") + "'"
 	if strings.Contains(s, `\`) {
-		quoted = "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+		return "E" + strings.ReplaceAll(quoted, `\`, `\\`)
 	}
-	return quoted, nil
+	return quoted
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -203,7 +204,7 @@ func (p *process) suspect(items []*item, err error) {
 
 func timedOut(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == "57014" || errors.Is(err, errHung)
+	return errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled || errors.Is(err, errHung)
 }
 
 // errHung says that the server's own limit did not end a statement.

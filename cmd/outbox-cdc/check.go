@@ -17,7 +17,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -298,7 +297,7 @@ func grantSchema(role string) replication.Step {
 func nativeIndex(schema, name string) []replication.Step {
 	index := name + "_pending"
 	qualified := sql.Identifier(schema, index)
-	quoted := tablesql.Literal(qualified)
+	quoted := sql.Literal(qualified)
 	return []replication.Step{
 		{
 			Title: "the invalid index " + index + ", which was never finished, goes",

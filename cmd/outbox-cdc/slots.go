@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
@@ -318,7 +319,7 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 // mayNotDrop says which role may.
 func mayNotDrop(err error) error {
 	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == "42501" {
+	if errors.As(err, &server) && server.Code == pgerrcode.InsufficientPrivilege {
 		return &failure{exitPermanent, fmt.Errorf("%w (it takes a role with REPLICATION: that of replication_dsn, or put one into %s)", err, adminVariable)}
 	}
 	return err

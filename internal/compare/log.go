@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // logReader reads the log through a temporary slot of its own, which ends with
@@ -80,11 +82,11 @@ func hint(err error, user string) string {
 		return ""
 	}
 	switch server.Code {
-	case "42501": // insufficient_privilege
-		return fmt.Sprintf(" (ALTER ROLE %s REPLICATION, or set postgres.replication_dsn to a role that has it)", pgx.Identifier{user}.Sanitize())
-	case "53400": // configuration_limit_exceeded
+	case pgerrcode.InsufficientPrivilege:
+		return fmt.Sprintf(" (ALTER ROLE %s REPLICATION, or set postgres.replication_dsn to a role that has it)", sql.Identifier(user))
+	case pgerrcode.ConfigurationLimitExceeded:
 		return " (all replication slots are in use: raise max_replication_slots, or see outbox-cdc slots)"
-	case "42704": // undefined_object
+	case pgerrcode.UndefinedObject:
 		return " (outbox-cdc init makes the publication)"
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -102,10 +103,10 @@ func (w *world) prepare(ctx context.Context, o Options) error {
 	if err := w.noteSchema(ctx); err != nil {
 		return err
 	}
-	schema := pgx.Identifier{t.Schema}.Sanitize()
+	schema := sql.Identifier(t.Schema)
 	w.later(func(ctx context.Context) error { return w.exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE") })
-	customer := pgx.Identifier{t.Schema, "customer"}.Sanitize()
-	w.insert = fmt.Sprintf(insert, customer, pgx.Identifier{t.Schema, t.Table}.Sanitize())
+	customer := sql.Identifier(t.Schema, "customer")
+	w.insert = fmt.Sprintf(insert, customer, sql.Identifier(t.Schema, t.Table))
 	for _, statement := range []string{
 		"CREATE SCHEMA " + schema,
 		"CREATE TABLE " + customer + " (id int PRIMARY KEY, events int NOT NULL DEFAULT 0) WITH (fillfactor = 50)",
@@ -145,7 +146,7 @@ func (w *world) dropStream(ctx context.Context) error {
 	if err := w.loseSlot(ctx); err != nil {
 		return err
 	}
-	return w.exec(ctx, "DROP PUBLICATION IF EXISTS "+pgx.Identifier{w.target.Publication}.Sanitize())
+	return w.exec(ctx, "DROP PUBLICATION IF EXISTS "+sql.Identifier(w.target.Publication))
 }
 
 func (w *world) exec(ctx context.Context, statement string) error {
@@ -183,7 +184,7 @@ func (w *world) loseSlot(ctx context.Context) error {
 			_, err = w.pool.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot)
 		}
 		var refused *pgconn.PgError
-		if err == nil || !errors.As(err, &refused) || refused.Code != "55006" { // object in use: the stream was faster
+		if err == nil || !errors.As(err, &refused) || refused.Code != pgerrcode.ObjectInUse { // object in use: the stream was faster
 			return err
 		}
 		if wait.Sleep(ctx, time.Millisecond) != nil {
@@ -192,7 +193,7 @@ func (w *world) loseSlot(ctx context.Context) error {
 	}
 }
 
-func (w *world) table() string { return pgx.Identifier{w.target.Schema, w.target.Table}.Sanitize() }
+func (w *world) table() string { return sql.Identifier(w.target.Schema, w.target.Table) }
 
 // pending counts the rows that are not done; a small index answers.
 func (w *world) pending(ctx context.Context) (n int, err error) {
@@ -224,7 +225,7 @@ func (w *world) truth(ctx context.Context) (t truth, err error) {
 	if err != nil {
 		return t, err
 	}
-	rows, err := w.pool.Query(ctx, `SELECT id, events FROM `+pgx.Identifier{w.target.Schema, "customer"}.Sanitize())
+	rows, err := w.pool.Query(ctx, `SELECT id, events FROM `+sql.Identifier(w.target.Schema, "customer"))
 	if err != nil {
 		return t, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -134,7 +135,7 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 	}
 	err = t.run(ctx, orderTimeout, step)
 	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == "57014" {
+	if errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled {
 		return Order{Note: fmt.Sprintf("whether later rows of the keys were SENT could not be told within %s", orderTimeout)}, nil
 	}
 	if err != nil {
@@ -237,7 +238,7 @@ func (t *Table) page(ctx context.Context, text string, ids []string, result *Res
 // refused adds what ends the refusal of an act.
 func (t *Table) refused(op *Operation, err error) error {
 	var server *pgconn.PgError
-	if op.Action == Delete && errors.As(err, &server) && server.Code == "42501" {
+	if op.Action == Delete && errors.As(err, &server) && server.Code == pgerrcode.InsufficientPrivilege {
 		return fmt.Errorf("delete rows of table %s: %w (%s)", t.relation.Table, err, grantDelete(t.relation.Table, t.conn.Config().User))
 	}
 	return t.failure(string(op.Action)+" rows", err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -286,7 +287,7 @@ func (t *Table) failure(doing string, err error) error {
 // fixed adds what ends a refusal.
 func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
 	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == "2201B" { // invalid_regular_expression
+	if errors.As(err, &server) && server.Code == pgerrcode.InvalidRegularExpression {
 		return fmt.Errorf("%w (--error is a regular expression: put \\ before a character that stands for itself)", err)
 	}
 	return tablesql.WithHint(err, t, conn.Config().User)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
@@ -18,8 +19,6 @@ const (
 	failedEvery  = 5 * time.Minute
 	failedRarely = time.Hour // where counting them took too long
 )
-
-const queryCanceled = "57014"
 
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
@@ -93,7 +92,7 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 		if kept {
 			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Capped })
 		}
-	case errors.As(err, &server) && server.Code == queryCanceled:
+	case errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled:
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely

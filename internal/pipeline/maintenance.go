@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -24,13 +25,6 @@ const (
 	retainedEvery  = 5 * time.Second
 	retentionEvery = time.Minute
 	recoveryEvery  = 15 * time.Second
-)
-
-// What a server that shuts down says on connections that are open, and to new
-// ones. https://www.postgresql.org/docs/current/errcodes-appendix.html
-const (
-	adminShutdown    = "57P01"
-	cannotConnectNow = "57P03"
 )
 
 // maintain does what has to be done now and then besides the flow: write WAL so that
@@ -115,7 +109,7 @@ func (d *driver) retention(ctx context.Context) error {
 // https://www.postgresql.org/docs/current/server-shutdown.html
 func (d *driver) closeOnShutdown(err error) {
 	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == adminShutdown || server.Code == cannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
+	if errors.As(err, &server) && (server.Code == pgerrcode.AdminShutdown || server.Code == pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
 		d.wal.kill()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -52,15 +53,12 @@ func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.C
 	g.facts.Missing[name] = g.why(bounded, err)
 }
 
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
-const lockNotAvailable = "55P03"
-
 func (g *gathering) why(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v", g.o.Timeout)
 	}
 	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == lockNotAvailable {
+	if errors.As(err, &server) && server.Code == pgerrcode.LockNotAvailable {
 		return "a table of the publication is locked (see the check table)"
 	}
 	return err.Error()
@@ -154,9 +152,9 @@ func refusal(server *pgconn.PgError, user, database string) (permanent bool, hin
 		return true, hint
 	}
 	switch server.Code {
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		return true, "GRANT CONNECT ON DATABASE " + sql.Identifier(database) + " TO " + sql.Identifier(user) + ";"
-	case "53300":
+	case pgerrcode.TooManyConnections:
 		return false, "raise max_connections (a restart), or end idle connections"
 	}
 	return false, "see the server's log"
@@ -461,7 +459,7 @@ func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
 // The catalogue tells which.
 func foreignWord(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == "22P02"
+	return errors.As(err, &server) && server.Code == pgerrcode.InvalidTextRepresentation
 }
 
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {

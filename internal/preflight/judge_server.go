@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -221,7 +220,7 @@ func judgeSlots(j *judgment) {
 	var hint []string
 	for i, name := range s.IdleSlots {
 		if i < 3 {
-			hint = append(hint, "SELECT pg_drop_replication_slot("+tablesql.Literal(name)+");  -- only if nobody needs it; it is idle now")
+			hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
 		}
 	}
 	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;  -- and restart PostgreSQL", limit+5))
@@ -366,9 +365,9 @@ func judgeSync(j *judgment) {
 	case names == "":
 		j.ok("", "no commit waits for a standby")
 	case len(j.warnings("synchronous_standby_names")) > 0:
-		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", hint...)
+		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", hint...)
 	case j.Server != nil && j.Server.Standbys == 0 && j.Server.text("synchronous_commit") != "off" && j.Server.seesAll():
-		j.warn("", "synchronous_standby_names = "+tablesql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
+		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
 	default:
 		j.ok("", "commits wait for %s; a row is published once its commit is visible", names)
 	}
@@ -418,7 +417,7 @@ func judgeKeptSlot(j *judgment, s *Server) {
 	for _, name := range named {
 		if !there[name] {
 			j.fail("", "synchronized_standby_slots names "+name+", and there is no such physical slot: the stream waits for it for ever",
-				"SELECT pg_create_physical_replication_slot("+tablesql.Literal(name)+");  -- and use it on the standby as primary_slot_name",
+				"SELECT pg_create_physical_replication_slot("+sql.Literal(name)+");  -- and use it on the standby as primary_slot_name",
 				"or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();")
 			return
 		}
@@ -429,7 +428,7 @@ func judgeKeptSlot(j *judgment, s *Server) {
 			wanted = strings.Join(s.PhysicalSlots, ", ")
 		}
 		j.warn("", "synchronized_standby_slots is empty: an event may be in Kafka before any standby has its row, and a failover then takes the row back",
-			"ALTER SYSTEM SET synchronized_standby_slots = "+tablesql.Literal(wanted)+";  -- the standbys' physical slots", "SELECT pg_reload_conf();")
+			"ALTER SYSTEM SET synchronized_standby_slots = "+sql.Literal(wanted)+";  -- the standbys' physical slots", "SELECT pg_reload_conf();")
 		return
 	}
 	j.ok("", "the slot is kept on standbys, and waits for %s; each needs sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a dbname in primary_conninfo", some(named))

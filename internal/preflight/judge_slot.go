@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -97,7 +96,7 @@ func judgeSlot(j *judgment) {
 		j.warn("slot "+name, "it does not exist; a process makes it when it starts, or init does now", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSlot
 	case !v.Sound:
 		j.warn("slot "+name, v.Reason+"; a process that starts drops it, makes it anew and sweeps what it missed",
-			"outbox-cdc run  # nothing else is to be done", "or drop it now: SELECT pg_drop_replication_slot("+tablesql.Literal(name)+");")
+			"outbox-cdc run  # nothing else is to be done", "or drop it now: SELECT pg_drop_replication_slot("+sql.Literal(name)+");")
 	case slot.Active && j.Leader != nil && j.Leader.PID == "":
 		j.fail("slot "+name, "it is read by "+holder+", which does not hold this stream's leadership: another program",
 			fmt.Sprintf("stop that program, or end its session: SELECT pg_terminate_backend(%s);", slot.ActivePID), "or give this stream a slot of its own: slot: …")

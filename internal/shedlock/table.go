@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -114,11 +115,11 @@ func (t *table) withHint(err error, name string) error {
 		return fmt.Errorf("lock %s: %w", name, err)
 	}
 	switch server.Code {
-	case "42501": // insufficient_privilege
+	case pgerrcode.InsufficientPrivilege:
 		return &refusal{fmt.Errorf("%w (%w)", t.forbidden(), err)}
-	case "42P10": // invalid_column_reference: nothing for ON CONFLICT to go by
+	case pgerrcode.InvalidColumnReference: // nothing for ON CONFLICT to go by
 		return &refusal{fmt.Errorf("lock table %s has no unique index on its column name alone, as ShedLock needs it: %w", t, err)}
-	case "42P01", "42703", "3F000", "22001":
+	case pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName, pgerrcode.StringDataRightTruncationDataException:
 		return &refusal{fmt.Errorf("lock %s: %w", name, err)}
 	}
 	return fmt.Errorf("lock %s: %w", name, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -143,7 +144,7 @@ func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, 
 		}
 	}
 	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000" || server.Code == "42501") {
+	if errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("read the streams that database %s knows: %w", database, err)

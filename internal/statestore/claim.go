@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -108,7 +109,7 @@ func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) 
 	}
 	results, err := postgres.Exec(ctx, pg, statement)
 	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == "42P01" || server.Code == "42703") {
+	if errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.UndefinedColumn) {
 		return nil, nil
 	}
 	if err != nil {

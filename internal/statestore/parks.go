@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
@@ -215,7 +216,7 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 // tolerate passes over a column that only a later init made.
 func (s *Store) tolerate(err error) error {
 	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == "42703" {
+	if errors.As(err, &server) && server.Code == pgerrcode.UndefinedColumn {
 		s.outdated.Store(true)
 		return nil
 	}
@@ -249,12 +250,12 @@ func failure(what string, err error) *Error {
 		return e
 	}
 	switch server.Code {
-	case "3F000", "42P01", "42703", "42P10", "42804", "42883":
+	case pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidColumnReference, pgerrcode.DatatypeMismatch, pgerrcode.UndefinedFunction:
 		e.Permanent, e.Hint = true, "run outbox-cdc init"
 		e.Err = fmt.Errorf("%w: %w", ErrNoSchema, err)
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		e.Permanent, e.Hint = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
-	case "25006":
+	case pgerrcode.ReadOnlySQLTransaction:
 		e.Hint = "the server is read-only: point the dsn to the primary; behind a pooler, it may be the role: ALTER ROLE … RESET default_transaction_read_only"
 	}
 	return e

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -154,7 +155,7 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 	var since time.Time
 	err = one(ctx, q, sql.LeaderRead, []any{stream}, &l.Epoch, &holder, &since)
 	var server *pgconn.PgError
-	unknown := errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000" || server.Code == "42501")
+	unknown := errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege)
 	if err != nil && !unknown && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, "", fmt.Errorf("read who leads stream %s: %w", stream, err)
 	}

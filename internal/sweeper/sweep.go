@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -66,7 +67,7 @@ func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) 
 // program_limit_exceeded, or XX000, "invalid memory alloc request size").
 func unprintable(err error) bool {
 	var server *pgconn.PgError
-	return errors.As(err, &server) && (server.Code == "54000" || server.Code == "XX000" && strings.Contains(server.Message, "invalid memory alloc"))
+	return errors.As(err, &server) && (server.Code == pgerrcode.ProgramLimitExceeded || server.Code == pgerrcode.InternalError && strings.Contains(server.Message, "invalid memory alloc"))
 }
 
 // sweep is one page being read.

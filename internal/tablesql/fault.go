@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
@@ -53,13 +54,13 @@ func FaultOf(err error) Fault {
 
 func faultOfCode(code string) Fault {
 	switch code {
-	case "55P03": // lock_not_available
+	case pgerrcode.LockNotAvailable:
 		return Locked
-	case "25006": // read_only_sql_transaction: the server is a standby, or was made read-only
+	case pgerrcode.ReadOnlySQLTransaction: // the server is a standby, or was made read-only
 		return Passing
-	case "26000", "42P05": // prepared statement lost or doubled: a pooler's work
+	case pgerrcode.InvalidSQLStatementName, pgerrcode.DuplicatePreparedStatement: // prepared statement lost or doubled: a pooler's work
 		return Passing
-	case "0A000", "25001", "42501", "42P01", "42703", "3F000":
+	case pgerrcode.FeatureNotSupported, pgerrcode.ActiveSQLTransaction, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName:
 		return TableRefused
 	}
 	switch code[:2] {

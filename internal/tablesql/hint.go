@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -31,9 +32,9 @@ func WithHint(err error, t *outbox.Table, role string) error {
 		return raised(err, server.Code)
 	}
 	switch server.Code {
-	case "42501": // insufficient_privilege
+	case pgerrcode.InsufficientPrivilege:
 		return &withHint{err, grants(t, role)}
-	case "42P01", "3F000": // undefined_table, invalid_schema_name
+	case pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName:
 		return &withHint{err, fmt.Sprintf("create table %s, or take it out of the configuration", t)}
 	}
 	return err
@@ -43,9 +44,9 @@ func WithHint(err error, t *outbox.Table, role string) error {
 // use, what it names: our sessions have no schema of an application in their path.
 func raised(err error, code string) error {
 	switch code {
-	case "42P01", "42883", "42704", "3F000": // undefined_table, undefined_function, undefined_object, invalid_schema_name
+	case pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
 		return &withHint{err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …"}
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		return &withHint{err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own"}
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // printedBytes is how many bytes one byte of a stored value can be printed as, at
@@ -57,7 +58,7 @@ func (c *Column) prefix(characters int) string {
 		return "left(" + c.printed() + ", " + n + ")"
 	}
 	fits, _ := c.within(1 << 20)
-	return "CASE WHEN NOT (" + fits + ") THEN " + Literal(tooLong) + "::text ELSE left(" + c.printed() + ", " + n + ") END"
+	return "CASE WHEN NOT (" + fits + ") THEN " + sql.Literal(tooLong) + "::text ELSE left(" + c.printed() + ", " + n + ") END"
 }
 
 // shownID is the prefix of an id column, in the form that ReadID reads.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Marking is the SQL that writes outcomes back. RowArrays are bound, then what a statement names further; each statement
@@ -85,21 +86,21 @@ func (r *Relation) sentSet() []string {
 	s := &r.Table.Mapping.Status
 	var set []string
 	if s.Column != "" && s.Sent != "" {
-		set = append(set, quote(s.Column)+" = "+Literal(s.Sent))
+		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Sent))
 	}
 	if s.SentAt != "" {
-		set = append(set, quote(s.SentAt)+" = now()")
+		set = append(set, sql.Identifier(s.SentAt)+" = now()")
 	}
 	if len(set) == 0 {
 		return nil
 	}
 	for _, name := range []string{s.FailedAt, s.LastError} {
 		if name != "" {
-			set = append(set, quote(name)+" = NULL")
+			set = append(set, sql.Identifier(name)+" = NULL")
 		}
 	}
 	if s.Resend != "" {
-		set = append(set, quote(s.Resend)+" = false")
+		set = append(set, sql.Identifier(s.Resend)+" = false")
 	}
 	return r.raise(set)
 }
@@ -111,7 +112,7 @@ func (r *Relation) sentSet() []string {
 func (r *Relation) raise(set []string) []string {
 	if v := r.Table.Mapping.Status.Version; v != "" {
 		version := "coalesce(" + Ref(v) + ", 0)"
-		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", quote(v), version, r.column(v).greatest()))
+		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", sql.Identifier(v), version, r.column(v).greatest()))
 	}
 	return set
 }
@@ -140,10 +141,10 @@ func (r *Relation) attemptSQL(free bool) string {
 	if s.Attempts != "" {
 		further = append(further, "expected", "bigint")
 		guards = append(guards, r.attempts()+" = u.expected")
-		set = append(set, quote(s.Attempts)+" = "+r.raisedAttempts())
+		set = append(set, sql.Identifier(s.Attempts)+" = "+r.raisedAttempts())
 	}
 	if s.LastError != "" {
-		set = append(set, quote(s.LastError)+" = u.reason")
+		set = append(set, sql.Identifier(s.LastError)+" = u.reason")
 	}
 	set = append(set, r.failedSet()...)
 	if len(set) == 0 {
@@ -170,7 +171,7 @@ func (r *Relation) failedSet() []string {
 	}
 	var set []string
 	if s.Column != "" && s.Failed != "" {
-		set = append(set, onlyIf(spent, s.Column, Literal(s.Failed)))
+		set = append(set, onlyIf(spent, s.Column, sql.Literal(s.Failed)))
 	}
 	if s.FailedAt != "" {
 		set = append(set, onlyIf(spent, s.FailedAt, "now()"))
@@ -182,7 +183,7 @@ func (r *Relation) failedSet() []string {
 }
 
 func onlyIf(condition, column, value string) string {
-	return quote(column) + " = CASE WHEN " + condition + " THEN " + value + " ELSE " + Ref(column) + " END"
+	return sql.Identifier(column) + " = CASE WHEN " + condition + " THEN " + value + " ELSE " + Ref(column) + " END"
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // This file holds the SQL of what operators do to rows.
@@ -298,25 +299,25 @@ func (r *Relation) untriedSet() []string {
 	s := &r.Table.Mapping.Status
 	var set []string
 	if s.Resend != "" {
-		set = append(set, quote(s.Resend)+" = true")
+		set = append(set, sql.Identifier(s.Resend)+" = true")
 		if s.Attempts != "" {
-			set = append(set, quote(s.Attempts)+" = 0")
+			set = append(set, sql.Identifier(s.Attempts)+" = 0")
 		}
 		return set
 	}
 	if s.Column != "" && len(s.Pending) > 0 {
-		set = append(set, quote(s.Column)+" = "+Literal(s.Pending[0]))
+		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Pending[0]))
 	}
 	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy) {
 		if name != "" && !r.column(name).NotNull {
-			set = append(set, quote(name)+" = NULL")
+			set = append(set, sql.Identifier(name)+" = NULL")
 		}
 	}
 	if s.Attempts != "" {
-		set = append(set, quote(s.Attempts)+" = 0")
+		set = append(set, sql.Identifier(s.Attempts)+" = 0")
 	}
 	if s.LastError != "" && len(set) > 0 && !r.column(s.LastError).NotNull {
-		set = append(set, quote(s.LastError)+" = NULL")
+		set = append(set, sql.Identifier(s.LastError)+" = NULL")
 	}
 	return set
 }
@@ -344,7 +345,7 @@ func (r *Relation) Dismiss(status string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	set := r.raise([]string{quote(s.Column) + " = " + Literal(status)})
+	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(status)})
 	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
 }
 

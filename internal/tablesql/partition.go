@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // The leaves of a table that are partitions by a range of one column, with an
@@ -29,7 +29,7 @@ type Partition struct {
 }
 
 // String is the leaf's name, quoted.
-func (p *Partition) String() string { return pgx.Identifier{p.Schema, p.Name}.Sanitize() }
+func (p *Partition) String() string { return sql.Identifier(p.Schema, p.Name) }
 
 // ExpiredPartitions finds the leaves by a range of the creation time that end
 // longer ago than the age, oldest first.

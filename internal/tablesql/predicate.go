@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Pending is the condition that a row is yet to be published. It is written so
@@ -260,7 +262,7 @@ func (r *Relation) oneOf(column string, values []string) string {
 	c := r.column(column)
 	quoted := make([]string, len(values))
 	for i, v := range values {
-		quoted[i] = Literal(v)
+		quoted[i] = sql.Literal(v)
 		if len(values) == 1 || c.Operators != "" { // IN knows but one operator
 			quoted[i] = Ref(column) + c.equals() + quoted[i]
 		}

@@ -3,6 +3,8 @@ package tablesql
 import (
 	"fmt"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Processing selects up to n rows that another relay has taken, longest first:
@@ -31,7 +33,7 @@ func (r *Relation) Recover() (string, error) {
 		return "", err
 	}
 	s := &r.Table.Mapping.Status
-	set := r.raise([]string{quote(s.Column) + " = " + Literal(s.Pending[0])})
+	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(s.Pending[0])})
 	unchanged := stamp + " = u.stamp"
 	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(set, ", ") + " FROM "
 	return r.change(head, r.processing(), true, []string{"stamp", "text"}, "u.n", unchanged), nil

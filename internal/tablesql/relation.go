@@ -19,6 +19,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Relation is an outbox table as the catalogue has it. It is immutable. After
@@ -207,7 +208,7 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 		if all[i].err == nil && hidden[i] != "" {
 			all[i].err = &MappingError{
 				Table: all[i].relation.Table, Problem: "has row security, which hides rows from role " + hidden[i],
-				Hint: "ALTER ROLE " + quote(hidden[i]) + " BYPASSRLS",
+				Hint: "ALTER ROLE " + sql.Identifier(hidden[i]) + " BYPASSRLS",
 			}
 		}
 	}
@@ -358,10 +359,10 @@ func (r *Relation) column(name string) *Column {
 }
 
 // Name is the table's name, quoted.
-func (r *Relation) Name() string { return pgx.Identifier{r.Table.Schema, r.Table.Name}.Sanitize() }
+func (r *Relation) Name() string { return sql.Identifier(r.Table.Schema, r.Table.Name) }
 
 // Ref is a column of the table in a statement, where the table is called t.
-func Ref(column string) string { return "t." + pgx.Identifier{column}.Sanitize() }
+func Ref(column string) string { return "t." + sql.Identifier(column) }
 
 // equals is the operator that compares two values of the column's type.
 func (c *Column) equals() string {
@@ -369,21 +370,6 @@ func (c *Column) equals() string {
 		return " = "
 	}
 	return " OPERATOR(" + c.Operators + ".=) "
-}
-
-// quote quotes an identifier.
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
-
-// Literal quotes a value as a literal of unknown type, which takes the type of
-// what it is compared with or assigned to.
-// https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS
-func Literal(value string) string {
-	value = strings.ReplaceAll(value, "\x00", "")
-	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
-	if strings.Contains(value, `\`) {
-		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
-	}
-	return quoted
 }
 
 // MappingError says why a table cannot serve its mapping. It is a refusal.

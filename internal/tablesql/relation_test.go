@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -29,7 +30,7 @@ func TestValuesSurviveTheServer(t *testing.T) {
 		literals := make([]string, len(awkward))
 		for i, v := range awkward {
 			array.Add(v)
-			literals[i] = Literal(v) + "::text"
+			literals[i] = sql.Literal(v) + "::text"
 		}
 		sql := "SELECT a.v, b.v FROM unnest(" + params.BindArray(&array, "text") + ") WITH ORDINALITY a(v, n) JOIN unnest(ARRAY[" +
 			strings.Join(literals, ", ") + "]) WITH ORDINALITY b(v, n) USING (n) ORDER BY n"

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Covering is the condition that a row belongs to one of the scopes. A key, a
@@ -188,7 +189,7 @@ func (r *Relation) topic() string {
 			parts = append(parts, "coalesce("+r.Column(t.Columns[i-1]).word()+", '')")
 		}
 		if literal != "" || len(t.Columns) == 0 {
-			parts = append(parts, Literal(literal)+"::text")
+			parts = append(parts, sql.Literal(literal)+"::text")
 		}
 	}
 	return "(" + strings.Join(parts, " || ") + `) COLLATE "C"`
@@ -203,13 +204,13 @@ func (r *Relation) onCluster(p *Params, cluster string) string {
 	word := r.Column(m.Column).word()
 	known := make([]string, len(m.Known))
 	for i, name := range m.Known {
-		known[i] = Literal(name)
+		known[i] = sql.Literal(name)
 	}
 	if len(known) == 0 {
 		return strconv.FormatBool(cluster == m.Default)
 	}
 	return "CASE WHEN " + word + " IN (" + strings.Join(known, ", ") + ") THEN " + word +
-		" ELSE " + Literal(m.Default) + "::text END = " + p.Bind([]byte(cluster), "text")
+		" ELSE " + sql.Literal(m.Default) + "::text END = " + p.Bind([]byte(cluster), "text")
 }
 
 // word is the column as text, as names are read: without the blanks that pad

@@ -6,11 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // SideHeaders are the headers of rows in the mapping's side table.
@@ -37,7 +36,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 		return nil, Step{}, err
 	}
 	h := &r.Table.Mapping.HeadersTable
-	column := func(name string) string { return "h." + quote(name) }
+	column := func(name string) string { return "h." + sql.Identifier(name) }
 	header, value, long := column(h.HeaderName)+"::text", column(h.HeaderValue), "false"
 	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
 		long = "coalesce(greatest(pg_column_size(" + column(h.HeaderName) + "), pg_column_size(" + value + ")) > " + strconv.Itoa(most) + ", false)"
@@ -55,7 +54,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	// LIMIT has each row's headers looked up by its id: a page's few thousand ids
 	// would have the planner read the whole side table, page after page.
 	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + short(header) + ", " + shown +
-		", pg_typeof(" + value + ")::oid, " + long + " FROM " + pgx.Identifier{h.Schema, h.Name}.Sanitize() + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
+		", pg_typeof(" + value + ")::oid, " + long + " FROM " + sql.Identifier(h.Schema, h.Name) + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
 		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
 	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // This file selects text as the database stores it. A result in which the server
@@ -22,7 +23,7 @@ func (r *Relation) stored(c *Column) (expression string, stored bool) {
 
 // storedText has a text sent in the database's own encoding, as hexadecimal digits.
 func storedText(r *Relation, text string) string {
-	return "convert_to(" + text + ", " + Literal(r.Charset.Name()) + ")"
+	return "convert_to(" + text + ", " + sql.Literal(r.Charset.Name()) + ")"
 }
 
 // plain says that the type's text is never but ASCII.
