@@ -235,7 +235,7 @@ func TestDomainsAreReadAsTheirBaseType(t *testing.T) {
 }
 
 // A type that can only be read as text is no fault of the rows: the connection
-// has to begin anew with text.
+// has to restart with text.
 func TestBinaryFormThatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})

@@ -149,7 +149,7 @@ func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable
 }
 
 var wouldBe = map[operator.Action]string{
-	operator.Requeue: "they would be PENDING again, their tries counted anew",
+	operator.Requeue: "they would be PENDING again, their attempts counted from zero",
 	operator.Replay:  "they would be PENDING again, and published once more",
 	operator.Delete:  "they would be deleted",
 	operator.Dismiss: "they would get the other status",

@@ -201,7 +201,7 @@ func TestSlots(t *testing.T) {
 	mustHave(t, out, "dropped slot outbox_cdc_old")
 	mustHave(t, e, `"slot":"outbox_cdc_old"`, `"database_user":"postgres"`, "an operator dropped a slot")
 	_, e = command(t, 0, "slots", "drop", "outbox_cdc_orders", "-c", c, "--yes")
-	mustHave(t, e, "run makes it anew", "none is lost")
+	mustHave(t, e, "run re-creates it", "none is lost")
 	if n := harness.One[int](t, db, "SELECT count(*) FROM pg_replication_slots"); n != 1 {
 		t.Errorf("%d slots are left", n)
 	}

@@ -37,7 +37,7 @@ func profileShowCommand(io streams) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show NAME",
 		Short:   "Print a profile, in the language of the configuration",
-		Long:    "Prints a profile as it is in this binary. Any of its keys may stand beside profile: in a table of the configuration, and replaces the profile's.",
+		Long:    "Prints a profile as it is in this binary. A table that names the profile may give any of these keys as well, which replaces the profile's.",
 		Example: "  outbox-cdc profile show im2be",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -14,7 +14,7 @@ func requeueCommand(io streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "requeue",
 		Short: "Make FAILED rows PENDING again",
-		Long: `Makes FAILED rows PENDING as if they had never been tried: their tries begin anew, their error is
+		Long: `Makes FAILED rows PENDING as if they had never been tried: their attempts are counted from zero, their error is
 cleared, a version column is raised. The stream finds them by its watch (watch_interval and grace)
 and sweeps them. Requeued rows are late: where a later row of the key was already SENT, the order of
 the key cannot be kept, and requeue says of which rows.

@@ -285,7 +285,7 @@ func (u *user) label() string {
 	if u.Name != "" {
 		return u.Name
 	}
-	return "whoever has a token"
+	return "the holder of a token"
 }
 
 func same(a, b string) bool {

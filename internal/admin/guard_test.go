@@ -118,7 +118,7 @@ func TestWhoAsks(t *testing.T) {
 	page := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who, may = NameOf(r), MayAct(r) })
 	h := handler(t, Config{Metrics: page, Page: page, Auth: everyone})
 	for want, with := range map[string]func(*http.Request){
-		"whoever has a token false": bearer("viewer-viewer-viewer"), "support false": basic("support", "looking"), "ops true": basic("ops", "pass:word"),
+		"the holder of a token false": bearer("viewer-viewer-viewer"), "support false": basic("support", "looking"), "ops true": basic("ops", "pass:word"),
 	} {
 		r := request(http.MethodGet, "/")
 		with(r)

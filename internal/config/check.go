@@ -336,7 +336,7 @@ func checkStateless(b *binder, s *Stream, at string) {
 		}
 	}
 	if stateless != nil && stateful != nil {
-		b.complain(path, fmt.Sprintf("published: none beside %s, which keeps a status", stateful.Outbox),
+		b.complain(path, fmt.Sprintf("published: none cannot be combined with %s, which keeps a status", stateful.Outbox),
 			"give tables without stored state a stream and a slot of their own")
 	}
 }

@@ -24,7 +24,7 @@ func checkHTTP(b *binder, h *HTTP) {
 
 // checkExposed is about an address that others reach.
 func checkExposed(b *binder, h *HTTP) {
-	const open = "is open to whoever reaches http.listen (%s)"
+	const open = "is open to everybody who reaches http.listen (%s)"
 	switch {
 	case h.Page && h.Auth == nil:
 		b.complain("http.page", fmt.Sprintf("true "+open, h.Listen), "write auth: {users: [{role: operator, username: …, password: …}]}, or listen: 127.0.0.1:9187")

@@ -17,16 +17,16 @@ import (
 
 // checkPassword complains about a password that could be sent unencrypted.
 // prefix is that of the keys: none, or replication_.
-func checkPassword(b *binder, p *Postgres, c *pgconn.Config, beside *Credential, at, prefix string) {
-	if beside.Given() && inDSN(p, prefix) {
-		b.complain(at+"."+prefix+"password", "beside a password in "+prefix+"dsn", "keep one of them")
+func checkPassword(b *binder, p *Postgres, c *pgconn.Config, given *Credential, at, prefix string) {
+	if given.Given() && inDSN(p, prefix) {
+		b.complain(at+"."+prefix+"password", "cannot be combined with a password in "+prefix+"dsn", "keep one of them")
 	}
 	safety, host := transport.Postgres(c)
-	if c.Password == "" && !beside.Given() || safety != transport.Open || p.AllowPlaintext {
+	if c.Password == "" && !given.Given() || safety != transport.Open || p.AllowPlaintext {
 		return
 	}
 	b.complain(at+"."+prefix+"dsn", fmt.Sprintf("its password could go to %s in plain text: the sslmode allows that, as the default (prefer) does", host),
-		"add sslmode=verify-full (and sslrootcert=FILE for an authority of your own); or write allow_plaintext: true beside it")
+		"add sslmode=verify-full (and sslrootcert=FILE for an authority of your own); or write allow_plaintext: true next to it")
 }
 
 // inDSN says whether the connection string itself has a password.

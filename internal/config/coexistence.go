@@ -6,10 +6,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file resolves what a table needs to live beside the application's own
+// This file resolves what a table needs to live next to the application's own
 // relay, or in its place.
 
-func (r *resolver) beside(m *outbox.Mapping) {
+func (r *resolver) coexistence(m *outbox.Mapping) {
 	s := r.spec
 	m.HeadStart = s.HeadStart
 	m.RetentionUnsent = s.RetentionUnsent
@@ -85,7 +85,7 @@ func (r *resolver) headersTable(id []string) outbox.HeadersTable {
 		}
 	}
 	if len(id) > 1 {
-		r.complain("headers_table", "beside an id of several columns, which its parent column cannot refer to", "remove it, or name a single column as id")
+		r.complain("headers_table", "cannot be combined with an id of several columns, which its parent column cannot refer to", "remove it, or name a single column as id")
 	}
 	return outbox.HeadersTable{
 		Schema: schema, Name: name,
@@ -122,7 +122,7 @@ func (r *resolver) processing(s *StatusSpec) {
 // resend checks that a row which is asked for again can be told from others.
 func (r *resolver) resend(s *StatusSpec) {
 	if s.Resend != "" && r.spec.Published == string(outbox.PublishedDelete) {
-		r.complain("status.resend", "beside published: delete, which keeps nothing to send again", "remove it")
+		r.complain("status.resend", "cannot be combined with published: delete, which keeps nothing to send again", "remove it")
 	}
 	if len(r.spec.FailOn) > 0 && s.Failed == "" && s.FailedAt == "" {
 		r.complain("fail_on", "lists errors, but nothing says how a failed row is written", "write status: {failed: FAILED} (a value) or {failed_at: COLUMN} (a timestamp)")

@@ -2,7 +2,7 @@
 // as a whole, profiles resolved. It reads the file, the environment variables
 // and the files that it names, and nothing else: it never connects anywhere,
 // never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
-// structs to whoever needs them.
+// structs.
 package config
 
 import (
@@ -132,7 +132,7 @@ type Stream struct {
 	// Publication of the tables. Left out: the same name as the slot's.
 	Publication string `yaml:"publication"`
 	// Mode is stream, or shadow: then rows are read and mapped and counted, but
-	// nothing is published and nothing is marked, beside the application's own
+	// nothing is published and nothing is marked, next to the application's own
 	// relay. A later start with stream publishes whatever that relay left.
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
 	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
@@ -252,7 +252,7 @@ type HTTP struct {
 	// TLS encrypts. Left out: plain HTTP.
 	TLS *HTTPTLS `yaml:"tls"`
 	// Auth is who may ask for what; /healthz and /readyz answer everybody. Left
-	// out: whoever reaches the address may read, and nobody may change anything.
+	// out: everybody who reaches the address may read, and nobody may change anything.
 	Auth *HTTPAuth `yaml:"auth"`
 	// AllowPlaintext lets credentials of auth go without tls over an address that
 	// is not loopback, as behind a proxy that encrypts, or where the network does.
@@ -270,7 +270,7 @@ type HTTP struct {
 }
 
 // HTTPTLS is the certificate that HTTP is served with. Files that are replaced
-// are read anew.
+// are read again.
 type HTTPTLS struct {
 	// CertFile has the certificate (PEM), then those that lead to its root.
 	// Relative to the configuration file's folder.
@@ -371,7 +371,7 @@ func (s *Stream) OutboxTables() []*outbox.Table {
 // Shadow says that the stream only watches.
 func (s *Stream) Shadow() bool { return s.Mode == "shadow" }
 
-// ReplicationLogin is the password beside the DSN of the role that streams.
+// ReplicationLogin is the password next to the DSN of the role that streams.
 func (p *Postgres) ReplicationLogin() *Credential {
 	if p.ReplicationDSN.Empty() {
 		return p.Password

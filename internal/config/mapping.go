@@ -87,7 +87,7 @@ type MappingSpec struct {
 	// no record fail a row; what else refuses it is tried again without counting.
 	// Left out: a topic's error makes the topic wait, and costs no row an attempt.
 	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`
-	// MetricsCompat exports, besides our own metrics, those of the relay that is
+	// MetricsCompat exports, in addition to our own metrics, those of the relay that is
 	// replaced, under its names.
 	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
 }
@@ -101,7 +101,7 @@ type TopicSpec struct {
 	Constant string `yaml:"constant"`
 	// Template is text with columns in it, such as outbox.event.${aggregatetype}.
 	Template Template `yaml:"template"`
-	// Allow lists the topics that rows may name, beside column or template: names
+	// Allow lists the topics that rows may name, with column or template: names
 	// such as orders, and beginnings with a star, such as orders.*. A row that names
 	// another fails by itself. Left out: every topic but those that begin with two
 	// underscores, which are only allowed where a name or a beginning here has them.
@@ -132,7 +132,7 @@ type PayloadSpec struct {
 // HeaderSpec is one source of headers: name with column, name with value, json,
 // or trace.
 type HeaderSpec struct {
-	// Name of the header. Left out beside trace: traceparent, or b3 by its format.
+	// Name of the header. Left out with trace: traceparent, or b3 by its format.
 	Name string `yaml:"name"`
 	// Column with the header's value.
 	Column string `yaml:"column"`

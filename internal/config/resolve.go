@@ -121,7 +121,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Grace:          s.Grace,
 		Retention:      s.Retention,
 	}
-	r.beside(&m)
+	r.coexistence(&m)
 	m.EventID = r.eventID(m.ID)
 	if len(m.ID) == 0 {
 		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
@@ -192,7 +192,7 @@ func (r *resolver) topic() outbox.Template {
 func (r *resolver) allowedTopics() []string {
 	s := r.spec.Topic
 	if s.Allow != nil && s.Constant != "" {
-		r.complain("topic.allow", "beside constant, which is the only topic of the table", "remove it")
+		r.complain("topic.allow", "cannot be combined with constant, which is the only topic of the table", "remove it")
 	}
 	for i, pattern := range s.Allow {
 		beginning := strings.TrimSuffix(pattern, "*")
@@ -250,13 +250,13 @@ func (r *resolver) headerForm(key string, h HeaderSpec) {
 	case count(h.Column != "", h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
 		r.complain(key, "has not exactly one of column, value, json and trace", forms)
 	case h.JSON != "" && h.Name != "":
-		r.complain(key, "has a name beside json, whose object names the headers", forms)
+		r.complain(key, "has a name with json, whose object names the headers", forms)
 	case h.JSON == "" && h.Trace == nil && h.Name == "":
 		r.complain(key, "has no name", forms)
 	case h.Trace != nil && h.OmitNull:
-		r.complain(key, "has omit_null beside trace, which is left out without a trace anyway", "remove omit_null")
+		r.complain(key, "has omit_null with trace, which is left out without a trace anyway", "remove omit_null")
 	case h.Value != nil && h.OmitNull:
-		r.complain(key, "has omit_null beside a constant value", "remove omit_null")
+		r.complain(key, "has omit_null with a constant value", "remove omit_null")
 	}
 }
 
@@ -404,7 +404,7 @@ func (r *resolver) times(m *outbox.Mapping) {
 		r.complain("retention", fmt.Sprintf("%s, but no column says when a row was sent", m.Retention), "write status: {sent_at: COLUMN}, or retention: 0s")
 	}
 	if m.Retention > 0 && m.Published == outbox.PublishedDelete {
-		r.complain("retention", "beside published: delete, which keeps no sent rows", "remove it")
+		r.complain("retention", "cannot be combined with published: delete, which keeps no sent rows", "remove it")
 	}
 	if m.DropPartitions && (m.Retention == 0 || m.CreatedAt == "" || m.RetentionUnsent > 0) {
 		r.complain("retention_by", "partitions, which needs retention and created_at, and does not go with retention_unsent", "write both, or retention_by: rows")
@@ -439,7 +439,7 @@ func (r *resolver) stateless() {
 		{len(s.FailOn) > 0, "fail_on", ", where nothing can be written of a failure"},
 	} {
 		if c.given {
-			r.complain(c.key, "beside published: none"+c.why, "remove it, or keep a state (published: status or delete)")
+			r.complain(c.key, "cannot be combined with published: none"+c.why, "remove it, or keep a state (published: status or delete)")
 		}
 	}
 }

@@ -19,7 +19,7 @@ func checkShare(b *binder, t *Table, at string) {
 	case !t.Outbox.Stateful():
 		complain("a share of a table that keeps no state (published: none)", "split such a table by publications of your own: nothing tells whose row one is after the slot is lost")
 	case m.ShedLock.Name != "":
-		complain("a share beside shedlock: one stream would hold the lock, and the others wait for it", "stream the table once while its relay is there, or stop the relay")
+		complain("a share cannot be combined with shedlock: one stream would hold the lock, and the others wait for it", "stream the table once while its relay is there, or stop the relay")
 	case len(m.ID) == 0: // complained about already
 	default:
 		t.Outbox.Share = outbox.Share{Part: s.Part, Of: s.Of}

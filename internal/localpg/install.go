@@ -59,7 +59,7 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 	}
 	inst, err := fetch(ctx, fetched[major])
 	if err != nil {
-		return installation{}, fmt.Errorf("none is installed (looked in %s and beside pg_config) and fetching %s failed: %w",
+		return installation{}, fmt.Errorf("none is installed (looked in %s and next to pg_config) and fetching %s failed: %w",
 			strings.Join(places, ", "), fetched[major], err)
 	}
 	return inst, nil

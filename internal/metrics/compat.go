@@ -13,7 +13,7 @@ import (
 // This file keeps the metric names of replaced relays alive, as Micrometer's
 // Prometheus registry prints them: dots become underscores, a counter ends in
 // _total, a timer is a summary of seconds without quantiles, and a gauge _max
-// beside it. docs/metrics.md says what each means here.
+// next to it. docs/metrics.md says what each means here.
 // https://docs.micrometer.io/micrometer/reference/implementations/prometheus.html
 
 // The layouts whose names are known.

@@ -24,7 +24,7 @@ type histogram struct {
 	created time.Time
 }
 
-// latencyBounds are in seconds: from what a broker beside us takes to an outage.
+// latencyBounds are in seconds: from what a broker next to us takes to an outage.
 var latencyBounds = [...]float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800}
 
 // The native histogram has 4 buckets for each doubling (schema 2: each is 19 %

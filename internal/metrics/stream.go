@@ -296,7 +296,7 @@ func (s *Stream) MarkStats(waiting, repeated, setAside int64) {
 	s.repeated, s.setAside = repeated, setAside
 }
 
-// grown is by how much a count grew; it began anew where it is less.
+// grown is by how much a count grew; it restarted from zero where it is less.
 func grown(before, now int64) int64 {
 	if now < before {
 		return now
@@ -430,11 +430,11 @@ func (s *Stream) Standby() {
 	s.Mode("standby")
 }
 
-// LockForeign says, after Standby, that whoever holds the leadership lock can be
+// LockForeign says, after Standby, that the holder of the leadership lock can be
 // no leader.
 func (s *Stream) LockForeign() { s.lockForeign.Set(1) }
 
-// Stopped says that the stream does not work; it will begin anew.
+// Stopped says that the stream does not work; it will restart.
 func (s *Stream) Stopped() {
 	s.rest()
 	s.Mode("")

@@ -20,7 +20,7 @@ type Action string
 
 // The actions.
 const (
-	// Requeue makes FAILED rows PENDING, their attempts counted anew.
+	// Requeue makes FAILED rows PENDING, their attempts counted from zero.
 	Requeue Action = "requeue"
 	// Replay makes SENT rows PENDING: they are published once more.
 	Replay Action = "replay"

@@ -154,9 +154,9 @@ func (d *driver) watch(ctx context.Context) error {
 			d.settle(ctx)
 		}
 	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
-		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection begins anew")
+		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case d.unlocked(ctx):
-		d.cfg.Log.Info().Msg("a table is no longer locked: the connection begins anew")
+		d.cfg.Log.Info().Msg("a table is no longer locked: the connection restarts")
 	default:
 		return nil
 	}

@@ -24,7 +24,7 @@ func roleChecks() []check {
 			looks:  "the role that streams: REPLICATION, and no more than that",
 			levels: "FAIL: no REPLICATION. WARN: it is a superuser, the same role as the other one, or has privileges on the tables",
 			hint:   "`ALTER ROLE … REPLICATION`; a role of its own in `postgres.replication_dsn`; REVOKE",
-			why:    "whoever has this role's password can read every published row and drop any idle slot of the server",
+			why:    "anybody who has this role's password can read every published row and drop any idle slot of the server",
 		},
 		{
 			name: "table-privileges", judge: judgePrivileges,

@@ -51,7 +51,7 @@ func serverChecks() []check {
 		{
 			name: "replication-slots", judge: judgeSlots,
 			looks:  "free slots under `max_replication_slots`",
-			levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for making it anew",
+			levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for re-creating it",
 			hint:   "drop slots that nobody needs, or raise `max_replication_slots` (a restart)",
 			why:    "the stream has a slot of its own; a slot that nobody reads holds back WAL as well",
 		},
@@ -88,7 +88,7 @@ func serverChecks() []check {
 			looks:  "`idle_replication_slot_timeout` (18 and later)",
 			levels: "WARN: shorter than a day",
 			hint:   "`ALTER SYSTEM SET idle_replication_slot_timeout = 0;` and a reload",
-			why:    "when no process runs for this long, the server drops the slot. Nothing is lost, but the table is swept and the slot made anew",
+			why:    "when no process runs for this long, the server drops the slot. Nothing is lost, but the table is swept and the slot re-created",
 		},
 		{
 			name: "sync-replication", judge: judgeSync,
@@ -102,7 +102,7 @@ func serverChecks() []check {
 			looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
 			levels: "FAIL: `synchronized_standby_slots` names a slot that is not there. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
 			hint:   "`failover_slot: true`; `ALTER_REPLICATION_SLOT … (FAILOVER true)`; `synchronized_standby_slots`",
-			why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot made anew",
+			why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot re-created",
 		},
 		{
 			name: "commit-timestamps", judge: judgeCommitTimestamps,

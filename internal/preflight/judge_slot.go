@@ -14,7 +14,7 @@ func slotChecks() []check {
 		{
 			name: "slot", judge: judgeSlot,
 			looks:  "the slot: it exists, `pgoutput`, this database, not two_phase, `wal_status`, who reads it",
-			levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process makes it anew, and sweeps)",
+			levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process re-creates it, and sweeps)",
 			hint:   "`outbox-cdc init` or `check --fix`; another slot name; ending the other reader",
 			why:    "the slot is what makes rows arrive within milliseconds and in commit order; without it they are swept",
 		},
@@ -95,7 +95,7 @@ func judgeSlot(j *judgment) {
 	case !slot.Exists:
 		j.warn("slot "+name, "it does not exist; a process makes it when it starts, or init does now", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSlot
 	case !v.Sound:
-		j.warn("slot "+name, v.Reason+"; a process that starts drops it, makes it anew and sweeps what it missed",
+		j.warn("slot "+name, v.Reason+"; a process that starts drops it, re-creates it and sweeps what it missed",
 			"outbox-cdc run  # nothing else is to be done", "or drop it now: SELECT pg_drop_replication_slot("+sql.Literal(name)+");")
 	case slot.Active && j.Leader != nil && j.Leader.PID == "":
 		j.fail("slot "+name, "it is read by "+holder+", which does not hold this stream's leadership: another program",

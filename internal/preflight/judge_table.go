@@ -131,7 +131,7 @@ func judgeTopicAllow(j *judgment) {
 		case m.Topic.Literals[0] != "":
 			j.ok(name, "every topic begins with %s", m.Topic.Literals[0])
 		default:
-			j.warn(name, "whoever may write to the table chooses the topic, and may name every one that our Kafka user may write to",
+			j.warn(name, "anybody who may write to the table chooses the topic, and may name every one that our Kafka user may write to",
 				"topic: {column: "+m.Topic.Columns[0]+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
 		}
 	})
@@ -352,7 +352,7 @@ func fillfactor(c *Catalogue) int {
 func judgeVacuum(j *judgment) {
 	const many = 100_000
 	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		found := fmt.Sprintf("%d dead rows beside about %d", c.Dead, max(c.Rows, 0))
+		found := fmt.Sprintf("%d dead rows and about %d", c.Dead, max(c.Rows, 0))
 		if c.Dead > many && c.Dead > max(c.Rows, 0) {
 			table := quotedTable(t.Table.Table)
 			j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
@@ -477,7 +477,7 @@ func judgeLock(j *judgment, l *LockFacts) {
 		j.warn(subject, "its times are with time zone: that works with the application only if its database sessions run in UTC",
 			"use timestamp columns as ShedLock's documentation has them, or usingDbTime() and sessions in UTC in the application")
 	case s.Held:
-		j.ok(subject, "held%s; while %s the stream holds it, and waits for whoever has it", holder(s.Holding), l.While)
+		j.ok(subject, "held%s; while %s the stream holds it, and waits for its holder", holder(s.Holding), l.While)
 	default:
 		j.ok(subject, "free; the stream takes it while %s", l.While)
 	}

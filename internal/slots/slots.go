@@ -212,15 +212,15 @@ func dropping(s *Slot, stream *Stream) string {
 	case s.Whose == OfStream && stream.Stateless:
 		return "LOSES every row of stream " + stream.Name + " that was not published yet: its tables keep no state"
 	case s.Whose == OfStream:
-		return "run makes it anew; until then rows of stream " + stream.Name + " are read from the table, and none is lost"
+		return "run re-creates it; until then rows of stream " + stream.Name + " are read from the table, and none is lost"
 	case s.Whose == Orphan && s.Active:
 		return "a process uses it that has another configuration than this one"
 	case s.Whose == Orphan:
 		return "no stream of this configuration uses it; a stream that comes back makes a new one and sweeps its tables"
 	case s.Type == "physical":
-		return "a standby or a backup tool that comes back for it has to be built anew"
+		return "a standby or a backup tool that comes back for it has to be rebuilt"
 	}
-	return "its program loses its place: ask whoever runs it"
+	return "its program loses its place: ask its operator"
 }
 
 func refusal(s *Slot, stream *Stream) string {

@@ -50,14 +50,14 @@ func TestJudge(t *testing.T) {
 		frees             uint64
 		dropping, refusal string
 	}{
-		{OfStream, "orders", 0, "run makes it anew", ""},
+		{OfStream, "orders", 0, "run re-creates it", ""},
 		{Orphan, "", 2000, "no stream of this configuration uses it", ""},
 		{Orphan, "gone", 0, "no stream of this configuration uses it", ""},
-		{Other, "", 0, "ask whoever runs it", "in use by Debezium, role dbz, pid 7, from 10.0.0.1"},
+		{Other, "", 0, "ask its operator", "in use by Debezium, role dbz, pid 7, from 10.0.0.1"},
 		{Orphan, "", 0, "no stream", ""},
 		{Orphan, "", 0, "drop it there", "standby"},
 		{OfStream, "none", 0, "LOSES every row of stream none", ""},
-		{OfStream, "busy", 0, "run makes it anew", "led by outbox-cdc/busy@host"},
+		{OfStream, "busy", 0, "run re-creates it", "led by outbox-cdc/busy@host"},
 		{Orphan, "", 0, "no stream", ""},
 	} {
 		s := list[i]
@@ -101,7 +101,7 @@ func TestListOnAServer(t *testing.T) {
 	if s := found["oldie"]; s.Whose != Orphan || s.Stream != "old" || s.Retained < 100000 || s.Active || s.WALStatus != "reserved" || s.Database != db.Name {
 		t.Errorf("%+v", s)
 	}
-	if s := found["physical_one"]; s.Whose != Other || s.Type != "physical" || !strings.Contains(s.Dropping, "built anew") {
+	if s := found["physical_one"]; s.Whose != Other || s.Type != "physical" || !strings.Contains(s.Dropping, "rebuilt") {
 		t.Errorf("%+v", s)
 	}
 }

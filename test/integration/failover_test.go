@@ -39,7 +39,7 @@ func (w *world) takeBack(from int) (n int) {
 
 // A failover to a standby that has everything that was acknowledged to
 // applications, and not the slot: the program finds the new primary by itself,
-// sweeps, makes the slot anew and takes the stream up again.
+// sweeps, re-creates the slot and takes the stream up again.
 func TestAFailoverWithoutTheSlot(t *testing.T) {
 	t.Parallel() // it mostly waits
 	pair := harness.PrivatePair(t, nil)

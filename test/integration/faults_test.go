@@ -76,7 +76,7 @@ func TestRowsThatAreDecodedBeforeTheyAreVisible(t *testing.T) {
 
 // The server gives the slot up, since it holds back too much WAL while nobody
 // reads it (max_slot_wal_keep_size). The program starts under load and finds it
-// lost: it sweeps what the slot will never bring, makes the slot anew and hands
+// lost: it sweeps what the slot will never bring, re-creates the slot and hands
 // back, in order and each row once.
 func TestTheServerGivesTheSlotUp(t *testing.T) {
 	t.Parallel() // it mostly waits

@@ -58,7 +58,7 @@ func (w *world) pressure(mib int) {
 
 // Version 18 invalidates slots that nobody has used for a while
 // (idle_replication_slot_timeout). The program starts under load after that: it
-// sweeps, makes the slot anew and hands back, in order and each row once.
+// sweeps, re-creates the slot and hands back, in order and each row once.
 func TestAnIdleSlotTimesOut(t *testing.T) {
 	t.Parallel() // it mostly waits
 	atLeast(t, 18)

@@ -56,7 +56,7 @@ func slotNeeds(s *status.Stream, add adding) {
 	case slot == nil:
 	case slot.WALStatus == "lost":
 		add("bad", "The server has dropped what slot "+slot.Name+" needs.",
-			"Nothing is lost: the stream makes the slot anew and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.")
+			"Nothing is lost: the stream re-creates the slot and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.")
 	case slot.Loss != nil && slot.Loss.By == status.LossByServer && slot.Loss.Seconds < urgentLoss:
 		add("bad", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
 			"Raise max_slot_wal_keep_size, or fix what holds the stream up. Nothing is lost either way: rows are then read from the table.")

@@ -1,0 +1,55 @@
+package deploy
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unwanted are words that somebody has to look up or read twice, and the ones that
+// PostgreSQL's and Kafka's documentation has instead. Words of our own that are
+// used are in the glossary of docs/design.md.
+var unwanted = map[string]string{
+	`mend(s|ed|ing)?`: "fix, hint",
+	`anew`:            "again; re-create, restart",
+	`heed(s|ed|ing)?`: "follow, respect",
+	`whoever`:         "anybody who, the holder, the user",
+	`beside`:          "next to, with",
+}
+
+// written are the files that people read.
+var written = []string{"README.md", "SECURITY.md", "CHANGELOG.md", "docs", "deploy", "examples"}
+
+// What people read has none of these words: the documentation, what is deployed,
+// and every text in the program.
+func TestWords(t *testing.T) {
+	out, err := exec.Command("git", append([]string{"-C", root, "ls-files", "--"}, written...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := program(t)
+	for word, instead := range unwanted {
+		found := regexp.MustCompile(`(?i)\b(` + word + `)\b`)
+		for file := range strings.FieldsSeq(string(out)) {
+			if strings.HasSuffix(file, ".go") {
+				continue
+			}
+			for n, line := range strings.Split(read(t, root+"/"+file), "\n") {
+				if m := found.FindString(code.ReplaceAllString(line, "")); m != "" {
+					t.Errorf("%s:%d: %q (write: %s)", file, n+1, m, instead)
+				}
+			}
+		}
+		for _, text := range said.texts {
+			if m := found.FindString(field.ReplaceAllString(text, "")); m != "" {
+				t.Errorf("%q: %q (write: %s)", text, m, instead)
+			}
+		}
+	}
+}
+
+var (
+	code  = regexp.MustCompile("`[^`]*`")      // a name that stays as it is
+	field = regexp.MustCompile(`json:"[^"]*"`) // of JSON, which keeps its names
+)
