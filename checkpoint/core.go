@@ -200,7 +200,6 @@ func (c *Core) Disconnect() {
 	c.writing = nil
 	c.sweeps.page, c.checking = nil, false
 	c.dropSought()
-	c.watch = watch{}
 	for e := range c.rows.flying() {
 		e.tx = noTx
 	}
@@ -323,7 +322,6 @@ func (c *Core) Take() Ready {
 	if c.connected && !c.draining {
 		c.markUnmarked()
 		c.parkClusters()
-		c.progressHandback()
 		c.drainGate()
 		if !c.checking {
 			c.checkBlocked()

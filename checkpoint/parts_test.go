@@ -19,6 +19,9 @@ func (c *Core) inconsistency() error {
 	if err := c.headStart.inconsistency(&c.rows); err != nil {
 		return fmt.Errorf("head start: %w", err)
 	}
+	if err := c.awaitingInconsistency(); err != nil {
+		return err
+	}
 	return c.handbackInconsistency()
 }
 
@@ -124,6 +127,22 @@ func (s *headStart) inconsistency(rows *rowTable) error {
 	}
 	if len(claims) != s.claimsOpen {
 		return fmt.Errorf("%d claims are counted, and there are %d", s.claimsOpen, len(claims))
+	}
+	return nil
+}
+
+// A park awaits the rows that say so.
+func (c *Core) awaitingInconsistency() error {
+	awaiting := map[*park]int{}
+	for e := range c.rows.flying() {
+		if e.awaits != nil {
+			awaiting[e.awaits]++
+		}
+	}
+	for _, p := range c.parks.list {
+		if p.awaiting != awaiting[p] {
+			return fmt.Errorf("%v awaits %d rows, and there are %d", p.Scope, p.awaiting, awaiting[p])
+		}
 	}
 	return nil
 }

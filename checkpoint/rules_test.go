@@ -20,7 +20,7 @@ var often = map[string][]eventKind{
 	"rewriteUnknown":       {evParksUnknown, evKill},
 	"keepFromStatement":    {evSlotLost},
 	"repeatDiscarded":      {evInvisible},
-	"repeatInProgress":     {evPrepare, evSlotLost, evKill},
+	"repeatInProgress":     {evInvisible, evKill},
 	"checkKept":            {evSlotLost},
 	"voidHandBack":         {evDrop, evSlotLost},
 	"voidDiscarded":        {evFailover, evRetained},
@@ -57,7 +57,6 @@ var often = map[string][]eventKind{
 	"unclaims":             {evRelayDone, evClusterDown},
 	"knownParks":           {evTopicDown},
 	"rowsAlone":            {evUnmarked},
-	"sameRow":              {evReissue, evDrop, evRequeue},
 	"findsSameRow":         {evReissue},
 }
 
@@ -69,8 +68,9 @@ var about = map[string]func(*plan){
 	"sameRow":       (*plan).scarceWAL,
 	"repeatInProgress": func(p *plan) {
 		p.scarceWAL()
+		p.behindStandby()
 		p.keys, p.procs = 1, 1
-		p.weights[evPrepare], p.weights[evCommitPrepared] = 20, 1
+		p.weights[evKill] = 4
 	},
 	"knownParks": (*plan).manyTopics,
 }

@@ -506,6 +506,25 @@ func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
 	})
 }
 
+// r1 is on its way when the connection breaks. The application deletes it and gives
+// its id to r2, which the log brings on the next connection: taken for r1, which is
+// in flight already, it would be confirmed and never published.
+func TestRowWithTheIDOfAnotherIsPublished(t *testing.T) {
+	play(t, func(s *scene) {
+		r1 := s.row("k", 0)
+		s.rest(evArrive)
+		s.a.conn.dropped()
+		s.remove(r1)
+		tx := s.begin()
+		r2 := &dbRow{table: r1.table, id: r1.id, reissued: true, cluster: "main", topic: "x", key: "k"}
+		s.addRow(tx, r2)
+		s.commit(tx, true)
+		s.rest(evArrive)
+		s.rest()
+		s.inKafka(r2, 1, "with the id of one that was in flight")
+	})
+}
+
 // Rows go on being committed at full rate while the stream is handed back. An
 // empty round never comes; rows committed after the hand-back's snapshot are the
 // stream's, so it ends all the same.
@@ -543,6 +562,8 @@ func TestWALBudgetHoldsInAnOutage(t *testing.T) {
 	s.a.boot()
 	s.rest()
 	v := s.end(func(s *scene) {
+		s.row("j", 0)
+		s.rest(evArrive) // on its way, and not answered for as long as the outage lasts
 		s.kafka.down["main"] = true
 		for range 200 {
 			s.row("k", 0)

@@ -171,6 +171,11 @@ func (w *world) settled() bool {
 			return false
 		}
 	}
+	for _, p := range w.procs {
+		if p.up && p.draining {
+			return false // a clean stop comes to its end
+		}
+	}
 	if len(w.claims) > 0 {
 		return false
 	}

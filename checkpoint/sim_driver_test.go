@@ -20,13 +20,15 @@ type proc struct {
 	frozen   bool // SIGSTOP
 	draining bool
 
-	core  *Core
-	sink  *sink
-	told  bool // Tick was called with the time that it is
-	dirty bool // Take is due
-	conn  *conn
-	epoch int // the last that this process raised, with this Core; 0: none
-	start outbox.LSN
+	core *Core
+	sink *sink
+	// terminal are rows that a look found SENT, FAILED or gone.
+	terminal map[*outbox.Row]bool
+	told     bool // Tick was called with the time that it is
+	dirty    bool // Take is due
+	conn     *conn
+	epoch    int // the last that this process raised, with this Core; 0: none
+	start    outbox.LSN
 
 	failovers int           // that were before it led
 	readParks uint64        // the Core's clock when it had read the parks
@@ -89,8 +91,18 @@ type conn struct {
 
 func (p *proc) String() string { return p.name }
 
+// sawTerminal remembers what a look said.
+func (p *proc) sawTerminal(answers []outbox.Checked) {
+	for _, a := range answers {
+		if a.State == outbox.CheckFailed || a.State == outbox.CheckSettled {
+			p.terminal[a.Row] = true
+		}
+	}
+}
+
 // boot starts the process with a new Core.
 func (p *proc) boot() {
+	p.terminal = map[*outbox.Row]bool{}
 	p.up, p.frozen, p.draining = true, false, false
 	p.fresh()
 	p.w.note("%v: starts", p)

@@ -85,6 +85,7 @@ func (p *proc) claimAnswered(q *claimQuery) {
 		return
 	}
 	q.claim.told = true
+	p.sawTerminal(q.answer)
 	p.input(func() { p.core.Claimed(q.answer) })
 }
 

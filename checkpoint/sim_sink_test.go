@@ -135,6 +135,9 @@ func (s *sink) command() {
 		s.list()
 	default:
 		for _, row := range c.Publish {
+			if s.p.terminal[row] {
+				s.w.fail("I4", s.w.meta(row).row, "row %s is published after a look said that it is not PENDING", row.ID)
+			}
 			s.publish(row)
 		}
 	}

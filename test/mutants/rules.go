@@ -55,7 +55,10 @@ var rules = []rule{
 		{"Core.parkKnownTopic", "p := c.parks.of(s)", "if true { c.parks.addKnownTopic(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
 	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
-	{name: "sameRow", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}}},
+	{
+		name: "sameRow", scenario: "TestRowWithTheIDOfAnotherIsPublished", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}},
+		unseen: "an id has to be given out again while its row is in flight and the connection ends, which random schedules rarely do",
+	},
 
 	// Keys.
 	{name: "keyBackoff", scenario: "TestBackoffBelongsToTheKey", without: []edit{
@@ -117,7 +120,6 @@ var rules = []rule{
 	{name: "watchNotParkedSecond", scenario: "TestWatcherLeavesParkedKeys", without: []edit{{"Core.notOurs", "parked = true", "parked = false"}}},
 	{name: "watchAbandoned", scenario: "TestReconnectAbandonsTheWatchersRound", without: []edit{
 		{"Core.Connect", "c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}", ""},
-		{"Core.Disconnect", "c.watch = watch{}", ""},
 	}},
 	{name: "watchPauses", without: []edit{{"Core.Watched", "!w.due.IsZero() && w.due.Before(pause)", "false"}}},
 
