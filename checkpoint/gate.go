@@ -27,7 +27,7 @@ func (g *gate) keeps(r *outbox.Row) bool {
 	if g.park != nil {
 		return g.park.takes(r)
 	}
-	return g.scope.Covers(r)
+	return g.scope.Contains(r)
 }
 
 // drainGate lets rows out in order: those up to check only after a look.

@@ -48,7 +48,7 @@ func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
 		marked := r.requeued && r.status == statusSent                                                              // by a late mark
 		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost || marked || r.other // since it was looked at
-		if p.Scope.Covers(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled() || r.reissued) {
+		if p.Scope.Contains(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled() || r.reissued) {
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (w *world) leftToSweeper(r *dbRow) bool {
 	}
 	row := r.probe()
 	for s := range w.parks {
-		if s.Covers(row) {
+		if s.Contains(row) {
 			return true
 		}
 	}
@@ -195,7 +195,7 @@ func (w *world) settled() bool {
 func (w *world) staysParked(p outbox.Park) bool {
 	if p.Scope.Kind >= outbox.ScopeKey {
 		return p.Cause == outbox.CauseBlocked || slices.ContainsFunc(w.rows, func(r *dbRow) bool {
-			return p.Scope.Covers(r.probe()) && (r.stuck() || p.Unmarked() && r.exists() && r.unmarked < 0)
+			return p.Scope.Contains(r.probe()) && (r.stuck() || p.Unmarked() && r.exists() && r.unmarked < 0)
 		})
 	}
 	if p.Scope.Kind != outbox.ScopeTable {

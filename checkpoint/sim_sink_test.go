@@ -129,7 +129,7 @@ func (s *sink) command() {
 		s.release(*c.Release)
 	case c.Withdraw != nil:
 		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
-		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Covers(it.row) })
+		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Contains(it.row) })
 		s.emitAtOnce()
 	case c.List:
 		s.list()
@@ -323,7 +323,7 @@ func (s *sink) topicError(l *lane, rest []*item) {
 		it.blocked = i == 0 && !s.blocked[blocked{l.cluster, t}]
 	}
 	s.blocked[blocked{l.cluster, t}] = true
-	s.giveBack(t, errTopic, func(o *item) bool { return t.Covers(o.row) })
+	s.giveBack(t, errTopic, func(o *item) bool { return t.Contains(o.row) })
 }
 
 // emit gives the outcomes that are due: a row's comes after those of its key's

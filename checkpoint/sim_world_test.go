@@ -737,13 +737,13 @@ func (r *dbRow) pendingIn(t *outbox.Table) bool {
 func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 	included := len(part.Include) == 0
 	for _, s := range part.Include {
-		included = included || s.Covers(row)
+		included = included || s.Contains(row)
 	}
 	if part.Known != nil && !slices.Contains(part.Known, outbox.TopicScope(row.Cluster, row.Topic)) {
 		return false
 	}
 	for _, s := range part.Exclude {
-		if s.Covers(row) {
+		if s.Contains(row) {
 			return false
 		}
 	}

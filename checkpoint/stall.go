@@ -67,7 +67,7 @@ func (c *Core) stalled(h uint32) bool {
 		return true
 	}
 	for _, s := range c.stalls {
-		if s.scope.Covers(c.rows.entries[h].row) {
+		if s.scope.Contains(c.rows.entries[h].row) {
 			s.rows = append(s.rows, h)
 			return true
 		}
@@ -115,7 +115,7 @@ func (c *Core) unblock(s *stall) {
 // inSinkOf says that the sink still has rows of the scope, which it will give back.
 func (c *Core) inSinkOf(s outbox.Scope) bool {
 	for e := range c.rows.flying() {
-		if e.state == inSink && s.Covers(e.row) {
+		if e.state == inSink && s.Contains(e.row) {
 			return true
 		}
 	}

@@ -56,7 +56,7 @@ func (p *park) takes(r *outbox.Row) bool {
 	if p.Scope.Kind == outbox.ScopeTopics && p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] {
 		return false
 	}
-	return p.Scope.Covers(r)
+	return p.Scope.Contains(r)
 }
 
 // parkTopic parks a topic that the sink blocked, or renews its backoff.
@@ -128,7 +128,7 @@ func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 		return true
 	}
 	for e := range c.rows.flying() {
-		if e.state == inSink && e.row.Table == t && o.Scope.Covers(e.row) {
+		if e.state == inSink && e.row.Table == t && o.Scope.Contains(e.row) {
 			return true
 		}
 	}

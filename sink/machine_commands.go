@@ -116,12 +116,12 @@ func (m *machine) withdraw(s outbox.Scope) {
 		}
 		for _, q := range t.queues {
 			q.recall()
-			gone := q.rows.extract(s.Covers)
+			gone := q.rows.extract(s.Contains)
 			q.clearRejected(gone)
 			out = append(out, gone...)
 			m.touch(q)
 		}
-		out = append(out, t.waiting.extract(s.Covers)...)
+		out = append(out, t.waiting.extract(s.Contains)...)
 	}
 	m.giveBack(out, s)
 }

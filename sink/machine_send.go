@@ -127,7 +127,7 @@ func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
 		return
 	}
 	t.block(r)
-	later := append(q.rows.extract(scope.Covers), t.waiting.extract(scope.Covers)...)
+	later := append(q.rows.extract(scope.Contains), t.waiting.extract(scope.Contains)...)
 	q.clearRejected(later)
 	m.giveBack(later, scope)
 }

@@ -378,7 +378,7 @@ func (w *world) withdraw() {
 	w.m.command(outbox.Command{Withdraw: &scope})
 	w.collect()
 	for _, r := range w.published {
-		if _, ok := w.fate[r]; ok || !scope.Covers(r) {
+		if _, ok := w.fate[r]; ok || !scope.Contains(r) {
 			continue
 		}
 		if !w.flying(r) {

@@ -203,8 +203,8 @@ func TopicsScope(t *Table) Scope { return Scope{Kind: ScopeTopics, Table: t.Stri
 // StreamScope is the scope of all rows of the stream.
 func StreamScope() Scope { return Scope{Kind: ScopeStream} }
 
-// Covers says whether the row belongs to the scope; of topics, whether it may.
-func (s Scope) Covers(r *Row) bool {
+// Contains says whether the row belongs to the scope; of topics, whether it may.
+func (s Scope) Contains(r *Row) bool {
 	switch s.Kind {
 	case ScopeStream:
 		return true

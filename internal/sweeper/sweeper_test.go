@@ -320,7 +320,7 @@ func TestPendingCounts(t *testing.T) {
 	}
 }
 
-// A scope in SQL must cover the very rows that Scope.Covers does, else a
+// A scope in SQL must cover the very rows that Scope.Contains does, else a
 // parked row is published by two or by nobody.
 func TestScopesInSQLCoverWhatTheyCoverInMemory(t *testing.T) {
 	l := fixture.Plain()
@@ -385,7 +385,7 @@ func coverSame(t *testing.T, b *bench) {
 	for range 30 {
 		scopes := randomScopes(rng, all)
 		covered := func(r *outbox.Row) bool {
-			return slices.ContainsFunc(scopes, func(s outbox.Scope) bool { return s.Covers(r) })
+			return slices.ContainsFunc(scopes, func(s outbox.Scope) bool { return s.Contains(r) })
 		}
 		ids := []string{all[rng.IntN(len(all))].ID, all[rng.IntN(len(all))].ID, "99999999", "not a number", "a\x00b"}
 		req := b.everything(10_000)
