@@ -69,7 +69,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 type run struct {
 	cfg        Config
-	log        *logReader
+	log        *walReader
 	topics     *topics
 	comparison *Comparison
 	since      time.Time

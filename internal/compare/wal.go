@@ -20,9 +20,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// logReader reads the log through a temporary slot of its own, which ends with
+// walReader reads the WAL through a temporary slot of its own, which ends with
 // its session: the stream's slot is left alone.
-type logReader struct {
+type walReader struct {
 	conn        *pgx.Conn
 	slot        string
 	publication string
@@ -44,13 +44,13 @@ const (
 	storedSQL = "SELECT set_config('client_encoding', 'SQL_ASCII', true)"
 )
 
-func openLog(ctx context.Context, access postgres.Access, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*logReader, error) {
+func openLog(ctx context.Context, access postgres.Access, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*walReader, error) {
 	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot goes with its session
 	conn, err := access.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to read the log: %w", err)
 	}
-	l := &logReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
+	l := &walReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
 	l.decoder.SetPartitions(partitions)
 	if err := l.readCharset(ctx); err != nil {
 		l.close()
@@ -65,7 +65,7 @@ func openLog(ctx context.Context, access postgres.Access, publication string, ta
 }
 
 // readCharset finds out what the database's text is in.
-func (l *logReader) readCharset(ctx context.Context) error {
+func (l *walReader) readCharset(ctx context.Context) error {
 	var encoding string
 	if err := postgres.On(l.conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
 		return fmt.Errorf("reading the database's encoding: %w", err)
@@ -93,7 +93,7 @@ func hint(err error, user string) string {
 }
 
 // read gives every row that was committed since the last call.
-func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
+func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	for {
 		l.batch.Reset()
 		n := 0
@@ -124,7 +124,7 @@ func (l *logReader) read(ctx context.Context, each func(*outbox.Row)) error {
 }
 
 // decode takes a frame as bytea prints it: \x and hexadecimal digits.
-func (l *logReader) decode(text []byte) error {
+func (l *walReader) decode(text []byte) error {
 	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
 		return errors.New("the server did not print a frame in hexadecimal")
 	}
@@ -135,7 +135,7 @@ func (l *logReader) decode(text []byte) error {
 	return l.decoder.Decode(frame, &l.batch)
 }
 
-func (l *logReader) close() {
+func (l *walReader) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(ctx) // the slot goes with the session
