@@ -50,7 +50,7 @@ const (
 	TableMapped
 	// Passed says that Count rows of Table, which is broken, were passed over.
 	Passed
-	// Unmapped says that a row of the relation Name was ignored (and further
+	// Unmapped says that a row of Relation, which was called Name, was ignored (and further
 	// ones will be), which is none of the stream's tables or known partitions.
 	// If it is a partition of a table of the stream, the open transaction must
 	// not be confirmed: reconnect with SetPartitions.
@@ -71,6 +71,7 @@ type Event struct {
 	Err         error
 	Count       int
 	Name        string
+	Relation    uint32 // the OID of Unmapped
 }
 
 // event is an Event in little memory, since small transactions make three per
@@ -89,6 +90,7 @@ type note struct {
 	table *outbox.Table
 	err   error
 	name  string
+	oid   uint32
 	count int
 }
 
@@ -111,7 +113,7 @@ func (b *Batch) at(e *event) Event {
 		return Event{Kind: Rows, Rows: b.rows[e.from:e.to:e.to]}
 	}
 	n := &b.notes[e.from]
-	return Event{Kind: e.kind, Table: n.table, Err: n.err, Name: n.name, Count: n.count}
+	return Event{Kind: e.kind, Table: n.table, Err: n.err, Name: n.name, Relation: n.oid, Count: n.count}
 }
 
 // Empty says that there are no events.
@@ -173,7 +175,7 @@ func (b *Batch) tableBroken(t *outbox.Table, err error) {
 	b.note(TableBroken, note{table: t, err: err})
 }
 func (b *Batch) tableMapped(t *outbox.Table) { b.note(TableMapped, note{table: t}) }
-func (b *Batch) unmapped(name string)        { b.note(Unmapped, note{name: name}) }
+func (b *Batch) unmapped(r identity)         { b.note(Unmapped, note{name: r.name.String(), oid: r.id}) }
 
 func (b *Batch) note(kind Kind, n note) {
 	b.events = append(b.events, event{kind: kind, from: len(b.notes)})

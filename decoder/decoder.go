@@ -312,7 +312,7 @@ func (d *Decoder) ignore(r *relation, b *Batch) {
 		key := identity{r.id, r.name}
 		if !d.unmapped[key] {
 			d.unmapped[key] = true
-			b.unmapped(r.name.String())
+			b.unmapped(key)
 		}
 	}
 	b.Ignored.Inserts++

@@ -240,7 +240,7 @@ func (d *driver) feed(b *batch) {
 		case decoder.Passed:
 			d.core.Passed(d.xid)
 		case decoder.Unmapped:
-			d.unmapped(e.Name)
+			d.unmapped(e.Name, e.Relation)
 		}
 	}
 	if b.walEnd > 0 {
@@ -252,7 +252,11 @@ func (d *driver) feed(b *batch) {
 // unmapped: the publication holds a relation that is no table of the stream. If
 // it is a partition that came later, the connection begins anew to know it; its
 // rows so far are found by the watch.
-func (d *driver) unmapped(name string) {
+func (d *driver) unmapped(name string, oid uint32) {
+	if t := d.stream.tableOf(oid); t != "" && d.stream.stateless() {
+		d.writtenUnder(name, t)
+		return
+	}
 	d.cfg.Log.Warn().Str("relation", name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
 	query := func(ctx context.Context, name string) (bool, error) {
 		leaves, err := d.sweeper.Partitions(ctx)
@@ -263,6 +267,27 @@ func (d *driver) unmapped(name string) {
 			d.wal.kill()
 		}
 	})
+}
+
+// writtenUnder tells of rows that came while their table had another name, and that no
+// state in the table finds again.
+func (d *driver) writtenUnder(name, table string) {
+	const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
+	d.cfg.Metrics.PublicationChanged()
+	d.stream.tracker.recordEvent("publication", message+": table "+table+", then "+name)
+	d.cfg.Log.Error().Str("table", table).Str("relation", name).Msg(message)
+}
+
+// tableOf is the stream's table that the relation was when the connection began; empty: none.
+func (s *Stream) tableOf(oid uint32) string {
+	if relations := s.relations.Load(); relations != nil {
+		for table, of := range *relations {
+			if of == oid {
+				return table
+			}
+		}
+	}
+	return ""
 }
 
 // carryOut does what the Core decided.

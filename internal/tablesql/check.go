@@ -34,7 +34,7 @@ func (r *Relation) bytes() string {
 		if c := r.column(name); c != nil && c.OID == oidBytea {
 			terms = append(terms, "coalesce(octet_length("+Ref(name)+"), 0)")
 		} else if c != nil {
-			terms = append(terms, "coalesce(octet_length("+Ref(name)+"::text), 0)")
+			terms = append(terms, "octet_length(format('%s', "+Ref(name)+"))")
 		}
 	}
 	if len(terms) == 0 {
@@ -59,12 +59,12 @@ func (r *Relation) Destinations(limit int) string {
 // States is the SQL for the values of the status column among at most limit
 // rows; empty where there is no such column.
 func (r *Relation) States(limit int) string {
-	c := r.Table.Mapping.Status.Column
-	if c == "" || r.column(c) == nil {
+	c := r.column(r.Table.Mapping.Status.Column)
+	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s::text AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
-		r.asText("state"), Ref(c), r.Name(), limit)
+	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
+		r.asText("state"), c.printed(), r.Name(), limit)
 }
 
 // Written names the columns that marks write.

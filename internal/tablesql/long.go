@@ -40,7 +40,7 @@ func (c *Column) within(most int) (condition, size string) {
 	}
 	size = "pg_column_size(" + ref + ")"
 	return "CASE WHEN " + size + " > " + n + " THEN false ELSE " + size + " <= " + strconv.Itoa(most/printedBytes) +
-		" OR octet_length(" + ref + "::text) <= " + n + " END", size
+		" OR octet_length(format('%s', " + ref + ")) <= " + n + " END", size
 }
 
 // tooLong stands for a value of which no prefix can be had without all of it.

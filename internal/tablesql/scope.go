@@ -223,14 +223,20 @@ func (c *Column) word() string {
 }
 
 // printed is the column as its type prints it; NULL stays NULL. A cast to text
-// prints some types in another way (boolean, inet, character(n)).
+// prints some types in another way (boolean, inet, character(n)), and those of the
+// table's owner as a function of the owner's likes.
 func (c *Column) printed() string {
-	switch {
-	case c.Exact && c.OID != oidBpchar && c.OID != oidBytea, c.Enum:
+	if c.Exact && c.OID != oidBpchar && c.OID != oidBytea {
 		return Ref(c.Name) + `::text COLLATE "C"`
 	}
+	return formatted(Ref(c.Name), `COLLATE "C" `)
+}
+
+// formatted has format print a value, which calls the output function of its type, as the
+// log does, and no cast. NULL stays NULL.
+func formatted(value, collate string) string {
 	// IS NOT NULL is false of a composite value that has a NULL in it.
-	return "CASE WHEN " + Ref(c.Name) + " IS DISTINCT FROM NULL THEN format('%s', " + Ref(c.Name) + `) COLLATE "C" END`
+	return "CASE WHEN " + value + " IS DISTINCT FROM NULL THEN format('%s', " + value + ") " + collate + "END"
 }
 
 // fits says whether a text can be a value of the column's type. A key or an id

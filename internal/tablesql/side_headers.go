@@ -37,7 +37,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	}
 	h := &r.Table.Mapping.HeadersTable
 	column := func(name string) string { return "h." + sql.Identifier(name) }
-	header, value, long := column(h.HeaderName)+"::text", column(h.HeaderValue), "false"
+	header, value, long := formatted(column(h.HeaderName), ""), column(h.HeaderValue), "false"
 	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
 		long = "coalesce(greatest(pg_column_size(" + column(h.HeaderName) + "), pg_column_size(" + value + ")) > " + strconv.Itoa(most) + ", false)"
 	}
@@ -45,7 +45,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	shown := short(value)
 	if r.Charset != nil {
 		header = storedText(r, header)
-		shown = short(storedText(r, "CASE WHEN "+value+" IS DISTINCT FROM NULL THEN format('%s', "+value+") END"))
+		shown = short(storedText(r, formatted(value, "")))
 	}
 	order := ""
 	if h.Order != "" {
