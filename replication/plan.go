@@ -25,6 +25,8 @@ type Step struct {
 	Done string
 	// Slot marks the making of the slot, which may have to wait.
 	Slot bool
+	// inside: it reads or writes tables of schema outbox_cdc, which has to be there.
+	inside bool
 }
 
 // Setup is what init is asked to make.
@@ -287,12 +289,13 @@ func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 	}
 	return append(plan,
 		Step{
-			Title: "what is kept about stream " + setup.Stream,
-			SQL:   fmt.Sprintf("DELETE FROM outbox_cdc.park WHERE stream = %s;\nDELETE FROM outbox_cdc.leader WHERE stream = %s;", stream, stream),
+			Title:  "what is kept about stream " + setup.Stream,
+			SQL:    fmt.Sprintf("DELETE FROM outbox_cdc.park WHERE stream = %s;\nDELETE FROM outbox_cdc.leader WHERE stream = %s;", stream, stream),
+			inside: true,
 		},
 		Step{
 			Title: "schema outbox_cdc, if no other stream is left in it", SQL: "DROP TABLE outbox_cdc.park, outbox_cdc.leader;\nDROP SCHEMA outbox_cdc;",
-			Done: "SELECT EXISTS (SELECT FROM outbox_cdc.leader)",
+			Done: "SELECT EXISTS (SELECT FROM outbox_cdc.leader)", inside: true,
 		}), nil
 }
 
@@ -337,18 +340,18 @@ type Progress struct {
 func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, progress Progress) error {
 	there := false
 	for _, step := range plan {
+		there = there || step.inside
+		if err := TrustSchemaAsAdministrator(ctx, pg, there); err != nil {
+			return err
+		}
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
 			return &Error{What: "look whether to make " + step.Title, Err: err}
 		}
-		trust := there
 		there = there || step.SQL == sql.Schema
 		if done {
 			tell(progress.Skipped, step)
 			continue
-		}
-		if err := TrustSchemaAsAdministrator(ctx, pg, trust); err != nil {
-			return err
 		}
 		if err := applyStep(ctx, pg, setup, step, progress); err != nil {
 			return err

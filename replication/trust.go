@@ -17,16 +17,20 @@ import (
 // administrator's statements run their code.
 var errForeignSchema = errors.New("schema outbox_cdc is not as outbox-cdc made it")
 
+// ErrNoSchema: schema outbox_cdc is not there. One that is not there yet can be
+// anybody's a moment later, so a superuser does not go on to read it.
+var ErrNoSchema = errors.New("schema outbox_cdc is not there")
+
 // TrustSchema refuses schema outbox_cdc where reading or writing it would run
 // somebody else's code with the rights of an administrator or a superuser. Ask
-// before any statement that names one of its tables.
+// before any statement that names one of its tables: once it is there and is trusted, nobody
+// else can change it.
 func TrustSchema(ctx context.Context, q postgres.DB) error {
-	return trusted(texts(ctx, q, sql.SchemaTrust, false, false))
+	return trusted(texts(ctx, q, sql.SchemaTrust, false, true))
 }
 
 // TrustSchemaAsAdministrator is TrustSchema for whoever makes and removes things.
-// there: the schema has to be there. Once it is and is trusted nobody else can
-// change it; one that is not there yet can be anybody's a moment later.
+// there: the schema has to be there.
 func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bool) error {
 	text, err := sql.Bind(sql.SchemaTrust, true, there)
 	if err != nil {
@@ -42,6 +46,9 @@ func trusted(reasons [][]string, err error) error {
 	}
 	if len(reasons) == 0 {
 		return nil
+	}
+	if reasons[0][0] == ErrNoSchema.Error() {
+		return &Error{Permanent: true, What: what, Err: ErrNoSchema, Hint: "run outbox-cdc init"}
 	}
 	words := make([]string, len(reasons))
 	for i := range reasons {

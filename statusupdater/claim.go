@@ -331,7 +331,7 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 	k.claims.mu.Unlock()
 	event := k.cfg.Log.Warn().Dur("age", age).Int("rows", len(c.counts)).Int("unpublished", open)
 	if one != nil {
-		event = event.Stringer("table", one.Table).Str("topic", one.Topic).Strs("id", outbox.SplitID(one.ID))
+		event = event.Stringer("table", one.Table).Str("topic", outbox.Shown(one.Topic)).Strs("id", outbox.SplitID(one.ID))
 	}
 	event.Msg("rows stay locked because some of them are neither delivered nor given back; is Kafka slow?")
 }

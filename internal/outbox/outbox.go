@@ -231,13 +231,26 @@ func (s Scope) String() string {
 	case ScopeTopics:
 		return "unknown topics of table " + s.Table
 	case ScopeTopic:
-		return "topic " + s.Topic + " on cluster " + s.Cluster
+		return "topic " + Shown(s.Topic) + " on cluster " + s.Cluster
 	case ScopeKey:
-		return fmt.Sprintf("key %q of topic %s in table %s", s.Key, s.Topic, s.Table)
+		return fmt.Sprintf("key %q of topic %s in table %s", Shown(s.Key), Shown(s.Topic), s.Table)
 	case ScopeRow:
-		return fmt.Sprintf("row %q of table %s", strings.Join(SplitID(s.ID), ", "), s.Table)
+		return fmt.Sprintf("row %q of table %s", Shown(strings.Join(SplitID(s.ID), ", ")), s.Table)
 	}
 	return s.Kind.String()
+}
+
+// Shown is the beginning of a text that a row brings, for logs and lists of people: it can be
+// as long as a row may be.
+func Shown(text string) string {
+	const most = 300 // more than a topic's name can have
+	n := 0
+	for i := range text {
+		if n++; n > most {
+			return text[:i] + "…"
+		}
+	}
+	return text
 }
 
 // Park is the durable statement that rows of a scope are left to the sweeper.

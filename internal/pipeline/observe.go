@@ -41,7 +41,7 @@ func (d *driver) outcome(o outbox.Outcome) {
 	d.cfg.Traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
-			d.cfg.Log.Warn().Ctx(loglimit.About(r.Table.String())).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", r.Topic).
+			d.cfg.Log.Warn().Ctx(loglimit.About(r.Table.String())).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", outbox.Shown(r.Topic)).
 				Msg("Kafka refused the row")
 		}
 	}
@@ -152,10 +152,10 @@ func (d *driver) note(n checkpoint.Note) {
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
 	case checkpoint.NoteFailed:
-		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", outbox.Shown(n.Row.Topic)).
 			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
 	case checkpoint.NoteStalled:
-		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", n.Row.Topic).
+		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", outbox.Shown(n.Row.Topic)).
 			Str("reason", n.Reason).Msg("the stream waits for a refused row: its table keeps no state, so it cannot be passed over")
 	}
 }

@@ -229,7 +229,14 @@ type store struct {
 func (s *store) lead(ctx context.Context, holder string) (statestore.Leadership, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := replication.TrustSchema(ctx, s.db); err != nil {
+	err := replication.TrustSchema(ctx, s.db)
+	if errors.Is(err, replication.ErrNoSchema) {
+		err = &statestore.Error{
+			Permanent: true, What: "take the lead", Hint: "run outbox-cdc init",
+			Err: fmt.Errorf("%w: %w", statestore.ErrNoSchema, replication.ErrNoSchema),
+		}
+	}
+	if err != nil {
 		return statestore.Leadership{}, err
 	}
 	return s.Store.Lead(ctx, holder)

@@ -61,7 +61,7 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	if s.Leader, last, err = Leader(ctx, postgres.On(cfg.Pool), cfg.Name, cfg.Slot); err != nil {
 		return err
 	}
-	held, err := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
+	held, err := parks(ctx, cfg)
 	if err != nil && !errors.Is(err, statestore.ErrNoSchema) {
 		return err
 	}
@@ -139,10 +139,22 @@ func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
 	return s
 }
 
+// parks reads the stream's parks, as far as a superuser may read what is there.
+func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
+	switch err := replication.TrustSchema(ctx, postgres.On(cfg.Pool)); {
+	case errors.Is(err, replication.ErrNoSchema):
+		return nil, fmt.Errorf("%w: %w", statestore.ErrNoSchema, err)
+	case err != nil:
+		return nil, err
+	}
+	return statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
+}
+
 // Leader says who leads a stream now, nil: nobody; and in words who did last.
 func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Leader, string, error) {
-	if err := replication.TrustSchema(ctx, q); err != nil {
-		return nil, "", err
+	trust := replication.TrustSchema(ctx, q)
+	if trust != nil && !errors.Is(trust, replication.ErrNoSchema) {
+		return nil, "", trust
 	}
 	l := &status.Leader{}
 	var backendStart, role, foreign string
@@ -153,7 +165,10 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 	}
 	var holder string
 	var since time.Time
-	err = one(ctx, q, sql.LeaderRead, []any{stream}, &l.Epoch, &holder, &since)
+	err = nil
+	if trust == nil {
+		err = one(ctx, q, sql.LeaderRead, []any{stream}, &l.Epoch, &holder, &since)
+	}
 	var server *pgconn.PgError
 	unknown := errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege)
 	if err != nil && !unknown && !errors.Is(err, pgx.ErrNoRows) {
