@@ -17,7 +17,7 @@ import (
 // administrator's statements run their code.
 var errForeignSchema = errors.New("schema outbox_cdc is not as outbox-cdc made it")
 
-// ErrNoSchema: schema outbox_cdc is not there. One that is not there yet can be
+// ErrNoSchema says that schema outbox_cdc is not there. One that is not there yet can be
 // anybody's a moment later, so a superuser does not go on to read it.
 var ErrNoSchema = errors.New("schema outbox_cdc is not there")
 
