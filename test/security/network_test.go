@@ -193,6 +193,12 @@ func TestDNSRebinding(t *testing.T) {
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, status) VALUES ($1, 'secret key', 'secret payload', 'FAILED')`, w.topic)
 	row := "/failed/row?id=" + url.QueryEscape(fmt.Sprintf(`["%d"]`, harness.One[int64](t, w.db, `SELECT id FROM outbox`)))
 	paths := []string{"/metrics", "/healthz", "/readyz", "/api/v1/status", "/", "/failed", row, "/slots", "/api/v1/failed", "/api/v1/streams/s"}
+	harness.Eventually(t, 30*time.Second, func() error {
+		if code, body := s.ask("GET", "/readyz", ""); code != 200 {
+			return fmt.Errorf("/readyz: %d %s", code, body)
+		}
+		return nil
+	})
 	for _, path := range paths {
 		body := s.answers(421, "GET", path, func(r *http.Request) { r.Host = "evil.example" })
 		if strings.Contains(body, "secret") || strings.Contains(body, "outbox_cdc_") {
