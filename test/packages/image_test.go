@@ -97,11 +97,13 @@ func extracted(t *testing.T, archive []byte) map[string][]byte {
 // run another; it streams from its own root file system, which cannot be written,
 // as its own user, by its own command.
 func TestImage(t *testing.T) {
-	dir := release(t)
+	wanted(t)
 	if os.Getuid() != 0 {
 		lacking(t, "only root can change the root")
 	}
 	needs(t, "buildah", "unshare", "chroot")
+	dir := filepath.Join(t.TempDir(), "clone")
+	run(t, in(".", "git", "clone", "-q", root, dir))
 	storage := t.TempDir()
 	buildah := []string{"--storage-driver", "vfs", "--root", filepath.Join(storage, "root"), "--runroot", filepath.Join(storage, "run")}
 	build := in(dir, "make", "image", "VERSION="+version, "BUILDAH=buildah "+strings.Join(buildah, " "))
