@@ -198,8 +198,7 @@ func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 			var refused *TableError
 			p, err := s.plan(ctx, conn, t)
 			if err == nil && t.Stateful() {
-				open := tablesql.Step{SQL: "SELECT FROM " + p.relation.Name() + " LIMIT 0"}
-				err = tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
+				err = s.locked(ctx, conn, p)
 			}
 			if errors.As(err, &refused) {
 				unusable = append(unusable, refused)
@@ -210,6 +209,19 @@ func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 		return nil
 	})
 	return unusable, err
+}
+
+// locked is the refusal of a table that somebody has locked against readers. What
+// else it refuses its first page tells, with the hint.
+func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan) error {
+	t := p.relation.Table
+	open := tablesql.Step{SQL: "SELECT FROM " + p.relation.Name() + " LIMIT 0"}
+	err := tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
+	var refused *TableError
+	if errors.As(err, &refused) && !refused.Locked() {
+		return nil
+	}
+	return err
 }
 
 func newPlan(relation *tablesql.Relation) (*plan, error) {
