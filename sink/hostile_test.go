@@ -1,8 +1,10 @@
 package sink
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -207,5 +211,91 @@ func TestAPortOfSomethingElse(t *testing.T) {
 		if !strings.Contains(s.Err.Error(), part) {
 			t.Errorf("%q is missing in: %v", part, s.Err)
 		}
+	}
+}
+
+// A coordinator that attempts nothing and refuses nothing is asked again after a pause, which begins with
+// looking for the coordinator; and when it does as it is asked, all is delivered.
+func TestACoordinatorThatAttemptsNothing(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(2, "t"))
+	var looked atomic.Int32
+	var well atomic.Bool
+	k.Fake.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		looked.Add(1)
+		return nil, nil, false
+	})
+	k.Fake.ControlKey(int16(kmsg.AddPartitionsToTxn), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		asked, ok := req.(*kmsg.AddPartitionsToTxnRequest)
+		if !ok || well.Load() {
+			return nil, nil, false
+		}
+		res, ok := asked.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
+		if !ok {
+			return nil, nil, false
+		}
+		for _, topic := range asked.Topics {
+			for _, p := range topic.Partitions {
+				res.Topics = append(res.Topics, kmsg.AddPartitionsToTxnResponseTopic{
+					Topic: topic.Topic, Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{Partition: p, ErrorCode: int16(sarama.ErrOperationNotAttempted)}},
+				})
+			}
+		}
+		// Refusals of what was not asked for are none of ours.
+		res.Topics = append(res.Topics, kmsg.AddPartitionsToTxnResponseTopic{
+			Topic: "another", Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{Partition: 7, ErrorCode: int16(sarama.ErrUnknownTopicOrPartition)}},
+		})
+		return res, nil, true
+	})
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
+	rows := r.publish(newRow("t", "k", "v0"), newRow("t", "k", "v1"))
+	harness.Eventually(t, 20*time.Second, func() error {
+		if n := looked.Load(); n < 3 {
+			return fmt.Errorf("the coordinator was looked for %d times", n)
+		}
+		return nil
+	})
+	well.Store(true)
+	r.expect(outbox.Delivered, 20*time.Second, rows...)
+	inOrder(t, k.Records(t, "t"), "v", 2)
+}
+
+// A broker that says of every offset that it is out of range ends a search with that error.
+func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
+	var fetched atomic.Int32
+	k.Fake.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Fake.KeepControl()
+		fetched.Add(1)
+		asked, ok := req.(*kmsg.FetchRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		res, ok := asked.ResponseKind().(*kmsg.FetchResponse)
+		if !ok {
+			return nil, nil, false
+		}
+		p := kmsg.NewFetchResponseTopicPartition()
+		p.ErrorCode = int16(sarama.ErrOffsetOutOfRange)
+		res.Topics = []kmsg.FetchResponseTopic{{Topic: "t", Partitions: []kmsg.FetchResponseTopicPartition{p}}}
+		return res, nil, true
+	})
+	conf := Config{Cluster: "main", Brokers: k.Addrs, TransactionalID: "tx"}
+	conf.defaults()
+	base, err := conf.Sarama()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b, err := newNetwork(ctx, base, nil, 10*time.Second).openReader(k.Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	_, found, err := scan(ctx, b, search{fenceTarget: fenceTarget{place: place{"t", 0}}, from: 5, n: 1})
+	if found || !errors.Is(err, sarama.ErrOffsetOutOfRange) || fetched.Load() != 2 {
+		t.Errorf("found %v, %v, after %d fetches", found, err, fetched.Load())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -272,18 +273,24 @@ func (pc *producerIDClient) initPlain() error {
 }
 
 // add puts the partitions that may be added into a transaction, and says
-// whether there are any. The others stand in res.refused.
+// whether there are any. The others stand in res.refused. It asks at once again
+// only without a partition that was refused, so at most once for each of them.
 func (pc *producerIDClient) add(targets []place, res *producerIDResult) (bool, error) {
-	for {
-		topics := map[string][]int32{}
+	for left := len(targets) + 1; ; {
+		topics, n := map[string][]int32{}, 0
 		for _, p := range targets {
 			if _, refused := res.refused[p]; !refused {
 				topics[p.topic] = append(topics[p.topic], p.partition)
+				n++
 			}
 		}
-		if len(topics) == 0 {
+		switch {
+		case n == 0:
 			return false, nil
+		case n >= left:
+			return false, fmt.Errorf("AddPartitionsToTxn for transactional id %s: %w", pc.sink.cfg.TransactionalID, sarama.ErrOperationNotAttempted)
 		}
+		left = n
 		again, err := pc.addOnce(topics, res)
 		if !again {
 			return err == nil, err
@@ -310,8 +317,10 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, res *producerIDRe
 			case sarama.ErrOperationNotAttempted: // another one was refused
 				again = true
 			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
-				res.refused[place{topic, p.Partition}] = p.Err
 				again = true
+				if slices.Contains(topics[topic], p.Partition) {
+					res.refused[place{topic, p.Partition}] = p.Err
+				}
 			default:
 				if err := pc.classify("AddPartitionsToTxn", p.Err); err != nil {
 					return false, err
@@ -511,9 +520,10 @@ func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, err
 }
 
 // scan reads the log from where the batch must be, if it is there, up to the
-// high watermark as of the first answer.
+// high watermark as of the first answer. It goes back to the log's start once: who
+// asks for the search waits before the next one.
 func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, err error) {
-	from, end := s.from, int64(-1)
+	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {
 		if from < 0 {
 			if from, err = earliest(b.Broker, s.place); err != nil {
@@ -524,8 +534,8 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 		switch {
 		case err != nil:
 			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
-		case block.code == sarama.ErrOffsetOutOfRange:
-			from = -1 // truncated or re-created
+		case block.code == sarama.ErrOffsetOutOfRange && !back:
+			from, back = -1, true // truncated or re-created
 			continue
 		case block.code != sarama.ErrNoError:
 			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.code)
