@@ -139,3 +139,27 @@ func (f *frames) longBody() (body []byte, ok bool, err error) {
 	f.long = nil
 	return l.kept, true, nil
 }
+
+// Change is a message of pgoutput that comes in pieces. Of a change of a row that
+// is longer than max it keeps what a Conn would keep.
+type Change struct{ frames frames }
+
+// NewChange begins a message of so many bytes.
+func NewChange(length, max int) *Change {
+	c := &Change{frames{max: max, long: &longMessage{left: xlogHeader + length, max: max}}}
+	c.frames.buf = append(c.frames.buf, make([]byte, xlogHeader)...)
+	c.frames.buf[0] = 'w'
+	return c
+}
+
+// Add takes the next piece and returns the message with the last one.
+func (c *Change) Add(piece []byte) (message []byte, ok bool, err error) {
+	f := &c.frames
+	f.buf = append(f.buf[:copy(f.buf, f.buf[f.r:])], piece...)
+	f.r, f.w = 0, len(f.buf)
+	body, ok, err := f.longBody()
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	return body[xlogHeader:], true, nil
+}

@@ -39,6 +39,14 @@ func TestLongMessage(t *testing.T) {
 				kept = binary.BigEndian.AppendUint32(append(kept, LongText), uint32(n))
 			}
 		}
+		change := NewChange(len(sent), most)
+		for rest := sent; len(rest) > 0; {
+			n := min(rapid.IntRange(1, most).Draw(t, "part"), len(rest))
+			got, ok, err := change.Add(rest[:n])
+			if rest = rest[n:]; err != nil || ok != (len(rest) == 0) || ok && string(got) != string(kept) {
+				t.Fatalf("in pieces: %d bytes, not %d, %v, %d bytes before its end, %v", len(got), len(kept), ok, len(rest), err)
+			}
+		}
 		stream := append(walData(7, sent), walData(8, []byte("next"))...)
 		ours, theirs := net.Pipe()
 		defer ours.Close()

@@ -2,6 +2,7 @@ package compare_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -73,6 +74,47 @@ func TestLiveComparison(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A row that is longer than max_row_bytes can be no record, and is not held in memory; one that is long
+// by columns that are not mapped is compared like any other.
+func TestLiveLongRows(t *testing.T) {
+	t.Parallel()
+	size := 4 << 20
+	if os.Getenv("OUTBOX_TEST_LONG") == "1" {
+		size = 270 << 20 // PostgreSQL cannot print its message at once
+	}
+	db, kafka := harness.Postgres(t), harness.Kfake(t)
+	topic := kafka.Topic(t, 1)
+	db.Exec(t, `CREATE TABLE outbox (id bigserial PRIMARY KEY, key text, payload bytea, other text, status text NOT NULL DEFAULT 'PENDING')`)
+	db.Exec(t, `CREATE PUBLICATION compared FOR TABLE outbox WITH (publish = 'insert')`)
+	orders := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{topic}}, MaxRowBytes: 1 << 20,
+		Key: &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText}, Payload: outbox.PayloadMapping{Column: "payload"},
+		Cluster: outbox.ClusterMapping{Default: "main", Known: []string{"main"}}, Order: []string{"id"},
+		Published: outbox.PublishedStatus, Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED"},
+	}}
+	sw, err := sweeper.New(sweeper.Config{Pool: db.Pool(t), Tables: []*outbox.Table{orders}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := client(t, kafka)
+	report, err := compare.Run(t.Context(), compare.Config{
+		Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
+		Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Stand: sw.Check, MaxFrame: 2<<20 + 64<<10,
+		For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() {
+			db.Exec(t, `INSERT INTO outbox (key, payload) VALUES ('a', convert_to(repeat('x', $1), 'UTF8'))`, size)
+			db.Exec(t, `INSERT INTO outbox (key, payload, other) VALUES ('b', 'right', repeat('x', 5000000))`)
+			db.Exec(t, `UPDATE outbox SET status = 'SENT' WHERE key = 'b'`)
+			produce(t, client, topic, "b", "right")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Same != 1 || report.Rows != 2 || len(report.Kinds) != 1 || report.Kinds[0].Kind != compare.Refused || report.Kinds[0].Count != 1 {
+		t.Errorf("%+v", report)
+	}
 }
 
 func client(t *testing.T, kafka *harness.Cluster) sarama.Client {

@@ -32,6 +32,9 @@ type Config struct {
 	For, Settle time.Duration
 	// IgnoreHeaders are not compared.
 	IgnoreHeaders []string
+	// MaxFrame is how long a message of the WAL may be that is kept whole, bytes. Of a
+	// longer one only its short values are, and its row can be no record.
+	MaxFrame int
 	// Examples of each kind, at most.
 	Examples int
 	// Limit of rows and records that wait for their match.
@@ -48,7 +51,7 @@ const readEvery = 500 * time.Millisecond
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	log, err := openLog(ctx, cfg.Access, cfg.Publication, cfg.Tables, cfg.Partitions)
+	log, err := openLog(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}

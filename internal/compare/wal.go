@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -28,6 +29,8 @@ type walReader struct {
 	publication string
 	decoder     *decoder.Decoder
 	batch       decoder.Batch
+	maxFrame    int                 // the longest message that is kept whole, bytes
+	long        *replication.Change // the one that is being read, or nil
 }
 
 // maxChanges ends a reading at the next end of a transaction.
@@ -37,21 +40,26 @@ const maxChanges = 20_000
 // REPLICATION. It waits until every transaction that writes has ended.
 const (
 	makeSlotSQL = "SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"
-	changesSQL  = `SELECT data FROM pg_logical_slot_get_binary_changes($1, NULL, $2,
-    'proto_version', '1', 'publication_names', convert_from($3::bytea, 'UTF8'))`
+	// A message comes in pieces, and with its length.
+	changesSQL = `SELECT length(m.data), substr(m.data, at, 1048576)
+FROM pg_logical_slot_get_binary_changes($1, NULL, $2,
+    'proto_version', '1', 'publication_names', convert_from($3::bytea, 'UTF8')) m
+CROSS JOIN LATERAL generate_series(1, length(m.data), 1048576) at`
+	pieceBytes = 1 << 20
 	// The text comes as the database stores it: the server reads no further than the
 	// first character that it cannot turn into UTF-8.
 	storedSQL = "SELECT set_config('client_encoding', 'SQL_ASCII', true)"
 )
 
-func openLog(ctx context.Context, access postgres.Access, publication string, tables []*outbox.Table, partitions map[string]*outbox.Table) (*walReader, error) {
+func openLog(ctx context.Context, cfg *Config) (*walReader, error) {
+	access := cfg.Access
 	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot goes with its session
 	conn, err := access.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to read the log: %w", err)
 	}
-	l := &walReader{conn: conn, publication: publication, decoder: decoder.New(tables)}
-	l.decoder.SetPartitions(partitions)
+	l := &walReader{conn: conn, publication: cfg.Publication, decoder: decoder.New(cfg.Tables), maxFrame: cfg.MaxFrame}
+	l.decoder.SetPartitions(cfg.Partitions)
 	if err := l.readCharset(ctx); err != nil {
 		l.close()
 		return nil, err
@@ -96,12 +104,13 @@ func hint(err error, user string) string {
 func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	for {
 		l.batch.Reset()
+		l.long = nil
 		n := 0
 		settings := tablesql.Settings{StatementTimeout: 5 * time.Minute}
 		err := tablesql.Run(ctx, l.conn, settings.Step(nil), tablesql.Step{SQL: storedSQL}, tablesql.Step{
 			SQL:  changesSQL,
 			Args: tablesql.Texts([]byte(l.slot), strconv.AppendInt(nil, maxChanges, 10), fmt.Appendf(nil, `\x%x`, l.publication)),
-			Each: func(row [][]byte) error { n++; return l.decode(row[0]) },
+			Each: func(row [][]byte) error { return l.piece(row[0], row[1], &n) },
 		})
 		if err != nil {
 			return fmt.Errorf("reading the log through publication %s: %w%s", l.publication, err, hint(err, l.conn.Config().User))
@@ -123,16 +132,40 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	}
 }
 
-// decode takes a frame as bytea prints it: \x and hexadecimal digits.
-func (l *walReader) decode(text []byte) error {
+// piece takes a piece of a message, and counts the message with its last one.
+func (l *walReader) piece(size, text []byte, n *int) error {
+	piece, err := unhex(text)
+	if err != nil {
+		return err
+	}
+	length, err := strconv.Atoi(string(size))
+	if err != nil {
+		return fmt.Errorf("reading the length of a message: %w", err)
+	}
+	if length > pieceBytes {
+		if l.long == nil {
+			l.long = replication.NewChange(length, l.maxFrame)
+		}
+		whole, ok, err := l.long.Add(piece)
+		if err != nil || !ok {
+			return err
+		}
+		piece, l.long = whole, nil
+	}
+	*n++
+	return l.decoder.Decode(piece, &l.batch)
+}
+
+// unhex takes bytes as bytea prints them: \x and hexadecimal digits.
+func unhex(text []byte) ([]byte, error) {
 	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
-		return errors.New("the server did not print a frame in hexadecimal")
+		return nil, errors.New("the server did not print a message in hexadecimal")
 	}
-	frame := make([]byte, hex.DecodedLen(len(text)-2))
-	if _, err := hex.Decode(frame, text[2:]); err != nil {
-		return fmt.Errorf("reading a frame: %w", err)
+	piece := make([]byte, hex.DecodedLen(len(text)-2))
+	if _, err := hex.Decode(piece, text[2:]); err != nil {
+		return nil, fmt.Errorf("reading a message: %w", err)
 	}
-	return l.decoder.Decode(frame, &l.batch)
+	return piece, nil
 }
 
 func (l *walReader) close() {

@@ -43,7 +43,7 @@ var arrows = map[string][]string{
 	"internal/config":     {"internal/outbox", "internal/postgres", "internal/secret", "internal/transport"},
 	"internal/secret":     {},
 	"internal/transport":  {},
-	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql"},
+	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql", "replication"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/wait", "internal/outbox", "sql", "internal/tablesql"},
