@@ -103,7 +103,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	_, err := run(ctx, c.pg, sql.CompleteXID)
 	var s State
 	if err == nil {
-		// From version 16 on the tables of a publication are opened to be listed.
+		// A table's row filter is printed only once the table is open.
 		_, err = run(ctx, c.pg, "SET lock_timeout = '3s'")
 	}
 	if err == nil {
@@ -307,7 +307,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 	for i, t := range tables {
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(9, sql.InspectTables, namesOf(tables), publication) {
+	for _, r := range in.rows(9, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return

@@ -1,6 +1,6 @@
 -- What a check wants to know of one table beside its columns' fitness, as one
 -- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
--- column of the status, or nothing.
+-- column of the status, or nothing. WithPublished puts published before it.
 SELECT jsonb_build_object(
     'kind', c.relkind, 'persistence', c.relpersistence,
     'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
@@ -33,12 +33,9 @@ SELECT jsonb_build_object(
     'has_key', EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary AND c.relreplident = 'd' OR i.indisreplident)),
     -- Publications that make the server refuse an UPDATE without identity.
     'update_publications', (SELECT coalesce(jsonb_agg(DISTINCT p.pubname), '[]')
-        FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname
-        WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2),
-    -- to_jsonb, since row filters came with version 15.
-    'row_filters', (SELECT coalesce(jsonb_agg(jsonb_build_object('publication', t.pubname, 'where', to_jsonb(t)->>'rowfilter') ORDER BY t.pubname), '[]')
-        FROM pg_publication_tables t
-        WHERE t.schemaname = $1 AND t.tablename = $2 AND to_jsonb(t)->>'rowfilter' IS NOT NULL),
+        FROM published p WHERE p.pubupdate AND p.relid = c.oid),
+    'row_filters', (SELECT coalesce(jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname), '[]')
+        FROM published p WHERE p.relid = c.oid AND p.rowfilter IS NOT NULL),
     'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
         WHERE has_table_privilege(c.oid, p.privilege)),
     'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a

@@ -79,6 +79,22 @@ var (
 //go:embed native_table.sql
 var nativeTable string
 
+var (
+	//go:embed published.sql
+	published string
+	//go:embed published_view.sql
+	publishedView string
+)
+
+// WithPublished puts before a statement what publications publish, for a server of this
+// major version. How later ones keep it is not known.
+func WithPublished(major int, statement string) string {
+	if major >= 16 && major <= 18 {
+		return published + statement
+	}
+	return publishedView + statement
+}
+
 // NativeTable creates the table of profile native under a name of the user's
 // choice. The schema has to exist.
 func NativeTable(schema, table string) string {

@@ -222,8 +222,8 @@ func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.
 	return results[min(len(local), len(results)):], err
 }
 
-// major is the number that a server's version begins with.
-func major(version string) int {
+// Major is the number that a server's version (server_version) begins with.
+func Major(version string) int {
 	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
 	n, _ := strconv.Atoi(digits) // none: an old one, as far as we are concerned
 	return n

@@ -74,7 +74,7 @@ const ownRole = "SET ROLE NONE;\n"
 
 func sessionText(version string) string {
 	text := texts("SET ", local) + texts("SET ", session)
-	if major(version) >= 17 {
+	if Major(version) >= 17 {
 		text += texts("SET ", []setting{transactionTimeout})
 	}
 	return text

@@ -463,13 +463,14 @@ func foreignWord(err error) bool {
 }
 
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
-	text, err := sql.Bind(sql.CheckTable, t.Table.Schema, t.Table.Name, t.Table.Mapping.Status.Column)
-	if err != nil {
-		return err
-	}
 	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		version := postgres.Major(conn.Conn().PgConn().ParameterStatus("server_version"))
+		text, err := sql.Bind(sql.WithPublished(version, sql.CheckTable), t.Table.Schema, t.Table.Name, t.Table.Mapping.Status.Column)
+		if err != nil {
+			return err
+		}
 		c := &Catalogue{}
-		err := ask(ctx, conn.Conn().PgConn(), text, c)
+		err = ask(ctx, conn.Conn().PgConn(), text, c)
 		switch {
 		case errors.Is(err, errNoRow):
 			return nil // Inspection tells

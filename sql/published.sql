@@ -1,0 +1,27 @@
+-- The tables that publications publish by their own names, as pg_publication_tables
+-- of versions 16 to 18 lists them: that view opens each table, so it waits for
+-- anybody who has one locked. A reader asks for relid and pubname in a lateral
+-- subquery, so that only its tables' row filters are printed, which opens them.
+WITH published AS NOT MATERIALIZED (
+    SELECT p.pubname, p.pubupdate, c.oid AS relid,
+        to_jsonb(ARRAY(SELECT a.attname::text FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND CASE WHEN r.prattrs IS NOT NULL THEN a.attnum = ANY (r.prattrs::int2[])
+                    ELSE a.attgenerated = '' OR a.attgenerated = 's' AND to_jsonb(p)->>'pubgencols' = 's' END -- from 18 on
+            ORDER BY a.attnum)) AS attnames,
+        pg_get_expr(r.prqual, r.prrelid) AS rowfilter
+    FROM pg_publication p CROSS JOIN pg_class c
+    LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
+        AND NOT EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
+    CROSS JOIN LATERAL (
+        -- Whether the table itself, and whether a partitioned one above it, is in the publication.
+        SELECT coalesce(bool_or(m.relid = c.oid), false) AS itself, coalesce(bool_or(m.relid <> c.oid), false) AS above
+        FROM (SELECT c.oid AS relid UNION SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid)) m
+        JOIN pg_class mc ON mc.oid = m.relid
+        WHERE EXISTS (SELECT FROM pg_publication_rel x WHERE x.prpubid = p.oid AND x.prrelid = mc.oid)
+            OR mc.oid >= 16384 AND mc.relkind IN ('r', 'p') AND mc.relpersistence = 'p' AND (p.puballtables
+                OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = mc.relnamespace))
+    ) listed
+    WHERE CASE WHEN p.pubviaroot THEN listed.itself AND NOT listed.above
+        ELSE c.relkind <> 'p' AND (listed.itself OR listed.above AND NOT p.puballtables) END
+)
