@@ -42,6 +42,7 @@ type park struct {
 	// key that did, if this process knows.
 	failedAt  uint64
 	failedRow string
+	refusedAt uint64  // when the table last refused a statement, in generations
 	blocker   blocker // of CauseBlocked
 	// mark is the outstanding one of a park that is Unmarked, or nil.
 	mark *outbox.Row

@@ -22,6 +22,8 @@ type sweeps struct {
 	// lookedLast: the last page was a look. Sweeps take turns with them.
 	lookedLast bool
 	more       bool // the last page of a sweep left rows behind
+	// wholeCame is the generation in which a page of the whole stream came last.
+	wholeCame uint64
 }
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
@@ -149,7 +151,7 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.parks.list {
 		tooMany := wanted[0].Scope.Kind < outbox.ScopeKey && c.tooManyRetrying(p)
-		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany) {
+		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany || c.refusedSince(p, wanted[0])) {
 			scopes = append(scopes, p.Scope)
 		}
 	}
@@ -159,6 +161,13 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 		}
 	}
 	return scopes
+}
+
+// refusedSince says that the table refused a statement after the last page of the whole
+// stream. However short its back-off is, the next one is without it: a page comes
+// whole or not at all, so tables that refuse in turn would let none come.
+func (c *Core) refusedSince(p, wanted *park) bool {
+	return wanted.Scope.Kind == outbox.ScopeStream && p.refusedAt > c.sweeps.wholeCame
 }
 
 // Swept answers Sweep.
@@ -185,6 +194,9 @@ func (c *Core) Swept(page outbox.Page) {
 		}
 	}
 	c.sweeps.more = page.More
+	if s.parks[0].Scope.Kind == outbox.ScopeStream {
+		c.sweeps.wholeCame = c.generation
+	}
 	small := !page.More && len(page.Rows) <= c.cfg.SmallRound
 	for _, p := range s.parks {
 		if c.parks.of(p.Scope) != p || p.failedAt > s.askedAt {
@@ -267,7 +279,7 @@ func (c *Core) parkRefused(t *outbox.Table, err error) {
 		tries = p.tries + 1
 	}
 	p := c.park(scope, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
-	p.tries = tries
+	p.tries, p.refusedAt = tries, c.generation
 }
 
 // Causes sorts rows that a sweep read by the cause of the park that covers them
