@@ -152,6 +152,7 @@ func (c *Core) marked(a outbox.Marked) {
 		return // answered before: only with a rule switched off
 	}
 	c.headStart.release(&c.rows.entries[h])
+	c.markAnswered(&c.rows.entries[h])
 	p := c.parks.ofKey(a.Row)
 	switch a.State {
 	case outbox.MarkedInvisible:
@@ -227,8 +228,8 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	c.absorb(p)
 }
 
-// retries are the marks to be repeated; refused counts, per table, those of them
-// that the database refused.
+// retries are the marks to be repeated; refused counts, per table, the rows in
+// memory whose last mark the database refused.
 type retries struct {
 	list    []remark
 	refused map[string]int
@@ -236,9 +237,8 @@ type retries struct {
 
 // remark is a mark to be repeated.
 type remark struct {
-	mark    outbox.Mark
-	at      time.Time
-	refused bool
+	mark outbox.Mark
+	at   time.Time
 }
 
 func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
@@ -263,8 +263,17 @@ func (c *Core) writeBackRefused(a outbox.Marked) {
 		p.tries = tries
 	}
 	c.remarkLater(a, p.Next)
-	c.retries.list[len(c.retries.list)-1].refused = true
+	c.rows.entries[a.Row.Handle].unmarked = true
 	c.retries.refused[s.Table]++
+}
+
+// markAnswered: until a refused mark is answered again, its table brings no more rows
+// into memory.
+func (c *Core) markAnswered(e *entry) {
+	if e.unmarked {
+		e.unmarked = false
+		c.retries.refused[e.row.Table.String()]--
+	}
 }
 
 func (c *Core) markAgain() {
@@ -273,12 +282,9 @@ func (c *Core) markAgain() {
 	}
 	var later []remark
 	for _, m := range c.retries.list {
-		switch {
-		case m.at.After(c.now):
+		if m.at.After(c.now) {
 			later = append(later, m)
 			continue
-		case m.refused:
-			c.retries.refused[m.mark.Row.Table.String()]--
 		}
 		c.ready.Marks = append(c.ready.Marks, m.mark)
 	}

@@ -51,5 +51,6 @@ func (c *Core) drop(h uint32) {
 		e.hb.outstanding--
 	}
 	c.answered(e)
+	c.markAnswered(e)
 	c.rows.remove(h)
 }

@@ -33,6 +33,7 @@ type entry struct {
 	prev, next uint32    // in flight; next also links free entries
 	reason     string    // of attempt: the error's text
 	uncharged  bool      // of attempt: the error is not to be counted
+	unmarked   bool      // its mark was refused with the table's last
 	arrival    uint64    // the order of coming into memory
 	page       *sweep    // that brought the row, or nil: the log did
 	due        time.Time // of queued: when it may be looked at
