@@ -331,9 +331,9 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	if _, err := replication.Heartbeat(ctx, postgres.On(w.d.cfg.Pool)); err != nil {
 		return err
 	}
+	w.d.cfg.Metrics.Connected()
 	w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Msg("streaming")
 	w.stream.tracker.recordEvent("slot", "streaming from slot "+w.d.cfg.Replication.Slot)
-	w.d.cfg.Metrics.Connected()
 	judged := w.remembered
 	w.judged.Store(&judged)
 	w.streaming.Store(w.conn)
