@@ -69,7 +69,7 @@ func tellDifferences(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		}
 		for _, d := range found {
 			if d.Fatal {
-				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override).Str("hint", d.Hint).
+				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
 					Msg("the table does not fit its mapping")
 			}
 		}
@@ -106,7 +106,7 @@ func printEach(out io.Writer, found []preflight.Difference) {
 			kind = "wrong"
 		}
 		fmt.Fprintf(out, "\n  %s: %s\n", kind, d.Problem)
-		for _, line := range d.Override {
+		for _, line := range d.Override.Lines() {
 			fmt.Fprintf(out, "    %s\n", line)
 		}
 		if d.Hint != "" {
@@ -117,20 +117,20 @@ func printEach(out io.Writer, found []preflight.Difference) {
 
 // printOverrides prints what fixes the wrong ones, as it would be written.
 func printOverrides(out io.Writer, t *config.Table, found []preflight.Difference) {
-	var lines []string
+	var all preflight.Overrides
 	for _, d := range found {
 		if d.Fatal {
-			lines = append(lines, d.Override...)
+			all = append(all, d.Override...)
 		}
 	}
-	if len(lines) == 0 {
+	if len(all) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n  together, where … stands for what only you know:\n\n    - table: %s\n", t.Outbox)
 	if t.Profile != "" {
 		fmt.Fprintf(out, "      profile: %s\n", t.Profile)
 	}
-	for _, line := range preflight.Merge(lines) {
+	for _, line := range all.Lines() {
 		fmt.Fprintf(out, "      %s\n", line)
 	}
 	fmt.Fprintln(out)

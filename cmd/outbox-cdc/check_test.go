@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,10 +94,13 @@ func TestValidateAgainstDatabase(t *testing.T) {
 		`can never be PENDING`, `cannot be SENT`, "status: {pending: [NEW], sent: DONE, failed: ERROR}",
 		"together", "- table: public.outbox")
 	var parsed struct {
-		Streams []differences `json:"streams"`
+		Streams []struct {
+			Differences []struct{ Override []string }
+		}
 	}
 	text, _ := command(t, exitUsage, "config", "validate", "--config", c, "--against-database", "--json")
-	if err := json.Unmarshal([]byte(text), &parsed); err != nil || len(parsed.Streams) != 1 || len(parsed.Streams[0].Differences) < 8 {
+	if err := json.Unmarshal([]byte(text), &parsed); err != nil || len(parsed.Streams) != 1 || len(parsed.Streams[0].Differences) < 8 ||
+		!slices.Equal(parsed.Streams[0].Differences[0].Override, []string{"topic: {column: topics}"}) {
 		t.Fatal(err, text)
 	}
 

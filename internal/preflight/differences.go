@@ -1,10 +1,13 @@
 package preflight
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/goccy/go-yaml"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -14,9 +17,9 @@ import (
 type Difference struct {
 	Table   string `json:"table"`
 	Problem string `json:"problem"`
-	// Override are the lines of YAML beside the table's profile, or in its
-	// mapping, that would fix it.
-	Override []string `json:"override,omitempty"`
+	// Override is what would fix it, next to the table's profile or in its
+	// mapping.
+	Override Overrides `json:"override,omitempty"`
 	// Hint is what else would.
 	Hint string `json:"mend,omitempty"`
 	// Fatal: rows cannot be streamed, swept or marked as it is. Otherwise it is
@@ -63,13 +66,57 @@ func (d *differing) add(f Difference) {
 	d.found = append(d.found, f)
 }
 
+// Override is a key of a mapping, such as status.sent_at, with the value that
+// fixes a difference. A nil value is YAML's null.
+type Override struct {
+	Key   string
+	Value any
+}
+
+// Overrides fix a difference together.
+type Overrides []Override
+
+// Lines renders overrides as YAML, one line for each key of the mapping. Of two
+// values of a key the first counts; a value of a whole key goes before values
+// within it.
+func (o Overrides) Lines() []string {
+	var block yaml.MapSlice
+	for _, v := range o {
+		block = set(block, v.Key, v.Value)
+	}
+	lines := make([]string, len(block))
+	for i, item := range block {
+		value, _ := yaml.MarshalWithOptions(item.Value, yaml.Flow(true)) // strings always can
+		lines[i] = fmt.Sprintf("%s: %s", item.Key, bytes.TrimSpace(value))
+	}
+	return lines
+}
+
+// MarshalJSON gives the lines.
+func (o Overrides) MarshalJSON() ([]byte, error) { return json.Marshal(o.Lines()) }
+
+func set(block yaml.MapSlice, path string, value any) yaml.MapSlice {
+	key, rest, within := strings.Cut(path, ".")
+	i := slices.IndexFunc(block, func(item yaml.MapItem) bool { return item.Key == key })
+	if i < 0 {
+		i, block = len(block), append(block, yaml.MapItem{Key: key, Value: yaml.MapSlice{}})
+	}
+	switch inner, isMap := block[i].Value.(yaml.MapSlice); {
+	case isMap && within:
+		block[i].Value = set(inner, rest, value)
+	case isMap:
+		block[i].Value = value
+	}
+	return block
+}
+
 // place is one place of a mapping that names columns.
 type place struct {
 	columns []string
 	kind    string // of columns that fit there
-	// write is the line of YAML with other columns in place of those; an empty
-	// name is a column that there is none for.
-	write func(names []string) string
+	// write uses other columns in place of those; an empty name is a column that
+	// there is none for.
+	write func(names []string) Overrides
 }
 
 // The kinds of columns, by their types' names.
@@ -83,79 +130,82 @@ const (
 // unknown stands for a column that has to be named, and only people know.
 const unknown = "…"
 
-// one is a place for one column: with has %s for it; without is the line that
-// does without, empty: it has to be named.
-func one(column, with, without, kind string) place {
-	return place{[]string{column}, kind, func(names []string) string {
-		if names[0] == "" && without != "" {
-			return without
+// one is a place for one column. The keys of without are null where there is no
+// column for it; none: it has to be named.
+func one(key, column, kind string, without ...string) place {
+	return place{[]string{column}, kind, func(names []string) (all Overrides) {
+		if names[0] != "" || len(without) == 0 {
+			return Overrides{{key, or(names[0], unknown)}}
 		}
-		return fmt.Sprintf(with, or(names[0], unknown))
+		for _, key := range without {
+			all = append(all, Override{key, nil})
+		}
+		return all
 	}}
 }
 
 // places lists every place of a mapping that names columns.
 func places(m *outbox.Mapping) []place {
 	s := &m.Status
-	sentAt := "status: {sent_at: null}"
+	sentAt := []string{"status.sent_at"}
 	if s.Column == "" {
-		sentAt = "" // the time is the state
+		sentAt = nil // the time is the state
 	}
 	all := []place{
-		one(m.Payload.Column, "payload: {column: %s}", "", anyColumn),
-		one(m.Cluster.Column, "cluster: {column: %s}", "cluster: null", textColumn),
-		one(m.Partition, "partition: %s", "partition: null", countColumn),
-		one(m.Timestamp, "timestamp: %s", "timestamp: null", timeColumn),
-		one(m.CreatedAt, "created_at: %s", "created_at: null", timeColumn),
-		one(m.AvailableAfter, "available_after: %s", "available_after: null", timeColumn),
-		one(s.Column, "status: {column: %s}", "", textColumn),
-		one(s.SentAt, "status: {sent_at: %s}", sentAt, timeColumn),
-		one(s.FailedAt, "status: {failed_at: %s}", "status: {failed_at: null}", timeColumn),
-		one(s.Attempts, "status: {attempts: %s}", "status: {attempts: null, max_attempts: null}", countColumn),
-		one(s.LastError, "status: {last_error: %s}", "status: {last_error: null}", textColumn),
-		one(s.Version, "status: {version: %s}", "status: {version: null}", countColumn),
-		one(s.Resend, "status: {resend: %s}", "status: {resend: null}", anyColumn),
-		one(m.Writer.Column, "writer: {column: %s, until: "+m.Writer.Until+"}", "writer: null", anyColumn),
-		one(m.Writer.Until, "writer: {column: "+m.Writer.Column+", until: %s}", "writer: null", timeColumn),
-		list(m.ID, "id: [", "]", unknown),
-		list(m.Order, "order: [", "]", "order: null"),
-		list(s.SentBy, "status: {sent_by: [", "]}", "status: {sent_by: null}"),
+		one("payload.column", m.Payload.Column, anyColumn),
+		one("cluster.column", m.Cluster.Column, textColumn, "cluster"),
+		one("partition", m.Partition, countColumn, "partition"),
+		one("timestamp", m.Timestamp, timeColumn, "timestamp"),
+		one("created_at", m.CreatedAt, timeColumn, "created_at"),
+		one("available_after", m.AvailableAfter, timeColumn, "available_after"),
+		one("status.column", s.Column, textColumn),
+		one("status.sent_at", s.SentAt, timeColumn, sentAt...),
+		one("status.failed_at", s.FailedAt, timeColumn, "status.failed_at"),
+		one("status.attempts", s.Attempts, countColumn, "status.attempts", "status.max_attempts"),
+		one("status.last_error", s.LastError, textColumn, "status.last_error"),
+		one("status.version", s.Version, countColumn, "status.version"),
+		one("status.resend", s.Resend, anyColumn, "status.resend"),
+		one("writer.column", m.Writer.Column, anyColumn, "writer"),
+		one("writer.until", m.Writer.Until, timeColumn, "writer"),
+		list("id", m.ID, "", nil),
+		list("order", m.Order, "order", nil),
+		list("status.sent_by", s.SentBy, "status.sent_by", nil),
 		topicPlace(&m.Topic),
 	}
 	if m.Key != nil {
-		all = append(all, one(m.Key.Column, "key: {column: %s}", "key: null", anyColumn))
+		all = append(all, one("key.column", m.Key.Column, anyColumn, "key"))
 	}
 	if m.EventID.Name != "" {
-		all = append(all, list(m.EventID.Columns, "event_id: {header: "+m.EventID.Name+", columns: [", "]}", "event_id: null"))
+		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
 	}
 	return append(all, headersPlace(m.Headers))
 }
 
-// list is a place for several columns; empty is the line, or the name, for when
-// none is left.
-func list(columns []string, begin, end, empty string) place {
-	return place{columns, anyColumn, func(names []string) string {
+// list is a place for several columns, written behind other keys. The key without
+// is null where no column is left; none: they have to be named.
+func list(key string, columns []string, without string, before Overrides) place {
+	return place{columns, anyColumn, func(names []string) Overrides {
 		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 		switch {
-		case len(left) > 0:
-			return begin + strings.Join(left, ", ") + end
-		case empty == unknown:
-			return begin + unknown + end
+		case len(left) == 0 && without != "":
+			return Overrides{{without, nil}}
+		case len(left) == 0:
+			left = []string{unknown}
 		}
-		return empty
+		return append(slices.Clip(before), Override{key, left})
 	}}
 }
 
 func topicPlace(topic *outbox.Template) place {
-	return place{topic.Columns, textColumn, func(names []string) string {
+	return place{topic.Columns, textColumn, func(names []string) Overrides {
 		if len(names) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
-			return "topic: {column: " + or(names[0], unknown) + "}"
+			return Overrides{{"topic.column", or(names[0], unknown)}}
 		}
 		text := topic.Literals[0]
 		for i, name := range names {
 			text += "${" + or(name, unknown) + "}" + topic.Literals[i+1]
 		}
-		return "topic: {template: \"" + text + "\"}"
+		return Overrides{{"topic.template", text}}
 	}}
 }
 
@@ -165,33 +215,38 @@ func headersPlace(all []outbox.HeaderMapping) place {
 	for i := range all {
 		columns = append(columns, or(all[i].Column, all[i].JSON))
 	}
-	return place{columns, anyColumn, func(names []string) string {
-		var lines []string
+	return place{columns, anyColumn, func(names []string) Overrides {
+		var left []any
 		for i := range all {
-			switch h := &all[i]; {
-			case columns[i] != "" && names[i] == "":
-			case h.JSON != "":
-				lines = append(lines, "{json: "+names[i]+"}")
-			case h.Column != "" && h.OmitNull:
-				lines = append(lines, "{name: "+h.Name+", column: "+names[i]+", omit_null: true}")
-			case h.Column != "":
-				lines = append(lines, "{name: "+h.Name+", column: "+names[i]+"}")
-			case h.Trace != nil:
-				lines = append(lines, unknown) // written out in the profile
-			default:
-				lines = append(lines, "{name: "+h.Name+", value: "+h.Value+"}")
+			if columns[i] == "" || names[i] != "" {
+				left = append(left, header(&all[i], names[i]))
 			}
 		}
-		if len(lines) == 0 {
-			return "headers: null"
+		if len(left) == 0 {
+			return Overrides{{"headers", nil}}
 		}
-		return "headers: [" + strings.Join(lines, ", ") + "]"
+		return Overrides{{"headers", left}}
 	}}
 }
 
-// overrides are the lines that use other columns in place of one that does not
-// fit, and of those that do not fit either in the same places.
-func (d *differing) overrides(column string) []string {
+func header(h *outbox.HeaderMapping, column string) any {
+	named := yaml.MapSlice{{Key: "name", Value: h.Name}}
+	switch {
+	case h.JSON != "":
+		return yaml.MapSlice{{Key: "json", Value: column}}
+	case h.Trace != nil && h.Column == "":
+		return unknown // written out in the profile
+	case h.Column == "":
+		return append(named, yaml.MapItem{Key: "value", Value: h.Value})
+	case h.OmitNull:
+		return append(named, yaml.MapItem{Key: "column", Value: column}, yaml.MapItem{Key: "omit_null", Value: true})
+	}
+	return append(named, yaml.MapItem{Key: "column", Value: column})
+}
+
+// overrides use other columns in place of one that does not fit, and of those
+// that do not fit either in the same places.
+func (d *differing) overrides(column string) Overrides {
 	if column == "" {
 		return nil
 	}
@@ -201,7 +256,7 @@ func (d *differing) overrides(column string) []string {
 			unfit[f.Column] = true
 		}
 	}
-	var lines []string
+	var all Overrides
 	for _, p := range places(&d.t.Table.Mapping) {
 		if !slices.Contains(p.columns, column) {
 			continue
@@ -212,9 +267,9 @@ func (d *differing) overrides(column string) []string {
 				names[i] = d.meant(name, p.kind)
 			}
 		}
-		lines = append(lines, p.write(names))
+		all = append(all, p.write(names)...)
 	}
-	return Merge(lines)
+	return all
 }
 
 // meant is the column that may be meant instead of one: of the right kind, not
@@ -251,46 +306,13 @@ func fits(c *Column, kind string) bool {
 	return !is("timestamp", "bytea", "json", "double", "real", "numeric", "date", "time")
 }
 
-// Merge makes one block of YAML of overrides: a key twice is an error there.
-func Merge(lines []string) []string {
-	var keys []string
-	values := map[string][]string{}
-	for _, line := range lines {
-		key, value, _ := strings.Cut(line, ": ")
-		if values[key] == nil {
-			keys = append(keys, key)
-		}
-		if !slices.Contains(values[key], value) {
-			values[key] = append(values[key], value)
-		}
-	}
-	merged := make([]string, len(keys))
-	for i, key := range keys {
-		merged[i] = key + ": " + join(values[key])
-	}
-	return merged
-}
-
-// join puts the keys of several maps into one; of other values the first stands.
-func join(values []string) string {
-	var inner []string
-	for _, value := range values {
-		text, isMap := strings.CutPrefix(value, "{")
-		if !isMap || len(values) == 1 {
-			return value
-		}
-		inner = append(inner, strings.TrimSuffix(text, "}"))
-	}
-	return "{" + strings.Join(inner, ", ") + "}"
-}
-
 // identities is the override for an id that is not unique: what is.
-func (d *differing) identities(about About) []string {
+func (d *differing) identities(about About) Overrides {
 	if about != AboutIdentity || d.t.Catalogue == nil {
 		return nil
 	}
 	if key := d.t.Catalogue.Key; len(key) > 0 {
-		return []string{"id: [" + strings.Join(key, ", ") + "]"}
+		return Overrides{{"id", key}}
 	}
 	return nil
 }
@@ -310,7 +332,7 @@ func (d *differing) nulls() {
 	if nullable(m.Payload.Column) && !m.Payload.Tombstone {
 		d.add(Difference{
 			Problem:  fmt.Sprintf("column %q may be NULL; a row without a payload fails", m.Payload.Column),
-			Override: []string{"payload: {column: " + m.Payload.Column + ", tombstone: true}"}, Hint: "which publishes NULL as a tombstone",
+			Override: Overrides{{"payload.column", m.Payload.Column}, {"payload.tombstone", true}}, Hint: "which publishes NULL as a tombstone",
 		})
 	}
 	if m.Key != nil && nullable(m.Key.Column) {
@@ -319,7 +341,7 @@ func (d *differing) nulls() {
 	if m.Cluster.Column != "" && m.Cluster.Default == "" && nullable(m.Cluster.Column) {
 		d.add(Difference{
 			Problem:  fmt.Sprintf("column %q may be NULL, and there is no default; a row without a cluster fails", m.Cluster.Column),
-			Override: []string{"cluster: {column: " + m.Cluster.Column + ", default: …}"},
+			Override: Overrides{{"cluster.column", m.Cluster.Column}, {"cluster.default", unknown}},
 		})
 	}
 }
@@ -390,9 +412,6 @@ func wordsOf(t *TableFacts) string {
 	return words + "; rows have " + some(t.States)
 }
 
-// quotedWord is a literal in a constraint as PostgreSQL prints it.
-var quotedWord = regexp.MustCompile(`'((?:[^']|'')*)'`)
-
 // allowedWords are the labels of the enum, or the words of the CHECK
 // constraints on the column alone; none: anything.
 func allowedWords(c *Catalogue) []string {
@@ -401,21 +420,38 @@ func allowedWords(c *Catalogue) []string {
 	}
 	var words []string
 	for _, rule := range c.StatusRules {
-		if !simpleRule(rule) {
+		condition, literals := literalsOf(rule)
+		if !lists(condition) {
 			return nil // what it means cannot be read off it
 		}
-		for _, word := range quotedWord.FindAllStringSubmatch(rule, -1) {
-			words = append(words, strings.ReplaceAll(word[1], "''", "'"))
-		}
+		words = append(words, literals...)
 	}
 	slices.Sort(words)
 	return slices.Compact(words)
 }
 
-// simpleRule: a list of words that are allowed, as IN and = are printed.
-func simpleRule(rule string) bool {
-	return (strings.Contains(rule, "= ANY (") || strings.Contains(rule, " = '")) &&
-		!strings.Contains(rule, "<>") && !strings.Contains(rule, "~") && !strings.Contains(rule, " NOT ") && !strings.Contains(rule, "length(")
+// literalsOf takes the literals out of a constraint as PostgreSQL prints it: the
+// odd parts between quotes, where nothing between two parts is a quote of their
+// literal.
+func literalsOf(rule string) (condition string, literals []string) {
+	parts := strings.Split(rule, "'")
+	for i, part := range parts {
+		switch {
+		case i%2 == 0:
+			condition += part
+		case i > 1 && parts[i-1] == "":
+			literals[len(literals)-1] += "'" + part
+		default:
+			literals = append(literals, part)
+		}
+	}
+	return condition, literals
+}
+
+// lists says that a condition lists what is allowed, as IN and = are printed.
+func lists(condition string) bool {
+	return strings.Contains(condition, " = ") && !slices.ContainsFunc([]string{"<>", "~", " NOT ", "length("},
+		func(other string) bool { return strings.Contains(condition, other) })
 }
 
 // The words that outboxes use.
@@ -429,23 +465,21 @@ var usual = []struct {
 }
 
 // suggest gives the statuses of a table their places.
-func (d *differing) suggest(words []string) []string {
+func (d *differing) suggest(words []string) Overrides {
 	if len(words) == 0 {
 		return nil
 	}
-	var parts []string
+	var all Overrides
 	for _, place := range usual {
-		word := "…"
+		word := unknown
 		for _, known := range place.words {
 			if i := slices.IndexFunc(words, func(w string) bool { return strings.EqualFold(w, known) }); i >= 0 {
 				word = words[i]
 				break
 			}
 		}
-		if place.key == "pending" {
-			word = "[" + word + "]"
-		}
-		parts = append(parts, place.key+": "+word)
+		all = append(all, Override{"status." + place.key, word})
 	}
-	return []string{"status: {" + strings.Join(parts, ", ") + "}"}
+	all[0].Value = []any{all[0].Value} // there may be several that are pending
+	return all
 }

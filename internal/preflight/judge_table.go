@@ -196,7 +196,7 @@ func judgeColumns(j *judgment) {
 		n := 0
 		for _, d := range Differences(t) {
 			if d.Fatal && d.about == AboutColumn {
-				j.fail(name, d.Problem, append(d.Override, d.Hint)...)
+				j.fail(name, d.Problem, append(d.Override.Lines(), d.Hint)...)
 				n++
 			}
 		}
@@ -438,9 +438,9 @@ func judgeStates(j *judgment) {
 			}
 			n++
 			if d.Fatal {
-				j.fail(name, d.Problem, d.Override...)
+				j.fail(name, d.Problem, d.Override.Lines()...)
 			} else if strangers(t) {
-				j.warn(name, d.Problem, d.Override...)
+				j.warn(name, d.Problem, d.Override.Lines()...)
 			} else {
 				j.ok(name, "%s", d.Problem)
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -374,11 +375,55 @@ func TestReportCountsClustersOnce(t *testing.T) {
 	}
 }
 
-func TestMergeMakesOneBlock(t *testing.T) {
-	got := Merge([]string{"topic: {column: a}", "status: {version: null}", "status: {sent: DONE}", "topic: {column: a}", "order: null"})
-	want := []string{"topic: {column: a}", "status: {version: null, sent: DONE}", "order: null"}
-	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+func TestOverridesAreOneBlock(t *testing.T) {
+	got := Overrides{
+		{"topic.column", "a"},
+		{"status.version", nil},
+		{"status.pending", []string{"NEW", "it's: so"}},
+		{"topic.column", "b"},
+		{"order", nil},
+		{"status.pending", "no"},
+		{"writer.column", "w"},
+		{"writer", nil},
+		{"writer.until", "u"},
+		{"payload.tombstone", true},
+	}.Lines()
+	want := []string{"topic: {column: a}", `status: {version: null, pending: [NEW, "it's: so"]}`, "order: null", "writer: null", "payload: {tombstone: true}"}
+	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestOverridesNameAllOfAPlace(t *testing.T) {
+	m := outbox.Mapping{Writer: outbox.WriterMapping{Column: "w", Until: "until"}, Headers: []outbox.HeaderMapping{{Name: "a", Column: "heading", OmitNull: true}, {Name: "b", Value: "1"}, {JSON: "j"}}}
+	d := differing{t: &TableFacts{Table: Table{Table: &outbox.Table{Mapping: m}}, Inspection: &Inspection{
+		Columns: []mapping.Column{{Name: "untill"}, {Name: "headings"}},
+	}}}
+	for _, column := range []string{"w", "until", "heading", "j"} {
+		d.t.Inspection.Findings = append(d.t.Inspection.Findings, TableFinding{About: AboutColumn, Column: column})
+	}
+	for column, want := range map[string]string{
+		"w": "writer: null", "until": "writer: {until: untill}", "heading": `headers: [{name: a, column: headings, omit_null: true}, {name: b, value: "1"}]`,
+	} {
+		if got := d.overrides(column).Lines(); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// A word may have a quote or what is an operator elsewhere.
+func TestWordsOfAConstraint(t *testing.T) {
+	for rule, want := range map[string][]string{
+		"CHECK ((status = ANY (ARRAY['NEW'::text, 'it''s ~ NOT '::text, '" + "'" + "'" + "'::text])))": {"'", "NEW", "it's ~ NOT "},
+		"CHECK ((status = 'A'::text))":                           {"A"},
+		"CHECK (((status = 'A'::text) OR (status = 'B'::text)))": {"A", "B"},
+		"CHECK ((status <> 'A'::text))":                          nil,
+		"CHECK ((length(status) = 1))":                           nil,
+		"CHECK ((status ~ '^A'::text))":                          nil,
+	} {
+		if got := allowedWords(&Catalogue{StatusRules: []string{rule}}); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", rule, got)
+		}
 	}
 }
 

@@ -312,11 +312,11 @@ func TestCompareListsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lines []string
+	var all Overrides
 	for _, d := range found {
-		lines = append(lines, d.Override...)
+		all = append(all, d.Override...)
 	}
-	lines = Merge(lines)
+	lines := all.Lines()
 	for _, want := range []string{
 		`topic: {template: "app.${topic}"}`, "event_id: {header: event-id, columns: [event]}", "available_after: null", "headers: null",
 		"created_at: created", "id: [id, event]", "payload: {column: payload, tombstone: true}",
