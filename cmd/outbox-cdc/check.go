@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -156,17 +154,17 @@ func printCheck(out io.Writer, r *preflight.Report) {
 const foundWidth = 90
 
 func printFindings(out io.Writer, all []preflight.Finding) {
-	t := table.NewWriter()
-	t.SetOutputMirror(out)
-	t.SetStyle(table.StyleLight)
-	t.Style().Options = table.OptionsNoBordersAndSeparators
-	t.SetColumnConfigs([]table.ColumnConfig{{Name: "found", WidthMax: foundWidth, WidthMaxEnforcer: text.WrapSoft}})
-	t.AppendHeader(table.Row{"", "check", "stream", "about", "found"})
+	w := newTable(out)
+	row(w, "", "CHECK", "STREAM", "ABOUT", "FOUND")
 	for i := range all {
 		f := &all[i]
-		t.AppendRow(table.Row{f.Level, f.Check, f.Stream, f.Subject, f.Found})
+		lines := wrapped(f.Found, foundWidth)
+		row(w, string(f.Level), f.Check, f.Stream, f.Subject, lines[0])
+		for _, line := range lines[1:] {
+			row(w, "", "", "", "", line)
+		}
 	}
-	t.Render()
+	_ = w.Flush() // as every print here
 }
 
 func printHints(out io.Writer, f *preflight.Finding) {

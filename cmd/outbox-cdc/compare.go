@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -166,14 +165,12 @@ func printReport(r *compare.Report, to io.Writer) {
 	if len(r.Kinds) == 0 {
 		return
 	}
-	t := table.NewWriter()
-	t.SetOutputMirror(to)
-	t.SetStyle(table.StyleLight)
-	t.AppendHeader(table.Row{"kind", "count", "means"})
+	w := newTable(to)
+	row(w, "KIND", "COUNT", "MEANS")
 	for _, k := range r.Kinds {
-		t.AppendRow(table.Row{k.Kind, k.Count, k.Means})
+		row(w, string(k.Kind), strconv.Itoa(k.Count), k.Means)
 	}
-	t.Render()
+	_ = w.Flush() // as every print here
 	for _, k := range r.Kinds {
 		for _, e := range k.Examples {
 			fmt.Fprintf(to, "%s: %s: %s\n", k.Kind, whereabouts(e), e.Detail)

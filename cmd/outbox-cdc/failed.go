@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -169,7 +168,7 @@ func show1(c *cobra.Command, p *filterFlags, d *openTable, payload bool, io stre
 }
 
 func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", printable(name), printable(value))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -183,7 +182,7 @@ func (p *filterFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.T
 
 // printRows prints rows as a table.
 func printRows(out io.Writer, list []operator.Row, pending bool) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	last, fourth := "ERROR", "FAILED AT"
 	if pending {
 		last, fourth = "WAITS FOR", "DUE"

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +19,7 @@ func profileListCommand(io streams) *cobra.Command {
 		Short: "List the profiles",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+			w := newTable(io.out)
 			for _, name := range config.ProfileNames() {
 				p, err := config.LoadProfile(name)
 				if err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -170,7 +169,7 @@ func printSlots(out io.Writer, v *slotServer) error {
 	if len(v.Slots) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "SLOT\tWHOSE\tDATABASE\tREADER\tHOLDS BACK\tLEFT\tSTATE\tDROPPING FREES")
 	for i := range v.Slots {
 		s := &v.Slots[i]

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -201,7 +200,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 
 func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	fmt.Fprintf(out, "%s: %s\n", s.Name, s.ModeText)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", printable(name), printable(fmt.Sprintf(format, args...)))
 	}

@@ -8,8 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/jedib0t/go-pretty/v6/table"
+	"text/tabwriter"
 )
 
 // Result is one line of bench.json. What was not measured is null.
@@ -88,21 +87,20 @@ func writeJSON(path string, results []Result) error {
 
 // writeTable is the same for people.
 func writeTable(to io.Writer, results []Result) {
-	t := table.NewWriter()
-	t.SetOutputMirror(to)
-	t.SetStyle(table.StyleLight)
-	t.AppendHeader(table.Row{"", "what", "value", "reference", "ratio", "goal", "", "CPU s: cdc", "postgres", "kafka", "MiB", "WAL/row"})
+	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
+	row("", "WHAT", "VALUE", "REFERENCE", "RATIO", "GOAL", "", "CPU S: CDC", "POSTGRES", "KAFKA", "MIB", "WAL/ROW")
 	var notes []string
 	for _, r := range results {
-		t.AppendRow(table.Row{
+		row(
 			r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, verdict(r),
 			number(r.CPU.OutboxCDC), number(r.CPU.Postgres), number(r.CPU.Kafka), number(r.PeakRSS), number(r.WALPerRow),
-		})
+		)
 		if r.Note != "" {
 			notes = append(notes, fmt.Sprintf("%s, %s: %s", r.Bar, r.What, r.Note))
 		}
 	}
-	t.Render()
+	_ = t.Flush() // as every print here
 	for _, n := range notes {
 		fmt.Fprintln(to, n)
 	}

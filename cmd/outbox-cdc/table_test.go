@@ -1,0 +1,31 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
+)
+
+func TestFindingsAreATable(t *testing.T) {
+	var out strings.Builder
+	printFindings(&out, []preflight.Finding{
+		{Level: preflight.OK, Check: "slot", Stream: "orders", Subject: "slot a\tb", Found: "it is there"},
+		{Level: preflight.Fail, Check: "brokers", Subject: "é", Found: strings.Repeat("word ", 30)},
+	})
+	first := strings.TrimSpace(strings.Repeat("word ", 18))
+	rest := strings.TrimSpace(strings.Repeat("word ", 12))
+	want := []string{
+		"      CHECK    STREAM  ABOUT          FOUND",
+		`OK    slot     orders  slot a\u0009b  it is there`,
+		"FAIL  brokers          é              " + first,
+		strings.Repeat(" ", 38) + rest, "",
+	}
+	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
+	}
+	if got := wrapped("", 10); !slices.Equal(got, []string{""}) {
+		t.Errorf("%q", got)
+	}
+}
