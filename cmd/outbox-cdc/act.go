@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file holds what requeue, discard and replay have in common: look first,
@@ -101,34 +100,24 @@ func (a *actFlags) onTable(c *cobra.Command, d *openTable, op operator.Operation
 	}
 	result, err := d.Do(c.Context(), op)
 	t.Result = &result
-	a.audit(log, c, d, &op, &result, by, err)
+	d.Audit(log, d.stream.Name, &op, &result, err, func(e *zerolog.Event) { by.fields(e).Strs("filter", picked(c)) })
 	return t, by, err
 }
 
-// audit logs who did what, also when it ended with an error, at every level.
-func (a *actFlags) audit(log zerolog.Logger, c *cobra.Command, d *openTable, op *operator.Operation, result *operator.Result, by actor, err error) {
+// picked are the flags that chose the rows, for the log.
+func picked(c *cobra.Command) []string {
 	var filter []string
 	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
 			filter = append(filter, name+"="+f.Value.String())
 		}
 	}
-	ids := make([]string, len(result.IDs))
-	for i, id := range result.IDs {
-		ids[i] = printable(strings.Join(id, ","))
-	}
-	by.audit(log).Err(err).Str("verb", string(op.Action)).Str("stream", d.stream.Name).Stringer("table", d.Outbox()).Strs("filter", filter).
-		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
-		Msg("an operator changed rows")
+	return filter
 }
 
 func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable) {
 	p := &t.Plan
-	state := tablesql.RowsFailed
-	if action == operator.Replay {
-		state = tablesql.RowsSent
-	}
-	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(state, p.Matched.N))
+	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(action.State(), p.Matched.N))
 	if p.Taken < p.Matched.N || p.Matched.Capped {
 		fmt.Fprintf(out, "; the first %d are taken (--limit)", p.Taken)
 	}

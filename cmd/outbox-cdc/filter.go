@@ -63,23 +63,21 @@ type openTable struct {
 
 // pick is what the flags ask for.
 func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.RowState) (tablesql.Filter, error) {
-	pick := tablesql.Filter{State: state, Error: p.pattern}
+	chosen := operator.Selection{Error: p.pattern, Since: p.since, Until: p.until}
 	if c.Flags().Changed("topic") {
-		pick.Topic = &p.topic
+		chosen.Topic = &p.topic
 	}
 	if c.Flags().Changed("key") {
-		pick.Key = &p.key
+		chosen.Key = &p.key
 	}
 	for _, text := range p.ids {
-		pick.IDs = append(pick.IDs, parseID(text, len(t.Mapping.ID)))
+		chosen.IDs = append(chosen.IDs, parseID(text, len(t.Mapping.ID)))
 	}
-	var err error
-	now := time.Now()
-	if pick.Since, err = parseMoment(p.since, now); err != nil {
-		return pick, err
+	pick, err := chosen.Filter(state, time.Now())
+	if err != nil {
+		return pick, usage("%v", err)
 	}
-	pick.Until, err = parseMoment(p.until, now)
-	return pick, err
+	return pick, nil
 }
 
 // parseID reads an id of so many columns; whether it can be one of the table's

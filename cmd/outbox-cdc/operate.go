@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
@@ -140,8 +139,10 @@ func whoActs(databaseUser string) actor {
 }
 
 // audit begins a log line about what the operator did; it is logged at every level.
-func (o actor) audit(log zerolog.Logger) *zerolog.Event {
-	return log.Log().Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
+func (o actor) audit(log zerolog.Logger) *zerolog.Event { return o.fields(log.Log()) }
+
+func (o actor) fields(e *zerolog.Event) *zerolog.Event {
+	return e.Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
 }
 
 // printJSON prints one object, indented.
@@ -172,15 +173,6 @@ func oneArgument(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// parseMoment reads a time as operator.ParseMoment does.
-func parseMoment(text string, now time.Time) (time.Time, error) {
-	at, err := operator.ParseMoment(text, now)
-	if err != nil {
-		return at, usage("%v", err)
-	}
-	return at, nil
 }
 
 // cut shortens a text for a table.

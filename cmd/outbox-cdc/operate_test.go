@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
@@ -232,18 +231,6 @@ func TestDestroy(t *testing.T) {
 	}
 	if got := harness.One[string](t, db, `SELECT concat_ws(' ', (SELECT count(*) FROM pg_publication), to_regnamespace('outbox_cdc') IS NULL)`); got != "1 t" {
 		t.Errorf("%s: a publication that init did not make is gone, or the schema stays", got)
-	}
-}
-
-func TestMoments(t *testing.T) {
-	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"2h": "2026-01-02T10:00:00Z", "2026-01-01": "2026-01-01T00:00:00Z", "2026-01-01 10:30": "2026-01-01T10:30:00Z",
-		"2026-01-01T10:30:00+02:00": "2026-01-01T08:30:00Z", "": "0001-01-01T00:00:00Z",
-	} {
-		if got, err := parseMoment(text, now); err != nil || got.UTC().Format(time.RFC3339) != want {
-			t.Errorf("%s: %s, %v", text, got, err)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
@@ -45,8 +46,9 @@ type Operation struct {
 	Progress func(done, of int)
 }
 
-func (op *Operation) state() tablesql.RowState {
-	if op.Action == Replay {
+// State is the state of the rows that the action is for.
+func (a Action) State() tablesql.RowState {
+	if a == Replay {
 		return tablesql.RowsSent
 	}
 	return tablesql.RowsFailed
@@ -91,7 +93,7 @@ const sampleRows = 5
 
 // Plan looks what the act would do and changes nothing.
 func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
-	op.Filter.State = op.state()
+	op.Filter.State = op.Action.State()
 	var p Plan
 	if _, err := t.statement(&op); err != nil { // a table that cannot
 		return p, err
@@ -161,9 +163,9 @@ func (t *Table) ids(ctx context.Context, filter *tablesql.Filter, limit int) ([]
 func (t *Table) statement(op *Operation) (string, error) {
 	switch op.Action {
 	case Requeue, Replay:
-		return t.relation.Requeue(op.state())
+		return t.relation.Requeue(op.Action.State())
 	case Delete:
-		return t.relation.Delete(op.state())
+		return t.relation.Delete(op.Action.State())
 	case Dismiss:
 		return t.relation.Dismiss(op.Status)
 	}
@@ -173,7 +175,7 @@ func (t *Table) statement(op *Operation) (string, error) {
 // Do does it, a page at a time, each page committed by itself. After an error
 // the Result says what was done until then.
 func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
-	op.Filter.State = op.state()
+	op.Filter.State = op.Action.State()
 	result := Result{IDs: [][]string{}}
 	text, err := t.statement(&op)
 	if err != nil {
@@ -200,6 +202,18 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 		}
 	}
 	return result, nil
+}
+
+// Audit logs who did what, also when it ended with an error, at every level. The
+// fields of who say by whom, and which rows were asked for.
+func (t *Table) Audit(log zerolog.Logger, stream string, op *Operation, result *Result, err error, who func(*zerolog.Event)) {
+	ids := make([]string, len(result.IDs))
+	for i, id := range result.IDs {
+		ids[i] = strings.Join(id, ",")
+	}
+	log.Log().Err(err).Str("verb", string(op.Action)).Str("stream", stream).Stringer("table", t.Outbox()).Func(who).
+		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
+		Msg("an operator changed rows")
 }
 
 // pageSize keeps a page under a second's worth of rows.

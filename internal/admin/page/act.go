@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -141,18 +142,13 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 // do acts, and logs who did what, also when it ended with an error.
 func (p *Page) do(ctx context.Context, r *http.Request, table *operator.Table, s *Stream, op *operator.Operation, o *order) (operator.Result, error) {
 	result, err := table.Do(ctx, *op)
-	ids := make([]string, len(result.IDs))
-	for i, id := range result.IDs {
-		ids[i] = strings.Join(id, ",")
-	}
 	picked := o.query().Encode()
 	if !o.Matching {
 		picked = "chosen rows"
 	}
-	p.cfg.Log.Log().Err(err).Str("verb", string(op.Action)).Str("stream", s.Name).Stringer("table", table.Outbox()).
-		Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status).
-		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
-		Msg("an operator changed rows")
+	table.Audit(p.cfg.Log, s.Name, op, &result, err, func(e *zerolog.Event) {
+		e.Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status)
+	})
 	if s.Changed != nil {
 		s.Changed()
 	}

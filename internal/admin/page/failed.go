@@ -88,21 +88,17 @@ func codeOf(err error) int {
 }
 
 func (p *Page) pick(f *filter) (tablesql.Filter, error) {
-	pick := tablesql.Filter{State: tablesql.RowsFailed, Error: f.Error}
 	if len(f.Error) > longestPattern {
-		return pick, &asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}
+		return tablesql.Filter{}, &asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}
 	}
+	chosen := operator.Selection{Error: f.Error, Since: f.Since, Until: f.Until}
 	if f.Topic != "" {
-		pick.Topic = &f.Topic
+		chosen.Topic = &f.Topic
 	}
 	if f.Key != "" {
-		pick.Key = &f.Key
+		chosen.Key = &f.Key
 	}
-	var err error
-	now := p.cfg.Now()
-	if pick.Since, err = operator.ParseMoment(f.Since, now); err == nil {
-		pick.Until, err = operator.ParseMoment(f.Until, now)
-	}
+	pick, err := chosen.Filter(tablesql.RowsFailed, p.cfg.Now())
 	if err != nil {
 		return pick, &asked{http.StatusBadRequest, err.Error()}
 	}
