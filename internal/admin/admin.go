@@ -142,9 +142,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the address back without serving.
-func (s *Server) Close() { _ = s.listener.Close() }
-
 // refused counts and logs a login. The log's own limit bounds the lines.
 func (cfg *Config) refused(r *http.Request, user string) {
 	if cfg.Refused != nil {

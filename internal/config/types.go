@@ -14,9 +14,6 @@ const redacted = "[secret]"
 // marshalling it gives a placeholder. Reveal is the one way out.
 type Secret struct{ value string }
 
-// NewSecret hides a value.
-func NewSecret(value string) Secret { return Secret{value} }
-
 // Reveal returns the value. What it is passed to must not print it either.
 func (s Secret) Reveal() string { return s.value }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -190,23 +191,18 @@ func (s *Store) printable(text string) string {
 
 // arrayLiteral writes an ID's columns as a text[] literal; an empty ID is the
 // empty array.
-// https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 func arrayLiteral(id string) (string, error) {
+	var columns tablesql.Array
 	if id == "" {
-		return "{}", nil
+		return columns.Literal(), nil
 	}
-	var out strings.Builder
-	out.WriteByte('{')
-	for i, part := range outbox.SplitID(id) {
+	for _, part := range outbox.SplitID(id) {
 		if err := storable(part); err != nil {
 			return "", err
 		}
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		out.WriteString(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(part) + `"`)
+		columns.Add(part)
 	}
-	return out.String() + "}", nil
+	return columns.Literal(), nil
 }
 
 // Load reads the stream's parks, the oldest first. Call it after Lead: nobody

@@ -40,6 +40,9 @@ func (a *Array) encode(elementType string) (value []byte, format int16) {
 	return a.text(), textFormat
 }
 
+// Literal is the array in text form.
+func (a *Array) Literal() string { return string(a.text()) }
+
 // text is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 func (a *Array) text() []byte {
 	text := []byte{'{'}

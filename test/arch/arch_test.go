@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 	"sink":                {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox"},
 	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
-	"internal/statestore": {"internal/outbox", "internal/charset", "internal/postgres", "sql"},
+	"internal/statestore": {"internal/outbox", "internal/charset", "internal/postgres", "internal/tablesql", "sql"},
 	"internal/shedlock":   {"internal/wait", "internal/outbox", "internal/postgres", "sql"},
 	"internal/config":     {"internal/outbox", "internal/postgres", "internal/secret", "internal/transport"},
 	"internal/secret":     {},
