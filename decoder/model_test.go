@@ -88,7 +88,7 @@ func (m *model) relation(r *pglogrepl.RelationMessage) {
 	if t == nil {
 		return
 	}
-	_, err := mapping.Compile(t, m.columns[r.RelationID])
+	_, err := mapping.Compile(nil, t, m.columns[r.RelationID])
 	if m.broken[t.String()] == nil {
 		m.broken[t.String()] = map[uint32]bool{}
 	}
@@ -126,7 +126,7 @@ func (m *model) insert(msg *pglogrepl.InsertMessage) {
 		m.say("passed a row of " + t.String())
 		return
 	}
-	plan, err := mapping.Compile(t, m.columns[r.RelationID])
+	plan, err := mapping.Compile(nil, t, m.columns[r.RelationID])
 	if err != nil {
 		panic(err)
 	}

@@ -192,7 +192,7 @@ func likeSelect(t *testing.T, conn *pgconn.PgConn, table *outbox.Table, b *Batch
 	for _, f := range result.FieldDescriptions {
 		cols = append(cols, mapping.Column{Name: f.Name, OID: f.DataTypeOID})
 	}
-	plan, err := mapping.Compile(table, cols)
+	plan, err := mapping.Compile(nil, table, cols)
 	if err != nil {
 		t.Fatal(err)
 	}

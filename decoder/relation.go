@@ -24,7 +24,7 @@ func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) problem {
 	}
 	r.state = d.stateOf(table)
 	var err error
-	if r.plan, err = mapping.CompileIn(d.set, table, d.columns(m)); err != nil {
+	if r.plan, err = mapping.Compile(d.set, table, d.columns(m)); err != nil {
 		r.state.broken[r.id] = err
 	}
 	r.state.tell(err, b)

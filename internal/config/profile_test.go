@@ -27,7 +27,7 @@ func TestProfilesFitTheirTables(t *testing.T) {
 			db := harness.Postgres(t)
 			db.Exec(t, ddl(t, name))
 			columns := columnsOf(t, db, of)
-			if _, err := mapping.Compile(table, columns); err != nil {
+			if _, err := mapping.Compile(nil, table, columns); err != nil {
 				t.Error(err)
 			}
 			if err := mapping.Verify(table, columns); err != nil {

@@ -41,7 +41,7 @@ func TestForbiddenTopic(t *testing.T) {
 		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, TopicAllow: []string{"orders.*"},
 		Payload: outbox.PayloadMapping{Column: "payload"}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}
-	plan, err := Compile(table, []Column{{Name: "id", OID: 20}, {Name: "topic", OID: 25}, {Name: "payload", OID: 17}})
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: 20}, {Name: "topic", OID: 25}, {Name: "payload", OID: 17}})
 	if err != nil {
 		t.Fatal(err)
 	}

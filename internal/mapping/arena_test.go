@@ -26,7 +26,7 @@ func plainPlan(tb testing.TB, payload int) (*Plan, []Value) {
 		Published: outbox.PublishedStatus,
 		Status:    outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}},
 	}}
-	plan, err := Compile(table, []Column{
+	plan, err := Compile(nil, table, []Column{
 		{Name: "aggregate_id", OID: oidUUID},
 		{Name: "event_id", OID: oidUUID},
 		{Name: "status", OID: oidVarchar},

@@ -18,7 +18,7 @@ func foreign(t *testing.T, encoding string) *Plan {
 		ID: []string{"id"}, Key: &outbox.KeyMapping{Column: "k"}, Payload: outbox.PayloadMapping{Column: "p"},
 		Topic: outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}
-	plan, err := CompileIn(set, table, []Column{{Name: "id", OID: oidText}, {Name: "k", OID: oidText}, {Name: "p", OID: oidJSONB}})
+	plan, err := Compile(set, table, []Column{{Name: "id", OID: oidText}, {Name: "k", OID: oidText}, {Name: "p", OID: oidJSONB}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestLargeObjectsAreRefused(t *testing.T) {
 		Headers: []outbox.HeaderMapping{{Name: "h", Column: "h"}},
 		Topic:   outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}
-	_, err := Compile(table, []Column{{Name: "id", OID: oidOID}, {Name: "k", OID: oidOID}, {Name: "p", OID: oidOID}, {Name: "h", OID: oidOID}})
+	_, err := Compile(nil, table, []Column{{Name: "id", OID: oidOID}, {Name: "k", OID: oidOID}, {Name: "p", OID: oidOID}, {Name: "h", OID: oidOID}})
 	if err == nil {
 		t.Fatal("accepted")
 	}

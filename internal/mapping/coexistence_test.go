@@ -112,7 +112,7 @@ func TestTraceContexts(t *testing.T) {
 func TestRowsBesideInTextAndBinary(t *testing.T) {
 	t.Parallel()
 	table, cols := deferred()
-	plan, err := Compile(table, cols)
+	plan, err := Compile(nil, table, cols)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestColumnsBesideThatCannotBe(t *testing.T) {
 					cols[i].OID = c.oid
 				}
 			}
-			if _, err := Compile(table, cols); err == nil || err.Error() != c.want {
+			if _, err := Compile(nil, table, cols); err == nil || err.Error() != c.want {
 				t.Errorf("%v", err)
 			}
 		})

@@ -10,16 +10,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Compile prepares the reading of a table's rows. Its error, an *Error, names
+// Compile prepares the reading of a table's rows, in a database whose text is of
+// the set; nil is UTF-8. Its error, an *Error, names
 // every mapped column that is missing or has a type that cannot be used so, and
 // every setting of the mapping that cannot work.
 //
 // Only what Row reads is looked at: a publication's column list may leave out
 // columns that are only written. See Verify for those.
-func Compile(t *outbox.Table, cols []Column) (*Plan, error) { return CompileIn(nil, t, cols) }
-
-// CompileIn is Compile for a database whose text is of the set; nil is UTF-8.
-func CompileIn(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
+func Compile(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
 	c := compiler{table: t, cols: cols, set: set}
 	plan := c.plan()
 	if len(c.faults) > 0 {

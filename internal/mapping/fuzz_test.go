@@ -50,7 +50,7 @@ func FuzzRows(f *testing.F) {
 		for i := range min(len(types), len(cols)) {
 			cols[i].OID = typesOfRows[int(types[i])%len(typesOfRows)]
 		}
-		plan, err := Compile(table, cols)
+		plan, err := Compile(nil, table, cols)
 		if err != nil {
 			return
 		}

@@ -21,7 +21,7 @@ func bounded(t *testing.T) *Plan {
 		Published:   outbox.PublishedDelete,
 		MaxRowBytes: 100,
 	}}
-	plan, err := Compile(table, []Column{
+	plan, err := Compile(nil, table, []Column{
 		{Name: "id", OID: oidInt8},
 		{Name: "topic", OID: oidText},
 		{Name: "key", OID: oidText},
@@ -95,7 +95,7 @@ func keyed(t *testing.T, columns ...Column) *Plan {
 	for _, c := range columns {
 		table.Mapping.EventID.Columns = append(table.Mapping.EventID.Columns, c.Name)
 	}
-	plan, err := Compile(table, append([]Column{{Name: "id", OID: oidInt8}, {Name: "payload", OID: oidBytea}, {Name: "headers", OID: oidJSONB}}, columns...))
+	plan, err := Compile(nil, table, append([]Column{{Name: "id", OID: oidInt8}, {Name: "payload", OID: oidBytea}, {Name: "headers", OID: oidJSONB}}, columns...))
 	if err != nil {
 		t.Fatal(err)
 	}

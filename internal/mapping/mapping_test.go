@@ -65,7 +65,7 @@ func texts() map[string]any {
 // rowOf maps values by name; a string is text, nil NULL, a Value itself.
 func rowOf(t *testing.T, table *outbox.Table, cols []Column, values map[string]any) *outbox.Row {
 	t.Helper()
-	plan, err := Compile(table, cols)
+	plan, err := Compile(nil, table, cols)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestCompileErrors(t *testing.T) {
 			t.Parallel()
 			table, cols := full()
 			test.change(&table.Mapping, cols)
-			plan, err := Compile(table, cols)
+			plan, err := Compile(nil, table, cols)
 			var typed *Error
 			if plan != nil || !errors.As(err, &typed) || typed.Table != table || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v\nwant  %s", err, test.want)
@@ -353,7 +353,7 @@ func TestCompileErrors(t *testing.T) {
 func TestCompileNamesEveryFaultOnce(t *testing.T) {
 	t.Parallel()
 	table, cols := full()
-	_, err := Compile(table, append(cols[:3:3], cols[4:10]...)) // event_id, partition, at, created_at, due are gone
+	_, err := Compile(nil, table, append(cols[:3:3], cols[4:10]...)) // event_id, partition, at, created_at, due are gone
 	var typed *Error
 	if !errors.As(err, &typed) || len(typed.Faults) != 5 {
 		t.Fatalf("want five faults: %v", err)
@@ -368,7 +368,7 @@ func TestVerifyLooksAtWrittenColumns(t *testing.T) {
 	table.Mapping.Status.Version = "topic"
 	table.Mapping.Status.SentAt = "created_at"
 	table.Mapping.Order = []string{"created_at", "headers"}
-	if _, err := Compile(table, cols); err != nil {
+	if _, err := Compile(nil, table, cols); err != nil {
 		t.Errorf("columns that are only written concern no reader: %v", err)
 	}
 	err := Verify(table, cols)
@@ -385,7 +385,7 @@ func TestVerifyLooksAtWrittenColumns(t *testing.T) {
 func TestWantedIsAscendingAndOnlyWhatIsRead(t *testing.T) {
 	t.Parallel()
 	table, cols := full()
-	plan, err := Compile(table, cols)
+	plan, err := Compile(nil, table, cols)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func TestRowErrorRepeatsNoContent(t *testing.T) {
 func TestRowKeepsNothingOfItsInput(t *testing.T) {
 	t.Parallel()
 	table, cols := full()
-	plan, err := Compile(table, cols)
+	plan, err := Compile(nil, table, cols)
 	if err != nil {
 		t.Fatal(err)
 	}

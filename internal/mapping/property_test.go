@@ -92,7 +92,7 @@ func TestTextAndBinaryGiveTheSameRow(t *testing.T) {
 				cols[i].OID = rapid.SampledFrom(types).Draw(t, cols[i].Name+"'s type")
 			}
 		}
-		plan, err := Compile(table, cols)
+		plan, err := Compile(nil, table, cols)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestAnyValuesMakeARow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		table, cols := full()
-		plan, err := Compile(table, cols)
+		plan, err := Compile(nil, table, cols)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,11 +153,11 @@ func TestEnumInBinary(t *testing.T) {
 	if r := rowOf(t, table, cols, values); !r.Pending || r.Err != nil {
 		t.Errorf("%+v", r)
 	}
-	if plan, err := Compile(table, cols); err != nil || plan.Binary() != nil {
+	if plan, err := Compile(nil, table, cols); err != nil || plan.Binary() != nil {
 		t.Error(err, plan.Binary())
 	}
 	cols[1].Enum = false
-	plan, err := Compile(table, cols)
+	plan, err := Compile(nil, table, cols)
 	const want = `table public.outbox: column "status" (type with OID 16444) cannot be read in binary form: let the server send text`
 	if err != nil || plan.Binary() == nil || plan.Binary().Error() != want {
 		t.Error(err, plan.Binary())

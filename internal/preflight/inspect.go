@@ -115,7 +115,7 @@ func (i *inspector) fit() error {
 	if err := i.relation.Complete(); err != nil {
 		return err
 	}
-	plan, err := mapping.CompileIn(i.relation.Charset, i.Table, i.Columns)
+	plan, err := mapping.Compile(i.relation.Charset, i.Table, i.Columns)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (b *bench) ready(t *testing.T) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := mapping.Compile(b.table, r.MappingColumns())
+	plan, err := mapping.Compile(nil, b.table, r.MappingColumns())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,7 +225,7 @@ func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan) error {
 }
 
 func newPlan(relation *tablesql.Relation) (*plan, error) {
-	rows, err := mapping.CompileIn(relation.Charset, relation.Table, relation.MappingColumns())
+	rows, err := mapping.Compile(relation.Charset, relation.Table, relation.MappingColumns())
 	if err != nil {
 		return nil, err
 	}
