@@ -180,7 +180,7 @@ func TestOutage(t *testing.T) {
 	scope := outbox.KeyScope(withdrawn[0])
 	r.sink.Do(outbox.Command{Withdraw: &scope})
 	r.expect(outbox.Withdrawn, time.Second, withdrawn...)
-	k.Mend(t)
+	k.Restore(t)
 	back := time.Now()
 	r.expect(outbox.Delivered, 10*time.Second, rows...)
 	if took := time.Since(back); took > 3*time.Second {
@@ -220,7 +220,7 @@ func TestUnreachableFromTheStart(t *testing.T) {
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: time.Hour})
 	r.usable(5*time.Second, false)
 	row := r.publish(newRow("t", "k", "v0"))
-	k.Mend(t)
+	k.Restore(t)
 	r.usable(5*time.Second, true)
 	r.expect(outbox.Delivered, 5*time.Second, row...)
 }

@@ -135,7 +135,7 @@ func (s *sweep) readPosition(row [][]byte) (err error) {
 	return err
 }
 
-// whole reads one table's rows with what stands beside them.
+// whole reads one table's rows with their headers of other tables.
 func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	from := len(s.page.Rows)
 	if err := s.part(ctx, p, part); err != nil {
@@ -145,7 +145,7 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	if len(rows) == 0 || !p.relation.HeadersTable() {
 		return nil
 	}
-	beside, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	side, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	}
 	for i, row := range rows {
 		size := row.Size()
-		beside.Attach(i)
+		side.Attach(i)
 		s.bytes += row.Size() - size
 	}
 	return nil

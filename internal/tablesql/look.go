@@ -40,7 +40,7 @@ type Look struct {
 	// for them.
 	Headers bool
 
-	beside *SideHeaders
+	side *SideHeaders
 }
 
 // At looks at rows of any number of relations in one snapshot, which it
@@ -82,8 +82,8 @@ func (l *Look) besides(steps []Step) ([]Step, error) {
 	if !l.Headers || !l.Relation.HeadersTable() {
 		return steps, nil
 	}
-	beside, step, err := l.Relation.HeadersOf(l.N, l.Row)
-	l.beside = beside
+	side, step, err := l.Relation.HeadersOf(l.N, l.Row)
+	l.side = side
 	return append(steps, step), err
 }
 
@@ -91,8 +91,8 @@ func (l *Look) besides(steps []Step) ([]Step, error) {
 func attach(looks []*Look) {
 	for _, l := range looks {
 		for i := range l.Seen {
-			if l.beside != nil && (l.Seen[i].State == Pending || l.Seen[i].State == Held) {
-				l.beside.Attach(i)
+			if l.side != nil && (l.Seen[i].State == Pending || l.Seen[i].State == Held) {
+				l.side.Attach(i)
 			}
 		}
 	}

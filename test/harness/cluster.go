@@ -83,15 +83,15 @@ func (c *Cluster) AddrsOf(listener string) (addrs []string) {
 }
 
 // Cut closes all connections through the proxies and refuses new ones until
-// Mend.
+// Restore.
 func (c *Cluster) Cut() {
 	for _, p := range c.Proxies {
 		p.Refuse()
 	}
 }
 
-// Mend ends Cut.
-func (c *Cluster) Mend(t testing.TB) {
+// Restore ends Cut.
+func (c *Cluster) Restore(t testing.TB) {
 	t.Helper()
 	for _, p := range c.Proxies {
 		p.Allow()

@@ -103,7 +103,7 @@ func TestKfakeThroughProxy(t *testing.T) {
 	if n := c.Count(t, topic); n != 0 {
 		t.Errorf("read %d records around the cut", n)
 	}
-	c.Mend(t)
+	c.Restore(t)
 	produce(t, c, topic, 0, 1)
 }
 
@@ -120,7 +120,7 @@ func TestPrivateKafkaSurvivesKillAndFreeze(t *testing.T) {
 	c.Nodes[0].Freeze(t)
 	c.Nodes[0].Thaw(t)
 	c.Cut()
-	c.Mend(t)
+	c.Restore(t)
 	produce(t, c, topic, 10, 5)
 	if n := c.Count(t, topic); n != 15 {
 		t.Errorf("%d records, wanted 15", n)

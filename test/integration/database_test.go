@@ -51,7 +51,7 @@ func (w *world) cleanUp(sql string) error {
 }
 
 // The privilege to write statuses is revoked under load, and granted again.
-// Meanwhile nothing is SENT, nothing is lost, and the log says which GRANT mends.
+// Meanwhile nothing is SENT, nothing is lost, and the log says which GRANT fixes it.
 func TestUpdateIsRevokedAndGranted(t *testing.T) {
 	w := newWorld(t, surroundings{noInit: true})
 	writer, _ := w.roles()
@@ -61,7 +61,7 @@ func TestUpdateIsRevokedAndGranted(t *testing.T) {
 	w.db.Exec(t, fmt.Sprintf(`REVOKE UPDATE ON outbox FROM %q; REVOKE UPDATE (status, sent_at, attempts, last_error) ON outbox FROM %q`, writer, writer))
 	line := p.Await(20*time.Second, "parked", "public.outbox", "permission denied")
 	if !strings.Contains(line, "GRANT") {
-		t.Errorf("the mend is not in %s", line)
+		t.Errorf("the fix is not in %s", line)
 	}
 	load.wrote(200, 30*time.Second)
 	w.db.Exec(t, fmt.Sprintf(`GRANT UPDATE ON outbox TO %q`, writer))
@@ -101,7 +101,7 @@ func TestTheServerStopsFastWhileTheBrokerIsDown(t *testing.T) {
 	if err := db.Server.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	k.Mend(t)
+	k.Restore(t)
 	w.recovered()
 	load.wrote(100, 30*time.Second)
 	load.stop()

@@ -100,7 +100,7 @@ func TestAFailoverThatTakesTransactionsBack(t *testing.T) {
 	pair.FailOver(t)
 	p.Await(30*time.Second, "a failover or a restored backup has replaced the database")
 	writers.wrote(scaled(600, 3000), 60*time.Second)
-	k.Mend(t)
+	k.Restore(t)
 	w.recovered()
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	writers.wrote(100, 60*time.Second)

@@ -147,7 +147,7 @@ func TestTheWALBudgetHolds(t *testing.T) {
 		write(10)
 	}
 	load.wrote(50, 30*time.Second)
-	k.Mend(t)
+	k.Restore(t)
 	w.recovered()
 	p.Await(60*time.Second, "handed back to the stream", "stream")
 	load.wrote(50, 30*time.Second)
@@ -257,7 +257,7 @@ func TestRowsAreDeletedInFlight(t *testing.T) {
 	load.wrote(50, 30*time.Second)
 	w.db.Exec(t, `TRUNCATE outbox`)
 	load.wrote(50, 30*time.Second)
-	k.Mend(t)
+	k.Restore(t)
 	w.recovered()
 	w.db.Exec(t, some)
 	load.wrote(100, 30*time.Second)

@@ -23,7 +23,7 @@ import (
 )
 
 // A configuration that is wrong ends the program at once, with exit code 2 and
-// a message that names place and mend.
+// a message that names the place and the fix.
 func TestABadConfiguration(t *testing.T) {
 	w := newWorld(t, surroundings{noInit: true, noTopic: true})
 	good, err := os.ReadFile(w.file())
@@ -63,15 +63,15 @@ func TestABadConfiguration(t *testing.T) {
 	}
 }
 
-// fault is something that keeps a stream from working until somebody mends it.
+// fault is something that keeps a stream from working until somebody fixes it.
 type fault struct {
 	surroundings surroundings
 	// before comes before the program starts and, like during, breaks something.
 	before func(w *world)
 	during func(w *world)
-	// says is in one line of the log: the thing and the mend.
+	// says is in one line of the log: the thing and the fix.
 	says []string
-	mend func(w *world)
+	fix  func(w *world)
 	// lines is how many lines of level error and warn a fault may write in a
 	// few seconds; 0: 4.
 	lines int
@@ -79,7 +79,7 @@ type fault struct {
 	swept bool
 }
 
-func TestFaultsAreNamedAndMended(t *testing.T) {
+func TestFaultsAreNamedAndPass(t *testing.T) {
 	faults := map[string]fault{
 		"wrong password": {
 			surroundings: surroundings{noInit: true},
@@ -88,7 +88,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'other'`, streamer))
 			},
 			says: []string{"correct the password in the dsn", "streamer_"},
-			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" PASSWORD 'secret'`, w.db.Name)) },
+			fix:  func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" PASSWORD 'secret'`, w.db.Name)) },
 		},
 		"wrong password of the role that writes": {
 			surroundings: surroundings{noInit: true},
@@ -97,7 +97,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q PASSWORD 'other'`, writer))
 			},
 			says: []string{"password authentication failed", "writer_"},
-			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "writer_%s" PASSWORD 'secret'`, w.db.Name)) },
+			fix:  func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "writer_%s" PASSWORD 'secret'`, w.db.Name)) },
 		},
 		"no replication": {
 			surroundings: surroundings{noInit: true},
@@ -106,7 +106,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE %q NOREPLICATION`, streamer))
 			},
 			says: []string{"streamer_", "REPLICATION"},
-			mend: func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" REPLICATION`, w.db.Name)) },
+			fix:  func(w *world) { w.db.Exec(w.t, fmt.Sprintf(`ALTER ROLE "streamer_%s" REPLICATION`, w.db.Name)) },
 		},
 		"no update": {
 			surroundings: surroundings{noInit: true},
@@ -116,7 +116,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 			},
 			says:  []string{"public.outbox", "permission denied", "GRANT", "writer_"},
 			lines: 8,
-			mend: func(w *world) {
+			fix: func(w *world) {
 				w.db.Exec(w.t, fmt.Sprintf(`GRANT SELECT, UPDATE ON outbox TO "writer_%s"`, w.db.Name))
 			},
 		},
@@ -125,13 +125,13 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 			before:       func(w *world) { w.roles(); w.db.Exec(w.t, `DROP PUBLICATION outbox`) },
 			says:         []string{"make publication outbox", "permission denied", "run it as the owner of the tables", "--show-sql"},
 			lines:        8, swept: true,
-			mend: func(w *world) { w.db.Exec(w.t, `CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert')`) },
+			fix: func(w *world) { w.db.Exec(w.t, `CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert')`) },
 		},
 		"slot taken": {
 			before: func(w *world) { w.taken = w.takeSlot() },
 			says:   []string{"slot", "in use", "end the other consumer"},
 			lines:  8,
-			mend:   func(w *world) { w.taken.Close(context.WithoutCancel(w.t.Context())) },
+			fix:    func(w *world) { w.taken.Close(context.WithoutCancel(w.t.Context())) },
 		},
 		"table missing": {
 			before: func(w *world) {
@@ -140,7 +140,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 			},
 			says:  []string{"public.outbox", "does not exist"},
 			lines: 15,
-			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
+			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
 		},
 		"column missing": {
 			before: func(w *world) {
@@ -149,7 +149,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 			},
 			says:  []string{"public.outbox", `column "payload"`},
 			lines: 16,
-			mend:  func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
+			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
 		},
 		"database away": {
 			before: func(w *world) {
@@ -160,7 +160,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 			},
 			says:  []string{"connect", "127.0.0.1", "refused"},
 			lines: 8,
-			mend:  func(w *world) { w.proxy.Allow() },
+			fix:   func(w *world) { w.proxy.Allow() },
 		},
 		"broker away": {
 			before: func(w *world) {
@@ -169,7 +169,7 @@ func TestFaultsAreNamedAndMended(t *testing.T) {
 				w.proxy.Refuse()
 			},
 			says: []string{"the Kafka cluster cannot be used", "127.0.0.1", "refused"},
-			mend: func(w *world) { w.proxy.Allow() },
+			fix:  func(w *world) { w.proxy.Allow() },
 		},
 	}
 	for name, f := range faults {
@@ -204,14 +204,14 @@ func (f *fault) test(t *testing.T) {
 		t.Errorf("the process used %v of CPU", used)
 	}
 	w.layout.insert = native().insert
-	f.mend(w)
-	mended := time.Now()
+	f.fix(w)
+	fixed := time.Now()
 	if !f.swept {
 		if got, err := w.statusOf(rows[0]); err != nil || got == "FAILED" {
 			t.Errorf("a row is %s, %v", got, err)
 		}
 	}
-	w.recoveredSince(mended, w.topic)
+	w.recoveredSince(fixed, w.topic)
 	w.settled(60 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})

@@ -72,8 +72,8 @@ func (w *world) insertAs(in history.Insert, insert string, then ...string) histo
 
 // Rows that cannot become records, among the good ones of hot keys and of others
 // under load, are charged by themselves, end FAILED with a word on the column, and
-// are delivered when they are mended and requeued. Their neighbours are not
-// touched: all are delivered once, in order, and nobody waits until they are mended.
+// are delivered when they are fixed and requeued. Their neighbours are not
+// touched: all are delivered once, in order, and nobody waits until they are fixed.
 func TestRowsThatCannotBecomeRecords(t *testing.T) {
 	l := loose()
 	w := newWorld(t, surroundings{layout: &l, partitions: 3})
@@ -109,14 +109,14 @@ func TestRowsThatCannotBecomeRecords(t *testing.T) {
 		t.Errorf("%d rows are FAILED, wanted the %d bad ones", n, len(problems))
 	}
 	w.db.Exec(t, `UPDATE outbox SET topic = $1, payload = body, headers = NULL, tries = 0, status = 'PENDING' WHERE status = 'FAILED'`, w.topic)
-	mended := time.Now()
+	fixed := time.Now()
 	for bad := range problems {
 		w.becomes(bad, history.Sent, 30*time.Second)
 	}
-	w.recovery = time.Since(mended)
+	w.recovery = time.Since(fixed)
 	load.stop()
 	w.settled(30 * time.Second)
 	p.stop()
-	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'FAILED' AND became = 'PENDING'`) // ours, when they were mended
+	w.db.Exec(t, `DELETE FROM rewrites WHERE was = 'FAILED' AND became = 'PENDING'`) // ours, when they were fixed
 	w.judge(history.Rules{Late: refused})
 }

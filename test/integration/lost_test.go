@@ -34,7 +34,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	})
 	p.Await(20*time.Second, "made the slot")
 	load.wrote(100, 30*time.Second)
-	k.Mend(t)
+	k.Restore(t)
 	w.recovered()
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)

@@ -28,24 +28,24 @@ func TestCoexistence(t *testing.T) {
 			ours := w.run()
 			ours.Await(time.Minute, `"message":"streaming"`)
 
-			old.wrote(0, rowsEach, beside)
+			old.wrote(0, rowsEach, coexisting)
 			w.settled(time.Minute)
 			if twice := w.counted(rowsEach); twice > 0 {
 				t.Fatalf("%d rows were sent twice though nothing failed", twice)
 			}
 
-			old.writes(rowsEach, rowsEach, beside)
+			old.writes(rowsEach, rowsEach, coexisting)
 			old.Await(time.Minute, "wrote ")
 			old.Kill()
 			ours.Kill()
 			ours = w.again(w.config("stream"))
 			old = w.application()
 			old.polls()
-			old.wrote(2*rowsEach, rowsEach, beside)
+			old.wrote(2*rowsEach, rowsEach, coexisting)
 			ours.Signal(syscall.SIGKILL)
 			ours.Ended(10 * time.Second)
 			ours = w.again(w.config("stream"))
-			old.wrote(3*rowsEach, rowsEach, beside)
+			old.wrote(3*rowsEach, rowsEach, coexisting)
 			w.settled(2 * time.Minute)
 			t.Logf("%d rows were sent twice, around three kills", w.counted(0))
 			ours.Stop(30 * time.Second)
@@ -57,7 +57,7 @@ const rowsEach = 150
 
 // beside: the writer sends most rows by itself, and some are left over. after is
 // longer than a slow machine keeps it from sending.
-var beside = fields{"hot": 70, "immediate": 50, "after": 10, "pause": 2}
+var coexisting = fields{"hot": 70, "immediate": 50, "after": 10, "pause": 2}
 
 var numbered = regexp.MustCompile(`(?:"n": ?|message )(\d+)`)
 
