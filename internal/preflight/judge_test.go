@@ -397,13 +397,13 @@ func TestOverridesAreOneBlock(t *testing.T) {
 func TestOverridesNameAllOfAPlace(t *testing.T) {
 	m := outbox.Mapping{Writer: outbox.WriterMapping{Column: "w", Until: "until"}, Headers: []outbox.HeaderMapping{{Name: "a", Column: "heading", OmitNull: true}, {Name: "b", Value: "1"}, {JSON: "j"}}}
 	d := differing{t: &TableFacts{Table: Table{Table: &outbox.Table{Mapping: m}}, Inspection: &Inspection{
-		Columns: []mapping.Column{{Name: "untill"}, {Name: "headings"}},
+		Columns: []mapping.Column{{Name: "untils"}, {Name: "headings"}},
 	}}}
 	for _, column := range []string{"w", "until", "heading", "j"} {
 		d.t.Inspection.Findings = append(d.t.Inspection.Findings, TableFinding{About: AboutColumn, Column: column})
 	}
 	for column, want := range map[string]string{
-		"w": "writer: null", "until": "writer: {until: untill}", "heading": `headers: [{name: a, column: headings, omit_null: true}, {name: b, value: "1"}]`,
+		"w": "writer: null", "until": "writer: {until: untils}", "heading": `headers: [{name: a, column: headings, omit_null: true}, {name: b, value: "1"}]`,
 	} {
 		if got := d.overrides(column).Lines(); !slices.Equal(got, []string{want}) {
 			t.Errorf("%q", got)
