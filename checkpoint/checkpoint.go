@@ -80,7 +80,7 @@ type Uncovered struct {
 
 // Ready is what is to be done now. Requests (Check, Claim, Sweep, Watch, Rewatch,
 // Failed, Parks) are outstanding until answered; a request that failed for a passing
-// reason is repeated by whoever carries it out, unchanged but for a fresh
+// reason is repeated by the code that carries it out, unchanged but for a fresh
 // snapshot, until it is answered or the connection ends.
 type Ready struct {
 	// Commands to the sink, in order.

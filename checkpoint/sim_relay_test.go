@@ -7,7 +7,7 @@ import (
 )
 
 // This file is the application's own relay in the simulation, and the claims that
-// keep its rows and ours apart. Beside a table with a head start it publishes and
+// keep its rows and ours apart. Next to a table with a head start it publishes and
 // marks right after the commit, within the head start; with one that claims it
 // is a poller that takes rows into a state of its own, in whatever order, and dies
 // now and then.

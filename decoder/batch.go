@@ -10,7 +10,7 @@ import (
 // Batch is what frames meant, in their order. It is made to be used again:
 // decode into it, go through All, Reset. The zero Batch is empty.
 //
-// It has no bound of its own: whoever decodes into it looks at Rows and Bytes
+// It has no bound of its own: the caller looks at Rows and Bytes
 // after each frame.
 type Batch struct {
 	// Ignored counts what is of no concern to the stream.

@@ -6,7 +6,7 @@ import (
 )
 
 // cursor reads a message. After its end it gives zeros and short is set, which
-// whoever reads checks before using what was read. It moves an index and no
+// the caller checks before using what was read. It moves an index and no
 // slice, which would cost a write barrier each time.
 type cursor struct {
 	data  []byte

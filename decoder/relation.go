@@ -11,7 +11,7 @@ import (
 
 // relation takes a table's description, which comes before its first change on
 // a connection and again after DDL, but also again unchanged. The mapping is
-// compiled anew each time, by the columns' names.
+// compiled each time, by the columns' names.
 func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) problem {
 	r := &relation{id: m.RelationID, name: name{schema: schemaName(d.text(m.Namespace)), table: d.text(m.RelationName)}, columns: len(m.Columns)}
 	if len(d.relations) >= maxRelations {

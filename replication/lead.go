@@ -208,7 +208,7 @@ func (c *Config) access(dial pgconn.DialFunc) postgres.Access {
 	}
 }
 
-// sessionSettings are a leader's beside those of every session.
+// sessionSettings are a leader's, in addition to those of every session.
 //
 // idle_session_timeout ends the session of a leader that was stopped while it
 // was not streaming, as wal_sender_timeout does while it was. The keepalives

@@ -29,7 +29,7 @@ func TrustSchema(ctx context.Context, q postgres.DB) error {
 	return trusted(texts(ctx, q, sql.SchemaTrust, false, true))
 }
 
-// TrustSchemaAsAdministrator is TrustSchema for whoever makes and removes things.
+// TrustSchemaAsAdministrator is TrustSchema for the role that makes and removes things.
 // there: the schema has to be there.
 func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bool) error {
 	text, err := sql.Bind(sql.SchemaTrust, true, there)

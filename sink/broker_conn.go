@@ -304,7 +304,7 @@ func (a *arena) clear() {
 	clear(a.headers)
 }
 
-// encode makes a record batch of a batch, anew for each try: sarama caches
+// encode makes a record batch of a batch, once more for each try: sarama caches
 // what it encoded in the RecordBatch.
 func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
 	made := b.made.UnixMilli()

@@ -71,7 +71,7 @@
 // marker, and each refuses the former leader's batches, also those that were on
 // their way. It costs one control record per partition. Partitions that become
 // known later are fenced before their first batch. Every InitProducerId but a
-// Run's first names the identity held, so that it fails for whoever was
+// Run's first names the identity held, so that it fails for the process that was
 // superseded: Run then ends with ErrFenced. An empty transaction now and then
 // keeps the id from expiring (transactional.id.expiration.ms, 7 days).
 //

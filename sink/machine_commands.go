@@ -93,7 +93,7 @@ func (m *machine) drop(t *topic) {
 	m.last = nil
 }
 
-// unblock lets a topic start anew with fresh metadata. Partitions whose batch is
+// unblock lets a topic start again with fresh metadata. Partitions whose batch is
 // still open stay until it is known.
 func (m *machine) unblock(t *topic) {
 	if t.gone && !t.anyInFlight() {

@@ -73,7 +73,7 @@ type modelBatch struct {
 
 const (
 	oversized = "oversized" // rows with this value have their batch refused
-	invalid   = "invalid"   // and these are named beside
+	invalid   = "invalid"   // and these are named next to
 	worldName = "t"
 )
 

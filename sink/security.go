@@ -237,7 +237,7 @@ func (o OAuth) provider() *oauthProvider {
 	}
 }
 
-// Token is for whoever has no context.
+// Token is for callers without a context.
 func (p *oauthProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
 
 func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
@@ -264,7 +264,7 @@ func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, erro
 // mskProvider signs a request to connect with AWS credentials.
 type mskProvider struct{ region string }
 
-// Token is for whoever has no context.
+// Token is for callers without a context.
 func (p mskProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
 
 func (p mskProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {

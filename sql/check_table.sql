@@ -1,4 +1,4 @@
--- What a check wants to know of one table beside its columns' fitness, as one
+-- What a check wants to know of one table in addition to its columns' fitness, as one
 -- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
 -- column of the status, or nothing. WithPublished puts published before it.
 SELECT jsonb_build_object(

@@ -1,7 +1,7 @@
 -- Which other streams publish rows of these tables, and whether they lead at
 -- this moment. Where none does, the stream of this epoch has the tables from now
 -- on, and those that had them before and lead no longer lose their claim. A claim
--- is of one epoch: whoever leads anew has to claim again.
+-- is of one epoch: the next leader has to claim again.
 -- $1 stream, $2 epoch (of no leadership: nothing is written), $3 the claim,
 -- $4 whether the tables keep state: if not, a slot of another stream may have
 -- rows that this one's has not.

@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     -- What consumers tell duplicates by.
     event_id        uuid        NOT NULL DEFAULT gen_random_uuid(),
     -- Every INSERT and every mark checks this. A bound within the pattern ({1,249})
-    -- takes 23 µs of it, a length beside it 0.5 µs.
+    -- takes 23 µs of it, a length next to it 0.5 µs.
     topic           text        NOT NULL CHECK (topic !~ '[^a-zA-Z0-9._-]' AND length(topic) BETWEEN 1 AND 249 AND topic NOT IN ('.', '..')),
     key             text,                -- NULL: a record without key, without order
     payload         bytea,               -- NULL: a tombstone

@@ -147,7 +147,7 @@ func setDefault[T int | time.Duration](field *T, value T) {
 }
 
 // Do takes marks to be written back; those of claimed rows in their claim. It never blocks: what is in flight is
-// bounded by whoever calls it.
+// bounded by the caller.
 func (u *Updater) Do(marks ...outbox.Mark) {
 	u.stats.waiting.Add(int64(len(marks)))
 	if marks = u.claimed(marks); len(marks) > 0 {

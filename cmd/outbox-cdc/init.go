@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// adminVariable has the connection string of whoever may make roles,
+// adminVariable has the connection string of a role that may make roles,
 // publications and slots, where that is neither role of the configuration. A
 // variable, since a flag shows in the list of processes.
 const adminVariable = "OUTBOX_CDC_ADMIN_DSN"

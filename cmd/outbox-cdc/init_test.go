@@ -122,6 +122,18 @@ func isServed(t *testing.T, run *child, path, want string) {
 	})
 }
 
+// ends are a database and a broker with topic orders, and a configuration that
+// streams from one to the other.
+func ends(t *testing.T, http string) (*harness.DB, *harness.Cluster, string) {
+	t.Helper()
+	db := harness.Postgres(t)
+	kafka := harness.Kfake(t)
+	kafka.CreateTopic(t, "orders", 1, nil)
+	c := file(t, db.DSN, db.DSN, http)
+	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+	return db, kafka, c
+}
+
 // startRun runs the real program until stop.
 func startRun(t *testing.T, configFile string) *child {
 	t.Helper()

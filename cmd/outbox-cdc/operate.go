@@ -48,7 +48,7 @@ func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
 // operatorName is the application_name of errands.
 const operatorName = "outbox-cdc operator"
 
-// asAdmin is the access of whoever the environment names, or the given one.
+// asAdmin is the access of the role that the environment names, or the given one.
 func asAdmin(a postgres.Access) postgres.Access {
 	if admin := os.Getenv(adminVariable); admin != "" {
 		return postgres.Access{DSN: admin, Application: a.Application}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -29,11 +28,7 @@ func TestOperatingOnARunningStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the program")
 	}
-	db := harness.Postgres(t)
-	kafka := harness.Kfake(t)
-	kafka.CreateTopic(t, "orders", 1, nil)
-	c := file(t, db.DSN, db.DSN, `http: {listen: "off"}`)
-	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+	db, kafka, c := ends(t, `http: {listen: "off"}`)
 	rewrite(t, c, "profile: native", "profile: native, grace: 100ms")
 	rewrite(t, c, "name: orders", "name: orders\n    watch_interval: 200ms")
 	command(t, 0, "init", "-c", c, "--native-table")
@@ -66,16 +61,12 @@ func TestOperatingOnARunningStream(t *testing.T) {
 	run.stop(t)
 }
 
-// Swept by command beside a slot, then streamed: nothing is lost or doubled.
+// Swept by command next to a slot, then streamed: nothing is lost or doubled.
 func TestSweepThenRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the program")
 	}
-	db := harness.Postgres(t)
-	kafka := harness.Kfake(t)
-	kafka.CreateTopic(t, "orders", 1, nil)
-	c := file(t, db.DSN, db.DSN, `http: {listen: "off"}`)
-	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+	db, kafka, c := ends(t, `http: {listen: "off"}`)
 	command(t, 0, "init", "-c", c, "--native-table")
 	insert := func(n int) {
 		db.Exec(t, "INSERT INTO outbox (topic, key, payload) SELECT 'orders', (i % 5)::text, 'x' FROM generate_series(1, $1::int) i", n)

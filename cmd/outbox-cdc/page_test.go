@@ -20,7 +20,7 @@ import (
 const commandsPage = "../../docs/commands.md"
 
 // Every command has its section in docs/commands.md, with its usage and flags as
-// the program has them. UPDATE=1 writes them anew and adds what is missing.
+// the program has them. UPDATE=1 writes them again and adds what is missing.
 func TestCommandsPage(t *testing.T) {
 	text, err := os.ReadFile(commandsPage)
 	if err != nil {

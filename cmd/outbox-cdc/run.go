@@ -55,11 +55,11 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 	return c
 }
 
-// runAll serves HTTP beside the streams. It outlives their drain, so that it
+// runAll serves HTTP next to the streams. It outlives their drain, so that it
 // can be watched.
 func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
-	signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go away
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may go away
 	logSignals(ctx, log)
 	tellHangups(context.WithoutCancel(ctx), log) // also while it drains
 	limitMemory(cfg)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -14,9 +13,7 @@ import (
 // A broker that took a batch and does not answer keeps a drain waiting; the
 // second signal does not wait. Afterwards the row is still there.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
-	db := harness.Postgres(t)
-	kafka := harness.Kfake(t)
-	kafka.CreateTopic(t, "orders", 1, nil)
+	db, kafka, c := ends(t, `http: {listen: "off"}`)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	kafka.Fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		close(asked)
@@ -24,8 +21,6 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		return nil, nil, false
 	})
 	t.Cleanup(func() { close(answer) }) // before kfake closes
-	c := file(t, db.DSN, db.DSN, `http: {listen: "off"}`)
-	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
 	rewrite(t, c, "name: orders", "name: twice")
 	command(t, 0, "init", "--config", c, "--native-table")
 	run := startRun(t, c)

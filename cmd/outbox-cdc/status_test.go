@@ -36,12 +36,8 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a program")
 	}
-	db := harness.Postgres(t)
-	kafka := harness.Kfake(t)
-	kafka.CreateTopic(t, "orders", 1, nil)
 	address := freeAddress(t)
-	c := file(t, db.DSN, db.DSN, fmt.Sprintf("http: {listen: %q, auth: {token: hunter2, username: ops, password: hunter2}}", address))
-	rewrite(t, c, `"127.0.0.1:1"`, strconv.Quote(kafka.Addrs[0]))
+	db, _, c := ends(t, fmt.Sprintf("http: {listen: %q, auth: {token: hunter2, username: ops, password: hunter2}}", address))
 
 	out, _ := command(t, 1, "status", "-c", c)
 	mustHave(t, out, "from the database, since no process answers", "connection refused", "orders: stopped: no process leads", "does not exist: run makes it")

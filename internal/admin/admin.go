@@ -2,7 +2,7 @@
 // /api/v1/status, over TLS and for those with credentials only where that is
 // configured. It reads states and changes none, and never touches a database or
 // a broker. The operator's page is package admin/page, which it serves where it
-// is handed one. cmd runs it beside the streams.
+// is handed one. cmd runs it next to the streams.
 package admin
 
 import (

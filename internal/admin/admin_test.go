@@ -74,7 +74,7 @@ func request(method, path string) *http.Request {
 	return r
 }
 
-// Whoever stands by has to have been seen to be able to lead; whoever leads, to
+// A standby has to have been seen to be able to lead; a leader, to
 // have nothing in the way of all of a cluster's or a table's rows.
 func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 	park := func(kind string, cause outbox.Cause) func(*status.Stream) {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the wanted errors anew")
 
-// Each file of testdata/bad has faults on purpose; beside it stands what a user
+// Each file of testdata/bad has faults on purpose; next to it stands what a user
 // is told about them.
 func TestBadFiles(t *testing.T) {
 	t.Setenv("OUTBOX_TEST_GRACE", "hunter2")

@@ -15,7 +15,7 @@ import (
 const referencePage = "../../docs/configuration.md"
 
 // The tables of docs/configuration.md are made from the structs; -update writes
-// them anew.
+// them again.
 func TestReferenceIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile(referencePage)
 	if err != nil {

@@ -3,8 +3,8 @@
 // then the environment variable OUTBOX_FAILPOINT says what happens there:
 //
 //	NAME:N           the process is killed with SIGKILL at the Nth hit
-//	NAME:N:DURATION  whoever comes there waits that long, once, at the Nth hit
-//	NAME:N:error     whoever comes there gets an error, once, at the Nth hit
+//	NAME:N:DURATION  a goroutine that comes there waits that long, once, at the Nth hit
+//	NAME:N:error     a goroutine that comes there gets an error, once, at the Nth hit
 //
 // Several are separated by commas. What was done is said on standard error. The
 // program's own packages call it at their effects; it decides nothing, and what an

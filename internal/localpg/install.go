@@ -131,7 +131,7 @@ func fetch(ctx context.Context, version string) (installation, error) {
 	if inst, err := examine(ctx, filepath.Join(home, "bin")); err == nil {
 		return inst, nil
 	}
-	// Unpacked beside and renamed whole, so that another process never sees half of it.
+	// Unpacked in a folder next to its place and renamed whole, so that another process never sees half of it.
 	tmp, err := os.MkdirTemp(cache, "unpacking-")
 	if err != nil {
 		return installation{}, err

@@ -180,7 +180,7 @@ func (s *Server) SetHBA(rules string) error {
 	return os.WriteFile(filepath.Join(s.DataDir(), "pg_hba.conf"), []byte(rules), 0o600)
 }
 
-// HBA is the file that a server starts with: whoever reaches the socket in our
+// HBA is the file that a server starts with: anybody who reaches the socket in our
 // own folder is trusted, everybody else gives a password.
 const HBA = "local all,replication all trust\n" +
 	"host all,replication all 127.0.0.1/32 scram-sha-256\n"

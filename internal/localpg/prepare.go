@@ -69,7 +69,7 @@ func (s *Server) furnish(ctx context.Context, root string, o Options) (err error
 
 // fillData puts a data folder in place: found there, copied from another
 // server, or copied from the template. The password of a folder found or
-// copied is the one in the file beside it.
+// copied is the one in the file next to it.
 func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	secret := filepath.Join(s.dir, "password")
 	_, err := os.Stat(filepath.Join(s.DataDir(), "PG_VERSION"))
@@ -159,7 +159,7 @@ func (t template) password() (string, error) {
 }
 
 // keptTemplate gives the template kept in a folder, made there on first use.
-// It is made beside and renamed whole: other processes do the same.
+// It is made next to its place and renamed whole: other processes do the same.
 func keptTemplate(ctx context.Context, keep string, inst installation) (template, error) {
 	name := fmt.Sprintf("template-%s-%x-%d", inst.version, crc32.ChecksumIEEE([]byte(inst.bin)), serverUID())
 	kept := template{dir: filepath.Join(keep, name)}

@@ -1,8 +1,8 @@
 // Package loglimit keeps repeated warnings and errors from flooding the log: of
 // each message about the same thing a few lines per interval are written, the
 // others are counted, and the count is told. The first line of a message is
-// never held back. It is a hook of the process's logger; cmd makes it, whoever
-// logs may say what a line is about.
+// never held back. It is a hook of the process's logger; cmd makes it, callers that
+// log may say what a line is about.
 package loglimit
 
 import (

@@ -1,6 +1,6 @@
 // Package mailbox is the queue between two goroutines of a stream: putting
 // never blocks, taking takes all. It costs one lock per batch, not per row.
-// It never bounds its length: whoever puts is bounded by the ledger, which
+// It never bounds its length: the sender is bounded by the ledger, which
 // limits rows and bytes in flight.
 package mailbox
 

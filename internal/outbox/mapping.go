@@ -52,7 +52,7 @@ type Mapping struct {
 	// housekeeping does; a zero Name: none.
 	RetentionLock ShedLock
 
-	// Below: living beside the application's own relay, or in its place.
+	// Below: living next to the application's own relay, or in its place.
 
 	// HeadStart is how long a committed row is left to the application's own
 	// relay. Then it is looked at, and published if it is still PENDING. 0: none.

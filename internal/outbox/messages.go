@@ -105,7 +105,7 @@ type Marked struct {
 	State    MarkState
 	Attempts int   // of MarkedRetry and MarkedFailed: the stored count
 	Err      error // of MarkedRefused
-	// Alone says of MarkedRefused that the row was refused by itself: rows beside
+	// Alone says of MarkedRefused that the row was refused by itself: rows next to
 	// it may well be marked. Otherwise the table refuses them all.
 	Alone bool
 }
@@ -122,7 +122,7 @@ const (
 	CheckTaken                           // another relay has it: ask again
 )
 
-// Checked is the answer for one row that was to be looked at. Whoever looks at
+// Checked is the answer for one row that was to be looked at. Code that looks at
 // rows of a table with a HeadersTable also reads their headers into Row.Headers:
 // nobody else reads the row meanwhile.
 type Checked struct {

@@ -29,7 +29,7 @@ func ParseLSN(s string) (LSN, error) {
 
 // Row is one outbox row on its way to Kafka.
 //
-// Everything above the line is written once by whoever read the row (decoder
+// Everything above the line is written once by the code that read the row (decoder
 // or sweeper) and is read-only from then on, so any goroutine may read it. The
 // byte slices and strings point into memory shared with other rows of the same
 // batch and are never reused while a row points there.
@@ -197,7 +197,7 @@ func ClusterScope(cluster string) Scope { return Scope{Kind: ScopeCluster, Clust
 func TableScope(t *Table) Scope { return Scope{Kind: ScopeTable, Table: t.String()} }
 
 // TopicsScope is the scope of a table's rows whose topics are not known to exist.
-// Which topics are is known to whoever parks it.
+// Which topics are is known to the code that parks it.
 func TopicsScope(t *Table) Scope { return Scope{Kind: ScopeTopics, Table: t.String()} }
 
 // StreamScope is the scope of all rows of the stream.
@@ -286,7 +286,7 @@ const (
 	CauseUnreadable  Cause = "unreadable"  // WAL that cannot be read
 	CausePublication Cause = "publication" // the publication changed or lacks the table
 	CauseScheduled   Cause = "scheduled"   // a row whose time has come
-	CauseShadow      Cause = "shadow"      // the stream only watches beside the application's own relay
+	CauseShadow      Cause = "shadow"      // the stream only watches next to the application's own relay
 	CauseMissed      Cause = "missed"      // a PENDING row that the stream does not carry
 )
 

@@ -250,7 +250,7 @@ func (d *driver) feed(b *batch) {
 }
 
 // unmapped: the publication holds a relation that is no table of the stream. If
-// it is a partition that came later, the connection begins anew to know it; its
+// it is a partition that came later, the connection restarts to know it; its
 // rows so far are found by the watch.
 func (d *driver) unmapped(name string, oid uint32) {
 	if t := d.stream.tableOf(oid); t != "" && d.stream.stateless() {

@@ -183,7 +183,7 @@ func Permanent(err error) bool {
 }
 
 // take makes this process the stream's leader, of an epoch of its own, and claims
-// its tables. Whoever leads another stream of them is not disturbed.
+// its tables. The leader of another stream of them is not disturbed.
 func (s *Stream) take(ctx context.Context) (statestore.Leadership, error) {
 	if err := s.unclaimed(ctx); err != nil {
 		return statestore.Leadership{}, err

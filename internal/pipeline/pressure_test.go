@@ -69,7 +69,7 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A standby is seen by whoever may read statistics, and counted as hidden by
+// A standby is seen by roles that may read statistics, and counted as hidden by
 // others; our own replication connections are no standbys.
 func TestStandbysAreSeenOrHidden(t *testing.T) {
 	t.Parallel()

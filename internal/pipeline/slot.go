@@ -232,7 +232,7 @@ func (w *walReader) sameHistory(s *replication.State) error {
 	return nil
 }
 
-// fix makes publication and slot beside the connection, which is kept alive.
+// fix makes publication and slot next to the connection, which is kept alive.
 func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 	if v.Err != nil {
 		w.stream.report(v.Err, fixEvery)

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// statusTracker is what the stream's status is told from. The driver and whoever counts
+// statusTracker is what the stream's status is told from. The driver and the code that counts
 // write to it, a batch at a time; any goroutine may read it.
 type statusTracker struct {
 	mu       sync.Mutex
@@ -29,8 +29,8 @@ type statusTracker struct {
 	limit    *status.Limit
 }
 
-// Status is how the stream stands, as far as this process knows: whoever stands
-// by knows who leads, and no more.
+// Status is the state of the stream, as far as this process knows. A standby knows
+// who leads, and no more.
 func (s *Stream) Status() status.Stream {
 	m := s.cfg.Metrics.Status()
 	b := &s.tracker

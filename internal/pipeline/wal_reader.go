@@ -68,7 +68,7 @@ type walReader struct {
 
 	// statusEvery is at most a quarter of SenderTimeout.
 	statusEvery time.Duration
-	// remake is why the slot must be made anew though it looks sound.
+	// remake is why the slot must be re-created though it looks sound.
 	remake checkpoint.Connected
 }
 
@@ -341,7 +341,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	return w.read(ctx)
 }
 
-// kill ends a streaming connection from outside; the next one begins anew.
+// kill ends a streaming connection from outside; the next one restarts.
 func (w *walReader) kill() {
 	if conn := w.streaming.Load(); conn != nil {
 		conn.Kill()

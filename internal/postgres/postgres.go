@@ -1,4 +1,4 @@
-// Package postgres is the program's one way to PostgreSQL: whoever connects
+// Package postgres is the program's one way to PostgreSQL: everything that connects
 // connects here. What a role or a database may carry by ALTER ROLE or ALTER
 // DATABASE … SET, a search_path above all, is set to what our statements were
 // written for before the first of them runs.
@@ -168,7 +168,7 @@ func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 }
 
 // pin sets up a session, unless a pooler shares it: a setting would stay behind
-// for whoever has the server's process next.
+// for the next user of the server's process.
 func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
 	if !a.Replication { // which poolers pass on one to one, or not at all
 		direct, err := direct(ctx, pg)

@@ -25,7 +25,7 @@ var local = []setting{
 	// Rows that a policy hides are an error, not absent.
 	{"row_security", "off"},
 	// Values are printed as the replication connection prints them, and in the
-	// same way whoever connects.
+	// same way everything that connects.
 	{"DateStyle", "ISO, MDY"},
 	{"IntervalStyle", "postgres"},
 	{"TimeZone", "UTC"},
@@ -38,7 +38,7 @@ var local = []setting{
 	{"lock_timeout", "0"},
 }
 
-// session are set for a session beside those. They are what a server has as its
+// session are set for a session in addition to those. They are what a server has as its
 // defaults, but for jit, which takes longer than our statements do, and for
 // idle_in_transaction_session_timeout: a process that was stopped in the middle
 // of a transaction does not hold its locks for ever.

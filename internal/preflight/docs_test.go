@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "write the list of docs/check.md anew")
 
 const page = "../../docs/check.md"
 
-// The list of docs/check.md is made from the checks; -update writes it anew.
+// The list of docs/check.md is made from the checks; -update writes it again.
 func TestPageIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

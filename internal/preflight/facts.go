@@ -129,7 +129,7 @@ type TableFacts struct {
 	Topics map[string][]string
 	// States found in the status column, from a sample.
 	States []string
-	// Locks of the application that are held beside its own relay.
+	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string
 }

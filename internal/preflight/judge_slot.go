@@ -241,7 +241,7 @@ func judgeCovered(j *judgment) {
 	}
 }
 
-// setTables names every table of the publication anew, without column lists
+// setTables names every table of the publication again, without column lists
 // and row filters but for those of shares.
 func setTables(j *judgment) string {
 	names := make([]string, len(j.State.Tables))

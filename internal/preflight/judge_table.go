@@ -167,7 +167,7 @@ func judgeTable(j *judgment) {
 	})
 }
 
-// lockedOut: whoever has the lock holds up every reader and writer of the table,
+// lockedOut: the holder of the lock holds up every reader and writer of the table,
 // the application's as well as ours.
 func (j *judgment) lockedOut(name string, by []replication.Blocker) {
 	f := j.fail(name, replication.LockedBy(by), "wait until that transaction has ended, or end it; then check again")

@@ -108,7 +108,7 @@ func (l *Lock) Holder() Holding {
 	return l.holding
 }
 
-// Acquire takes the lock, and waits for whoever holds it. What cannot succeed
+// Acquire takes the lock, and waits for its holder. What cannot succeed
 // without a fix (the table is missing, a privilege is) ends it with an error.
 func (l *Lock) Acquire(ctx context.Context) error {
 	for {

@@ -96,7 +96,7 @@ func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Rival])
 }
 
-// RivalsOver is Rivals over a connection of whoever runs init; without the schema,
+// RivalsOver is Rivals over a connection of the role that runs init; without the schema,
 // or with an earlier one, nobody is known.
 func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) ([]Rival, error) {
 	text, err := json.Marshal(c)

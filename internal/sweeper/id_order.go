@@ -16,7 +16,7 @@ const (
 	// slowFetch is after how long the first rows of a page are late: an index
 	// that serves the sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
-	// idOrderLasts is how long an order is gone by before it is read anew.
+	// idOrderLasts is how long an order is gone by before it is read again.
 	idOrderLasts = time.Minute
 )
 
@@ -57,7 +57,7 @@ func (s *Sweeper) putIDOrder(t *outbox.Table, a *idOrder) {
 	s.idOrders[t] = a
 }
 
-// room is how many ids an ID order may have beside those of other tables.
+// room is how many ids an ID order may have next to those of other tables.
 func (s *Sweeper) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,7 +148,7 @@ func (s *Sweeper) settings() tablesql.Settings {
 }
 
 // fresh runs f, and where a table refuses, once more with the catalogue read
-// anew: DDL makes what is known of a table out of date.
+// again: DDL makes what is known of a table out of date.
 func (s *Sweeper) fresh(f func() error) error {
 	err := f()
 	var refused *TableError

@@ -14,7 +14,7 @@ import (
 )
 
 // Watch looks for pending rows, due and past their grace, oldest first. The
-// rows have id, scope and times only: whoever wants to publish them reads them
+// rows have id, scope and times only: code that publishes them reads them
 // again. A *TableError says which table refuses; other errors pass.
 func (s *Sweeper) Watch(ctx context.Context, req outbox.WatchRequest) (outbox.Candidates, error) {
 	var found outbox.Candidates

@@ -75,7 +75,7 @@ func (l *Look) readLocked(row [][]byte) error {
 	return nil
 }
 
-// Judge says what a row that was looked at in the snapshot is to whoever wants
+// Judge says what a row that was looked at in the snapshot is to code that wants
 // to publish it.
 func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckState {
 	switch seen.State {

@@ -43,7 +43,7 @@ func FaultOf(err error) Fault {
 		return Passing
 	}
 	if server.Routine == "RevalidateCachedQuery" {
-		return Passing // DDL gave a prepared statement's result another type; a new connection prepares it anew
+		return Passing // DDL gave a prepared statement's result another type; a new connection prepares it again
 	}
 	fault := faultOfCode(server.Code)
 	if fault == TableRefused && Raised(err) {

@@ -52,7 +52,7 @@ func raised(err error, code string) error {
 	return err
 }
 
-// grants are the privileges of whoever reads and marks rows of the table.
+// grants are the privileges of the role that reads and marks rows of the table.
 func grants(t *outbox.Table, role string) string {
 	privileges := "SELECT, UPDATE"
 	if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {

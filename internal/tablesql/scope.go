@@ -65,7 +65,7 @@ func appendNotEmpty(terms []string, term string) []string {
 // amongIDs is the condition that a row is one of those with these ids, without
 // ids that no row of this table can have; empty: none is left. IN with a
 // subquery that depends on nothing is a hashed lookup per row where it stands
-// behind NOT or beside OR, and leaves the order of an index scan as it is.
+// behind NOT or in an OR, and leaves the order of an index scan as it is.
 func (r *Relation) amongIDs(p *Params, ids []string) string {
 	columns := r.idColumnsOf()
 	arrays := make([]Array, len(columns))

@@ -110,7 +110,7 @@ func packages(t *testing.T) []listed {
 	}
 }
 
-// top is what the repository shows first: the rooms of a row's way, and beside
+// top is what the repository shows first: the rooms of a row's way, and next to
 // them internal/ for every other package.
 var top = []string{"cmd", "replication", "decoder", "sink", "checkpoint", "statusupdater", "sql", "test", "internal", "docs", "deploy", "examples"}
 
@@ -200,7 +200,7 @@ func TestTheServersProgramLinksNoDemo(t *testing.T) {
 	}
 }
 
-// Whoever connects to PostgreSQL connects by package postgres, which sets the
+// Everything that connects to PostgreSQL does so by package postgres, which sets the
 // session up before anything else is run; and statements go by package tablesql,
 // postgres.On or postgres.Exec, which set up a transaction where the session is
 // a pooler's. The demo's own application runs its statements itself.

@@ -1,4 +1,4 @@
-// Package deploy holds what is deployed beside the program to what the program
+// Package deploy holds what is deployed next to the program to what the program
 // really exports: alerts and dashboard may only name metrics and labels that
 // docs/metrics.md lists, which package metrics holds to the code.
 package deploy

@@ -15,7 +15,7 @@ import (
 // well. They do what the server's do, so that an application is not in its way,
 // and count the calls of the program.
 //
-// Whoever owns a database can have this, and on version 14 every role.
+// The owner of a database can have this, and on version 14 every role.
 const hostile = `
 CREATE SCHEMA evil;
 CREATE SEQUENCE evil.calls;

@@ -23,7 +23,7 @@ type KafkaOptions struct {
 	// Settings are lines of server.properties for every broker; they win over
 	// the harness's own.
 	Settings map[string]string
-	// Listeners beside the plain one, reached by Node.Addr(name).
+	// Listeners next to the plain one, reached by Node.Addr(name).
 	Listeners []Listener
 	// Proxied puts a Proxy in front of every broker, and Cluster.Addrs leads
 	// through it; Cluster.Direct goes around.

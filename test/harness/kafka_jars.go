@@ -87,7 +87,7 @@ func fetchJars(home string) error {
 	return fetchByMaven(home, map[string][]byte{"pom.xml": p.Bytes(), "log4j2.properties": []byte(quiet)})
 }
 
-// fetchByMaven puts the dependencies of a pom.xml into home/libs, beside the
+// fetchByMaven puts the dependencies of a pom.xml into home/libs, next to the
 // files. It fills another folder and renames it whole.
 func fetchByMaven(home string, files map[string][]byte) error {
 	mvn, err := exec.LookPath("mvn")

@@ -310,7 +310,7 @@ func TestTheDatabaseIsElsewhere(t *testing.T) {
 	p.streaming().stop()
 }
 
-// Whoever reads the log goes away: the program goes on. Every line of the log is
+// The reader of the log goes away: the program goes on. Every line of the log is
 // one JSON object without a key twice.
 func TestTheLogsReaderGoesAway(t *testing.T) {
 	t.Parallel() // it mostly waits

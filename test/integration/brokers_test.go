@@ -24,7 +24,7 @@ func TestThreeBrokers(t *testing.T) {
 	}
 	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{
 		// A killed broker is missed sooner than by the 9 s that are usual; one on a
-		// slow machine must not be, when it starts beside the others.
+		// slow machine must not be, when it starts next to the others.
 		"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500",
 	}})
 

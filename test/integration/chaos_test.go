@@ -137,7 +137,7 @@ func (w *world) drained(tenth time.Duration) {
 }
 
 // calm ends what is still broken. An armed process could still kill itself, so
-// it begins anew; the others go on as they are.
+// it restarts; the others go on as they are.
 func (c *chaos) calm() {
 	c.note("calm")
 	c.holding.Wait()

@@ -216,7 +216,7 @@ func (w *world) trouble() (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// kill -9 under load while the slot is made anew: before and after the stream's
+// kill -9 under load while the slot is re-created: before and after the stream's
 // park is written, the slot made, the hand-back's question answered, and at both
 // changes of the mode. The next process finds the stream parked, or not, with a
 // slot or without, and delivers what the slot never brought, in order.
@@ -243,7 +243,7 @@ func TestKillsWhileTheSlotIsMade(t *testing.T) {
 	w.judge(history.Rules{Duplicates: kills * window})
 }
 
-// The slot is lost under load, again and again, and while it is made anew there
+// The slot is lost under load, again and again, and while it is re-created there
 // are errors: the stream's park cannot be written, or is and nobody knows; the
 // replication connection is lost before the slot is made, and when it has been;
 // the hand-back's answer does not arrive. The process sweeps meanwhile, ends each

@@ -1,6 +1,6 @@
 // Package integration tests the real program against a real PostgreSQL and a
 // real Apache Kafka: `outbox-cdc init` and `outbox-cdc run`, applications that
-// write beside it, and faults. What happened is judged by package history. It
+// write next to it, and faults. What happened is judged by package history. It
 // holds tests only.
 //
 // OUTBOX_TEST_LONG=1 runs the long form: more rows, more kills, and what takes

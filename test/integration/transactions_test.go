@@ -15,7 +15,7 @@ import (
 )
 
 // One transaction of many rows, far more than memory may hold, while others
-// write beside it: it arrives whole, in order, within the bound of memory.
+// write next to it: it arrives whole, in order, within the bound of memory.
 func TestALargeTransaction(t *testing.T) {
 	const keys = 50
 	rows := scaled(200_000, 1_000_000)
@@ -56,7 +56,7 @@ func TestALargeTransaction(t *testing.T) {
 }
 
 // Transactions that overlap in every way, with rollbacks and savepoints inside
-// savepoints, beside other applications' on hot keys: what was rolled back is not in the topic, the rest is, per key in
+// savepoints, next to other applications' on hot keys: what was rolled back is not in the topic, the rest is, per key in
 // commit order.
 func TestInterleavedTransactions(t *testing.T) {
 	const sessions = 50

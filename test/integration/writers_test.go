@@ -30,7 +30,7 @@ type load struct {
 	patient   bool    // errors of the database are expected
 }
 
-// steady is a load that a small machine bears beside everything else.
+// steady is a load that a small machine bears next to everything else.
 func steady() load {
 	return load{writers: 6, keys: 40, rate: 25, rollbacks: 0.05, savepoint: 0.05, unkeyed: 0.05, inserts: 3, rows: 3, pad: 120}
 }

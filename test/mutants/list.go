@@ -12,7 +12,7 @@ import (
 type list struct{ reasons map[string]string }
 
 func readList(path string) (*list, error) {
-	text, err := os.ReadFile(path) // #nosec G304 -- given by whoever runs it
+	text, err := os.ReadFile(path) // #nosec G304 -- given by the person who runs it
 	if err != nil {
 		return nil, err
 	}

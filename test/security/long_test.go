@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// peakMiB is what the process may take beside any row, however long it is.
+// peakMiB is what the process may take next to any row, however long it is.
 const peakMiB = 160
 
 // good inserts rows of a writer who does nothing wrong and waits until they are

@@ -85,7 +85,7 @@ func floods() int {
 	return 3000
 }
 
-// flood has a hostile writer name them, each with a key of its own, beside the good
+// flood has a hostile writer name them, each with a key of its own, next to the good
 // writer.
 func (w *world) flood() {
 	w.t.Helper()

@@ -55,7 +55,7 @@ func TestCoexistence(t *testing.T) {
 
 const rowsEach = 150
 
-// beside: the writer sends most rows by itself, and some are left over. after is
+// coexisting: the writer sends most rows by itself, and some are left over. after is
 // longer than a slow machine keeps it from sending.
 var coexisting = fields{"hot": 70, "immediate": 50, "after": 10, "pause": 2}
 

@@ -1,7 +1,7 @@
 // Package takeover proves on real parts that outbox-cdc takes over from an
 // application's own relay: models of the relays (relay/Relay.java, with the real
 // ShedLock and Kafka's Java client; Debezium itself) work on tables made by the
-// original DDL, before, beside and after outbox-cdc.
+// original DDL, before, during and after a time next to outbox-cdc.
 package takeover
 
 import (
