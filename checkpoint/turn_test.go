@@ -17,8 +17,10 @@ func crowded() (c *Core, good *outbox.Table, step func() Ready) {
 		tables = append(tables, &outbox.Table{Schema: "public", Name: fmt.Sprintf("t%d", i), Mapping: outbox.Mapping{Published: outbox.PublishedStatus}})
 	}
 	now := time.Unix(1000, 0)
-	c = New(Config{Tables: tables, MaxRows: 400, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 5, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
-		BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond, WatchEvery: time.Hour})
+	c = New(Config{
+		Tables: tables, MaxRows: 400, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 5, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
+		BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond, WatchEvery: time.Hour,
+	})
 	c.Tick(now)
 	c.Connect(Connected{Cause: outbox.CauseMissed, Reason: "a start"})
 	return c, tables[13], func() Ready {
