@@ -8,12 +8,15 @@ GOFUMPT_VERSION  := v0.12.0
 VULN_VERSION     := v1.8.0
 # renovate: github.com/goreleaser/goreleaser/v2
 GORELEASER_VERSION := v2.14.3
+# renovate: gotest.tools/gotestsum
+GOTESTSUM_VERSION := v1.13.0
 
 TOOLS ?= $(CURDIR)/bin
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOFUMPT  := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(VULN_VERSION)
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 # Where known vulnerabilities are looked up: the public database, or a copy of it
 # (file:///…). VULN_UNREACHABLE=pass: say so and go on where it cannot be reached.
 VULN_DB ?= https://vuln.go.dev
@@ -22,6 +25,9 @@ VULN_COPY ?= https://vuln.go.dev/vulndb.zip
 # The whole suite starts servers of its own; two packages at a time is what a
 # small machine can bear. One package's limit is generous for slow machines.
 TESTFLAGS ?= -p 2 -timeout 30m
+# RERUN=1, as in CI: a few tests that fail (four, subtests included) are run again and told apart
+# at the end as flaky. Each is a bug to fix, in the test or in the program.
+RERUN     ?=
 SEEDS     ?= 100000
 FUZZTIME  ?= 30s
 FUZZTIME_SMALL ?= 5s
@@ -49,17 +55,26 @@ SERVER_TAGS := -tags nodemo,timetzdata
 build: ## bin/outbox-cdc
 	$(RELEASE_BUILD) -o bin/outbox-cdc ./cmd/outbox-cdc
 
+# gotest runs packages $(1) with flags $(2).
+define gotest
+	@if [ -z "$(RERUN)" ]; then set -x; go test $(2) $(TESTFLAGS) $(1); exit $$?; fi; \
+	  mkdir -p bin; rm -f bin/flaky; \
+	  $(GOTESTSUM) --format=pkgname-and-test-fails --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-report=bin/flaky \
+	    --packages="$(1)" -- $(2) $(TESTFLAGS); code=$$?; \
+	  if [ -s bin/flaky ]; then echo "flaky, or failed twice:"; cat bin/flaky; fi; exit $$code
+endef
+
 .PHONY: test
-test: ## all tests (Java 17 and Maven there: with a real Apache Kafka)
-	go test $(TESTFLAGS) ./...
+test: $(if $(RERUN),$(GOTESTSUM)) ## all tests (Java 17 and Maven there: with a real Apache Kafka)
+	$(call gotest,./...,)
 	go test -tags failpoints ./internal/failpoint
 	go test -tags manual ./cmd/outbox-cdc -run Manual
 
 # These suites run the program as a process of its own, which the race detector
 # of the tests does not see.
 .PHONY: race
-race: ## the tests in their short form under the race detector
-	go test -race -short $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(integration|security|bytes)$$')
+race: $(if $(RERUN),$(GOTESTSUM)) ## the tests in their short form under the race detector
+	$(call gotest,$$(go list ./... | grep -vE '/test/(integration|security|bytes)$$' | tr '\n' ' '),-race -short)
 
 .PHONY: integration
 integration: ## the tests of the whole program against real servers
@@ -285,3 +300,6 @@ $(GOFUMPT):
 
 $(GOVULNCHECK):
 	$(call install_tool,govulncheck,-version,$(VULN_VERSION),golang.org/x/vuln/cmd/govulncheck)
+
+$(GOTESTSUM):
+	$(call install_tool,gotestsum,--version,$(GOTESTSUM_VERSION),gotest.tools/gotestsum)
