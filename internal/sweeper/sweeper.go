@@ -215,8 +215,7 @@ func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
 // else it refuses its first page tells, with the hint.
 func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan) error {
 	t := p.relation.Table
-	open := tablesql.Step{SQL: "SELECT FROM " + p.relation.Name() + " LIMIT 0"}
-	err := tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), open))
+	err := tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), p.relation.Open()))
 	var refused *TableError
 	if errors.As(err, &refused) && !refused.Locked() {
 		return nil

@@ -31,10 +31,8 @@ func (r *Relation) bytes() string {
 	}
 	var terms []string
 	for _, name := range names {
-		if c := r.column(name); c != nil && c.OID == oidBytea {
-			terms = append(terms, "coalesce(octet_length("+Ref(name)+"), 0)")
-		} else if c != nil {
-			terms = append(terms, "octet_length(format('%s', "+Ref(name)+"))")
+		if c := r.column(name); c != nil {
+			terms = append(terms, "coalesce("+c.size()+", 0)")
 		}
 	}
 	if len(terms) == 0 {

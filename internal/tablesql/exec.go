@@ -61,7 +61,7 @@ func (s *Step) queue(batch *pgconn.Batch) {
 }
 
 // preparedKey is where a connection notes which statements it keeps.
-const preparedKey = "outbox-cdc/statement: prepared"
+const preparedKey = "outbox-cdc/tablesql: prepared"
 
 // prepared is what a connection keeps.
 type prepared struct {

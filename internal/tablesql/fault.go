@@ -97,9 +97,8 @@ func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }
 // Unwrap is the database's or the mapping's error.
 func (e *TableError) Unwrap() error { return e.Err }
 
-// Refusal makes a TableError of an error of a statement that reads the table, if
-// it is one, and returns
-// every other as it is.
+// Refusal makes a TableError of an error of a statement that reads the table where it is
+// a refusal, and returns every other error as it is.
 func Refusal(t *outbox.Table, err error) error {
 	var already *TableError
 	var mapped *mapping.Error

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// fixed is a refusal with what ends it.
+// withHint is a refusal with what ends it.
 type withHint struct {
 	error
 	hint string

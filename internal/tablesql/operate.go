@@ -148,7 +148,8 @@ func (r *Relation) withError(p *Params, pattern string) (string, error) {
 	if column == "" {
 		return "", &MappingError{Table: r.Table, Problem: "keeps no errors", Hint: "map last_error, or filter rows in another way"}
 	}
-	return r.Column(column).printed() + " ~* " + p.Bind([]byte(pattern), "text"), nil
+	// Letters beyond ASCII have a case in the database's collation only.
+	return "(" + r.Column(column).printed() + `) COLLATE "default" ~* ` + p.Bind([]byte(pattern), "text"), nil
 }
 
 func (r *Relation) timed(p *Params, state RowState, operator string, at time.Time) (string, error) {

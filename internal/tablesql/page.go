@@ -66,7 +66,7 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 	switch {
 	case all:
 	case condition == "":
-		q.none = true
+		q.matchNothing()
 	case scopes[0].Kind == outbox.ScopeTopic:
 		q.where = append(q.where, Opaque(condition)) // see Known
 	default:
@@ -77,8 +77,10 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 // Exclude wants no row of any of the scopes, nor those with the ids.
 func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 	condition, all := q.relation.Covering(&q.params, scopes)
-	q.none = q.none || all
-	if condition != "" {
+	switch {
+	case all:
+		q.matchNothing()
+	case condition != "":
 		q.where = append(q.where, "NOT "+condition)
 	}
 	if among := q.relation.amongIDs(&q.params, ids); among != "" {
@@ -93,11 +95,14 @@ func (q *PageQuery) Known(topics []outbox.Scope) {
 	switch {
 	case topics == nil:
 	case condition == "":
-		q.none, q.where = true, append(q.where, "false")
+		q.matchNothing()
 	default:
 		q.where = append(q.where, Opaque(condition))
 	}
 }
+
+// matchNothing: Step says so; Among, and whoever runs a Step all the same, finds no row.
+func (q *PageQuery) matchNothing() { q.none, q.where = true, append(q.where, "false") }
 
 // Old wants rows that were created longer ago than the age.
 func (q *PageQuery) Old(age time.Duration) {

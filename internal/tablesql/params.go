@@ -147,7 +147,7 @@ func (r *Relation) sameRow() string {
 	return r.sameID() + " AND (" + Ref(c.Name) + " = u.created OR u.created = '-infinity')"
 }
 
-// BindList binds ids to a FROM item u of them and their ordinal n, and gives the
+// bindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
 func (r *Relation) bindList(ids []string) (p Params, from, on string, err error) {
 	p, err = r.IDArrays(len(ids), func(i int) string { return ids[i] })

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -69,22 +70,20 @@ type Column struct {
 	Readable, Writable bool
 }
 
-// The OIDs of types that are treated in a way of their own
-// (src/include/catalog/pg_type.dat).
+// The types that are treated in a way of their own.
 const (
-	oidBool    = 16
-	oidBytea   = 17
-	oidName    = 19
-	oidInt8    = 20
-	oidInt2    = 21
-	oidInt4    = 23
-	oidText    = 25
-	oidBpchar  = 1042
-	oidVarchar = 1043
-
-	oidTimestamp   = 1114
-	oidTimestamptz = 1184
-	oidUUID        = 2950
+	oidBool        = pgtype.BoolOID
+	oidBytea       = pgtype.ByteaOID
+	oidName        = pgtype.NameOID
+	oidInt8        = pgtype.Int8OID
+	oidInt2        = pgtype.Int2OID
+	oidInt4        = pgtype.Int4OID
+	oidText        = pgtype.TextOID
+	oidBpchar      = pgtype.BPCharOID
+	oidVarchar     = pgtype.VarcharOID
+	oidTimestamp   = pgtype.TimestampOID
+	oidTimestamptz = pgtype.TimestamptzOID
+	oidUUID        = pgtype.UUIDOID
 )
 
 // n is the table's place in the list. A domain's base type is found by walking
@@ -357,6 +356,9 @@ func (r *Relation) column(name string) *Column {
 	}
 	return nil
 }
+
+// Open is a statement that opens the table for reading, and reads nothing of it.
+func (r *Relation) Open() Step { return Step{SQL: "SELECT FROM " + r.Name() + " LIMIT 0"} }
 
 // Name is the table's name, quoted.
 func (r *Relation) Name() string { return sql.Identifier(r.Table.Schema, r.Table.Name) }
