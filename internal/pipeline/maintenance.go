@@ -174,7 +174,12 @@ func (d *driver) unlocked(ctx context.Context) bool {
 	})
 }
 
+// lockersTimeout bounds the look for who has a table locked, which only explains.
+const lockersTimeout = 3 * time.Second
+
 func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication.Blocker, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockersTimeout)
+	defer cancel()
 	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		by, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Schema, t.Name)
 		return err

@@ -58,11 +58,16 @@ WITH RECURSIVE enum AS (
 )
 SELECT oid FROM enum`
 
+// The partitions are read from the catalogue: pg_partition_tree opens them, so it
+// waits for who has one locked.
 const leavesByNameSQL = `
+WITH RECURSIVE tree AS (
+    SELECT root.oid FROM pg_catalog.pg_class root JOIN pg_catalog.pg_namespace n ON n.oid = root.relnamespace
+    WHERE n.nspname = $1 AND root.relname = $2 AND root.relkind = 'p'
+  UNION ALL
+    SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+)
 SELECT n.nspname, c.relname
-FROM pg_catalog.pg_class root
-JOIN pg_catalog.pg_namespace ns ON ns.oid = root.relnamespace
-CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root.oid) p
-JOIN pg_catalog.pg_class c ON c.oid = p.relid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE ns.nspname = $1 AND root.relname = $2 AND root.relkind = 'p' AND p.isleaf AND p.relid <> root.oid`
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind <> 'p'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace`

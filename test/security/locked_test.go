@@ -2,6 +2,7 @@ package security
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,12 +12,36 @@ import (
 )
 
 // A table that somebody has locked stops no other, neither at a start nor later. The process
-// is not ready, and says who has it locked, since when, and what ends that.
+// is not ready, and says who has it locked, and what ends that. So it is with a partition.
 func TestALockedTableStopsNoOther(t *testing.T) {
-	w := newWorld(t)
+	t.Run("table", func(t *testing.T) { lockedStopsNoOther(newWorld(t), `BEGIN; LOCK TABLE outbox`) })
+	t.Run("partition", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("not in the short form")
+		}
+		w := worldOn(t, harness.Postgres(t))
+		w.db.Exec(t, `CREATE TABLE outbox (
+				part int NOT NULL DEFAULT 1, id bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL DEFAULT gen_random_uuid(), topic text NOT NULL,
+				key text, payload bytea, headers jsonb, available_after timestamptz, created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+				status text NOT NULL DEFAULT 'PENDING', sent_at timestamptz, attempts integer NOT NULL DEFAULT 0, last_error text,
+				PRIMARY KEY (part, id)) PARTITION BY LIST (part);
+			CREATE INDEX ON outbox (id) WHERE status = 'PENDING';
+			CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1) PARTITION BY LIST (part);
+			CREATE TABLE outbox_1_1 PARTITION OF outbox_1 FOR VALUES IN (1)`)
+		w.table["id"] = []string{"part", "id"}
+		w.must("init")
+		lockedStopsNoOther(w, `BEGIN; LOCK TABLE outbox_1_1`)
+	})
+}
+
+func lockedStopsNoOther(w *world, locked string) {
+	t := w.t
+	t.Helper()
 	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other`)
-	w.table["on_failed"] = "block" // such a table is read before the log
-	w.stream["tables"] = []any{w.table, fields{"table": "public.other", "profile": "native", "grace": "200ms"}}
+	free := maps.Clone(w.table)
+	free["table"] = "public.other"
+	w.stream["tables"] = []any{w.table, free}
+	w.table["on_failed"] = "block" // such a table is read before the WAL
 	lock := w.db.Conn(t)
 	exec := func(sql string) {
 		t.Helper()
@@ -50,7 +75,7 @@ func TestALockedTableStopsNoOther(t *testing.T) {
 	who := fmt.Sprintf("pg_terminate_backend(%d)", lock.PgConn().PID())
 
 	w.insertRows("good", 5)
-	exec(`BEGIN; LOCK TABLE outbox`)
+	exec(locked)
 	p = w.serve()
 	other()
 	ready(http.StatusServiceUnavailable, "public.outbox", "locked", who)
@@ -59,7 +84,7 @@ func TestALockedTableStopsNoOther(t *testing.T) {
 	ready(http.StatusOK)
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park`, 0) // it is streamed again
 
-	exec(`BEGIN; LOCK TABLE outbox`)
+	exec(locked)
 	p.run.Await(20*time.Second, "parked", "public.outbox", who)
 	other()
 	ready(http.StatusServiceUnavailable, "public.outbox", "locked", who)
