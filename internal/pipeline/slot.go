@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -151,15 +150,12 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	if other != nil {
 		return other
 	}
-	unusable, err := w.d.sweeper.Unusable(ctx)
+	unusable, err := w.d.sweeper.Unusable(ctx, refused)
 	if err != nil {
 		return err
 	}
 	var locked []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
-		if slices.Contains(locked, r.Table) {
-			continue
-		}
 		w.d.tellLockers(ctx, r)
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
 		if r.Locked() {

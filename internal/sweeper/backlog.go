@@ -23,30 +23,29 @@ const (
 // Failed returns a FAILED row of every key that has one, of the tables where
 // such a row keeps its key waiting (on_failed: block). Rows without a key hold
 // nobody and are left out. The rows have id, scope and times only. A table that
-// refuses, or has too many, is a *TableError, with which the rows of the others
-// are returned.
+// refuses, or has too many, is a *TableError, one of those that are joined; with them
+// the rows of the others are returned.
 func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var rows []*outbox.Row
-	err := s.fresh(func() error {
-		rows = nil
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			var arena mapping.Arena
-			var refused []error
-			for _, t := range s.cfg.Tables {
-				if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
-					continue
-				}
+	var refused []error
+	var arena mapping.Arena
+	for _, t := range s.cfg.Tables {
+		if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
+			continue
+		}
+		err := s.fresh(func() error {
+			return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 				failed, err := s.failed(ctx, conn, t, &arena)
-				if err != nil && !isRefusal(tablesql.Refusal(t, err)) {
-					return err
-				}
-				refused = append(refused, tablesql.Refusal(t, err))
 				rows = append(rows, failed...)
-			}
-			return errors.Join(refused...)
+				return tablesql.Refusal(t, err)
+			})
 		})
-	})
-	return rows, err
+		if err != nil && !isRefusal(err) {
+			return nil, err
+		}
+		refused = append(refused, err)
+	}
+	return rows, errors.Join(refused...)
 }
 
 func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, arena *mapping.Arena) ([]*outbox.Row, error) {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,12 +190,16 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	return p, tablesql.Refusal(t, err)
 }
 
-// Unusable says which of the stream's tables cannot be read or marked as they are
-// mapped, or are locked.
-func (s *Sweeper) Unusable(ctx context.Context) ([]*TableError, error) {
+// Unusable says which more of the stream's tables, next to those that are known to
+// refuse, cannot be read or marked as they are mapped, or are locked. Each locked table
+// costs as long as a statement waits for a lock, so none is asked twice.
+func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableError, error) {
 	var unusable []*TableError
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, t := range s.cfg.Tables {
+			if slices.ContainsFunc(known, func(e *TableError) bool { return e.Table == t }) {
+				continue
+			}
 			var refused *TableError
 			p, err := s.plan(ctx, conn, t)
 			if err == nil && t.Stateful() {

@@ -245,6 +245,42 @@ func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// What is known of every table that refuses is read again, not of the first one only.
+func TestFailedRowsAreReadAfterTablesChanged(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, fixture.Plain().DDL)
+	db.Exec(t, `CREATE TABLE other (LIKE plain INCLUDING ALL)`)
+	one, other := fixture.Plain().Table, fixture.Plain().Table
+	other.Name = "other"
+	one.Mapping.MaxRowBytes, other.Mapping.MaxRowBytes = 1000, 1000 // long keys are not read
+	b := newBenchOn(t, db, db.DSN, one, other)
+	for _, name := range []string{"plain", "other"} {
+		db.Exec(t, `INSERT INTO `+name+` (key, status) VALUES (gen_random_uuid()::text, 'FAILED')`)
+	}
+	for _, change := range []string{``, `ALTER TABLE plain ALTER key TYPE uuid USING key::uuid; ALTER TABLE other ALTER key TYPE uuid USING key::uuid`} {
+		db.Exec(t, change)
+		if rows, err := b.sweeper.Failed(t.Context()); err != nil || len(rows) != 2 {
+			t.Errorf("after %q: %d rows, %v", change, len(rows), err)
+		}
+	}
+}
+
+// A table that is known to be locked is not waited for once more.
+func TestATableKnownToBeLockedIsNotAsked(t *testing.T) {
+	b := newBench(t, fixture.Plain())
+	lock := b.db.Conn(t)
+	if _, err := lock.Exec(t.Context(), `BEGIN; LOCK TABLE plain`); err != nil {
+		t.Fatal(err)
+	}
+	locked, err := b.sweeper.Unusable(t.Context(), nil)
+	if err != nil || len(locked) != 1 || !locked[0].Locked() {
+		t.Fatal(locked, err)
+	}
+	if again, err := b.sweeper.Unusable(t.Context(), locked); err != nil || len(again) != 0 {
+		t.Error(again, err)
+	}
+}
+
 func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 	l := fixture.Plain()
 	l.Table.Mapping.Retention = time.Hour
