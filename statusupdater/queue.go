@@ -43,9 +43,10 @@ type item struct {
 	// was written.
 	expected int64
 	unsure   bool
-	aside    int // how often it was set aside
-	strikes  int // how often its statement failed in a way that may be its own doing
-	most     int // of how many rows a batch with it may be; 0: any number
+	aside    int  // how often it was set aside
+	broke    bool // its statement broke the connection, or the connection broke by itself
+	strikes  int  // how often its statement failed in a way that may be its own doing, with it alone
+	most     int  // of how many rows a batch with it may be; 0: any number
 }
 
 // batch is what a worker takes at once.
@@ -61,6 +62,9 @@ type batch struct {
 //
 // A statement lasts as long as a trigger of the table's makes it last, so no table
 // gets all workers: one is left to the others, and one to tables that are not slow.
+// It stays idle when only one table has marks. It cannot be lent for as long as the
+// table's statements are fast: those that hang together begin together, and the first
+// of them is told from a fast one when it is too late.
 type queue struct {
 	mu       sync.Mutex
 	wake     *sync.Cond

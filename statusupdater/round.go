@@ -17,6 +17,7 @@ type round struct {
 	*process
 	conn   *pgx.Conn
 	target *target
+	limit  time.Duration // for a statement
 }
 
 func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
@@ -114,7 +115,7 @@ func (t *target) ids(items []*item) (tablesql.Params, error) {
 func (r *round) passOver() bool { return r.key.free && r.target.relation.Lockable }
 
 func (r *round) settings() tablesql.Settings {
-	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.limit(), ByIndex: true}
+	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.limit, ByIndex: true}
 	if r.key.free || r.slow {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,8 +23,8 @@ const (
 	// maxRounds is how often rows that a look shows as pending are tried at
 	// once; after that they are set aside, as locked rows are.
 	maxRounds = 3
-	// maxStrikes is how often a row's statement may fail in ways that usually pass,
-	// the last times with the row alone, before the row is refused.
+	// maxStrikes is how often the statement of a row alone may fail in ways that
+	// usually pass before the row is refused.
 	maxStrikes = 5
 	// suspectParts is how many parts a suspect batch is divided into.
 	suspectParts = 8
@@ -113,13 +114,13 @@ func (p *process) setAside(items []*item) {
 	}
 	key := p.key
 	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
-	p.later(key, items)
+	p.later(key, items, p.cfg.LockedRetry)
 }
 
 // later queues the items after a while.
-func (p *process) later(key queueKey, items []*item) {
+func (p *process) later(key queueKey, items []*item, pause time.Duration) {
 	q := p.queue
-	time.AfterFunc(p.cfg.LockedRetry, func() { q.putBack(key, items) })
+	time.AfterFunc(pause, func() { q.putBack(key, items) })
 }
 
 // fault deals with items whose statement failed.
@@ -127,17 +128,22 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if len(items) == 0 || ctx.Err() != nil {
 		return
 	}
-	switch f := tablesql.FaultOf(err); {
+	if timedOut(err) && !p.slow { // a short limit says nothing about the table
+		p.queue.tellHung(p.key.table)
+	}
+	f := tablesql.FaultOf(err)
+	passes := f == tablesql.Locked || f == tablesql.Passing
+	switch {
 	case f == tablesql.Locked && !p.key.free:
 		p.key.free = true
 		p.groups = append(p.groups, items)
-	case p.suspicious(items, err, f):
+	case passes && suspicious(items, err):
 		p.suspect(items, err)
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
 	case f == tablesql.Locked && !p.lockable():
 		p.setAside(items)
-	case f == tablesql.Locked || f == tablesql.Passing:
+	case passes:
 		p.repeat(ctx, items, err)
 	case !p.reloaded:
 		p.reloaded = true
@@ -152,54 +158,52 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 
 // suspicious says whether a failure that usually passes may be a row's own doing:
 // a trigger's function can raise any error, wait as long as it likes, and end its own
-// session. A statement that a restart or the network breaks is suspicious, too, when it
-// happens twice.
-func (p *process) suspicious(items []*item, err error, f tablesql.Fault) bool {
-	if f != tablesql.Locked && f != tablesql.Passing {
-		return false
-	}
-	if timedOut(err) {
-		p.queue.tellHung(p.key.table)
-		return true
-	}
-	if tablesql.Raised(err) {
-		return true
-	}
+// session. A restart or the network breaks connections, too, so that counts when it
+// happens twice. A server without disk or memory says so in a trigger as well.
+func suspicious(items []*item, err error) bool {
 	var broken *brokenError
-	if !errors.As(err, &broken) {
-		return false
+	switch {
+	case timedOut(err):
+		return true
+	case errors.As(err, &broken):
+		return brokeBefore(items)
 	}
-	first := items[0].strikes == 0
-	if first {
-		strike(items)
-	}
-	return !first
+	return tablesql.Raised(err) && !tablesql.Exhausted(err)
 }
 
-func strike(items []*item) {
-	for _, it := range items {
-		it.strikes++
-	}
+func brokeBefore(items []*item) bool {
+	return slices.ContainsFunc(items, func(it *item) bool { return it.broke })
 }
 
 // suspect has the items tried apart from others, in parts, so that those among them that
-// are innocent are marked. Many parts, since each level costs a timeout. One that is alone
-// is refused when it goes on failing.
+// are innocent are marked. Many parts, since each level costs a timeout.
 func (p *process) suspect(items []*item, err error) {
-	strike(items)
 	key := p.key
 	key.free, key.suspect = false, true
-	switch it := items[0]; {
-	case len(items) > 1:
-		for _, it := range items {
-			it.most = (len(items) + suspectParts - 1) / suspectParts
-		}
-		p.queue.putBack(key, items)
-	case it.mark.Refused, it.strikes > maxStrikes, it.strikes > 1 && timedOut(err):
-		p.refuse(items, err, true)
-	default:
-		p.later(key, items)
+	for _, it := range items {
+		it.most = (len(items) + suspectParts - 1) / suspectParts
 	}
+	if len(items) == 1 {
+		p.strike(key, items, err)
+		return
+	}
+	p.queue.putBack(key, items)
+}
+
+// strike refuses a row that goes on failing alone.
+func (p *process) strike(key queueKey, alone []*item, err error) {
+	it := alone[0]
+	it.strikes++
+	if it.mark.Refused || it.strikes > maxStrikes || it.strikes > 1 && timedOut(err) {
+		p.refuse(alone, err, true)
+		return
+	}
+	p.later(key, alone, p.pause(it.strikes))
+}
+
+// pause is how long a row waits for its next try alone: whatever passes has time to.
+func (p *process) pause(strikes int) time.Duration {
+	return max(min(p.cfg.LockedRetry<<(strikes-1), p.cfg.BackoffMax), p.cfg.LockedRetry)
 }
 
 func timedOut(err error) bool {
@@ -216,6 +220,10 @@ type brokenError struct{ error }
 func (e *brokenError) Unwrap() error { return e.error }
 
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
+	var broken *brokenError
+	for _, it := range items {
+		it.broke = it.broke || errors.As(err, &broken)
+	}
 	delay := p.backoff.NextBackOff()
 	p.stats.repeated.Add(1)
 	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
@@ -248,35 +256,28 @@ func (p *process) lockable() bool {
 	return !known || t.relation.Lockable
 }
 
-// limit is how long the server may take for a statement.
-func (p *process) limit() time.Duration {
-	if p.slow {
-		return min(p.cfg.SlowTimeout, p.cfg.StatementTimeout*5/6)
+// limit is how long the server may take for a statement. The try that a row alone may be
+// refused for has all the time, since it may be the server that is slow.
+func (p *process) limit(items []*item) time.Duration {
+	full := p.cfg.StatementTimeout * 5 / 6
+	decides := len(items) == 1 && items[0].strikes > 0
+	if p.slow && !decides {
+		return min(p.cfg.SlowTimeout, full)
 	}
-	return p.cfg.StatementTimeout * 5 / 6
+	return full
 }
 
 // round writes the items once, answers what can be answered, and returns the
 // rest. With an error, nothing of the rest is known to be written.
 func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
-	limited, cancel := context.WithTimeout(ctx, p.limit()+p.cfg.StatementTimeout/6)
-	defer cancel()
-	conn, err := p.cfg.Pool.Acquire(limited)
+	conn, t, err := p.connect(ctx, brokeBefore(items))
 	if err != nil {
-		return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
-	}
-	defer conn.Release()
-	if items[0].strikes > 0 {
-		if err := conn.Ping(limited); err != nil { // else a connection that was broken before would be held against them
-			return items, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
-		}
-	}
-	t, err := p.targets.Get(limited, conn.Conn(), p.key.table)
-	if err != nil {
-		discard(conn, err)
 		return items, err
 	}
-	r := round{process: p, conn: conn.Conn(), target: t}
+	defer conn.Release()
+	r := round{process: p, conn: conn.Conn(), target: t, limit: p.limit(items)}
+	limited, cancel := context.WithTimeout(ctx, r.limit+p.cfg.StatementTimeout/6)
+	defer cancel()
 	left, err := r.run(limited, items)
 	if err != nil {
 		err = p.brokenBy(ctx, conn.Conn(), err)
@@ -285,6 +286,29 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
 	}
 	return left, nil
+}
+
+// connect gives a connection, and the table's statements. It takes time of its own: a
+// server that is slow to connect to is not held against a row. Proven: the connection
+// works, since the row is held responsible if it breaks.
+func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *target, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
+	defer cancel()
+	conn, err := p.cfg.Pool.Acquire(ctx)
+	if err == nil && proven {
+		if err = conn.Ping(ctx); err != nil {
+			conn.Release()
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
+	}
+	t, err := p.targets.Get(ctx, conn.Conn(), p.key.table)
+	if err != nil {
+		discard(conn, err)
+		conn.Release()
+	}
+	return conn, t, err
 }
 
 // brokenBy tells what broke a connection, if the error is that it broke: a statement
@@ -303,10 +327,11 @@ func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error
 	return &brokenError{err}
 }
 
-// endHung ends our session that still runs a statement, which holds its row locked. One that waits for a
-// synchronous standby has committed.
-const endHung = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-	WHERE usename = session_user AND state = 'active' AND wait_event IS DISTINCT FROM 'SyncRep' AND pid = `
+// terminateHung ends our session that still runs a statement, which holds its row locked. One that waits for a
+// synchronous standby has committed. Behind a pooler the pid may be another session's.
+const terminateHung = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE backend_type = 'client backend' AND datname = current_database() AND usename = session_user
+	AND state = 'active' AND wait_event IS DISTINCT FROM 'SyncRep' AND pid = `
 
 // endHung says whether a statement of a session that was given up still ran. Behind a
 // pooler that is not to be found out.
@@ -314,7 +339,7 @@ func (p *process) endHung(ctx context.Context, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout/2)
 	defer cancel()
 	var args tablesql.Params
-	sql := endHung + args.Bind(strconv.AppendUint(nil, uint64(pid), 10), "integer")
+	sql := terminateHung + args.Bind(strconv.AppendUint(nil, uint64(pid), 10), "integer")
 	ended := false
 	err := p.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		return tablesql.Run(ctx, conn.Conn(), tablesql.Step{SQL: sql, Args: args, Each: func([][]byte) error { ended = true; return nil }})

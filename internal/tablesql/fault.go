@@ -82,6 +82,18 @@ func Raised(err error) bool {
 	return errors.As(err, &server) && (strings.Contains(server.Where, "PL/") || strings.Contains(server.Where, "SQL"))
 }
 
+// Exhausted says that the server ran out of what all its sessions share, such as disk or
+// memory, or cannot use its files. A trigger's statement may have met it, and nothing of the
+// row is to blame. A procedural language (pl_exec.c, plpy_elog.c) that raises such a code
+// has it from the function.
+func Exhausted(err error) bool {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || server.Code == pgerrcode.ConfigurationLimitExceeded || strings.HasPrefix(server.File, "pl") {
+		return false
+	}
+	return pgerrcode.IsInsufficientResources(server.Code) || pgerrcode.IsSystemError(server.Code)
+}
+
 // TableError says that the database, or the mapping, refuses what was asked of
 // a table. It will go on doing so until somebody fixes it.
 type TableError struct {

@@ -61,6 +61,14 @@ func TestFaultsByState(t *testing.T) {
 		}
 	}
 	where := "PL/pgSQL-Funktion audit() Zeile 1 bei SQL-Anweisung"
+	for file, exhausted := range map[string]bool{"md.c": true, "pl_exec.c": false} {
+		if Exhausted(&pgconn.PgError{Code: "53100", Where: where, File: file}) != exhausted {
+			t.Errorf("exhausted by an error of %s: %v", file, !exhausted)
+		}
+	}
+	if Exhausted(&pgconn.PgError{Code: "40001", Where: where, File: "md.c"}) || Exhausted(io.ErrUnexpectedEOF) {
+		t.Error("exhausted by other errors")
+	}
 	if err := (&pgconn.PgError{Code: "42P01", Where: where}); !Raised(err) || FaultOf(err) != RowRefused {
 		t.Error("a trigger's function that does not find a table, as a server tells in German")
 	}

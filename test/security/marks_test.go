@@ -154,7 +154,7 @@ func TestATriggerRaisesAnyErrorForItsRowAlone(t *testing.T) {
 	}
 	w.insertRows("good", 100)
 	w.allSent("good", 100)
-	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(codes))
+	w.awaitWithin(time.Minute, `SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(codes))
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind <> 'row'`, 0)
 	w.db.Exec(t, `DROP TRIGGER raise ON outbox`)
 	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
