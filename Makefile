@@ -220,14 +220,15 @@ packages: package-assets ## .deb and .rpm of this machine's architecture, in dis
 	cd deploy/packaging && go run ./sbom -binary ../../build/host/outbox-cdc -version $(VERSION) -dir ../../build/sbom/packages-linux-$$(go env GOARCH)
 	cd deploy/packaging && go run ./nfpm -binary ../../build/host/outbox-cdc -version $(VERSION) -out ../../dist
 
-# Everything in the image, for one architecture.
-ARCH         ?= $(shell go env GOARCH)
-IMAGE_ROOT   ?= build/image/$(ARCH)
+# Everything in the image, for one architecture. ARCH is a name that environments
+# already have for other things.
+IMAGE_ARCH   ?= $(shell go env GOARCH)
+IMAGE_ROOT   ?= build/image/$(IMAGE_ARCH)
 CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
 .PHONY: image-root
 image-root:
 	rm -rf $(IMAGE_ROOT) && mkdir -p $(addprefix $(IMAGE_ROOT)/,usr/bin usr/share/doc/outbox-cdc etc/ssl/certs etc/outbox-cdc)
-	GOOS=linux GOARCH=$(ARCH) $(RELEASE_BUILD) $(SERVER_TAGS) -o $(IMAGE_ROOT)/usr/bin/outbox-cdc ./cmd/outbox-cdc
+	GOOS=linux GOARCH=$(IMAGE_ARCH) $(RELEASE_BUILD) $(SERVER_TAGS) -o $(IMAGE_ROOT)/usr/bin/outbox-cdc ./cmd/outbox-cdc
 	cd deploy/packaging && go run ./sbom -binary $(abspath $(IMAGE_ROOT))/usr/bin/outbox-cdc -version $(VERSION) -dir $(abspath $(IMAGE_ROOT))/usr/share/doc/outbox-cdc
 	install -m 644 LICENSE $(IMAGE_ROOT)/usr/share/doc/outbox-cdc/copyright
 	install -m 644 $(CERTIFICATES) $(IMAGE_ROOT)/etc/ssl/certs/ca-certificates.crt
@@ -239,21 +240,23 @@ image-root:
 IMAGE     ?= outbox-cdc
 PLATFORMS ?= amd64 arm64
 BUILDAH   ?= buildah
+# A tag has no +, which a version may have.
+IMAGE_TAG  = $(subst +,_,$(VERSION))
 .PHONY: image
 image: ## the container image for amd64 and arm64, from nothing (needs buildah), and as dist/outbox-cdc-image.tar
 	@command -v $(firstword $(BUILDAH)) >/dev/null || { echo "buildah is missing: Debian's package buildah has it"; exit 1; }
-	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory image-root ARCH=$$arch VERSION=$(VERSION) || exit 1; done
-	-@$(BUILDAH) manifest rm $(IMAGE):$(VERSION) >/dev/null 2>&1
+	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory image-root IMAGE_ARCH=$$arch VERSION=$(VERSION) || exit 1; done
+	@$(BUILDAH) manifest rm $(IMAGE):$(IMAGE_TAG) >/dev/null 2>&1 || true
 	@for arch in $(PLATFORMS); do \
-	  $(BUILDAH) build --platform linux/$$arch --manifest $(IMAGE):$(VERSION) --build-context build=$(CURDIR)/build --file deploy/docker/Dockerfile \
+	  $(BUILDAH) build --platform linux/$$arch --manifest $(IMAGE):$(IMAGE_TAG) --build-context build=$(CURDIR)/build --file deploy/docker/Dockerfile \
 	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --timestamp $$(git log -1 --format=%ct) --identity-label=false . || exit 1; \
 	done
 	@mkdir -p dist && rm -f dist/outbox-cdc-image.tar
-	$(BUILDAH) manifest push --all $(IMAGE):$(VERSION) oci-archive:dist/outbox-cdc-image.tar:$(IMAGE):$(VERSION)
+	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) oci-archive:dist/outbox-cdc-image.tar:$(IMAGE):$(IMAGE_TAG)
 
 .PHONY: image-push
 image-push: image
-	$(BUILDAH) manifest push --all $(IMAGE):$(VERSION) docker://$(IMAGE):$(VERSION)
+	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) docker://$(IMAGE):$(IMAGE_TAG)
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;

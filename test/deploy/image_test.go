@@ -1,0 +1,34 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A version may have a +, which a tag may not; and environments have a variable ARCH,
+// which is not about the image.
+func TestTagAndArchitectureOfTheImage(t *testing.T) {
+	cmd := exec.Command("make", "-n", "--no-print-directory", "image", "image-push", "VERSION=1.2.3-rc1+7", "PLATFORMS=amd64")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "ARCH=sparc", "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	commands := string(out)
+	for _, want := range []string{"outbox-cdc:1.2.3-rc1_7 ", "docker://outbox-cdc:1.2.3-rc1_7", "VERSION=1.2.3-rc1+7 ", "GOARCH=amd64 "} {
+		if !strings.Contains(commands, want) {
+			t.Errorf("no command has %q", want)
+		}
+	}
+	for _, wrong := range []string{"outbox-cdc:1.2.3-rc1+7", "sparc"} {
+		if strings.Contains(commands, wrong) {
+			t.Errorf("a command has %q", wrong)
+		}
+	}
+	if t.Failed() {
+		t.Log(commands)
+	}
+}
