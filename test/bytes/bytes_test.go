@@ -228,8 +228,7 @@ func (r *trial) run() {
 
 	p.Stop(patience)
 	r.again()
-	r.world.run("sweep", "--once")
-	r.settled(r.conn)
+	r.sweep(r.conn)
 	r.judge("swept", 3)
 
 	r.insert() // looked at before they are published

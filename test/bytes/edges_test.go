@@ -67,10 +67,7 @@ func TestEdgesOfSizes(t *testing.T) {
 	byLog := ends(0)
 	p.Stop(patience)
 	insert()
-	for range 3 { // a sweep charges an attempt at most
-		w.run("sweep", "--once")
-	}
-	w.settled(conn)
+	w.sweep(conn)
 	if swept := ends(last); swept != byLog || strings.Count(byLog, "SENT") < 10 || strings.Count(byLog, "FAILED") < 5 {
 		t.Errorf("by the log: %s\nswept:      %s", byLog, swept)
 	}
@@ -132,8 +129,7 @@ func TestSideHeadersInEveryEncoding(t *testing.T) {
 			w.settled(conn)
 			p.Stop(patience)
 			insert(e.words)
-			w.run("sweep", "--once")
-			w.settled(conn)
+			w.sweep(conn)
 			want := map[string]int{}
 			for _, word := range e.words {
 				var text string

@@ -163,30 +163,43 @@ func (w *world) start() *harness.Process {
 // settled waits until no row is pending.
 func (w *world) settled(conn *pgx.Conn, but ...string) {
 	w.t.Helper()
+	harness.Eventually(w.t, patience, func() error { return w.pending(conn, but...) })
+}
+
+// sweep sweeps by command until no row is pending. Rows that can be no record wait
+// between their tries, which a sweep need not wait for.
+func (w *world) sweep(conn *pgx.Conn) {
+	w.t.Helper()
+	harness.Eventually(w.t, patience, func() error {
+		w.run("sweep", "--once")
+		return w.pending(conn)
+	})
+}
+
+// pending names tables that have pending rows.
+func (w *world) pending(conn *pgx.Conn, but ...string) error {
 	var parts []string
 	for _, t := range w.tables {
 		if !slices.Contains(but, t.name) {
 			parts = append(parts, "SELECT '"+t.name+"' AS name, count(*) AS n, max(last_error) FROM "+t.sql+" WHERE status = 'PENDING' HAVING count(*) > 0")
 		}
 	}
-	harness.Eventually(w.t, patience, func() error {
-		rows, err := conn.Query(w.t.Context(), strings.Join(parts, " UNION ALL ")+" LIMIT 5")
-		if err != nil {
-			return err
-		}
-		left, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-			var name string
-			var n int
-			var last *string
-			err := row.Scan(&name, &n, &last)
-			if last != nil {
-				name += " (" + *last + ")"
-			}
-			return fmt.Sprintf("%d of %s", n, name), err
-		})
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("still PENDING: %s", strings.Join(left, "; "))
-		}
+	rows, err := conn.Query(w.t.Context(), strings.Join(parts, " UNION ALL ")+" LIMIT 5")
+	if err != nil {
 		return err
+	}
+	left, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var name string
+		var n int
+		var last *string
+		err := row.Scan(&name, &n, &last)
+		if last != nil {
+			name += " (" + *last + ")"
+		}
+		return fmt.Sprintf("%d of %s", n, name), err
 	})
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("still PENDING: %s", strings.Join(left, "; "))
+	}
+	return err
 }
