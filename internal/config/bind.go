@@ -45,6 +45,7 @@ var (
 
 	typeCredential = reflect.TypeFor[Credential]()
 	typeTemplate   = reflect.TypeFor[Template]()
+	typeValue      = reflect.TypeFor[Value]()
 	typeTable      = reflect.TypeFor[Table]()
 	typeTopic      = reflect.TypeFor[TopicSpec]()
 )
@@ -116,7 +117,7 @@ func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.St
 		return
 	}
 	switch to.Type() {
-	case typeSecret, typeBytes, typeDuration, typePath, typeTemplate:
+	case typeSecret, typeBytes, typeDuration, typePath, typeTemplate, typeValue:
 		b.bindScalar(to, n, path, tags)
 		return
 	case typeCredential:
@@ -242,7 +243,7 @@ func (b *binder) bindList(to reflect.Value, n ast.Node, path string, tags reflec
 	items := []ast.Node{n} // a list of one may be written without brackets
 	if seq, ok := n.(*ast.SequenceNode); ok {
 		items = seq.Values
-	} else if to.Type().Elem().Kind() != reflect.String {
+	} else if !isText(to.Type().Elem()) {
 		b.complain(path, "found "+kind(n), "write a list: a line beginning with - for each")
 		return
 	}
@@ -258,8 +259,14 @@ func (b *binder) bindList(to reflect.Value, n ast.Node, path string, tags reflec
 	to.Set(list)
 }
 
+func isText(t reflect.Type) bool { return t.Kind() == reflect.String || t == typeValue }
+
 func (b *binder) bindItem(to reflect.Value, item ast.Node, at string, tags reflect.StructTag) {
 	if isNull(b.plain(item)) {
+		if to.Type() == typeValue {
+			to.Set(reflect.ValueOf(Value{Null: true}))
+			return
+		}
 		b.complain(at, "has no value", "write "+expected(to.Type(), "")+", or remove the item")
 		return
 	}
@@ -331,6 +338,9 @@ func (b *binder) setScalar(to reflect.Value, text string) bool {
 	switch to.Type() {
 	case typeSecret:
 		to.Set(reflect.ValueOf(Secret{text}))
+		return true
+	case typeValue:
+		to.Set(reflect.ValueOf(Value{Text: text}))
 		return true
 	case typePath:
 		if text != "" {
@@ -484,7 +494,7 @@ func expected(t reflect.Type, tags reflect.StructTag) string {
 		return "a number and a unit, for example " + example(tags, "30s")
 	case typeBytes:
 		return "a number and a unit, for example " + example(tags, "64MiB")
-	case typeSecret, typePath, typeTemplate, typeCredential:
+	case typeSecret, typePath, typeTemplate, typeCredential, typeValue:
 		return "a text"
 	}
 	switch t.Kind() {

@@ -121,7 +121,7 @@ func typeName(f reflect.StructField) string {
 		name = "text"
 	case t.Kind() == reflect.Bool:
 		name = "`true`, `false`"
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+	case t.Kind() == reflect.Slice && isText(t.Elem()):
 		name = "list of texts"
 	case t.Kind() == reflect.Slice:
 		name = "list"

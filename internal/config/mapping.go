@@ -225,11 +225,14 @@ type ClusterSpec struct {
 type StatusSpec struct {
 	// Column with the status.
 	Column string `yaml:"column"`
-	// Pending values of the column: rows to be published.
-	Pending []string `yaml:"pending"`
+	// Pending values of the column: rows to be published. null stands for NULL. The
+	// first that is a text is what a row becomes that is requeued.
+	Pending []Value `yaml:"pending"`
 	// Sent is the value written after Kafka acknowledged the record.
 	Sent string `yaml:"sent"`
-	// Failed is the value written when the budget is used up.
+	// Failed is the value written when the budget is used up. Left out, as failed_at
+	// where timestamps are the state: a row whose attempts have reached max_attempts
+	// is failed, and nothing else says so.
 	Failed string `yaml:"failed"`
 	// SentAt is a timestamp column set on success.
 	SentAt string `yaml:"sent_at"`

@@ -324,7 +324,6 @@ func (r *resolver) state(m *outbox.Mapping) {
 func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 	out := outbox.StatusMapping{
 		Column:       r.column("status.column", s.Column),
-		Pending:      slices.Clone(s.Pending),
 		Sent:         s.Sent,
 		Failed:       s.Failed,
 		SentAt:       r.column("status.sent_at", s.SentAt),
@@ -338,6 +337,7 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		LastErrorMax: s.LastErrorMax,
 		Version:      r.column("status.version", s.Version),
 	}
+	out.Pending, out.PendingNull = values(s.Pending)
 	if s.Attempts != "" {
 		out.MaxAttempts = defaultMaxAttempts
 	}
@@ -358,15 +358,16 @@ func (r *resolver) statusForm(s *StatusSpec) {
 		}
 		return
 	}
-	if len(s.Pending) == 0 {
+	pending, _ := values(s.Pending)
+	if len(pending) == 0 {
 		r.complain("status.pending", "is missing", "write the values of rows to be published, for example pending: [PENDING]")
 	}
 	if s.Sent == "" {
 		r.complain("status.sent", "is missing", "write the value of a row that was published, for example sent: SENT")
 	}
-	values := append(slices.Clone(s.Pending), s.Sent, s.Failed, s.Processing)
-	for i, v := range values {
-		if v != "" && slices.Contains(values[:i], v) {
+	all := append(pending, s.Sent, s.Failed, s.Processing)
+	for i, v := range all {
+		if v != "" && slices.Contains(all[:i], v) {
 			r.complain("status", fmt.Sprintf("the value %q means two things", v), "give pending, sent, failed and processing different values")
 		}
 	}
@@ -380,11 +381,11 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if s.Attempts == "" && (m.Status.MaxAttempts > 1 || m.Published == outbox.PublishedDelete) {
 		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, max_attempts: 1 where the first failure is the last, or max_attempts: 0 to try for ever")
 	}
-	if m.Published == outbox.PublishedDelete {
+	if s.Attempts != "" || m.Published == outbox.PublishedDelete {
 		return // a row is failed when its count has reached the budget
 	}
 	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
-		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value) or failed_at: COLUMN (a timestamp), or max_attempts: 0 to try for ever")
+		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value), failed_at: COLUMN (a timestamp) or attempts: COLUMN (a count that decides), or max_attempts: 0 to try for ever")
 	}
 }
 

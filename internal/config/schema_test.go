@@ -122,6 +122,8 @@ func (g *schemaMaker) value(t reflect.Type, tags reflect.StructTag, nulls bool) 
 		return anyOf(&jsonschema.Schema{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)$`}, referencing())
 	case typeSecret, typePath, typeTemplate:
 		return scalar()
+	case typeValue:
+		return anyOf(scalar(), &jsonschema.Schema{Type: "null"})
 	case typeCredential:
 		return anyOf(scalar(), g.define(t, nulls))
 	}
@@ -146,7 +148,7 @@ func (g *schemaMaker) value(t reflect.Type, tags reflect.StructTag, nulls bool) 
 func (g *schemaMaker) list(t reflect.Type, nulls bool) *jsonschema.Schema {
 	item := g.value(t.Elem(), "", nulls)
 	list := &jsonschema.Schema{Type: "array", Items: item}
-	if t.Elem().Kind() == reflect.String {
+	if isText(t.Elem()) {
 		return anyOf(list, scalar()) // a list of one may be written without brackets
 	}
 	return list

@@ -82,6 +82,32 @@ func (b Bytes) String() string {
 // MarshalText prints the size for JSON and YAML.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
+// Value is a text that a column is compared with, or null.
+type Value struct {
+	Text string
+	Null bool
+}
+
+// MarshalYAML prints the value as it is written.
+func (v Value) MarshalYAML() (any, error) {
+	if v.Null {
+		return nil, nil
+	}
+	return v.Text, nil
+}
+
+// values takes a list apart into its texts, and whether null is in it.
+func values(list []Value) (texts []string, null bool) {
+	for _, v := range list {
+		if v.Null {
+			null = true
+			continue
+		}
+		texts = append(texts, v.Text)
+	}
+	return texts, null
+}
+
 // Path is the path of a file, made absolute by Load: a relative one is taken
 // from the configuration file's folder.
 type Path string

@@ -167,6 +167,9 @@ func readColumns(m *outbox.Mapping) []string {
 	}
 	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
 	names = append(names, m.Status.SentBy...)
+	if m.Status.CountDecides() {
+		names = append(names, m.Status.Attempts)
+	}
 	if m.Status.Column != "" {
 		return append(names, m.Status.Column)
 	}
@@ -365,12 +368,15 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	s := &m.Status
 	p := pendingPlan{resend: c.optional(s.Resend, roleFlag)}
 	columns := s.SentBy
+	if s.CountDecides() {
+		p.attempts, p.most = c.optional(s.Attempts, roleCount), int64(s.MaxAttempts)
+	}
 	if s.Column != "" {
 		if len(s.Pending) == 0 {
 			c.fault("has a status column but no value that means pending", "name at least one pending value")
 		}
 		f := c.field(s.Column, roleStatus)
-		p.column, p.values = &f, pendingValues(s.Pending, f.kind)
+		p.column, p.values, p.null = &f, pendingValues(s.Pending, f.kind), s.PendingNull
 	} else {
 		columns = slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy)
 	}

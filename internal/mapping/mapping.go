@@ -124,14 +124,17 @@ const (
 	headerTrace
 )
 
-// pendingPlan: by a status column's values (nil: by none), and by columns that
-// are all NULL while the row is pending; or by the flag that asks for the row
-// again.
+// pendingPlan: by a status column's values (nil: by none), by columns that
+// are all NULL while the row is pending, and by a count of attempts (nil: by none)
+// that is below most; or by the flag that asks for the row again.
 type pendingPlan struct {
-	column *field
-	values []string
-	nulls  []field
-	resend *field
+	column   *field
+	values   []string
+	null     bool // the column may be NULL, too
+	nulls    []field
+	attempts *field
+	most     int64
+	resend   *field
 }
 
 // writerPlan: rows whose column is true are their writer's until the time.
@@ -273,7 +276,7 @@ func (r *reading) pending() {
 			return
 		}
 	}
-	r.row.Pending = (p.column == nil || r.inPendingState(p)) && r.allNull(p.nulls)
+	r.row.Pending = (p.column == nil || r.inPendingState(p)) && r.allNull(p.nulls) && (p.attempts == nil || r.hasAttemptsLeft(p))
 }
 
 func (r *reading) inPendingState(p *pendingPlan) bool {
@@ -284,7 +287,7 @@ func (r *reading) inPendingState(p *pendingPlan) bool {
 		return true
 	}
 	if status == nil {
-		return false
+		return p.null
 	}
 	for _, v := range p.values {
 		if string(status) == v {
@@ -292,6 +295,14 @@ func (r *reading) inPendingState(p *pendingPlan) bool {
 		}
 	}
 	return false
+}
+
+func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
+	n, null, fault := p.attempts.integer(r.values[p.attempts.at])
+	if fault != "" {
+		r.fail(p.attempts, fault)
+	}
+	return null || fault != "" || n < p.most
 }
 
 func (r *reading) allNull(columns []field) bool {

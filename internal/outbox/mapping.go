@@ -232,8 +232,10 @@ type EventID struct {
 type StatusMapping struct {
 	Column  string
 	Pending []string // the first is the one we would write; all are selected
-	Sent    string
-	Failed  string
+	// PendingNull: a row whose Column is NULL is pending, too.
+	PendingNull bool
+	Sent        string
+	Failed      string
 
 	SentAt   string // timestamp column set on success, or empty
 	FailedAt string // timestamp column set on FAILED and cleared on success, or empty
@@ -255,4 +257,11 @@ type StatusMapping struct {
 	// LastErrorMax cuts the error's text to this many characters; 0: 1000.
 	LastErrorMax int
 	Version      string // integer column raised by every transition, or empty
+}
+
+// CountDecides says that nothing but the stored count tells a FAILED row from
+// a pending one.
+func (s *StatusMapping) CountDecides() bool {
+	stored := s.Column != "" && s.Failed != "" || s.Column == "" && s.FailedAt != ""
+	return !stored && s.Attempts != "" && s.MaxAttempts > 0
 }

@@ -258,7 +258,8 @@ func needed(m *outbox.Mapping) map[string]bool {
 	names := map[string]bool{
 		m.Cluster.Column: true, m.CreatedAt: true, m.AvailableAfter: true,
 		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true, m.Status.Resend: true,
-		m.Writer.Column: true, m.Writer.Until: true,
+		m.Status.Attempts: true,
+		m.Writer.Column:   true, m.Writer.Until: true,
 	}
 	for _, list := range [][]string{m.ID, m.Topic.Columns, m.Status.SentBy} {
 		for _, name := range list {

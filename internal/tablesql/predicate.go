@@ -37,7 +37,7 @@ func (r *Relation) ofOurs(condition string) string {
 // pending is Pending of whichever share.
 func (r *Relation) pending() string {
 	terms := r.untouched()
-	if r.countDecides() {
+	if r.Table.Mapping.Status.CountDecides() {
 		terms = append(terms, r.attempts()+fmt.Sprintf(" < %d", r.Table.Mapping.Status.MaxAttempts))
 	}
 	return r.orResend(conjunction(terms))
@@ -76,7 +76,7 @@ func (r *Relation) unsent() []string {
 	var terms []string
 	switch {
 	case s.Column != "":
-		terms = append(terms, r.oneOf(s.Column, s.Pending))
+		terms = append(terms, r.inPendingState())
 	case s.SentAt != "":
 		terms = append(terms, Ref(s.SentAt)+" IS NULL")
 	}
@@ -84,6 +84,15 @@ func (r *Relation) unsent() []string {
 		terms = append(terms, Ref(name)+" IS NULL")
 	}
 	return terms
+}
+
+// inPendingState is the condition of the status column.
+func (r *Relation) inPendingState() string {
+	s := &r.Table.Mapping.Status
+	if !s.PendingNull {
+		return r.oneOf(s.Column, s.Pending)
+	}
+	return "(" + r.oneOf(s.Column, s.Pending) + " OR " + Ref(s.Column) + " IS NULL)"
 }
 
 // sendable is what a mark of success asks of a row: that it is pending. Where a
@@ -110,7 +119,7 @@ func (r *Relation) failed() string {
 		if s.SentAt != "" && s.Resend == "" {
 			terms = append(terms, Ref(s.SentAt)+" IS NULL")
 		}
-	case r.countDecides():
+	case s.CountDecides():
 		terms = append(r.untouched(), r.attempts()+fmt.Sprintf(" >= %d", s.MaxAttempts))
 	default:
 		return "false"
@@ -226,14 +235,6 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 	at := Ref(m.CreatedAt)
 	bound := p.Bind(strconv.AppendInt(nil, age.Microseconds(), 10), "bigint") + " * interval '1 microsecond'"
 	return "(" + at + " <= now() - " + bound + " OR " + at + " > now() + " + bound + " OR " + at + " IS NULL)"
-}
-
-// countDecides says that nothing but the stored count tells a FAILED row from
-// a pending one, as in tables that are deleted from and keep no status.
-func (r *Relation) countDecides() bool {
-	s := &r.Table.Mapping.Status
-	stored := s.Column != "" && s.Failed != "" || s.Column == "" && s.FailedAt != ""
-	return !stored && s.Attempts != "" && s.MaxAttempts > 0
 }
 
 // attempts is the stored count; a NULL counts as none.
