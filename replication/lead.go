@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -85,6 +86,16 @@ func (h Holder) String() string {
 		return "nobody any more"
 	}
 	return strings.TrimRight(fmt.Sprintf("process %s %s %s", h.PID, h.Name, h.Address), " ")
+}
+
+// Intruder says who holds the lock without being a leader, and what ends that;
+// empty: a leader does, or nobody.
+func (h Holder) Intruder() string {
+	if !h.Foreign {
+		return ""
+	}
+	return fmt.Sprintf("role %s holds the leadership lock and is no leader: %s, since %s; SELECT pg_terminate_backend(%s) ends its session",
+		h.Role, h, cmp.Or(h.Since, "a time that this role may not see"), h.PID)
 }
 
 func (c Config) withDefaults() Config {
@@ -255,11 +266,16 @@ func (c *Conn) tryLock(ctx context.Context) (bool, error) {
 
 func (c *Conn) holder(ctx context.Context) (Holder, error) {
 	rows, err := c.bound(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
-	if err != nil || len(rows) == 0 {
-		return Holder{}, err
+	return parseHolder(rows), err
+}
+
+// parseHolder reads the answer to sql.LockHolder.
+func parseHolder(rows [][]string) Holder {
+	if len(rows) == 0 {
+		return Holder{}
 	}
 	r := rows[0]
-	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}, nil
+	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}
 }
 
 // Beat shows the server that the leader is alive while it is not streaming,

@@ -49,11 +49,7 @@ func bindAndRun(ctx context.Context, pg *pgconn.PgConn, statement string, key in
 // LeaderOf tells who holds the leadership over a slot; PID is empty: nobody.
 func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, error) {
 	rows, err := bindAndRun(ctx, pg, sql.LockHolder, LockKey(slot))
-	if err != nil || len(rows) == 0 {
-		return Holder{}, err
-	}
-	r := rows[0]
-	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}, nil
+	return parseHolder(rows), err
 }
 
 // RetainedBy is ReadRetained over any connection.

@@ -151,6 +151,12 @@ func parseRetained(row []string) (r Retained, err error) {
 	return r, err
 }
 
+// ReadHolder asks who holds the leadership over a slot; PID is empty: nobody.
+func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error) {
+	rows, err := texts(ctx, q, sql.LockHolder, LockKey(slot))
+	return parseHolder(rows), err
+}
+
 // Heartbeat has a transaction of its own that changes nothing commit, so that the
 // slot of an idle outbox can move on in a busy cluster; it returns a position
 // that the WAL passes by that. No other consumer of the WAL sees anything of it,

@@ -137,6 +137,9 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if leader != nil && leader.Intruder != "" {
+		return 0, &failure{exitPermanent, errors.New(leader.Intruder)}
+	}
 	if leader != nil {
 		return 0, &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
 	}

@@ -158,6 +158,7 @@ func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) 
 		return nil, err
 	}
 	if leader != nil {
+		ours.Intruder = leader.Intruder
 		ours.Led = fmt.Sprintf("%s (pid %s)", leader.Name, leader.PID)
 	}
 	known, err := slots.Remembered(ctx, postgres.On(conn), s.Postgres.Database)

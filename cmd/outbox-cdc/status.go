@@ -238,6 +238,9 @@ func leaderText(l *status.Leader, process string) string {
 	if l == nil {
 		return "none"
 	}
+	if l.Intruder != "" {
+		return "none"
+	}
 	text := dash(l.Name)
 	if l.Here {
 		text += " (the process at " + process + ")"

@@ -11,7 +11,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -260,10 +259,8 @@ func (s *Stream) standingBy(h replication.Holder) {
 	s.works()
 	s.cfg.Metrics.Standby()
 	s.tracker.follows(h)
-	if h.Foreign {
+	if text := h.Intruder(); text != "" {
 		s.cfg.Metrics.LockForeign()
-		text := fmt.Sprintf("role %s holds the leadership lock and is no leader: %s, since %s (SELECT pg_terminate_backend(%s) ends its session)",
-			h.Role, h, cmp.Or(h.Since, "a time that this role may not see"), h.PID)
 		s.failed.Store(&text)
 		s.cfg.Log.Error().Str("leader", h.String()).Str("role", h.Role).Msg(text)
 		return

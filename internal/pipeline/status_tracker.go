@@ -43,6 +43,9 @@ func (s *Stream) Status() status.Stream {
 	if out.Mode == "" {
 		out.Mode = status.ModeStarting
 	}
+	if b.leader != nil && b.leader.Intruder != "" {
+		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
+	}
 	out.ModeText, out.Error = status.Words(out.Mode), s.Failing()
 	for _, t := range s.cfg.Tables {
 		table := b.tables[t.String()]
@@ -87,7 +90,7 @@ func (b *statusTracker) follows(h replication.Holder) {
 	b.reset()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since}
+	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since, Intruder: h.Intruder()}
 	b.recent.recordEvent(time.Now(), "leader", "standing by behind "+h.String())
 }
 

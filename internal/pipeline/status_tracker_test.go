@@ -68,6 +68,10 @@ func TestStatusOfALeader(t *testing.T) {
 	m.Standby()
 	b.follows(replication.Holder{Name: "outbox-cdc/orders@there", PID: "9"})
 	if st = s.Status(); st.Mode != status.ModeStandby || st.Leader.Here || st.Leader.Name != "outbox-cdc/orders@there" || st.Slot != nil || st.Parks.Total != 0 || st.Flow.Published != 30 {
-		t.Errorf("standing by: %+v", st)
+		t.Errorf("standby: %+v", st)
+	}
+	b.follows(replication.Holder{PID: "9", Role: "reader", Foreign: true})
+	if st = s.Status(); st.Mode != status.ModeStopped || st.Reason == "" || st.Reason != st.Leader.Intruder {
+		t.Errorf("behind an intruder: %+v", st)
 	}
 }

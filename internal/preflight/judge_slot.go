@@ -115,8 +115,7 @@ func judgeLeadershipLock(j *judgment) {
 	lock := "slot " + j.Stream.Replication.Slot
 	switch h := j.Leader; {
 	case h.Foreign:
-		j.fail(lock, fmt.Sprintf("role %s holds the leadership lock and is no leader: %s", h.Role, h),
-			fmt.Sprintf("SELECT pg_terminate_backend(%s);", h.PID))
+		j.fail(lock, h.Intruder(), fmt.Sprintf("SELECT pg_terminate_backend(%s);", h.PID))
 	case h.PID == "":
 		j.ok(lock, "nobody holds it")
 	default:

@@ -89,6 +89,8 @@ type Stream struct {
 	Stateless bool
 	// Led says who leads it now, or is empty.
 	Led string
+	// Intruder says that it is no leader, and what ends its session.
+	Intruder string
 	// Holder and Since are of its last leader, as the database remembers.
 	Holder string
 	Since  time.Time
@@ -231,6 +233,8 @@ func refusal(s *Slot, stream *Stream) string {
 		return "it is in use: stop the program that uses it first"
 	case s.Synced != nil && *s.Synced:
 		return "a standby keeps it up to date from its primary: drop it there"
+	case stream != nil && stream.Intruder != "":
+		return stream.Intruder
 	case stream != nil && stream.Led != "":
 		return "stream " + stream.Name + " is led by " + stream.Led + ": stop that process first"
 	}

@@ -51,7 +51,7 @@ type Stream struct {
 	ModeText string `json:"mode_text"`
 	// Reason says why the stream is in a mode other than stream.
 	Reason string  `json:"reason,omitempty"`
-	Leader *Leader `json:"leader,omitempty"` // nil: nobody leads
+	Leader *Leader `json:"leader,omitempty"` // nil: nobody holds the leadership lock
 	Slot   *Slot   `json:"slot,omitempty"`   // nil: unknown
 	Tables []Table `json:"tables"`
 	Parks  Parks   `json:"parks"`
@@ -66,13 +66,16 @@ type Stream struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Leader is the process that leads.
+// Leader is the process that leads, or who keeps every process from it.
 type Leader struct {
 	Name    string `json:"name"` // outbox-cdc/STREAM@HOST
 	Address string `json:"address,omitempty"`
 	PID     string `json:"backend_pid,omitempty"` // of the server's process
 	Epoch   int64  `json:"epoch,omitempty"`
 	Since   string `json:"since,omitempty"`
+	// Intruder says that it holds the leadership lock without being a leader, and
+	// what ends that; empty: it leads.
+	Intruder string `json:"intruder,omitempty"`
 	// Here: it is the process that answered.
 	Here bool `json:"this_process"`
 }

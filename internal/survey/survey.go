@@ -80,7 +80,7 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 // otherStream is the name of a leader of the slot that serves another stream: the
 // lock is the slot's, and a renamed stream may keep its slot.
 func otherStream(leader *status.Leader, stream string) string {
-	if leader == nil || !strings.HasPrefix(leader.Name, "outbox-cdc/") || strings.HasPrefix(leader.Name, "outbox-cdc/"+stream+"@") ||
+	if leader == nil || leader.Intruder != "" || !strings.HasPrefix(leader.Name, "outbox-cdc/") || strings.HasPrefix(leader.Name, "outbox-cdc/"+stream+"@") ||
 		len(leader.Name) == 63 { // cut off
 		return ""
 	}
@@ -93,6 +93,8 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 	switch {
 	case leader == nil:
 		return status.ModeStopped, last
+	case leader.Intruder != "":
+		return status.ModeStopped, leader.Intruder
 	case park != nil:
 		return status.ModeSweep, park.Reason
 	case !active:
@@ -150,57 +152,38 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	return statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
 }
 
-// Leader says who leads a stream now, nil: nobody; and in words who did last.
+// Leader says who holds the leadership of a stream now, nil: nobody; and in words
+// who led it last.
 func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Leader, string, error) {
 	trust := replication.TrustSchema(ctx, q)
 	if trust != nil && !errors.Is(trust, replication.ErrNoSchema) {
 		return nil, "", trust
 	}
-	l := &status.Leader{}
-	var backendStart, role, foreign string
-	err := one(ctx, q, sql.LockHolder, []any{replication.LockKey(slot)}, &l.PID, &l.Name, &l.Address, &backendStart, &role, &foreign)
-	led := err == nil
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	now, err := replication.ReadHolder(ctx, q, slot)
+	if err != nil {
 		return nil, "", fmt.Errorf("look for the leader of stream %s: %w", stream, err)
 	}
+	l := &status.Leader{PID: now.PID, Name: now.Name, Address: now.Address, Since: now.Since, Intruder: now.Intruder()}
 	var holder string
 	var since time.Time
-	err = nil
 	if trust == nil {
-		err = one(ctx, q, sql.LeaderRead, []any{stream}, &l.Epoch, &holder, &since)
+		err = q.QueryRow(ctx, sql.LeaderRead, stream).Scan(&l.Epoch, &holder, &since)
 	}
 	var server *pgconn.PgError
 	unknown := errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege)
 	if err != nil && !unknown && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, "", fmt.Errorf("read who leads stream %s: %w", stream, err)
 	}
-	if led {
-		l.Since = backendStart
+	if l.Intruder != "" {
+		l.Epoch = 0 // it is not of this epoch, nor of any
+	}
+	if l.PID != "" {
 		return l, "", nil
 	}
 	if holder == "" { // no row of the stream, or no schema yet
 		return nil, "nobody has led it yet", nil
 	}
 	return nil, fmt.Sprintf("last led by %s since %s", holder, since.UTC().Format(time.RFC3339)), nil
-}
-
-func one(ctx context.Context, q postgres.DB, statement string, args []any, to ...any) error {
-	found, err := q.Query(ctx, statement, args...)
-	if err != nil {
-		return err
-	}
-	defer found.Close()
-	if !found.Next() {
-		if err := found.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := found.Scan(to...); err != nil {
-		return err
-	}
-	found.Close()
-	return found.Err()
 }
 
 // Tables counts each table's pending and failed rows.

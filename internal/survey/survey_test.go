@@ -18,6 +18,7 @@ func TestModeThatTheDatabaseShows(t *testing.T) {
 		mode, reason string
 	}{
 		{nil, parked, false, status.ModeStopped, "last led by x"},
+		{&status.Leader{Intruder: "role reader holds it"}, parked, true, status.ModeStopped, "role reader holds it"},
 		{leader, parked, true, status.ModeSweep, "the slot is lost"},
 		{leader, parked[:1], true, status.ModeStream, ""},
 		{leader, nil, false, status.ModeStarting, "the leader does not stream from the slot yet"},

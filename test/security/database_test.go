@@ -363,6 +363,11 @@ func TestAForeignHolderOfTheLockIsTold(t *testing.T) {
 	if out, code := w.try(false, "check"); code != 3 || !strings.Contains(out, "role reader holds the leadership lock") {
 		t.Errorf("check ends with %d:\n%s", code, out)
 	}
+	for _, command := range [][]string{{"status"}, {"destroy", "--yes"}} {
+		if out, _ := w.try(true, command...); !strings.Contains(out, "role reader holds the leadership lock and is no leader") || strings.Contains(out, "leads the stream") {
+			t.Errorf("%v says\n%s", command, out)
+		}
+	}
 	if err := holder.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
