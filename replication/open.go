@@ -78,8 +78,8 @@ func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	return parseBlockers(rows), nil
 }
 
-// LockersOf lists the transactions that keep others from reading a table, or wait
-// for the lock with which they will.
+// LockersOf lists the transactions that keep others from reading a table, or the
+// one whose wait for its lock does.
 func LockersOf(ctx context.Context, pg *pgconn.PgConn, schema, table string) ([]Blocker, error) {
 	text, err := sql.Bind(sql.TableLockers, schema, table)
 	if err != nil {

@@ -199,15 +199,25 @@ type Blocker struct {
 
 func (b Blocker) String() string {
 	if b.Prepared != "" {
-		return fmt.Sprintf("prepared transaction %q of %s in database %s, %d s old (COMMIT PREPARED or ROLLBACK PREPARED ends it)",
-			b.Prepared, b.User, b.Database, b.Seconds)
+		age := ""
+		if b.Seconds > 0 {
+			age = fmt.Sprintf(", %d s old", b.Seconds)
+		}
+		return fmt.Sprintf("prepared transaction %q of %s in database %s%s (COMMIT PREPARED or ROLLBACK PREPARED ends it)", b.Prepared, b.User, b.Database, age)
 	}
 	since := ""
-	if b.State != "" { // else the role may not see it
+	if b.Seconds > 0 {
 		since = fmt.Sprintf(", %d s in its transaction", b.Seconds)
 	}
 	who := strings.Join(strings.Fields(fmt.Sprintf("process %s %s %s %s %s", b.PID, b.User, b.Database, b.Application, b.State)), " ")
 	return fmt.Sprintf("%s%s (SELECT pg_terminate_backend(%s) ends it)", who, since, b.PID)
+}
+
+// Lasting is b without what changes from one look to the next, for a reason that is
+// told again only when it is another one.
+func (b Blocker) Lasting() Blocker {
+	b.State, b.Seconds = "", 0
+	return b
 }
 
 // LockedBy says that a table is locked, and by whom.

@@ -193,6 +193,9 @@ func (d *driver) tellLockers(ctx context.Context, r *sweeper.TableError) {
 		return
 	}
 	if by, err := d.lockers(ctx, r.Table); err == nil && len(by) > 0 { // else it ended meanwhile
+		for i := range by {
+			by[i] = by[i].Lasting()
+		}
 		r.Err = fmt.Errorf("%s: %w", replication.LockedBy(by), r.Err)
 	}
 }
