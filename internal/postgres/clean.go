@@ -29,8 +29,9 @@ func Used(pg *pgconn.PgConn) {
 const cleanTimeout = 5 * time.Second
 
 // cleaned makes a connection that goes back to the pool as it was when it was made,
-// while nobody waits for it; false: it is to be closed. Prepared statements
-// stay, they are ours.
+// while nobody waits for it; false: it is to be closed. Prepared statements stay,
+// since to prepare ours again would cost a round trip per batch. A trigger that drops one of
+// them costs us the connection; one that replaces it could write the same rows itself.
 func cleaned(role string) func(*pgx.Conn) bool {
 	return func(conn *pgx.Conn) bool {
 		pg := conn.PgConn()
@@ -45,11 +46,12 @@ func cleaned(role string) func(*pgx.Conn) bool {
 	}
 }
 
-// cleanText is sessionText for a session that was used.
+// cleanText is sessionText for a session that was used. The user comes first: it decides
+// which role may be set.
 func cleanText(role, version string) string {
 	if role == "" {
 		role = "RESET ROLE;\n" // the connection string's
 	}
-	return role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
+	return "SET SESSION AUTHORIZATION DEFAULT;\n" + role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
 		sessionText(version) + "SELECT pg_advisory_unlock_all();\n"
 }

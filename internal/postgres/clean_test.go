@@ -14,7 +14,8 @@ import (
 const leavings = `
 	SET work_mem = '64kB'; SET synchronous_commit = off; SET search_path = public; SET enable_indexscan = off;
 	SET default_transaction_read_only = on; SET idle_session_timeout = '1h'; SET ROLE pg_monitor; SET application_name = 'theirs';
-	CREATE TEMP TABLE theirs AS SELECT 1; LISTEN theirs; SELECT pg_advisory_lock(4713); DECLARE c CURSOR WITH HOLD FOR SELECT 1`
+	CREATE TEMP TABLE theirs AS SELECT 1; LISTEN theirs; SELECT pg_advisory_lock(4713); DECLARE c CURSOR WITH HOLD FOR SELECT 1;
+	SET SESSION AUTHORIZATION pg_monitor`
 
 // A session that others' code ran in goes back to the pool as it was.
 func TestASessionIsCleanedAfterUse(t *testing.T) {
@@ -29,7 +30,7 @@ func TestASessionIsCleanedAfterUse(t *testing.T) {
 		var all string
 		err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
 			return conn.QueryRow(t.Context(), `SELECT (SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings WHERE source <> 'override')
-				|| current_user || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+				|| current_user || session_user || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
 				|| (SELECT count(*) FROM pg_listening_channels()) || (SELECT count(*) FROM pg_cursors WHERE is_holdable) || coalesce(to_regclass('pg_temp.theirs')::text, '')`,
 				pgx.QueryExecModeExec).Scan(&all)
 		})

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -150,8 +151,18 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	return c, nil
 }
 
+// setsRole finds a role among the server's command-line options: -c role=x, --role=x.
+var setsRole = regexp.MustCompile(`(?i)(^|\s)(-c\s*|--)role\s*=`)
+
+// namesRole says whether the connection string gives the session a role. The server
+// takes the names of settings in any case.
 func namesRole(params map[string]string) bool {
-	return params["role"] != "" || strings.Contains(params["options"], "role=")
+	for name, value := range params {
+		if strings.EqualFold(name, "role") && value != "" || name == "options" && setsRole.MatchString(value) {
+			return true
+		}
+	}
+	return false
 }
 
 // unlock puts the password of now into a configuration.

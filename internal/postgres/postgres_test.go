@@ -220,9 +220,16 @@ func TestOnlyTheConnectionStringGivesARole(t *testing.T) {
 			t.Errorf("%s: the session has role %s", name, role)
 		}
 	}
-	for name, connect := range kindsOf(t, db.DSN+"&role=pg_monitor") {
-		if role := current(connect()); role != "pg_monitor" {
-			t.Errorf("%s: the session has role %s", name, role)
+	for _, given := range []string{"role=pg_monitor", "ROLE=pg_monitor", "options=-crole%3Dpg_monitor", "options=-c%20jit%3Don%20--Role%3Dpg_monitor"} {
+		for name, connect := range kindsOf(t, db.DSN+"&"+given) {
+			if role := current(connect()); role != "pg_monitor" {
+				t.Errorf("%s, %s: the session has role %s", name, given, role)
+			}
+		}
+	}
+	for name, connect := range kindsOf(t, db.DSN+"&options=-c%20session_replication_role%3Dorigin") {
+		if role := current(connect()); role == db.Name+"_owner" {
+			t.Errorf("%s, with another setting whose name ends in role: the session has role %s", name, role)
 		}
 	}
 }
