@@ -13,6 +13,7 @@
 package decoder
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 
@@ -245,9 +246,16 @@ func (d *Decoder) begin(frame []byte, b *Batch) problem {
 		return problem{what: "begins a transaction inside another"}
 	}
 	d.inside = true
-	d.tx = outbox.Transaction{XID: m.Xid, Commit: outbox.LSN(m.FinalLSN), Time: m.CommitTime.UnixMicro()}
+	d.tx = outbox.Transaction{XID: m.Xid, Commit: outbox.LSN(m.FinalLSN), Time: commitTime(frame)}
 	b.begin(d.tx)
 	return problem{}
+}
+
+// commitTime is when the transaction of a Begin was committed, in microseconds
+// since 1970. pglogrepl's passes through nanoseconds, which end in the year 2262.
+func commitTime(frame []byte) int64 {
+	const since2000, at = 946_684_800_000_000, 1 + 8
+	return int64(binary.BigEndian.Uint64(frame[at:])) + since2000 // #nosec G115 -- a timestamptz
 }
 
 func (d *Decoder) commit(frame []byte, b *Batch) problem {

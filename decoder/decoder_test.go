@@ -1,11 +1,13 @@
 package decoder
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -357,5 +359,19 @@ func TestResetForgetsTheConnection(t *testing.T) {
 	b := decode(t, d, beginMsg(8, 0x200))
 	if err := d.Decode(insertMsg(1, values("a")...), b); err == nil {
 		t.Error("a relation outlived its connection")
+	}
+}
+
+// A server whose clock is far ahead: the time of a commit is what the server said, also
+// beyond what nanoseconds since 1970 reach.
+func TestTimeOfACommitFarAhead(t *testing.T) {
+	year3000 := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	frame := beginMsg(7, 0x100)
+	binary.BigEndian.PutUint64(frame[9:], uint64(year3000-time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()))
+	b := decode(t, New([]*outbox.Table{table("outbox")}), frame, commitMsg(0x100, 0x130))
+	for e := range b.All() {
+		if e.Kind == Begin && e.Transaction.Time != year3000 {
+			t.Errorf("%d, want %d", e.Transaction.Time, year3000)
+		}
 	}
 }
