@@ -36,4 +36,11 @@ func TestPatienceWithASilentServer(t *testing.T) {
 	if got := s.timeout(usual); got != usual {
 		t.Errorf("after rows went on: %v", got)
 	}
+	s.note(gone, 101)
+	s.note(gone, 101)
+	s.note(fmt.Errorf("restored: %w", errMoved), 0)
+	s.note(gone, 50)
+	if got := s.timeout(usual); got != usual {
+		t.Errorf("after a restored backup: %v", got)
+	}
 }

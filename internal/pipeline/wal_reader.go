@@ -152,6 +152,7 @@ func (w *walReader) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err := w.leadAgain(waiting); err != nil && waiting.Err() == nil {
+			w.stream.silence.note(err, 0)
 			return err
 		}
 		if waiting.Err() != nil {
@@ -209,7 +210,7 @@ type silence struct {
 const longestSilence = 15 * time.Minute
 
 func (s *silence) note(err error, confirmed outbox.LSN) {
-	if confirmed > s.at {
+	if confirmed > s.at || errors.Is(err, errMoved) { // there positions begin again, below
 		*s = silence{at: confirmed}
 	}
 	if errors.Is(err, replication.ErrSilent) {
