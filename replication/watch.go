@@ -120,6 +120,17 @@ type Retained struct {
 	Active bool
 }
 
+// Exists says whether there is such a slot.
+func (r Retained) Exists() bool { return r.Status != "" || r.Restart != 0 }
+
+// Lag is the WAL between the slot's confirmed position and the server's end, in bytes.
+func (r Retained) Lag() uint64 {
+	if r.Confirmed == 0 || r.Confirmed > r.Insert {
+		return 0
+	}
+	return uint64(r.Insert - r.Confirmed)
+}
+
 // Bytes is the WAL held back, in bytes; 0 where nothing is.
 func (r Retained) Bytes() uint64 {
 	if r.Restart == 0 || r.Restart > r.Insert {

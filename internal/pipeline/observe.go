@@ -81,10 +81,6 @@ func (d *driver) swept(page outbox.Page) {
 
 // retained tells what the server says of the slot, and what the Core holds.
 func (d *driver) retained(r replication.Retained) {
-	var lag uint64
-	if r.Insert > r.Confirmed && r.Confirmed > 0 {
-		lag = uint64(r.Insert - r.Confirmed)
-	}
 	rows, _, _ := d.core.Memory()
 	switch {
 	case rows == 0:
@@ -96,8 +92,8 @@ func (d *driver) retained(r replication.Retained) {
 	if !d.behindSince.IsZero() {
 		waiting = time.Since(d.behindSince)
 	}
-	d.cfg.Metrics.Lag(lag, waiting)
-	d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, lag, waiting, time.Now()))
+	d.cfg.Metrics.Lag(r.Lag(), waiting)
+	d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 }
 
 // gauges tells once a second what the Core holds.

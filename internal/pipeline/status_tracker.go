@@ -155,13 +155,13 @@ func (b *statusTracker) cluster(c outbox.ClusterState) {
 
 // retained takes what the server says of the slot, and returns it with the forecast
 // of its end.
-func (b *statusTracker) retained(name string, budget uint64, r replication.Retained, lag uint64, waiting time.Duration, now time.Time) *status.Slot {
+func (b *statusTracker) retained(name string, budget uint64, r replication.Retained, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seconds := waiting.Seconds()
 	slot := &status.Slot{
-		Name: name, Exists: r.Status != "", Active: r.Active, WALStatus: r.Status,
-		Retained: r.Bytes(), Budget: budget, Lag: lag, LagSeconds: &seconds,
+		Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
+		Retained: r.Bytes(), Budget: budget, Lag: r.Lag(), LagSeconds: &seconds,
 	}
 	if r.Safe >= 0 {
 		slot.Safe = &r.Safe

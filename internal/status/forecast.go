@@ -29,6 +29,10 @@ const forecastOver = 500 * time.Millisecond
 // Tell takes a sample of the slot, and fills in how fast its WAL grows and when it
 // is at an end, as far as that is known.
 func (f *Forecast) Tell(at time.Time, slot *Slot) {
+	if !slot.Exists || slot.WALStatus == "lost" {
+		f.samples = nil // it holds nothing back; a new one begins at its own size
+		return
+	}
 	f.samples = append(f.samples, retainedAt{at, slot.Retained})
 	for at.Sub(f.samples[0].at) > ForecastWindow {
 		f.samples = f.samples[1:]

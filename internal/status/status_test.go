@@ -55,7 +55,7 @@ func TestForecast(t *testing.T) {
 	var f Forecast
 	at := time.Unix(1000, 0)
 	tell := func(after time.Duration, retained uint64) *Slot {
-		s := &Slot{Retained: retained, Budget: 1000}
+		s := &Slot{Exists: true, Retained: retained, Budget: 1000}
 		f.Tell(at.Add(after), s)
 		return s
 	}
@@ -76,6 +76,15 @@ func TestForecast(t *testing.T) {
 	}
 	if s := tell(10*time.Minute, 400); *s.Growth != 0 || s.GrowthOver != 300 {
 		t.Errorf("samples from before the window count: %+v", s)
+	}
+	for _, gone := range []*Slot{{}, {Exists: true, WALStatus: "lost"}} {
+		tell(10*time.Minute+time.Second, 900)
+		if f.Tell(at.Add(11*time.Minute), gone); gone.Growth != nil || gone.Loss != nil {
+			t.Errorf("a slot that holds nothing back grows: %+v", gone)
+		}
+		if s := tell(12*time.Minute, 50); s.Growth != nil {
+			t.Errorf("samples of the slot before count: %+v", s)
+		}
 	}
 }
 

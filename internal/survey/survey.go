@@ -129,14 +129,11 @@ func sample(ctx context.Context, cfg Config, s *status.Stream, first replication
 // SlotOf is what the server says of a slot.
 func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
 	s := &status.Slot{
-		Name: name, Exists: r.Status != "" || r.Restart != 0, Active: r.Active, WALStatus: r.Status,
-		Retained: r.Bytes(), Budget: budget,
+		Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
+		Retained: r.Bytes(), Budget: budget, Lag: r.Lag(),
 	}
 	if r.Safe >= 0 {
 		s.Safe = &r.Safe
-	}
-	if r.Confirmed > 0 && r.Insert > r.Confirmed {
-		s.Lag = uint64(r.Insert - r.Confirmed)
 	}
 	return s
 }
