@@ -23,7 +23,7 @@ It connects nowhere. Secrets are never printed.
 
 --against-database also compares each table with its mapping, and lists everything in which they
 differ: columns that are missing or of another type, other words for the status, an id that is not
-unique, NULLs. Each comes with the lines of YAML that would hint it, and all of them together at
+unique, NULLs. Each comes with the lines of YAML that would fix it, and all of them together at
 the end. Differences that keep rows from being delivered end it with exit code 2.`,
 		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml
   outbox-cdc config validate --against-database --stream orders`,

@@ -2,7 +2,7 @@
 // as a whole, profiles resolved. It reads the file, the environment variables
 // and the files that it names, and nothing else: it never connects anywhere,
 // never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
-// structs.
+// structs to the packages that they configure.
 package config
 
 import (

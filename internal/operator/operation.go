@@ -54,9 +54,9 @@ func (a Action) State() tablesql.RowState {
 	return tablesql.RowsFailed
 }
 
-// Plan is what an act would do.
+// Plan is what an Operation would do.
 type Plan struct {
-	// Matched rows, of which the act takes at most its limit.
+	// Matched rows, of which it takes at most its limit.
 	Matched Count `json:"matched"`
 	Taken   int64 `json:"taken"`
 	// TimeColumn is what since and until are compared with: the first of these
@@ -76,7 +76,7 @@ type Order struct {
 	Note      string     `json:"note,omitempty"`
 }
 
-// Result is what an act did.
+// Result is what an Operation did.
 type Result struct {
 	Changed int `json:"changed"`
 	// Passed rows were no longer in the state that was asked for, or somebody
@@ -91,7 +91,7 @@ type Result struct {
 // sampleRows is how many rows a plan shows.
 const sampleRows = 5
 
-// Plan looks what the act would do and changes nothing.
+// Plan looks what the operation would do and changes nothing.
 func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
 	op.Filter.State = op.Action.State()
 	var p Plan
@@ -172,7 +172,7 @@ func (t *Table) statement(op *Operation) (string, error) {
 	return "", fmt.Errorf("%q is nothing that can be done to rows", op.Action)
 }
 
-// Do does it, a page at a time, each page committed by itself. After an error
+// Do carries the operation out, a page at a time, each page committed by itself. After an error
 // the Result says what was done until then.
 func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	op.Filter.State = op.Action.State()
@@ -249,7 +249,7 @@ func (t *Table) page(ctx context.Context, text string, ids []string, result *Res
 	return nil
 }
 
-// refused adds what ends the refusal of an act.
+// refused adds what ends the refusal of an operation.
 func (t *Table) refused(op *Operation, err error) error {
 	var server *pgconn.PgError
 	if op.Action == Delete && errors.As(err, &server) && server.Code == pgerrcode.InsufficientPrivilege {

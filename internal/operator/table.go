@@ -284,7 +284,7 @@ func (t *Table) failure(doing string, err error) error {
 	return fmt.Errorf("%s of table %s: %w", doing, t.relation.Table, withHint(err, t.relation.Table, t.conn))
 }
 
-// fixed adds what ends a refusal.
+// withHint adds what ends a refusal.
 func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) && server.Code == pgerrcode.InvalidRegularExpression {

@@ -116,8 +116,8 @@ type Role struct {
 // TableFacts are what is known of one table.
 type TableFacts struct {
 	Table Table
-	// Resolution is sweeper's; Gone says that there is no such table, Refused,
-	// that it, or its table of headers, cannot be read as it is.
+	// Gone says that there is no such table, Refused that it, or its table of
+	// headers, cannot be read as it is.
 	Inspection *Inspection
 	Gone       string
 	Refused    string

@@ -15,7 +15,7 @@ import (
 type check struct {
 	name string
 	// looks says what it looks at, levels, what is a WARN and what a FAIL, and
-	// fix, what fixes that in general.
+	// hint, what fixes that in general.
 	looks, levels, hint string
 	// why it matters, said with every WARN and FAIL.
 	why   string

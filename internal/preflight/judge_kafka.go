@@ -129,12 +129,12 @@ func judgeBrokers(j *judgment) {
 				whole(j.warn(subject, found, "correct kafka.clusters."+c.Name+".brokers, or start the broker"))
 				continue
 			}
-			whole(j.fail(subject, found, mendBroker(c, &b)...)).Unseen = !b.Permanent
+			whole(j.fail(subject, found, brokerHints(c, &b)...)).Unseen = !b.Permanent
 		}
 	}
 }
 
-func mendBroker(c *ClusterFacts, b *BrokerFacts) []string {
+func brokerHints(c *ClusterFacts, b *BrokerFacts) []string {
 	switch text := b.Err.Error(); {
 	case b.Permanent && strings.Contains(text, "credentials"):
 		return []string{

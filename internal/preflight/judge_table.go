@@ -352,7 +352,7 @@ func fillfactor(c *Catalogue) int {
 func judgeVacuum(j *judgment) {
 	const many = 100_000
 	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		found := fmt.Sprintf("%d dead rows and about %d", c.Dead, max(c.Rows, 0))
+		found := fmt.Sprintf("%d dead rows and about %d live ones", c.Dead, max(c.Rows, 0))
 		if c.Dead > many && c.Dead > max(c.Rows, 0) {
 			table := quotedTable(t.Table.Table)
 			j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",

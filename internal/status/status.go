@@ -96,7 +96,7 @@ type Slot struct {
 	// LagSeconds is how long something has been waiting; nil: only a leader knows.
 	LagSeconds *float64 `json:"lag_seconds,omitempty"`
 	// Growth of Retained in bytes per second, and over how many seconds it was
-	// measured, at most those of ForecastWindow; nil: one sample.
+	// measured, at most those of ForecastWindow; nil: only one sample was taken.
 	Growth     *float64 `json:"retained_growth_bytes_per_second,omitempty"`
 	GrowthOver float64  `json:"growth_measured_over_seconds,omitempty"`
 	// Loss is when the slot is at an end at this rate; nil: not in sight.

@@ -18,7 +18,7 @@ import (
 // actLimit is the most rows of one act; the rest needs another, or the command.
 const actLimit = 5000
 
-// order is an act as a form orders it.
+// order is an operation as a form orders it.
 type order struct {
 	filter
 	Verb   string // requeue, delete, dismiss

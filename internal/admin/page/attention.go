@@ -81,7 +81,7 @@ func parkNeeds(s *status.Stream, add adding) {
 	}
 }
 
-// mendOf says what ends a park, by its cause.
+// hintOf says what ends a park, by its cause.
 func hintOf(cause string) string {
 	switch cause {
 	case "topic":
