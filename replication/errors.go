@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Error says what went wrong with the replication connection, the slot or the
@@ -103,9 +104,9 @@ func connectError(what, user string, err error) *Error {
 func LoginRefused(server *pgconn.PgError, user string) (hint string) {
 	switch server.Code {
 	case pgerrcode.InvalidPassword:
-		return "correct the password in the dsn, or: ALTER ROLE " + quoteName(user) + " PASSWORD '…';"
+		return "correct the password in the dsn, or: ALTER ROLE " + sql.Identifier(user) + " PASSWORD '…';"
 	case pgerrcode.InvalidAuthorizationSpecification:
-		return "create role " + quoteName(user) + " with LOGIN, and allow its connection in pg_hba.conf"
+		return "create role " + sql.Identifier(user) + " with LOGIN, and allow its connection in pg_hba.conf"
 	case pgerrcode.InvalidCatalogName:
 		return "correct the database's name in the dsn, or create it"
 	}
@@ -133,7 +134,7 @@ func refusal(server *pgconn.PgError, user string) (permanent bool, hint string) 
 	}
 	switch server.Code {
 	case pgerrcode.InsufficientPrivilege:
-		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", quoteName(user))
+		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", sql.Identifier(user))
 	case pgerrcode.ProtocolViolation, pgerrcode.FeatureNotSupported:
 		return true, "a connection pooler that knows no replication connections stands in between: connect to PostgreSQL itself, or through PgBouncer 1.23 or later"
 	case pgerrcode.UndefinedObject:

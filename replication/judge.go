@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Identity is what a stream remembers of the slot that it went on from.
@@ -127,7 +128,7 @@ func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
 	}
 	if cfg.Failover && s.Version >= 170000 && s.Slot.Exists && !s.Slot.Failover {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("slot %s is not carried along to standbys; over a replication connection: ALTER_REPLICATION_SLOT %s (FAILOVER true)",
-			cfg.Slot, quoteName(cfg.Slot)))
+			cfg.Slot, sql.Identifier(cfg.Slot)))
 	}
 }
 
@@ -298,7 +299,7 @@ func Stateful(tables []*outbox.Table) bool {
 }
 
 func alterPublication(cfg *Config, what string) string {
-	return "ALTER PUBLICATION " + quoteName(cfg.Publication) + " " + what + ";"
+	return "ALTER PUBLICATION " + sql.Identifier(cfg.Publication) + " " + what + ";"
 }
 
 func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {

@@ -9,10 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// quoteName quotes an identifier.
-func quoteName(parts ...string) string { return sql.Identifier(parts...) }
-
-func quoteTable(t *outbox.Table) string { return quoteName(t.Schema, t.Name) }
+func quoteTable(t *outbox.Table) string { return sql.Identifier(t.Schema, t.Name) }
 
 // checkSlotName applies PostgreSQL's own rule for slot names.
 // https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS

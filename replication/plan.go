@@ -84,8 +84,8 @@ func roleSteps(setup Setup) []Step {
 		}
 		plan = append(plan, Step{
 			Title: fmt.Sprintf(`role %s, to %s (give it a password with \password %s in psql, and a line in pg_hba.conf: hostssl DATABASE %s ADDRESS scram-sha-256)`,
-				role.name, role.does, quoteName(role.name), quoteName(role.name)),
-			SQL:  "CREATE ROLE " + quoteName(role.name) + " " + role.attributes + ";",
+				role.name, role.does, sql.Identifier(role.name), sql.Identifier(role.name)),
+			SQL:  "CREATE ROLE " + sql.Identifier(role.name) + " " + role.attributes + ";",
 			Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
 		})
 	}
@@ -98,11 +98,11 @@ func roleSteps(setup Setup) []Step {
 func grantSteps(s *State, setup Setup) []Step {
 	var plan []Step
 	grant := func(role, text string, args ...any) {
-		plan = append(plan, Step{Title: "privileges of role " + role, SQL: "GRANT " + fmt.Sprintf(text, args...) + " TO " + quoteName(role) + ";"})
+		plan = append(plan, Step{Title: "privileges of role " + role, SQL: "GRANT " + fmt.Sprintf(text, args...) + " TO " + sql.Identifier(role) + ";"})
 	}
 	for _, role := range slices.Compact([]string{setup.StreamRole, setup.WriteRole}) {
 		if role != "" && s.Database != "" {
-			grant(role, "CONNECT ON DATABASE %s", quoteName(s.Database))
+			grant(role, "CONNECT ON DATABASE %s", sql.Identifier(s.Database))
 		}
 	}
 	if setup.WriteRole == "" {
@@ -112,7 +112,7 @@ func grantSteps(s *State, setup Setup) []Step {
 	grant(setup.WriteRole, "SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park")
 	for _, t := range setup.Tables {
 		name := quoteTable(t)
-		grant(setup.WriteRole, "USAGE ON SCHEMA %s", quoteName(t.Schema))
+		grant(setup.WriteRole, "USAGE ON SCHEMA %s", sql.Identifier(t.Schema))
 		grant(setup.WriteRole, "SELECT ON %s", name) // the table order by cmin needs it as a whole
 		if columns := written(&t.Mapping); len(columns) > 0 {
 			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
@@ -122,8 +122,8 @@ func grantSteps(s *State, setup Setup) []Step {
 		}
 	}
 	for _, b := range sideTables(setup.Tables) {
-		grant(setup.WriteRole, "USAGE ON SCHEMA %s", quoteName(b.schema))
-		grant(setup.WriteRole, "%s ON %s.%s", b.privileges, quoteName(b.schema), quoteName(b.name))
+		grant(setup.WriteRole, "USAGE ON SCHEMA %s", sql.Identifier(b.schema))
+		grant(setup.WriteRole, "%s ON %s.%s", b.privileges, sql.Identifier(b.schema), sql.Identifier(b.name))
 	}
 	return plan
 }
@@ -154,7 +154,7 @@ func written(m *outbox.Mapping) []string {
 	s := &m.Status
 	var columns []string
 	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.Resend} {
-		if quoted := quoteName(c); c != "" && !slices.Contains(columns, quoted) {
+		if quoted := sql.Identifier(c); c != "" && !slices.Contains(columns, quoted) {
 			columns = append(columns, quoted)
 		}
 	}
@@ -179,7 +179,7 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 		}
 		names = append(names, Listed(t))
 	}
-	name := quoteName(cfg.Publication)
+	name := sql.Identifier(cfg.Publication)
 	return []Step{{
 		Title: "publication " + cfg.Publication,
 		SQL: fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s\n    WITH (publish = 'insert', publish_via_partition_root = true);\nCOMMENT ON PUBLICATION %s IS '%s';",
@@ -278,7 +278,7 @@ func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 		plan = append(plan, Step{Title: "slot " + setup.Slot, SQL: "SELECT pg_catalog.pg_drop_replication_slot('" + setup.Slot + "');"})
 	}
 	if s.Publication.Exists && s.Publication.Ours {
-		plan = append(plan, Step{Title: "publication " + setup.Publication, SQL: "DROP PUBLICATION " + quoteName(setup.Publication) + ";"})
+		plan = append(plan, Step{Title: "publication " + setup.Publication, SQL: "DROP PUBLICATION " + sql.Identifier(setup.Publication) + ";"})
 	}
 	if !s.Schema {
 		return plan, nil

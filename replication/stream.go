@@ -17,6 +17,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // takeoverWait is how long Start waits for the leader before to leave the
@@ -113,11 +114,11 @@ func (c *Conn) takeOver(ctx context.Context) error {
 // startCommand is START_REPLICATION. Protocol version 1: whole transactions at
 // their commit, prepared ones at COMMIT PREPARED.
 func startCommand(cfg Config) string {
-	options := "proto_version '1', publication_names '" + strings.ReplaceAll(quoteName(cfg.Publication), "'", "''") + "'"
+	options := "proto_version '1', publication_names '" + strings.ReplaceAll(sql.Identifier(cfg.Publication), "'", "''") + "'"
 	if cfg.Binary {
 		options += ", binary 'true'"
 	}
-	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL 0/0 (%s)", quoteName(cfg.Slot), options)
+	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL 0/0 (%s)", sql.Identifier(cfg.Slot), options)
 }
 
 func (c *Conn) awaitCopyBoth(what string, deadline time.Time) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Compile prepares the reading of a table's rows, in a database whose text is of
@@ -222,16 +223,14 @@ func (c *compiler) field(name string, r role) field {
 
 // largeObject: the number would be published, and never the object.
 func (c *compiler) largeObject(name string, r role) ColumnFault {
-	table := fmt.Sprintf("%s.%s", sqlName(c.table.Schema), sqlName(c.table.Name))
+	table := sql.Identifier(c.table.Schema, c.table.Name)
 	return ColumnFault{
 		Column: name, Type: "oid",
 		Problem: "cannot be " + r.name + ", since the number of a large object is not its content",
 		Hint: fmt.Sprintf("ALTER TABLE %s ALTER %[2]s TYPE bytea USING lo_get(%[2]s) (for text: TYPE text USING convert_from(lo_get(%[2]s), 'UTF8')), "+
-			"and map the property so, in Hibernate without @Lob; or, if the number itself is meant: TYPE bigint", table, sqlName(name)),
+			"and map the property so, in Hibernate without @Lob; or, if the number itself is meant: TYPE bigint", table, sql.Identifier(name)),
 	}
 }
-
-func sqlName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 func (c *compiler) fields(names []string, r role) []field {
 	fields := make([]field, 0, len(names))

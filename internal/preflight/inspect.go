@@ -65,7 +65,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, timeout time.
 		return nil, tablesql.Refusal(t, err)
 	}
 	r := &Inspection{Table: t, Relation: relation, Columns: relation.MappingColumns()}
-	i := inspector{Inspection: r, conn: conn, timeout: timeout, relation: relation}
+	i := inspector{Inspection: r, conn: conn, timeout: timeout}
 	if err := i.inspect(ctx); err != nil {
 		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)
 	}
@@ -112,29 +112,28 @@ func (i *inspector) fit() error {
 	} else if err != nil {
 		return err
 	}
-	if err := i.relation.Complete(); err != nil {
+	if err := i.Relation.Complete(); err != nil {
 		return err
 	}
-	plan, err := mapping.Compile(i.relation.Charset, i.Table, i.Columns)
+	plan, err := mapping.Compile(i.Relation.Charset, i.Table, i.Columns)
 	if err != nil {
 		return err
 	}
-	i.rows = i.relation.RowColumns(plan.Wanted())
+	i.rows = i.Relation.RowColumns(plan.Wanted())
 	return nil
 }
 
 // inspector collects findings.
 type inspector struct {
 	*Inspection
-	conn     *pgx.Conn
-	timeout  time.Duration
-	rows     []tablesql.RowColumn // that pages are made of; none where the mapping does not fit
-	relation *tablesql.Relation
-	role     string
-	schema   bool // USAGE on it
-	remove   bool // DELETE
-	unique   [][]int16
-	partial  []string // names of partial indexes, quoted as plans have them
+	conn    *pgx.Conn
+	timeout time.Duration
+	rows    []tablesql.RowColumn // that pages are made of; none where the mapping does not fit
+	role    string
+	schema  bool // USAGE on it
+	remove  bool // DELETE
+	unique  [][]int16
+	partial []string // names of partial indexes, quoted as plans have them
 }
 
 func (i *inspector) fatal(about About, problem, hint string) {
@@ -155,10 +154,10 @@ func (i *inspector) send(ctx context.Context, steps ...tablesql.Step) error {
 
 // headers reads those of no row from the side table, to see whether it can.
 func (i *inspector) headers(ctx context.Context) error {
-	if !i.relation.HeadersTable() {
+	if !i.Relation.HeadersTable() {
 		return nil
 	}
-	_, step, err := i.relation.HeadersOf(0, nil)
+	_, step, err := i.Relation.HeadersOf(0, nil)
 	if err != nil {
 		return err
 	}
@@ -171,27 +170,27 @@ func (i *inspector) headers(ctx context.Context) error {
 
 func (i *inspector) kind() {
 	switch {
-	case i.relation.Unlogged:
-		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.relation.Name()+" SET LOGGED")
-	case i.relation.Temporary:
+	case i.Relation.Unlogged:
+		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.Relation.Name()+" SET LOGGED")
+	case i.Relation.Temporary:
 		i.fatal(AboutKind, "the table is temporary", "use a permanent table")
 	}
 }
 
 func (i *inspector) columns() {
 	for _, name := range i.selected() {
-		if i.relation.Column(name).Generated {
+		if i.Relation.Column(name).Generated {
 			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
 		}
 	}
 	for _, name := range i.existing(i.Table.Mapping.ID) {
-		if c := i.relation.Column(name); !c.Identifies && i.Table.Stateful() {
+		if c := i.Relation.Column(name); !c.Identifies && i.Table.Stateful() {
 			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q (%s) cannot be part of the row's id: no row is found again by its type", name, c.Type),
 				"map a column of a type that compares, such as uuid, bigint or text")
 		}
-		if !i.relation.Column(name).NotNull {
+		if !i.Relation.Column(name).NotNull {
 			i.fatalColumn(AboutNull, name, fmt.Sprintf("id column %q may be NULL", name),
-				"ALTER TABLE "+i.relation.Name()+" ALTER "+sql.Identifier(name)+" SET NOT NULL")
+				"ALTER TABLE "+i.Relation.Name()+" ALTER "+sql.Identifier(name)+" SET NOT NULL")
 		}
 	}
 }
@@ -207,24 +206,24 @@ func (i *inspector) selected() []string {
 
 // existing leaves out columns that do not exist.
 func (i *inspector) existing(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.relation.Column(name) == nil })
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.Relation.Column(name) == nil })
 }
 
 func (i *inspector) onColumns() {
 	var unread, unwritten []string
 	for _, name := range i.read() {
-		if !i.relation.Column(name).Readable {
+		if !i.Relation.Column(name).Readable {
 			unread = append(unread, sql.Identifier(name))
 		}
 	}
 	for _, name := range i.written() {
-		if !i.relation.Column(name).Writable {
+		if !i.Relation.Column(name).Writable {
 			unwritten = append(unwritten, sql.Identifier(name))
 		}
 	}
 	if len(unread) > 0 {
 		i.fatal(AboutPrivilege, "SELECT is missing on "+strings.Join(unread, ", "), i.grant("SELECT"))
-	} else if !i.relation.SystemColumns {
+	} else if !i.Relation.SystemColumns {
 		i.advise(AboutOrder, "SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
 	}
 	if len(unwritten) > 0 {
@@ -233,7 +232,7 @@ func (i *inspector) onColumns() {
 }
 
 func (i *inspector) grant(privilege string) string {
-	return "GRANT " + privilege + " ON " + i.relation.Name() + " TO " + i.role
+	return "GRANT " + privilege + " ON " + i.Relation.Name() + " TO " + i.role
 }
 
 // read names the columns that statements read, without repeats.
@@ -272,7 +271,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
 
 func (i *inspector) catalogue(ctx context.Context) error {
-	oid := tablesql.Texts(strconv.AppendUint(nil, uint64(i.relation.OID), 10))
+	oid := tablesql.Texts(strconv.AppendUint(nil, uint64(i.Relation.OID), 10))
 	err := i.send(ctx,
 		tablesql.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		tablesql.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
@@ -336,7 +335,7 @@ func (i *inspector) identity() {
 		return // said already
 	}
 	for _, name := range i.Table.Mapping.ID {
-		id = append(id, i.relation.Column(name).Number)
+		id = append(id, i.Relation.Column(name).Number)
 	}
 	for _, index := range i.unique {
 		if !slices.ContainsFunc(index, func(n int16) bool { return !slices.Contains(id, n) }) {
@@ -348,7 +347,7 @@ func (i *inspector) identity() {
 		names[n] = sql.Identifier(name)
 	}
 	i.fatal(AboutIdentity, "no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
-		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.relation.Name()+" ("+strings.Join(names, ", ")+")")
+		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.Relation.Name()+" ("+strings.Join(names, ", ")+")")
 }
 
 // indexes asks the planner for the sweep of a table with nothing to do, and for
@@ -357,7 +356,7 @@ func (i *inspector) indexes(ctx context.Context) error {
 	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Fatal }) {
 		return nil
 	}
-	page, _ := i.relation.Page(tablesql.Select(i.rows, false, false), 1000).Step(nil)
+	page, _ := i.Relation.Page(tablesql.Select(i.rows, false, false), 1000).Step(nil)
 	plan, err := i.explain(ctx, page)
 	if err != nil {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
@@ -365,10 +364,10 @@ func (i *inspector) indexes(ctx context.Context) error {
 	if !i.served(plan) {
 		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.indexFor())
 	}
-	if !i.relation.HeadersTable() {
+	if !i.Relation.HeadersTable() {
 		return nil
 	}
-	_, headers, err := i.relation.HeadersOf(0, nil)
+	_, headers, err := i.Relation.HeadersOf(0, nil)
 	if err == nil {
 		plan, err = i.explain(ctx, headers)
 	}
@@ -420,9 +419,9 @@ func (i *inspector) indexFor() string {
 	for n, name := range by {
 		names[n] = sql.Identifier(name)
 	}
-	index := "CREATE INDEX CONCURRENTLY ON " + i.relation.Name() + " (" + strings.Join(names, ", ") + ")"
+	index := "CREATE INDEX CONCURRENTLY ON " + i.Relation.Name() + " (" + strings.Join(names, ", ") + ")"
 	if i.Table.Mapping.Published == outbox.PublishedDelete {
 		return index
 	}
-	return index + " WHERE " + strings.ReplaceAll(i.relation.Pending(), `t."`, `"`)
+	return index + " WHERE " + strings.ReplaceAll(i.Relation.Pending(), `t."`, `"`)
 }

@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"internal/failpoint": {},
 	"internal/postgres":  {},
 	"internal/charset":   {},
-	"internal/mapping":   {"internal/outbox", "internal/charset"},
+	"internal/mapping":   {"internal/outbox", "internal/charset", "sql"},
 	"decoder":            {"internal/outbox", "internal/mapping", "internal/charset"},
 	"checkpoint":         {"internal/outbox"},
 
