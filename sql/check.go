@@ -12,3 +12,8 @@ var (
 	//go:embed check_table.sql
 	CheckTable string
 )
+
+// SuggestTable gives, as one JSON document, what a mapping is proposed from.
+//
+//go:embed suggest_table.sql
+var SuggestTable string

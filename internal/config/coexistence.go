@@ -52,7 +52,7 @@ func (r *resolver) shedLock(key string, s *ShedLockSpec) outbox.ShedLock {
 	if s.Name == "" {
 		r.complain(key+".name", "is missing", "write the lock's name, as in the application's @SchedulerLock(name = …)")
 	}
-	schema, table, ok := splitTable(s.Table)
+	schema, table, ok := SplitTable(s.Table)
 	if !ok {
 		r.complain(key+".table", fmt.Sprintf("%q is not a table with its schema", s.Table), "write schema.name, for example public.shedlock")
 	}
@@ -75,7 +75,7 @@ func (r *resolver) headersTable(id []string) outbox.HeadersTable {
 	if h == nil {
 		return outbox.HeadersTable{}
 	}
-	schema, name, ok := splitTable(h.Table)
+	schema, name, ok := SplitTable(h.Table)
 	if !ok {
 		r.complain("headers_table.table", fmt.Sprintf("%q is not a table with its schema", h.Table), "write schema.name, for example public.message_header")
 	}

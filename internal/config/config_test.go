@@ -254,7 +254,7 @@ func TestTableNames(t *testing.T) {
 		`"a.b`:                  "||false",
 		"a.":                    "a||false",
 	} {
-		schema, name, ok := splitTable(text)
+		schema, name, ok := SplitTable(text)
 		if got := fmt.Sprintf("%s|%s|%v", schema, name, ok); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}

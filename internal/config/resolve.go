@@ -26,7 +26,7 @@ func checkTable(b *binder, cfg *Config, t *Table, at string) {
 		return // everything else would look missing
 	}
 	r := resolver{b: b, at: at, spec: &t.MappingSpec, fromProfile: t.Profile != ""}
-	schema, name, ok := splitTable(t.Table)
+	schema, name, ok := SplitTable(t.Table)
 	if !ok && t.Table != "" {
 		b.complain(at+".table", fmt.Sprintf("%q is not a table with its schema", t.Table), `write schema.name, for example public.outbox ("my.schema"."table" where a name has a dot)`)
 	}
@@ -53,9 +53,9 @@ func maxRowBytes(cfg *Config, t *Table) int {
 	return int(min(4*most, mostRowBytes))
 }
 
-// splitTable takes schema.name apart; either may stand in double quotes, and
+// SplitTable takes schema.name apart; either may stand in double quotes, and
 // must where it has a dot or a quote in it.
-func splitTable(text string) (schema, name string, ok bool) {
+func SplitTable(text string) (schema, name string, ok bool) {
 	schema, rest, ok := cutIdentifier(text)
 	if !ok || !strings.HasPrefix(rest, ".") {
 		return "", "", false

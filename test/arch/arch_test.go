@@ -57,6 +57,9 @@ var arrows = map[string][]string{
 	// What looks at a stream's surroundings before it runs.
 	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
+	// What looks at a table before there is a configuration.
+	"internal/suggest": {"internal/tablesql", "sql"},
+
 	// One stream's flow, and the program.
 	"internal/pipeline": {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/suggest"
+)
+
+func mappingCommand(io streams) *cobra.Command {
+	return group("mapping", "Propose the mapping of a table", `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events`, suggestCommand(io))
+}
+
+type suggestOptions struct {
+	dsn, table, topic string
+	brokers           []string
+	sample            int
+	json              bool
+}
+
+func suggestCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "suggest",
+		Short: "Propose a mapping from a table's columns and a few of its rows",
+		Long: `Reads a table's columns, constraints and defaults and a few of its rows, and prints the mapping that
+they suggest, to be pasted below tables: in the configuration, with the reason of each line. What
+only you can know stands there as a QUESTION: which topic, where no column names one. Tables of known
+libraries are recognized, and those whose rows only the library itself can read are refused.
+
+With --brokers it prints a whole configuration. Its DSN has no password: PostgreSQL's own variable
+PGPASSWORD or passfile gives it.
+
+Nothing is written to the database: it is read in read-only transactions, values of more than
+16 KiB not at all. Without --dsn, the variables PGHOST, PGUSER, PGDATABASE … say where. Exit code 3:
+nothing can be proposed, and why.`,
+		Example: `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events
+  outbox-cdc mapping suggest --table public.outbox_events --topic orders --brokers localhost:9092 > outbox-cdc.yaml`,
+		Args: noArguments,
+	}
+	o := suggestOptions{}
+	c.Flags().StringVar(&o.dsn, "dsn", "", "connection string of the database (`DSN`)")
+	c.Flags().StringVar(&o.table, "table", "", "the table `SCHEMA.NAME`")
+	c.Flags().StringVar(&o.topic, "topic", "", "the `TOPIC` of every row, where no column names one")
+	c.Flags().StringSliceVar(&o.brokers, "brokers", nil, "print a whole configuration, with these Kafka brokers (`HOST:PORT,…`)")
+	c.Flags().IntVar(&o.sample, "sample", 200, fmt.Sprintf("read this many `ROWS`, at most %d; 0: none", suggest.MaxSample))
+	jsonFlag(c, &o.json)
+	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c.Context(), io) }
+	return c
+}
+
+func (o *suggestOptions) run(ctx context.Context, io streams) error {
+	schema, name, ok := config.SplitTable(o.table)
+	if !ok {
+		return usage("--table %q is not a table with its schema: write --table public.outbox_events", o.table)
+	}
+	if o.sample < 0 || o.sample > suggest.MaxSample {
+		return usage("--sample %d is not between 0 and %d", o.sample, suggest.MaxSample)
+	}
+	access := postgres.Access{DSN: o.dsn, Application: operatorName}
+	to, err := access.Target()
+	if err != nil {
+		return usage("--dsn is not a connection string: write it like postgres://user@host:5432/database")
+	}
+	f, err := readTable(ctx, access, to, schema, name, o.sample)
+	if err != nil {
+		return err
+	}
+	return o.print(io, suggest.Propose(f, suggest.Options{Topic: o.topic}), to)
+}
+
+func readTable(ctx context.Context, access postgres.Access, to postgres.Target, schema, name string, sample int) (*suggest.Facts, error) {
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := access.Connect(bounded)
+	if err != nil {
+		return nil, connectError(to, err)
+	}
+	defer hangUp(conn)
+	f, err := suggest.Read(ctx, conn, schema, name, sample)
+	if errors.Is(err, suggest.ErrNoTable) {
+		return nil, usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)
+	}
+	return f, err
+}
+
+// suggestion is the JSON of a proposal.
+type suggestion struct {
+	Version   int      `json:"version"`
+	Table     string   `json:"table"`
+	Known     string   `json:"known,omitempty"`
+	Refused   string   `json:"refused,omitempty"`
+	YAML      string   `json:"yaml,omitempty"`
+	Questions []string `json:"questions"`
+	Notes     []string `json:"notes"`
+}
+
+func (o *suggestOptions) print(io streams, p *suggest.Proposal, to postgres.Target) error {
+	text := ""
+	if p.Refused == "" {
+		text = p.YAML()
+		if len(o.brokers) > 0 {
+			text = o.file(to, p)
+		}
+	}
+	questions := p.Asked()
+	if o.json {
+		err := printJSON(io.out, suggestion{1, p.Table, p.Known, p.Refused, text, append([]string{}, questions...), append([]string{}, p.Notes...)})
+		if err != nil || p.Refused == "" {
+			return err
+		}
+		return &failure{exitPermanent, errReported}
+	}
+	if p.Refused != "" {
+		known := ""
+		if p.Known != "" {
+			known = " is that of " + p.Known + ", and"
+		}
+		return &failure{exitPermanent, fmt.Errorf("table %s%s cannot be taken over: %s", p.Table, known, p.Refused)}
+	}
+	fmt.Fprint(io.out, text)
+	if len(questions) > 0 {
+		fmt.Fprintf(io.err, "outbox-cdc: %s to answer, marked QUESTION\n", plural(len(questions), "question"))
+	}
+	return nil
+}
+
+// file is a whole configuration, without secrets.
+func (o *suggestOptions) file(to postgres.Target, p *suggest.Proposal) string {
+	brokers := make([]string, len(o.brokers))
+	for i, b := range o.brokers {
+		brokers[i] = suggest.Scalar(b)
+	}
+	return "kafka:\n  clusters:\n    main: {brokers: [" + strings.Join(brokers, ", ") + "]}\n" +
+		"streams:\n  - name: " + suggest.Scalar(streamName(to.Database)) + "\n    postgres: {dsn: " + suggest.Scalar(o.address(to)) + "}\n    tables:\n" + p.YAML()
+}
+
+// address is the connection string without what is secret, as a URL.
+func (o *suggestOptions) address(to postgres.Target) string {
+	u := url.URL{Scheme: "postgres", User: url.User(to.User), Path: "/" + to.Database}
+	query := url.Values{}
+	if given, err := url.Parse(o.dsn); err == nil && given.Query().Has("sslmode") {
+		query.Set("sslmode", given.Query().Get("sslmode"))
+	}
+	if strings.HasPrefix(to.Host, "/") {
+		query.Set("host", to.Host)
+		query.Set("port", strconv.Itoa(int(to.Port)))
+	} else {
+		u.Host = fmt.Sprintf("%s:%d", to.Host, to.Port)
+		if strings.Contains(to.Host, ":") {
+			u.Host = fmt.Sprintf("[%s]:%d", to.Host, to.Port)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// streamName makes a stream's name of a database's.
+func streamName(database string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(database)), "-_")
+	if name == "" {
+		return "outbox"
+	}
+	return name[:min(len(name), 40)]
+}

@@ -1,0 +1,178 @@
+package suggest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Facts are what is known of a table: its catalogue entries and a few rows.
+type Facts struct {
+	Schema, Name string
+	// Kind is pg_class.relkind.
+	Kind string `json:"kind"`
+	// RowSecurity hides rows from the role that asks.
+	RowSecurity bool     `json:"row_security"`
+	Columns     []Column `json:"columns"`
+	// Unique lists the columns of each unique index, the primary key's first.
+	Unique [][]string `json:"unique"`
+	Checks []Check    `json:"checks"`
+
+	// Rows are sampled values, parallel to Columns; nil is NULL, or a value that
+	// was not read because it is long.
+	Rows [][]*string
+	// NoRows is why no rows could be read.
+	NoRows string
+}
+
+// Column is one column of the table.
+type Column struct {
+	Name      string   `json:"name"`
+	Type      string   `json:"type"` // of a domain's base type, without length
+	OID       uint32   `json:"oid"`
+	Enum      bool     `json:"enum"`
+	Chars     int      `json:"chars"` // that fit; 0: any number
+	NotNull   bool     `json:"not_null"`
+	Generated bool     `json:"generated"`
+	Identity  bool     `json:"identity"`
+	Default   string   `json:"default"`
+	Readable  bool     `json:"readable"`
+	Labels    []string `json:"labels"` // of an enum
+}
+
+// Check is a constraint on one column alone.
+type Check struct {
+	Column     string `json:"column"`
+	Definition string `json:"definition"`
+}
+
+// The bounds of a sample. A value with more bytes, as it is stored, is not read;
+// rows after the one that exceeds the sum of bytes are not kept.
+const (
+	MaxSample    = 10_000
+	valueBytes   = 16 << 10
+	sampleBytes  = 8 << 20
+	readTimeout  = 10 * time.Second
+	sampleWithin = 15 * time.Second
+)
+
+// ErrNoTable says that there is no such table.
+var ErrNoTable = errors.New("there is no such table in this database")
+
+// Read gathers the facts of a table, with up to so many rows of it, in
+// transactions that can only read.
+func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*Facts, error) {
+	f := &Facts{Schema: schema, Name: name}
+	if err := f.catalogue(ctx, conn); err != nil {
+		return nil, fmt.Errorf("reading the catalogue about table %s.%s: %w", schema, name, err)
+	}
+	// A view, or a policy of row security, would run code of the table's owner.
+	if rows == 0 || f.RowSecurity || f.Kind != "r" && f.Kind != "p" {
+		return f, nil
+	}
+	if err := f.sample(ctx, conn, rows); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		f.Rows, f.NoRows = nil, err.Error()
+	}
+	return f, nil
+}
+
+func (f *Facts) catalogue(ctx context.Context, conn *pgx.Conn) error {
+	found := false
+	err := f.read(ctx, conn, tablesql.Step{
+		SQL: sql.SuggestTable, Args: tablesql.Texts([]byte(f.Schema), []byte(f.Name)),
+		Each: func(row [][]byte) error {
+			found = true
+			return json.Unmarshal(row[0], f)
+		},
+	})
+	if err == nil && !found {
+		return ErrNoTable
+	}
+	return err
+}
+
+// read runs a query in a transaction that can only read.
+func (f *Facts) read(ctx context.Context, conn *pgx.Conn, query tablesql.Step) error {
+	return tablesql.Run(ctx, conn,
+		tablesql.Step{SQL: "BEGIN READ ONLY"}, tablesql.Reading(readTimeout).Step(nil), query, tablesql.Step{SQL: "COMMIT"})
+}
+
+// sample reads the last rows by the primary key, or any. Values are printed by
+// the output functions of their types, so no code of the table's owner is run.
+func (f *Facts) sample(ctx context.Context, conn *pgx.Conn, rows int) error {
+	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
+	defer cancel()
+	bytes := 0
+	return f.read(ctx, conn, tablesql.Step{SQL: f.sampleSQL(rows), Each: func(row [][]byte) error {
+		if bytes > sampleBytes {
+			return nil
+		}
+		values := make([]*string, len(row))
+		for i, v := range row {
+			if v != nil {
+				text := string(v)
+				values[i], bytes = &text, bytes+len(v)
+			}
+		}
+		f.Rows = append(f.Rows, values)
+		return nil
+	}})
+}
+
+func (f *Facts) sampleSQL(rows int) string {
+	columns := make([]string, len(f.Columns))
+	for i, c := range f.Columns {
+		ref := tablesql.Ref(c.Name)
+		columns[i] = "CASE WHEN pg_column_size(" + ref + ") <= " + strconv.Itoa(valueBytes) + " THEN " + ref + " END"
+		if !c.Readable {
+			columns[i] = "NULL"
+		}
+	}
+	text := "SELECT " + strings.Join(columns, ", ") + " FROM " + sql.Identifier(f.Schema, f.Name) + " AS t"
+	if len(f.Unique) > 0 {
+		by := make([]string, len(f.Unique[0]))
+		for i, name := range f.Unique[0] {
+			by[i] = tablesql.Ref(name) + " DESC"
+		}
+		text += " ORDER BY " + strings.Join(by, ", ")
+	}
+	return text + " LIMIT " + strconv.Itoa(rows)
+}
+
+// column finds a column by its name, nil: there is none.
+func (f *Facts) column(name string) *Column {
+	for i := range f.Columns {
+		if f.Columns[i].Name == name {
+			return &f.Columns[i]
+		}
+	}
+	return nil
+}
+
+// values are the sampled values of a column that are not NULL.
+func (f *Facts) values(name string) []string {
+	var out []string
+	for i := range f.Columns {
+		if f.Columns[i].Name != name {
+			continue
+		}
+		for _, row := range f.Rows {
+			if row[i] != nil {
+				out = append(out, *row[i])
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package suggest
+
+import (
+	_ "embed" // the layouts
+	"slices"
+
+	"github.com/goccy/go-yaml"
+)
+
+// layout is a table that a library makes.
+type layout struct {
+	Name    string   `yaml:"name"`
+	Columns []string `yaml:"columns"`
+	// Tables: it must also have one of these names.
+	Tables []string `yaml:"tables"`
+	// Exactly: the columns are written so, not only alike.
+	Exactly bool `yaml:"exactly"`
+	// Without: it must have none of these.
+	Without []string `yaml:"without"`
+
+	Refuse  string        `yaml:"refuse"`
+	Profile string        `yaml:"profile"`
+	Set     yaml.MapSlice `yaml:"set"`
+	Remove  []string      `yaml:"remove"`
+	Ask     []string      `yaml:"ask"`
+	Note    []string      `yaml:"note"`
+}
+
+//go:embed known.yaml
+var knownYAML []byte
+
+var layouts = mustRead(knownYAML)
+
+func mustRead(text []byte) (all []layout) {
+	if err := yaml.UnmarshalWithOptions(text, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
+		panic("suggest: known.yaml: " + err.Error())
+	}
+	return all
+}
+
+// recognize is the first layout that the table has; nil: none.
+func recognize(f *Facts) *layout {
+	i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) })
+	if i < 0 {
+		return nil
+	}
+	return &layouts[i]
+}
+
+func (l *layout) fits(f *Facts) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(f.Columns, func(c Column) bool {
+			return c.Name == name || !l.Exactly && fold(c.Name) == fold(name)
+		})
+	}
+	return (len(l.Tables) == 0 || slices.Contains(l.Tables, f.Name)) &&
+		!slices.ContainsFunc(l.Columns, func(name string) bool { return !has(name) }) &&
+		!slices.ContainsFunc(l.Without, has)
+}
+
+// profile proposes the layout's profile, if it has one.
+func (p *proposing) profile(l *layout) bool {
+	if l.Profile == "" {
+		return false
+	}
+	p.add("profile", l.Profile, "the columns are those of %s", l.Name)
+	p.tell(l)
+	return true
+}
+
+// adjust has the layout's lines in place of those that the names suggest.
+func (p *proposing) adjust(l *layout) {
+	if p.Refused != "" {
+		return
+	}
+	for _, key := range l.Remove {
+		p.remove(key)
+	}
+	if len(l.Set) > 0 {
+		p.Questions = nil // they were about the names
+	}
+	for _, item := range l.Set {
+		key, _ := item.Key.(string)
+		if p.o.Topic != "" && key == "topic" {
+			continue
+		}
+		p.set(key, item.Value, "as "+l.Name+" has it")
+	}
+	p.tell(l)
+}
+
+func (p *proposing) tell(l *layout) {
+	p.Questions = append(p.Questions, l.Ask...)
+	p.Notes = append(p.Notes, l.Note...)
+}

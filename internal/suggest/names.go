@@ -1,0 +1,103 @@
+package suggest
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// This file says what columns and states are called. The names were counted in
+// outbox tables of public code; the commonest come first.
+
+// fold makes one name of event_type, eventType, EventType and EVENT-TYPE.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == ' ' || r == '.' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(name))
+}
+
+var (
+	payloadNames = words(`payload payloadjson jsonpayload eventpayload messagepayload payloadbytes body eventbody messagebody bodybytes
+		eventdata messagedata data content eventcontent messagecontent serializedevent envelope message msg value recordvalue event details document canonicaljson json eventjson`)
+	typeNames      = words(`eventtype eventname messagetype type messagename eventtypename eventkind typename kind name event operation action`)
+	aggregateNames = words(`aggregatetype aggregatename aggregate entitytype resourcetype streamtype eventabletype`)
+	topicNames     = words(`topic topicname kafkatopic destinationtopic targettopic eventtopic messagetopic destination`)
+	keyNames       = words(`partitionkey messagekey kafkakey recordkey eventkey orderingkey topickey key aggregateid aggregateuuid aggregaterootid aggregateidentifier
+		entityid resourceid streamid groupid objectid eventableid`)
+	headerNames  = words(`headers messageheaders eventheaders kafkaheaders customheaders headersjson metadata meta attributes`)
+	createdNames = words(`createdat createdon createdonutc createdatutc createdutc created occurredat occurredon occurredonutc occurredatutc occurred
+		insertedat insertedon added addedat dateadded dateaddedutc enqueuedat enqueuetime queuedat publicationdate eventtime timestamp recordedat creationtime creationdate createddate
+		createddateutcat createdtimestamp createtime capturedat auditcreatedat`)
+	sequenceNames = words(`seq sequence sequencenumber sequenceid sequenceno position globalposition globalsequence offset ordinal eventsequence order`)
+	statusNames   = words(`status state outboxstatus eventstatus messagestatus publishstatus publishingstatus deliverystatus sendstatus sendingstatus processingstatus dispatchstatus statusname outboxstate eventstate`)
+	attemptNames  = words(`attempts attemptcount retrycount retries retry publishattempts errorcount errorscount numberofattempts failurecount failedattempts timesattempted timessent
+		deliveryattempts sendattempts processattempts attemptnumber tries trycount retryattempts requeuecount finishedattempts`)
+	mostNames  = words(`maxattempts maxretries maxretry maxretrycount retrylimit`)
+	errorNames = words(`lasterror error errormessage lasterrormessage errormsg errorlog failurereason lastfailurereason failuremessage errordetails lasterrortext errortext exception failreason processingerror`)
+	failNames  = words(`failedat failedon failedonutc failedatutc abandonedat deadat deadletteredat deadletterat discardedat gaveupat poisonedat`)
+	dueNames   = words(`availableat availableafter nextattemptat nextretryat nextattempt nextretry nextattempttime nextretrytime nextrunat nextrun nextpublishat retryat retryafter scheduledat scheduledfor
+		dueat visibleat visibleafter processafter notbefore deliverafter sendafter publishafter runat nextdeliveryat backoffuntil`)
+	leaseNames     = words(`lockeduntil claimeduntil leaseuntil leaseexpiresat processinguntil processingexpiresat lockexpiresat reserveduntil processingat lockedat claimedat lockedby claimedby leaseowner lockowner processingowner instanceid`)
+	partitionNames = words(`partition kafkapartition partitionnumber`)
+	sharedNames    = words(`broker channel queue queuename transport exchange listenerid handlerid consumer subscriber connector`)
+	otherIDs       = words(`id eventid messageid outboxid correlationid causationid tenantid traceid spanid requestid userid actorid schemaid workerid batchid parentid conversationid`)
+)
+
+func words(text string) []string { return strings.Fields(text) }
+
+// sentName is a timestamp or a flag that says that a row was sent, such as
+// published_at, isProcessed, ProcessedOnUtc.
+var sentName = regexp.MustCompile(`^(?:is|was|has|been)?(published|sent|send|dispatched|delivered|processed|completed|completion|done|relayed|forwarded|emitted|handled|acknowledged|acked|consumed|fannedout|exported|propagated|transmitted|finished|produced|pushed|notified|publish)(?:at|on|time|date|timestamp|ts)?(?:utc)?(?:at)?$`)
+
+// sentOrder: which of two such columns is meant.
+var sentOrder = words(`published publish sent send dispatched delivered relayed forwarded emitted produced pushed processed completed completion done handled`)
+
+func sentRank(folded string) int {
+	m := sentName.FindStringSubmatch(folded)
+	if m == nil {
+		return -1
+	}
+	if i := slices.Index(sentOrder, m[1]); i >= 0 {
+		return i
+	}
+	return len(sentOrder)
+}
+
+// meaning is what a value of a status column says.
+type meaning int
+
+const (
+	meansNothing meaning = iota
+	meansPending
+	meansProcessing
+	meansSent
+	meansFailed // perhaps tried again
+	meansDead   // given up
+	meansOther  // left alone: cancelled, skipped
+)
+
+var meanings = byMeaning(map[meaning]string{
+	meansPending: `pending new created ready queued waiting wait unpublished unsent unprocessed undelivered notsent notpublished notprocessed init initial initialized initiated open scheduled todo retry
+		retrying retryscheduled pendingretry retrypending enqueued stored saved staged registered awaiting tosend topublish toprocess n p`,
+	meansProcessing: `processing inprogress inprocess claimed publishing sending locked inflight dispatching running reserved delivering picked leased taken working acquired`,
+	meansSent: `sent published delivered processed done completed complete success succeeded successful dispatched finished acked acknowledged ok produced relayed forwarded emitted handled consumed
+		executed publish`,
+	meansFailed: `failed fail failure error errored`,
+	meansDead:   `dead deadletter deadlettered dlq abandoned givenup exhausted poison poisoned permanentlyfailed failedpermanently permanentfailure failedtomanytimes rejected`,
+	meansOther:  `cancelled canceled skipped ignored discarded expired archived aborted disabled`,
+})
+
+func byMeaning(all map[meaning]string) map[string]meaning {
+	out := map[string]meaning{}
+	for m, list := range all {
+		for _, word := range words(list) {
+			out[word] = m
+		}
+	}
+	return out
+}
+
+func meansWhat(value string) meaning { return meanings[fold(value)] }

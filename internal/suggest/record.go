@@ -1,0 +1,295 @@
+package suggest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// column is a value of the form {column: name}.
+func column(name string) yaml.MapSlice { return yaml.MapSlice{{Key: "column", Value: name}} }
+
+// mapping proposes by names and types.
+func (p *proposing) mapping() {
+	id := p.f.Unique[0]
+	why := "the primary key"
+	if !p.isPrimary() {
+		why = "the first unique index"
+	}
+	for _, name := range id {
+		p.used[name] = true
+	}
+	// The state first: a column such as "published" is nothing else. Its lines come last.
+	state := *p
+	state.Proposal = &Proposal{}
+	state.state()
+	p.add("id", list(id), "%s", why)
+	payload := p.payload()
+	if p.Refused = p.unreadable(payload); p.Refused != "" {
+		p.Lines, p.Questions, p.Notes = nil, nil, nil
+		return
+	}
+	p.kindOfEvent()
+	p.topic()
+	p.key()
+	p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type)
+	p.headers()
+	p.times(state.Lines[0].Value != "none")
+	p.Lines = append(p.Lines, state.Lines...)
+	p.Questions = append(p.Questions, state.Questions...)
+	p.Notes = append(p.Notes, state.Notes...)
+	p.others()
+}
+
+// list is one name without brackets where there is only one.
+func list(names []string) []string { return names }
+
+func (p *proposing) isPrimary() bool {
+	return !slices.ContainsFunc(p.f.Unique[0], func(name string) bool {
+		c := p.f.column(name)
+		return c == nil || !c.NotNull
+	})
+}
+
+func (p *proposing) payload() *Column {
+	c := p.take(payloadNames, (*Column).content)
+	if c == nil {
+		c = p.onlyJSON()
+	}
+	if c == nil { // as the last resort a short text that is called payload
+		c = p.take(words("payload body data content"), (*Column).text)
+	}
+	if c != nil {
+		p.opaque(c)
+	}
+	return c
+}
+
+// unreadable says why nothing can be published of the payload.
+func (p *proposing) unreadable(c *Column) string {
+	if c == nil {
+		if i := slices.IndexFunc(p.f.Columns, func(c Column) bool { return c.is("oid") && slices.Contains(payloadNames, fold(c.Name)) }); i >= 0 {
+			return "column " + shown(p.f.Columns[i].Name) + " holds numbers of large objects (Hibernate's @Lob) and not their content: ALTER TABLE … ALTER … TYPE bytea USING lo_get(…), and map the property so, without @Lob"
+		}
+		return "no column holds a payload (json, jsonb, bytea or text): the table does not look like an outbox, or its rows refer to content elsewhere"
+	}
+	for _, v := range p.f.values(c.Name) {
+		if by := serialized(v); by != "" {
+			return "column " + shown(c.Name) + " holds objects serialized by " + by + ", which only the application can read"
+		}
+	}
+	return ""
+}
+
+// onlyJSON is the one column of a type for content that nothing else can be.
+func (p *proposing) onlyJSON() *Column {
+	var found *Column
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if p.used[c.Name] || !c.json() && !c.is("bytea") || slices.Contains(headerNames, fold(c.Name)) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	if found != nil {
+		p.used[found.Name] = true
+	}
+	return found
+}
+
+// opaque asks about a payload that does not hold what it seems to.
+func (p *proposing) opaque(c *Column) {
+	values := p.f.values(c.Name)
+	if len(values) == 0 || !c.text() {
+		return
+	}
+	if !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "0123456789") != "" || len(v) > 10 }) {
+		p.ask("%s holds numbers only. Are they numbers of large objects (Hibernate's @Lob)? Then the content is not in the table: ALTER TABLE … ALTER %[1]s TYPE text USING convert_from(lo_get(%[1]s::oid), 'UTF8')", shown(c.Name))
+	}
+}
+
+func (p *proposing) kindOfEvent() {
+	if c := p.take(typeNames, func(c *Column) bool { return c.word() }); c != nil {
+		p.kind = c.Name
+	}
+}
+
+func (p *proposing) topic() {
+	c := p.take(topicNames, (*Column).word)
+	switch {
+	case p.o.Topic != "":
+		p.add("topic", yaml.MapSlice{{Key: "constant", Value: p.o.Topic}}, "as you said")
+	case c != nil:
+		p.topicColumn(c)
+	default:
+		p.noTopic()
+	}
+}
+
+func (p *proposing) topicColumn(c *Column) {
+	p.add("topic", column(c.Name), "the topic by the column's name%s", p.seen(c))
+	if fold(c.Name) == "destination" {
+		p.Lines[len(p.Lines)-1].Ask = "does " + shown(c.Name) + " hold names of Kafka topics?"
+	}
+}
+
+// noTopic: the topic is in the application's code.
+func (p *proposing) noTopic() {
+	ask := "which topic? No column names one."
+	if c := p.has(sharedNames); c != nil {
+		ask = "which topic? No column names one; " + shown(c.Name) + " may say where a row goes."
+	}
+	if p.kind != "" {
+		ask += " It may follow from " + shown(p.kind) + p.seen(p.f.column(p.kind)) + "."
+	}
+	if c := p.has(aggregateNames); c != nil && c.word() {
+		ask += ` Debezium's router would use {template: "outbox.event.${` + shown(c.Name) + `}"}.`
+	}
+	p.add("topic", yaml.MapSlice{{Key: "constant", Value: Unanswered}}, "")
+	p.Lines[len(p.Lines)-1].Ask = ask
+}
+
+// seen lists a column's sampled values.
+func (p *proposing) seen(c *Column) string {
+	values := slices.Concat(c.Labels, p.f.values(c.Name))
+	slices.Sort(values)
+	if values = slices.Compact(values); len(values) == 0 {
+		return ""
+	}
+	more := ""
+	if len(values) > 8 {
+		values, more = values[:8], ", …"
+	}
+	for i := range values {
+		values[i] = shown(values[i])
+	}
+	return " (" + strings.Join(values, ", ") + more + ")"
+}
+
+func (p *proposing) key() {
+	if c := p.take(keyNames, (*Column).keyLike); c != nil {
+		p.add("key", column(c.Name), "records of one key keep their order")
+		return
+	}
+	var ids []string
+	for _, c := range p.f.Columns {
+		folded := fold(c.Name)
+		if !p.used[c.Name] && c.keyLike() && len(folded) > 2 && strings.HasSuffix(folded, "id") && !slices.Contains(otherIDs, folded) {
+			ids = append(ids, c.Name)
+		}
+	}
+	switch len(ids) {
+	case 1:
+		p.used[ids[0]] = true
+		p.add("key", column(ids[0]), "the only column that looks like the id of what the event is about")
+	default:
+		p.ask("which key? No column names one, so records have none and no order among them%s", ofThese(ids)+p.fields())
+	}
+}
+
+func ofThese(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	for i := range names {
+		names[i] = shown(names[i])
+	}
+	return ". It may be " + strings.Join(names, " or ")
+}
+
+// fields tells which fields of the payload could be the key.
+func (p *proposing) fields() string {
+	names := commonFields(p)
+	if len(names) == 0 {
+		return ""
+	}
+	return ". Fields of the payload that all sampled rows have: " + strings.Join(names, ", ")
+}
+
+func (p *proposing) headers() {
+	var headers []yaml.MapSlice
+	header := func(items ...yaml.MapItem) { headers = append(headers, items) }
+	if p.kind != "" {
+		header(yaml.MapItem{Key: "name", Value: "event-type"}, yaml.MapItem{Key: "column", Value: p.kind})
+	}
+	for _, name := range words("traceparent tracestate") {
+		if c := p.take([]string{name}, (*Column).text); c != nil {
+			header(yaml.MapItem{Key: "name", Value: name}, yaml.MapItem{Key: "column", Value: c.Name}, yaml.MapItem{Key: "omit_null", Value: true})
+		}
+	}
+	if c := p.take(headerNames, func(c *Column) bool { return c.json() || c.text() }); c != nil {
+		if p.headersFit(c) {
+			header(yaml.MapItem{Key: "json", Value: c.Name})
+		} else {
+			p.ask("is %s an object of headers? Its values are no object of texts, numbers and booleans in every sampled row, or no row was there to tell. If so: headers: [{json: %[1]s}]", shown(c.Name))
+		}
+	}
+	if len(headers) > 0 {
+		p.add("headers", headers, "names are free; leave out what consumers do not expect")
+	}
+	event := p.f.Unique[0]
+	if c := p.take(words("eventid messageid eventuuid"), (*Column).keyLike); c != nil && !slices.Contains(event, c.Name) {
+		event = []string{c.Name}
+	}
+	p.add("event_id", yaml.MapSlice{{Key: "header", Value: "event-id"}, {Key: "columns", Value: event}}, "consumers drop duplicates by it")
+}
+
+func (p *proposing) times(stateful bool) {
+	created := p.take(createdNames, (*Column).time)
+	if created != nil {
+		p.add("created_at", created.Name, "the age of a row")
+	}
+	if c := p.take(dueNames, (*Column).time); c != nil && stateful {
+		p.add("available_after", c.Name, "rows wait until then")
+	}
+	order := p.f.Unique[0]
+	switch {
+	case len(order) == 1 && p.f.column(order[0]).counted():
+		p.add("order", list(order), "counted up with each INSERT")
+	case p.sequence() != nil:
+		p.add("order", []string{p.sequence().Name}, "counted up with each INSERT")
+	case created != nil:
+		p.add("order", []string{created.Name}, "as near to the order of commits as the table tells")
+	default:
+		p.add("order", list(order), "nothing else tells an order")
+	}
+	if created != nil && created.is("timestamp without time zone") {
+		p.note("times without a zone are read as UTC: %s must be UTC", shown(created.Name))
+	}
+	if c := p.take(partitionNames, (*Column).integer); c != nil {
+		p.ask("is %s the partition of the record? If so: partition: %[1]s", shown(c.Name))
+	}
+}
+
+func (p *proposing) sequence() *Column {
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if slices.Contains(sequenceNames, fold(c.Name)) && c.counted() {
+			return c
+		}
+	}
+	return nil
+}
+
+// others asks about columns that point to other readers and writers.
+func (p *proposing) others() {
+	if c := p.has(sharedNames); c != nil {
+		p.ask("does the table hold rows that are for somebody else than Kafka (%s)? They would be published and marked too", shown(c.Name)+p.seen(c))
+	}
+	if c := p.has(leaseNames); c != nil {
+		p.note("%s is the present relay's own lock: stop that relay before this one starts, see docs/takeover", shown(c.Name))
+	}
+	if c := p.has(words("updatedat")); c != nil {
+		p.note("%s is not set when a row is marked; where something goes by it, a trigger can", shown(c.Name))
+	}
+	if p.f.NoRows != "" {
+		p.note("no rows could be read: %s", cut(p.f.NoRows, 300))
+	}
+	if p.f.RowSecurity {
+		p.note("row security hides rows from this role, so none were read; the role that streams needs BYPASSRLS")
+	}
+}

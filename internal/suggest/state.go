@@ -1,0 +1,287 @@
+package suggest
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// state proposes where the state of a row is kept.
+func (p *proposing) state() {
+	status := p.take(statusNames, func(c *Column) bool { return c.word() || c.integer() || c.boolean() })
+	flag := p.sentColumn((*Column).boolean)
+	sentAt := p.sentColumn(func(c *Column) bool { return c.time() && !c.NotNull })
+	if status == nil && flag == nil && sentAt == nil {
+		p.stateless()
+		return
+	}
+	p.add("published", "status", "the row says what became of it")
+	failed := false
+	switch {
+	case status != nil:
+		failed = p.statusColumn(status, sentAt)
+	case flag != nil:
+		p.flag(flag)
+	}
+	if sentAt != nil {
+		p.used[sentAt.Name] = true
+		why := "set when the row was sent"
+		if status == nil && flag == nil {
+			why = "set when the row was sent; NULL while it is pending"
+		}
+		p.add("status.sent_at", sentAt.Name, "%s", why)
+	}
+	if c := p.take(failNames, (*Column).time); c != nil {
+		p.add("status.failed_at", c.Name, "set when the row was given up")
+		failed = failed || status == nil && flag == nil
+	}
+	p.budget(failed)
+}
+
+// sentColumn is the column that says by its name that a row was sent.
+func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
+	var best *Column
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if p.used[c.Name] || !fits(c) || sentRank(fold(c.Name)) < 0 {
+			continue
+		}
+		if best == nil || sentRank(fold(c.Name)) < sentRank(fold(best.Name)) {
+			best = c
+		}
+	}
+	if best != nil {
+		p.used[best.Name] = true
+	}
+	return best
+}
+
+// stateless: nothing tells what was sent.
+func (p *proposing) stateless() {
+	p.add("published", "none", "the table keeps no state")
+	p.ask("what becomes of a row that was sent? No column says it. With published: none nothing covers the loss of the replication slot. " +
+		"If the present relay deletes rows: published: delete. Better: add a column, such as published_at timestamptz, and map it as status: {sent_at: published_at}")
+	for _, names := range [][]string{attemptNames, errorNames, dueNames} {
+		if c := p.has(names); c != nil {
+			p.ask("%s says that rows are tried again, and nothing says which were sent: are they deleted? Then published: delete", shown(c.Name))
+			return
+		}
+	}
+}
+
+func (p *proposing) flag(c *Column) {
+	p.add("status.column", c.Name, "true once the row was sent")
+	p.add("status.pending", []string{"false"}, "not sent yet")
+	p.add("status.sent", "true", "")
+	if !c.NotNull {
+		p.note("%s may be NULL, and a row with NULL is never published: ALTER TABLE … ALTER %[1]s SET NOT NULL, with DEFAULT false", shown(c.Name))
+	}
+}
+
+// statusColumn proposes what its values mean, and says whether one means failed.
+func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
+	p.add("status.column", c.Name, "the state of a row")
+	if c.boolean() {
+		p.add("status.pending", []string{"false"}, "not sent yet")
+		p.add("status.sent", "true", "")
+		return false
+	}
+	if c.integer() {
+		return p.numbers(c)
+	}
+	values, from := p.statesOf(c)
+	v := sorted(values)
+	initial := literal(c.Default)
+	if len(v.pending) == 0 && initial != "" && meansWhat(initial) == meansNothing {
+		v.pending = []string{initial}
+	}
+	guessed := p.complete(c, &v, sentAt)
+	p.add("status.pending", v.pending, "to be published%s", from)
+	p.add("status.sent", v.sent, "written when Kafka has it")
+	if guessed {
+		p.Lines[len(p.Lines)-1].Ask = "what is written when a row was sent? Nothing in the table says it."
+	}
+	if v.failed != "" {
+		p.add("status.failed", v.failed, "written when the row was given up")
+	}
+	if v.processing != "" {
+		p.add("status.processing", v.processing, "another relay has the row")
+		p.add("status.recover_after", "5m", "a row that was left there unchanged is published after all")
+	}
+	if len(v.unknown) > 0 {
+		p.ask("what do these values of %s mean? Rows with them are left alone: %s", shown(c.Name), strings.Join(v.unknown, ", "))
+	}
+	if v.retried != "" {
+		p.ask("are rows in %s %s tried again? They are taken for pending, since %s says that a row was given up", shown(c.Name), shown(v.retried), shown(v.failed))
+	}
+	return v.failed != ""
+}
+
+// states are the values of a status column by what they mean.
+type states struct {
+	pending                           []string
+	sent, failed, processing, retried string
+	unknown                           []string
+}
+
+func sorted(values []string) states {
+	var v states
+	var soft string
+	for _, value := range values {
+		switch m := meansWhat(value); m {
+		case meansPending:
+			v.pending = append(v.pending, value)
+		case meansSent:
+			v.sent = or(v.sent, value)
+		case meansProcessing:
+			v.processing = or(v.processing, value)
+		case meansFailed:
+			soft = or(soft, value)
+		case meansDead:
+			v.failed = or(v.failed, value)
+		case meansOther:
+		default:
+			v.unknown = append(v.unknown, shown(value))
+		}
+	}
+	switch {
+	case v.failed == "":
+		v.failed = soft
+	case soft != "":
+		v.retried, v.pending = soft, append(v.pending, soft)
+	}
+	return v
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// complete adds the values that nothing in the table shows, in the manner of
+// those that are there, and says whether the one of a sent row is a guess.
+func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool) {
+	like := "PENDING"
+	if len(v.pending) > 0 {
+		like = v.pending[0]
+	} else if initial := literal(c.Default); initial != "" {
+		like = initial
+	}
+	if len(v.pending) == 0 {
+		v.pending = []string{inCaseOf(like, "PENDING")}
+		p.ask("which value of %s has a row that is to be published? Nothing in the table says it", shown(c.Name))
+	}
+	if v.sent != "" {
+		return false
+	}
+	word := "SENT"
+	if sentAt != nil {
+		if m := sentName.FindStringSubmatch(fold(sentAt.Name)); m != nil && slices.Contains(words("published dispatched delivered processed completed"), m[1]) {
+			word = strings.ToUpper(m[1])
+		}
+	}
+	v.sent = inCaseOf(like, word)
+	return true
+}
+
+func inCaseOf(like, word string) string {
+	switch {
+	case like == strings.ToLower(like):
+		return strings.ToLower(word)
+	case like != strings.ToUpper(like):
+		return word[:1] + strings.ToLower(word[1:])
+	}
+	return word
+}
+
+// numbers: a status in numbers says nothing of itself.
+func (p *proposing) numbers(c *Column) bool {
+	initial := literal(c.Default)
+	if _, err := strconv.Atoi(initial); err != nil {
+		initial = "0"
+	}
+	sent := "1"
+	if initial == "1" {
+		sent = "2"
+	}
+	p.add("status.pending", []string{initial}, "the default of new rows")
+	p.add("status.sent", sent, "")
+	p.Lines[len(p.Lines)-1].Ask = "what do the numbers of " + shown(c.Name) + p.seen(c) + " mean? Write pending, sent and failed as the application has them."
+	return false
+}
+
+// statesOf are the values that a status may have: by its type, by a constraint,
+// else those of sampled rows and the default.
+func (p *proposing) statesOf(c *Column) (values []string, from string) {
+	if c.Enum {
+		return c.Labels, ", by the type"
+	}
+	for _, k := range p.f.Checks {
+		if k.Column == c.Name {
+			if values = literals(k.Definition); len(values) > 1 {
+				return values, ", by a constraint"
+			}
+		}
+	}
+	values = p.f.values(c.Name)
+	if initial := literal(c.Default); initial != "" {
+		values = append([]string{initial}, values...)
+		from = ", by the default"
+	}
+	slices.Sort(values)
+	if values = slices.Compact(values); len(values) > 30 {
+		values = values[:30]
+	}
+	return values, from
+}
+
+var quotedText = regexp.MustCompile(`'((?:[^']|'')*)'`)
+
+// literals are the texts in an expression.
+func literals(expression string) (values []string) {
+	for _, m := range quotedText.FindAllStringSubmatch(expression, -1) {
+		value := strings.ReplaceAll(m[1], "''", "'")
+		if !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+var number = regexp.MustCompile(`^\(?'?(-?\d+)'?\)?(::.*)?$`)
+
+// literal is the value of a default that is a constant.
+func literal(expression string) string {
+	if m := number.FindStringSubmatch(expression); m != nil {
+		return m[1]
+	}
+	if values := literals(expression); len(values) == 1 && strings.HasPrefix(expression, "'") {
+		return values[0]
+	}
+	return ""
+}
+
+// budget proposes how failures are counted. failed: something says that a row was
+// given up.
+func (p *proposing) budget(failed bool) {
+	if c := p.take(attemptNames, (*Column).integer); c != nil {
+		p.add("status.attempts", c.Name, "counts failures of the row itself")
+		switch most := p.has(mostNames); {
+		case !failed:
+			p.add("status.max_attempts", 0, "nothing says that a row was given up, so it is tried for ever, and holds its key; a column of the type timestamptz as failed_at would end it")
+		case most != nil && number.MatchString(most.Default):
+			n, _ := strconv.Atoi(literal(most.Default))
+			p.add("status.max_attempts", n, "the default of %s", shown(most.Name))
+		default:
+			p.add("status.max_attempts", 10, "failures until the row is given up")
+		}
+	} else if failed {
+		p.add("status.max_attempts", 1, "no column counts failures, so the first of the row itself is the last; 0: try for ever")
+	}
+	if c := p.take(errorNames, (*Column).text); c != nil {
+		p.add("status.last_error", c.Name, "what went wrong")
+	}
+}

@@ -1,0 +1,187 @@
+// Package suggest proposes the mapping of an outbox table that it sees for the
+// first time: from the table's columns, constraints, defaults and a few rows to
+// the YAML of a configuration, with the reason of each line, and what only
+// people can know as questions. It knows layouts of libraries by their columns,
+// and refuses those whose rows only the library itself can read.
+//
+// Read is the edge; Propose is pure. Neither writes to the database.
+package suggest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Proposal is what is proposed for a table.
+type Proposal struct {
+	Table string
+	// Known names the library or profile that the table belongs to; empty: none
+	// that is known.
+	Known string
+	// Refused says why the table must not, or cannot, be taken over. Then there
+	// are no Lines.
+	Refused string
+	// Lines are the mapping, in the order in which it is written.
+	Lines []Line
+	// Questions only people can answer. Those about a line stand with it.
+	Questions []string
+	// Notes are worth knowing.
+	Notes []string
+}
+
+// Line is one key of the mapping.
+type Line struct {
+	Key   string // status.sent_at is the key sent_at in status
+	Value any    // as YAML has it
+	Why   string
+	// Ask is a question that the value depends on.
+	Ask string
+}
+
+// Unanswered is the topic that is proposed where nothing in the table says one. It
+// exists nowhere, so that rows wait for it, and nothing is sent to a topic that was
+// guessed.
+const Unanswered = "which-topic"
+
+// Options are what the caller knows.
+type Options struct {
+	// Topic is the topic of all rows; empty: the table has to say it.
+	Topic string
+}
+
+// Propose makes a proposal.
+func Propose(f *Facts, o Options) *Proposal {
+	p := proposing{f: f, o: o, Proposal: &Proposal{Table: quotedName(f.Schema) + "." + quotedName(f.Name)}, used: map[string]bool{}}
+	if p.unfit() {
+		return p.Proposal
+	}
+	known := recognize(f)
+	if known != nil {
+		p.Known = known.Name
+		if known.Refuse != "" {
+			p.Refused = known.Refuse
+			return p.Proposal
+		}
+		if p.profile(known) {
+			return p.Proposal
+		}
+	}
+	p.mapping()
+	if known != nil {
+		p.adjust(known)
+	}
+	slices.SortStableFunc(p.Lines, func(a, b Line) int { return slices.Index(inOrder, a.Key) - slices.Index(inOrder, b.Key) })
+	return p.Proposal
+}
+
+// inOrder is how a mapping is written: the record, times, the state, the rest.
+var inOrder = words(`id topic key payload headers event_id partition created_at available_after order published
+	status.column status.pending status.processing status.recover_after status.sent status.failed status.sent_at status.failed_at status.attempts status.max_attempts status.last_error
+	on_failed head_start claim`)
+
+// quotedName is a name as the configuration takes it in schema.table.
+func quotedName(name string) string {
+	if strings.ContainsAny(name, `."`) {
+		name = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+	}
+	return name
+}
+
+// proposing is a proposal being made.
+type proposing struct {
+	*Proposal
+	f    *Facts
+	o    Options
+	used map[string]bool // columns that have a place
+	kind string          // the column with the type of the event
+}
+
+// unfit refuses what is no table that can be streamed.
+func (p *proposing) unfit() bool {
+	switch {
+	case p.f.Kind != "r" && p.f.Kind != "p":
+		p.Refused = "it is no table (a view, or a foreign table): name the table behind it"
+	case len(p.f.Unique) == 0:
+		p.Refused = "it has no primary key and no unique index, so a published row could not be marked: add one, such as ALTER TABLE … ADD PRIMARY KEY (id)"
+	}
+	return p.Refused != ""
+}
+
+func (p *proposing) add(key string, value any, why string, args ...any) {
+	p.Lines = append(p.Lines, Line{Key: key, Value: value, Why: fmt.Sprintf(why, args...)})
+}
+
+func (p *proposing) ask(format string, args ...any) {
+	p.Questions = append(p.Questions, fmt.Sprintf(format, args...))
+}
+
+func (p *proposing) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
+// set replaces a line, or adds it.
+func (p *proposing) set(key string, value any, why string) {
+	line := Line{Key: key, Value: value, Why: why}
+	if i := slices.IndexFunc(p.Lines, func(l Line) bool { return l.Key == key }); i >= 0 {
+		p.Lines[i] = line
+		return
+	}
+	p.Lines = append(p.Lines, line)
+}
+
+func (p *proposing) remove(key string) {
+	p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
+}
+
+// take finds the column for a place: the one whose name comes first in the list
+// and whose type fits.
+func (p *proposing) take(names []string, fits func(*Column) bool) *Column {
+	for _, name := range names {
+		for i := range p.f.Columns {
+			c := &p.f.Columns[i]
+			if fold(c.Name) == name && !p.used[c.Name] && !c.Generated && fits(c) {
+				p.used[c.Name] = true
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// has says whether there is a column of one of the names.
+func (p *proposing) has(names []string) *Column {
+	i := slices.IndexFunc(p.f.Columns, func(c Column) bool { return slices.Contains(names, fold(c.Name)) })
+	if i < 0 {
+		return nil
+	}
+	return &p.f.Columns[i]
+}
+
+// ---- types ----
+
+func (c *Column) is(types ...string) bool { return slices.Contains(types, c.Type) }
+
+func (c *Column) text() bool {
+	return c.is("text", "character varying", "character", "name") || strings.HasSuffix(c.Type, "citext")
+}
+func (c *Column) word() bool    { return c.text() || c.Enum }
+func (c *Column) integer() bool { return c.is("smallint", "integer", "bigint") }
+func (c *Column) time() bool {
+	return c.is("timestamp with time zone", "timestamp without time zone")
+}
+func (c *Column) json() bool    { return c.is("json", "jsonb") }
+func (c *Column) boolean() bool { return c.is("boolean") }
+func (c *Column) keyLike() bool {
+	return c.text() || c.integer() || c.is("uuid", "bytea") || c.Enum
+}
+
+// content: what can hold a payload. A short text is a name.
+func (c *Column) content() bool {
+	return c.json() || c.is("bytea", "xml") || c.text() && (c.Chars == 0 || c.Chars > 255)
+}
+
+// counted says that the column's values rise with each INSERT.
+func (c *Column) counted() bool {
+	return c.integer() && (c.Identity || strings.HasPrefix(c.Default, "nextval("))
+}

@@ -1,0 +1,27 @@
+-- from: BrighterCommand/Brighter PostgreSqlOutboxBuilder.cs
+-- want: topic=topic key=partitionkey payload=body sent_at=dispatched created=timestamp
+CREATE TABLE outbox (
+    id bigserial PRIMARY KEY,
+    messageid varchar(255) UNIQUE NOT NULL,
+    topic varchar(255),
+    messagetype varchar(32),
+    timestamp timestamptz,
+    correlationid varchar(255),
+    replyto varchar(255),
+    contenttype varchar(128),
+    partitionkey varchar(128),
+    workflowid varchar(255),
+    jobid varchar(255),
+    dispatched timestamptz,
+    headerbag text,
+    body text,
+    source varchar(255),
+    type varchar(255),
+    dataschema varchar(255),
+    subject varchar(255),
+    traceparent varchar(255),
+    tracestate varchar(255),
+    baggage text,
+    dataref varchar(255),
+    causationid varchar(255),
+    specversion varchar(255));

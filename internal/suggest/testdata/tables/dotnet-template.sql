@@ -1,0 +1,9 @@
+-- from: the outbox_messages of .NET templates
+-- want: topic=? key=- payload=content sent_at=processed_on_utc error=error created=occurred_on_utc
+CREATE TABLE outbox_messages (
+    id uuid PRIMARY KEY,
+    type text NOT NULL,
+    content jsonb NOT NULL,
+    occurred_on_utc timestamptz NOT NULL,
+    processed_on_utc timestamptz,
+    error text);

@@ -1,0 +1,6 @@
+-- from: EventSaucePHP/EventSauce message-outbox/table-schema.md
+-- want: topic=? key=- column=consumed pending=0 sent=1
+CREATE TABLE outbox_messages (
+    id bigserial PRIMARY KEY,
+    consumed smallint NOT NULL DEFAULT 0,
+    payload varchar(16001) NOT NULL);

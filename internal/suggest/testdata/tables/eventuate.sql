@@ -1,0 +1,11 @@
+-- from: eventuate-foundation/eventuate-common 3.create-message-table.sql
+-- want: topic=destination key=- column=published pending=0 sent=1
+CREATE TABLE message (
+    id VARCHAR(255) PRIMARY KEY,
+    destination TEXT NOT NULL,
+    headers TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    published SMALLINT DEFAULT 0,
+    message_partition SMALLINT,
+    creation_time BIGINT);
+CREATE INDEX ON message (published, id);

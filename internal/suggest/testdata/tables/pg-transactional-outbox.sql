@@ -1,0 +1,17 @@
+-- from: Zehelein/pg-transactional-outbox example-trx-polling.sql
+-- want: topic=${aggregate_type}.${message_type} key=aggregate_id sent_at=processed_at failed_at=abandoned_at attempts=finished_attempts due=locked_until created=created_at
+CREATE TABLE outbox (
+    id uuid PRIMARY KEY,
+    aggregate_type TEXT NOT NULL,
+    aggregate_id TEXT NOT NULL,
+    message_type TEXT NOT NULL,
+    segment TEXT,
+    concurrency TEXT NOT NULL DEFAULT 'sequential',
+    payload JSONB NOT NULL,
+    metadata JSONB,
+    locked_until TIMESTAMPTZ NOT NULL DEFAULT to_timestamp(0),
+    created_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    processed_at TIMESTAMPTZ,
+    abandoned_at TIMESTAMPTZ,
+    started_attempts smallint NOT NULL DEFAULT 0,
+    finished_attempts smallint NOT NULL DEFAULT 0);

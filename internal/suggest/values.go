@@ -1,0 +1,129 @@
+package suggest
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// This file looks at sampled values. They are other people's text: nothing of
+// them is printed but through shown.
+
+// shown is a name or a value in a comment: one line, bounded, without control
+// characters. What is no plain word is quoted.
+func shown(text string) string {
+	text = cut(text, 60)
+	quoted := strconv.Quote(text)
+	if quoted[1:len(quoted)-1] == text && text != "" && !strings.ContainsAny(text, " ,#") {
+		return text
+	}
+	return quoted
+}
+
+func cut(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most]) + "…"
+}
+
+// fieldsOf are the fields of an object whose values are texts and numbers; ok says
+// that there is an object, plain that all its values are texts, numbers or booleans.
+func fieldsOf(text string) (names []string, ok, plain bool) {
+	var object map[string]any
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&object) != nil || object == nil {
+		return nil, false, false
+	}
+	plain = true
+	for name, v := range object {
+		switch v.(type) {
+		case string, json.Number:
+			names = append(names, name)
+		case bool, nil:
+		default:
+			plain = false
+		}
+	}
+	return names, true, plain
+}
+
+// headersFit says that all sampled values are objects that can be headers, and
+// that there are some.
+func (p *proposing) headersFit(c *Column) bool {
+	if values := p.f.values(c.Name); len(values) > 0 {
+		return !slices.ContainsFunc(values, func(v string) bool { _, ok, plain := fieldsOf(v); return !ok || !plain })
+	}
+	return c.json() && strings.Contains(fold(c.Name), "headers")
+}
+
+// commonFields are fields of every sampled payload that could be a key: those
+// that are called like an id come first.
+func commonFields(p *proposing) []string {
+	counts, rows := map[string]int{}, 0
+	for _, c := range p.f.Columns {
+		if !slices.Contains(payloadNames, fold(c.Name)) || !c.json() && !c.text() {
+			continue
+		}
+		for _, v := range p.f.values(c.Name) {
+			names, ok, _ := fieldsOf(v)
+			if !ok {
+				continue
+			}
+			rows++
+			for _, name := range names {
+				counts[name]++
+			}
+		}
+		break
+	}
+	var common []string
+	for name, n := range counts {
+		folded := fold(name)
+		if n == rows && (strings.HasSuffix(folded, "id") || strings.HasSuffix(folded, "key") || strings.HasSuffix(folded, "number")) {
+			common = append(common, name)
+		}
+	}
+	slices.Sort(common)
+	common = common[:min(len(common), 5)]
+	for i := range common {
+		common[i] = shown(common[i])
+	}
+	return common
+}
+
+// serialized names the serializer of a value that only a program of its language
+// can read.
+func serialized(value string) string {
+	raw := []byte(value)
+	if strings.HasPrefix(value, `\x`) {
+		raw = unhex(value[2:min(len(value), 22)])
+	}
+	switch {
+	case bytes.HasPrefix(raw, []byte("\xac\xed\x00\x05")):
+		return "Java"
+	case len(raw) > 2 && raw[0] == 0x80 && raw[1] >= 2 && raw[1] <= 5:
+		return "Python's pickle"
+	case len(raw) > 3 && (raw[0] == 'O' || raw[0] == 'a') && raw[1] == ':' && raw[2] >= '0' && raw[2] <= '9':
+		return "PHP"
+	case bytes.HasPrefix(raw, []byte("--- !ruby/")), bytes.HasPrefix(raw, []byte("\x04\x08")):
+		return "Ruby"
+	}
+	return ""
+}
+
+func unhex(text string) []byte {
+	out := make([]byte, 0, len(text)/2)
+	for i := 0; i+1 < len(text); i += 2 {
+		n, err := strconv.ParseUint(text[i:i+2], 16, 8)
+		if err != nil {
+			return out
+		}
+		out = append(out, byte(n))
+	}
+	return out
+}

@@ -1,0 +1,130 @@
+package suggest
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// YAML is the proposal as an item of streams[].tables, to be pasted there: each
+// line with its reason, each question above the line that it is about.
+func (p *Proposal) YAML() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, indent+format+"\n", args...) }
+	if p.Known != "" {
+		line("# The table is that of %s.", comment(p.Known))
+	}
+	if p.Refused != "" {
+		line("# Not proposed: %s.", comment(p.Refused))
+		return b.String()
+	}
+	for _, q := range p.Questions {
+		line("# QUESTION: %s", comment(q))
+	}
+	for _, n := range p.Notes {
+		line("# Note: %s", comment(n))
+	}
+	line("- table: %s", Scalar(p.Table))
+	for at := 0; at < len(p.Lines); at++ {
+		group, _, nested := strings.Cut(p.Lines[at].Key, ".")
+		if !nested {
+			p.Lines[at].write(&b, indent+"  ", p.Lines[at].Key)
+			continue
+		}
+		line("  %s:", group)
+		for ; at < len(p.Lines) && strings.HasPrefix(p.Lines[at].Key, group+"."); at++ {
+			p.Lines[at].write(&b, indent+"    ", strings.TrimPrefix(p.Lines[at].Key, group+"."))
+		}
+		at--
+	}
+	return b.String()
+}
+
+// Asked are all questions.
+func (p *Proposal) Asked() []string {
+	asked := slices.Clone(p.Questions)
+	for _, l := range p.Lines {
+		if l.Ask != "" {
+			asked = append(asked, l.Key+": "+l.Ask)
+		}
+	}
+	return asked
+}
+
+// indent is where items of streams[].tables stand.
+const indent = "      "
+
+func (l *Line) write(b *strings.Builder, indent, key string) {
+	if l.Ask != "" {
+		fmt.Fprintf(b, "%s# QUESTION: %s\n", indent, comment(l.Ask))
+	}
+	fmt.Fprintf(b, "%s%s: %s", indent, key, flow(l.Value))
+	if l.Why != "" {
+		fmt.Fprintf(b, "  # %s", comment(l.Why))
+	}
+	b.WriteByte('\n')
+}
+
+// flow is a value in one line of YAML.
+func flow(value any) string {
+	switch v := value.(type) {
+	case string:
+		return Scalar(v)
+	case []string:
+		return between("[", v, "]", Scalar)
+	case []any:
+		return between("[", v, "]", flow)
+	case []yaml.MapSlice:
+		return between("[", v, "]", func(m yaml.MapSlice) string { return flow(m) })
+	case yaml.MapSlice:
+		return between("{", v, "}", item)
+	}
+	return fmt.Sprint(value) // numbers and booleans
+}
+
+// item is a key with its value. Only in a template is ${ a reference.
+func item(i yaml.MapItem) string {
+	value := flow(i.Value)
+	if i.Key == "template" {
+		value = strings.ReplaceAll(value, "$${", "${")
+	}
+	return flow(i.Key) + ": " + value
+}
+
+func between[T any](open string, items []T, end string, text func(T) string) string {
+	parts := make([]string, len(items))
+	for i := range items {
+		parts[i] = text(items[i])
+	}
+	return open + strings.Join(parts, ", ") + end
+}
+
+// plainWord is a text that YAML takes for nothing else.
+var plainWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+
+var yamlWords = words("null true false yes no on off y n")
+
+// Scalar is a text as a JSON string, which is one of YAML, too, unless it needs no
+// quotes. It is no reference of the configuration.
+func Scalar(text string) string {
+	if plainWord.MatchString(text) && !slices.Contains(yamlWords, strings.ToLower(text)) {
+		return text
+	}
+	quoted, _ := json.Marshal(strings.ReplaceAll(text, "${", "$${")) // a text always can
+	return string(quoted)
+}
+
+// comment keeps a text in its line.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.Join(strings.Fields(text), " "))
+}
