@@ -76,7 +76,7 @@ const leavings = `
 			('work_mem', '64'), ('synchronous_commit', 'off'), ('enable_indexscan', 'off'), ('statement_timeout', '1'), ('default_transaction_deferrable', 'on'));
 		INSERT INTO public.found SELECT 'lock' FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
 		INSERT INTO public.found SELECT 'channel' FROM pg_listening_channels();
-		INSERT INTO public.found SELECT 'table' FROM pg_class WHERE relname = 'theirs';
+		INSERT INTO public.found SELECT 'table' FROM pg_class WHERE relname = 'theirs' AND relnamespace = pg_my_temp_schema(); -- others' sessions are cleaned a moment later
 		RETURN NULL;
 	END $$;
 	CREATE TRIGGER a_leave BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION leave();
