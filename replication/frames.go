@@ -44,10 +44,10 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	if length < 4 {
 		return 0, nil, false, fmt.Errorf("%w: a message says it is %d bytes long", ErrProtocol, length)
 	}
+	if f.refused(length) {
+		return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
+	}
 	if length-4 > int64(f.max) {
-		if f.refused(length) {
-			return 0, nil, false, fmt.Errorf("%w: %d bytes, at most %d", ErrFrameTooLarge, length-4, f.max)
-		}
 		f.r += frameHeader
 		f.long = &longMessage{left: int(length - 4), max: f.max}
 		return f.next()

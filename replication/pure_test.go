@@ -174,7 +174,7 @@ func TestStartCommandQuotes(t *testing.T) {
 	}
 }
 
-func TestRefusedConnectionsSayWhatMends(t *testing.T) {
+func TestRefusedConnectionsHaveAHint(t *testing.T) {
 	t.Parallel()
 	for code, c := range map[string]struct {
 		permanent bool

@@ -47,7 +47,7 @@ func trusted(reasons [][]string, err error) error {
 	if len(reasons) == 0 {
 		return nil
 	}
-	if reasons[0][0] == ErrNoSchema.Error() {
+	if reasons[0][0] == "missing" {
 		return &Error{Permanent: true, What: what, Err: ErrNoSchema, Hint: "run outbox-cdc init"}
 	}
 	words := make([]string, len(reasons))

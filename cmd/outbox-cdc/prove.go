@@ -12,7 +12,7 @@ import (
 )
 
 // proof is whether a stream has been seen to be able to do its work since the
-// process started: a process that only stands by would not notice otherwise that
+// process started: a standby would not notice otherwise that
 // its brokers, topics, tables or privileges are wrong.
 type proof struct {
 	lacking atomic.Pointer[string] // nil: it has

@@ -25,7 +25,7 @@ func runCommand(io streams) *cobra.Command {
 		Short: "Stream until stopped",
 		Long: `Streams every stream of the configuration until SIGINT or SIGTERM. The streams are isolated: one
 that fails is retried with growing waits, says why in the log, in /readyz and in the metrics, and
-leaves the others running. Where another process leads a stream, this one stands by.
+leaves the others running. Where another process leads a stream, this one waits as a standby.
 
 The first SIGINT or SIGTERM stops reading, waits (at most drain_timeout) until what was sent is
 acknowledged, marked and confirmed, and exits with 0: a clean stop makes no duplicates. A second

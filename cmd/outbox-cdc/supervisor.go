@@ -14,7 +14,7 @@ import (
 )
 
 // supervisor tells systemd how the process is, as sd_notify(3) has it: READY=1
-// once every stream streams, stands by, or has said why it cannot; STATUS, which
+// once every stream streams, is a standby, or has said why it cannot; STATUS, which
 // `systemctl status` shows; WATCHDOG=1 while no driver is stuck; STOPPING=1. It
 // does nothing where no systemd waits for it (NOTIFY_SOCKET is not set).
 type supervisor struct {

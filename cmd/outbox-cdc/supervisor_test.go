@@ -100,7 +100,7 @@ func TestWhatSystemdIsTold(t *testing.T) {
 	}{
 		"connecting":    {[]supervised{watched("", "", 0)}, false, "STATUS=orders: connecting\nWATCHDOG=1"},
 		"streaming":     {[]supervised{watched("stream", "", time.Second)}, false, "READY=1\nSTATUS=orders: stream\nWATCHDOG=1"},
-		"standing by":   {[]supervised{watched("standby", "", 0)}, false, "READY=1\nSTATUS=orders: standby\nWATCHDOG=1"},
+		"standby":       {[]supervised{watched("standby", "", 0)}, false, "READY=1\nSTATUS=orders: standby\nWATCHDOG=1"},
 		"one connects":  {[]supervised{watched("stream", "", 0), watched("", "", 0)}, false, "STATUS=orders: stream; orders: connecting\nWATCHDOG=1"},
 		"does not work": {[]supervised{watched("", "no\nroute", 0)}, false, "READY=1\nSTATUS=orders: does not work: no route\nWATCHDOG=1"},
 		"stuck":         {[]supervised{watched("stream", "", 31*time.Second)}, false, "READY=1\nSTATUS=orders: stream"},

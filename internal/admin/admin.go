@@ -229,7 +229,7 @@ func noStream(name string) map[string]string {
 }
 
 // judge decides whether a stream is ready: it has been seen to be able to do its
-// work since the process started, and now it stands by for another process, or
+// work since the process started, and now it is the standby of another process, or
 // leads, hears from PostgreSQL, and nothing keeps all rows of a Kafka cluster or
 // of a table from being published.
 func judge(s Stream, now time.Time) StreamReadiness {

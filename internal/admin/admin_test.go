@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 		reason  string
 	}{
 		{"not begun", metrics.Status{}, "", false, "connecting to the database"},
-		{"standing by", metrics.Status{Mode: "standby"}, "", true, ""},
+		{"standby", metrics.Status{Mode: "standby"}, "", true, ""},
 		{"leading, not streaming", metrics.Status{Mode: "sweep", Leader: true}, "", false, "the replication connection is not streaming yet"},
 		{"streaming", metrics.Status{Mode: "stream", Leader: true, Heard: noon.Add(-9 * time.Second)}, "", true, ""},
 		{"holding", metrics.Status{Mode: "hold", Leader: true, Heard: noon}, "", true, ""},

@@ -83,7 +83,7 @@ func (l *walReader) readCharset(ctx context.Context) error {
 	return err
 }
 
-// fix is what helps against an error, for people.
+// hint is what helps against an error, for people.
 func hint(err error, user string) string {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {

@@ -52,7 +52,7 @@ type driver struct {
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
-	// once ends a single sweep; nil: the stream goes on.
+	// oneShot ends a single sweep; nil: the stream goes on.
 	oneShot *oneShotSweep
 	// limit is how fast rows may come into the Core.
 	limit limit

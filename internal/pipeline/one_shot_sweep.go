@@ -102,8 +102,8 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 	return conn, err
 }
 
-// holdLead is what the WAL reader does where there is no log: it tells the
-// driver that nothing streams, and keeps the leadership.
+// holdLead takes the WAL reader's place in a sweep: it tells the driver that
+// nothing streams, and keeps the leadership.
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
 	connected, err := d.unconnected(ctx, conn)

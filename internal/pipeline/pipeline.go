@@ -265,7 +265,7 @@ func (s *Stream) standingBy(h replication.Holder) {
 		s.cfg.Log.Error().Str("leader", h.String()).Str("role", h.Role).Msg(text)
 		return
 	}
-	s.cfg.Log.Info().Str("leader", h.String()).Msg("standing by")
+	s.cfg.Log.Info().Str("leader", h.String()).Msg("waiting as a standby")
 }
 
 // remembers adds what only this process knows of where the stream stood.

@@ -91,7 +91,7 @@ func (b *statusTracker) follows(h replication.Holder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since, Intruder: h.Intruder()}
-	b.recent.recordEvent(time.Now(), "leader", "standing by behind "+h.String())
+	b.recent.recordEvent(time.Now(), "leader", "waiting as a standby behind "+h.String())
 }
 
 // reset forgets what only a leader knows.

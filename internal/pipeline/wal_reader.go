@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -131,7 +132,7 @@ func (w *walReader) run(ctx context.Context) error {
 		case <-waiting.Done():
 		}
 	}()
-	pause := newPause()
+	waits := reconnectBackOff()
 	for {
 		began := time.Now()
 		err := w.connection(ctx, waiting)
@@ -148,7 +149,10 @@ func (w *walReader) run(ctx context.Context) error {
 			return err
 		}
 		w.noteRemake(err)
-		if err := pause.after(waiting, time.Since(began)); err != nil {
+		if time.Since(began) > reconnectMax {
+			waits.Reset()
+		}
+		if err := wait.Sleep(waiting, waits.NextBackOff()); err != nil {
 			return ctx.Err()
 		}
 		if err := w.leadAgain(waiting); err != nil && waiting.Err() == nil {
@@ -161,27 +165,12 @@ func (w *walReader) run(ctx context.Context) error {
 	}
 }
 
-// pause keeps connections that end at once from following one another without
-// a breath.
-type pause struct{ waits *backoff.ExponentialBackOff }
-
-func newPause() pause {
+// reconnectBackOff keeps connections that end at once from following one another
+// without a breath.
+func reconnectBackOff() *backoff.ExponentialBackOff {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
-	return pause{waits}
-}
-
-// after waits, the longer the more often connections lasted only a moment.
-func (p pause) after(ctx context.Context, lasted time.Duration) error {
-	if lasted > reconnectMax {
-		p.waits.Reset()
-	}
-	select {
-	case <-time.After(p.waits.NextBackOff()):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return waits
 }
 
 // tellEnd reports why a connection ended. Asking for binary values is a guess
@@ -238,13 +227,11 @@ func (w *walReader) noteRemake(err error) {
 // leadAgain connects until this process leads again. As soon as another process
 // leads, or has led in between, what is in memory is old and the term is over.
 func (w *walReader) leadAgain(ctx context.Context) error {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
 	ours := sessions{}
 	ours.add(w.conn)
 	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return w.tryLeading(ctx, ours) },
-		backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(err error, wait time.Duration) { w.stream.report(err, wait) }))
+		backoff.WithBackOff(reconnectBackOff()), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(w.stream.report))
 	if err != nil {
 		return err
 	}
@@ -293,7 +280,7 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	return conn, nil
 }
 
-// tell hands a turn to the driver and waits until it was taken in.
+// tell hands an event to the driver and waits until it was taken in.
 func (w *walReader) tell(ctx context.Context, e connEvent) error {
 	e.done = make(chan struct{})
 	select {
@@ -342,7 +329,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	return w.read(ctx)
 }
 
-// kill ends a streaming connection from outside; the next one restarts.
+// kill ends a streaming connection from outside; run then makes the next one.
 func (w *walReader) kill() {
 	if conn := w.streaming.Load(); conn != nil {
 		conn.Kill()

@@ -214,7 +214,7 @@ func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 }
 
 // ErrShared refuses what needs a session of its own.
-var ErrShared = errors.New("a connection pooler shares the session with others: connect to PostgreSQL itself")
+var ErrShared = errors.New("a connection pooler is in between, which may share the session with others: connect to PostgreSQL directly")
 
 const pinnedKey = "outbox-cdc/postgres: pinned"
 

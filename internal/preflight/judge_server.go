@@ -58,9 +58,9 @@ func serverChecks() []check {
 		{
 			name: "wal-senders", judge: judgeSenders,
 			looks:  "free WAL senders under `max_wal_senders`",
-			levels: "FAIL: none for the leader. WARN: one, so that no second process can stand by",
+			levels: "FAIL: none for the leader. WARN: one, so that there is none for a standby",
 			hint:   "raise `max_wal_senders` (a restart)",
-			why:    "the leader holds one, and every process that stands by holds one too",
+			why:    "the leader holds one, and every standby holds one too",
 		},
 		{
 			name: "connections", judge: judgeConnections,
@@ -248,7 +248,7 @@ func judgeSenders(j *judgment) {
 	case free >= 2, free == 1 && led:
 		j.ok("", "%s", found)
 	case free == 1 || led:
-		j.warn("", found+": there is none for a process that stands by", hint)
+		j.warn("", found+": there is none for a standby", hint)
 	default:
 		j.fail("", found+": there is none for the leader", hint)
 	}

@@ -187,7 +187,7 @@ func TestTightServer(t *testing.T) {
 	w.stream.PoolConnections = 30
 	r := w.check()
 	expect(t, find(t, r, "replication-slots", ""), Warn, "1 of 1 slots", "max_replication_slots = 6")
-	expect(t, find(t, r, "wal-senders", ""), Warn, "0 of 1", "stands by")
+	expect(t, find(t, r, "wal-senders", ""), Warn, "0 of 1", "standby")
 	expect(t, find(t, r, "connections", ""), Warn, "a process keeps up to 31", "max_connections = 70")
 	expect(t, find(t, r, "wal-keep-size", ""), Warn, "1 MiB", "wal_budget: 64MiB")
 	expect(t, find(t, r, "sync-replication", ""), Warn, "counts outbox-cdc itself")

@@ -108,7 +108,7 @@ func (t *table) forbidden() error {
 		t.role, t, sql.Identifier(t.lock.Schema), sql.Identifier(t.role), sql.Identifier(t.lock.Schema, t.lock.Table))
 }
 
-// fixed adds to an error of the server what ends it.
+// withHint adds to an error of the server what ends it.
 func (t *table) withHint(err error, name string) error {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {

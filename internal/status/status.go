@@ -29,7 +29,7 @@ const (
 )
 
 // The modes. The first five are those of docs/design.md, as the process that
-// leads, or stands by, sees them.
+// leads, or waits as a standby, sees them.
 const (
 	ModeStream   = "stream"
 	ModeHold     = "hold"

@@ -45,7 +45,7 @@ func Words(mode string) string {
 	case ModeShadow:
 		return "in shadow: rows are read and compared, nothing is published"
 	case ModeStandby:
-		return "standing by: another process leads"
+		return "standby: another process leads"
 	case ModeStarting:
 		return "connecting"
 	case ModeStopped:

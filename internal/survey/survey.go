@@ -1,5 +1,5 @@
-// Package survey tells how a stream stands by asking its database: for the
-// status command, where no process answers or the one that does only stands by.
+// Package survey tells the state of a stream by asking its database: for the
+// status command, where no process answers or the one that does is a standby.
 // It changes nothing. What only a leader knows (rows in flight, whether Kafka
 // can be used) it does not know.
 package survey

@@ -129,7 +129,7 @@ func (b *bench) takeover(t *testing.T, _ int) []sample {
 	w.listen = freeAddress(t)
 	w.configure()
 	second := w.run()
-	second.Await(30*time.Second, "standing by")
+	second.Await(30*time.Second, "waiting as a standby")
 	tr := newTrace()
 	follow(t, w.kafka, w.topic, tr)
 	conn, done := w.dbs[0].Conn(t), make(chan struct{})

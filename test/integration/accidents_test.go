@@ -188,7 +188,7 @@ func TestTwoStreamsOnOneTable(t *testing.T) {
 
 	w.dir, w.stream["name"] = t.TempDir(), "again" // with the slot that it has: an ordinary standby
 	third := w.run()
-	third.Await(30*time.Second, "standing by")
+	third.Await(30*time.Second, "waiting as a standby")
 	second.stop()
 	third.streaming()
 	insert("4")
@@ -243,7 +243,7 @@ func TestReadyMeansThatItCouldDoItsWork(t *testing.T) {
 		w.dir = t.TempDir()
 		p := w.run()
 		c.right()
-		p.Await(30*time.Second, "standing by")
+		p.Await(30*time.Second, "waiting as a standby")
 		p.readyz(http.StatusServiceUnavailable, c.reason)
 		if code, _, err := p.page("/healthz"); code != http.StatusOK {
 			t.Errorf("%s: /healthz: %d %v", name, code, err)

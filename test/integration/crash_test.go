@@ -278,7 +278,7 @@ func (w *world) driven(p *process, errors int, provoke func()) {
 }
 
 // Killed, and having lost the lead, at each change of the mode under load: from
-// standing by to streaming, to holding when the broker goes away, back when it is
+// standby to streaming, to holding when the broker goes away, back when it is
 // there again, to sweeping when the slot is lost, and back. A process that has lost
 // the lead takes it again by itself, as a new one does; what was acknowledged and
 // not marked is published again, nothing is lost, and the order stays.

@@ -18,7 +18,7 @@ const (
 )
 
 // Leaders are killed under load, with two standbys that are ready and wait:
-// each time one of the two goes on, and the other one goes on standing by.
+// each time one of the two goes on, and the other one stays the standby.
 func TestAStandbyTakesOverFromAKilledLeader(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
@@ -69,11 +69,11 @@ func TestARollingRestart(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// standby runs a process that stands by, and is ready to.
+// standby runs a process that waits as a standby, and is ready.
 func (w *world) standby() *process {
 	w.t.Helper()
 	p := w.run()
-	p.Await(20*time.Second, "standing by")
+	p.Await(20*time.Second, "waiting as a standby")
 	p.ready(false)
 	return p
 }
@@ -117,7 +117,7 @@ func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 	w.small()
 	a := w.run().streaming()
 	b := w.run()
-	b.Await(20*time.Second, "standing by")
+	b.Await(20*time.Second, "waiting as a standby")
 	load := w.write(steady())
 	rounds := scaled(2, 10)
 	for range rounds {
@@ -131,7 +131,7 @@ func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 		w.recoveredSince(began, w.topic)
 		load.wrote(200, 30*time.Second)
 		a.Signal(syscall.SIGCONT)
-		a.Await(30*time.Second, "standing by")
+		a.Await(30*time.Second, "waiting as a standby")
 		load.wrote(100, 30*time.Second)
 		a, b = b, a
 	}

@@ -69,7 +69,7 @@ func (p *process) metric(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// ready waits until /readyz says so, and that the process leads or stands by.
+// ready waits until /readyz says so, and that the process leads or is a standby.
 func (p *process) ready(leader bool) {
 	p.t.Helper()
 	harness.Eventually(p.t, 20*time.Second, func() error {

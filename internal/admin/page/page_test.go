@@ -161,7 +161,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg.Streams[0].Activity = func() status.Activity { return status.Activity{} }
 	p := page(t, cfg)
 	for path, want := range map[string][]string{
-		"/":               {"Nothing needs you", "standing by: another process leads: outbox-cdc/orders@a", "not counted"},
+		"/":               {"Nothing needs you", "standby: another process leads: outbox-cdc/orders@a", "not counted"},
 		"/streams/orders": {"Nothing is parked", "No errors since", "Nothing was published yet", "Nothing yet."},
 	} {
 		for _, s := range want {
