@@ -123,8 +123,8 @@ func (c *Core) parkShadow() {
 	}
 }
 
-// parkUncovered leaves tables to the sweeper for as long as the log does not
-// carry their rows.
+// parkUncovered leaves tables to the sweeper until the next connection: the log
+// does not carry their rows, or it is not known which of their keys are blocked.
 func (c *Core) parkUncovered(tables []Uncovered) {
 	clear(c.tables.lacking)
 	clear(c.tables.broken) // every connection describes its tables again

@@ -2,12 +2,12 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// tableSet is the stream's tables, and which of them the log does not carry.
+// tableSet is the stream's tables, and which of them are left to the sweeper.
 type tableSet struct {
 	byName    map[string]*outbox.Table
 	stateless bool            // the tables keep no state: nothing can be parked
 	broken    map[string]bool // the log's rows cannot be read as the mapping says
-	lacking   map[string]bool // the publication does not cover them
+	lacking   map[string]bool // of the connection: the publication does not cover them, or they could not be read
 }
 
 func newTableSet(tables []*outbox.Table) tableSet {
@@ -19,5 +19,5 @@ func newTableSet(tables []*outbox.Table) tableSet {
 	return s
 }
 
-// carried says that the log brings the table's rows.
+// carried says that the table's rows of the log can be published.
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }

@@ -49,6 +49,8 @@ type driver struct {
 	xid        uint32 // of the WAL's open transaction
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
+	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
+	usableAgain time.Time
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}

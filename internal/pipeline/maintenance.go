@@ -155,8 +155,8 @@ func (d *driver) watch(ctx context.Context) error {
 		}
 	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
-	case d.unlocked(ctx):
-		d.cfg.Log.Info().Msg("a table is no longer locked: the connection restarts")
+	case d.usable(ctx):
+		d.cfg.Log.Info().Msg("a table that could not be read can be again: the connection restarts")
 	default:
 		return nil
 	}
@@ -165,12 +165,21 @@ func (d *driver) watch(ctx context.Context) error {
 	return nil
 }
 
-// unlocked says that a table which was locked when the connection began is so no longer.
-func (d *driver) unlocked(ctx context.Context) bool {
-	locked := d.wal.locked.Load()
-	return locked != nil && slices.ContainsFunc(*locked, func(t *outbox.Table) bool {
+// usable says that a table which could not be read when the connection began, because it was
+// locked or refused it, can be now. The longer it takes to find out, the less often it is asked.
+func (d *driver) usable(ctx context.Context) bool {
+	refused, began := d.wal.refused.Load(), time.Now()
+	if refused == nil || began.Before(d.usableAgain) {
+		return false
+	}
+	defer func() { d.usableAgain = time.Now().Add(10 * time.Since(began)) }()
+	return slices.ContainsFunc(*refused, func(t *outbox.Table) bool {
 		by, err := d.lockers(ctx, t)
-		return err == nil && len(by) == 0
+		if err != nil || len(by) > 0 {
+			return false
+		}
+		usable, err := d.sweeper.Usable(ctx, t)
+		return err == nil && usable
 	})
 }
 

@@ -154,15 +154,13 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	if err != nil {
 		return err
 	}
-	var locked []*outbox.Table
+	var tables []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
 		w.d.tellLockers(ctx, r)
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
-		if r.Locked() {
-			locked = append(locked, r.Table)
-		}
+		tables = append(tables, r.Table)
 	}
-	w.locked.Store(&locked)
+	w.refused.Store(&tables)
 	leaves, err := w.d.sweeper.Partitions(ctx)
 	if err != nil {
 		return err

@@ -42,8 +42,8 @@ type walReader struct {
 	streaming atomic.Pointer[replication.Conn]
 	// judged is what the connection was judged sound with; nil: it is over.
 	judged atomic.Pointer[statestore.Identity]
-	// locked are tables that somebody had locked when the connection began.
-	locked  atomic.Pointer[[]*outbox.Table]
+	// refused are tables that could not be read when the connection began.
+	refused atomic.Pointer[[]*outbox.Table]
 	decoder *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.

@@ -30,22 +30,26 @@ func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var refused []error
 	var arena mapping.Arena
 	for _, t := range s.cfg.Tables {
-		if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
-			continue
-		}
-		err := s.fresh(func() error {
-			return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-				failed, err := s.failed(ctx, conn, t, &arena)
-				rows = append(rows, failed...)
-				return tablesql.Refusal(t, err)
-			})
-		})
+		failed, err := s.failedOf(ctx, t, &arena)
 		if err != nil && !isRefusal(err) {
 			return nil, err
 		}
-		refused = append(refused, err)
+		rows, refused = append(rows, failed...), append(refused, err)
 	}
 	return rows, errors.Join(refused...)
+}
+
+func (s *Sweeper) failedOf(ctx context.Context, t *outbox.Table, arena *mapping.Arena) (rows []*outbox.Row, err error) {
+	if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
+		return nil, nil
+	}
+	err = s.fresh(func() error {
+		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			rows, err = s.failed(ctx, conn, t, arena)
+			return tablesql.Refusal(t, err)
+		})
+	})
+	return rows, err
 }
 
 func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, arena *mapping.Arena) ([]*outbox.Row, error) {

@@ -201,11 +201,7 @@ func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableEr
 				continue
 			}
 			var refused *TableError
-			p, err := s.plan(ctx, conn, t)
-			if err == nil && t.Stateful() {
-				err = s.locked(ctx, conn, p)
-			}
-			if errors.As(err, &refused) {
+			if err := s.usable(ctx, conn, t); errors.As(err, &refused) {
 				unusable = append(unusable, refused)
 			} else if err != nil {
 				return err
@@ -214,6 +210,27 @@ func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableEr
 		return nil
 	})
 	return unusable, err
+}
+
+// Usable says whether Failed and Unusable have nothing against a table.
+func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
+	var arena mapping.Arena
+	_, err := s.failedOf(ctx, t, &arena)
+	if err == nil {
+		err = s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.usable(ctx, conn, t) })
+	}
+	if isRefusal(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table) error {
+	p, err := s.plan(ctx, conn, t)
+	if err == nil && t.Stateful() {
+		err = s.locked(ctx, conn, p)
+	}
+	return err
 }
 
 // locked is the refusal of a table that somebody has locked against readers. What

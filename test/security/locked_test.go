@@ -11,6 +11,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
+// A table that cannot be read as it is mapped at a start stops no other, and is streamed again
+// as soon as it can be.
+func TestATableThatCouldNotBeReadIsStreamedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other; ALTER TABLE outbox RENAME payload TO gone`)
+	w.stream["tables"] = []any{w.table, fields{"table": "public.other", "profile": "native", "grace": "200ms"}}
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, gone) VALUES ($1, 'good', '')`, w.topic)
+	p := w.run()
+	w.db.Exec(t, `INSERT INTO other (topic, key, payload) VALUES ($1, 'good', '')`, w.topic)
+	w.awaitCount(`SELECT count(*) FROM other WHERE status = 'SENT'`, 1)
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'table'`, 1)
+	w.db.Exec(t, `ALTER TABLE outbox RENAME gone TO payload`)
+	w.awaitWithin(time.Minute, `SELECT count(*) FROM outbox_cdc.park`, 0)
+	w.insertRows("good", 5)
+	w.allSent("good", 6)
+	p.Stop(20 * time.Second)
+}
+
 // A table that somebody has locked stops no other, neither at a start nor later. The process
 // is not ready, and says who has it locked, and what ends that. So it is with a partition.
 func TestALockedTableStopsNoOther(t *testing.T) {
