@@ -50,7 +50,7 @@ var often = map[string][]eventKind{
 	"watchPauses":          {evSkew},
 	"looksFirst":           {evRelay},
 	"headStart":            {evRelay},
-	"headStartAnew":        {evRelay, evInvisible},
+	"headStartAgain":       {evRelay, evInvisible},
 	"horizonAges":          {evRelay, evSlotLost},
 	"parkTakesQueued":      {evRelayDone, evSlotLost},
 	"queuedInFlight":       {evRelayDone, evSlotLost},
@@ -62,10 +62,10 @@ var often = map[string][]eventKind{
 
 // about are rules that need a world of their own.
 var about = map[string]func(*plan){
-	"blockAsks":     (*plan).blocksKeys,
-	"headStartAnew": (*plan).behindStandby,
-	"blockStays":    (*plan).blocksKeys,
-	"sameRow":       (*plan).scarceWAL,
+	"blockAsks":      (*plan).blocksKeys,
+	"headStartAgain": (*plan).behindStandby,
+	"blockStays":     (*plan).blocksKeys,
+	"sameRow":        (*plan).scarceWAL,
 	"repeatInProgress": func(p *plan) {
 		p.scarceWAL()
 		p.behindStandby()

@@ -42,13 +42,13 @@ func main() {
 	o := options{parts: 1}
 	var packages, files, part string
 	flag.StringVar(&o.root, "root", ".", "the module's folder")
-	flag.StringVar(&packages, "package", strings.Join(names(), ","), "which packages")
+	flag.StringVar(&packages, "package", "checkpoint,sink", "which of "+strings.Join(names(), ", "))
 	flag.StringVar(&files, "file", "", "which `files` of them, by name; none: all")
 	flag.StringVar(&o.listed, "listed", "test/mutants/survivors.txt", "the survivors that are right")
 	flag.IntVar(&o.count, "count", 0, "how many mutants, drawn by -seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
 	flag.StringVar(&part, "part", "1/1", "part `i/n` of them, so that n machines can share the work")
-	flag.DurationVar(&o.limit, "for", 0, "begin no mutant after this time; 0: no limit")
+	flag.DurationVar(&o.limit, "for", 30*time.Minute, "begin no mutant after this time; 0: no limit")
 	flag.StringVar(&o.rules, "rules", "", "show instead that these `rules` of package checkpoint are needed, or all")
 	flag.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	flag.Parse()
@@ -83,6 +83,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	unknown, chosen := list.unknown(all, o.packages), choose(o.inFiles(all), o)
+	if len(chosen) == 0 {
+		return fmt.Errorf("none of %d mutants in %s is in files %q", len(all), strings.Join(o.packages, ", "), o.files)
+	}
 	fmt.Printf("%d mutants in %s, %d of them now\n", len(all), strings.Join(o.packages, ", "), len(chosen))
 	if err := judgeAll(ctx, o, chosen); err != nil {
 		return err
@@ -110,50 +113,60 @@ func (o *options) inFiles(all []*mutant) []*mutant {
 	return slices.DeleteFunc(all, func(m *mutant) bool { return !slices.Contains(o.files, filepath.Base(m.file)) })
 }
 
-// choose draws the mutants of this run, in an order that the seed decides.
-func choose(all []*mutant, o options) []*mutant {
+// choose draws what this run looks at, in an order that the seed decides.
+func choose[T any](all []T, o options) []T {
 	r := rand.New(rand.NewPCG(o.seed, 0)) // #nosec G404 -- a sample
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if o.count > 0 && o.count < len(all) {
 		all = all[:o.count]
 	}
-	var chosen []*mutant
-	for i, m := range all {
+	var chosen []T
+	for i, item := range all {
 		if i%o.parts == o.part-1 {
-			chosen = append(chosen, m)
+			chosen = append(chosen, item)
 		}
 	}
 	return chosen
 }
 
 func judgeAll(ctx context.Context, o options, chosen []*mutant) error {
-	work, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
 	for _, name := range o.packages {
-		if err := judges[name].measure(ctx, o.root, name, work); err != nil {
+		if !slices.ContainsFunc(chosen, func(m *mutant) bool { return m.pkg == name }) {
+			continue
+		}
+		if err := judges[name].measure(ctx, o.root, name); err != nil {
 			return fmt.Errorf("package %s without any change: %w", name, err)
 		}
 	}
-	begin, next := time.Now(), make(chan *mutant)
-	var group sync.WaitGroup
 	progress := &progress{total: len(chosen), done: map[fate]int{}}
+	return each(ctx, o, chosen, func(dir string, m *mutant) {
+		m.fate = judges[m.pkg].judge(ctx, o.root, dir, m)
+		progress.add(m)
+	})
+}
+
+// each works on items, several at once, each of these in a folder of its own. It begins
+// none after the limit.
+func each[T any](ctx context.Context, o options, items []T, work func(dir string, item T)) error {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	begin, next := time.Now(), make(chan T)
+	var group sync.WaitGroup
 	for i := range o.workers {
-		dir := filepath.Join(work, fmt.Sprint(i))
 		group.Go(func() {
-			for m := range next {
-				m.fate = judges[m.pkg].judge(ctx, o.root, dir, m)
-				progress.add(m)
+			for item := range next {
+				work(filepath.Join(dir, fmt.Sprint(i)), item)
 			}
 		})
 	}
-	for _, m := range chosen {
+	for _, item := range items {
 		if ctx.Err() != nil || o.limit > 0 && time.Since(begin) > o.limit {
 			break
 		}
-		next <- m
+		next <- item
 	}
 	close(next)
 	group.Wait()

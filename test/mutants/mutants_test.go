@@ -111,6 +111,36 @@ func TestRulesHaveTheirPlaces(t *testing.T) {
 	}
 }
 
+// A name that is no rule's is an error: nothing would be shown of it.
+func TestRulesAreNamedRightly(t *testing.T) {
+	if _, err := rulesNamed("parkDurable,parkDurably"); err == nil || !strings.Contains(err.Error(), `"parkDurably"`) {
+		t.Error(err)
+	}
+	if named, err := rulesNamed("narrowing,sameRow"); err != nil || len(named) != 2 {
+		t.Error(named, err)
+	}
+	if all, err := rulesNamed("all"); err != nil || len(all) != len(rules) {
+		t.Error(len(all), err)
+	}
+}
+
+// A file name that is nowhere is an error: nothing would be judged.
+func TestFilesAreNamedRightly(t *testing.T) {
+	o, _ := sampled(t)
+	o.files = []string{"nowhere.go"}
+	o.listed = "test/mutants/survivors.txt"
+	if err := run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "nowhere.go") {
+		t.Error(err)
+	}
+	for name, j := range judges {
+		for _, file := range j.files {
+			if _, err := os.Stat(filepath.Join("../..", name, file)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // docs/design.md says of each rule what it says, and which scenario shows it.
 func TestTheDesignListsTheRules(t *testing.T) {
 	design, err := os.ReadFile("../../docs/design.md")

@@ -6,14 +6,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // The rules of package checkpoint (docs/design.md lists them) are each shown to be
@@ -34,6 +32,7 @@ type edit struct{ function, old, with string }
 const (
 	rulesOf   = "checkpoint"
 	ruleSeeds = 8000
+	testLimit = "-test.timeout=20m" // of one run of the tests
 )
 
 // rules in the order of docs/design.md.
@@ -127,7 +126,7 @@ var rules = []rule{
 	{name: "looksFirst", without: []edit{{"Core.looksFirst", "return len(c.headStart.queues) > 0", "return false"}}},
 	{name: "headStart", scenario: "TestHeadStart", without: []edit{{"Core.enqueue", "if m.HeadStart > 0 {", "if false {"}}},
 	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []edit{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
-	{name: "headStartAnew", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
+	{name: "headStartAgain", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
 		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
 	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []edit{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
@@ -230,53 +229,53 @@ func bodyOf(path string, source []byte, function string) (from, to int, err erro
 // judgeRules builds the package without each of the rules and prints what shows
 // that it is needed. Those that nothing shows are the error.
 func judgeRules(ctx context.Context, o options) error {
-	chosen := slices.DeleteFunc(slices.Clone(rules), func(r rule) bool {
-		return o.rules != "all" && !slices.Contains(strings.Split(o.rules, ","), r.name)
-	})
-	if o.count > 0 && o.count < len(chosen) {
-		r := rand.New(rand.NewPCG(o.seed, 0)) // #nosec G404 -- a sample
-		r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
-		chosen = chosen[:o.count]
-	}
-	work, err := os.MkdirTemp("", "rules")
+	named, err := rulesNamed(o.rules)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
-	whole := filepath.Join(work, "whole.test")
+	dir, err := os.MkdirTemp("", "rules")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	whole := filepath.Join(dir, "whole.test")
 	if out, err := compile(ctx, o.root, rulesOf, whole, ""); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	var group sync.WaitGroup
 	var mu sync.Mutex
 	var bad []string
-	begin, next := time.Now(), make(chan rule)
-	for i := range o.workers {
-		dir := filepath.Join(work, fmt.Sprint(i))
-		group.Go(func() {
-			for r := range next {
-				shown, err := r.judge(ctx, o.root, dir, whole)
-				mu.Lock()
-				fmt.Printf("%-22s %s\n", r.name, shown)
-				if err != nil {
-					bad = append(bad, fmt.Sprintf("%s: %v", r.name, err))
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for _, r := range chosen {
-		if ctx.Err() != nil || o.limit > 0 && time.Since(begin) > o.limit {
-			break
+	done, chosen := 0, choose(named, o)
+	err = each(ctx, o, chosen, func(dir string, r rule) {
+		shown, err := r.judge(ctx, o.root, dir, whole)
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		fmt.Printf("%-22s %s\n", r.name, shown)
+		if err != nil {
+			bad = append(bad, fmt.Sprintf("%s: %v", r.name, err))
 		}
-		next <- r
-	}
-	close(next)
-	group.Wait()
+	})
+	fmt.Printf("%d rules, %d not run\n", done, len(chosen)-done)
 	if len(bad) > 0 {
 		return fmt.Errorf("rules that nothing shows:\n%s", strings.Join(bad, "\n"))
 	}
-	return ctx.Err()
+	return err
+}
+
+// rulesNamed are the rules of these names, separated by commas; all: every one.
+func rulesNamed(names string) ([]rule, error) {
+	if names == "all" {
+		return slices.Clone(rules), nil
+	}
+	var named []rule
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no rule %q: docs/design.md lists them", name)
+		}
+		named = append(named, rules[i])
+	}
+	return named, nil
 }
 
 var brokenSeed = regexp.MustCompile(`seed (\d+): (.*)`)
@@ -297,7 +296,7 @@ func (r rule) judge(ctx context.Context, root, dir, whole string) (shown string,
 	}
 	if r.scenario != "" {
 		for name := range strings.SplitSeq(r.scenario, "|") {
-			out, err := execute(ctx, in, binary, []string{"-test.short", "-test.run=^" + name + "$"})
+			out, err := execute(ctx, in, binary, []string{"-test.short", testLimit, "-test.run=^" + name + "$"})
 			if err == nil || !strings.Contains(out, "--- FAIL: "+name) {
 				return shown, fmt.Errorf("%s does not fail without it\n%s", name, out)
 			}
@@ -307,11 +306,11 @@ func (r rule) judge(ctx context.Context, root, dir, whole string) (shown string,
 	if r.unseen != "" {
 		return shown, nil
 	}
-	world := []string{"-test.run=^TestSimulation$", "-sim.rule=" + r.name}
+	world := []string{testLimit, "-test.run=^TestSimulation$", "-sim.rule=" + r.name}
 	out, err := execute(ctx, in, binary, append(world, fmt.Sprintf("-sim.seeds=%d", ruleSeeds)))
 	seed := brokenSeed.FindStringSubmatch(out)
 	if err == nil || seed == nil {
-		return shown, fmt.Errorf("%d seeds without it broke nothing", ruleSeeds)
+		return shown, fmt.Errorf("%d seeds without it broke nothing\n%s", ruleSeeds, out)
 	}
 	if out, err := execute(ctx, in, whole, append(world, "-sim.seed="+seed[1])); err != nil {
 		return shown, fmt.Errorf("seed %s breaks with the rule, too\n%s", seed[1], out)
