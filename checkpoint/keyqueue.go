@@ -20,63 +20,63 @@ type keyQueue struct {
 }
 
 // wait makes the row's key wait; rows that follow wait behind it.
-func (l *keyQueue) wait(h uint32, key outbox.Scope, until time.Time) {
-	if l.waitingKeys == nil {
-		l.waitingKeys = map[outbox.Scope]time.Time{}
+func (q *keyQueue) wait(h uint32, key outbox.Scope, until time.Time) {
+	if q.waitingKeys == nil {
+		q.waitingKeys = map[outbox.Scope]time.Time{}
 	}
-	if _, waits := l.waitingKeys[key]; !waits {
-		l.waitingKeys[key] = until
-		if len(l.waitingKeys) == 1 || until.Before(l.retry) {
-			l.retry = until
+	if _, waits := q.waitingKeys[key]; !waits {
+		q.waitingKeys[key] = until
+		if len(q.waitingKeys) == 1 || until.Before(q.retry) {
+			q.retry = until
 		}
 	}
-	l.waiting = append(l.waiting, h)
+	q.waiting = append(q.waiting, h)
 }
 
 // waits says that an earlier row of the row's key waits.
-func (l *keyQueue) waits(r *outbox.Row) bool {
-	if len(l.waitingKeys) == 0 {
+func (q *keyQueue) waits(r *outbox.Row) bool {
+	if len(q.waitingKeys) == 0 {
 		return false // spares the key, for nearly every row
 	}
-	_, waits := l.waitingKeys[outbox.KeyScope(r)]
+	_, waits := q.waitingKeys[outbox.KeyScope(r)]
 	return waits
 }
 
 // resume puts the keys whose wait is over back in front.
-func (c *Core) resume(l *keyQueue) {
-	if len(l.waitingKeys) == 0 || l.retry.After(c.now) {
+func (c *Core) resume(q *keyQueue) {
+	if len(q.waitingKeys) == 0 || q.retry.After(c.now) {
 		return
 	}
 	var front, rest []uint32
-	for _, h := range l.waiting {
-		if l.waitingKeys[outbox.KeyScope(c.rows.entries[h].row)].After(c.now) {
+	for _, h := range q.waiting {
+		if q.waitingKeys[outbox.KeyScope(c.rows.entries[h].row)].After(c.now) {
 			rest = append(rest, h)
 		} else {
 			front = append(front, h)
 		}
 	}
-	l.queue, l.waiting = append(front, l.queue...), rest
-	l.retry = time.Time{}
-	for key, until := range l.waitingKeys {
+	q.queue, q.waiting = append(front, q.queue...), rest
+	q.retry = time.Time{}
+	for key, until := range q.waitingKeys {
 		switch {
 		case !until.After(c.now):
-			delete(l.waitingKeys, key)
-		case l.retry.IsZero() || until.Before(l.retry):
-			l.retry = until
+			delete(q.waitingKeys, key)
+		case q.retry.IsZero() || until.Before(q.retry):
+			q.retry = until
 		}
 	}
 }
 
-// dropQueue forgets the line's rows with their holds.
-func (c *Core) dropQueue(l *keyQueue) {
-	for _, h := range slices.Concat(l.queue, l.asked, l.waiting) {
+// dropQueue forgets the queue's rows with their holds.
+func (c *Core) dropQueue(q *keyQueue) {
+	for _, h := range slices.Concat(q.queue, q.asked, q.waiting) {
 		c.drop(h)
 	}
-	*l = keyQueue{}
+	*q = keyQueue{}
 }
 
 // checked does what the look at a row says.
-func (c *Core) checked(l *keyQueue, a outbox.Checked) {
+func (c *Core) checked(q *keyQueue, a outbox.Checked) {
 	h := a.Row.Handle
 	p := c.leftUnder(&c.rows.entries[h])
 	switch {
@@ -90,9 +90,9 @@ func (c *Core) checked(l *keyQueue, a outbox.Checked) {
 	case p != nil:
 		c.leaveRead(h, p)
 	case a.State == outbox.CheckInvisible:
-		l.wait(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))
-	case a.State == outbox.CheckTaken, l.waits(a.Row):
-		l.wait(h, outbox.KeyScope(a.Row), c.now.Add(takenWait))
+		q.wait(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))
+	case a.State == outbox.CheckTaken, q.waits(a.Row):
+		q.wait(h, outbox.KeyScope(a.Row), c.now.Add(takenWait))
 	default:
 		c.publish(h)
 	}

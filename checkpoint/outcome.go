@@ -149,7 +149,7 @@ func (c *Core) marked(a outbox.Marked) {
 		return
 	}
 	if int(h) >= len(c.rows.entries) || c.rows.entries[h].row != a.Row {
-		return // answered before: only with a rule switched off
+		return // a mark has one answer: only a core without one of its rules comes here
 	}
 	c.headStart.release(&c.rows.entries[h])
 	c.markAnswered(&c.rows.entries[h])

@@ -669,7 +669,7 @@ func (p *proc) discard(why string) {
 func (p *proc) dispose(string) {
 	w := p.w
 	p.excuse()
-	for _, l := range p.sink.lanes {
+	for _, l := range p.sink.queues {
 		if b := l.wire; b != nil && !b.done {
 			s := p.sink
 			w.strays = append(w.strays, stray{"batch of " + p.name, func() { s.arrive(b) }})

@@ -348,7 +348,7 @@ func (w *world) addPartition(topic string) {
 func (k *kafka) parts(topic string) int { return 2 + k.partitions[topic] }
 
 // listPartitions: a sink hears of new partitions whenever it asks. What waits
-// in the topic's lanes waits for what is on the wire; then all go their new ways.
+// in the topic's queues waits for what is on the wire; then all go their new ways.
 func (s *sink) listPartitions() {
 	for _, cl := range s.w.plan.clusters {
 		for _, topic := range topics[:s.w.plan.topics] {
@@ -372,10 +372,10 @@ func (s *sink) adopt(cluster, topic string) {
 		s.partitions[id] = s.w.kafka.partitions[id]
 		return
 	}
-	waiting := s.laneOf(cluster, topic, draining)
+	waiting := s.queueOf(cluster, topic, draining)
 	s.draining[id] = true
 	flying := false
-	for _, l := range s.lanes {
+	for _, l := range s.queues {
 		if l.cluster != cluster || l.topic != topic || l == waiting {
 			continue
 		}
@@ -390,17 +390,17 @@ func (s *sink) adopt(cluster, topic string) {
 	s.partitions[id] = s.w.kafka.partitions[id]
 	delete(s.draining, id)
 	for _, it := range waiting.queue {
-		l := s.lane(it.row)
+		l := s.queueFor(it.row)
 		s.move([]*item{it}, waiting, l)
 		l.queue = append(l.queue, it)
 	}
 	waiting.queue = nil
 }
 
-// move takes items from one lane to another, which owes their outcomes then. What
+// move takes items from one queue to another, which owes their outcomes then. What
 // waits for partitions is joined in front: what was on the wire when the draining
 // began comes back later than what is behind it.
-func (s *sink) move(items []*item, from, to *lane) {
+func (s *sink) move(items []*item, from, to *partitionQueue) {
 	for _, it := range items {
 		from.order = slices.DeleteFunc(from.order, func(o *item) bool { return o == it })
 	}
@@ -412,5 +412,5 @@ func (s *sink) move(items []*item, from, to *lane) {
 	to.order = append(to.order, items...)
 }
 
-// draining is the lane of a topic where rows wait that have no partition yet.
+// draining is the queue of a topic where rows wait that have no partition yet.
 const draining = -1

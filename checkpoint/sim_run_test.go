@@ -154,7 +154,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	if r.IntN(3) == 0 && (len(often) == 0 || slices.Contains(often, evTopicDown)) {
 		p.manyTopics()
 	}
-	p.agendas = p.cfg.MaxRows%3 == 0
+	p.idOrders = p.cfg.MaxRows%3 == 0
 	if r.IntN(6) == 0 {
 		p.cfg.MaxBytes = p.cfg.MaxRows * rowBytes / 2
 	}
@@ -266,7 +266,7 @@ func newWorld(c chooser, p plan) *world {
 	w := &world{
 		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID][]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
-		cursors: map[string]*cursor{}, agendas: map[*outbox.Table]*agenda{},
+		cursors: map[string]*cursor{}, idOrders: map[*outbox.Table]*idOrder{},
 		kafka: kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
 	}
 	if c.chance(30) { // near the wrap-around of 32-bit ids
@@ -449,7 +449,7 @@ func (w *world) listProc(p *proc) {
 
 // listOnTheWire gives what goes on though the process may be stopped.
 func (w *world) listOnTheWire(p *proc) {
-	for _, l := range p.sink.lanes {
+	for _, l := range p.sink.queues {
 		if b := l.wire; b != nil && !b.done && !w.kafka.down[l.cluster] {
 			w.can(evArrive, func() { p.sink.arrive(b) })
 		}
@@ -634,7 +634,7 @@ func (w *world) listSink(p *proc) {
 			})
 		}
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.queues {
 		if l.part != draining && l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
 			w.can(evSend, func() { s.send(l, 1+w.intn(3)) })
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // This file is Kafka and the sink of the simulation. The sink does what
-// outbox.Command and outbox.Outcome say, and nothing more: one lane per partition,
-// one batch on the wire per lane, outcomes per key in the order of publishing.
+// outbox.Command and outbox.Outcome say, and nothing more: one queue per partition,
+// one batch on the wire per queue, outcomes per key in the order of publishing.
 
 var (
 	errNoUpdate = errors.New("permission denied for UPDATE")
@@ -51,13 +51,13 @@ type item struct {
 
 type batch struct {
 	items  []*item
-	lane   *lane
+	queue  *partitionQueue
 	done   bool // Kafka has answered
 	landed int  // this many of the first items are in the log
 	result error
 }
 
-type lane struct {
+type partitionQueue struct {
 	cluster, topic string
 	part           int
 	queue          []*item // not on the wire, without outcome
@@ -69,7 +69,7 @@ type sink struct {
 	w          *world
 	p          *proc
 	cmds       []outbox.Command
-	lanes      []*lane
+	queues     []*partitionQueue
 	blocked    map[blocked]bool
 	owed       map[outbox.Scope]int // releases
 	partitions map[string]int       // that the sink knows of
@@ -82,7 +82,7 @@ func newSink(p *proc) *sink {
 	return &sink{w: p.w, p: p, blocked: map[blocked]bool{}, owed: map[outbox.Scope]int{}, partitions: map[string]int{}, draining: map[string]bool{}, epochs: map[string]int{}, told: map[string]bool{}}
 }
 
-func (s *sink) lane(row *outbox.Row) *lane {
+func (s *sink) queueFor(row *outbox.Row) *partitionQueue {
 	id := topicID(row.Cluster, row.Topic)
 	part, of := 0, s.known(id)
 	switch {
@@ -93,17 +93,17 @@ func (s *sink) lane(row *outbox.Row) *lane {
 	default:
 		part = int(row.Key[0]) % of
 	}
-	return s.laneOf(row.Cluster, row.Topic, part)
+	return s.queueOf(row.Cluster, row.Topic, part)
 }
 
-func (s *sink) laneOf(cluster, topic string, part int) *lane {
-	for _, l := range s.lanes {
+func (s *sink) queueOf(cluster, topic string, part int) *partitionQueue {
+	for _, l := range s.queues {
 		if l.topic == topic && l.cluster == cluster && l.part == part {
 			return l
 		}
 	}
-	l := &lane{cluster: cluster, topic: topic, part: part}
-	s.lanes = append(s.lanes, l)
+	l := &partitionQueue{cluster: cluster, topic: topic, part: part}
+	s.queues = append(s.queues, l)
 	return l
 }
 
@@ -179,7 +179,7 @@ func (s *sink) publish(row *outbox.Row) {
 		}
 	}
 	it := &item{row: row, group: outbox.KeyScope(row)}
-	l := s.lane(row)
+	l := s.queueFor(row)
 	l.order = append(l.order, it)
 	if why, err := s.blocks(row); why != nil {
 		it.class, it.scope, it.err = outbox.Withdrawn, *why, err
@@ -206,7 +206,7 @@ func (s *sink) release(scope outbox.Scope) {
 
 func (s *sink) pending() []*item {
 	var all []*item
-	for _, l := range s.lanes {
+	for _, l := range s.queues {
 		all = append(all, l.order...)
 	}
 	return all
@@ -224,7 +224,7 @@ func (s *sink) blocks(row *outbox.Row) (*outbox.Scope, error) {
 
 // giveBack withdraws queued rows.
 func (s *sink) giveBack(why outbox.Scope, err error, which func(*item) bool) {
-	for _, l := range s.lanes {
+	for _, l := range s.queues {
 		kept := l.queue[:0]
 		for _, it := range l.queue {
 			if which(it) {
@@ -237,10 +237,10 @@ func (s *sink) giveBack(why outbox.Scope, err error, which func(*item) bool) {
 	}
 }
 
-// send puts the next batch of a lane on the wire.
-func (s *sink) send(l *lane, n int) {
+// send puts the next batch of a queue on the wire.
+func (s *sink) send(l *partitionQueue, n int) {
 	n = min(n, len(l.queue))
-	b := &batch{lane: l, items: append([]*item(nil), l.queue[:n]...)}
+	b := &batch{queue: l, items: append([]*item(nil), l.queue[:n]...)}
 	l.queue = append([]*item(nil), l.queue[n:]...)
 	for _, it := range b.items {
 		it.sent = true
@@ -254,10 +254,10 @@ func (s *sink) arrive(b *batch) {
 	w := s.w
 	b.done = true
 	switch {
-	case s.fenced(b.lane.cluster) && !w.off.fencing:
+	case s.fenced(b.queue.cluster) && !w.off.fencing:
 		b.result = errFenced
 		return
-	case w.kafka.topicDown[topicID(b.lane.cluster, b.lane.topic)]:
+	case w.kafka.topicDown[topicID(b.queue.cluster, b.queue.topic)]:
 		b.result = errTopic
 		return
 	}
@@ -281,7 +281,7 @@ var errFenced = errors.New("INVALID_PRODUCER_EPOCH")
 
 // answer is the sink's side: Kafka's answer has come.
 func (s *sink) answer(b *batch) {
-	l := b.lane
+	l := b.queue
 	l.wire = nil
 	for _, it := range b.items[:b.landed] {
 		it.class = outbox.Delivered
@@ -297,11 +297,11 @@ func (s *sink) answer(b *batch) {
 	case errTopic:
 		s.topicError(l, rest)
 	}
-	s.emitLane(l)
+	s.emitFrom(l)
 	s.emit()
 }
 
-func (s *sink) refuse(l *lane, rest []*item) {
+func (s *sink) refuse(l *partitionQueue, rest []*item) {
 	it := rest[0]
 	it.class, it.scope, it.err = outbox.Refused, it.group, errRefused
 	l.queue = append(append([]*item(nil), rest[1:]...), l.queue...)
@@ -316,7 +316,7 @@ func (s *sink) refuse(l *lane, rest []*item) {
 	}
 }
 
-func (s *sink) topicError(l *lane, rest []*item) {
+func (s *sink) topicError(l *partitionQueue, rest []*item) {
 	t := outbox.TopicScope(l.cluster, l.topic)
 	for i, it := range rest {
 		it.class, it.scope, it.err = outbox.Withdrawn, t, errTopic
@@ -329,8 +329,8 @@ func (s *sink) topicError(l *lane, rest []*item) {
 // emit gives the outcomes that are due: a row's comes after those of its key's
 // earlier rows.
 func (s *sink) emit() {
-	for _, l := range s.lanes {
-		s.emitLane(l)
+	for _, l := range s.queues {
+		s.emitFrom(l)
 	}
 }
 
@@ -340,7 +340,7 @@ func (s *sink) emitAtOnce() {
 	if !s.w.chance(50) {
 		return
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.queues {
 		l.order = slices.DeleteFunc(l.order, func(it *item) bool {
 			if it.class == outbox.Withdrawn {
 				s.outcome(it)
@@ -350,7 +350,7 @@ func (s *sink) emitAtOnce() {
 	}
 }
 
-func (s *sink) emitLane(l *lane) {
+func (s *sink) emitFrom(l *partitionQueue) {
 	var waiting map[outbox.Scope]bool
 	kept := l.order[:0]
 	for _, it := range l.order {

@@ -208,12 +208,12 @@ type undo struct {
 
 // plan is what a seed is about, drawn once.
 type plan struct {
-	steps   int
-	keys    int
-	topics  int // of each cluster
-	nulls   bool
-	overlap bool // writers of one key overlap, so order columns need not follow commits
-	agendas bool // rows of a page that was cut come by an agenda
+	steps    int
+	keys     int
+	topics   int // of each cluster
+	nulls    bool
+	overlap  bool // writers of one key overlap, so order columns need not follow commits
+	idOrders bool // rows of a page that was cut come in the order of ids
 	// stateless: the table keeps no state, so there is nothing to park, sweep,
 	// mark or look at.
 	stateless bool
@@ -265,10 +265,10 @@ type world struct {
 
 	claims []*dbClaim
 
-	strays  []stray
-	metas   []copyMeta
-	cursors map[string]*cursor
-	agendas map[*outbox.Table]*agenda
+	strays   []stray
+	metas    []copyMeta
+	cursors  map[string]*cursor
+	idOrders map[*outbox.Table]*idOrder
 
 	events  []event
 	pickBuf []int
@@ -784,7 +784,7 @@ func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 }
 
 // inOrder gives the rows of a part: all of them, or more than there is room for
-// from the table's agenda, which the sweeper makes when a page was cut (there
+// from the table's idOrder, which the sweeper makes when a page was cut (there
 // only where that pays); and the step at which their order was read.
 func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int) ([]*dbRow, int) {
 	old := func(rows []*dbRow) []*dbRow {
@@ -792,8 +792,8 @@ func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int
 			return !q.ForHandback && w.now.Sub(r.created) < r.table.Mapping.HeadStart
 		})
 	}
-	agendas := w.plan.agendas && !w.off.freshPage && part.Include[0].Kind < outbox.ScopeKey
-	if a := w.agendas[part.Table]; agendas && a != nil && room > 0 {
+	idOrders := w.plan.idOrders && !w.off.freshPage && part.Include[0].Kind < outbox.ScopeKey
+	if a := w.idOrders[part.Table]; idOrders && a != nil && room > 0 {
 		if a.rows == nil {
 			a.rows, a.step = w.readAgenda(part), w.step
 		}
@@ -801,28 +801,28 @@ func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int
 		if len(rows) >= room {
 			return append(rows[:room:room], a.rows[0]), a.step // there is more
 		}
-		delete(w.agendas, part.Table)
+		delete(w.idOrders, part.Table)
 	}
 	rows := old(w.source(part))
-	if agendas && len(rows) > room {
-		w.agendas[part.Table] = &agenda{}
+	if idOrders && len(rows) > room {
+		w.idOrders[part.Table] = &idOrder{}
 	}
 	return rows, w.step
 }
 
-// agenda is the order of rows, to be read with the next page.
-type agenda struct {
+// idOrder is the order of rows, to be read with the next page.
+type idOrder struct {
 	rows []*dbRow
 	step int // when it was read
 }
 
-// agendaRows is the most of an agenda.
-const agendaRows = 12
+// idOrderRows is the most rows of an idOrder.
+const idOrderRows = 12
 
 func (w *world) readAgenda(part *outbox.SweepPart) []*dbRow {
 	rows := []*dbRow{}
 	for _, r := range w.rows {
-		if len(rows) < agendaRows && r.pendingIn(part.Table) && covered(part, r.probe()) {
+		if len(rows) < idOrderRows && r.pendingIn(part.Table) && covered(part, r.probe()) {
 			rows = append(rows, r)
 		}
 	}

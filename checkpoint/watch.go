@@ -96,8 +96,7 @@ func (c *Core) WatchRefused(t *outbox.Table, err error) {
 	c.parkRefused(t, err)
 }
 
-// rewatch asks which candidates that are not parked or in flight by now are
-// still PENDING. By I6 the stream cannot be carrying them.
+// rewatch asks which candidates that are not parked by now are still PENDING. By I6 the stream cannot be carrying them.
 func (c *Core) rewatch() {
 	w := &c.watch
 	w.rows = c.notOurs(w.rows)

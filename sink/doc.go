@@ -10,8 +10,8 @@
 //
 // # Parts
 //
-// machine.go decides and is pure; partition_queue.go, batch.go and topic.go are
-// its pieces. run.go drives it from one goroutine and carries out what it decides,
+// machine.go and machine_*.go decide and are pure; partition_queue.go, batch.go and
+// topic.go are its pieces. run.go drives it from one goroutine and carries out what it decides,
 // by three kinds of goroutines:
 //
 //   - brokerConn (broker_conn.go): a connection to each broker that leads a

@@ -10,9 +10,7 @@ import (
 // jobDone takes the result of a producerIDJob.
 func (m *machine) jobDone(o producerIDResult) {
 	m.jobOut, m.idErr, m.idErrSince = false, nil, time.Time{}
-	if m.id != o.id {
-		m.id = o.id
-	}
+	m.id = o.id
 	for _, p := range o.fenced {
 		m.fenced(p, o.tails)
 	}

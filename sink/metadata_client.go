@@ -35,11 +35,11 @@ type metadataClient struct {
 }
 
 // ask returns what brokers say of the topics, from the first that answers.
-func (s *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[string]topicInfo, error) {
+func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[string]topicInfo, error) {
 	var failures []string
 	var cause error
-	for _, addr := range s.candidates() {
-		infos, err := s.askOne(addr, what)
+	for _, addr := range mc.candidates() {
+		infos, err := mc.askOne(addr, what)
 		if err == nil {
 			return infos, nil
 		}
@@ -49,7 +49,7 @@ func (s *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[st
 		failures = append(failures, err.Error())
 		cause = worse(cause, err)
 	}
-	return nil, &unreachableError{cluster: s.cluster, text: strings.Join(failures, "; "), cause: cause}
+	return nil, &unreachableError{cluster: mc.cluster, text: strings.Join(failures, "; "), cause: cause}
 }
 
 // unreachableError says of each broker why it cannot be used.
@@ -73,7 +73,7 @@ func worse(a, b error) error {
 }
 
 // candidates are the broker in use, those last heard of, and the configured.
-func (s *metadataClient) candidates() []string {
+func (mc *metadataClient) candidates() []string {
 	seen := map[string]bool{}
 	var out []string
 	add := func(addrs ...string) {
@@ -84,60 +84,60 @@ func (s *metadataClient) candidates() []string {
 			}
 		}
 	}
-	if s.conn != nil {
-		add(s.conn.Addr())
+	if mc.conn != nil {
+		add(mc.conn.Addr())
 	}
-	add(s.known...)
-	add(s.bootstrap...)
+	add(mc.known...)
+	add(mc.bootstrap...)
 	return out
 }
 
-func (s *metadataClient) askOne(addr string, what *metadataRequest) (map[string]topicInfo, error) {
-	reused := s.conn != nil && s.conn.Addr() == addr
+func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string]topicInfo, error) {
+	reused := mc.conn != nil && mc.conn.Addr() == addr
 	if !reused {
-		s.close()
-		conn, err := s.net.open(addr)
+		mc.close()
+		conn, err := mc.net.open(addr)
 		if err != nil {
 			return nil, err
 		}
-		s.conn = conn
+		mc.conn = conn
 	}
-	infos, err := s.talk(what)
+	infos, err := mc.talk(what)
 	if err != nil {
-		s.close()
+		mc.close()
 		if reused { // brokers close idle connections
-			return s.askOne(addr, what)
+			return mc.askOne(addr, what)
 		}
-		return nil, s.net.explain(addr, err)
+		return nil, mc.net.explain(addr, err)
 	}
 	if !what.all {
-		s.limits(infos)
+		mc.limits(infos)
 	}
 	return infos, nil
 }
 
 // talk asks the connected broker. An empty list would mean all topics of the
 // cluster, so then it is only made sure that the broker answers.
-func (s *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
+func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
 	topics := what.topics
 	if len(topics) == 0 && !what.all {
-		_, err := s.conn.ApiVersions(&sarama.ApiVersionsRequest{})
+		_, err := mc.conn.ApiVersions(&sarama.ApiVersionsRequest{})
 		return nil, err
 	}
-	res, err := s.conn.GetMetadata(sarama.NewMetadataRequest(s.net.conf.Version, topics))
+	res, err := mc.conn.GetMetadata(sarama.NewMetadataRequest(mc.net.conf.Version, topics))
 	if err != nil {
 		return nil, err
 	}
-	return s.digest(res), nil
+	return mc.digest(res), nil
 }
 
 // digest makes addresses of broker ids.
-func (s *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicInfo {
+func (mc *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 	addrs := make(map[int32]string, len(res.Brokers))
-	s.known = s.known[:0]
+	mc.known = mc.known[:0]
 	for _, b := range res.Brokers {
 		addrs[b.ID()] = b.Addr()
-		s.known = append(s.known, b.Addr())
+		mc.known = append(mc.known, b.Addr())
 	}
 	infos := make(map[string]topicInfo, len(res.Topics))
 	for _, t := range res.Topics {
@@ -156,7 +156,7 @@ func (s *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicIn
 
 // limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it
 // stays unknown and is learnt from refusals.
-func (s *metadataClient) limits(infos map[string]topicInfo) {
+func (mc *metadataClient) limits(infos map[string]topicInfo) {
 	req := &sarama.DescribeConfigsRequest{Version: 2}
 	for name, info := range infos {
 		if info.code == sarama.ErrNoError {
@@ -168,9 +168,9 @@ func (s *metadataClient) limits(infos map[string]topicInfo) {
 	if len(req.Resources) == 0 {
 		return
 	}
-	res, err := s.conn.DescribeConfigs(req)
+	res, err := mc.conn.DescribeConfigs(req)
 	if err != nil {
-		s.close()
+		mc.close()
 		return
 	}
 	for _, r := range res.Resources {
@@ -187,10 +187,10 @@ func (s *metadataClient) limits(infos map[string]topicInfo) {
 	}
 }
 
-func (s *metadataClient) close() {
-	if s.conn != nil {
-		_ = s.conn.Close()
-		s.conn = nil
+func (mc *metadataClient) close() {
+	if mc.conn != nil {
+		_ = mc.conn.Close()
+		mc.conn = nil
 	}
 }
 

@@ -94,9 +94,9 @@ type ctxConn struct {
 	stop func() bool
 }
 
-func (m *ctxConn) Close() error {
-	m.stop()
-	return m.Conn.Close()
+func (c *ctxConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
 }
 
 // open connects and authenticates. A Broker is used for one connection only:

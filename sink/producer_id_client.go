@@ -20,10 +20,10 @@ const (
 	// transaction of ours by itself. It bumps the epoch then, so EndTxn must
 	// have got through long before.
 	transactionTimeout = time.Minute
-	// sealPatience is how long the end of a fence is waited for. A partition
+	// sealTimeout is how long the end of a fence is waited for. A partition
 	// without leader holds it up; the others are fenced by our first batch on
 	// them anyway.
-	sealPatience = 15 * time.Second
+	sealTimeout = 15 * time.Second
 	// fetchBytes is how much is read from the log at once.
 	fetchBytes = 4 << 20
 )
@@ -31,8 +31,8 @@ const (
 // errNoACL says that the transactional id may not be used.
 var errNoACL = errors.New("transactional id not authorised")
 
-// producerIDClient obtains and keeps the producer id and epoch: it gets them, fences partitions against
-// older producers, and finds out what became of batches. One job at a time.
+// producerIDClient obtains and keeps the producer id and epoch, fences partitions against
+// older producers, and finds out what became of batches. It does one job at a time.
 type producerIDClient struct {
 	sink     *Sink
 	net      *network
@@ -192,7 +192,7 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool
 	if err := pc.abort(); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(sealPatience)
+	deadline := time.Now().Add(sealTimeout)
 	for failures := 1; ; failures++ {
 		err := pc.init(pc.id)
 		if !errors.Is(err, sarama.ErrConcurrentTransactions) {

@@ -96,14 +96,14 @@ func (q *queue) put(marks []outbox.Mark) {
 	items := make([]item, len(marks)) // one allocation
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var l *markQueue
+	var mq *markQueue
 	for i := range marks {
 		items[i].mark = marks[i]
 		key := queueKey{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused}
-		if l == nil || l.key != key {
-			l = q.of(key)
+		if mq == nil || mq.key != key {
+			mq = q.of(key)
 		}
-		q.add(l, &items[i])
+		q.add(mq, &items[i])
 	}
 	q.wake.Broadcast()
 }
@@ -112,9 +112,9 @@ func (q *queue) put(marks []outbox.Mark) {
 func (q *queue) putBack(key queueKey, items []*item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.of(key)
+	mq := q.of(key)
 	for _, it := range items {
-		q.add(l, it)
+		q.add(mq, it)
 	}
 	q.wake.Broadcast()
 }
@@ -127,20 +127,20 @@ func (q *queue) tellHung(table *outbox.Table) {
 }
 
 func (q *queue) of(key queueKey) *markQueue {
-	l := q.queues[key]
-	if l == nil {
-		l = &markQueue{key: key}
-		q.queues[key] = l
+	mq := q.queues[key]
+	if mq == nil {
+		mq = &markQueue{key: key}
+		q.queues[key] = mq
 	}
-	return l
+	return mq
 }
 
-func (q *queue) add(l *markQueue, it *item) {
-	if len(l.items) == 0 {
-		l.since = time.Now()
-		q.turns = append(q.turns, l)
+func (q *queue) add(mq *markQueue, it *item) {
+	if len(mq.items) == 0 {
+		mq.since = time.Now()
+		q.turns = append(q.turns, mq)
 	}
-	l.items = append(l.items, it)
+	mq.items = append(mq.items, it)
 }
 
 func (q *queue) close() {
@@ -157,9 +157,9 @@ func (q *queue) take() (batch, bool) {
 	defer q.mu.Unlock()
 	for !q.closed {
 		now := time.Now()
-		l, wait := q.next(now)
-		if l != nil {
-			return q.cut(l, now), true
+		mq, wait := q.next(now)
+		if mq != nil {
+			return q.cut(mq, now), true
 		}
 		q.sleep(wait)
 	}
@@ -182,13 +182,13 @@ func (q *queue) sleep(limit time.Duration) {
 // next is the queue to be served, or how long to wait for one.
 func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 	var wait time.Duration
-	for _, l := range q.turns {
-		if !q.admits(l.key, now) {
+	for _, mq := range q.turns {
+		if !q.admits(mq.key, now) {
 			continue
 		}
-		waited := now.Sub(l.since)
-		if l.busy == 0 || len(l.items) >= q.rows/2 || waited >= secondWorkerAfter {
-			return l, 0
+		waited := now.Sub(mq.since)
+		if mq.busy == 0 || len(mq.items) >= q.rows/2 || waited >= secondWorkerAfter {
+			return mq, 0
 		}
 		if left := secondWorkerAfter - waited; wait == 0 || left < wait {
 			wait = left
@@ -230,22 +230,22 @@ func (q *queue) slowWorkers(now time.Time) int {
 }
 
 // cut takes a batch of the queue, which goes to the end of the turns.
-func (q *queue) cut(l *markQueue, now time.Time) batch {
-	n := l.batch(q.rows)
-	b := batch{key: l.key, items: l.items[:n:n], slow: q.isSlow(l.key, now)}
-	l.items = l.items[n:]
-	if len(l.items) == 0 {
-		l.items = nil
+func (q *queue) cut(mq *markQueue, now time.Time) batch {
+	n := mq.batch(q.rows)
+	b := batch{key: mq.key, items: mq.items[:n:n], slow: q.isSlow(mq.key, now)}
+	mq.items = mq.items[n:]
+	if len(mq.items) == 0 {
+		mq.items = nil
 	}
-	l.since = now
-	q.count(l, b, 1)
-	q.requeue(l)
+	mq.since = now
+	q.count(mq, b, 1)
+	q.requeue(mq)
 	return b
 }
 
 // batch is how many of the first items may share a batch.
-func (l *markQueue) batch(rows int) int {
-	for n, it := range l.items {
+func (mq *markQueue) batch(rows int) int {
+	for n, it := range mq.items {
 		if it.most > 0 {
 			rows = min(rows, it.most)
 		}
@@ -253,27 +253,27 @@ func (l *markQueue) batch(rows int) int {
 			return n
 		}
 	}
-	return len(l.items)
+	return len(mq.items)
 }
 
 // count notes that by more workers have a batch of the queue.
-func (q *queue) count(l *markQueue, b batch, by int) {
-	l.busy += by
+func (q *queue) count(mq *markQueue, b batch, by int) {
+	mq.busy += by
 	q.busy[b.key.table] += by
 	if b.key.suspect {
 		q.suspects += by
 	}
 }
 
-func (q *queue) requeue(l *markQueue) {
+func (q *queue) requeue(mq *markQueue) {
 	for i := range q.turns {
-		if q.turns[i] == l {
+		if q.turns[i] == mq {
 			q.turns = append(q.turns[:i], q.turns[i+1:]...)
 			break
 		}
 	}
-	if len(l.items) > 0 {
-		q.turns = append(q.turns, l)
+	if len(mq.items) > 0 {
+		q.turns = append(q.turns, mq)
 	}
 }
 

@@ -18,8 +18,8 @@ func sentOf(table *outbox.Table, n int) []outbox.Mark {
 func (q *queue) tryTake() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l, _ := q.next(time.Now().Add(time.Second)); l != nil {
-		return q.cut(l, time.Now()), true
+	if mq, _ := q.next(time.Now().Add(time.Second)); mq != nil {
+		return q.cut(mq, time.Now()), true
 	}
 	return batch{}, false
 }

@@ -19,7 +19,7 @@ type judge struct {
 	files []string   // which files are changed; none: all
 	runs  [][]string // of the test binary, cheapest first; one that fails kills
 
-	patience []time.Duration // how long each run may take, from the unchanged package
+	timeouts []time.Duration // how long each run may take, from the unchanged package
 }
 
 // judges are the packages whose mutants are looked at. Only tests of the package
@@ -78,13 +78,13 @@ func (j *judge) measure(ctx context.Context, root, name string) error {
 	if out, err := compile(ctx, root, name, binary, ""); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	j.patience = nil
+	j.timeouts = nil
 	for _, args := range j.runs {
 		begin := time.Now()
 		if out, err := execute(ctx, filepath.Join(root, name), binary, args); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
-		j.patience = append(j.patience, 5*time.Since(begin)+slack)
+		j.timeouts = append(j.timeouts, 5*time.Since(begin)+slack)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (j *judge) judge(ctx context.Context, root, dir string, m *mutant) fate {
 		return unless(ctx, unbuilt)
 	}
 	for i, args := range j.runs {
-		limited, cancel := context.WithTimeout(ctx, j.patience[i])
+		limited, cancel := context.WithTimeout(ctx, j.timeouts[i])
 		_, err := execute(limited, filepath.Join(root, m.pkg), binary, args)
 		cancel()
 		if err != nil {
