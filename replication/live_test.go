@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // bench is a database with an outbox table; slot names are unique per server.
 type bench struct {
@@ -205,7 +205,7 @@ func TestStreamsConfirmsAndStops(t *testing.T) {
 func TestSecondLeaderWaitsAndTakesOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
-	b.cfg.Name = "outbox-cdc/first"
+	b.cfg.Name, b.cfg.SenderTimeout = "outbox-cdc/first", time.Minute
 	c := b.stream(t)
 	told := make(chan Holder, 10)
 	second := b.cfg
@@ -227,7 +227,7 @@ func TestSecondLeaderWaitsAndTakesOver(t *testing.T) {
 	left := time.Now()
 	c.Close(t.Context())
 	successor := <-led
-	if took := time.Since(left); took > time.Second {
+	if took := time.Since(left); took > b.cfg.SenderTimeout/3 { // a goodbye is not missed, it is said
 		t.Errorf("takeover took %v", took)
 	}
 	defer successor.Kill()
@@ -272,7 +272,7 @@ func TestHalfOpenLeaderIsReplaced(t *testing.T) {
 			proxy.Silence(harness.Requests, harness.Replies)
 			began := time.Now()
 			successor := b.lead(t)
-			if took := time.Since(began); took > b.cfg.SenderTimeout+4*time.Second {
+			if took := time.Since(began); took > b.cfg.SenderTimeout+20*time.Second {
 				t.Errorf("takeover took %v", took)
 			}
 			if err := successor.Start(t.Context()); err != nil {
@@ -1053,7 +1053,7 @@ func TestStoppedLeaderLosesItsLead(t *testing.T) {
 	c := b.stream(t) // never says a word again
 	began := time.Now()
 	successor := b.lead(t)
-	if took := time.Since(began); took > b.cfg.SenderTimeout+3*time.Second {
+	if took := time.Since(began); took > b.cfg.SenderTimeout+20*time.Second {
 		t.Errorf("takeover took %v", took)
 	}
 	if err := successor.Start(t.Context()); err != nil {

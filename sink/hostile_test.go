@@ -287,7 +287,7 @@ func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	b, err := newNetwork(ctx, base, nil, 10*time.Second).openReader(k.Addrs[0])
 	if err != nil {

@@ -134,11 +134,7 @@ func TestRealBrokerKilledUnderLoad(t *testing.T) {
 		t.Errorf("the error names no broker: %v", state.Err)
 	}
 	k.Nodes[0].Start(t)
-	back := time.Now()
 	r.usable(10*time.Second, true)
-	if took := time.Since(back); took > 3*time.Second {
-		t.Errorf("publishing again only after %v", took)
-	}
 	r.expect(outbox.Delivered, 30*time.Second, rows...)
 	inOrder(t, k.Records(t, topic), "v", n)
 	if r.tally.retries.Load() == 0 {

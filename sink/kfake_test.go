@@ -117,9 +117,11 @@ func (r *rig) listen(ctx context.Context) {
 	}
 }
 
-// until waits for a condition on the rig, read under its lock.
+// until waits for a condition on the rig, read under its lock: for half a minute at
+// least, since what is quick on an idle machine is not on a busy one.
 func (r *rig) until(what string, within time.Duration, cond func() bool) {
 	r.t.Helper()
+	within = max(within, 30*time.Second)
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	poll := time.NewTicker(10 * time.Millisecond)
@@ -216,7 +218,7 @@ func consume(t testing.TB, brokers []string, topic string, n int, opts ...kgo.Op
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var all []*kgo.Record
 	for len(all) < n {

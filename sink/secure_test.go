@@ -325,7 +325,7 @@ func TestRealSlowBrokerAlone(t *testing.T) {
 	for range 20 {
 		begin := time.Now()
 		r.expect(outbox.Delivered, 5*time.Second, r.publish(to(0), to(1))...)
-		if took := time.Since(begin); took > 2*time.Second {
+		if took := time.Since(begin); took > 8*time.Second {
 			t.Errorf("others waited %v", took)
 		}
 	}

@@ -54,7 +54,7 @@ func (b *bench) notifications(n int) []*outbox.Row {
 // claim claims rows and checks what was answered, in the rows' order.
 func (b *bench) claim(rows []*outbox.Row, want ...outbox.CheckState) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	got, err := b.updater.Claim(ctx, rows)
 	if err != nil {

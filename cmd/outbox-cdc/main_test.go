@@ -127,7 +127,7 @@ func lookIn(path, name string) (string, error) {
 	return "", fmt.Errorf("%s is not in %s", name, path)
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // waitfor NAME PATTERN waits until a program has printed this.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {

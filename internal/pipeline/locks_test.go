@@ -89,7 +89,7 @@ func TestLocksOfATermBeforeAreTakenOn(t *testing.T) {
 	t.Parallel()
 	cfg, _ := locking(t)
 	locks := newLocks(&cfg)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 2 {
 		if err := locks.acquire(ctx); err != nil {

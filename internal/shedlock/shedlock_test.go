@@ -174,8 +174,9 @@ func TestAcquireWaitsAndTellsForWhom(t *testing.T) {
 func TestRun(t *testing.T) {
 	db := database(t, ddlNow)
 	through, proxy := db.Proxied(t)
-	ours, _ := newLock(t, newPool(t, through.DSN), 900*time.Millisecond)
-	other, _ := newLock(t, newPool(t, db.DSN), 900*time.Millisecond)
+	const atMost = 3 * time.Second // longer than a busy machine keeps it from extending
+	ours, _ := newLock(t, newPool(t, through.DSN), atMost)
+	other, _ := newLock(t, newPool(t, db.DSN), atMost)
 	run := func(ctx context.Context) chan error {
 		try(t, ours, true)
 		done := make(chan error, 1)
@@ -186,7 +187,7 @@ func TestRun(t *testing.T) {
 	done := run(ctx)
 	first := ours.Until()
 	harness.Eventually(t, 20*time.Second, func() error {
-		if !ours.Until().After(first.Add(1500 * time.Millisecond)) {
+		if !ours.Until().After(first.Add(atMost)) {
 			return fmt.Errorf("until %v", ours.Until())
 		}
 		return nil
@@ -211,7 +212,7 @@ func TestRun(t *testing.T) {
 	proxy.Silence(harness.Requests)
 	defer proxy.Speak()
 	last := ours.Until()
-	if err := <-done; !errors.Is(err, ErrLost) || time.Since(last) > 5*time.Second {
+	if err := <-done; !errors.Is(err, ErrLost) || time.Since(last) > 20*time.Second {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, 20*time.Second, func() error {
@@ -255,7 +256,7 @@ func TestAnExtensionThatHangs(t *testing.T) {
 func TestWhile(t *testing.T) {
 	db := database(t, ddlNow)
 	pool := newPool(t, db.DSN)
-	ours, _ := newLock(t, pool, 600*time.Millisecond)
+	ours, _ := newLock(t, pool, 3*time.Second)
 	other, _ := newLock(t, pool, 0)
 	broken := errors.New("broken")
 	held, err := ours.While(t.Context(), func(ctx context.Context) error {
@@ -326,7 +327,7 @@ func TestStrangeRows(t *testing.T) {
 		`NULL, NULL, NULL`:                                  "somebody without a name: the lock's lock_until is NULL",
 		`'infinity', '-infinity', ''`:                       "somebody without a name: the lock is held for ever",
 		`'294276-01-01', '4713-01-01 BC', repeat('x', 300)`: strings.Repeat("x", 255) + ": the lock is held for ever",
-		`timezone('utc', now()) + interval '3 h', timezone('utc', now()) + interval '2 h', 'zürich'`:           "zürich: the lock was taken 2h0m0s in the future",
+		`timezone('utc', now()) + interval '3 h', timezone('utc', now()) + interval '2 h 50 s', 'zürich'`:      "zürich: the lock was taken 2h0m",
 		`timezone('utc', now()) + interval '1 min', timezone('utc', now()) - interval '1 min', E'\x1b[31mred'`: "\uFFFD[31mred: ",
 	} {
 		db := database(t, `CREATE TABLE shedlock (name text PRIMARY KEY, lock_until timestamp, locked_at timestamp, locked_by text)`)

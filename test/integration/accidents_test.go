@@ -35,9 +35,10 @@ func TestATableIsSwapped(t *testing.T) {
 	p := w.run().streaming()
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'k', ('old' || i)::text::bytea FROM generate_series(1, 5) i`)
 	w.settled(30 * time.Second)
-	w.db.Exec(t, swap)
-	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'k', ('new' || i)::text::bytea FROM generate_series(1, 5) i;
-		INSERT INTO used (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'too late')`)
+	w.db.Exec(t, strings.TrimSuffix(swap, "COMMIT")+`
+		INSERT INTO outbox (topic, key, payload) SELECT '`+w.topic+`', 'k', ('new' || i)::text::bytea FROM generate_series(1, 5) i;
+		INSERT INTO used (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'too late');
+		COMMIT`)
 	p.Await(15*time.Second, "table public.outbox is another table than before")
 	p.Await(30*time.Second, "rows are PENDING in the table that was swapped out", `"swapped_out":"public.used"`, `"pending":1`)
 	p.Await(30*time.Second, "handed back to the stream")
@@ -107,13 +108,15 @@ func TestATableWithoutStateIsSwapped(t *testing.T) {
 // asked to, and goes on after init.
 func TestOurSchemaIsDropped(t *testing.T) {
 	t.Parallel() // it mostly waits
+	const drain = time.Minute // what a stop that waited in vain would take
 	w := newWorld(t, surroundings{})
+	w.stream["drain_timeout"] = drain.String()
 	p := w.run().streaming()
 	w.db.Exec(t, `DROP SCHEMA outbox_cdc CASCADE`)
 	p.Await(15*time.Second, "the stream does not work", "run outbox-cdc init")
 	began := time.Now()
-	p.stop()
-	if took := time.Since(began); took > 10*time.Second {
+	p.Stop(drain)
+	if took := time.Since(began); took > drain/2 {
 		t.Errorf("the stop took %v", took)
 	}
 	p = w.run()

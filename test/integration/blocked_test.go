@@ -24,6 +24,7 @@ func TestAKeyWaitsForAllOfItsFailedRows(t *testing.T) {
 	w.sampled()
 	w.twoClusters()
 	w.table["status"] = fields{"max_attempts": 1}
+	w.stream["postgres"] = fields{"dsn": w.db.DSN, "wal_sender_timeout": "1m"} // longer than it is stopped
 	p := w.run().streaming()
 	load := w.write(steady())
 	early := [2]history.Insert{w.insertRefused("k2"), w.insertRefused("k2")}

@@ -192,7 +192,7 @@ func (r *replicated) quiet() (sent int) {
 		if still++; now != sent {
 			sent, still = now, 0
 		}
-		if still < 10 { // looks, about a second
+		if still < 20 { // looks, about two seconds
 			return fmt.Errorf("%d rows are SENT, and that changes", sent)
 		}
 		return nil

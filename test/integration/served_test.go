@@ -23,7 +23,7 @@ func (p *process) page(path string) (code int, text string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: 30 * time.Second}
 	res, err := client.Get("http://" + address + path)
 	if err != nil {
 		return 0, "", err

@@ -48,5 +48,5 @@ func TestACastChangesNoByte(t *testing.T) {
 		}
 	}
 	w.awaitCount(`SELECT count(*) FROM cast_outbox WHERE status = 'SENT'`, 2)
-	p.Stop(20 * time.Second)
+	w.stopped(p)
 }

@@ -235,7 +235,7 @@ func TestTheDatabasesOwnerBecomesNoSuperuser(t *testing.T) {
 	p := w.run()
 	w.db.Exec(t, fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES ('%s', 'k', 'v')`, w.topic))
 	w.marked(1)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	w.nobodyRose("run")
 	w.try(true, "destroy", "--yes")
 	w.nobodyRose("destroy")
@@ -273,7 +273,7 @@ func TestAReadersFunctionMarksNoRow(t *testing.T) {
 	p := w.run()
 	w.db.Exec(t, fmt.Sprintf(insert, "NULL"))
 	w.marked(20)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	if n := harness.One[int](t, w.db, `SELECT count(*)::int FROM stolen`); n > 0 {
 		t.Errorf("%d payloads were copied out", n)
 	}
@@ -320,7 +320,7 @@ func TestRowSecurityHidesNothing(t *testing.T) {
 	}
 	w.db.Exec(t, `ALTER ROLE cdc BYPASSRLS`)
 	w.marked(6)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 }
 
 // A role that is read-only by default streams and marks.
@@ -330,7 +330,7 @@ func TestAReadOnlyDefaultIsOverruled(t *testing.T) {
 	p := w.run()
 	w.db.Exec(t, `SET TRANSACTION READ WRITE; `+fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES ('%s', 'k', 'v')`, w.topic))
 	w.marked(1)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	if n := len(p.Said("more rights than it needs")); n != 0 {
 		t.Errorf("the least role is warned of %d times", n)
 	}
@@ -342,7 +342,7 @@ func TestASuperuserIsWarnedOf(t *testing.T) {
 	p := w.run()
 	w.insert("k", 1)
 	w.marked(1)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	if said := p.Said(`"level":"warn"`, "role postgres is a superuser"); len(said) != 1 {
 		t.Errorf("warned %d times: %v", len(said), said)
 	}
@@ -373,5 +373,5 @@ func TestAForeignHolderOfTheLockIsTold(t *testing.T) {
 	}
 	w.insert("k", 1)
 	w.marked(1)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 }

@@ -110,5 +110,5 @@ func lockedStopsNoOther(w *world, locked string) {
 	w.insertRows("good", 5)
 	w.allSent("good", 10)
 	ready(http.StatusOK)
-	p.run.Stop(20 * time.Second)
+	w.stopped(p.run)
 }

@@ -69,7 +69,7 @@ func TestLongRows(t *testing.T) {
 	if got := p.Peak() >> 20; got > peakMiB {
 		t.Errorf("the process took %d MiB", got)
 	}
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 
 	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, w.stream["slot"])
 	insert("by sweep")

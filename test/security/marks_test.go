@@ -50,7 +50,7 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 		t.Errorf("the reason is not listed:\n%s", list)
 	}
 
-	p.Stop(8 * time.Second) // less than drain_timeout
+	w.stopped(p)
 	p = w.run()
 	w.insertRows("good", good)
 	w.allSent("good", 2*good)
@@ -58,7 +58,7 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 	w.db.Exec(t, pardon)
 	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park`, 0)
-	p.Stop(8 * time.Second)
+	w.stopped(p)
 	if n := len(w.kafka.Records(t, w.topic)); n != published {
 		t.Errorf("%d records of %d rows", n, published)
 	}
@@ -87,7 +87,7 @@ func TestALateMarkMissesARowWithTheSameID(t *testing.T) {
 	exec(`SELECT pg_advisory_unlock(4711)`)
 	w.allSent("late", 1)
 	w.kafka.AwaitRecords(t, w.topic, 2, 20*time.Second)
-	p.Stop(8 * time.Second)
+	w.stopped(p)
 }
 
 // Times at the ends of the calendar stop neither a stream nor its gauges.
@@ -110,7 +110,7 @@ func TestTimesAtTheEndsOfTheCalendar(t *testing.T) {
 		}
 	}
 	w.must("pending", "list", "--stream", "s")
-	p.Stop(8 * time.Second)
+	w.stopped(p)
 }
 
 func (w *world) insertRows(key string, n int) {
@@ -158,7 +158,7 @@ func TestATriggerRaisesAnyErrorForItsRowAlone(t *testing.T) {
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind <> 'row'`, 0)
 	w.db.Exec(t, `DROP TRIGGER raise ON outbox`)
 	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
-	p.Stop(20 * time.Second)
+	w.stopped(p)
 	if n := len(w.kafka.Records(t, w.topic)); n != len(codes)+100 {
 		t.Errorf("%d records of %d rows", n, len(codes)+100)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -38,10 +39,13 @@ func (w *world) serve(users ...any) *served {
 	w.config["http"] = http
 	p := w.run()
 	var line struct{ Address string }
-	said := p.Said(`"address":`)
-	if len(said) == 0 || json.Unmarshal([]byte(said[0]), &line) != nil {
-		w.t.Fatal("it does not say where it serves")
-	}
+	harness.Eventually(w.t, 30*time.Second, func() error {
+		said := p.Said(`"message":"serving `)
+		if len(said) == 0 {
+			return errors.New("it does not say where it serves")
+		}
+		return json.Unmarshal([]byte(said[0]), &line)
+	})
 	return &served{world: w, run: p, url: "http://" + line.Address}
 }
 
@@ -70,7 +74,7 @@ func (s *served) ask(method, path, body string, change ...func(*http.Request)) (
 	for _, c := range change {
 		c(r)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	res, err := client.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
@@ -136,25 +140,37 @@ func TestOnlyOperatorsChangeRows(t *testing.T) {
 func TestGuessingIsSlowAndSeen(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(people...)
-	looked := 0
-	for i := range 300 {
-		switch code, body := s.ask("GET", "/failed", "", func(r *http.Request) { r.SetBasicAuth("ann", "guess "+strconv.Itoa(i)) }); code {
+	looked, refused, began := 0, 0, time.Now()
+	guess := func() {
+		t.Helper()
+		refused++
+		switch code, body := s.ask("GET", "/failed", "", func(r *http.Request) { r.SetBasicAuth("ann", "guess "+strconv.Itoa(refused)) }); code {
 		case 401:
 			looked++
 		case 429:
 		default:
-			t.Fatalf("guess %d: %d %.200s", i, code, body)
+			t.Fatalf("guess %d: %d %.200s", refused, code, body)
 		}
 	}
-	if looked > 30 {
+	for range 300 {
+		guess()
+	}
+	harness.Eventually(t, 30*time.Second, func() error { // the operator may get the try that comes back every ten seconds
+		guess()
+		if code, _ := s.ask("GET", "/failed", "", asOperator); code != http.StatusTooManyRequests { // from the guesser's address, for that user
+			return fmt.Errorf("the operator is answered with %d", code)
+		}
+		refused++
+		return nil
+	})
+	if text := s.answers(200, "GET", "/metrics", asScraper); !strings.Contains(text, fmt.Sprintf("outbox_cdc_http_logins_refused_total %d\n", refused)) {
+		t.Errorf("%d of them are not counted", refused)
+	}
+	lines, more := s.run.Said("refused wrong credentials"), int(time.Since(began)/(5*time.Second))
+	if looked > 20+more {
 		t.Errorf("%d guesses were looked at", looked)
 	}
-	s.answers(429, "GET", "/failed", asOperator) // from the guesser's address, for that user
-	if text := s.answers(200, "GET", "/metrics", asScraper); !strings.Contains(text, "outbox_cdc_http_logins_refused_total 301") {
-		t.Error("they are not counted")
-	}
-	lines := s.run.Said("refused wrong credentials")
-	if len(lines) == 0 || len(lines) > 15 || strings.Contains(strings.Join(lines, ""), "guess ") || !strings.Contains(lines[0], "127.0.0.1") {
+	if len(lines) == 0 || len(lines) > 15+more || strings.Contains(strings.Join(lines, ""), "guess ") || !strings.Contains(lines[0], "127.0.0.1") {
 		t.Errorf("%d lines in the log: %.500s", len(lines), lines)
 	}
 }
@@ -230,7 +246,7 @@ func TestWhatThePageShows(t *testing.T) {
 	s.answers(400, "GET", "/api/v1/failed?error="+strings.Repeat("a", 5000), asViewer)
 	began := time.Now()
 	_, _ = s.ask("GET", "/api/v1/failed?error="+url.QueryEscape(`(a*)*(a|aa)*(.*a){12}b\1`), "", asViewer)
-	if took := time.Since(began); took > 15*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("a pattern occupied the database for %s", took)
 	}
 }
@@ -255,12 +271,14 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	if err == nil && len(open) > 600 {
 		t.Errorf("%d descriptors are open", len(open))
 	}
+	quickest := time.Hour // one answer can be late on a busy machine
 	for range 5 {
 		began := time.Now()
 		s.answers(200, "GET", "/metrics", asScraper)
-		if took := time.Since(began); took > 4*time.Second { // before the slow ones time out
-			t.Errorf("the scraper waited %s", took)
-		}
+		quickest = min(quickest, time.Since(began))
+	}
+	if quickest > 4*time.Second { // the slow ones time out after five
+		t.Errorf("the scraper waited %s and longer", quickest)
 	}
 	w.good(3, 20*time.Second)
 }

@@ -26,5 +26,5 @@ func TestRowsUnderAnotherNameAreTold(t *testing.T) {
 	w.db.Exec(t, `BEGIN; ALTER TABLE events RENAME TO events_aside; INSERT INTO events_aside (topic, payload) VALUES ('`+w.topic+`', '');
 		ALTER TABLE events_aside RENAME TO events; COMMIT`)
 	p.Await(20*time.Second, "error", "public.events_aside", "another name")
-	p.Stop(20 * time.Second)
+	w.stopped(p)
 }

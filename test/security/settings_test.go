@@ -119,7 +119,7 @@ func (w *world) everything() {
 	}
 	w.kafka.AwaitRecords(w.t, w.topic, 4, 30*time.Second)
 	w.awaitCount(`SELECT count(*) FROM outbox WHERE status = 'SENT'`, 2)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 
 	w.insertOdd("swept")
 	if through := w.stream["postgres"].(fields)["dsn"]; through != w.dsn("cdc") {

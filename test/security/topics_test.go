@@ -114,12 +114,12 @@ func TestTopicNamesWithoutEnd(t *testing.T) {
 	w.flood()
 
 	w.tell(p, "first process", most)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	p = w.run()
 	w.goodFor("after a restart", 3*time.Second, time.Minute)
 
 	w.tell(p, "second process", most)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, w.stream["slot"])
 	p = w.run()
 	w.goodFor("after the slot was lost", 3*time.Second, 2*time.Minute)
@@ -151,7 +151,7 @@ func TestTopicNamesWithoutEnd(t *testing.T) {
 		return err
 	})
 	w.goodFor("at the end", time.Second, time.Minute)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 }
 
 // unknownParked waits until the table's unknown topics are parked as one.
@@ -226,7 +226,7 @@ func TestTopicsThatAreNotAllowed(t *testing.T) {
 	if n := p.Said("topic is blocked"); len(n) > 0 {
 		t.Errorf("brokers were asked about a topic: %s", n[0])
 	}
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 }
 
 // A writer names very many topics that are not allowed, each with a key of its own:
@@ -244,7 +244,7 @@ func TestForbiddenTopicsWithoutEnd(t *testing.T) {
 		t.Error("the whole table is parked")
 	}
 	w.tell(p, "first process", 1000)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	p = w.run()
 	w.goodFor("after a restart", 3*time.Second, time.Minute)
 	w.tell(p, "second process", 1000)
@@ -255,7 +255,7 @@ func TestForbiddenTopicsWithoutEnd(t *testing.T) {
 		}
 		return err
 	})
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 }
 
 // Nothing gets into a topic of Kafka's own, not even a marker of fencing, though the
@@ -271,7 +271,7 @@ func TestKafkasOwnTopics(t *testing.T) {
 	p.Await(time.Minute, "topic "+own+" is Kafka's own")
 	p.Await(time.Minute, "topic __transaction_state is Kafka's own")
 	w.goodFor("beside", time.Second, time.Minute)
-	p.Stop(40 * time.Second)
+	w.stopped(p)
 	if after := w.ends(own); !maps.Equal(before, after) {
 		t.Errorf("the ends of %s were %v, are %v", own, before, after)
 	}

@@ -61,7 +61,7 @@ func TestMarksThatDoNotEnd(t *testing.T) {
 	w.allSent("good", 300)
 	w.db.Exec(t, `DROP TRIGGER hang ON outbox`)
 	w.awaitWithin(time.Minute, `SELECT count(*) FROM outbox WHERE status = 'PENDING'`, 0)
-	p.Stop(20 * time.Second)
+	w.stopped(p)
 	if n := len(w.kafka.Records(t, w.topic)); n != 325 {
 		t.Errorf("%d records of %d rows", n, 325)
 	}
@@ -102,5 +102,5 @@ func TestATriggerLeavesNothingInASession(t *testing.T) {
 	w.db.Exec(t, `NOTIFY theirs`)
 	w.awaitCount(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (0, 4713)`, 0)
 	w.awaitCount(`SELECT count(*) FROM found`, 0)
-	p.Stop(8 * time.Second)
+	w.stopped(p)
 }

@@ -60,6 +60,7 @@ func worldOn(t *testing.T, db *harness.DB) *world {
 		"tables":         []any{w.table},
 		"backoff":        fields{"min": "100ms", "max": "200ms"},
 		"watch_interval": "500ms",
+		"drain_timeout":  "2m", // no stop takes so long: see stopped
 	}
 	w.config = fields{
 		"kafka":   fields{"clusters": fields{"main": w.cluster}},
@@ -91,6 +92,12 @@ func (w *world) must(args ...string) string {
 		w.t.Fatalf("outbox-cdc %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// stopped stops a process, which has nothing to wait for.
+func (w *world) stopped(p *harness.Process) {
+	w.t.Helper()
+	p.Stop(time.Minute)
 }
 
 // run starts outbox-cdc run and waits until it streams. env are additional

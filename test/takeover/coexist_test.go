@@ -43,7 +43,7 @@ func TestCoexistence(t *testing.T) {
 			old.polls()
 			old.wrote(2*rowsEach, rowsEach, coexisting)
 			ours.Signal(syscall.SIGKILL)
-			ours.Ended(10 * time.Second)
+			ours.Ended(time.Minute)
 			ours = w.again(w.config("stream"))
 			old.wrote(3*rowsEach, rowsEach, coexisting)
 			w.settled(2 * time.Minute)
