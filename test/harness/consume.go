@@ -195,6 +195,7 @@ func (f *Follower) Len() int {
 // Await waits for at least n records.
 func (f *Follower) Await(t testing.TB, n int, within time.Duration) []Record {
 	t.Helper()
+	within = max(within, leastWait)
 	deadline := time.After(within)
 	for {
 		f.mu.Lock()

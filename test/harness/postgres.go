@@ -24,7 +24,9 @@ type DB struct {
 
 // sharedServer is the one server that the tests of a package share.
 var sharedServer = sync.OnceValues(func() (*localpg.Server, error) {
-	return localpg.Start(context.Background(), serverOptions(localpg.Options{}))
+	return localpg.Start(context.Background(), serverOptions(localpg.Options{Settings: map[string]string{
+		"max_connections": "300", "max_wal_senders": "40", "max_replication_slots": "40", // of several tests at once
+	}}))
 })
 
 // serverOptions lets OUTBOX_TEST_POSTGRES choose the version, and keeps the

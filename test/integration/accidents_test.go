@@ -107,7 +107,7 @@ func TestATableWithoutStateIsSwapped(t *testing.T) {
 // Our schema is dropped while the program runs: it says so, stops at once when
 // asked to, and goes on after init.
 func TestOurSchemaIsDropped(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel()              // it mostly waits
 	const drain = time.Minute // what a stop that waited in vain would take
 	w := newWorld(t, surroundings{})
 	w.stream["drain_timeout"] = drain.String()

@@ -84,6 +84,7 @@ func once(t *testing.T, all, published, taken []string) {
 // Claims: a poller with SKIP LOCKED and outbox-cdc share a table, through stops,
 // starts and kills, and no row is published twice but those of the kill.
 func TestRowsAreClaimed(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["claim"] = "row_lock"
 	ctx, cancel := context.WithCancel(t.Context())
@@ -110,6 +111,7 @@ func TestRowsAreClaimed(t *testing.T) {
 // A row that comes while nothing else happens has its whole head start, whenever
 // the process last looked at its clock.
 func TestTheHeadStartIsWhole(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["head_start"] = "600ms"
 	p := w.run().streaming()
@@ -127,6 +129,7 @@ func TestTheHeadStartIsWhole(t *testing.T) {
 
 // A killed process leaves no row locked.
 func TestKilledClaimsAreFree(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["claim"] = "row_lock"
 	p := w.run().streaming()
@@ -142,6 +145,7 @@ func TestKilledClaimsAreFree(t *testing.T) {
 // Within their head start rows are the application's: what it marks is not
 // published, what it leaves is.
 func TestHeadStart(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["head_start"], w.table["grace"] = "4s", "4s"
 	p := w.run().streaming()
@@ -168,6 +172,7 @@ func TestHeadStart(t *testing.T) {
 // In shadow nothing is published or marked and the slot moves on. A start without
 // shadow publishes what was left over.
 func TestShadow(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.stream["mode"] = "shadow"
 	p := w.run().streaming()
@@ -206,6 +211,7 @@ func TestShadow(t *testing.T) {
 
 // The application's lock is waited for, held, and given back at the stop.
 func TestApplicationsLock(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.db.Exec(t, `CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)`)
 	w.db.Exec(t, `INSERT INTO shedlock VALUES ('relay', timezone('utc', now()) + interval '1 h', timezone('utc', now()), 'pod-1')`)

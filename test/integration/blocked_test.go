@@ -19,6 +19,7 @@ import (
 // the key's park remembers, by discarding it or by requeueing it: the key waits
 // on, over a restart, too, and goes on in order when the other one is gone.
 func TestAKeyWaitsForAllOfItsFailedRows(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.sampled()

@@ -12,6 +12,7 @@ import (
 // A broker of the tests' own that goes away and comes back. One starts for all
 // of these tests.
 func TestBrokerOutages(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if testing.Short() {
 		t.Skip("not in the short form")
 	}

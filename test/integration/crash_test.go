@@ -89,6 +89,7 @@ func TestKillsOnTheHotPath(t *testing.T) {
 // One process meets them all and goes on by itself. What became of each request
 // and each COMMIT is found out, so nothing is published twice.
 func TestErrorsOnTheHotPath(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
 	load := w.write(steady())
 	env, errors := fails(scaled([]int{2, 9}, []int{1, 2, 3, 7, 20, 50}), hotPath...)
@@ -162,6 +163,7 @@ func TestKillsWhileKeysAreParked(t *testing.T) {
 // write-back's COMMIT likewise. The process goes on by itself, no row passes a
 // parked one, and nothing is published twice.
 func TestErrorsWhileKeysAreParked(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.table["status"] = fields{"max_attempts": 2}
@@ -221,6 +223,7 @@ func (w *world) trouble() (stop func()) {
 // changes of the mode. The next process finds the stream parked, or not, with a
 // slot or without, and delivers what the slot never brought, in order.
 func TestKillsWhileTheSlotIsMade(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
 	w.small()
 	load := w.write(steady())
@@ -249,6 +252,7 @@ func TestKillsWhileTheSlotIsMade(t *testing.T) {
 // the hand-back's answer does not arrive. The process sweeps meanwhile, ends each
 // hand-back by itself, and publishes nothing twice.
 func TestErrorsWhileTheSlotIsMade(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
 	load := w.write(steady())
 	env, errors := fails(scaled([]int{1, 2}, []int{1, 2, 4, 7}),
@@ -283,6 +287,7 @@ func (w *world) driven(p *process, errors int, provoke func()) {
 // the lead takes it again by itself, as a new one does; what was acknowledged and
 // not marked is published again, nothing is lost, and the order stays.
 func TestFaultsAtChangesOfMode(t *testing.T) {
+	t.Parallel() // it mostly waits
 	k := harness.KfakeProxied(t)
 	w := newWorld(t, surroundings{kafka: k})
 	w.small()

@@ -251,6 +251,7 @@ func (w *world) takeSlot() *pgconn.PgConn {
 // setting and that it needs a restart, and after that the stream takes over by
 // itself, in order and each row once.
 func TestTheWALIsNotLogical(t *testing.T) {
+	t.Parallel() // it mostly waits
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
 	w := newWorld(t, surroundings{db: db, noInit: true})
 	out, err := w.command("init", "--config", w.file(), "--native-table")
@@ -278,6 +279,7 @@ func TestTheWALIsNotLogical(t *testing.T) {
 
 // A wrong password for the brokers.
 func TestAWrongSASLPassword(t *testing.T) {
+	t.Parallel() // it mostly waits
 	k := harness.Kfake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "cdc", "right"), kfake.SeedTopics(1, "events"))
 	w := newWorld(t, surroundings{kafka: k, noTopic: true})
 	w.cluster["sasl"] = fields{"mechanism": "PLAIN", "username": "cdc", "password": "wrong"}
@@ -301,6 +303,7 @@ func TestAWrongSASLPassword(t *testing.T) {
 // wait, without an attempt charged, the others go on, and when they let us it is
 // delivered in order.
 func TestATopicThatIsNotAuthorised(t *testing.T) {
+	t.Parallel() // it mostly waits
 	k := harness.Kfake(t)
 	w := newWorld(t, surroundings{kafka: k})
 	closed := k.Topic(t, 1)

@@ -113,6 +113,7 @@ func (w *world) delivered(since time.Time, promised time.Duration) {
 // A leader is stopped by SIGSTOP, so its connections stay open; the standby
 // takes over, and what the former leader does when it wakes up is refused.
 func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
 	w.small()
 	a := w.run().streaming()

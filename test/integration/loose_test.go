@@ -75,6 +75,7 @@ func (w *world) insertAs(in history.Insert, insert string, then ...string) histo
 // are delivered when they are fixed and requeued. Their neighbours are not
 // touched: all are delivered once, in order, and nobody waits until they are fixed.
 func TestRowsThatCannotBecomeRecords(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := loose()
 	w := newWorld(t, surroundings{layout: &l, partitions: 3})
 	p := w.run().streaming()

@@ -40,6 +40,7 @@ func TestTheConfigurationIsBrokenWhileItRuns(t *testing.T) {
 // The connection string leads to a standby: that is said, by run and by check, and
 // nothing is published. As soon as the server is the primary it goes on by itself.
 func TestTheConnectionLeadsToAStandby(t *testing.T) {
+	t.Parallel() // it mostly waits
 	pair := harness.PrivatePair(t, nil)
 	w := newWorld(t, surroundings{db: pair.Primary})
 	w.serve()
@@ -69,6 +70,7 @@ func TestTheConnectionLeadsToAStandby(t *testing.T) {
 // A broker advertises an address that nobody answers at: the error names it, and
 // what to correct. Rows wait and are charged nothing.
 func TestABrokerAdvertisesAWrongAddress(t *testing.T) {
+	t.Parallel() // it mostly waits
 	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
 	w := newWorld(t, surroundings{kafka: k})
 	k.Proxies[0].Refuse() // what clients are told to connect to
@@ -98,6 +100,7 @@ func TestABrokerAdvertisesAWrongAddress(t *testing.T) {
 // The disk of the table is full: rows are published and cannot be marked. They are
 // published once, and marked when there is room.
 func TestTheDiskOfTheTableIsFull(t *testing.T) {
+	t.Parallel() // it mostly waits
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	disk := tablespace(t, db.Server)
 	w := newWorld(t, surroundings{db: db})

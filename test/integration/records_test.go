@@ -43,6 +43,7 @@ func (w *world) becomes(row history.Insert, status history.Status, within time.D
 // A record that is too large among good ones of the same key, under load: only it
 // FAILED, after its tries, and the others follow, in order.
 func TestARefusedRecordFailsAlone(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.table["status"] = fields{"max_attempts": 3}
@@ -70,6 +71,7 @@ func TestARefusedRecordFailsAlone(t *testing.T) {
 // With on_failed: block the key waits for the operator, also over a restart under
 // load, and goes on when the row is out of the way; other keys do not wait.
 func TestAFailedRecordBlocksItsKey(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{noTopic: true})
 	w.refusing(20_000)
 	w.table["status"] = fields{"max_attempts": 2}
@@ -104,6 +106,7 @@ func TestAFailedRecordBlocksItsKey(t *testing.T) {
 // up; once it is there everything is delivered, in order, also when the program
 // is killed in between.
 func TestAMissingTopic(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.small()
 	missing := "missing." + w.db.Name
@@ -139,6 +142,7 @@ func TestAMissingTopic(t *testing.T) {
 // A row that somebody sets back to PENDING is published again, soon, while others
 // are written.
 func TestARequeuedRowIsPublishedAgain(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	p := w.run().streaming()
 	row := w.insertNow(w.topic, "k", 1, 10)[0]
@@ -163,6 +167,7 @@ func TestARequeuedRowIsPublishedAgain(t *testing.T) {
 // Each requeue makes one more record and nothing else does, nothing is lost, and
 // the order of first publications stays.
 func TestRowsAreRequeuedUnderLoad(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})
 	p := w.run().streaming()
 	load := w.write(steady())

@@ -148,6 +148,7 @@ func (s *sampler) memory() (most uint64) {
 // The sampler's queries are right: a slot that somebody moves past a PENDING row is
 // found.
 func TestASlotMovedPastARowIsFound(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.run().streaming().stop()
 	w.sampled()

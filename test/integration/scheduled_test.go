@@ -19,7 +19,7 @@ func (w *world) appending() {
 
 // punctuality is how late a scheduled row may be SENT on a machine that has much
 // else to do.
-const punctuality = 3 * time.Second
+const punctuality = 10 * time.Second
 
 // punctual fails the test for rows that came before they were due, or were marked too
 // long after it. due and sent are expressions of the table's columns; due is NULL

@@ -55,6 +55,7 @@ func (c *collects) named(name string) *span.Span {
 // the slot, the topic and the marks; and a topic that refuses row after row does
 // not flood the log.
 func TestWhatOperatorsSee(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.serve()
 	w.kafka.ConfigureTopic(t, w.topic, map[string]string{"max.message.bytes": "2000"})

@@ -45,6 +45,7 @@ func fullRate() load {
 // rows are delivered by the sweeper, the log names what is waited for, and the
 // stream goes on by itself when they are gone.
 func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
+	t.Parallel() // it mostly waits
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	elsewhere := harness.Database(t, db.Server)
 	elsewhere.Exec(t, `CREATE TABLE x (i int)`)

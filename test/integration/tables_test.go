@@ -31,6 +31,7 @@ func im2be() layout {
 }
 
 func TestTheIm2beTable(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := im2be()
 	w := newWorld(t, surroundings{partitions: 3, layout: &l})
 	p := w.run().streaming()
@@ -62,6 +63,7 @@ func TestTheIm2beTable(t *testing.T) {
 // as text (a numeric id, an enum for a status): the program reads the log as text
 // then, and nothing is lost, charged or parked.
 func TestColumnsThatComeAsText(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := native()
 	l.ddl = `CREATE TYPE outbox_status AS ENUM ('PENDING', 'SENT', 'FAILED'); CREATE SEQUENCE outbox_ids;
 		CREATE TABLE outbox (id numeric PRIMARY KEY DEFAULT nextval('outbox_ids'), event_id uuid NOT NULL DEFAULT gen_random_uuid(), topic text NOT NULL, key text, payload bytea,
@@ -130,6 +132,7 @@ func (w *world) gone(within time.Duration) {
 }
 
 func TestRowsDeletedOnSuccess(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := deleting()
 	w := newWorld(t, surroundings{partitions: 3, layout: &l})
 	p := w.run().streaming()
@@ -160,6 +163,7 @@ func stateless() layout {
 
 // A table without state: everything arrives, over clean restarts once.
 func TestATableWithoutState(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := stateless()
 	w := newWorld(t, surroundings{partitions: 3, layout: &l})
 	load := w.write(steady())
@@ -178,6 +182,7 @@ func TestATableWithoutState(t *testing.T) {
 
 // Rows that the application deletes in the transaction that inserts them.
 func TestInsertAndDelete(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := stateless()
 	l.insert = `INSERT INTO events (topic, key, body) SELECT topic, key, value FROM rows RETURNING id`
 	w := newWorld(t, surroundings{partitions: 3, layout: &l})
@@ -195,6 +200,7 @@ func TestInsertAndDelete(t *testing.T) {
 
 // Two streams in one process: one of them cannot work, the other does.
 func TestStreamsAreIsolated(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	broken := maps.Clone(w.stream)
 	broken["name"], broken["slot"] = "broken", "slot_broken_"+w.db.Name
@@ -217,6 +223,7 @@ func TestStreamsAreIsolated(t *testing.T) {
 // one: the table is parked with an error that names it, nothing is published
 // without its payload, and all is delivered when the column is back.
 func TestAColumnIsRenamedAndComesBack(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["payload"] = fields{"column": "payload"} // a NULL is an error of the row
 	p := w.run().streaming()
@@ -246,6 +253,7 @@ func (w *world) writing(column string) *world {
 // The same with a column that is dropped, and added again with its values: the
 // record of a row that was written in between has the value that it then got.
 func TestAColumnIsDroppedAndAddedAgain(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	w.table["payload"] = fields{"column": "payload"}
 	p := w.run().streaming()
@@ -289,6 +297,7 @@ func partitioned() layout {
 // in another order with a dropped one among them, one had a row before; each row
 // is published, in order of its key across partitions, and with its own values.
 func TestPartitionsAreAttached(t *testing.T) {
+	t.Parallel() // it mostly waits
 	l := partitioned()
 	w := newWorld(t, surroundings{partitions: 3, layout: &l})
 	p := w.run().streaming()

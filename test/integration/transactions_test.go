@@ -148,6 +148,7 @@ func (w *world) conclude(rows []history.Insert, o history.Outcome) {
 // A transaction stays open across a lost slot and its hand-back, and commits
 // after it: its rows are not lost between sweep and stream.
 func TestATransactionOpenAcrossAHandBack(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	p := w.run().streaming()
 	load := w.write(steady())
@@ -181,6 +182,7 @@ func TestATransactionOpenAcrossAHandBack(t *testing.T) {
 // PREPARED, none of ROLLBACK PREPARED ever, and what is written to their keys
 // afterwards follows them.
 func TestPreparedTransactions(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const prepared = 12
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	w := newWorld(t, surroundings{db: db, partitions: 3})
