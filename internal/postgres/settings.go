@@ -74,8 +74,8 @@ const ownRole = "SET ROLE NONE;\n"
 
 func sessionText(version string) string {
 	text := texts("SET ", local) + texts("SET ", session)
-	if Major(version) >= 17 {
-		text += texts("SET ", []setting{transactionTimeout})
+	if Major(version) >= 17 { // before the rest, which it bounds as long as the role's is in force
+		text = texts("SET ", []setting{transactionTimeout}) + text
 	}
 	return text
 }

@@ -82,7 +82,7 @@ func TestTheServerGivesTheSlotUp(t *testing.T) {
 	t.Parallel() // it mostly waits
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}})
 	w := newWorld(t, surroundings{db: db, partitions: 2})
-	w.run().streaming().stop()
+	w.runOnce()
 	load := steady()
 	load.rate = 100
 	w.writeRows(load, 500)

@@ -23,7 +23,7 @@ func TestRowsPerSecond(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
 	w.serve()
 	w.stream["limits"] = fields{"rows_per_second": 500}
-	w.run().streaming().stop()
+	w.runOnce()
 	var p *process
 	for i, before := range []string{`SELECT 1`, `SELECT pg_drop_replication_slot('` + fmt.Sprint(w.stream["slot"]) + `')`} {
 		w.writeRows(catchUp(), scaled(2500, 10_000))
@@ -63,7 +63,7 @@ func TestAStandbyFallsBehindDuringACatchUp(t *testing.T) {
 	w := newWorld(t, surroundings{db: pair.Primary, partitions: 3})
 	w.serve()
 	w.stream["limits"] = fields{"rows_per_second": 2000}
-	w.run().streaming().stop()
+	w.runOnce()
 	pair.Standby.Exec(t, `SELECT pg_wal_replay_pause()`)
 	for range 20 { // a backlog of rows with others' WAL in between
 		w.writeRows(catchUp(), 400)

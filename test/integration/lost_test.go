@@ -64,7 +64,7 @@ func TestAnIdleSlotTimesOut(t *testing.T) {
 	atLeast(t, 18)
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"idle_replication_slot_timeout": "1s"}})
 	w := newWorld(t, surroundings{db: db, partitions: 2})
-	w.run().streaming().stop()
+	w.runOnce()
 	w.writeRows(steady(), 200)
 	harness.Eventually(t, 60*time.Second, func() error {
 		db.Exec(t, `CHECKPOINT`)

@@ -125,6 +125,15 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
+// runOnce makes the stream know its slot: it runs the program for the first time, and
+// stops it when the rows from before the slot were swept.
+func (w *world) runOnce() {
+	w.t.Helper()
+	p := w.run().streaming()
+	p.Await(60*time.Second, "handed back to the stream", `"scope":"stream"`)
+	p.stop()
+}
+
 // streaming waits until the process leads and streams.
 func (p *process) streaming() *process {
 	p.t.Helper()

@@ -150,7 +150,7 @@ func (s *sampler) memory() (most uint64) {
 func TestASlotMovedPastARowIsFound(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
-	w.run().streaming().stop()
+	w.runOnce()
 	w.sampled()
 	w.insertNow(w.topic, "k", 1, 10)
 	samples := func(n int) {
