@@ -25,6 +25,7 @@ type Batch struct {
 // Ignored counts changes that make no rows.
 type Ignored struct {
 	Inserts   int // of tables that are not the stream's
+	Left      int // inserts of rows that the mapping leaves to others
 	Updates   int // of any table: the publication is not insert-only
 	Deletes   int
 	Truncates int

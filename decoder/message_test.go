@@ -94,9 +94,9 @@ func table(name string) *outbox.Table {
 	return &outbox.Table{Schema: "public", Name: name, Mapping: outbox.Mapping{
 		ID:        []string{"id"},
 		Cluster:   outbox.ClusterMapping{Default: "main"},
-		Topic:     outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key:       &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText},
-		Payload:   outbox.PayloadMapping{Column: "payload"},
+		Topic:     outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key:       &outbox.Expr{Column: "key", Encoding: outbox.EncodingText},
+		Payload:   outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Published: outbox.PublishedStatus,
 		Status:    outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}},
 	}}

@@ -103,9 +103,9 @@ func recordedTables(binary, leaves bool) (tables []*outbox.Table, partitions map
 	ours := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:             []string{"id"},
 		Cluster:        outbox.ClusterMapping{Default: "main"},
-		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key:            &outbox.KeyMapping{Column: "key"},
-		Payload:        outbox.PayloadMapping{Column: "body"},
+		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key:            &outbox.Expr{Column: "key"},
+		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: "body"}},
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},
 		EventID:        outbox.EventID{Name: "id", Columns: []string{"id", "seq"}},
 		Partition:      "part",

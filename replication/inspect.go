@@ -340,12 +340,17 @@ func mapped(m *outbox.Mapping) []string {
 		}
 	}
 	note(m.ID...)
-	note(m.Topic.Columns...)
+	for i := range m.Topic.Columns {
+		note(m.Topic.Columns[i].Names()...)
+	}
+	for _, c := range m.Rows {
+		note(c.Column)
+	}
 	note(m.EventID.Columns...)
 	note(m.Order...)
 	note(m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
 	if m.Key != nil {
-		note(m.Key.Column)
+		note(m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
 		note(h.Column, h.JSON)

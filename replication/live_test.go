@@ -34,7 +34,7 @@ func onBench(t *testing.T, db *harness.DB) *bench {
 	t.Helper()
 	db.Exec(t, `CREATE TABLE public.outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text, payload text, status text DEFAULT 'PENDING')`)
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Payload: outbox.PayloadMapping{Column: "payload"},
+		ID: []string{"id"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Status: outbox.StatusMapping{Column: "status"}, Published: outbox.PublishedStatus,
 	}}
 	slot := "s_" + db.Name

@@ -271,7 +271,7 @@ func TestParseHistory(t *testing.T) {
 
 // soundState is a server on which nothing is wrong; each case spoils one thing.
 func soundState() (*State, *Config, outbox.Identity) {
-	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{ID: []string{"id"}, Payload: outbox.PayloadMapping{Column: "payload"}}}
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{ID: []string{"id"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}}}
 	s := &State{
 		SystemID: "700", Timeline: 1, Version: 150018, WALLevel: "logical", Database: "app", Insert: 1000,
 		Slot:        Slot{Exists: true, Plugin: "pgoutput", Type: "logical", Database: "app", WALStatus: "reserved", Confirmed: 900, Restart: 800},

@@ -28,7 +28,7 @@ func TestSharesOfATable(t *testing.T) {
 				ID: []string{"id"}, Status: outbox.StatusMapping{Column: "status"}, Published: outbox.PublishedStatus,
 			}}
 			if column != "" {
-				table.Mapping.Key = &outbox.KeyMapping{Column: column}
+				table.Mapping.Key = &outbox.Expr{Column: column}
 			}
 			cfgs = append(cfgs, Config{Publication: fmt.Sprintf("share_%d_%d", n, part), Tables: []*outbox.Table{table}})
 			if err := MakePublication(t.Context(), pg, cfgs[part-1]); err != nil {
@@ -58,7 +58,7 @@ func TestSharesOfATable(t *testing.T) {
 		for of := 2; of <= 5; of++ {
 			sum := 0
 			for part := 1; part <= of; part++ {
-				table := &outbox.Table{Share: outbox.Share{Part: part, Of: of}, Mapping: outbox.Mapping{Key: &outbox.KeyMapping{Column: column}}}
+				table := &outbox.Table{Share: outbox.Share{Part: part, Of: of}, Mapping: outbox.Mapping{Key: &outbox.Expr{Column: column}}}
 				n := harness.One[int](t, db, `SELECT count(*) FROM outbox t WHERE `+table.Filter("t."))
 				if sum += n; n < 1000/of/4 {
 					t.Errorf("by %s, part %d of %d has %d of 1000 rows", column, part, of, n)

@@ -141,8 +141,8 @@ func constantTopics(s *config.Stream, cluster string) []string {
 	var topics []string
 	for _, t := range s.OutboxTables() {
 		m := &t.Mapping
-		if len(m.Topic.Columns) == 0 && (m.Cluster.Default == cluster || m.Cluster.Column != "") {
-			topics = append(topics, m.Topic.Literals[0])
+		if m.Cluster.Default == cluster || m.Cluster.Column != "" {
+			topics = append(topics, m.Topic.Known()...)
 		}
 	}
 	return topics

@@ -25,8 +25,8 @@ func TestLiveComparison(t *testing.T) {
 	db.Exec(t, `CREATE TABLE outbox (id bigserial PRIMARY KEY, topic text, key text, payload text, status text NOT NULL DEFAULT 'PENDING')`)
 	db.Exec(t, `CREATE PUBLICATION compared FOR TABLE outbox WITH (publish = 'insert')`)
 	orders := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key: &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText}, Payload: outbox.PayloadMapping{Column: "payload"},
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key: &outbox.Expr{Column: "key", Encoding: outbox.EncodingText}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Cluster: outbox.ClusterMapping{Default: "main", Known: []string{"main"}}, Order: []string{"id"},
 		Published: outbox.PublishedStatus, Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED"},
 	}}
@@ -90,7 +90,7 @@ func TestLiveLongRows(t *testing.T) {
 	db.Exec(t, `CREATE PUBLICATION compared FOR TABLE outbox WITH (publish = 'insert')`)
 	orders := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{topic}}, MaxRowBytes: 1 << 20,
-		Key: &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText}, Payload: outbox.PayloadMapping{Column: "payload"},
+		Key: &outbox.Expr{Column: "key", Encoding: outbox.EncodingText}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Cluster: outbox.ClusterMapping{Default: "main", Known: []string{"main"}}, Order: []string{"id"},
 		Published: outbox.PublishedStatus, Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED"},
 	}}

@@ -95,8 +95,8 @@ func (r *run) partition(topic string, key []byte) int32 {
 func (r *run) constants() error {
 	for _, t := range r.cfg.Tables {
 		m := &t.Mapping
-		if len(m.Topic.Columns) == 0 {
-			if err := r.topics.follow(m.Cluster.Default, m.Topic.Literals[0]); err != nil {
+		for _, topic := range m.Topic.Known() {
+			if err := r.topics.follow(m.Cluster.Default, topic); err != nil {
 				return err
 			}
 		}

@@ -168,6 +168,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	case typeTopic:
 		if slices.ContainsFunc(pairs, func(p pair) bool { return p.key != "allow" }) {
 			to.SetZero() // one source; a profile's other one must not stay
+			setDefault(to, "")
 		}
 	}
 	given := map[string]bool{}

@@ -164,7 +164,7 @@ func (s surroundings) template(parts []part) (outbox.Template, error) {
 			if !isIdentifier(p.text) {
 				return outbox.Template{}, fmt.Errorf("${%s} names no column: write ${column}", p.text)
 			}
-			t.Columns = append(t.Columns, p.text)
+			t.Columns = append(t.Columns, outbox.Expr{Column: p.text})
 			t.Literals = append(t.Literals, "")
 			continue
 		}

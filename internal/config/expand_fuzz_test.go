@@ -33,8 +33,8 @@ func FuzzTemplate(f *testing.F) {
 			t.Fatalf("%q: %+v", text, made)
 		}
 		for _, column := range made.Columns {
-			if !isIdentifier(column) || !strings.Contains(text, "${"+column+"}") {
-				t.Fatalf("%q has column %q", text, column)
+			if !isIdentifier(column.Column) || !strings.Contains(text, "${"+column.Column+"}") {
+				t.Fatalf("%q has column %q", text, column.Column)
 			}
 		}
 		// What a variable holds is never read as a reference again.

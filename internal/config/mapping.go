@@ -13,6 +13,9 @@ import (
 type MappingSpec struct {
 	// ID columns identify a row, and marks find rows by them: the primary key.
 	ID []string `yaml:"id"`
+	// Rows are conditions that all have to hold of a row. Other rows are not ours: they
+	// are neither published, marked, counted, deleted nor requeued. Left out: every row is.
+	Rows []RowSpec `yaml:"rows"`
 	// Topic of the record.
 	Topic TopicSpec `yaml:"topic"`
 	// Key of the record. Left out: records without a key, in no order.
@@ -92,11 +95,29 @@ type MappingSpec struct {
 	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
 }
 
+// RowSpec is a condition that a row is ours: exactly one of in and not_in.
+type RowSpec struct {
+	// Column that tells our rows from others.
+	Column string `yaml:"column"`
+	// In lists the values of our rows. null stands for NULL.
+	In []Value `yaml:"in"`
+	// NotIn lists the values of rows that are not ours. Without null in it a row with
+	// NULL is ours.
+	NotIn []Value `yaml:"not_in"`
+}
+
 // TopicSpec says where the topic comes from: exactly one of column, constant and
 // template.
 type TopicSpec struct {
-	// Column with the topic.
+	// Column with the topic, or with what map has a topic for.
 	Column string `yaml:"column"`
+	// Map gives a topic for each value of the column: for a whole value such as
+	// OrderPlaced, or for all that begin alike, such as com.acme.billing.*, with a
+	// star at the end. A whole value comes before a beginning; no beginning may begin another.
+	Map map[string]string `yaml:"map"`
+	// Otherwise is the topic of rows with a value that is not in map; or fail: such a
+	// row fails by itself; or leave: it is not ours, as with rows.
+	Otherwise string `yaml:"otherwise" default:"fail"`
 	// Constant is the topic of every row.
 	Constant string `yaml:"constant"`
 	// Template is text with columns in it, such as outbox.event.${aggregatetype}.

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -105,11 +106,12 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 	s := r.spec
 	m := outbox.Mapping{
 		ID:             r.columns("id", s.ID),
+		Rows:           r.rows(),
 		Cluster:        r.cluster(cfg),
 		Topic:          r.topic(),
 		TopicAllow:     r.allowedTopics(),
 		Key:            r.key(),
-		Payload:        outbox.PayloadMapping{Column: r.column("payload.column", s.Payload.Column), Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
+		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: r.column("payload.column", s.Payload.Column)}, Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
 		Headers:        r.headers(),
 		Partition:      r.column("partition", s.Partition),
 		Timestamp:      r.column("timestamp", s.Timestamp),
@@ -169,14 +171,12 @@ func (r *resolver) topic() outbox.Template {
 		r.complain("topic", found, `write one of topic: {column: topic}, {constant: orders} or {template: "outbox.event.${aggregatetype}"}`)
 		return outbox.Template{Literals: []string{""}}
 	}
+	words := r.topicMap()
 	switch {
 	case s.Column != "":
-		return outbox.Template{Literals: []string{"", ""}, Columns: []string{r.column("topic.column", s.Column)}}
+		return outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: r.column("topic.column", s.Column), Map: words}}}
 	case s.Constant != "":
-		r.topicLiteral("topic.constant", s.Constant)
-		if len(s.Constant) > 249 || s.Constant == "." || s.Constant == ".." {
-			r.complain("topic.constant", fmt.Sprintf("%q is not a topic", s.Constant), "write 1 to 249 letters, digits, dots, - or _")
-		}
+		r.topicName("topic.constant", s.Constant)
 		return outbox.Template{Literals: []string{s.Constant}}
 	}
 	for _, literal := range s.Template.Literals {
@@ -194,6 +194,9 @@ func (r *resolver) allowedTopics() []string {
 	if s.Allow != nil && s.Constant != "" {
 		r.complain("topic.allow", "cannot be combined with constant, which is the only topic of the table", "remove it")
 	}
+	if s.Allow != nil && s.Map != nil {
+		r.complain("topic.allow", "cannot be combined with map, whose topics are the only ones of the table", "remove it")
+	}
 	for i, pattern := range s.Allow {
 		beginning := strings.TrimSuffix(pattern, "*")
 		if pattern == "" || len(beginning) > 249 || !topicText.MatchString(beginning) {
@@ -206,13 +209,92 @@ func (r *resolver) allowedTopics() []string {
 	return slices.Clone(s.Allow)
 }
 
+// topicMap are the topics by the column's values.
+func (r *resolver) topicMap() *outbox.ValueMap {
+	s := r.spec.Topic
+	switch {
+	case s.Map == nil && s.Otherwise != otherwiseFail:
+		r.complain("topic.otherwise", "says what becomes of values that are not in map, but there is no map", "write map: {OrderPlaced: orders}, or remove it")
+		return nil
+	case s.Map == nil:
+		return nil
+	case s.Column == "":
+		r.complain("topic.map", "is of a column's values, but there is no column", "write topic: {column: event_type, map: {OrderPlaced: orders}}")
+	case len(s.Map) == 0:
+		r.complain("topic.map", "is empty", "write the topics of the column's values, for example {OrderPlaced: orders}")
+	}
+	m := &outbox.ValueMap{Exact: map[string]string{}}
+	for _, text := range slices.Sorted(maps.Keys(s.Map)) {
+		r.topicName("topic.map."+text, s.Map[text])
+		beginning, star := strings.CutSuffix(text, "*")
+		if !star {
+			m.Exact[text] = s.Map[text]
+			continue
+		}
+		if beginning == "" {
+			r.complain("topic.map.*", "stands for every value", "write otherwise: "+s.Map[text])
+			continue
+		}
+		for _, other := range m.Beginnings {
+			if strings.HasPrefix(beginning, other.With) {
+				r.complain("topic.map."+text, fmt.Sprintf("begins with %q, which has a topic of its own", other.With), "leave one of the two out, or list whole values: nothing says which of them counts")
+			}
+		}
+		m.Beginnings = append(m.Beginnings, outbox.Beginning{With: beginning, Text: s.Map[text]})
+	}
+	switch s.Otherwise {
+	case otherwiseLeave:
+		m.Leave = true
+	case otherwiseFail:
+	default:
+		r.topicName("topic.otherwise", s.Otherwise)
+		m.Otherwise = s.Otherwise
+	}
+	return m
+}
+
+// What becomes of values that a map does not have, besides a topic.
+const (
+	otherwiseFail  = "fail"
+	otherwiseLeave = "leave"
+)
+
+// rows are the conditions of rows that are ours.
+func (r *resolver) rows() []outbox.RowCondition {
+	var all []outbox.RowCondition
+	for i, s := range r.spec.Rows {
+		key := fmt.Sprintf("rows[%d]", i)
+		const form = "write {column: broker, in: [kafka]} or {column: queue_name, not_in: [failed]}"
+		c := outbox.RowCondition{Column: r.column(key+".column", s.Column), Not: s.NotIn != nil}
+		c.Values, c.Null = values(append(s.In, s.NotIn...))
+		switch {
+		case s.Column == "":
+			r.complain(key+".column", "is missing", form)
+		case (s.In == nil) == (s.NotIn == nil):
+			r.complain(key, "has not exactly one of in and not_in", form)
+		case len(c.Values) == 0 && !c.Null:
+			r.complain(key, "lists no value", form)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// topicName checks a whole name.
+func (r *resolver) topicName(key, name string) {
+	r.topicLiteral(key, name)
+	if name == "" || len(name) > 249 || name == "." || name == ".." {
+		r.complain(key, fmt.Sprintf("%q is not a topic", name), "write 1 to 249 letters, digits, dots, - or _")
+	}
+}
+
 func (r *resolver) topicLiteral(key, text string) {
 	if !topicText.MatchString(text) {
 		r.complain(key, fmt.Sprintf("%q has characters that no topic may have", text), "write letters, digits, dots, - and _ only")
 	}
 }
 
-func (r *resolver) key() *outbox.KeyMapping {
+func (r *resolver) key() *outbox.Expr {
 	k := r.spec.Key
 	if k == nil {
 		return nil
@@ -220,7 +302,7 @@ func (r *resolver) key() *outbox.KeyMapping {
 	if k.Column == "" {
 		r.complain("key.column", "is missing", "write key: {column: aggregate_id}, or leave key out for records without one")
 	}
-	return &outbox.KeyMapping{Column: r.column("key.column", k.Column), Encoding: outbox.Encoding(k.Encoding)}
+	return &outbox.Expr{Column: r.column("key.column", k.Column), Encoding: outbox.Encoding(k.Encoding)}
 }
 
 func (r *resolver) headers() []outbox.HeaderMapping {

@@ -38,8 +38,8 @@ func TestAllowedTopics(t *testing.T) {
 // A row that names another topic fails by itself, and says where it may be allowed.
 func TestForbiddenTopic(t *testing.T) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, TopicAllow: []string{"orders.*"},
-		Payload: outbox.PayloadMapping{Column: "payload"}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}}, TopicAllow: []string{"orders.*"},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}
 	plan, err := Compile(nil, table, []Column{{Name: "id", OID: 20}, {Name: "topic", OID: 25}, {Name: "payload", OID: 17}})
 	if err != nil {

@@ -17,9 +17,9 @@ func plainPlan(tb testing.TB, payload int) (*Plan, []Value) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:        []string{"aggregate_id", "event_id"},
 		Cluster:   outbox.ClusterMapping{Default: "main"},
-		Topic:     outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key:       &outbox.KeyMapping{Column: "aggregate_id", Encoding: outbox.EncodingText},
-		Payload:   outbox.PayloadMapping{Column: "payload"},
+		Topic:     outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key:       &outbox.Expr{Column: "aggregate_id", Encoding: outbox.EncodingText},
+		Payload:   outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Headers:   []outbox.HeaderMapping{{Name: "traceparent", Column: "traceparent", OmitNull: true}},
 		EventID:   outbox.EventID{Name: "event_id", Columns: []string{"event_id"}},
 		CreatedAt: "created_at",

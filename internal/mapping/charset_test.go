@@ -15,7 +15,7 @@ func foreign(t *testing.T, encoding string) *Plan {
 		t.Fatal(err)
 	}
 	table := &outbox.Table{Schema: "s", Name: "t", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Key: &outbox.KeyMapping{Column: "k"}, Payload: outbox.PayloadMapping{Column: "p"},
+		ID: []string{"id"}, Key: &outbox.Expr{Column: "k"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "p"}},
 		Topic: outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}
 	plan, err := Compile(set, table, []Column{{Name: "id", OID: oidText}, {Name: "k", OID: oidText}, {Name: "p", OID: oidJSONB}})
@@ -86,7 +86,7 @@ func TestKeysComeBack(t *testing.T) {
 
 func TestLargeObjectsAreRefused(t *testing.T) {
 	table := &outbox.Table{Schema: "s", Name: "t", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Key: &outbox.KeyMapping{Column: "k"}, Payload: outbox.PayloadMapping{Column: "p"},
+		ID: []string{"id"}, Key: &outbox.Expr{Column: "k"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "p"}},
 		Headers: []outbox.HeaderMapping{{Name: "h", Column: "h"}},
 		Topic:   outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"}, Published: outbox.PublishedNone,
 	}}

@@ -13,8 +13,8 @@ func deferred() (*outbox.Table, []Column) {
 	t := &outbox.Table{Schema: "public", Name: "deferred", Mapping: outbox.Mapping{
 		ID:      []string{"id"},
 		Cluster: outbox.ClusterMapping{Default: "main"},
-		Topic:   outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Payload: outbox.PayloadMapping{Column: "message"},
+		Topic:   outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "message"}},
 		Headers: []outbox.HeaderMapping{
 			{Name: "traceparent", Trace: &outbox.TraceMapping{TraceIDHigh: "high", TraceID: "trace", SpanID: "span", Sampled: "sampled", Format: outbox.TraceW3C}},
 			{Name: "b3", Trace: &outbox.TraceMapping{TraceIDHigh: "high", TraceID: "trace", SpanID: "span", Sampled: "sampled", Format: outbox.TraceB3}},

@@ -108,6 +108,7 @@ var (
 	rolePartition = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
 	roleTime      = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
 	roleStatus    = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
+	roleRows      = role{name: "what tells our rows", hint: "a text, enum, integer, uuid or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }, found: true}
 	roleWhen      = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime}
 	roleCount     = role{name: "a counter", hint: "a smallint, integer or bigint column", ok: isInteger}
 	roleLastError = role{name: "the last error", hint: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
@@ -144,6 +145,7 @@ func (c *compiler) plan() *Plan {
 	p.timestamp = c.optional(m.Timestamp, roleTime)
 	p.createdAt = c.optional(m.CreatedAt, roleTime)
 	p.availableAt = c.optional(m.AvailableAfter, roleTime)
+	p.rows = c.rows(m)
 	p.pending = c.pending(m)
 	p.writer = c.writer(&m.Writer)
 	return p
@@ -152,10 +154,16 @@ func (c *compiler) plan() *Plan {
 // readColumns names every column that Row reads; repeats and empty names are
 // fine.
 func readColumns(m *outbox.Mapping) []string {
-	names := slices.Concat(m.ID, m.Topic.Columns)
+	names := slices.Clone(m.ID)
+	for i := range m.Topic.Columns {
+		names = append(names, m.Topic.Columns[i].Names()...)
+	}
+	for _, c := range m.Rows {
+		names = append(names, c.Column)
+	}
 	names = append(names, m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
 	if m.Key != nil {
-		names = append(names, m.Key.Column)
+		names = append(names, m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
 		names = append(names, h.Column, h.JSON)
@@ -271,10 +279,37 @@ func (c *compiler) topic(m *outbox.Template) topicPlan {
 		c.fault("has the topic "+quoted(m.Literals[0])+", which is not legal in Kafka",
 			"use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
 	}
-	return topicPlan{literals: m.Literals, columns: c.fields(m.Columns, roleTopic), allow: newTopicList(c.table)}
+	p := topicPlan{literals: m.Literals, columns: make([]value, len(m.Columns))}
+	for i := range m.Columns {
+		p.columns[i] = c.value(&m.Columns[i], roleTopic)
+	}
+	if m.Known() == nil {
+		p.allow = newTopicList(c.table)
+	}
+	return p
 }
 
-func (c *compiler) key(p *Plan, m *outbox.KeyMapping) {
+func (c *compiler) value(e *outbox.Expr, r role) value {
+	if e.Column == "" {
+		c.fault("has an empty column name as "+r.name, "name a column")
+	}
+	return value{field: c.field(e.Column, r), words: e.Map}
+}
+
+// rows are the conditions of rows that are ours.
+func (c *compiler) rows(m *outbox.Mapping) []condition {
+	var all []condition
+	for _, r := range m.Rows {
+		f := c.field(r.Column, roleRows)
+		all = append(all, condition{value: value{field: f}, texts: printed(r.Values, f.kind), null: r.Null, excludes: r.Not})
+	}
+	if e := m.Leaves(); e != nil {
+		all = append(all, condition{value: c.value(e, roleTopic)})
+	}
+	return all
+}
+
+func (c *compiler) key(p *Plan, m *outbox.Expr) {
 	if m == nil {
 		return
 	}
@@ -375,7 +410,7 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 			c.fault("has a status column but no value that means pending", "name at least one pending value")
 		}
 		f := c.field(s.Column, roleStatus)
-		p.column, p.values, p.null = &f, pendingValues(s.Pending, f.kind), s.PendingNull
+		p.column, p.values, p.null = &f, printed(s.Pending, f.kind), s.PendingNull
 	} else {
 		columns = slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy)
 	}
@@ -390,20 +425,23 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	return p
 }
 
-// pendingValues are the values as PostgreSQL prints them.
-func pendingValues(values []string, k kind) []string {
-	printed := slices.Clone(values)
-	for i, v := range printed {
+// Printed are values of a column as PostgreSQL prints them, or names without the blanks
+// that pad them.
+func Printed(values []string, c Column) []string { return printed(values, kindOf(c)) }
+
+func printed(values []string, k kind) []string {
+	all := slices.Clone(values)
+	for i, v := range all {
 		switch {
 		case k == kindBool && strings.EqualFold(v, "true"):
-			printed[i] = "t"
+			all[i] = "t"
 		case k == kindBool && strings.EqualFold(v, "false"):
-			printed[i] = "f"
+			all[i] = "f"
 		case k == kindPadded:
-			printed[i] = strings.TrimRight(v, " ")
+			all[i] = strings.TrimRight(v, " ")
 		}
 	}
-	return printed
+	return all
 }
 
 // missing says which columns there are, and which may be meant.

@@ -79,6 +79,10 @@ func forbiddenTopic(topic string, t *outbox.Table) fault {
 	return fault("gives the topic " + quoted(topic) + ", which topic.allow of table " + t.String() + " does not allow: add it there, or correct the row")
 }
 
+func unmapped(name []byte) fault {
+	return fault("has " + quoted(string(name)) + ", for which topic.map has no topic: add it there, or topic.otherwise")
+}
+
 func unknownCluster(name []byte) fault {
 	if len(name) == 0 {
 		return "names no Kafka cluster, and there is no default"

@@ -74,6 +74,7 @@ type Plan struct {
 
 	partition, timestamp, createdAt, availableAt *field
 
+	rows    []condition
 	pending pendingPlan
 	writer  *writerPlan // nil: every row is ours
 }
@@ -99,8 +100,8 @@ type clusterPlan struct {
 // is literals[0].
 type topicPlan struct {
 	literals []string
-	columns  []field
-	allow    *topicList
+	columns  []value
+	allow    *topicList // nil: the names are the mapping's own
 }
 
 // headerPlan is one source of headers: the event id, a constant, a column, a
@@ -352,9 +353,9 @@ func (r *reading) topic() {
 	switch {
 	case !ok:
 	case !legal:
-		r.fail(&t.columns[0], illegalTopic(topic))
-	case !t.allow.has(topic):
-		r.fail(&t.columns[0], forbiddenTopic(topic, r.plan.table))
+		r.fail(&t.columns[0].field, illegalTopic(topic))
+	case t.allow != nil && !t.allow.has(topic):
+		r.fail(&t.columns[0].field, forbiddenTopic(topic, r.plan.table))
 	}
 }
 
@@ -376,13 +377,13 @@ func (r *reading) topicName(t *topicPlan) (name []byte, ok bool) {
 	return filled, ok
 }
 
-func (r *reading) topicPart(f *field) (part []byte, ok bool) {
-	part, fault := f.word(r.values[f.at], r.arena)
+func (r *reading) topicPart(v *value) (part []byte, ok bool) {
+	part, fault := r.name(v)
 	if fault == "" && part == nil {
 		fault = "is NULL, but names the topic"
 	}
 	if fault != "" {
-		r.fail(f, fault)
+		r.fail(&v.field, fault)
 	}
 	return part, fault == ""
 }

@@ -15,9 +15,9 @@ func full() (*outbox.Table, []Column) {
 	t := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:      []string{"aggregate_id", "event_id"},
 		Cluster: outbox.ClusterMapping{Column: "cluster", Default: "main", Known: []string{"main", "side"}},
-		Topic:   outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key:     &outbox.KeyMapping{Column: "aggregate_id", Encoding: outbox.EncodingText},
-		Payload: outbox.PayloadMapping{Column: "payload"},
+		Topic:   outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key:     &outbox.Expr{Column: "aggregate_id", Encoding: outbox.EncodingText},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}},
 		Headers: []outbox.HeaderMapping{
 			{Name: "traceparent", Column: "trace", OmitNull: true},
 			{Name: "type", Column: "type"},
@@ -143,12 +143,12 @@ func TestRow(t *testing.T) {
 		{name: "250 bytes", values: map[string]any{"topic": strings.Repeat("t", 250)}, want: func(r *outbox.Row) { r.Topic = strings.Repeat("t", 250) }, err: `column "topic" gives a topic name of 250 bytes, more than Kafka's 249`},
 		{
 			name: "template", mapping: func(m *outbox.Mapping) {
-				m.Topic = outbox.Template{Literals: []string{"a.", ".", ".z"}, Columns: []string{"topic", "event_id"}}
+				m.Topic = outbox.Template{Literals: []string{"a.", ".", ".z"}, Columns: []outbox.Expr{{Column: "topic"}, {Column: "event_id"}}}
 			}, want: func(r *outbox.Row) { r.Topic = "a.orders.7.z" },
 		},
 		{
 			name: "NULL in a template", mapping: func(m *outbox.Mapping) {
-				m.Topic = outbox.Template{Literals: []string{"a.", ""}, Columns: []string{"topic"}}
+				m.Topic = outbox.Template{Literals: []string{"a.", ""}, Columns: []outbox.Expr{{Column: "topic"}}}
 			}, values: map[string]any{"topic": nil}, want: func(r *outbox.Row) { r.Topic = "a." }, err: `column "topic" is NULL, but names the topic`,
 		},
 		{
@@ -169,7 +169,7 @@ func TestRow(t *testing.T) {
 			},
 		},
 		{
-			name: "uuid key of no uuid", mapping: func(m *outbox.Mapping) { m.Key = &outbox.KeyMapping{Column: "type", Encoding: outbox.EncodingUUID} },
+			name: "uuid key of no uuid", mapping: func(m *outbox.Mapping) { m.Key = &outbox.Expr{Column: "type", Encoding: outbox.EncodingUUID} },
 			values: map[string]any{"type": "123"}, want: func(r *outbox.Row) { r.Key, r.Headers[1].Value = nil, []byte("123") },
 			err: `column "type" is not a uuid like 123e4567-e89b-12d3-a456-426614174000`,
 		},
@@ -311,9 +311,9 @@ func TestCompileErrors(t *testing.T) {
 		{"missing column, near one named", func(m *outbox.Mapping, _ []Column) { m.Payload.Column = "paylod" }, `table public.outbox: column "paylod" does not exist, but is mapped as the payload: did you mean "payload"? there are unmapped, status, aggregate_id, event_id, cluster, topic, payload, trace, type, headers, partition, at, created_at, due, retries`},
 		{"missing column, nothing near", func(m *outbox.Mapping, _ []Column) { m.Payload.Column = "zzzz" }, `column "zzzz" does not exist, but is mapped as the payload: map an existing column; there are unmapped, `},
 		{"wrong case", func(m *outbox.Mapping, _ []Column) { m.Payload.Column = "Payload" }, `did you mean "payload"?`},
-		{"topic of bytea", func(m *outbox.Mapping, _ []Column) { m.Topic.Columns[0] = "payload" }, `column "payload" (bytea) cannot be the topic: map a text column`},
+		{"topic of bytea", func(m *outbox.Mapping, _ []Column) { m.Topic.Columns[0].Column = "payload" }, `column "payload" (bytea) cannot be the topic: map a text column`},
 		{"uuid key of bytea", func(m *outbox.Mapping, _ []Column) {
-			m.Key = &outbox.KeyMapping{Column: "payload", Encoding: outbox.EncodingUUID}
+			m.Key = &outbox.Expr{Column: "payload", Encoding: outbox.EncodingUUID}
 		}, `column "payload" (bytea) cannot be a record key with encoding uuid: map a uuid column, or set encoding: text`},
 		{"headers of an integer", func(m *outbox.Mapping, _ []Column) { m.Headers[3].JSON = "retries" }, `column "retries" (integer) cannot be headers as a JSON object: map a jsonb, json or text column`},
 		{"partition of text", func(_ *outbox.Mapping, c []Column) { c[10].OID = oidText }, `column "partition" (text) cannot be the partition: map a smallint, integer or bigint column`},

@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Mapping says how a table's columns become a Kafka record, and how its state
 // is read and written. Column names are as in the catalogue, unquoted.
@@ -9,12 +13,16 @@ type Mapping struct {
 	// finds the row by, so they should be the primary key.
 	ID []string
 
+	// Rows are conditions that all have to hold of a row. Another one is not ours: it
+	// is as if it were not there.
+	Rows []RowCondition
+
 	Cluster ClusterMapping
 	Topic   Template
 	// TopicAllow are the topics that rows may name: names, and beginnings that end
 	// with a star. Empty: every topic that does not begin with two underscores.
 	TopicAllow []string
-	Key        *KeyMapping // nil: records without key
+	Key        *Expr // nil: records without key
 	Payload    PayloadMapping
 	Headers    []HeaderMapping
 	// MaxRowBytes is how many bytes the mapped columns of a row may have: one with
@@ -152,7 +160,75 @@ const (
 // len(Literals) == len(Columns)+1.
 type Template struct {
 	Literals []string
-	Columns  []string
+	Columns  []Expr
+}
+
+// Known are the only topics that rows can have, empty: any.
+func (t *Template) Known() []string {
+	switch {
+	case len(t.Columns) == 0:
+		return t.Literals
+	case len(t.Columns) == 1 && t.Columns[0].Map != nil:
+		return t.Columns[0].Map.Values()
+	}
+	return nil
+}
+
+// Expr says where a value of a record comes from: which column.
+type Expr struct {
+	Column   string
+	Encoding Encoding
+	// Map gives another text for the value; nil: the value itself.
+	Map *ValueMap
+}
+
+// Names are the columns that the value comes from.
+func (e *Expr) Names() []string { return []string{e.Column} }
+
+// Plain says that the value is a column's as it is.
+func (e *Expr) Plain() bool { return e.Map == nil }
+
+// ValueMap gives a text for another.
+type ValueMap struct {
+	Exact map[string]string
+	// Beginnings of texts, none of which begins another; an exact text comes first.
+	Beginnings []Beginning
+	// Otherwise is the text for all others; empty: they are an error of the row.
+	Otherwise string
+	// Leave says of rows with another text that they are not ours.
+	Leave bool
+}
+
+// Beginning gives Text for every text that begins with With.
+type Beginning struct{ With, Text string }
+
+// Values are all texts that the map gives, sorted.
+func (m *ValueMap) Values() []string {
+	all := slices.Collect(maps.Values(m.Exact))
+	for _, b := range m.Beginnings {
+		all = append(all, b.Text)
+	}
+	if m.Otherwise != "" {
+		all = append(all, m.Otherwise)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// RowCondition is that a column has one of the values, or none of them.
+type RowCondition struct {
+	Column string
+	Values []string
+	Null   bool // NULL is among the values
+	Not    bool
+}
+
+// Leaves is the topic's map where it leaves rows to others; nil: there is none.
+func (m *Mapping) Leaves() *Expr {
+	if t := &m.Topic; len(t.Columns) == 1 && t.Columns[0].Map != nil && t.Columns[0].Map.Leave {
+		return &t.Columns[0]
+	}
+	return nil
 }
 
 // ClusterMapping chooses the Kafka cluster of a row.
@@ -172,16 +248,10 @@ const (
 	EncodingUUID Encoding = "uuid" // 16 bytes, of a uuid column
 )
 
-// KeyMapping says which column is the record key.
-type KeyMapping struct {
-	Column   string
-	Encoding Encoding
-}
-
-// PayloadMapping says which column is the record value, byte for byte: bytea
+// PayloadMapping says what the record value is, byte for byte: bytea
 // as its bytes, text, json, jsonb and others as PostgreSQL prints them.
 type PayloadMapping struct {
-	Column string
+	Expr
 	// Tombstone publishes a NULL payload as a null value; otherwise it is an
 	// error of the row.
 	Tombstone bool

@@ -196,8 +196,18 @@ func list(key string, columns []string, without string, before Overrides) place 
 	}}
 }
 
+func topicColumns(topic *outbox.Template) (names []string) {
+	for i := range topic.Columns {
+		names = append(names, topic.Columns[i].Column)
+	}
+	return names
+}
+
 func topicPlace(topic *outbox.Template) place {
-	return place{topic.Columns, textColumn, func(names []string) Overrides {
+	return place{topicColumns(topic), textColumn, func(names []string) Overrides {
+		if topic.Known() != nil && len(names) == 1 {
+			return Overrides{{"topic.column", or(names[0], unknown)}, {"topic.map", unknown}}
+		}
 		if len(names) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
 			return Overrides{{"topic.column", or(names[0], unknown)}}
 		}
@@ -324,7 +334,7 @@ func (d *differing) nulls() {
 		c := d.t.column(column)
 		return c != nil && !c.NotNull
 	}
-	for _, column := range m.Topic.Columns {
+	for _, column := range topicColumns(&m.Topic) {
 		if nullable(column) {
 			d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a topic fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
 		}

@@ -129,6 +129,8 @@ type TableFacts struct {
 	Topics map[string][]string
 	// States found in the status column, from a sample.
 	States []string
+	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
+	Chosen *Chosen
 	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string
@@ -194,6 +196,9 @@ type Backlog struct {
 	Oldest  int64 // seconds; -1: unknown
 	Largest int64 // bytes of the largest record
 }
+
+// Chosen is a count of rows, and of those that are ours.
+type Chosen struct{ Rows, Ours int64 }
 
 // ClusterFacts are what is known of one Kafka cluster, for one stream.
 type ClusterFacts struct {

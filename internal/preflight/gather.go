@@ -425,6 +425,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	look("rows", func(ctx context.Context) error {
 		return t.sample(ctx, pool, max(sampleRows/len(g.facts.Tables), sampleOfTable))
 	})
+	look("chosen", func(ctx context.Context) error { return t.chosen(ctx, pool) })
 	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
 }
 
@@ -501,6 +502,21 @@ func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) e
 			})
 		}
 		return err
+	})
+}
+
+// chosen counts what the mapping's conditions leave to others.
+func (t *TableFacts) chosen(ctx context.Context, pool *pgxpool.Pool) error {
+	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
+		text := r.Chosen(countRows)
+		if text == "" {
+			return nil
+		}
+		return rows(ctx, conn, text, func(row []string) error {
+			t.Chosen = &Chosen{}
+			_, err := fmt.Sscan(row[0]+" "+row[1], &t.Chosen.Rows, &t.Chosen.Ours)
+			return err
+		})
 	})
 }
 

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -287,8 +288,8 @@ func (j *judgment) largest(cluster, topic string) int64 {
 // leadsTo says whether some of the table's rows may go to the topic.
 func leadsTo(t *TableFacts, cluster, topic string) bool {
 	m := &t.Table.Mapping
-	if len(m.Topic.Columns) == 0 {
-		return m.Topic.Literals[0] == topic && (m.Cluster.Column != "" || m.Cluster.Default == cluster)
+	if known := m.Topic.Known(); known != nil {
+		return slices.Contains(known, topic) && (m.Cluster.Column != "" || m.Cluster.Default == cluster)
 	}
 	for _, name := range t.Topics[cluster] {
 		if name == topic {
@@ -329,7 +330,7 @@ func judgeCompaction(j *judgment) {
 	})
 }
 
-func keyMayBeNull(t *TableFacts, key *outbox.KeyMapping) bool {
+func keyMayBeNull(t *TableFacts, key *outbox.Expr) bool {
 	c := t.column(key.Column)
 	return c != nil && !c.NotNull
 }

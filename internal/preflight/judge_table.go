@@ -104,6 +104,13 @@ func stateChecks() []check {
 			why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
 		},
 		{
+			name: "rows", judge: judgeRows,
+			looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
+			levels: "WARN: there are rows, and none is ours",
+			hint:   "the values of `rows`, or of `topic.map`",
+			why:    "rows that are left to others are neither published nor counted anywhere else",
+		},
+		{
 			name: "shedlock", judge: judgeLocks,
 			looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
 			levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
@@ -126,13 +133,15 @@ func judgeTopicAllow(j *judgment) {
 		switch {
 		case len(m.Topic.Columns) == 0:
 			j.ok(name, "every row goes to topic %s", m.Topic.Literals[0])
+		case m.Topic.Known() != nil:
+			j.ok(name, "rows go to %s", strings.Join(m.Topic.Known(), ", "))
 		case len(m.TopicAllow) > 0:
 			j.ok(name, "rows may name %s", strings.Join(m.TopicAllow, ", "))
 		case m.Topic.Literals[0] != "":
 			j.ok(name, "every topic begins with %s", m.Topic.Literals[0])
 		default:
 			j.warn(name, "anybody who may write to the table chooses the topic, and may name every one that our Kafka user may write to",
-				"topic: {column: "+m.Topic.Columns[0]+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
+				"topic: {column: "+m.Topic.Columns[0].Column+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
 		}
 	})
 }
@@ -491,6 +500,26 @@ func holder(h shedlock.Holding) string {
 		return " by " + h.By
 	}
 	return " by " + h.By + " until " + h.Until.UTC().Format("15:04:05") + " UTC"
+}
+
+func judgeRows(j *judgment) {
+	j.resolved(func(name string, t *TableFacts) {
+		c := t.Chosen
+		m := &t.Table.Mapping
+		switch {
+		case len(m.Rows) == 0 && m.Leaves() == nil:
+			j.ok(name, "every row is ours")
+		case c == nil && t.Missing["chosen"] == "":
+			j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
+		case c == nil:
+			j.unseen(name, t.Missing["chosen"])
+		case c.Rows > 0 && c.Ours == 0:
+			j.warn(name, fmt.Sprintf("none of %s is ours", count(int(c.Rows), "row", "rows")),
+				"SELECT DISTINCT … FROM "+quotedTable(t.Table.Table)+";  -- the columns that rows and topic.map name, and then what they should say")
+		default:
+			j.ok(name, "%d of %s left to others", c.Rows-c.Ours, count(int(c.Rows), "row is", "rows are"))
+		}
+	})
 }
 
 func judgeBacklog(j *judgment) {

@@ -34,7 +34,7 @@ func (g *gathering) kafka(ctx context.Context) {
 	g.facts.Kafka = found
 }
 
-// topics are those that are known to get rows: constants of the mappings and
+// topics are those that are known to get rows: those that the mappings name and
 // what a sample of rows names. unknown: some table's rows name theirs, and
 // there is none to tell.
 func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
@@ -43,8 +43,8 @@ func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
 		if m.Cluster.Column == "" && m.Cluster.Default != cluster {
 			continue
 		}
-		if len(m.Topic.Columns) == 0 {
-			topics = append(topics, m.Topic.Literals[0])
+		if known := m.Topic.Known(); known != nil {
+			topics = append(topics, known...)
 			continue
 		}
 		var sampled []string

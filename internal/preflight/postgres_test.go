@@ -307,7 +307,7 @@ func TestCompareListsEverything(t *testing.T) {
 	w := newWorld(t, db)
 	m := &w.stream.Tables[0].Mapping
 	m.Status.Column, m.Status.Attempts, m.Payload.Tombstone = "state", "attempts", false
-	m.Topic = outbox.Template{Literals: []string{"app.", ""}, Columns: []string{"topics"}}
+	m.Topic = outbox.Template{Literals: []string{"app.", ""}, Columns: []outbox.Expr{{Column: "topics"}}}
 	found, err := Compare(t.Context(), &w.stream, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -46,8 +46,11 @@ func (f *Facts) constantTopics() (subjects []string) {
 	for i := range f.Stream.Tables {
 		m := &f.Stream.Tables[i].Mapping
 		for cluster := range f.Stream.Kafka {
-			if len(m.Topic.Columns) == 0 && (m.Cluster.Column != "" || m.Cluster.Default == cluster) {
-				subjects = append(subjects, "topic "+m.Topic.Literals[0]+" on "+cluster)
+			if m.Cluster.Column == "" && m.Cluster.Default != cluster {
+				continue
+			}
+			for _, topic := range m.Topic.Known() {
+				subjects = append(subjects, "topic "+topic+" on "+cluster)
 			}
 		}
 	}

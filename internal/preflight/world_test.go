@@ -28,10 +28,10 @@ func native() *outbox.Table {
 	return &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:             []string{"id"},
 		Cluster:        outbox.ClusterMapping{Default: "main", Known: []string{"main"}},
-		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
+		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
 		TopicAllow:     []string{"*"},
-		Key:            &outbox.KeyMapping{Column: "key", Encoding: outbox.EncodingText},
-		Payload:        outbox.PayloadMapping{Column: "payload", Tombstone: true},
+		Key:            &outbox.Expr{Column: "key", Encoding: outbox.EncodingText},
+		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}, Tombstone: true},
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},
 		EventID:        outbox.EventID{Name: "event-id", Columns: []string{"event_id"}},
 		CreatedAt:      "created_at",

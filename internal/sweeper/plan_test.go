@@ -25,9 +25,9 @@ func native(t testing.TB) fixture.Layout {
 	return fixture.Layout{DDL: string(ddl), Table: &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID:             []string{"id"},
 		Cluster:        outbox.ClusterMapping{Default: "main"},
-		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}},
-		Key:            &outbox.KeyMapping{Column: "key"},
-		Payload:        outbox.PayloadMapping{Column: "payload", Tombstone: true},
+		Topic:          outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}},
+		Key:            &outbox.Expr{Column: "key"},
+		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}, Tombstone: true},
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},
 		CreatedAt:      "created_at",
 		AvailableAfter: "available_after",

@@ -278,13 +278,18 @@ func needed(m *outbox.Mapping) map[string]bool {
 		m.Status.Attempts: true,
 		m.Writer.Column:   true, m.Writer.Until: true,
 	}
-	for _, list := range [][]string{m.ID, m.Topic.Columns, m.Status.SentBy} {
-		for _, name := range list {
+	need := func(columns []string) {
+		for _, name := range columns {
 			names[name] = true
 		}
 	}
+	need(m.ID)
+	need(m.Status.SentBy)
+	for i := range m.Topic.Columns {
+		need(m.Topic.Columns[i].Names())
+	}
 	if m.Key != nil {
-		names[m.Key.Column] = true
+		need(m.Key.Names())
 	}
 	if m.EventID.Name != "" {
 		for _, name := range m.EventID.Columns {

@@ -50,8 +50,18 @@ func (r *Relation) Destinations(limit int) string {
 		cluster = "coalesce(" + r.Column(c).word() + ", '')"
 	}
 	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, r.topic(), r.Name())
-	return fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s LIMIT %d)) sampled WHERE topic <> ''",
-		r.asText("cluster"), r.asText("topic"), some, r.Pending(), limit, some, limit)
+	return fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s WHERE %s LIMIT %d)) sampled WHERE topic <> ''",
+		r.asText("cluster"), r.asText("topic"), some, r.Pending(), limit, some, r.ofOurs("true"), limit)
+}
+
+// Chosen is the SQL for how many of at most limit rows there are, and how many of
+// these are ours by the mapping's conditions; empty where it has none.
+func (r *Relation) Chosen(limit int) string {
+	ours := r.ours()
+	if ours == "" {
+		return ""
+	}
+	return fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE ours) FROM (SELECT %s AS ours FROM %s t LIMIT %d) sampled", ours, r.Name(), limit)
 }
 
 // States is the SQL for the values of the status column among at most limit
@@ -61,8 +71,8 @@ func (r *Relation) States(limit int) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
-		r.asText("state"), c.printed(), r.Name(), limit)
+	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t WHERE %s LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
+		r.asText("state"), c.printed(), r.Name(), r.ofOurs("true"), limit)
 }
 
 // Written names the columns that marks write.

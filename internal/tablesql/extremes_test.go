@@ -36,8 +36,8 @@ func everyStatement(t *testing.T, sqlType, end string) {
 		SELECT n, x.t, x.t, x.t, n %% 2 = 0, x.t, (ARRAY['PENDING', 'SENT', 'FAILED', 'TAKEN'])[n / 2 + 1]
 		FROM generate_series(0, 7) n, (SELECT '%s'::%s) AS x(t)`, end, sqlType))
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
-		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, Key: &outbox.KeyMapping{Column: "key"},
-		Payload: outbox.PayloadMapping{Column: "body"}, CreatedAt: "created", AvailableAfter: "due", Order: []string{"created"},
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}}, Key: &outbox.Expr{Column: "key"},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "body"}}, CreatedAt: "created", AvailableAfter: "due", Order: []string{"created"},
 		Published: outbox.PublishedStatus, Writer: outbox.WriterMapping{Column: "mine", Until: "until"},
 		Status: outbox.StatusMapping{
 			Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",

@@ -58,6 +58,9 @@ func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	if ours := p.relation.ours(); ours != "" {
+		expired += " AND " + ours // others' rows are not ours to delete
+	}
 	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.sent(), expired, p)
 	return Step{SQL: sql, Each: func(row [][]byte) (err error) {
 		if *rows, err = Count(row[0]); err == nil {

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,27 +15,28 @@ import (
 // serves it.
 func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
 
-// ShareCondition is the condition that a row is of the stream's share of the table; empty:
-// all are. Rows are selected by it; what is found by its id needs it no more. It
+// Ours is the condition that a row is ours: by the mapping's conditions, and of the stream's
+// share of the table; empty: all are. Rows are selected by it; what is found by its id needs it no more. It
 // is hidden from the planner, which would take a modulus for one row in two
 // hundred, and then read and sort a backlog rather than follow an index's order.
-func (r *Relation) ShareCondition() string {
-	if filter := r.Table.Filter("t."); filter != "" {
-		return Opaque(filter)
+func (r *Relation) Ours() string {
+	terms := slices.DeleteFunc([]string{r.ours(), r.Table.Filter("t.")}, func(term string) bool { return term == "" })
+	if len(terms) == 0 {
+		return ""
 	}
-	return ""
+	return Opaque(conjunction(terms))
 }
 
-// ofOurs narrows a condition down to our share.
+// ofOurs narrows a condition down to our rows.
 func (r *Relation) ofOurs(condition string) string {
-	ours := r.ShareCondition()
+	ours := r.Ours()
 	if ours == "" || condition == "false" {
 		return condition
 	}
 	return "(" + condition + ") AND " + ours
 }
 
-// pending is Pending of whichever share.
+// pending is Pending of whoever's rows.
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
@@ -107,7 +109,7 @@ func (r *Relation) sendable() string {
 // Failed is the condition that a row used up its budget.
 func (r *Relation) Failed() string { return r.ofOurs(r.failed()) }
 
-// failed is Failed of whichever share.
+// failed is Failed of whoever's rows.
 func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -131,7 +133,7 @@ func (r *Relation) failed() string {
 // that failed when it was asked for again is not.
 func (r *Relation) Sent() string { return r.ofOurs(r.sent()) }
 
-// sent is Sent of whichever share.
+// sent is Sent of whoever's rows.
 func (r *Relation) sent() string {
 	s := &r.Table.Mapping.Status
 	var ways []string

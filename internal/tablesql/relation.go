@@ -287,6 +287,12 @@ func (r *Relation) Complete() error {
 		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, m.CreatedAt, m.AvailableAfter,
 		s.Resend, m.Writer.Column, m.Writer.Until,
 	}, s.SentBy)
+	for i := range m.Topic.Columns {
+		names = append(names, m.Topic.Columns[i].Names()...)
+	}
+	for i := range m.Rows {
+		names = append(names, m.Rows[i].Column)
+	}
 	for _, name := range names {
 		if name != "" && r.column(name) == nil {
 			return &MappingError{

@@ -186,7 +186,7 @@ func (r *Relation) topic() string {
 	var parts []string
 	for i, literal := range t.Literals {
 		if i > 0 {
-			parts = append(parts, "coalesce("+r.Column(t.Columns[i-1]).word()+", '')")
+			parts = append(parts, "coalesce("+r.named(&t.Columns[i-1])+", '')")
 		}
 		if literal != "" || len(t.Columns) == 0 {
 			parts = append(parts, sql.Literal(literal)+"::text")

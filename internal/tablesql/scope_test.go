@@ -12,7 +12,7 @@ import (
 func TestListsAreOneParameterEach(t *testing.T) {
 	r := &Relation{
 		Table: &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
-			ID: []string{"part", "id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []string{"topic"}}, Key: &outbox.KeyMapping{Column: "key"},
+			ID: []string{"part", "id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}}, Key: &outbox.Expr{Column: "key"},
 			Cluster: outbox.ClusterMapping{Column: "cluster", Default: "a", Known: []string{"a", "b"}},
 		}},
 		Columns: []Column{

@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,5 +57,51 @@ func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 	p.stop()
 	if got := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0 OR last_error IS NOT NULL`); got != 0 {
 		t.Errorf("%d rows keep a count or an error", got)
+	}
+}
+
+// A table with rows of several brokers, of which the topics follow from the type: only
+// ours are published, marked, swept, counted, requeued and deleted, whether their publication
+// lets the others pass or not; a type without a topic fails its row alone.
+func TestOnlyOurRowsAreTouched(t *testing.T) {
+	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, broker text, event_type text, aggregate_id text, payload text,
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text)`,
+		func(topic string) fields {
+			return fields{
+				"id": "id", "rows": []any{fields{"column": "broker", "in": []any{"kafka", nil}}},
+				"topic": fields{"column": "event_type", "map": fields{"OrderPlaced": topic, "com.acme.*": topic}},
+				"key":   fields{"column": "aggregate_id"}, "payload": fields{"column": "payload"}, "created_at": "created_at", "order": "id",
+				"status": fields{"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
+			}
+		})
+	const insert = `INSERT INTO outbox (broker, event_type, aggregate_id, payload) VALUES
+		('kafka', 'OrderPlaced', 'k', 'a'), ('sns', 'OrderPlaced', 'k', 'no'), (NULL, 'com.acme.X', 'k', 'b'), ('kafka', 'Unknown', 'k', 'no'), ('kafka', 'com.acme.Y', 'k', 'c')`
+	done := func(sent, failed int) string {
+		return fmt.Sprintf(`SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = %d AND count(*) FILTER (WHERE attempts = 2) = %d FROM outbox`, sent, failed)
+	}
+	w.db.Exec(t, insert) // swept
+	p := w.run().streaming()
+	w.awaitSQL(30*time.Second, done(3, 1))
+	w.db.Exec(t, insert) // streamed
+	w.awaitSQL(30*time.Second, done(6, 2))
+	if got := w.values(); got != "a b c a b c" {
+		t.Errorf("published: %q", got)
+	}
+	// A key that is parked is found by its topic in SQL.
+	w.db.Exec(t, `INSERT INTO outbox (broker, event_type, aggregate_id, payload) VALUES ('kafka', 'OrderPlaced', 'j', NULL), ('kafka', 'com.acme.X', 'j', 'd'), ('sns', 'com.acme.X', 'j', 'no')`)
+	w.awaitSQL(30*time.Second, done(7, 3))
+	w.db.Exec(t, `UPDATE outbox SET event_type = 'OrderPlaced', payload = 'e' WHERE attempts = 2`)
+	w.operatorDoes("failed", "requeue", "--all")
+	w.awaitSQL(30*time.Second, done(10, 0))
+	p.stop()
+	if got := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE broker = 'sns' AND published_at IS NULL AND attempts = 0 AND last_error IS NULL`); got != 3 {
+		t.Errorf("%d of 3 rows of another broker were left alone", got)
+	}
+	out, err := w.command("check", "--config", w.file())
+	if !strings.Contains(out, "3 of 13 rows are left to others") {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	if out, err := w.command("pending", "list", "--config", w.file()); strings.Contains(out, "sns") || !strings.Contains(out, "no PENDING rows") && err != nil {
+		t.Errorf("pending list: %v\n%s", err, out)
 	}
 }

@@ -34,7 +34,7 @@ func TestTwoStreamsShareATable(t *testing.T) {
 	load.stop()
 	w.settled(30 * time.Second)
 	for part, stream := range []string{"s", "s2"} {
-		share := outbox.Table{Share: outbox.Share{Part: part + 1, Of: 2}, Mapping: outbox.Mapping{Key: &outbox.KeyMapping{Column: "key"}}}
+		share := outbox.Table{Share: outbox.Share{Part: part + 1, Of: 2}, Mapping: outbox.Mapping{Key: &outbox.Expr{Column: "key"}}}
 		rows := harness.One[int](t, w.db, `SELECT count(*) FROM outbox AS t WHERE `+share.Filter("t."))
 		if n := p.metric("outbox_cdc_rows_published_total", `stream="`+stream+`"`); rows == 0 || n != float64(rows) {
 			t.Errorf("stream %s published %v rows, %s is %d", stream, n, share.Share, rows)

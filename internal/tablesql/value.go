@@ -1,0 +1,77 @@
+package tablesql
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// This file is the SQL of what package mapping makes of an outbox.Expr: both give the
+// same text, or one is NULL where the other has an error of the row.
+
+// named is a value as names are read.
+func (r *Relation) named(e *outbox.Expr) string {
+	word := r.Column(e.Column).word()
+	if e.Map == nil {
+		return word
+	}
+	return mapped(word, e.Map, sql.Literal) + ` COLLATE "C"`
+}
+
+// mapped is what a map has for a text, each of its texts as the function writes it.
+func mapped(word string, m *outbox.ValueMap, write func(text string) string) string {
+	var b strings.Builder
+	b.WriteString("CASE")
+	when := func(condition, text string) { b.WriteString(" WHEN " + condition + " THEN " + write(text)) }
+	for _, from := range slices.Sorted(maps.Keys(m.Exact)) {
+		when(word+" = "+sql.Literal(from), m.Exact[from])
+	}
+	for _, beginning := range m.Beginnings {
+		when("starts_with("+word+", "+sql.Literal(beginning.With)+")", beginning.Text)
+	}
+	if m.Otherwise != "" {
+		when(word+" IS NOT NULL", m.Otherwise)
+	}
+	return b.String() + " END"
+}
+
+// ours is the condition that a row is ours by the mapping's conditions, true or false and never
+// NULL; empty: every row is.
+func (r *Relation) ours() string {
+	var terms []string
+	for i := range r.Table.Mapping.Rows {
+		terms = append(terms, r.holds(&r.Table.Mapping.Rows[i]))
+	}
+	if e := r.Table.Mapping.Leaves(); e != nil {
+		known := mapped(r.Column(e.Column).word(), e.Map, func(string) string { return "true" })
+		terms = append(terms, known+" IS TRUE")
+	}
+	if len(terms) == 0 {
+		return ""
+	}
+	return conjunction(terms)
+}
+
+func (r *Relation) holds(condition *outbox.RowCondition) string {
+	c := r.Column(condition.Column)
+	is := " IS TRUE"
+	if condition.Not {
+		is = " IS NOT TRUE"
+	}
+	var ways []string
+	if len(condition.Values) > 0 {
+		texts := mapping.Printed(condition.Values, mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum})
+		for i := range texts {
+			texts[i] = sql.Literal(texts[i])
+		}
+		ways = append(ways, c.word()+" IN ("+strings.Join(texts, ", ")+")")
+	}
+	if condition.Null {
+		ways = append(ways, Ref(c.Name)+" IS NULL")
+	}
+	return "(" + strings.Join(ways, " OR ") + ")" + is
+}
