@@ -21,11 +21,11 @@ import (
 
 // leastWait is how long anything is waited for at least. A limit that suits an idle
 // machine would decide a test on a busy one.
-const leastWait = 30 * time.Second
+const leastWait = time.Minute
 
 // Eventually polls until check returns nil, and fails the test with its last
 // error when the deadline has passed. Polling starts fast and slows down. Within
-// is raised to half a minute; with 0, check has one try.
+// is raised to a minute; with 0, check has one try.
 func Eventually(t testing.TB, within time.Duration, check func() error) {
 	t.Helper()
 	if within > 0 {

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type KafkaOptions struct {
 	// Proxied puts a Proxy in front of every broker, and Cluster.Addrs leads
 	// through it; Cluster.Direct goes around.
 	Proxied bool
+	// Host is what the brokers advertise for their proxies, 127.0.0.1 if empty.
+	Host string
 	// Optimized runs the brokers with all of Java's compilers, as servers run:
 	// for measuring. They start more slowly.
 	Optimized bool
@@ -225,10 +228,11 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 			continue
 		}
 		listeners = append(listeners, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
+		host := "127.0.0.1"
 		if p := n.advertise[name]; p != 0 {
-			port = p
+			host, port = cmp.Or(o.Host, host), p
 		}
-		advertised = append(advertised, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
+		advertised = append(advertised, fmt.Sprintf("%s://%s:%d", name, host, port))
 	}
 	roles := "broker"
 	if n == first {

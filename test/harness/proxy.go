@@ -36,6 +36,14 @@ func proxyOn(t testing.TB, listen, upstream string) *Proxy {
 	return p
 }
 
+// Moved is another proxy in front of the same server, on the same port of another
+// address of this machine.
+func (p *Proxy) Moved(t testing.TB, host string) *Proxy {
+	t.Helper()
+	_, port, _ := strings.Cut(p.Addr(), ":")
+	return proxyOn(t, host+":"+port, p.proxy.Upstream)
+}
+
 // Addr is where the proxy listens, host:port. It stays the same.
 func (p *Proxy) Addr() string { return p.proxy.Listen }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
 // This file is what operators do by accident; docs/security.md says what is promised.
@@ -300,6 +301,36 @@ func TestACopyOfTheDatabaseIsStreamed(t *testing.T) {
 	copied.stop()
 	w.settled(60 * time.Second)
 	original.stop()
+}
+
+// A standby is promoted while the primary goes on, so the database is there twice, with the
+// same history, and so is the program, with the same configuration. Whoever cannot publish says
+// why. When the copy is given up, every row of the original arrives.
+func TestAPromotedCopyIsStreamed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	pair := harness.PrivatePair(t, nil)
+	w := newWorld(t, surroundings{db: pair.Primary, partitions: 2})
+	original := w.run().streaming()
+	original.usable()
+	load := w.write(steady())
+	load.wrote(200, 30*time.Second)
+	pair.CaughtUp(t)
+	pair.Standby.Exec(t, `SELECT pg_promote()`)
+
+	w.dir, w.stream["postgres"] = t.TempDir(), fields{"dsn": pair.Standby.DSN, "wal_sender_timeout": "3s"}
+	copied := w.run()
+	copied.Await(30*time.Second, "the database is at another address than before")
+	copied.streaming()
+	copied.usable()
+	original.Await(60*time.Second, "the stream does not work", "it does not lead in this database: one of the two databases is a copy")
+	load.wrote(100, 30*time.Second)
+	copied.stop()
+	w.recovered()
+	load.stop()
+	w.settled(60 * time.Second)
+	original.stop()
+	// Rows that were PENDING in both come twice, and so does what was under way when either was fenced.
+	w.judge(history.Rules{Duplicates: 2 * len(w.log.Inserts())})
 }
 
 // The database answers at another address than it did for the leader before.
