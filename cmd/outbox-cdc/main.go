@@ -107,6 +107,7 @@ Begin with: outbox-cdc demo (nothing needed), or on your own database
 
   outbox-cdc mapping suggest    what is the mapping of my table?
   outbox-cdc config validate    is the configuration right?
+  outbox-cdc preview            what would be sent?
   outbox-cdc init --show-sql    what would be made in the database?
   outbox-cdc init               make it
   outbox-cdc check              is everything right?
@@ -129,7 +130,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), mappingCommand(io), versionCommand(io))
+	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), mappingCommand(io), previewCommand(io), versionCommand(io))
 	root.AddCommand(failedCommand(io), pendingCommand(io), replayCommand(io), slotsCommand(io), destroyCommand(io), statusCommand(io), sweepCommand(io))
 	root.AddCommand(checkCommand(io))
 	for _, command := range builtWith {

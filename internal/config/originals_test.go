@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
@@ -61,8 +62,30 @@ func TestProfilesOnOriginalTables(t *testing.T) {
 			if table.Stateful() && !slices.EqualFunc(due(logged), swept, sameRow) {
 				t.Errorf("from the log:\n%s\nswept:\n%s", show(due(logged)), show(swept))
 			}
+			previewed(t, db, table, logged)
 			golden(t, "testdata/originals/"+o.name+".want", show(logged)+fate(t, db, table, logged))
 		})
+	}
+}
+
+// previewed: a preview shows the same records.
+func previewed(t *testing.T, db *harness.DB, table *outbox.Table, logged []*outbox.Row) {
+	t.Helper()
+	if table.Mapping.HeadersTable.Name != "" {
+		return // the log has no headers of another table
+	}
+	d, err := operator.Open(t.Context(), db.Conn(t), table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := d.Preview(t.Context(), &tablesql.Filter{State: tablesql.RowsAny}, 1000)
+	if err != nil || len(rows) != len(logged) {
+		t.Fatalf("%d rows of %d, %v", len(rows), len(logged), err)
+	}
+	for _, r := range rows {
+		if !slices.ContainsFunc(logged, func(l *outbox.Row) bool { return sameRow(l, r) }) {
+			t.Errorf("a preview shows another record than the log brings:\n%s", show([]*outbox.Row{r}))
+		}
 	}
 }
 

@@ -70,23 +70,24 @@ func (p *proposing) stateless() {
 	}
 }
 
+// flag proposes a boolean column; a NULL in it is not true.
 func (p *proposing) flag(c *Column) {
 	p.add("status.column", c.Name, "true once the row was sent")
-	p.add("status.pending", []string{"false"}, "not sent yet")
-	p.add("status.sent", "true", "")
+	pending := []any{"false"}
 	if !c.NotNull {
-		p.note("%s may be NULL, and a row with NULL is never published: ALTER TABLE … ALTER %[1]s SET NOT NULL, with DEFAULT false", shown(c.Name))
+		pending = append(pending, nil)
 	}
+	p.add("status.pending", pending, "not sent yet")
+	p.add("status.sent", "true", "")
 }
 
 // statusColumn proposes what its values mean, and says whether one means failed.
 func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
-	p.add("status.column", c.Name, "the state of a row")
 	if c.boolean() {
-		p.add("status.pending", []string{"false"}, "not sent yet")
-		p.add("status.sent", "true", "")
+		p.flag(c)
 		return false
 	}
+	p.add("status.column", c.Name, "the state of a row")
 	if c.integer() {
 		return p.numbers(c)
 	}
@@ -270,13 +271,13 @@ func (p *proposing) budget(failed bool) {
 	if c := p.take(attemptNames, (*Column).integer); c != nil {
 		p.add("status.attempts", c.Name, "counts failures of the row itself")
 		switch most := p.has(mostNames); {
-		case !failed:
-			p.add("status.max_attempts", 0, "nothing says that a row was given up, so it is tried for ever, and holds its key; a column of the type timestamptz as failed_at would end it")
 		case most != nil && number.MatchString(most.Default):
 			n, _ := strconv.Atoi(literal(most.Default))
 			p.add("status.max_attempts", n, "the default of %s", shown(most.Name))
-		default:
+		case failed:
 			p.add("status.max_attempts", 10, "failures until the row is given up")
+		default:
+			p.add("status.max_attempts", 10, "a row with so many has failed; nothing else says so")
 		}
 	} else if failed {
 		p.add("status.max_attempts", 1, "no column counts failures, so the first of the row itself is the last; 0: try for ever")

@@ -140,7 +140,7 @@ func said(l Line) string {
 	case []any:
 		words := make([]string, len(v))
 		for i := range v {
-			words[i] = fmt.Sprint(v[i])
+			words[i] = strings.Trim(flow(v[i]), `"`)
 		}
 		text = strings.Join(words, ",")
 	}

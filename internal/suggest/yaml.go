@@ -73,6 +73,8 @@ func (l *Line) write(b *strings.Builder, indent, key string) {
 // flow is a value in one line of YAML.
 func flow(value any) string {
 	switch v := value.(type) {
+	case nil:
+		return "null"
 	case string:
 		return Scalar(v)
 	case []string:

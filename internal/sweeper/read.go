@@ -66,21 +66,11 @@ func (r *reader) each(row [][]byte) error {
 			r.values[i] = *r.plan.light[i]
 			continue
 		}
-		width := 1
-		if r.plan.columns[i].Sized {
-			width = 2
+		value, width, err := r.plan.columns[i].Read(row[at:])
+		if err != nil {
+			return fmt.Errorf("table %s: %w", r.plan.relation.Table, err)
 		}
-		if at+width > len(row) {
-			return fmt.Errorf("table %s answered with %d columns, fewer than were selected", r.plan.relation.Table, len(row))
-		}
-		var err error
-		if r.values[i], err = r.read(i, row[at]); err != nil {
-			return err
-		}
-		if width == 2 && row[at] == nil && row[at+1] != nil {
-			r.values[i] = long(row[at+1])
-		}
-		at += width
+		r.values[i], at = value, at+width
 	}
 	made := r.plan.rows.Row(r.values, r.arena)
 	if r.horizon > 0 && at < len(row) {
@@ -110,21 +100,4 @@ func (r *reader) beyond(more [][]byte) {
 	default:
 		r.value, r.run = append(r.value[:0], more[0]...), 1
 	}
-}
-
-// long is a value that was left out. Its size is of PostgreSQL's own making.
-func long(size []byte) mapping.Value {
-	n, _ := strconv.ParseUint(string(size), 10, 32)
-	return mapping.Value{Length: uint32(n), Format: mapping.LongBinary}
-}
-
-func (r *reader) read(i int, text []byte) (mapping.Value, error) {
-	if text == nil {
-		return mapping.Value{Format: mapping.Null}, nil
-	}
-	var err error
-	if r.plan.columns[i].Stored {
-		text, err = tablesql.StoredText(text)
-	}
-	return mapping.Value{Data: text, Format: mapping.Text}, err
 }

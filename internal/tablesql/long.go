@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -135,6 +136,30 @@ func (r *Relation) RowColumns(places []int) []RowColumn {
 		columns[i] = RowColumn{Name: c.Name, Sized: size != "", Stored: stored, value: value, bare: bare, size: size}
 	}
 	return columns
+}
+
+// Read takes the column's value from the beginning of a row of the result, and
+// says how many of the result's columns it took.
+func (c *RowColumn) Read(row [][]byte) (v mapping.Value, width int, err error) {
+	width = 1
+	if c.Sized {
+		width = 2
+	}
+	switch {
+	case len(row) < width:
+		return v, width, errors.New("the server answered with fewer columns than were selected")
+	case row[0] == nil && c.Sized && row[1] != nil:
+		// It was left out. Its size is of PostgreSQL's own making.
+		n, _ := strconv.ParseUint(string(row[1]), 10, 32)
+		return mapping.Value{Length: uint32(n), Format: mapping.LongBinary}, width, nil
+	case row[0] == nil:
+		return mapping.Value{Format: mapping.Null}, width, nil
+	}
+	v = mapping.Value{Data: row[0], Format: mapping.Text}
+	if c.Stored {
+		v.Data, err = StoredText(row[0])
+	}
+	return v, width, err
 }
 
 // MappingColumns are the columns as package mapping takes them.

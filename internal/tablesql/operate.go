@@ -85,6 +85,12 @@ func (r *Relation) picked(p *Params, filter *Filter) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return r.pickedOf(p, condition, filter)
+}
+
+// pickedOf is picked of rows for which the condition holds, whatever their state.
+func (r *Relation) pickedOf(p *Params, condition string, filter *Filter) (string, error) {
+	var err error
 	terms := []string{"(" + condition + ")"}
 	add := func(term string, err2 error) {
 		if err2 != nil && err == nil {

@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql", "replication"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
-	"internal/operator":   {"internal/wait", "internal/outbox", "sql", "internal/tablesql"},
+	"internal/operator":   {"internal/wait", "internal/outbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "sql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},

@@ -1,5 +1,5 @@
 -- from: bakhoraliev/message-relay-patterns outbox.sql
--- want: topic=topic key=key payload=value column=processed pending=false sent=true
+-- want: topic=topic key=key payload=value column=processed pending=false,null sent=true
 CREATE TABLE outbox (
     id SERIAL PRIMARY KEY,
     topic VARCHAR(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: dolartand/pet-project-ecommerce backend/src/main/resources/db/migration/V14__Create_outbox_events_table.sql
--- want: topic=? key=aggregate_id column=processed pending=false sent=true sent_at=processed_at attempts=retry_count error=error_message created=created_at
+-- want: topic=? key=aggregate_id column=processed pending=false,null sent=true sent_at=processed_at attempts=retry_count error=error_message created=created_at
 CREATE TABLE outbox_events (
     id VARCHAR(36) PRIMARY KEY,
     aggregate_id VARCHAR(255) NOT NULL,

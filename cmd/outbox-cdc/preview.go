@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+)
+
+// The bounds of a preview: rows, and bytes of a row on standard input.
+const (
+	maxPreviewed = 1000
+	maxGiven     = 64 << 20
+)
+
+func previewCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "preview",
+		Short: "Show the records that rows would become; nothing is published",
+		Long: `Shows the records that the next pending rows would become, or those of --id, whatever their state:
+topic, partition, key, headers and value. Rows that can be no record are shown with their error.
+Nothing is published, nothing is marked, and Kafka is not asked.
+
+With --stdin a row is read from standard input: a JSON object with its columns. Those that are left
+out are NULL. PostgreSQL reads the values by the columns' types, and the row is inserted nowhere.
+
+Exit code 3: a row can be no record.`,
+		Example: `  outbox-cdc preview
+  outbox-cdc preview --table public.outbox --id 4711 --json
+  echo '{"id": 1, "topic": "orders", "payload": "{}"}' | outbox-cdc preview --table public.outbox --stdin`,
+		Args: noArguments,
+	}
+	p := addFilterFlags(c, 10, "created_at")
+	c.Flags().Lookup("limit").Usage = fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", maxPreviewed)
+	stdin := c.Flags().Bool("stdin", false, "read a row from standard input, as a JSON object")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if p.limit > maxPreviewed {
+			return usage("--limit %d is not between 1 and %d", p.limit, maxPreviewed)
+		}
+		if *stdin && p.narrowed() {
+			return usage("--stdin gives the row itself: leave out what picks rows of the table")
+		}
+		return runPreview(c, p, *stdin, io)
+	}
+	return c
+}
+
+// previewed is the JSON of a preview.
+type previewed struct {
+	Tables []previewedTable `json:"tables"`
+}
+
+type previewedTable struct {
+	Stream  string        `json:"stream"`
+	Table   string        `json:"table"`
+	Records []shownRecord `json:"records"`
+	wrong   int           // rows that can be no record
+}
+
+// shownRecord is a record, or why there is none. Bytes that are no UTF-8 are base64.
+type shownRecord struct {
+	ID        []string      `json:"id"`
+	Error     string        `json:"error,omitempty"`
+	Pending   bool          `json:"pending"`
+	Due       string        `json:"available_after,omitempty"`
+	Cluster   string        `json:"cluster"`
+	Topic     string        `json:"topic"`
+	Partition *int32        `json:"partition,omitempty"`
+	Timestamp string        `json:"timestamp,omitempty"`
+	Key       *shownBytes   `json:"key"`
+	Headers   []shownHeader `json:"headers"`
+	Value     *shownBytes   `json:"value"`
+}
+
+type shownHeader struct {
+	Name  string      `json:"name"`
+	Value *shownBytes `json:"value"`
+}
+
+type shownBytes struct {
+	Text   *string `json:"text,omitempty"`
+	Base64 *string `json:"base64,omitempty"`
+	Bytes  int     `json:"bytes"`
+}
+
+func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error {
+	var given []byte
+	if stdin {
+		var err error
+		if given, err = readGiven(os.Stdin); err != nil {
+			return err
+		}
+	}
+	all, wrong, tables := previewed{Tables: []previewedTable{}}, 0, 0
+	err := p.each(c.Context(), io, func(d *openTable) error {
+		if tables++; stdin && tables > 1 {
+			return usage("--stdin is a row of one table: name it with --table, and its stream with --stream")
+		}
+		t, err := previewTable(c, p, d, given)
+		if err != nil {
+			return err
+		}
+		all.Tables, wrong = append(all.Tables, t), wrong+t.wrong
+		if p.json {
+			return nil
+		}
+		return printPreview(io.out, &t)
+	})
+	if err == nil && p.json {
+		err = printJSON(io.out, all)
+	}
+	if err == nil && wrong > 0 {
+		return &failure{exitPermanent, fmt.Errorf("%s can be no record", plural(wrong, "row"))}
+	}
+	return err
+}
+
+func readGiven(from io.Reader) ([]byte, error) {
+	given, err := io.ReadAll(io.LimitReader(from, maxGiven+1))
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	if len(given) > maxGiven {
+		return nil, usage("the row on standard input is longer than %d MiB", maxGiven>>20)
+	}
+	return given, nil
+}
+
+func previewTable(c *cobra.Command, p *filterFlags, d *openTable, given []byte) (previewedTable, error) {
+	t := previewedTable{Stream: d.stream.Name, Table: d.Outbox().String(), Records: []shownRecord{}}
+	rows, err := previewRows(c.Context(), c, p, d, given)
+	var input *operator.InputError
+	var unfitting *mapping.Error
+	if errors.As(err, &input) || errors.As(err, &unfitting) {
+		return t, &failure{exitUsage, err}
+	}
+	for _, r := range rows {
+		if r.Err != nil {
+			t.wrong++
+		}
+		t.Records = append(t.Records, recordOf(r))
+	}
+	return t, err
+}
+
+func previewRows(ctx context.Context, c *cobra.Command, p *filterFlags, d *openTable, given []byte) ([]*outbox.Row, error) {
+	if given != nil {
+		r, err := d.PreviewOf(ctx, given)
+		return []*outbox.Row{r}, err
+	}
+	state := tablesql.RowsPending
+	if len(p.ids) > 0 {
+		state = tablesql.RowsAny
+	}
+	pick, err := p.pick(c, d.Outbox(), state)
+	if err != nil {
+		return nil, err
+	}
+	return d.Preview(ctx, &pick, p.limit)
+}
+
+func recordOf(r *outbox.Row) shownRecord {
+	s := shownRecord{ID: outbox.SplitID(r.ID), Pending: r.Pending, Cluster: r.Cluster, Topic: r.Topic, Key: bytesOf(r.Key), Headers: []shownHeader{}, Value: bytesOf(r.Value)}
+	if r.Err != nil {
+		s.Error = r.Err.Error()
+	}
+	if r.Partition >= 0 {
+		s.Partition = &r.Partition
+	}
+	if r.Timestamp > 0 {
+		s.Timestamp = time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano)
+	}
+	switch {
+	case r.AvailableAt == outbox.Never:
+		s.Due = "never"
+	case r.AvailableAt > 0:
+		s.Due = time.UnixMicro(r.AvailableAt).UTC().Format(time.RFC3339Nano)
+	}
+	for _, h := range r.Headers {
+		s.Headers = append(s.Headers, shownHeader{h.Name, bytesOf(h.Value)})
+	}
+	return s
+}
+
+// bytesOf is nil for nil, which Kafka tells from what is empty.
+func bytesOf(b []byte) *shownBytes {
+	if b == nil {
+		return nil
+	}
+	s := &shownBytes{Bytes: len(b)}
+	if utf8.Valid(b) {
+		text := string(b)
+		s.Text = &text
+	} else {
+		text := base64.StdEncoding.EncodeToString(b)
+		s.Base64 = &text
+	}
+	return s
+}
+
+// inShort is the bytes in a cell of a table.
+func (s *shownBytes) inShort(width int) string {
+	switch {
+	case s == nil:
+		return "null"
+	case s.Text != nil:
+		return cut(*s.Text, width)
+	}
+	return strconv.Itoa(s.Bytes) + " bytes"
+}
+
+func printPreview(out io.Writer, t *previewedTable) error {
+	fmt.Fprintf(out, "stream %s, table %s: %s\n", t.Stream, t.Table, plural(len(t.Records), "row"))
+	if len(t.Records) == 0 {
+		return nil
+	}
+	w := newTable(out)
+	row(w, "ID", "TOPIC", "KEY", "HEADERS", "VALUE")
+	for i := range t.Records {
+		r := &t.Records[i]
+		value := r.Value.inShort(80)
+		if r.Error != "" {
+			value = "NO RECORD: " + r.Error
+		}
+		row(w, cut(strings.Join(r.ID, ","), 40), dash(cut(r.Topic, 60)), r.Key.inShort(40), dash(headersInShort(r.Headers)), value)
+	}
+	return w.Flush()
+}
+
+func headersInShort(headers []shownHeader) string {
+	parts := make([]string, len(headers))
+	for i, h := range headers {
+		parts[i] = cut(h.Name, 30) + "=" + h.Value.inShort(30)
+	}
+	return cut(strings.Join(parts, " "), 120)
+}

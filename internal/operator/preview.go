@@ -1,0 +1,138 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+)
+
+// maxPreview bounds what a preview keeps, in bytes; at least one row is kept.
+const maxPreview = 64 << 20
+
+// Preview is the records that picked rows would become, made as everywhere else by
+// package mapping, the first in the order of sweeping. A row that can be no record
+// has its error. Nothing is published, and nothing is changed.
+func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit int) ([]*outbox.Row, error) {
+	p, err := t.previewing()
+	if err != nil {
+		return nil, err
+	}
+	step, err := t.relation.Records(filter, tablesql.Select(p.columns, false, false), limit)
+	if err != nil {
+		return nil, err
+	}
+	step.Each = p.each
+	if err := t.run(ctx, statementTimeout, step); err != nil {
+		return nil, t.failure("read rows", err)
+	}
+	return p.rows, t.sideHeaders(ctx, p.rows)
+}
+
+// PreviewOf is Preview of a row that is not in the table: a JSON object with its
+// columns. PostgreSQL reads the values by the columns' types.
+func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, error) {
+	if err := t.columnsOf(object); err != nil {
+		return nil, err
+	}
+	p, err := t.previewing()
+	if err != nil {
+		return nil, err
+	}
+	step := t.relation.RecordOf(object, tablesql.Select(p.columns, false, false))
+	step.Each = p.each
+	err = t.run(ctx, statementTimeout, step)
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &server) && pgerrcode.IsDataException(server.Code):
+		return nil, &InputError{server.Message}
+	case err != nil:
+		return nil, t.failure("read the given row", err)
+	}
+	return p.rows[0], nil
+}
+
+// InputError says what is wrong with a row that was given as JSON.
+type InputError struct{ Problem string }
+
+func (e *InputError) Error() string { return "the given row: " + e.Problem }
+
+// columnsOf makes sure that it is one object with columns of the table.
+func (t *Table) columnsOf(object []byte) error {
+	var fields map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(object))
+	if err := d.Decode(&fields); err != nil || fields == nil {
+		return &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
+	}
+	if d.More() {
+		return &InputError{"has more behind its first object: give one row"}
+	}
+	for name := range fields {
+		if t.relation.Column(name) == nil {
+			return &InputError{fmt.Sprintf("table %s has no column %q (upper and lower case matter)", t.relation.Table, name)}
+		}
+	}
+	return nil
+}
+
+// preview makes rows of a result.
+type preview struct {
+	plan    *mapping.Plan
+	columns []tablesql.RowColumn
+	values  []mapping.Value
+	arena   mapping.Arena
+	rows    []*outbox.Row
+	bytes   int
+}
+
+func (t *Table) previewing() (*preview, error) {
+	plan, err := mapping.Compile(t.relation.Charset, t.relation.Table, t.relation.MappingColumns())
+	if err != nil {
+		return nil, err
+	}
+	columns := t.relation.RowColumns(plan.Wanted())
+	return &preview{plan: plan, columns: columns, values: make([]mapping.Value, len(columns))}, nil
+}
+
+func (p *preview) each(row [][]byte) error {
+	if p.bytes > maxPreview {
+		return nil
+	}
+	at := 0
+	for i := range p.columns {
+		value, width, err := p.columns[i].Read(row[at:])
+		if err != nil {
+			return err
+		}
+		p.values[i], at = value, at+width
+	}
+	made := p.plan.Row(p.values, &p.arena)
+	p.rows, p.bytes = append(p.rows, made), p.bytes+made.Size()
+	return nil
+}
+
+// sideHeaders adds the headers of a table of their own.
+func (t *Table) sideHeaders(ctx context.Context, rows []*outbox.Row) error {
+	if !t.relation.HeadersTable() || len(rows) == 0 {
+		return nil
+	}
+	side, step, err := t.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	if err != nil {
+		return err
+	}
+	if err := t.run(ctx, statementTimeout, step); err != nil {
+		return t.failure("read the headers", err)
+	}
+	for i := range rows {
+		side.Attach(i)
+	}
+	return nil
+}
