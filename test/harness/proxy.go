@@ -3,7 +3,9 @@ package harness
 import (
 	"context"
 	"fmt"
+	"runtime/pprof"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +34,13 @@ func proxyOn(t testing.TB, listen, upstream string) *Proxy {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := &Proxy{t: t, proxy: toxiproxy.NewProxy(server, "proxy", listen, upstream)}
 	p.Allow()
-	t.Cleanup(p.proxy.Stop)
+	proxies.Add(1)
+	t.Cleanup(func() {
+		p.proxy.Stop()
+		if proxies.Add(-1) == 0 {
+			awaitNoProxy(t)
+		}
+	})
 	return p
 }
 
@@ -42,6 +50,22 @@ func (p *Proxy) Moved(t testing.TB, host string) *Proxy {
 	t.Helper()
 	_, port, _ := strings.Cut(p.Addr(), ":")
 	return proxyOn(t, host+":"+port, p.proxy.Upstream)
+}
+
+// proxies counts those that are open.
+var proxies atomic.Int64
+
+// awaitNoProxy waits for the goroutines of closed proxies. Stop does not, and on a busy machine
+// they may still be there when a package looks for goroutines that its tests have left.
+func awaitNoProxy(t testing.TB) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var all strings.Builder
+		_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // a Builder takes everything
+		if !strings.Contains(all.String(), "github.com/Shopify/toxiproxy") || proxies.Load() > 0 {
+			return
+		}
+	}
+	t.Log("harness: a closed proxy still has goroutines")
 }
 
 // Addr is where the proxy listens, host:port. It stays the same.
