@@ -12,7 +12,8 @@ import (
 const claimRows = 500
 
 // maxClaims is how many claims may have rows that are not marked yet. Each has a
-// connection of its own (statusupdater.Config.Claims).
+// connection of its own (statusupdater.Config.Claims), which a trigger can hold for as long
+// as a statement may take: of several tables that claim, each has a share of them.
 const maxClaims = 4
 
 // Rows of a table with a head start, claims or a headers table wait here on their
@@ -35,12 +36,14 @@ type headStart struct {
 	claiming   *headStartQueue
 	claimed    *outbox.Row
 	claimsOpen int // claims with rows that are not marked yet
+	perTable   int // the most of them that may be of one table
 }
 
 // headStartQueue has the rows of one table.
 type headStartQueue struct {
 	keyQueue
 	table *outbox.Table
+	open  int // claims with rows that are not marked yet
 	// next is when the next look may begin, so that a trickle of rows does not
 	// become a look each.
 	next time.Time
@@ -50,11 +53,16 @@ func (q *headStartQueue) claims() bool { return q.table.Mapping.Claim != outbox.
 
 func newHeadStart(tables []*outbox.Table) headStart {
 	var s headStart
+	claiming := 0
 	for _, t := range tables {
 		if t.Mapping.NeedsLook() {
 			s.queues = append(s.queues, &headStartQueue{table: t})
 		}
+		if t.Mapping.Claim != outbox.ClaimNone {
+			claiming++
+		}
 	}
+	s.perTable = max(1, maxClaims/max(1, claiming))
 	return s
 }
 
@@ -74,6 +82,11 @@ func (s *headStart) longest() time.Duration {
 
 // claims says that rows are locked while they are published.
 func (s *headStart) claims() bool { return slices.ContainsFunc(s.queues, (*headStartQueue).claims) }
+
+// mayClaim says that a connection is left for the queue's rows, of the stream's and of its share.
+func (s *headStart) mayClaim(q *headStartQueue) bool {
+	return s.claiming == nil && s.claimsOpen < maxClaims && q.open < s.perTable
+}
 
 // ---- when a head start began
 
@@ -203,7 +216,7 @@ func (c *Core) requestLooks() {
 		case q.asked != nil:
 		case !q.claims() && !c.checking:
 			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
-		case q.claims() && c.headStart.claiming == nil && c.headStart.claimsOpen < maxClaims:
+		case q.claims() && c.headStart.mayClaim(q):
 			if rows := c.turn(q, min(claimRows, c.cfg.PageRows)); len(rows) > 0 {
 				c.headStart.claiming, c.headStart.claimed, c.ready.Claim = q, rows[0], rows
 			}
@@ -293,6 +306,7 @@ func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 func (s *headStart) share(e *entry, cl *claim) {
 	if cl.rows == 0 {
 		s.claimsOpen++
+		s.of(e.row.Table).open++
 	}
 	cl.rows++
 	e.claim = cl
@@ -305,6 +319,7 @@ func (s *headStart) release(e *entry) {
 	}
 	if e.claim.rows--; e.claim.rows == 0 {
 		s.claimsOpen--
+		s.of(e.row.Table).open--
 	}
 	e.claim = nil
 }

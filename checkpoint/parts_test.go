@@ -125,6 +125,16 @@ func (s *headStart) inconsistency(rows *rowTable) error {
 			return fmt.Errorf("a claim counts %d rows, and has %d", cl.rows, n)
 		}
 	}
+	ofTables := 0
+	for _, q := range s.queues {
+		ofTables += q.open
+		if q.open < 0 || q.open > s.perTable {
+			return fmt.Errorf("%d claims of %v are open, at most %d may be", q.open, q.table, s.perTable)
+		}
+	}
+	if ofTables != s.claimsOpen {
+		return fmt.Errorf("%d claims are counted, and %d by their tables", s.claimsOpen, ofTables)
+	}
 	if len(claims) != s.claimsOpen {
 		return fmt.Errorf("%d claims are counted, and there are %d", s.claimsOpen, len(claims))
 	}
