@@ -46,8 +46,8 @@ type brokerSession struct {
 	broker *sarama.Broker
 	used   time.Time // last, by the brokerConn
 	dead   atomic.Bool
-	// throttled until, in Unix nanoseconds: sarama would wait under its lock.
-	throttled atomic.Int64
+	// throttled until, nil: never; sarama would wait under its lock.
+	throttled atomic.Pointer[time.Time]
 }
 
 func (s *Sink) newBrokerConn(addr string, n *network, events *mailbox.Mailbox[event]) *brokerConn {
@@ -122,7 +122,7 @@ func (bc *brokerConn) send(ctx context.Context, batches []*batch) {
 		bc.reply(batches, reply{err: err, unsent: true})
 		return
 	}
-	if wait.Sleep(ctx, time.Until(time.Unix(0, c.throttled.Load()))) != nil {
+	if wait.Sleep(ctx, c.throttle()) != nil {
 		bc.reply(batches, reply{err: ctx.Err(), unsent: true})
 		return
 	}
@@ -170,6 +170,14 @@ func (bc *brokerConn) retryAlone(ctx context.Context, batches []*batch, err erro
 	}
 }
 
+// throttle is how long the broker wants nothing.
+func (c *brokerSession) throttle() time.Duration {
+	if until := c.throttled.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
+
 // answered runs on the Broker's goroutine and must not call it.
 func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.ProduceResponse, err error) {
 	if err != nil {
@@ -177,7 +185,8 @@ func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.P
 		bc.reply(batches, reply{err: bc.net.explain(bc.addr, err)})
 	} else {
 		if res.ThrottleTime > 0 {
-			c.throttled.Store(time.Now().Add(res.ThrottleTime).UnixNano())
+			until := time.Now().Add(res.ThrottleTime)
+			c.throttled.Store(&until)
 		}
 		replies := make([]event, len(batches))
 		for i, b := range batches {

@@ -187,10 +187,10 @@ type stall struct {
 // time, since a new topic becomes known to brokers one by one.
 func (m *machine) absent(t *topic) {
 	if t.missing == 0 {
-		t.since = m.now.UnixNano()
+		t.since = m.now
 	}
 	t.missing++
-	if !m.manyAbsent && t.missing < 2 || !m.manyAbsent && m.now.Sub(time.Unix(0, t.since)) < m.cfg.topicGrace {
+	if !m.manyAbsent && t.missing < 2 || !m.manyAbsent && m.now.Sub(t.since) < m.cfg.topicGrace {
 		if t.state == topicReady {
 			m.want(backoffMax)
 		}

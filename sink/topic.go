@@ -48,7 +48,7 @@ type topic struct {
 
 	asked    time.Time // when brokers were last asked about it
 	missing  int       // answers in a row that did not know the topic
-	since    int64
+	since    time.Time
 	maxBytes int  // of a record batch, or 0: unknown
 	told     bool // maxBytes is the broker's word, not our guess
 	accepted int  // largest batch acked, in bytes

@@ -31,7 +31,7 @@ type Stream struct {
 	slot                                      *slot
 	topics                                    *topics
 
-	heard   atomic.Int64 // nanoseconds since 1970 of the last wire activity; 0: never
+	heard   atomic.Int64 // nanoseconds from began to the last wire activity; 0: never
 	leading atomic.Bool
 
 	mu                 sync.Mutex
@@ -462,7 +462,10 @@ func (s *Stream) rest() {
 func (s *Stream) Connected() { s.connections.Inc() }
 
 // Heard says that a message came on the replication connection.
-func (s *Stream) Heard(at time.Time) { s.heard.Store(at.UnixNano()) }
+func (s *Stream) Heard(at time.Time) { s.heard.Store(max(1, int64(at.Sub(began)))) }
+
+// began keeps its monotonic reading: a clock that is set must not look like silence.
+var began = time.Now()
 
 // Status is what readiness is judged by.
 type Status struct {
@@ -480,7 +483,7 @@ func (s *Stream) Status() Status {
 	defer s.mu.Unlock()
 	st := Status{Mode: s.mode, Leader: s.leading.Load()}
 	if ns := s.heard.Load(); ns != 0 {
-		st.Heard = time.Unix(0, ns)
+		st.Heard = began.Add(time.Duration(ns))
 	}
 	return st
 }
