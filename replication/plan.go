@@ -231,8 +231,10 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		}
 		plan = append(plan, Step{
 			Title: fmt.Sprintf("table %s in publication %s", t, cfg.Publication), SQL: alter,
-			Done: fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s)",
-				quotedPublication, schema, table),
+			// Not pg_publication_tables: from version 16 on it waits for every table that is locked.
+			Done: fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid "+
+				"JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "+
+				"WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s)", quotedPublication, schema, table),
 		})
 	}
 	return plan, nil

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -61,6 +62,17 @@ func TestInspectionWaitsForNoLock(t *testing.T) {
 	lock := b.Conn(t)
 	if _, err := lock.Exec(t.Context(), `BEGIN; LOCK TABLE outbox, parts, another`); err != nil {
 		t.Fatal(err)
+	}
+	steps, err := addTableSteps(&State{
+		Publication: Publication{Exists: true, Ours: true}, Tables: []TableState{{Table: b.cfg.Tables[0], Exists: true, Kind: "r"}},
+	}, &b.cfg, "'"+b.cfg.Publication+"'")
+	if err != nil || len(steps) != 1 {
+		t.Fatal(steps, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if left, err := Pending(ctx, b.Conn(t).PgConn(), steps); err != nil || len(left) != 0 {
+		t.Errorf("what is done already: %+v, %v", left, err)
 	}
 	c := b.lead(t)
 	began := time.Now()
