@@ -64,6 +64,17 @@ func TestPreviewOfAGivenRow(t *testing.T) {
 	given(`{"id": 1}`)
 	_, said := command(t, exitUsage, "preview", "-c", c, "--stdin", "--id", "1")
 	mustHave(t, said, "leave out what picks rows")
+	text, err := os.ReadFile(c) // #nosec G304 -- the test's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := filepath.Join(t.TempDir(), "others.yaml")
+	if err := os.WriteFile(others, []byte(strings.Replace(string(text), "profile: native", "profile: native, rows: [{column: topic, in: [orders]}]", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given(`{"id": 1, "event_id": "00000000-0000-0000-0000-000000000001", "topic": "bills", "payload": ""}`)
+	out, _ := command(t, exitPermanent, "preview", "-c", others, "--stdin")
+	mustHave(t, out, "NO RECORD: the row is not ours")
 	if n := harness.One[int](t, db, "SELECT count(*) FROM outbox"); n != 4 {
 		t.Errorf("%d rows, want the 4 that were there", n)
 	}

@@ -24,7 +24,7 @@ func TestSuggest(t *testing.T) {
 	t.Setenv("PGPASSWORD", password)
 	out, said := command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events")
 	mustHave(t, out, "- table: public.outbox_events\n", "# QUESTION: which topic? No column names one. It may follow from event_type (OrderCancelled, OrderPlaced).",
-		"topic: {constant: which-topic}", "key: {column: aggregate_id}", "sent_at: published_at")
+		"topic: {column: event_type, map: {OrderCancelled: which-topic, OrderPlaced: which-topic}, otherwise: fail}", "key: {column: aggregate_id}", "sent_at: published_at")
 	mustHave(t, said, "1 question to answer")
 
 	out, said = command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events", "--topic", "orders", "--brokers", "localhost:9092")

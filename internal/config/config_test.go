@@ -200,7 +200,7 @@ func TestProfileOverrides(t *testing.T) {
 
 func TestProfilesAreWhole(t *testing.T) {
 	for _, name := range ProfileNames() {
-		cfg := load(t, oneTable+`{table: public.a, profile: `+name+`}`)
+		cfg := load(t, oneTable+`{table: public.a, profile: `+name+openTopic(name)+`}`)
 		p, err := LoadProfile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -83,6 +83,8 @@ func (t *Table) columnsOf(object []byte) error {
 	return nil
 }
 
+var errNotOurs = errors.New("the row is not ours by its mapping (rows, or topic.otherwise: leave): it is left alone")
+
 // preview makes rows of a result.
 type preview struct {
 	plan    *mapping.Plan
@@ -115,6 +117,9 @@ func (p *preview) each(row [][]byte) error {
 		p.values[i], at = value, at+width
 	}
 	made := p.plan.Row(p.values, &p.arena)
+	if !p.plan.Ours(p.values, &p.arena) { // only a given row: of the table's, others are not read
+		made.Err = errNotOurs
+	}
 	p.rows, p.bytes = append(p.rows, made), p.bytes+made.Size()
 	return nil
 }

@@ -18,12 +18,14 @@ type layout struct {
 	// Without: it must have none of these.
 	Without []string `yaml:"without"`
 
-	Refuse  string        `yaml:"refuse"`
-	Profile string        `yaml:"profile"`
-	Set     yaml.MapSlice `yaml:"set"`
-	Remove  []string      `yaml:"remove"`
-	Ask     []string      `yaml:"ask"`
-	Note    []string      `yaml:"note"`
+	Refuse  string `yaml:"refuse"`
+	Profile string `yaml:"profile"`
+	// Topic is the column with the type, where a profile leaves the topic open.
+	Topic  string        `yaml:"topic"`
+	Set    yaml.MapSlice `yaml:"set"`
+	Remove []string      `yaml:"remove"`
+	Ask    []string      `yaml:"ask"`
+	Note   []string      `yaml:"note"`
 }
 
 //go:embed known.yaml
@@ -64,6 +66,17 @@ func (p *proposing) profile(l *layout) bool {
 		return false
 	}
 	p.add("profile", l.Profile, "the columns are those of %s", l.Name)
+	switch {
+	case p.o.Topic != "":
+		p.topic()
+	case l.Topic != "":
+		p.kind = l.Topic
+		p.noTopic()
+	}
+	for _, item := range l.Set {
+		key, _ := item.Key.(string)
+		p.add(key, item.Value, "")
+	}
 	p.tell(l)
 	return true
 }

@@ -149,8 +149,45 @@ func (p *proposing) noTopic() {
 	if c := p.has(aggregateNames); c != nil && c.word() {
 		ask += ` Debezium's router would use {template: "outbox.event.${` + shown(c.Name) + `}"}.`
 	}
-	p.add("topic", yaml.MapSlice{{Key: "constant", Value: Unanswered}}, "")
+	p.add("topic", p.openTopic(), "")
 	p.Lines[len(p.Lines)-1].Ask = ask
+}
+
+// openTopic is a map of the types that were seen, or the same topic for all rows:
+// in either the topics are to be written.
+func (p *proposing) openTopic() yaml.MapSlice {
+	var types []string
+	if p.kind != "" {
+		types = p.known(p.kind)
+	}
+	var topics yaml.MapSlice
+	for _, value := range types {
+		if len(topics) < mostTypes && value != "" && len(value) <= 200 && !strings.HasSuffix(value, "*") {
+			topics = append(topics, yaml.MapItem{Key: value, Value: Unanswered})
+		}
+	}
+	if len(topics) == 0 {
+		return yaml.MapSlice{{Key: "constant", Value: Unanswered}}
+	}
+	return yaml.MapSlice{{Key: "column", Value: p.kind}, {Key: "map", Value: topics}, {Key: "otherwise", Value: "fail"}}
+}
+
+// mostTypes is how many types of events a proposal lists.
+const mostTypes = 30
+
+// known are the values of a column that are known, sorted.
+func (p *proposing) known(name string) []string {
+	values := p.f.values(name)
+	if c := p.f.column(name); c.Enum {
+		values = append(values, c.Labels...)
+	}
+	for _, k := range p.f.Checks {
+		if k.Column == name && strings.Contains(k.Definition, "ARRAY[") {
+			values = append(values, literals(k.Definition)...)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }
 
 // seen lists a column's sampled values.

@@ -131,7 +131,7 @@ func differs(p *Proposal, want map[string]string) (wrong []string) {
 
 // said is a line's value in short: the column, the constant, the words.
 func said(l Line) string {
-	text := fmt.Sprint(l.Value)
+	text := strings.Trim(flow(l.Value), `"`)
 	switch v := l.Value.(type) {
 	case yaml.MapSlice:
 		text = fmt.Sprint(v[0].Value)
@@ -145,7 +145,7 @@ func said(l Line) string {
 		text = strings.Join(words, ",")
 	}
 	switch {
-	case text == Unanswered && l.Ask != "":
+	case l.Key == "topic" && l.Ask != "" && strings.Contains(flow(l.Value), Unanswered):
 		return "?"
 	case l.Ask != "" && l.Key == "status.sent":
 		return "?" + text

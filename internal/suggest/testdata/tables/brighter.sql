@@ -1,5 +1,5 @@
 -- from: BrighterCommand/Brighter PostgreSqlOutboxBuilder.cs
--- want: topic=topic key=partitionkey payload=body sent_at=dispatched created=timestamp
+-- want: profile=brighter
 CREATE TABLE outbox (
     id bigserial PRIMARY KEY,
     messageid varchar(255) UNIQUE NOT NULL,

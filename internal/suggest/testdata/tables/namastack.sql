@@ -1,5 +1,5 @@
 -- from: namastack/namastack-outbox schema/postgres/outbox-tables.sql
--- want: topic=outbox-events key=record_key column=status pending=NEW sent=COMPLETED failed=FAILED sent_at=completed_at attempts=failure_count error=failure_reason due=next_retry_at created=created_at
+-- want: profile=namastack
 CREATE TABLE outbox_record (
     id VARCHAR(255) NOT NULL,
     status VARCHAR(20) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: open-outbox/relay schema/postgres/open-outbox.sql
--- want: id=event_id topic=event_type key=partition_key column=status pending=PENDING processing=DELIVERING sent=DELIVERED failed=DEAD sent_at=delivered_at attempts=attempts error=last_error due=available_at created=created_at
+-- want: profile=open-outbox
 CREATE TABLE openoutbox_events (
     event_id UUID PRIMARY KEY,
     event_type TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: Zehelein/pg-transactional-outbox example-trx-polling.sql
--- want: topic=${aggregate_type}.${message_type} key=aggregate_id sent_at=processed_at failed_at=abandoned_at attempts=finished_attempts due=locked_until created=created_at
+-- want: profile=pg-transactional-outbox
 CREATE TABLE outbox (
     id uuid PRIMARY KEY,
     aggregate_type TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: nikolayk812/pgx-outbox internal/sql/01_outbox_messages.up.sql
--- want: refused
+-- want: topic=topic key=- sent_at=published_at created=created_at
 CREATE TABLE outbox_messages (
     id BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     broker TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: tomorrow-one/transactional-outbox V2020__add-outbox-tables.sql
--- want: topic=topic key=key payload=value sent_at=processed created=created
+-- want: profile=tomorrow-one
 CREATE TABLE outbox_kafka (
     id BIGSERIAL PRIMARY KEY,
     created TIMESTAMP WITHOUT TIME ZONE NOT NULL,

@@ -1,5 +1,5 @@
 -- from: the outbox_messages of .NET templates
--- want: topic=? key=- payload=content sent_at=processed_on_utc error=error created=occurred_on_utc
+-- want: profile=outbox-messages-dotnet topic=?
 CREATE TABLE outbox_messages (
     id uuid PRIMARY KEY,
     type text NOT NULL,

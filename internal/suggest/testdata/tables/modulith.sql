@@ -1,5 +1,5 @@
--- from: spring-projects/spring-modulith schemas/v1/schema-postgresql.sql
--- want: refused
+-- from: spring-projects/spring-modulith schemas/v2/schema-postgresql.sql
+-- want: profile=modulith topic=?
 CREATE TABLE event_publication (
     id UUID NOT NULL,
     listener_id TEXT NOT NULL,
@@ -7,4 +7,7 @@ CREATE TABLE event_publication (
     serialized_event TEXT NOT NULL,
     publication_date TIMESTAMP WITH TIME ZONE NOT NULL,
     completion_date TIMESTAMP WITH TIME ZONE,
+    status TEXT,
+    completion_attempts INT,
+    last_resubmission_date TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (id));
