@@ -9,6 +9,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -65,6 +67,11 @@ func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, &c.ConnConfig.Config)
 }
 
+// pingTimeout is for the answer of a connection that was idle. Without it the pool waits as
+// long as whoever asked for a connection, or for a minute when nobody does any more, and a stop
+// waits for the pool.
+const pingTimeout = 3 * time.Second
+
 // Pool makes a pool, which connects when it is used. adjust may be nil; it must
 // leave the connections' own settings alone.
 func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
@@ -76,6 +83,7 @@ func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 		adjust(c)
 	}
 	c.BeforeConnect = a.unlock
+	c.PingTimeout = cmp.Or(c.PingTimeout, pingTimeout)
 	return pgxpool.NewWithConfig(context.Background(), c)
 }
 

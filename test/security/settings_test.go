@@ -125,7 +125,7 @@ func (w *world) everything() {
 
 	w.insertOdd("swept")
 	if through := w.stream["postgres"].(fields)["dsn"]; through != w.dsn("cdc") {
-		if out, code := w.try(false, "sweep", "--once"); code != 3 || !strings.Contains(out, "connect to PostgreSQL itself") {
+		if out, code := w.try(false, "sweep", "--once"); code != 3 || !strings.Contains(out, "connect to PostgreSQL directly") {
 			w.t.Errorf("a sweep in a session that a pooler shares ends with %d:\n%s", code, out)
 		}
 		w.as("cdc", "repl")
