@@ -1,0 +1,105 @@
+package checkpoint
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// What nothing is lost by, and only takes longer when it is missing, no invariant of the
+// simulation shows.
+
+// begun is a Core that streams one table, and the time that it was told.
+func begun(t *testing.T, published outbox.Published) (*Core, *outbox.Table, time.Time) {
+	t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{Published: published}}
+	c := New(Config{
+		Tables: []*outbox.Table{table}, MaxRows: 100, MaxBytes: 1 << 20, PageRows: 2, SmallRound: 2, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
+		BackoffMin: time.Second, BackoffMax: time.Minute, WatchEvery: time.Hour,
+	})
+	now := time.Unix(1000, 0)
+	c.Tick(now)
+	c.Connect(Connected{Streaming: true})
+	c.Take()
+	return c, table, now
+}
+
+func rowOf(table *outbox.Table, id string) *outbox.Row {
+	return &outbox.Row{Table: table, ID: id, Cluster: "main", Topic: "t", Key: []byte(id), Pending: true, XID: 7, Commit: 10, Partition: -1}
+}
+
+// A round of the watch that found as many rows as it may is followed by the next at once.
+func TestAFullRoundOfTheWatchIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	c.Tick(now.Add(time.Hour))
+	if c.Take().Watch == nil {
+		t.Fatal("no round begins")
+	}
+	c.Watched(outbox.Candidates{Rows: []*outbox.Row{rowOf(table, "1"), rowOf(table, "2")}})
+	if c.Take().Rewatch == nil {
+		t.Fatal("the round does not go on")
+	}
+	c.Rewatched(nil)
+	if c.Take().Watch == nil {
+		t.Error("no further round begins at once")
+	}
+}
+
+// A clean stop of tables without state reads the open transaction to its end, and no further.
+func TestACleanStopReadsNoFurtherThanTheOpenTransaction(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedNone)
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10, End: 20})
+	c.Rows([]*outbox.Row{rowOf(table, "1")})
+	c.Drain()
+	if !c.Reading() {
+		t.Error("the open transaction is not read to its end")
+	}
+	c.Commit(20)
+	if c.Reading() {
+		t.Error("the log is read beyond it")
+	}
+}
+
+// What a commit ends with was received, without waiting for a keepalive to say so.
+func TestACommitWasReceived(t *testing.T) {
+	t.Parallel()
+	var l ledger
+	l.reset()
+	l.begin(outbox.Transaction{XID: 7, Commit: 10, End: 20})
+	seq := l.hold()
+	l.commit(20)
+	if l.settledTo(20) {
+		t.Error("settled with a row that is held")
+	}
+	l.release(seq, 1)
+	if !l.settledTo(20) {
+		t.Error("not settled though everything was received and released")
+	}
+}
+
+// A table that goes on refusing its marks is asked less often each time.
+func TestATableThatRefusesMarksIsAskedLessOften(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	row := rowOf(table, "1")
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10, End: 20})
+	c.Rows([]*outbox.Row{row})
+	c.Commit(20)
+	c.Take()
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{row}, Class: outbox.Delivered})
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		if r := c.Take(); len(r.Marks) != 1 {
+			t.Fatalf("%d marks before a wait of %v", len(r.Marks), wait)
+		}
+		c.Marked([]outbox.Marked{{Row: row, Kind: outbox.MarkSent, State: outbox.MarkedRefused, Err: errors.New("refused")}})
+		if p := c.parks.of(outbox.TableScope(table)); p == nil || p.Next.Sub(now) != wait {
+			t.Fatalf("%+v, want a wait of %v", p, wait)
+		}
+		now = now.Add(wait)
+		c.Tick(now)
+	}
+}
