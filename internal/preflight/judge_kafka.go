@@ -11,72 +11,70 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-func kafkaChecks() []check {
-	return []check{
-		{
-			name: "brokers", judge: judgeBrokers,
-			looks:  "every broker, those of the configuration and those that the cluster tells of: it can be reached at the address that it advertises, TLS and login included",
-			levels: "FAIL: one cannot be used. WARN: a bootstrap address cannot, while others can",
-			hint:   "the address, `advertised.listeners`, `tls`, `sasl`: as the finding says",
-			why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
-		},
-		{
-			name: "kafka-version", judge: judgeKafkaVersion,
-			looks:  "the newest Produce request that all brokers know",
-			levels: "FAIL: older than Kafka 2.8",
-			hint:   "an upgrade of the brokers",
-			why:    "older brokers have not been tried, and do not say which record of a batch they refuse",
-		},
-		{
-			name: "topics", judge: judgeTopics,
-			looks:  "each topic that rows go to (constants of the mappings, and what a sample of rows names) is there, and every partition has a leader",
-			levels: "FAIL: it is missing or may not be seen, or a partition has no leader",
-			hint:   "`kafka-topics.sh --create`; an ACL; the broker that is down",
-			why:    "rows of a topic that is not there wait, all others go on",
-		},
-		{
-			name: "topic-replication", judge: judgeReplication,
-			looks:  "replication factor, `min.insync.replicas` and replicas in sync",
-			levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
-			hint:   "`kafka-configs.sh --alter … min.insync.replicas`, `kafka-reassign-partitions.sh`",
-			why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
-		},
-		{
-			name: "message-size", judge: judgeMessageSize,
-			looks:  "`max.message.bytes` of the topic against the largest waiting row and our `max_request_bytes`",
-			levels: "FAIL: a row is larger. WARN: the limit may not be read, or a row is close to it",
-			hint:   "`kafka-configs.sh --alter … max.message.bytes`, with `replica.fetch.max.bytes` and consumers' limits; `max_request_bytes`",
-			why:    "a record that is too large is refused each time, and fails when its tries are used up",
-		},
-		{
-			name: "compaction", judge: judgeCompaction,
-			looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
-			levels: "WARN: records without a key can go there. FAIL: they have none at all",
-			hint:   "a key in the mapping, or `cleanup.policy=delete`",
-			why:    "such a topic refuses records without a key; their rows fail",
-		},
-		{
-			name: "topic-acl", judge: judgeTopicACL,
-			looks:  "WRITE on each topic, as the broker tells what we may do (KIP-430); READ and DESCRIBE_CONFIGS as well",
-			levels: "FAIL: no WRITE. WARN: no READ",
-			hint:   "`kafka-acls.sh --add`",
-			why:    "without WRITE the topic's rows wait. READ is for looking, after a lost answer, whether a record has arrived; without it such records may come twice",
-		},
-		{
-			name: "idempotent-write", judge: judgeIdempotent,
-			looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
-			levels: "FAIL: no",
-			hint:   "`kafka-acls.sh --add … --operation IdempotentWrite --cluster`, or WRITE on any topic",
-			why:    "records are numbered by it, so that a repeated request adds none twice",
-		},
-		{
-			name: "transactional-id", judge: judgeTransactional,
-			looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
-			levels: "WARN: refused",
-			hint:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
-			why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
-		},
-	}
+var kafkaChecks = []check{
+	{
+		name: "brokers", judge: judgeBrokers,
+		looks:  "every broker, those of the configuration and those that the cluster tells of: it can be reached at the address that it advertises, TLS and login included",
+		levels: "FAIL: one cannot be used. WARN: a bootstrap address cannot, while others can",
+		hint:   "the address, `advertised.listeners`, `tls`, `sasl`: as the finding says",
+		why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
+	},
+	{
+		name: "kafka-version", judge: judgeKafkaVersion,
+		looks:  "the newest Produce request that all brokers know",
+		levels: "FAIL: older than Kafka 2.8",
+		hint:   "an upgrade of the brokers",
+		why:    "older brokers have not been tried, and do not say which record of a batch they refuse",
+	},
+	{
+		name: "topics", judge: judgeTopics,
+		looks:  "each topic that rows go to (constants of the mappings, and what a sample of rows names) is there, and every partition has a leader",
+		levels: "FAIL: it is missing or may not be seen, or a partition has no leader",
+		hint:   "`kafka-topics.sh --create`; an ACL; the broker that is down",
+		why:    "rows of a topic that is not there wait, all others go on",
+	},
+	{
+		name: "topic-replication", judge: judgeReplication,
+		looks:  "replication factor, `min.insync.replicas` and replicas in sync",
+		levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
+		hint:   "`kafka-configs.sh --alter … min.insync.replicas`, `kafka-reassign-partitions.sh`",
+		why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
+	},
+	{
+		name: "message-size", judge: judgeMessageSize,
+		looks:  "`max.message.bytes` of the topic against the largest waiting row and our `max_request_bytes`",
+		levels: "FAIL: a row is larger. WARN: the limit may not be read, or a row is close to it",
+		hint:   "`kafka-configs.sh --alter … max.message.bytes`, with `replica.fetch.max.bytes` and consumers' limits; `max_request_bytes`",
+		why:    "a record that is too large is refused each time, and fails when its tries are used up",
+	},
+	{
+		name: "compaction", judge: judgeCompaction,
+		looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
+		levels: "WARN: records without a key can go there. FAIL: they have none at all",
+		hint:   "a key in the mapping, or `cleanup.policy=delete`",
+		why:    "such a topic refuses records without a key; their rows fail",
+	},
+	{
+		name: "topic-acl", judge: judgeTopicACL,
+		looks:  "WRITE on each topic, as the broker tells what we may do (KIP-430); READ and DESCRIBE_CONFIGS as well",
+		levels: "FAIL: no WRITE. WARN: no READ",
+		hint:   "`kafka-acls.sh --add`",
+		why:    "without WRITE the topic's rows wait. READ is for looking, after a lost answer, whether a record has arrived; without it such records may come twice",
+	},
+	{
+		name: "idempotent-write", judge: judgeIdempotent,
+		looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
+		levels: "FAIL: no",
+		hint:   "`kafka-acls.sh --add … --operation IdempotentWrite --cluster`, or WRITE on any topic",
+		why:    "records are numbered by it, so that a repeated request adds none twice",
+	},
+	{
+		name: "transactional-id", judge: judgeTransactional,
+		looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
+		levels: "WARN: refused",
+		hint:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
+		why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
+	},
 }
 
 // whole makes a finding one of the cluster rather than of the stream.

@@ -9,65 +9,63 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-func slotChecks() []check {
-	return []check{
-		{
-			name: "slot", judge: judgeSlot,
-			looks:  "the slot: it exists, `pgoutput`, this database, not two_phase, `wal_status`, who reads it",
-			levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process re-creates it, and sweeps)",
-			hint:   "`outbox-cdc init` or `check --fix`; another slot name; ending the other reader",
-			why:    "the slot is what makes rows arrive within milliseconds and in commit order; without it they are swept",
-		},
-		{
-			name: "slot-wal", judge: judgeSlotWAL,
-			looks:  "how much WAL the slot holds back, against `wal_budget` and what the server still allows",
-			levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget",
-			hint:   "start a process; it catches up, or gives the WAL back and sweeps",
-			why:    "held back WAL fills the primary's disk",
-		},
-		{
-			name: "slot-creation", judge: judgeBlockers,
-			looks:  "where there is no slot yet: open and prepared transactions of the whole cluster that its making waits for",
-			levels: "WARN: one older than a minute, or a prepared one",
-			hint:   "commit it, or end it: `pg_terminate_backend`, `ROLLBACK PREPARED`",
-			why:    "a new slot waits until all of them have ended",
-		},
-		{
-			name: "leadership-lock", judge: judgeLeadershipLock,
-			looks:  "who holds the stream's leadership lock, which every role that may connect can take",
-			levels: "FAIL: a session that neither streams nor may write `outbox_cdc.leader`",
-			hint:   "`SELECT pg_terminate_backend(PID)`; REVOKE CONNECT, or NOLOGIN, where the role takes it again",
-			why:    "while somebody else holds it no process leads, and nothing is published",
-		},
-		{
-			name: "publication", judge: judgePublication,
-			looks:  "the publication: it exists and publishes inserts and nothing else",
-			levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
-			hint:   "`outbox-cdc init` or `check --fix`; `ALTER PUBLICATION … SET (publish = 'insert')`",
-			why:    "without it the log gives nothing; with updates in it our own marks come back, and are decoded for nothing",
-		},
-		{
-			name: "publication-tables", judge: judgeCovered,
-			looks:  "each table is in the publication, under its own name (partitions through their root), with all mapped columns",
-			levels: "FAIL: it is not",
-			hint:   "`ALTER PUBLICATION … ADD TABLE`, `SET (publish_via_partition_root = true)`, `SET TABLE` without a column list; `check --fix` where the publication is ours",
-			why:    "rows that do not come through the publication are left to the sweeper, or, where the table keeps no state, lost",
-		},
-		{
-			name: "row-filter", judge: judgeRowFilter,
-			looks:  "row filters of the publication (15 and later)",
-			levels: "WARN: there is one. FAIL: there is one on a table without state",
-			hint:   "`ALTER PUBLICATION … SET TABLE` without WHERE",
-			why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
-		},
-		{
-			name: "share", judge: judgeShare,
-			looks:  "whether another stream leads on the same rows; where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
-			levels: "FAIL: another stream has the rows, and leads. WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
-			hint:   "a stream for each part, each with the same `of`, and `outbox-cdc init`; `DROP PUBLICATION` of a former split",
-			why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
-		},
-	}
+var slotChecks = []check{
+	{
+		name: "slot", judge: judgeSlot,
+		looks:  "the slot: it exists, `pgoutput`, this database, not two_phase, `wal_status`, who reads it",
+		levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process re-creates it, and sweeps)",
+		hint:   "`outbox-cdc init` or `check --fix`; another slot name; ending the other reader",
+		why:    "the slot is what makes rows arrive within milliseconds and in commit order; without it they are swept",
+	},
+	{
+		name: "slot-wal", judge: judgeSlotWAL,
+		looks:  "how much WAL the slot holds back, against `wal_budget` and what the server still allows",
+		levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget",
+		hint:   "start a process; it catches up, or gives the WAL back and sweeps",
+		why:    "held back WAL fills the primary's disk",
+	},
+	{
+		name: "slot-creation", judge: judgeBlockers,
+		looks:  "where there is no slot yet: open and prepared transactions of the whole cluster that its making waits for",
+		levels: "WARN: one older than a minute, or a prepared one",
+		hint:   "commit it, or end it: `pg_terminate_backend`, `ROLLBACK PREPARED`",
+		why:    "a new slot waits until all of them have ended",
+	},
+	{
+		name: "leadership-lock", judge: judgeLeadershipLock,
+		looks:  "who holds the stream's leadership lock, which every role that may connect can take",
+		levels: "FAIL: a session that neither streams nor may write `outbox_cdc.leader`",
+		hint:   "`SELECT pg_terminate_backend(PID)`; REVOKE CONNECT, or NOLOGIN, where the role takes it again",
+		why:    "while somebody else holds it no process leads, and nothing is published",
+	},
+	{
+		name: "publication", judge: judgePublication,
+		looks:  "the publication: it exists and publishes inserts and nothing else",
+		levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
+		hint:   "`outbox-cdc init` or `check --fix`; `ALTER PUBLICATION … SET (publish = 'insert')`",
+		why:    "without it the log gives nothing; with updates in it our own marks come back, and are decoded for nothing",
+	},
+	{
+		name: "publication-tables", judge: judgeCovered,
+		looks:  "each table is in the publication, under its own name (partitions through their root), with all mapped columns",
+		levels: "FAIL: it is not",
+		hint:   "`ALTER PUBLICATION … ADD TABLE`, `SET (publish_via_partition_root = true)`, `SET TABLE` without a column list; `check --fix` where the publication is ours",
+		why:    "rows that do not come through the publication are left to the sweeper, or, where the table keeps no state, lost",
+	},
+	{
+		name: "row-filter", judge: judgeRowFilter,
+		looks:  "row filters of the publication (15 and later)",
+		levels: "WARN: there is one. FAIL: there is one on a table without state",
+		hint:   "`ALTER PUBLICATION … SET TABLE` without WHERE",
+		why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
+	},
+	{
+		name: "share", judge: judgeShare,
+		looks:  "whether another stream leads on the same rows; where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
+		levels: "FAIL: another stream has the rows, and leads. WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
+		hint:   "a stream for each part, each with the same `of`, and `outbox-cdc init`; `DROP PUBLICATION` of a former split",
+		why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
+	},
 }
 
 // verdictOnSlot judges the slot as if all else were in order.

@@ -12,119 +12,115 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-func tableChecks() []check {
-	return []check{
-		{
-			name: "table", judge: judgeTable,
-			looks:  "each table is there, and permanent",
-			levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
-			hint:   "its name in the configuration; `ALTER TABLE … SET LOGGED`; the end of the transaction that has it locked",
-			why:    "only permanent tables are in the log",
-		},
-		{
-			name: "columns", judge: judgeColumns,
-			looks:  "each mapped column is there, of a type that can be used so, and not generated",
-			levels: "FAIL: one is not",
-			hint:   "the keys of the mapping that the finding has (`config validate --against-database` has them all)",
-			why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
-		},
-		{
-			name: "topic-allow", judge: judgeTopicAllow,
-			looks:  "which topics rows may name (`topic.allow`)",
-			levels: "WARN: all, where the topic comes from a column",
-			hint:   "`topic: {allow: [orders, shipping.*]}`, or a `template` that begins with text; and a Kafka user that may write to no other topics",
-			why:    "a row is published with our rights, not with those of who wrote it",
-		},
-		{
-			name: "identity", judge: judgeIdentity,
-			looks:  "the id columns are NOT NULL, and unique together",
-			levels: "FAIL: they are not",
-			hint:   "map the primary key; `CREATE UNIQUE INDEX CONCURRENTLY`; `SET NOT NULL`",
-			why:    "a mark finds its row by the id: of two rows with one id, both would be marked when one was sent",
-		},
-		{
-			name: "order", judge: judgeOrder,
-			looks:  "the columns that rows are swept in the order of",
-			levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
-			hint:   "`order` in the mapping; `SET NOT NULL`; SELECT on the whole table",
-			why:    "what the sweeper publishes is in this order, per key",
-		},
-		{
-			name: "sweep-index", judge: judgeSweepIndex,
-			looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
-			levels: "WARN: none",
-			hint:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
-			why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
-		},
-		{
-			name: "status-index", judge: judgeStatusIndex,
-			looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
-			levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
-			hint:   "a partial index in place of the whole one; `fillfactor`",
-			why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
-		},
-		{
-			name: "vacuum", judge: judgeVacuum,
-			looks:  "dead rows against all rows",
-			levels: "WARN: more than half, and more than 100,000",
-			hint:   "`VACUUM`; a lower `autovacuum_vacuum_scale_factor` for this table",
-			why:    "each mark leaves a dead row, and sweeps read over them",
-		},
-		{
-			name: "row-security", judge: judgeRowSecurity,
-			looks:  "row level security",
-			levels: "FAIL: it applies to our role",
-			hint:   "`ALTER ROLE … BYPASSRLS`",
-			why:    "`run` refuses the table, whatever its policies are: rows that one hides would never be swept, and their marks would find nothing",
-		},
-		{
-			name: "triggers", judge: judgeTriggers,
-			looks:  "triggers that fire when a row is marked",
-			levels: "WARN: there is one",
-			hint:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN; `ALTER FUNCTION … SET search_path`",
-			why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
-		},
-		{
-			name: "replica-identity", judge: judgeReplicaIdentity,
-			looks:  "whether some publication publishes updates of the table, and by which identity",
-			levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
-			hint:   "`ALTER PUBLICATION … SET (publish = 'insert')`, a primary key, `REPLICA IDENTITY`",
-			why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
-		},
-	}
+var tableChecks = []check{
+	{
+		name: "table", judge: judgeTable,
+		looks:  "each table is there, and permanent",
+		levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
+		hint:   "its name in the configuration; `ALTER TABLE … SET LOGGED`; the end of the transaction that has it locked",
+		why:    "only permanent tables are in the log",
+	},
+	{
+		name: "columns", judge: judgeColumns,
+		looks:  "each mapped column is there, of a type that can be used so, and not generated",
+		levels: "FAIL: one is not",
+		hint:   "the keys of the mapping that the finding has (`config validate --against-database` has them all)",
+		why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
+	},
+	{
+		name: "topic-allow", judge: judgeTopicAllow,
+		looks:  "which topics rows may name (`topic.allow`)",
+		levels: "WARN: all, where the topic comes from a column",
+		hint:   "`topic: {allow: [orders, shipping.*]}`, or a `template` that begins with text; and a Kafka user that may write to no other topics",
+		why:    "a row is published with our rights, not with those of who wrote it",
+	},
+	{
+		name: "identity", judge: judgeIdentity,
+		looks:  "the id columns are NOT NULL, and unique together",
+		levels: "FAIL: they are not",
+		hint:   "map the primary key; `CREATE UNIQUE INDEX CONCURRENTLY`; `SET NOT NULL`",
+		why:    "a mark finds its row by the id: of two rows with one id, both would be marked when one was sent",
+	},
+	{
+		name: "order", judge: judgeOrder,
+		looks:  "the columns that rows are swept in the order of",
+		levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
+		hint:   "`order` in the mapping; `SET NOT NULL`; SELECT on the whole table",
+		why:    "what the sweeper publishes is in this order, per key",
+	},
+	{
+		name: "sweep-index", judge: judgeSweepIndex,
+		looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
+		levels: "WARN: none",
+		hint:   "`CREATE INDEX CONCURRENTLY … WHERE` the row is pending; `check --fix` for the native table",
+		why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
+	},
+	{
+		name: "status-index", judge: judgeStatusIndex,
+		looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
+		levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
+		hint:   "a partial index in place of the whole one; `fillfactor`",
+		why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
+	},
+	{
+		name: "vacuum", judge: judgeVacuum,
+		looks:  "dead rows against all rows",
+		levels: "WARN: more than half, and more than 100,000",
+		hint:   "`VACUUM`; a lower `autovacuum_vacuum_scale_factor` for this table",
+		why:    "each mark leaves a dead row, and sweeps read over them",
+	},
+	{
+		name: "row-security", judge: judgeRowSecurity,
+		looks:  "row level security",
+		levels: "FAIL: it applies to our role",
+		hint:   "`ALTER ROLE … BYPASSRLS`",
+		why:    "`run` refuses the table, whatever its policies are: rows that one hides would never be swept, and their marks would find nothing",
+	},
+	{
+		name: "triggers", judge: judgeTriggers,
+		looks:  "triggers that fire when a row is marked",
+		levels: "WARN: there is one",
+		hint:   "`ALTER TABLE … DISABLE TRIGGER`, or limit it: `UPDATE OF` other columns, or WHEN; `ALTER FUNCTION … SET search_path`",
+		why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
+	},
+	{
+		name: "replica-identity", judge: judgeReplicaIdentity,
+		looks:  "whether some publication publishes updates of the table, and by which identity",
+		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
+		hint:   "`ALTER PUBLICATION … SET (publish = 'insert')`, a primary key, `REPLICA IDENTITY`",
+		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
+	},
 }
 
-func stateChecks() []check {
-	return []check{
-		{
-			name: "status-values", judge: judgeStates,
-			looks:  "the words of the status: what its type and its CHECK constraints allow, and what rows have (a sample)",
-			levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
-			hint:   "`status: {pending: […], sent: …, failed: …}`",
-			why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
-		},
-		{
-			name: "rows", judge: judgeRows,
-			looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
-			levels: "WARN: there are rows, and none is ours",
-			hint:   "the values of `rows`, or of `topic.map`",
-			why:    "rows that are left to others are neither published nor counted anywhere else",
-		},
-		{
-			name: "shedlock", judge: judgeLocks,
-			looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
-			levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
-			hint:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
-			why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
-		},
-		{
-			name: "backlog", judge: judgeBacklog,
-			looks:  "rows that wait, up to 100,000, and the age of the oldest",
-			levels: "WARN: the oldest has waited for more than five minutes",
-			hint:   "start a process, or, for rows that an old relay has sent, mark them first",
-			why:    "all of them are published when a process starts",
-		},
-	}
+var stateChecks = []check{
+	{
+		name: "status-values", judge: judgeStates,
+		looks:  "the words of the status: what its type and its CHECK constraints allow, and what rows have (a sample)",
+		levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
+		hint:   "`status: {pending: […], sent: …, failed: …}`",
+		why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
+	},
+	{
+		name: "rows", judge: judgeRows,
+		looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
+		levels: "WARN: there are rows, and none is ours",
+		hint:   "the values of `rows`, or of `topic.map`",
+		why:    "rows that are left to others are neither published nor counted anywhere else",
+	},
+	{
+		name: "shedlock", judge: judgeLocks,
+		looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
+		levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
+		hint:   "the GRANT that the finding has; `usingDbTime()` in the application's lock provider",
+		why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
+	},
+	{
+		name: "backlog", judge: judgeBacklog,
+		looks:  "rows that wait, up to 100,000, and the age of the oldest",
+		levels: "WARN: the oldest has waited for more than five minutes",
+		hint:   "start a process, or, for rows that an old relay has sent, mark them first",
+		why:    "all of them are published when a process starts",
+	},
 }
 
 func judgeTopicAllow(j *judgment) {
