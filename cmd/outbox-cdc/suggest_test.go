@@ -16,11 +16,7 @@ func TestSuggest(t *testing.T) {
 	db.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL,
 		created_at timestamptz NOT NULL DEFAULT now(), published_at timestamptz);
 		INSERT INTO outbox_events VALUES (gen_random_uuid(), 'a', 'OrderPlaced', '{}'), (gen_random_uuid(), 'a', 'OrderCancelled', '{}')`)
-	to, err := url.Parse(db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	password, _ := to.User.Password()
+	password := passwordOf(t, db)
 	t.Setenv("PGPASSWORD", password)
 	out, said := command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events")
 	mustHave(t, out, "- table: public.outbox_events\n", "# QUESTION: which topic? No column names one. It may follow from event_type (OrderCancelled, OrderPlaced).",
@@ -43,6 +39,16 @@ func TestSuggest(t *testing.T) {
 	if n := harness.One[int](t, db, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"); n != 2 {
 		t.Error("rows were changed")
 	}
+}
+
+func passwordOf(t *testing.T, db *harness.DB) string {
+	t.Helper()
+	to, err := url.Parse(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := to.User.Password()
+	return password
 }
 
 // What cannot be taken over is refused by name, and a password stays where it is.
