@@ -1071,7 +1071,7 @@ func TestTLS(t *testing.T) {
 	b.cfg.DSN = strings.Replace(b.DSN, "sslmode=disable", "sslmode=require", 1)
 	b.insert(t, 20_000)
 	c := b.stream(t)
-	c.NoteInsert(math.MaxUint64) // far from the end of the log
+	c.NoteInsert(math.MaxUint64) // far from the end of the WAL
 	receive(t, c, 10_000)
 	if err := c.SendStatus(0); err != nil {
 		t.Fatal(err)

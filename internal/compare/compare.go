@@ -137,7 +137,7 @@ func (c *Comparison) Rows() int {
 	return n
 }
 
-// Row takes a row as the log gives it.
+// Row takes a row as the WAL gives it.
 func (c *Comparison) Row(r *outbox.Row) {
 	c.rows++
 	p := c.make(r.Topic, r.Partition, r.Key, r.Value, r.Headers)
@@ -276,7 +276,7 @@ func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
 	c.results[kind] = append(c.results[kind], e)
 }
 
-// waitingRows are the rows without a record, in the order of the log.
+// waitingRows are the rows without a record, in the order of the WAL.
 func (c *Comparison) waitingRows() []*outbox.Row {
 	rows := make([]*outbox.Row, 0, len(c.expected))
 	for _, p := range ordered(c.expected) {

@@ -7,7 +7,7 @@ type Report struct {
 	Stream string    `json:"stream"`
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"`
-	// Rows came through the log, Records out of the topics; Same of each are equal.
+	// Rows came through the WAL, Records out of the topics; Same of each are equal.
 	Rows    int `json:"rows"`
 	Records int `json:"records"`
 	Same    int `json:"same"`

@@ -43,7 +43,7 @@ type Config struct {
 	Began func()
 }
 
-// readEvery is how often the log is read.
+// readEvery is how often the WAL is read.
 const readEvery = 500 * time.Millisecond
 
 // Run compares until cfg.For and cfg.Settle have passed, or every row has its
@@ -51,12 +51,12 @@ const readEvery = 500 * time.Millisecond
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	log, err := openLog(ctx, &cfg)
+	wal, err := openWAL(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer log.close()
-	r := &run{cfg: cfg, log: log, since: time.Now()}
+	defer wal.close()
+	r := &run{cfg: cfg, wal: wal, since: time.Now()}
 	if r.topics, err = newTopics(background, cfg.Clients, r.since); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 type run struct {
 	cfg        Config
-	log        *walReader
+	wal        *walReader
 	topics     *topics
 	comparison *Comparison
 	since      time.Time
@@ -125,7 +125,7 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 		}
 		now := time.Now()
 		if until.IsZero() {
-			if err := r.readLog(ctx); err != nil {
+			if err := r.readWAL(ctx); err != nil {
 				if ctx.Err() != nil {
 					return r.finish(background, until)
 				}
@@ -144,9 +144,9 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 	}
 }
 
-func (r *run) readLog(ctx context.Context) error {
+func (r *run) readWAL(ctx context.Context) error {
 	var rows []*outbox.Row
-	if err := r.log.read(ctx, func(row *outbox.Row) { rows = append(rows, row) }); err != nil {
+	if err := r.wal.read(ctx, func(row *outbox.Row) { rows = append(rows, row) }); err != nil {
 		return err
 	}
 	for _, row := range rows {

@@ -51,12 +51,12 @@ CROSS JOIN LATERAL generate_series(1, length(m.data), 1048576) at`
 	storedSQL = "SELECT set_config('client_encoding', 'SQL_ASCII', true)"
 )
 
-func openLog(ctx context.Context, cfg *Config) (*walReader, error) {
+func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	access := cfg.Access
 	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot goes with its session
 	conn, err := access.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to read the log: %w", err)
+		return nil, fmt.Errorf("connecting to read the WAL: %w", err)
 	}
 	l := &walReader{conn: conn, publication: cfg.Publication, decoder: decoder.New(cfg.Tables), maxFrame: cfg.MaxFrame}
 	l.decoder.SetPartitions(cfg.Partitions)
@@ -113,7 +113,7 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 			Each: func(row [][]byte) error { return l.piece(row[0], row[1], &n) },
 		})
 		if err != nil {
-			return fmt.Errorf("reading the log through publication %s: %w%s", l.publication, err, hint(err, l.conn.Config().User))
+			return fmt.Errorf("reading the WAL through publication %s: %w%s", l.publication, err, hint(err, l.conn.Config().User))
 		}
 		for e := range l.batch.All() {
 			switch e.Kind {

@@ -314,7 +314,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	if err := w.conn.Start(ctx); err != nil {
 		return err
 	}
-	// The log has to get past the insert position read above even if nobody
+	// The WAL has to get past the insert position read above even if nobody
 	// writes: the Core looks at every row up to it.
 	if _, err := replication.Heartbeat(ctx, postgres.On(w.d.cfg.Pool)); err != nil {
 		return err

@@ -41,7 +41,7 @@ func Words(mode string) string {
 	case ModeHold:
 		return "holding: a Kafka cluster cannot be used, its rows wait"
 	case ModeSweep:
-		return "sweeping: rows are read from the table, not from the log"
+		return "sweeping: rows are read from the table, not from the WAL"
 	case ModeShadow:
 		return "in shadow: rows are read and compared, nothing is published"
 	case ModeStandby:
