@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -187,8 +188,8 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, connectError(what, to.User, err)
 	}
-	c := &Conn{cfg: cfg, pg: pg, pid: pg.PID(), socket: d.last}
-	if _, err := c.query(attempt, "prepare the session", sessionSettings(cfg.SenderTimeout)); err != nil {
+	c := &Conn{cfg: cfg, pg: pg, socket: d.last}
+	if err := c.prepare(attempt); err != nil {
 		c.Kill()
 		return nil, err
 	}
@@ -197,6 +198,25 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 		return nil, &Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
 	}
 	return c, nil
+}
+
+// prepare sets the session up, and asks which process of the server serves it: a
+// pooler makes a process id up.
+func (c *Conn) prepare(ctx context.Context) error {
+	const what = "prepare the session"
+	rows, err := c.query(ctx, what, sessionSettings(c.cfg.SenderTimeout)+"; SELECT pg_backend_pid()::text")
+	if err != nil {
+		return err
+	}
+	pid := uint64(0)
+	if len(rows) == 1 {
+		pid, err = strconv.ParseUint(rows[0][0], 10, 32)
+	}
+	if pid == 0 {
+		return &Error{What: what + " for slot " + c.cfg.Slot, Err: as(ErrProtocol, err)}
+	}
+	c.pid = uint32(pid)
+	return nil
 }
 
 // setOf is what the database stores text in. Where a pooler does not pass on what
