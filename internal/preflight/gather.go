@@ -160,10 +160,10 @@ func refusal(server *pgconn.PgError, user, database string) (permanent bool, hin
 	return false, "see the server's log"
 }
 
-// lockPatience ends a probe that waits for a table's lock before its time is up,
+// setLockTimeout ends a probe that waits for a table's lock before its time is up,
 // which would end the session. From version 16 on the tables of a publication are
 // opened to be listed.
-const lockPatience = "SET lock_timeout = '2s'"
+const setLockTimeout = "SET lock_timeout = '2s'"
 
 // streamingSession connects as a leader would; nil: it could not.
 func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
@@ -175,7 +175,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	defer cancel()
 	pg, err := replication.Open(bounded, g.facts.Stream.Replication)
 	if err == nil {
-		_, err = postgres.Exec(bounded, pg, lockPatience)
+		_, err = postgres.Exec(bounded, pg, setLockTimeout)
 	}
 	if err == nil {
 		return pg

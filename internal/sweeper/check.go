@@ -59,7 +59,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 
 // look finds out which table refuses by asking for each alone.
 func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Look) (outbox.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	settings := s.settings()
 	snapshot, err := tablesql.At(ctx, conn, settings, s.prepare, looks...)

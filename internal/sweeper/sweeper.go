@@ -122,7 +122,7 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 }
 
 func (s *Sweeper) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	return s.cfg.Pool.Acquire(ctx)
 }
@@ -135,13 +135,13 @@ func (s *Sweeper) discard(conn *pgx.Conn) {
 
 // send is tablesql.Run with a limit for a server that has gone silent.
 func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	return tablesql.Run(ctx, conn, steps...)
 }
 
-// patience is longer than the server's own limit, so that it speaks first.
-func (s *Sweeper) patience() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
+// timeout is longer than the server's own limit, so that it speaks first.
+func (s *Sweeper) timeout() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
 
 // settings are those of a statement that reads.
 func (s *Sweeper) settings() tablesql.Settings {
@@ -184,7 +184,7 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	if p, ok := s.plans.Known(t); ok {
 		return p, nil // without a timer for each look
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	p, err := s.plans.Get(ctx, conn, t)
 	return p, tablesql.Refusal(t, err)
