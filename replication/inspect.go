@@ -348,12 +348,14 @@ func mapped(m *outbox.Mapping) []string {
 	}
 	note(m.EventID.Columns...)
 	note(m.Order...)
-	note(m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	note(m.Payload.Names()...)
+	note(m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
 	if m.Key != nil {
 		note(m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
-		note(h.Column, h.JSON)
+		e := h.Expr()
+		note(e.Names()...)
 	}
 	s := &m.Status
 	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version)

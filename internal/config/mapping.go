@@ -106,11 +106,23 @@ type RowSpec struct {
 	NotIn []Value `yaml:"not_in"`
 }
 
+// PlaceSpec is one of several places of a value.
+type PlaceSpec struct {
+	// Column with the value, or with JSON.
+	Column string `yaml:"column"`
+	// Path is a JSON Pointer into the column's JSON. Left out: the column itself.
+	Path string `yaml:"path"`
+}
+
 // TopicSpec says where the topic comes from: exactly one of column, constant and
 // template.
 type TopicSpec struct {
 	// Column with the topic, or with what map has a topic for.
 	Column string `yaml:"column"`
+	// Path is a JSON Pointer (RFC 6901) such as /type to a text or number in the column's JSON.
+	Path string `yaml:"path"`
+	// First lists places in place of column: the first counts that is not NULL.
+	First []PlaceSpec `yaml:"first"`
 	// Map gives a topic for each value of the column: for a whole value such as
 	// OrderPlaced, or for all that begin alike, such as com.acme.billing.*, with a
 	// star at the end. A whole value comes before a beginning; no beginning may begin another.
@@ -133,6 +145,11 @@ type TopicSpec struct {
 type KeySpec struct {
 	// Column with the key.
 	Column string `yaml:"column"`
+	// Path is a JSON Pointer (RFC 6901) such as /orderId to a text or number in the column's
+	// JSON (json, jsonb, text or bytea).
+	Path string `yaml:"path"`
+	// First lists places in place of column: the first counts that is not NULL.
+	First []PlaceSpec `yaml:"first"`
 	// Encoding of the column as bytes: text is what PostgreSQL prints (a bytea
 	// column is always its own bytes), uuid is the 16 bytes of a uuid column.
 	Encoding string `yaml:"encoding" default:"text" enum:"text,uuid"`
@@ -143,6 +160,11 @@ type KeySpec struct {
 type PayloadSpec struct {
 	// Column with the payload.
 	Column string `yaml:"column"`
+	// Path is a JSON Pointer (RFC 6901) into the column's JSON: a string is published as its
+	// text, anything else as it is written there.
+	Path string `yaml:"path"`
+	// Decode says what the text is to be decoded from.
+	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
 	// Tombstone publishes a NULL payload as a null value. Otherwise a NULL
 	// payload is an error of that row.
 	Tombstone bool `yaml:"tombstone" default:"false"`
@@ -157,6 +179,12 @@ type HeaderSpec struct {
 	Name string `yaml:"name"`
 	// Column with the header's value.
 	Column string `yaml:"column"`
+	// Path is a JSON Pointer (RFC 6901) into the JSON of column, or of json.
+	Path string `yaml:"path"`
+	// First lists places in place of column: the first counts that is not NULL.
+	First []PlaceSpec `yaml:"first"`
+	// Decode says what the text is to be decoded from.
+	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
 	// Value of the header in every record.
 	Value *string `yaml:"value"`
 	// JSON is a json or jsonb column with an object of strings, a header each.

@@ -111,7 +111,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Topic:          r.topic(),
 		TopicAllow:     r.allowedTopics(),
 		Key:            r.key(),
-		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: r.column("payload.column", s.Payload.Column)}, Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
+		Payload:        outbox.PayloadMapping{Expr: r.expr("payload", s.Payload.Column, s.Payload.Path, nil, s.Payload.Decode), Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
 		Headers:        r.headers(),
 		Partition:      r.column("partition", s.Partition),
 		Timestamp:      r.column("timestamp", s.Timestamp),
@@ -143,6 +143,44 @@ func (r *resolver) column(key, name string) string {
 	return name
 }
 
+// expr is a value of the record: of a column, of a place in its JSON, or of the first of
+// several places.
+func (r *resolver) expr(key, column, path string, first []PlaceSpec, decode string) outbox.Expr {
+	if len(first) == 0 {
+		e := r.place(key, column, path)
+		e.Base64 = decode == "base64"
+		return e
+	}
+	if column != "" || path != "" {
+		r.complain(key, "has first, and column or path", "write first: [{column: headers, path: /key}, {column: id}] alone")
+	}
+	places := make([]outbox.Expr, len(first))
+	for i, p := range first {
+		at := fmt.Sprintf("%s.first[%d]", key, i)
+		if p.Column == "" {
+			r.complain(at+".column", "is missing", "write {column: headers, path: /key} or {column: id}")
+		}
+		places[i] = r.place(at, p.Column, p.Path)
+	}
+	e := places[0]
+	e.Or, e.Base64 = places[1:], decode == "base64"
+	return e
+}
+
+func (r *resolver) place(key, column, path string) outbox.Expr {
+	pointer, err := outbox.ParsePointer(path)
+	switch {
+	case err != nil:
+		r.complain(key+".path", fmt.Sprintf("%q %s", path, err), "write a JSON Pointer (RFC 6901) such as /orderId or /customer/id, with ~1 for / and ~0 for ~ in a name")
+	case len(pointer) > maxPointer:
+		r.complain(key+".path", fmt.Sprintf("has more than %d parts", maxPointer), "write a shorter one")
+	}
+	return outbox.Expr{Column: r.column(key+".column", column), Pointer: pointer}
+}
+
+// maxPointer bounds the parts of a pointer.
+const maxPointer = 16
+
 func (r *resolver) columns(key string, names []string) []string {
 	for i, name := range names {
 		if !isIdentifier(name) {
@@ -162,19 +200,21 @@ var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 
 func (r *resolver) topic() outbox.Template {
 	s := r.spec.Topic
-	given := count(s.Column != "", s.Constant != "", !s.Template.Empty())
+	given := count(s.Column != "", len(s.First) > 0, s.Constant != "", !s.Template.Empty())
 	if given != 1 {
 		found := "is missing"
 		if given > 1 {
-			found = "has more than one of column, constant and template"
+			found = "has more than one of column, first, constant and template"
 		}
 		r.complain("topic", found, `write one of topic: {column: topic}, {constant: orders} or {template: "outbox.event.${aggregatetype}"}`)
 		return outbox.Template{Literals: []string{""}}
 	}
 	words := r.topicMap()
 	switch {
-	case s.Column != "":
-		return outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: r.column("topic.column", s.Column), Map: words}}}
+	case s.Column != "" || len(s.First) > 0:
+		e := r.expr("topic", s.Column, s.Path, s.First, "")
+		e.Map = words
+		return outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{e}}
 	case s.Constant != "":
 		r.topicName("topic.constant", s.Constant)
 		return outbox.Template{Literals: []string{s.Constant}}
@@ -218,7 +258,7 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 		return nil
 	case s.Map == nil:
 		return nil
-	case s.Column == "":
+	case s.Column == "" && len(s.First) == 0:
 		r.complain("topic.map", "is of a column's values, but there is no column", "write topic: {column: event_type, map: {OrderPlaced: orders}}")
 	case len(s.Map) == 0:
 		r.complain("topic.map", "is empty", "write the topics of the column's values, for example {OrderPlaced: orders}")
@@ -299,10 +339,12 @@ func (r *resolver) key() *outbox.Expr {
 	if k == nil {
 		return nil
 	}
-	if k.Column == "" {
+	if k.Column == "" && len(k.First) == 0 {
 		r.complain("key.column", "is missing", "write key: {column: aggregate_id}, or leave key out for records without one")
 	}
-	return &outbox.Expr{Column: r.column("key.column", k.Column), Encoding: outbox.Encoding(k.Encoding)}
+	e := r.expr("key", k.Column, k.Path, k.First, "")
+	e.Encoding = outbox.Encoding(k.Encoding)
+	return &e
 }
 
 func (r *resolver) headers() []outbox.HeaderMapping {
@@ -317,6 +359,13 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 		if h.Value != nil {
 			out.Value = *h.Value
 		}
+		if h.Trace == nil {
+			e := r.expr(key, cmp.Or(h.Column, h.JSON), h.Path, h.First, h.Decode)
+			out.Pointer, out.Or, out.Base64 = e.Pointer, e.Or, e.Base64
+			if len(h.First) > 0 {
+				out.Column = e.Column
+			}
+		}
 		r.headerForm(key, h)
 		if e := r.spec.EventID; e != nil && out.Name != "" && out.Name == e.Header {
 			r.complain(key+".name", fmt.Sprintf("%q is the header of event_id, too", out.Name), "give one of them another name: consumers would take either for the event's id")
@@ -329,8 +378,10 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 func (r *resolver) headerForm(key string, h HeaderSpec) {
 	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop}, {json: headers} or {trace: {trace_id: …, span_id: …}}"
 	switch {
-	case count(h.Column != "", h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
-		r.complain(key, "has not exactly one of column, value, json and trace", forms)
+	case count(h.Column != "", len(h.First) > 0, h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
+		r.complain(key, "has not exactly one of column, first, value, json and trace", forms)
+	case h.Path != "" && h.Column == "" && h.JSON == "", h.Decode != "none" && h.Column == "" && len(h.First) == 0:
+		r.complain(key, "has path or decode without a column to read", forms)
 	case h.JSON != "" && h.Name != "":
 		r.complain(key, "has a name with json, whose object names the headers", forms)
 	case h.JSON == "" && h.Trace == nil && h.Name == "":

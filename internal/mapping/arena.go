@@ -44,6 +44,7 @@ type Arena struct {
 	// Scratch, overwritten by each row.
 	joined     []byte
 	converted  []byte
+	decoded    []byte
 	headerList []outbox.Header
 }
 
@@ -69,6 +70,9 @@ func (a *Arena) trim() {
 	}
 	if cap(a.converted) > maxScratch {
 		a.converted = nil
+	}
+	if cap(a.decoded) > maxScratch {
+		a.decoded = nil
 	}
 	if cap(a.headerList) > headersPerSlab {
 		a.headerList = nil

@@ -161,12 +161,14 @@ func readColumns(m *outbox.Mapping) []string {
 	for _, c := range m.Rows {
 		names = append(names, c.Column)
 	}
-	names = append(names, m.Cluster.Column, m.Payload.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	names = append(names, m.Payload.Names()...)
+	names = append(names, m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
 	if m.Key != nil {
 		names = append(names, m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
-		names = append(names, h.Column, h.JSON)
+		e := h.Expr()
+		names = append(names, e.Names()...)
 		if t := h.Trace; t != nil {
 			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
 		}
@@ -293,7 +295,24 @@ func (c *compiler) value(e *outbox.Expr, r role) value {
 	if e.Column == "" {
 		c.fault("has an empty column name as "+r.name, "name a column")
 	}
-	return value{field: c.field(e.Column, r), words: e.Map}
+	v := c.place(e, r, len(e.Or) == 0)
+	for i := range e.Or {
+		v.or = append(v.or, c.place(&e.Or[i], r, false))
+	}
+	v.words, v.base64 = e.Map, e.Base64
+	return v
+}
+
+// place is one of the places of a value. alone: the only one.
+func (c *compiler) place(e *outbox.Expr, r role, alone bool) value {
+	switch {
+	case len(e.Pointer) > 0:
+		r = role{name: "JSON that holds " + r.name, hint: "a json, jsonb, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }, found: r.found}
+	case !alone: // the places are of one kind
+		r.ok = isName
+		r.hint = "a text, uuid or integer column"
+	}
+	return value{field: c.field(e.Column, r), pointer: e.Pointer}
 }
 
 // rows are the conditions of rows that are ours.
@@ -323,15 +342,19 @@ func (c *compiler) key(p *Plan, m *outbox.Expr) {
 	}
 	if m.Column == "" {
 		c.fault("has a key without a column", "name the key's column, or leave the key out")
+		return
 	}
-	p.key = c.optional(m.Column, r)
+	v := c.value(m, r)
+	p.key = &v
 }
 
 func (c *compiler) payload(p *Plan, m *outbox.PayloadMapping) {
 	if m.Column == "" {
 		c.fault("has no payload", "name the payload's column")
 	}
-	p.payload = c.field(m.Column, rolePayload)
+	if m.Column != "" {
+		p.payload = c.value(&m.Expr, rolePayload)
+	}
 }
 
 func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
@@ -360,9 +383,11 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 		return c.trace(m)
 	case m.Trace != nil:
 	case m.JSON != "" && m.Column == "" && m.Value == "" && m.Name == "":
-		return headerPlan{source: headerJSON, column: c.field(m.JSON, roleHeaders)}
+		e := m.Expr()
+		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders)}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
-		return headerPlan{source: headerColumn, name: m.Name, column: c.field(m.Column, roleHeader), omitNull: m.OmitNull}
+		e := m.Expr()
+		return headerPlan{source: headerColumn, name: m.Name, column: c.value(&e, roleHeader), omitNull: m.OmitNull}
 	case m.Column == "" && m.JSON == "" && m.Name != "":
 		return headerPlan{source: headerConstant, name: m.Name, constant: []byte(m.Value)}
 	}

@@ -40,6 +40,8 @@ type jsonScanner struct {
 	arena   *Arena
 	problem string
 	many    bool // headers, more than there may be
+	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
+	strict, ascii bool
 }
 
 func (s *jsonScanner) fail(problem string) {
@@ -140,6 +142,11 @@ func (s *jsonScanner) word(word string) bool {
 
 // number is -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (s *jsonScanner) number() ([]byte, bool) {
+	raw, ok := s.rawNumber()
+	return s.arena.copyOrNil(raw), ok
+}
+
+func (s *jsonScanner) rawNumber() ([]byte, bool) {
 	start := s.at
 	s.one("-")
 	if !s.one("0") && !s.digits() {
@@ -154,7 +161,7 @@ func (s *jsonScanner) number() ([]byte, bool) {
 			return nil, false
 		}
 	}
-	return s.arena.copy(s.text[start:s.at]), true
+	return s.text[start:s.at], true
 }
 
 // one steps over one of the bytes if it comes next.
@@ -179,53 +186,44 @@ func (s *jsonScanner) digits() bool {
 
 // str reads a string into the arena.
 func (s *jsonScanner) str(problem string) ([]byte, bool) {
-	if !s.take('"', problem) {
+	raw, escapes, ok := s.raw(problem)
+	switch {
+	case !ok:
 		return nil, false
+	case !escapes:
+		return s.arena.copy(raw), true
 	}
-	start, escapes := s.at, false
-	for ; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; {
-		case c == '"':
-			raw := s.text[start:s.at]
-			if !escapes {
-				s.at++
-				return s.arena.copy(raw), true
-			}
-			return s.unescape(start, raw)
-		case c == '\\':
-			escapes = true
-			s.at++ // whatever it escapes is no end
-		case c < ' ':
-			s.fail("a control character in a string")
-			return nil, false
-		}
-	}
-	s.at = len(s.text)
-	s.fail("no end of a string")
-	return nil, false
+	// A decoded escape is never longer than the escape.
+	return appendUnescaped(s.arena.bytes(len(raw))[:0], raw), true
 }
 
-// unescape decodes raw, which began at start and ends where s.at stands. A
-// decoded escape is never longer than the escape.
-func (s *jsonScanner) unescape(start int, raw []byte) ([]byte, bool) {
-	out := s.arena.bytes(len(raw))[:0]
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			out = append(out, raw[i])
-			i++
-			continue
-		}
-		decoded, length := unescapeOne(raw[i:])
-		if length == 0 {
-			s.at = start + i
-			s.fail("a malformed escape")
-			return nil, false
-		}
-		out = utf8.AppendRune(out, decoded)
-		i += length
+// raw steps over a string, whose escapes are sound.
+func (s *jsonScanner) raw(problem string) (raw []byte, escapes, ok bool) {
+	if !s.take('"', problem) {
+		return nil, false, false
 	}
-	s.at++
-	return out, true
+	for start := s.at; s.at < len(s.text); {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			s.at++
+			return s.text[start : s.at-1], escapes, true
+		case c == '\\':
+			decoded, length := unescapeOne(s.text[s.at:])
+			if length == 0 || s.strict && decoded == 0 || s.ascii && decoded >= utf8.RuneSelf {
+				s.fail("a malformed escape")
+				return nil, false, false
+			}
+			escapes = true
+			s.at += length
+		case c < ' ':
+			s.fail("a control character in a string")
+			return nil, false, false
+		default:
+			s.at++
+		}
+	}
+	s.fail("no end of a string")
+	return nil, false, false
 }
 
 // unescapeOne decodes the escape that b begins with; length 0: malformed.

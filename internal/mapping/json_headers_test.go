@@ -67,7 +67,7 @@ func TestJSONHeadersRefused(t *testing.T) {
 		`{"a":-}`:              "a malformed number at byte 7",
 		`{"a":1e}`:             "a malformed number at byte 8",
 		`{"a":"b`:              "no end of a string at byte 8",
-		`{"a":"b\`:             "no end of a string at byte 9",
+		`{"a":"b\`:             "a malformed escape at byte 8",
 		`{"a":"b\"}`:           "no end of a string at byte 11",
 		`{"a":"\x"}`:           "a malformed escape at byte 7",
 		`{"a":"\u12"}`:         "a malformed escape at byte 7",

@@ -66,9 +66,9 @@ type Plan struct {
 	eventEscapes bool
 	cluster      clusterPlan
 	topic        topicPlan
-	key          *field
+	key          *value
 	keyUUID      bool
-	payload      field
+	payload      value
 	// headers are the event id's, then the mapping's, in its order.
 	headers []headerPlan
 
@@ -110,7 +110,7 @@ type headerPlan struct {
 	source   headerSource
 	name     string
 	constant []byte
-	column   field
+	column   value
 	omitNull bool
 	trace    *tracePlan // of headerTrace
 }
@@ -391,24 +391,36 @@ func (r *reading) topicPart(v *value) (part []byte, ok bool) {
 // key is nil where a part of the row's scope was too long to be read: no
 // condition would find the scope in the table, so such a row waits alone.
 func (r *reading) key() {
-	f := r.plan.key
-	if f == nil || r.values[f.at].long() || r.nameless() {
+	v := r.plan.key
+	if v == nil || v.long(r.values) || r.nameless() {
 		return
 	}
 	var fault fault
-	if r.plan.keyUUID {
-		r.row.Key, fault = f.uuid(r.values[f.at], r.arena)
-	} else {
-		r.row.Key, fault = f.content(r.values[f.at], r.arena)
+	switch {
+	case r.plan.keyUUID && v.plain():
+		r.row.Key, fault = v.uuid(r.values[v.at], r.arena)
+	case r.plan.keyUUID:
+		r.row.Key, fault = r.uuid(v)
+	default:
+		r.row.Key, fault = r.bytes(v, false)
 	}
 	if fault != "" {
-		r.fail(f, fault)
+		r.fail(&v.field, fault)
 	}
+}
+
+// uuid is the 16 bytes of a uuid in JSON.
+func (r *reading) uuid(v *value) ([]byte, fault) {
+	text, fault := r.scalar(v, (*field).word)
+	if text == nil || fault != "" {
+		return nil, fault
+	}
+	return r.arena.uuid(text)
 }
 
 func (r *reading) nameless() bool {
 	for i := range r.plan.topic.columns {
-		if r.values[r.plan.topic.columns[i].at].long() {
+		if r.plan.topic.columns[i].long(r.values) {
 			return true
 		}
 	}
@@ -417,14 +429,14 @@ func (r *reading) nameless() bool {
 }
 
 func (r *reading) payload() {
-	f := &r.plan.payload
-	payload, fault := f.content(r.values[f.at], r.arena)
+	v := &r.plan.payload
+	payload, fault := r.bytes(v, true)
 	m := &r.plan.table.Mapping.Payload
 	switch {
 	case fault != "":
-		r.fail(f, fault)
+		r.fail(&v.field, fault)
 	case payload == nil && !m.Tombstone:
-		r.fail(f, "is NULL, but holds the payload (tombstones are off)")
+		r.fail(&v.field, "is NULL, but holds the payload (tombstones are off)")
 	case len(payload) == 0 && m.EmptyTombstone:
 		payload = nil
 	}
@@ -454,9 +466,9 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	case headerTrace:
 		return r.traceHeader(h, list)
 	}
-	value, fault := h.column.content(r.values[h.column.at], r.arena)
+	value, fault := r.bytes(&h.column, true)
 	if fault != "" {
-		r.fail(&h.column, fault)
+		r.fail(&h.column.field, fault)
 	}
 	if value == nil && h.omitNull {
 		return list
@@ -464,8 +476,9 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	return append(list, outbox.Header{Name: h.name, Value: value})
 }
 
-func (r *reading) jsonHeaders(f *field, list []outbox.Header) []outbox.Header {
-	text, fault := f.text(r.values[f.at], r.arena)
+func (r *reading) jsonHeaders(v *value, list []outbox.Header) []outbox.Header {
+	f := &v.field
+	text, fault := r.any(v, (*field).document)
 	if fault != "" {
 		r.fail(f, fault)
 		return list

@@ -254,6 +254,10 @@ func (f *field) uuid(v Value, a *Arena) ([]byte, fault) {
 	if text == nil || fault != "" {
 		return nil, fault
 	}
+	return a.uuid(text)
+}
+
+func (a *Arena) uuid(text []byte) ([]byte, fault) {
 	out := a.bytes(16)
 	if !parseUUID(out, text) {
 		return nil, "is not a uuid like 123e4567-e89b-12d3-a456-426614174000"

@@ -1,7 +1,10 @@
 package mapping
 
 import (
+	"encoding/base64"
+	"slices"
 	"strings"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -10,13 +13,32 @@ import (
 // value is a compiled outbox.Expr.
 type value struct {
 	field
-	words *outbox.ValueMap // nil: what the column says
+	pointer []string         // nil: the column itself
+	or      []value          // further places
+	words   *outbox.ValueMap // nil: what is found itself
+	base64  bool
+}
+
+// plain says that the value is the column's own.
+func (v *value) plain() bool { return v.pointer == nil && v.or == nil && !v.base64 }
+
+// long says that one of the columns was too long to be read.
+func (v *value) long(values []Value) bool {
+	if values[v.at].long() {
+		return true
+	}
+	for i := range v.or {
+		if values[v.or[i].at].long() {
+			return true
+		}
+	}
+	return false
 }
 
 // name is a value as names are read; nil: NULL. It may be the value's own memory or
 // scratch.
 func (r *reading) name(v *value) ([]byte, fault) {
-	text, fault := v.word(r.values[v.at], r.arena)
+	text, fault := r.word(v)
 	if v.words == nil || fault != "" || text == nil {
 		return text, fault
 	}
@@ -24,6 +46,129 @@ func (r *reading) name(v *value) ([]byte, fault) {
 		return asBytes(mapped), ""
 	}
 	return nil, unmapped(text)
+}
+
+// word is the text of a name, before it is mapped.
+func (r *reading) word(v *value) ([]byte, fault) {
+	if v.plain() {
+		return v.word(r.values[v.at], r.arena)
+	}
+	return r.scalar(v, (*field).word)
+}
+
+// bytes are what a value brings into a record; nil: NULL. They are the arena's.
+func (r *reading) bytes(v *value, whole bool) ([]byte, fault) {
+	if v.plain() {
+		return v.content(r.values[v.at], r.arena)
+	}
+	find := r.scalar
+	if whole {
+		find = r.any
+	}
+	text, fault := find(v, (*field).text)
+	if fault != "" || text == nil {
+		return nil, fault
+	}
+	if v.base64 {
+		return r.arena.base64(text)
+	}
+	return r.arena.copy(text), ""
+}
+
+// scalar is any, but for objects and arrays.
+func (r *reading) scalar(v *value, plain textOf) ([]byte, fault) {
+	text, kind, fault := r.first(v, plain)
+	if kind == '{' || kind == '[' {
+		return nil, notScalar(kind)
+	}
+	return text, fault
+}
+
+func (r *reading) any(v *value, plain textOf) ([]byte, fault) {
+	text, _, fault := r.first(v, plain)
+	return text, fault
+}
+
+// textOf reads a column that is the value itself.
+type textOf func(*field, Value, *Arena) ([]byte, fault)
+
+// first is the first of the places where there is something. kind is the first byte
+// of what stands there, of JSON.
+func (r *reading) first(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+	text, kind, fault = r.at(v, plain)
+	for i := 0; i < len(v.or) && text == nil && fault == ""; i++ {
+		text, kind, fault = r.at(&v.or[i], plain)
+	}
+	return text, kind, fault
+}
+
+func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+	if v.pointer == nil {
+		text, fault = plain(&v.field, r.values[v.at], r.arena)
+		return text, 0, fault
+	}
+	document, fault := v.document(r.values[v.at], r.arena)
+	if document == nil || fault != "" {
+		return nil, 0, fault
+	}
+	depth := deepest
+	if v.exact && v.kind != kindJSONB {
+		depth = maxDepth
+	}
+	p, fault := locate(document, v.pointer, v.exact, v.exact && v.set != nil, depth, r.arena)
+	if fault != "" {
+		return nil, 0, fault
+	}
+	return textAt(document, p, r.arena), p.kind, ""
+}
+
+// document is a column's text as JSON. It may be the value's own memory or scratch.
+func (f *field) document(v Value, a *Arena) ([]byte, fault) {
+	if f.kind != kindBytea {
+		return f.text(v, a)
+	}
+	data := v.Data
+	if v.Format == Text {
+		if len(data) < 2 || data[0] != '\\' || data[1] != 'x' {
+			return nil, `is not bytea in hex form (\x…): the session needs bytea_output = hex`
+		}
+		digits := data[2:]
+		data = slices.Grow(a.converted[:0], len(digits)/2)[:len(digits)/2]
+		a.converted = data
+		if len(digits)%2 != 0 || !decodeHex(data, digits) {
+			return nil, "is bytea with something that is not a hex digit"
+		}
+	}
+	switch {
+	case v.Format == Null:
+		return nil, ""
+	case v.Format != Text && v.Format != Binary:
+		return nil, faultOfFormat(v.Format)
+	case !utf8.Valid(data) || f.exact && f.set != nil && !isASCII(data):
+		return nil, "is not JSON that can be read: it is not UTF-8, or not ASCII where the database is not UTF-8"
+	}
+	return notNil(data), ""
+}
+
+func isASCII(text []byte) bool {
+	return !slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf })
+}
+
+func notScalar(kind byte) fault {
+	if kind == '{' {
+		return "has an object where the pointer leads, not a text"
+	}
+	return "has an array where the pointer leads, not a text"
+}
+
+// base64 decodes a text of the standard alphabet.
+func (a *Arena) base64(text []byte) ([]byte, fault) {
+	out := a.bytes(base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Strict().Decode(out, text)
+	if err != nil {
+		return nil, "is not base64"
+	}
+	return out[:n], ""
 }
 
 // lookUp is the text that the map gives for another; empty: none.
@@ -53,16 +198,17 @@ type condition struct {
 // Ours says whether a row is ours by its mapping's conditions. Of others nothing is
 // to be made. What cannot be read is no text that a condition names.
 func (p *Plan) Ours(values []Value, a *Arena) bool {
+	r := reading{plan: p, values: values, arena: a}
 	for i := range p.rows {
-		if !p.rows[i].holds(values, a) {
+		if !r.holds(&p.rows[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *condition) holds(values []Value, a *Arena) bool {
-	text, fault := c.word(values[c.at], a)
+func (r *reading) holds(c *condition) bool {
+	text, fault := r.word(&c.value)
 	switch {
 	case c.words != nil:
 		return fault == "" && text != nil && lookUp(c.words, text) != ""

@@ -1,9 +1,13 @@
 package outbox
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Mapping says how a table's columns become a Kafka record, and how its state
@@ -174,19 +178,66 @@ func (t *Template) Known() []string {
 	return nil
 }
 
-// Expr says where a value of a record comes from: which column.
+// Expr says where a value of a record comes from: a column, or a place in its JSON.
 type Expr struct {
-	Column   string
+	Column string
+	// Pointer leads to a place in the column's JSON (RFC 6901): the parts, unescaped. Empty:
+	// the column itself.
+	Pointer  []string
 	Encoding Encoding
+	// Or are further places, without any of their own: the first counts that is not NULL.
+	Or []Expr
+	// Base64: the value is decoded.
+	Base64 bool
 	// Map gives another text for the value; nil: the value itself.
 	Map *ValueMap
 }
 
 // Names are the columns that the value comes from.
-func (e *Expr) Names() []string { return []string{e.Column} }
+func (e *Expr) Names() []string {
+	names := []string{e.Column}
+	for i := range e.Or {
+		names = append(names, e.Or[i].Column)
+	}
+	return names
+}
 
 // Plain says that the value is a column's as it is.
-func (e *Expr) Plain() bool { return e.Map == nil }
+func (e *Expr) Plain() bool {
+	return e.Map == nil && len(e.Pointer) == 0 && len(e.Or) == 0 && !e.Base64
+}
+
+// MaxJSONDepth is how deep JSON may be nested from which a topic or a key is read.
+const MaxJSONDepth = 32
+
+// ParsePointer takes a JSON Pointer apart into its parts.
+// https://www.rfc-editor.org/rfc/rfc6901
+func ParsePointer(text string) (parts []string, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	if text[0] != '/' {
+		return nil, errors.New("does not begin with a slash")
+	}
+	parts = strings.Split(text[1:], "/")
+	for i, part := range parts {
+		for rest := part; ; {
+			at := strings.IndexByte(rest, '~')
+			if at < 0 {
+				break
+			}
+			if at+1 == len(rest) || rest[at+1] != '0' && rest[at+1] != '1' {
+				return nil, errors.New("has a ~ that is followed by neither 0 nor 1")
+			}
+			rest = rest[at+2:]
+		}
+		if !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
+			return nil, errors.New("has characters that no text of PostgreSQL has")
+		}
+		parts[i] = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+	}
+	return parts, nil
+}
 
 // ValueMap gives a text for another.
 type ValueMap struct {
@@ -263,14 +314,23 @@ type PayloadMapping struct {
 // Value (a constant, with Name), Trace (with Name) and JSON (a column with an
 // object of strings).
 type HeaderMapping struct {
-	Name     string
-	Column   string
-	Value    string
-	JSON     string
+	Name   string
+	Column string
+	Value  string
+	JSON   string
+	// Of Column and JSON, as in Expr.
+	Pointer  []string
+	Or       []Expr
+	Base64   bool
 	OmitNull bool // leave the header out when the column is NULL; otherwise null value
 	// Trace makes the header, instead, of the columns of a trace context. It is
 	// left out where the trace or span id is NULL.
 	Trace *TraceMapping
+}
+
+// Expr is where the header's value comes from, or the object with headers.
+func (h *HeaderMapping) Expr() Expr {
+	return Expr{Column: cmp.Or(h.Column, h.JSON), Pointer: h.Pointer, Or: h.Or, Base64: h.Base64}
 }
 
 // TraceMapping are columns of a trace context: signed 64-bit integers that are

@@ -291,6 +291,15 @@ func needed(m *outbox.Mapping) map[string]bool {
 	if m.Key != nil {
 		need(m.Key.Names())
 	}
+	if !m.Payload.Plain() {
+		need(m.Payload.Names())
+	}
+	for i := range m.Headers {
+		// What stands in for the payload is no JSON.
+		if h := m.Headers[i].Expr(); m.Headers[i].JSON != "" || !h.Plain() {
+			need(slices.DeleteFunc(h.Names(), func(name string) bool { return name != m.Payload.Column }))
+		}
+	}
 	if m.EventID.Name != "" {
 		for _, name := range m.EventID.Columns {
 			names[name] = true // NULL there would be an error of the row

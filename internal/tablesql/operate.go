@@ -217,7 +217,7 @@ func (r *Relation) listed(characters int) []string {
 	m := &r.Table.Mapping
 	key, failure, due := "NULL", "NULL", "NULL"
 	if m.Key != nil {
-		key = r.Column(m.Key.Column).prefix(characters)
+		key = r.shownKey(characters)
 	}
 	if m.Status.LastError != "" {
 		failure = r.Column(m.Status.LastError).prefix(characters)
@@ -230,6 +230,15 @@ func (r *Relation) listed(characters int) []string {
 		r.state(), r.asText(topic), r.asText(key), moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
 		r.storedCount() + "::text", r.asText(failure), r.Column(m.Payload.Column).size() + "::text",
 	}
+}
+
+// shownKey is the beginning of the key for people.
+func (r *Relation) shownKey(characters int) string {
+	key := r.Table.Mapping.Key
+	if !key.Plain() {
+		return "left(" + r.first(key, (*Column).printed) + ", " + strconv.Itoa(characters) + ")"
+	}
+	return r.Column(key.Column).prefix(characters)
 }
 
 // shown is a column for people.

@@ -165,10 +165,11 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 // FailedOfKeys selects a FAILED row of every key that has one, the first in table
 // order, of at most limit keys. The table must have a key.
 func (r *Relation) FailedOfKeys(columns Selected, limit int, each func(row [][]byte) error) Step {
+	key, _, _ := r.key()
 	scope := r.keyAndTopic()
 	return Step{
 		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.Failed() + " AND " +
-			Ref(r.Table.Mapping.Key.Column) + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit),
+			key + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit),
 		Each: each,
 	}
 }

@@ -160,6 +160,10 @@ func (r *Relation) key() (expression, sqlType string, encode func(string) (strin
 	m := r.Table.Mapping.Key
 	c := r.Column(m.Column)
 	switch {
+	case !m.Plain() && m.Encoding == outbox.EncodingUUID:
+		return "lower(" + r.first(m, (*Column).word) + ")", "text", uuidText
+	case !m.Plain():
+		return r.first(m, (*Column).printed), "text", func(key string) (string, bool) { return key, validText(key) }
 	case m.Encoding == outbox.EncodingUUID && c.OID == oidUUID:
 		return Ref(c.Name), "uuid", uuidText
 	case m.Encoding == outbox.EncodingUUID:

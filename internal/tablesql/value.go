@@ -15,7 +15,7 @@ import (
 
 // named is a value as names are read.
 func (r *Relation) named(e *outbox.Expr) string {
-	word := r.Column(e.Column).word()
+	word := r.first(e, (*Column).word)
 	if e.Map == nil {
 		return word
 	}
@@ -25,18 +25,17 @@ func (r *Relation) named(e *outbox.Expr) string {
 // mapped is what a map has for a text, each of its texts as the function writes it.
 func mapped(word string, m *outbox.ValueMap, write func(text string) string) string {
 	var b strings.Builder
-	b.WriteString("CASE")
 	when := func(condition, text string) { b.WriteString(" WHEN " + condition + " THEN " + write(text)) }
 	for _, from := range slices.Sorted(maps.Keys(m.Exact)) {
-		when(word+" = "+sql.Literal(from), m.Exact[from])
+		when("m.w = "+sql.Literal(from), m.Exact[from])
 	}
 	for _, beginning := range m.Beginnings {
-		when("starts_with("+word+", "+sql.Literal(beginning.With)+")", beginning.Text)
+		when("starts_with(m.w, "+sql.Literal(beginning.With)+")", beginning.Text)
 	}
 	if m.Otherwise != "" {
-		when(word+" IS NOT NULL", m.Otherwise)
+		when("m.w IS NOT NULL", m.Otherwise)
 	}
-	return b.String() + " END"
+	return "(SELECT CASE" + b.String() + " END FROM (SELECT " + word + " AS w OFFSET 0) AS m)"
 }
 
 // ours is the condition that a row is ours by the mapping's conditions, true or false and never
@@ -47,7 +46,7 @@ func (r *Relation) ours() string {
 		terms = append(terms, r.holds(&r.Table.Mapping.Rows[i]))
 	}
 	if e := r.Table.Mapping.Leaves(); e != nil {
-		known := mapped(r.Column(e.Column).word(), e.Map, func(string) string { return "true" })
+		known := mapped(r.first(e, (*Column).word), e.Map, func(string) string { return "true" })
 		terms = append(terms, known+" IS TRUE")
 	}
 	if len(terms) == 0 {

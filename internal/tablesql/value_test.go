@@ -2,6 +2,8 @@ package tablesql
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -66,9 +68,22 @@ func (w *twins) read(m outbox.Mapping) (sql, mapped []string) {
 		},
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.t.Fatal(w.culprit(r, list, err))
 	}
 	return sql, mapped
+}
+
+// culprit is the row that makes a statement fail.
+func (w *twins) culprit(r *Relation, list []string, err error) error {
+	for id := 1; id < 1000; id++ {
+		row := fmt.Sprintf(" FROM %s AS t WHERE id = %d", r.Name(), id)
+		if one := Run(w.t.Context(), w.conn, Step{SQL: "SELECT " + strings.Join(list, ", ") + row}); one != nil {
+			var text string
+			_ = Run(w.t.Context(), w.conn, Step{SQL: "SELECT left(t::text, 300)" + row, Each: func(row [][]byte) error { text = string(row[0]); return nil }})
+			return fmt.Errorf("row %d, %s: %w", id, text, one)
+		}
+	}
+	return err
 }
 
 // agree compares the two for each row.
@@ -133,5 +148,96 @@ func TestMapsAndConditionsHaveTwins(t *testing.T) {
 			m.Rows = []outbox.RowCondition{condition}
 			w.agree(fmt.Sprintf("%+v", condition), m)
 		}
+	}
+}
+
+// documents are texts of all kinds: what is no JSON, and what PostgreSQL does not turn into
+// text, among them.
+func documents(r *rand.Rand, n int) []string {
+	fixed := []string{
+		"", " ", "null", "1", `"x"`, "[]", "{}", `{"a":1}`, `{"a":"x"}`, `{"a":null}`, `{"a":{}}`, `{"a":[]}`, `{"b":1}`, `{"a":true}`, `{"a":1.0e2}`, `{"a":-0}`, `{"a":1e400}`,
+		`{"a":"1","a":"2"}`, `{"a":{"b":1},"a":{"c":2}}`, `{"a":{"b":"deep"}}`, `{"a":["x","y",["z"]]}`, `{"a":{"0":"zero","1":"one","-1":"less","01":"o"}}`, `[["x"],{"a":"y"}]`,
+		`{"a":"\u0000"}`, `{"x":"\u0000","a":"y"}`, `{"\u0000":1,"a":"y"}`, `{"a":"\ud800"}`, `{"a":"\ud83d\ude00"}`, `{"a":"\ude00\ud83d"}`, `{"x":"\udc00","a":1}`, `{"a":"\\u0000"}`,
+		`{"a":"ü€𝄞"}`, `{"\u0061":"escaped name"}`, `{"a\/b":"slash","a~b":"tilde"}`, `{"":"empty name"}`, `{"a":"\b\f\n\r\t\"\\\/"}`, `{"a":"\x"}`, `{"a":"\u12"}`, "{\"a\":\"\t\"}", "{\"a\":\"\u007f\u0080\"}",
+		`{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":+1}`, `{"a":1e}`, `{"a":- 1}`, `{"a":1 2}`, `{"a":tr ue}`, `{"a":truefalse}`, `{"a":NaN}`, `{'a':1}`, `{"a":1,}`, `{,}`, `[1,]`, `[,1]`, `{"a"}`, `{"a":}`, `{a:1}`, `{1:1}`,
+		`{"a":1}x`, `{"a":1} {"a":2}`, `{"a":"x" "y"}`, `{"a":""}`, `{"a":"""}`, `{"a":"\u0000b" , "c":1}`, "\ufeff{\"a\":1}", "{\"a\":\v1}", "\n{\r\"a\"\t: \"x\" }\n", `"a`, `{"a":"x`, `{"a":"x\`, `{"a":"x\u`, "[", "{", `{"a":[}`, `{"a":(1)}`,
+		`{"a":"123e4567-e89b-12d3-a456-426614174000"}`, `{"a":"123E4567-E89B-12D3-A456-426614174000"}`,
+		strings.Repeat("[", 31) + strings.Repeat("]", 31), strings.Repeat("[", 33) + strings.Repeat("]", 33), `{"a":"x","d":` + strings.Repeat("[", 31) + strings.Repeat("]", 31) + "}",
+		`{"a":"x","d":` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "}", strings.Repeat("[", 2000), strings.Repeat(`{"a":`, 2000), strings.Repeat("[", 2000) + strings.Repeat("]", 2000),
+	}
+	const alphabet = `{}[]:,""\\ue0d8a1b/ -.tfn` + "\n"
+	for range n {
+		text := []rune(fixed[r.IntN(len(fixed)-6)])
+		for range 1 + r.IntN(3) {
+			at, c := r.IntN(len(text)+1), rune(alphabet[r.IntN(len(alphabet))])
+			switch {
+			case r.IntN(2) == 0 || at == len(text):
+				text = append(text[:at:at], append([]rune{c}, text[at:]...)...)
+			case r.IntN(2) == 0:
+				text[at] = c
+			default:
+				text = append(text[:at:at], text[at+1:]...)
+			}
+		}
+		fixed = append(fixed, string(text))
+	}
+	return fixed
+}
+
+// What a pointer leads to is said in SQL as package mapping says it, and no document makes a
+// statement fail.
+func TestPointersHaveTwins(t *testing.T) {
+	mutations := 100
+	if os.Getenv("OUTBOX_TEST_LONG") == "1" {
+		mutations = 2000
+	}
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TABLE twins (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a text, b bytea, j json, jb jsonb, other text)`)
+	conn := db.Conn(t)
+	texts := documents(rand.New(rand.NewPCG(1, 2)), mutations)
+	for _, setup := range []string{
+		`CREATE FUNCTION pg_temp.try(text) RETURNS json LANGUAGE plpgsql AS $$ BEGIN RETURN $1::json; EXCEPTION WHEN others THEN RETURN NULL; END $$`,
+		`CREATE FUNCTION pg_temp.tryb(text) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN $1::jsonb; EXCEPTION WHEN others THEN RETURN NULL; END $$`,
+	} {
+		if _, err := conn.Exec(t.Context(), setup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), `INSERT INTO twins (a, b, j, jb, other) SELECT x, convert_to(x, 'UTF8'), pg_temp.try(x), pg_temp.tryb(x), CASE WHEN n % 2 = 0 THEN 'o' || n END
+		FROM unnest($1::text[]) WITH ORDINALITY AS x(x, n)`, texts); err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{"\xff", "{\"a\":\"\xff\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xf4\x90\x80\x80\"}", "{\"a\":\"\x00\"}", "{\"a\":1}\x00", "{\"a\":\"\xe2\x82\"}", "{\"a\":\"\xf0\x9d\x84\x9e\"}"} {
+		if _, err := conn.Exec(t.Context(), `INSERT INTO twins (b) VALUES ($1)`, []byte(raw)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := twins{t, conn}
+	base := outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "id"}},
+		Published: outbox.PublishedDelete, Order: []string{"id"}, MaxRowBytes: 1 << 20,
+	}
+	for _, column := range []string{"a", "b", "j", "jb"} {
+		for _, pointer := range []string{"/a", "/a/b", "/a/01", "/a/2/0", "/0/0", "/", "/a~1b"} {
+			parts, err := outbox.ParsePointer(pointer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place := outbox.Expr{Column: column, Pointer: parts}
+			m := base
+			m.Topic = outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{place}}
+			m.Key = &place
+			w.agree(column+" "+pointer, m)
+			if len(parts) > 1 {
+				continue
+			}
+			m.Topic = word("other", nil)
+			m.Key = &outbox.Expr{Column: column, Pointer: parts, Or: []outbox.Expr{{Column: column, Pointer: []string{"b"}}, {Column: "other"}}}
+			w.agree("first of "+column+" "+pointer, m)
+		}
+		m := base
+		m.Topic = word(column, &outbox.ValueMap{Exact: map[string]string{"x": "ex", "1": "one"}, Beginnings: []outbox.Beginning{{With: "\n", Text: "line"}}, Leave: true})
+		m.Topic.Columns[0].Pointer = []string{"a"}
+		w.agree("map of "+column, m)
 	}
 }

@@ -105,3 +105,57 @@ func TestOnlyOurRowsAreTouched(t *testing.T) {
 		t.Errorf("pending list: %v\n%s", err, out)
 	}
 }
+
+// A table whose rows have everything in one JSON column of type text: topic, key, headers and
+// payload are places in it. Rows that are no JSON, and such that PostgreSQL itself refuses to
+// read, fail alone, and the sweep of parked keys and topics, for which the database reads the
+// JSON too, goes on.
+func TestRowsOfOneDocument(t *testing.T) {
+	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, content text,
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text)`,
+		func(topic string) fields {
+			return fields{
+				"id": "id", "topic": fields{"column": "content", "path": "/type", "map": fields{"OrderPlaced": topic, "com.*": topic, "lost": topic + ".lost"}},
+				"key":     fields{"first": []any{fields{"column": "content", "path": "/headers/key"}, fields{"column": "content", "path": "/id"}}},
+				"payload": fields{"column": "content", "path": "/value", "decode": "base64"},
+				"headers": []any{fields{"json": "content", "path": "/headers"}, fields{"name": "id", "column": "content", "path": "/id"}},
+				"order":   "id", "created_at": "created_at",
+				"status": fields{"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
+			}
+		})
+	deep := strings.Repeat("[", 100_000)
+	documents := []any{
+		`{"type":"OrderPlaced","headers":{"key":"k","n":1},"value":"YQ==","id":1}`, `{"type":"com.x","value":"Yg==","id":"2"}`,
+		`no JSON`, `{"type":"OrderPlaced","x":"\u0000","value":"YQ=="}`, `{"type":"OrderPlaced","x":"\ud800","value":"YQ=="}`, deep, `{"type":"Other","value":"YQ=="}`,
+		`{"type":"OrderPlaced","headers":{"key":"k"},"value":"not base64"}`, `{"type":"OrderPlaced","headers":{"key":"k"},"value":"Yw=="}`, nil,
+		`{"type":"lost","headers":{"key":"k"},"value":"YQ=="}`, `{"type":"OrderPlaced","headers":{"key":"\ud83d\ude00"},"value":"ZA=="}`,
+	}
+	insert := func() {
+		for _, d := range documents {
+			w.db.Exec(t, `INSERT INTO outbox (content) VALUES ($1)`, d)
+		}
+	}
+	insert() // swept
+	p := w.run().streaming()
+	done := func(n int) string {
+		return fmt.Sprintf(`SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = %d AND count(*) FILTER (WHERE attempts = 2) = %d FROM outbox`, 4*n, 7*n)
+	}
+	w.awaitSQL(60*time.Second, done(1))
+	insert() // streamed, and parked by key and topic
+	w.awaitSQL(60*time.Second, done(2))
+	w.db.Exec(t, `UPDATE outbox SET content = '{"type":"OrderPlaced","headers":{"key":"k"},"value":"ZQ=="}' WHERE attempts = 2`)
+	w.operatorDoes("failed", "requeue", "--all")
+	w.awaitSQL(60*time.Second, fmt.Sprintf(`SELECT count(*) = %d FROM outbox WHERE published_at IS NOT NULL`, 2*(len(documents)-1)))
+	p.stop()
+	want := map[string]string{"a": "k k 1 1", "b": "2   2", "c": "k k  ", "d": "😀 😀  ", "e": "k k  "}
+	got := map[string]int{}
+	for _, r := range w.kafka.Records(t, w.topic) {
+		got[string(r.Value)]++
+		if text := fmt.Sprintf("%s %s %s %s", r.Key, r.Header("key"), r.Header("n"), r.Header("id")); text != want[string(r.Value)] {
+			t.Errorf("record %s: %q, wanted %q", r.Value, text, want[string(r.Value)])
+		}
+	}
+	if fmt.Sprint(got) != "map[a:2 b:2 c:2 d:2 e:14]" {
+		t.Errorf("published: %v", got)
+	}
+}

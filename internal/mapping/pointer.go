@@ -1,0 +1,165 @@
+package mapping
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// place is where a JSON Pointer (RFC 6901) leads in a JSON text: text[from:to]. kind is
+// the first byte of what stands there; 0: nothing does.
+type place struct {
+	from, to int
+	kind     byte
+}
+
+func (p place) container() bool { return p.kind == '{' || p.kind == '[' }
+
+// maxDepth is how deep JSON may be nested from which a topic, a key or a condition is
+// read: package tablesql reads the same with a bounded effort. deepest bounds all other.
+const (
+	maxDepth = outbox.MaxJSONDepth
+	deepest  = 10_000
+)
+
+// pointerScan reads a whole JSON text by RFC 8259, and finds a place in it. Of a key
+// that an object has twice the last counts, as in PostgreSQL. encoding/json would allocate.
+type pointerScan struct {
+	jsonScanner
+	depth int // containers may yet be opened
+	found place
+}
+
+// locate finds the place that the pointer leads to. strict: nothing is read that
+// PostgreSQL does not turn into text: characters that are no text of the database.
+func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Arena) (place, fault) {
+	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a, strict: strict, ascii: ascii}, depth: depth}
+	if s.any(pointer, true) && !s.end() {
+		s.fail("something follows the value")
+	}
+	if s.problem != "" {
+		return place{}, fault("is not JSON that can be read: " + s.problem + " at byte " + strconv.Itoa(s.at+1))
+	}
+	return s.found, ""
+}
+
+// any reads a value; on: it is the one that the rest of the pointer starts from.
+func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
+	kind := s.next()
+	from := s.at
+	switch {
+	case kind == '{' || kind == '[':
+		if s.depth--; s.depth < 0 {
+			s.fail("it is nested too deep")
+			return false
+		}
+		if ok = s.container(kind, pointer, on); ok {
+			s.depth++
+		}
+	case kind == '"':
+		_, _, ok = s.raw("")
+	default:
+		ok = s.scalar(kind)
+	}
+	if ok && on && len(pointer) == 0 {
+		s.found = place{from: from, to: s.at, kind: kind}
+	}
+	return ok
+}
+
+func (s *pointerScan) scalar(kind byte) bool {
+	switch kind {
+	case 'n':
+		return s.word("null")
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		_, ok := s.rawNumber()
+		return ok
+	}
+	s.fail("no value")
+	return false
+}
+
+func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
+	s.at++
+	last := kind + 2 // } and ] come two behind { and [ in ASCII
+	if s.next() == last {
+		s.at++
+		return true
+	}
+	on = on && len(pointer) > 0
+	for n := 0; ; n++ {
+		here := on && kind == '[' && isIndex(pointer[0], n)
+		if kind == '{' {
+			name, escapes, ok := s.raw("no name")
+			if !ok || !s.take(':', "no colon after a name") {
+				return false
+			}
+			here = on && s.same(name, escapes, pointer[0])
+		}
+		rest := pointer
+		if here {
+			rest, s.found = pointer[1:], place{}
+		}
+		if !s.any(rest, here) {
+			return false
+		}
+		if s.next() == last {
+			s.at++
+			return true
+		}
+		if !s.take(',', "no comma or end of an object or array") {
+			return false
+		}
+	}
+}
+
+func isIndex(token string, n int) bool {
+	var digits [20]byte
+	return string(strconv.AppendInt(digits[:0], int64(n), 10)) == token
+}
+
+// same compares a name with a pointer's part.
+func (s *pointerScan) same(name []byte, escapes bool, part string) bool {
+	if !escapes {
+		return string(name) == part
+	}
+	s.arena.decoded = appendUnescaped(s.arena.decoded[:0], name)
+	return string(s.arena.decoded) == part
+}
+
+// appendUnescaped decodes the escapes of a string that was read.
+func appendUnescaped(to, raw []byte) []byte {
+	for len(raw) > 0 {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return append(to, raw...)
+		}
+		decoded, length := unescapeOne(raw[i:])
+		to = utf8.AppendRune(append(to, raw[:i]...), decoded)
+		raw = raw[i+max(length, 1):]
+	}
+	return to
+}
+
+// at is what stands at the pointer in a text: a string's text, anything else as it is
+// written; nil: null, or nothing. It may be in the text or in scratch.
+func textAt(text []byte, p place, a *Arena) []byte {
+	switch p.kind {
+	case 0, 'n':
+		return nil
+	case '"':
+		raw := text[p.from+1 : p.to-1]
+		if bytes.IndexByte(raw, '\\') < 0 {
+			return notNil(raw)
+		}
+		a.decoded = appendUnescaped(a.decoded[:0], raw)
+		return a.decoded
+	}
+	return text[p.from:p.to]
+}

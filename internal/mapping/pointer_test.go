@@ -1,0 +1,114 @@
+package mapping
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// envelopePlan is a table whose rows have everything in one JSON column.
+func envelopePlan(tb testing.TB) (*Plan, []Value) {
+	tb.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID:      []string{"id"},
+		Cluster: outbox.ClusterMapping{Default: "main"},
+		Rows:    []outbox.RowCondition{{Column: "broker", Values: []string{"kafka"}}},
+		Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{
+			Column: "doc", Pointer: []string{"type"},
+			Map: &outbox.ValueMap{Exact: map[string]string{"OrderPlaced": "orders"}, Beginnings: []outbox.Beginning{{With: "com.", Text: "com"}}},
+		}}},
+		Key:     &outbox.Expr{Column: "doc", Pointer: []string{"headers", "key"}, Or: []outbox.Expr{{Column: "id"}}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "doc", Pointer: []string{"value"}}},
+		Headers: []outbox.HeaderMapping{
+			{JSON: "doc", Pointer: []string{"headers"}},
+			{Name: "raw", Column: "doc", Pointer: []string{"raw"}, Base64: true, OmitNull: true},
+		},
+		Published: outbox.PublishedDelete,
+	}}
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: oidInt8}, {Name: "broker", OID: oidText}, {Name: "doc", OID: oidJSON}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text := func(s string) Value { return Value{Data: []byte(s), Format: Text} }
+	return plan, []Value{text("7"), text("kafka"), text(`{"type":"OrderPlaced","headers":{"key":"k\u00e9","n":1},"value":{"a": [1, 2]},"raw":"AP8="}`)}
+}
+
+func TestARowOfOneDocument(t *testing.T) {
+	t.Parallel()
+	plan, values := envelopePlan(t)
+	r := plan.Row(values, new(Arena))
+	if r.Err != nil || r.Topic != "orders" || string(r.Key) != "ké" || string(r.Value) != `{"a": [1, 2]}` || len(r.Headers) != 3 {
+		t.Fatalf("%+v", r)
+	}
+	if h := r.Headers; h[0].Name != "key" || string(h[0].Value) != "ké" || string(h[1].Value) != "1" || string(h[2].Value) != "\x00\xff" {
+		t.Errorf("headers %q", r.Headers)
+	}
+	for _, test := range []struct{ doc, err string }{
+		{`{"type":"com.x","headers":{},"value":"text"}`, ""},
+		{`{"type":"com.x","value":"text"}`, ""},
+		{`{"type":"Other","value":1}`, `column "doc" has "Other", for which topic.map has no topic: add it there, or topic.otherwise`},
+		{`{"type":{},"value":1}`, `column "doc" has an object where the pointer leads, not a text`},
+		{`{"type":"com.x","headers":{"key":[]},"value":1}`, `column "doc" has an array where the pointer leads, not a text`},
+		{`{"type":"com.x","headers":3,"value":1}`, `column "doc" is not a JSON object of strings: no object at byte 1`},
+		{`{"type":"com.x"}`, `column "doc" is NULL, but holds the payload (tombstones are off)`},
+		{`{"value":1}`, `column "doc" is NULL, but names the topic`},
+		{`{"type":"com.x","value":1,"raw":"?"}`, `column "doc" is not base64`},
+		{`{"type":"com.x","value":1`, `column "doc" is not JSON that can be read: no comma or end of an object or array at byte 26`},
+		{`{"type":"com.x","value":1,"d":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`, `column "doc" is not JSON that can be read: it is nested too deep at byte 62`},
+	} {
+		values[2] = Value{Data: []byte(test.doc), Format: Text}
+		switch r := plan.Row(values, new(Arena)); {
+		case test.err == "" && (r.Err != nil || r.Topic != "com" || string(r.Value) != "text" || string(r.Key) != "7"):
+			t.Errorf("%s: %+v", test.doc, r)
+		case test.err != "" && (r.Err == nil || r.Err.Error() != test.err):
+			t.Errorf("%s: %v, wanted %s", test.doc, r.Err, test.err)
+		}
+	}
+	for broker, want := range map[string]bool{"kafka": true, "sns": false} {
+		values[1].Data = []byte(broker)
+		if plan.Ours(values, new(Arena)) != want {
+			t.Errorf("rows of %s are ours: %v", broker, !want)
+		}
+	}
+}
+
+func TestPathsAndMapsAllocateNextToNothing(t *testing.T) {
+	plan, values := envelopePlan(t)
+	arena := new(Arena)
+	const rows = 1000
+	perRow := testing.AllocsPerRun(20, func() {
+		for range rows {
+			if r := plan.Row(values, arena); r.Err != nil || !plan.Ours(values, arena) {
+				t.Fatal(r.Err)
+			}
+		}
+	}) / rows
+	if perRow >= 0.1 {
+		t.Errorf("%.3f allocations per row", perRow)
+	}
+}
+
+func BenchmarkRowOfOneDocument(b *testing.B) {
+	plan, values := envelopePlan(b)
+	arena := new(Arena)
+	b.ReportAllocs()
+	for b.Loop() {
+		plan.Row(values, arena)
+	}
+}
+
+// A pointer leads nowhere or to a part of the text, whatever the text is.
+func FuzzLocate(f *testing.F) {
+	for _, text := range []string{`{"a":{"b":[1,"x\u00e9"]}}`, `[[[]]]`, `{"a":1,"a":"\ud83d\ude00"}`, `"`} {
+		f.Add([]byte(text), "a", "b")
+	}
+	f.Fuzz(func(t *testing.T, text []byte, one, two string) {
+		var a Arena
+		p, fault := locate(text, []string{one, two}, true, false, maxDepth, &a)
+		if fault != "" && p.kind != 0 || p.from > p.to || p.to > len(text) {
+			t.Fatalf("%q: %+v, %s", text, p, fault)
+		}
+		textAt(text, p, &a)
+	})
+}
