@@ -15,8 +15,6 @@ type place struct {
 	kind     byte
 }
 
-func (p place) container() bool { return p.kind == '{' || p.kind == '[' }
-
 // maxDepth is how deep JSON may be nested from which a topic, a key or a condition is
 // read: package tablesql reads the same with a bounded effort. deepest bounds all other.
 const (
@@ -49,8 +47,8 @@ func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Are
 func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
 	kind := s.next()
 	from := s.at
-	switch {
-	case kind == '{' || kind == '[':
+	switch kind {
+	case '{', '[':
 		if s.depth--; s.depth < 0 {
 			s.fail("it is nested too deep")
 			return false
@@ -58,7 +56,7 @@ func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
 		if ok = s.container(kind, pointer, on); ok {
 			s.depth++
 		}
-	case kind == '"':
+	case '"':
 		_, _, ok = s.raw("")
 	default:
 		ok = s.scalar(kind)
