@@ -358,7 +358,7 @@ func mapped(m *outbox.Mapping) []string {
 		note(e.Names()...)
 	}
 	s := &m.Status
-	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version)
+	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
 }

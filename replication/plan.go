@@ -153,7 +153,7 @@ func sideTables(tables []*outbox.Table) []sideTable {
 func written(m *outbox.Mapping) []string {
 	s := &m.Status
 	var columns []string
-	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.Resend} {
+	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.Resend, s.TouchedAt, s.ExpiresAt} {
 		if quoted := sql.Identifier(c); c != "" && !slices.Contains(columns, quoted) {
 			columns = append(columns, quoted)
 		}

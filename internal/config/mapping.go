@@ -311,6 +311,18 @@ type StatusSpec struct {
 	LastErrorMax int `yaml:"last_error_max" default:"1000" min:"1" max:"1000000"`
 	// Version is an integer column that every transition raises by one.
 	Version string `yaml:"version"`
+	// TouchedAt is a timestamp column that every transition sets to now, such as updated_at.
+	TouchedAt string `yaml:"touched_at"`
+	// ExpiresAt is a timestamp column by which the application deletes rows that were sent.
+	ExpiresAt *ExpirySpec `yaml:"expires_at"`
+}
+
+// ExpirySpec is a time that success sets.
+type ExpirySpec struct {
+	// Column is the timestamp column.
+	Column string `yaml:"column"`
+	// After is how long after the row was sent the time is.
+	After time.Duration `yaml:"after" default:"24h" min:"0s"`
 }
 
 // Template is text with columns in it. It is written with ${column}, and $${

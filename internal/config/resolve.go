@@ -469,7 +469,15 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		LastError:    r.column("status.last_error", s.LastError),
 		LastErrorMax: s.LastErrorMax,
 		Version:      r.column("status.version", s.Version),
+		TouchedAt:    r.column("status.touched_at", s.TouchedAt),
 	}
+	if e := s.ExpiresAt; e != nil {
+		out.ExpiresAt, out.ExpiresAfter = r.column("status.expires_at.column", e.Column), e.After
+		if e.Column == "" {
+			r.complain("status.expires_at.column", "is missing", "write expires_at: {column: expires_at, after: 24h}")
+		}
+	}
+	r.writtenOnce(&out)
 	out.Pending, out.PendingNull = values(s.Pending)
 	if s.Attempts != "" {
 		out.MaxAttempts = defaultMaxAttempts
@@ -478,6 +486,17 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		out.MaxAttempts = *s.MaxAttempts
 	}
 	return out
+}
+
+// writtenOnce: a statement cannot write a column in two ways.
+func (r *resolver) writtenOnce(s *outbox.StatusMapping) {
+	seen := map[string]bool{s.Column: true, s.SentAt: true, s.FailedAt: true, s.Attempts: true, s.LastError: true, s.Version: true, s.Resend: true}
+	for _, c := range []struct{ key, name string }{{"status.touched_at", s.TouchedAt}, {"status.expires_at", s.ExpiresAt}} {
+		if c.name != "" && seen[c.name] {
+			r.complain(c.key, fmt.Sprintf("the column %q is written as something else, too", c.name), "name a column of its own, or leave it out")
+		}
+		seen[c.name] = true
+	}
 }
 
 // statusForm checks a state that is written: values of a column, or timestamps.

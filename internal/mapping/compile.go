@@ -59,6 +59,8 @@ func Verify(t *outbox.Table, cols []Column) error {
 	c.field(s.SentAt, roleWhen)
 	c.field(s.FailedAt, roleWhen)
 	c.field(s.Attempts, roleCount)
+	c.field(s.TouchedAt, roleWhen)
+	c.field(s.ExpiresAt, roleWhen)
 	c.field(s.LastError, roleLastError)
 	c.field(s.Version, roleCount)
 	for _, name := range t.Mapping.Order {

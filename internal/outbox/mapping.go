@@ -387,6 +387,11 @@ type StatusMapping struct {
 	// LastErrorMax cuts the error's text to this many characters; 0: 1000.
 	LastErrorMax int
 	Version      string // integer column raised by every transition, or empty
+	TouchedAt    string // timestamp column set by every transition, or empty
+	// ExpiresAt is a timestamp column set to ExpiresAfter from then on success, or empty:
+	// the application deletes rows by it.
+	ExpiresAt    string
+	ExpiresAfter time.Duration
 }
 
 // CountDecides says that nothing but the stored count tells a FAILED row from

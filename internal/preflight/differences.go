@@ -164,6 +164,8 @@ func places(m *outbox.Mapping) []place {
 		one("status.attempts", s.Attempts, countColumn, "status.attempts", "status.max_attempts"),
 		one("status.last_error", s.LastError, textColumn, "status.last_error"),
 		one("status.version", s.Version, countColumn, "status.version"),
+		one("status.touched_at", s.TouchedAt, timeColumn, "status.touched_at"),
+		one("status.expires_at.column", s.ExpiresAt, timeColumn, "status.expires_at"),
 		one("status.resend", s.Resend, anyColumn, "status.resend"),
 		one("writer.column", m.Writer.Column, anyColumn, "writer"),
 		one("writer.until", m.Writer.Until, timeColumn, "writer"),

@@ -78,12 +78,12 @@ func (r *Relation) States(limit int) string {
 // Written names the columns that marks write.
 func Written(m *outbox.Mapping) []string {
 	s := &m.Status
-	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt, s.Resend}
+	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt, s.Resend, s.TouchedAt}
 	switch m.Published {
 	case outbox.PublishedNone:
 		return nil
 	case outbox.PublishedStatus:
-		names = append(names, s.Column, s.SentAt)
+		names = append(names, s.Column, s.SentAt, s.ExpiresAt)
 	case outbox.PublishedDelete:
 		names = append(names, s.Column)
 	}

@@ -102,10 +102,13 @@ func (r *Relation) sentSet() []string {
 	if s.Resend != "" {
 		set = append(set, sql.Identifier(s.Resend)+" = false")
 	}
+	if s.ExpiresAt != "" {
+		set = append(set, fmt.Sprintf("%s = now() + %d * interval '1 microsecond'", sql.Identifier(s.ExpiresAt), s.ExpiresAfter.Microseconds()))
+	}
 	return r.raise(set)
 }
 
-// raise gives the row another version. Behind the greatest comes 1: writers who
+// raise gives the row another version, and the time of its change. Behind the greatest comes 1: writers who
 // guard by the version notice this change as they do any other, which a version
 // that stayed would hide from them. Not 0 or less, which JPA takes for a row that
 // is not stored yet.
@@ -113,6 +116,9 @@ func (r *Relation) raise(set []string) []string {
 	if v := r.Table.Mapping.Status.Version; v != "" {
 		version := "coalesce(" + Ref(v) + ", 0)"
 		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", sql.Identifier(v), version, r.column(v).greatest()))
+	}
+	if at := r.Table.Mapping.Status.TouchedAt; at != "" {
+		set = append(set, sql.Identifier(at)+" = now()")
 	}
 	return set
 }

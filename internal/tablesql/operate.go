@@ -324,7 +324,7 @@ func (r *Relation) untriedSet() []string {
 	if s.Column != "" && len(s.Pending) > 0 {
 		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Pending[0]))
 	}
-	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt}, s.SentBy) {
+	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt, s.ExpiresAt}, s.SentBy) {
 		if name != "" && !r.column(name).NotNull {
 			set = append(set, sql.Identifier(name)+" = NULL")
 		}

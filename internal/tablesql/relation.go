@@ -284,7 +284,7 @@ func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
 	s := &m.Status
 	names := slices.Concat(m.ID, m.Order, []string{
-		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, m.CreatedAt, m.AvailableAfter,
+		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt, m.CreatedAt, m.AvailableAfter,
 		s.Resend, m.Writer.Column, m.Writer.Until,
 	}, s.SentBy)
 	for i := range m.Topic.Columns {

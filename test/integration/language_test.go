@@ -37,17 +37,21 @@ func (w *world) operatorDoes(args ...string) string {
 // its key goes on, and it is published once it is fixed and requeued.
 func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, payload jsonb,
-			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text)`,
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text,
+			updated_at timestamptz NOT NULL DEFAULT '2000-01-01', expires_at timestamptz)`,
 		func(topic string) fields {
 			return fields{
 				"id": "id", "topic": fields{"constant": topic}, "key": fields{"column": "aggregate_id"}, "payload": fields{"column": "payload"},
 				"created_at": "created_at", "order": "id",
-				"status": fields{"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
+				"status": fields{
+					"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
+					"touched_at": "updated_at", "expires_at": fields{"column": "expires_at", "after": "24h"},
+				},
 			}
 		})
 	p := w.run().streaming()
 	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, attempts) VALUES ('k', '1', 0), ('k', NULL, 0), ('k', '2', 0), ('k', '9', 2)`)
-	w.awaitSQL(20*time.Second, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '') = 1 FROM outbox`)
+	w.awaitSQL(20*time.Second, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '' AND updated_at > created_at AND expires_at IS NULL) = 1 FROM outbox`)
 	if got := w.values(); got != "1 2" {
 		t.Errorf("published: %q", got)
 	}
@@ -55,7 +59,7 @@ func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 	w.operatorDoes("failed", "requeue", "--all")
 	w.awaitSQL(20*time.Second, `SELECT count(*) = 4 FROM outbox WHERE published_at IS NOT NULL`)
 	p.stop()
-	if got := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0 OR last_error IS NOT NULL`); got != 0 {
+	if got := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0 OR last_error IS NOT NULL OR updated_at < published_at OR expires_at <> published_at + interval '24 hours'`); got != 0 {
 		t.Errorf("%d rows keep a count or an error", got)
 	}
 }
