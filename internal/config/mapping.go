@@ -189,6 +189,10 @@ type HeaderSpec struct {
 	Value *string `yaml:"value"`
 	// JSON is a json or jsonb column with an object of strings, a header each.
 	JSON string `yaml:"json"`
+	// Encoding of column as bytes: text is what PostgreSQL prints (a bytea column is always
+	// its own bytes), int64 the 8 bytes of an integer, big-endian, rfc3339 a timestamp in
+	// UTC such as 2026-01-31T10:00:00.123456Z, uuid the 16 bytes of a uuid.
+	Encoding string `yaml:"encoding" default:"text" enum:"text,int64,rfc3339,uuid"`
 	// OmitNull leaves the header out where the column is NULL. Otherwise the
 	// header's value is null.
 	OmitNull bool `yaml:"omit_null" default:"false"`

@@ -356,6 +356,9 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 			out.Trace = r.trace(key+".trace", h.Trace)
 			out.Name = cmp.Or(h.Name, map[outbox.TraceFormat]string{outbox.TraceW3C: "traceparent", outbox.TraceB3: "b3"}[out.Trace.Format])
 		}
+		if h.Encoding != string(outbox.EncodingText) {
+			out.Encoding = outbox.Encoding(h.Encoding)
+		}
 		if h.Value != nil {
 			out.Value = *h.Value
 		}
@@ -382,6 +385,8 @@ func (r *resolver) headerForm(key string, h HeaderSpec) {
 		r.complain(key, "has not exactly one of column, first, value, json and trace", forms)
 	case h.Path != "" && h.Column == "" && h.JSON == "", h.Decode != "none" && h.Column == "" && len(h.First) == 0:
 		r.complain(key, "has path or decode without a column to read", forms)
+	case h.Encoding != "text" && (h.Column == "" || h.Path != "" || h.Decode != "none"):
+		r.complain(key, "has an encoding, which is of a whole column", forms)
 	case h.JSON != "" && h.Name != "":
 		r.complain(key, "has a name with json, whose object names the headers", forms)
 	case h.JSON == "" && h.Trace == nil && h.Name == "":

@@ -98,25 +98,27 @@ func isName(k kind) bool {
 func isIdentity(k kind) bool { return k != kindJSON && k != kindJSONB }
 
 var (
-	roleID        = role{name: "part of the row's id", hint: "a column that compares, such as the primary key", ok: isIdentity, found: true}
-	roleEventID   = role{name: "part of the event id", hint: "a column that compares, such as the primary key", ok: isIdentity}
-	roleTopic     = role{name: "the topic", hint: "a text column", ok: isName, found: true}
-	roleCluster   = role{name: "the Kafka cluster's name", hint: "a text column", ok: isName, found: true}
-	roleKey       = role{name: "the record key", hint: "", ok: anyKind, found: true, content: true}
-	roleKeyUUID   = role{name: "a record key with encoding uuid", hint: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
-	rolePayload   = role{name: "the payload", hint: "", ok: anyKind, content: true}
-	roleHeader    = role{name: "a header", hint: "", ok: anyKind, content: true}
-	roleHeaders   = role{name: "headers as a JSON object", hint: "a jsonb, json or text column", ok: isJSONText}
-	rolePartition = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
-	roleTime      = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
-	roleStatus    = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
-	roleRows      = role{name: "what tells our rows", hint: "a text, enum, integer, uuid or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }, found: true}
-	roleWhen      = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime}
-	roleCount     = role{name: "a counter", hint: "a smallint, integer or bigint column", ok: isInteger}
-	roleLastError = role{name: "the last error", hint: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
-	roleOrder     = role{name: "part of the order", hint: "a column that compares", ok: isIdentity}
-	roleTrace     = role{name: "part of a trace context", hint: "a bigint column", ok: isInteger}
-	roleFlag      = role{name: "a flag", hint: "a boolean column", ok: func(k kind) bool { return k == kindBool }}
+	roleID         = role{name: "part of the row's id", hint: "a column that compares, such as the primary key", ok: isIdentity, found: true}
+	roleEventID    = role{name: "part of the event id", hint: "a column that compares, such as the primary key", ok: isIdentity}
+	roleTopic      = role{name: "the topic", hint: "a text column", ok: isName, found: true}
+	roleCluster    = role{name: "the Kafka cluster's name", hint: "a text column", ok: isName, found: true}
+	roleKey        = role{name: "the record key", hint: "", ok: anyKind, found: true, content: true}
+	roleKeyUUID    = role{name: "a record key with encoding uuid", hint: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
+	rolePayload    = role{name: "the payload", hint: "", ok: anyKind, content: true}
+	roleHeader     = role{name: "a header", hint: "", ok: anyKind, content: true}
+	roleInt64      = role{name: "a header with encoding int64", hint: "a smallint, integer or bigint column", ok: isInteger}
+	roleHeaderUUID = role{name: "a header with encoding uuid", hint: "a uuid column", ok: func(k kind) bool { return k == kindUUID || isText(k) }}
+	roleHeaders    = role{name: "headers as a JSON object", hint: "a jsonb, json or text column", ok: isJSONText}
+	rolePartition  = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
+	roleTime       = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleStatus     = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
+	roleRows       = role{name: "what tells our rows", hint: "a text, enum, integer, uuid or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }, found: true}
+	roleWhen       = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleCount      = role{name: "a counter", hint: "a smallint, integer or bigint column", ok: isInteger}
+	roleLastError  = role{name: "the last error", hint: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
+	roleOrder      = role{name: "part of the order", hint: "a column that compares", ok: isIdentity}
+	roleTrace      = role{name: "part of a trace context", hint: "a bigint column", ok: isInteger}
+	roleFlag       = role{name: "a flag", hint: "a boolean column", ok: func(k kind) bool { return k == kindBool }}
 )
 
 type compiler struct {
@@ -389,7 +391,16 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders)}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
-		return headerPlan{source: headerColumn, name: m.Name, column: c.value(&e, roleHeader), omitNull: m.OmitNull}
+		r, encode := roleHeader, (func(*field, Value, *Arena) ([]byte, fault))(nil)
+		switch m.Encoding {
+		case outbox.EncodingInt64:
+			r, encode = roleInt64, (*field).int64
+		case outbox.EncodingRFC3339:
+			r, encode = roleTime, (*field).rfc3339
+		case outbox.EncodingUUID:
+			r, encode = roleHeaderUUID, (*field).uuid
+		}
+		return headerPlan{source: headerColumn, name: m.Name, column: c.value(&e, r), omitNull: m.OmitNull, encode: encode}
 	case m.Column == "" && m.JSON == "" && m.Name != "":
 		return headerPlan{source: headerConstant, name: m.Name, constant: []byte(m.Value)}
 	}

@@ -112,7 +112,8 @@ type headerPlan struct {
 	constant []byte
 	column   value
 	omitNull bool
-	trace    *tracePlan // of headerTrace
+	encode   func(*field, Value, *Arena) ([]byte, fault) // nil: the column's content
+	trace    *tracePlan                                  // of headerTrace
 }
 
 type headerSource uint8
@@ -466,7 +467,7 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	case headerTrace:
 		return r.traceHeader(h, list)
 	}
-	value, fault := r.bytes(&h.column, true)
+	value, fault := r.headerValue(h)
 	if fault != "" {
 		r.fail(&h.column.field, fault)
 	}
@@ -474,6 +475,13 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 		return list
 	}
 	return append(list, outbox.Header{Name: h.name, Value: value})
+}
+
+func (r *reading) headerValue(h *headerPlan) ([]byte, fault) {
+	if h.encode != nil {
+		return h.encode(&h.column.field, r.values[h.column.at], r.arena)
+	}
+	return r.bytes(&h.column, true)
 }
 
 func (r *reading) jsonHeaders(v *value, list []outbox.Header) []outbox.Header {

@@ -112,3 +112,32 @@ func FuzzLocate(f *testing.F) {
 		textAt(text, p, &a)
 	})
 }
+
+func TestHeaderEncodings(t *testing.T) {
+	t.Parallel()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "u"}},
+		Headers: []outbox.HeaderMapping{
+			{Name: "x-sequence", Column: "id", Encoding: outbox.EncodingInt64},
+			{Name: "ce_time", Column: "at", Encoding: outbox.EncodingRFC3339},
+			{Name: "uuid", Column: "u", Encoding: outbox.EncodingUUID},
+		},
+		Published: outbox.PublishedDelete,
+	}}
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: oidInt4}, {Name: "at", OID: oidTimestamptz}, {Name: "u", OID: oidUUID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(id, at string) *outbox.Row {
+		text := func(s string) Value { return Value{Data: []byte(s), Format: Text} }
+		return plan.Row([]Value{text(id), text(at), text(uuid1)}, new(Arena))
+	}
+	r := row("-2", "2026-01-31 12:00:00.5+02")
+	if r.Err != nil || string(r.Headers[0].Value) != "\xff\xff\xff\xff\xff\xff\xff\xfe" || string(r.Headers[1].Value) != "2026-01-31T10:00:00.5Z" || len(r.Headers[2].Value) != 16 {
+		t.Errorf("%v, %q", r.Err, r.Headers)
+	}
+	if r := row("1", "infinity"); r.Err == nil || r.Err.Error() != `column "at" is a time that RFC 3339 cannot say` {
+		t.Error(r.Err)
+	}
+}

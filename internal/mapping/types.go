@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"time"
 )
 
 // The types that are known by their OID, which are the same in every
@@ -263,6 +264,31 @@ func (a *Arena) uuid(text []byte) ([]byte, fault) {
 		return nil, "is not a uuid like 123e4567-e89b-12d3-a456-426614174000"
 	}
 	return out, ""
+}
+
+// int64 is the 8 bytes of an integer, nil for NULL. It is the arena's.
+func (f *field) int64(v Value, a *Arena) ([]byte, fault) {
+	n, null, fault := f.integer(v)
+	if null || fault != "" {
+		return nil, fault
+	}
+	out := a.bytes(8)
+	binary.BigEndian.PutUint64(out, uint64(n))
+	return out, ""
+}
+
+// rfc3339 is a timestamp in UTC, nil for NULL. It is the arena's.
+func (f *field) rfc3339(v Value, a *Arena) ([]byte, fault) {
+	at, null, fault := f.instant(v, a)
+	if null || fault != "" {
+		return nil, fault
+	}
+	t := time.UnixMicro(at).UTC()
+	if at == infinity || t.Year() < 0 || t.Year() > 9999 {
+		return nil, "is a time that RFC 3339 cannot say"
+	}
+	var text [32]byte
+	return a.copy(t.AppendFormat(text[:0], time.RFC3339Nano)), ""
 }
 
 // integer is the value of an integer column.

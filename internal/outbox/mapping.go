@@ -297,6 +297,9 @@ type Encoding string
 const (
 	EncodingText Encoding = "text"
 	EncodingUUID Encoding = "uuid" // 16 bytes, of a uuid column
+	// Of headers: 8 bytes, big-endian, of an integer column; and a timestamp in RFC 3339.
+	EncodingInt64   Encoding = "int64"
+	EncodingRFC3339 Encoding = "rfc3339"
 )
 
 // PayloadMapping says what the record value is, byte for byte: bytea
@@ -318,6 +321,8 @@ type HeaderMapping struct {
 	Column string
 	Value  string
 	JSON   string
+	// Encoding of Column; empty: text.
+	Encoding Encoding
 	// Of Column and JSON, as in Expr.
 	Pointer  []string
 	Or       []Expr

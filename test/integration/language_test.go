@@ -122,8 +122,13 @@ func TestRowsOfOneDocument(t *testing.T) {
 				"id": "id", "topic": fields{"column": "content", "path": "/type", "map": fields{"OrderPlaced": topic, "com.*": topic, "lost": topic + ".lost"}},
 				"key":     fields{"first": []any{fields{"column": "content", "path": "/headers/key"}, fields{"column": "content", "path": "/id"}}},
 				"payload": fields{"column": "content", "path": "/value", "decode": "base64"},
-				"headers": []any{fields{"json": "content", "path": "/headers"}, fields{"name": "id", "column": "content", "path": "/id"}},
-				"order":   "id", "created_at": "created_at",
+				"headers": []any{
+					fields{"json": "content", "path": "/headers"},
+					fields{"name": "id", "column": "content", "path": "/id"},
+					fields{"name": "sequence", "column": "id", "encoding": "int64"},
+					fields{"name": "time", "column": "created_at", "encoding": "rfc3339"},
+				},
+				"order": "id", "created_at": "created_at",
 				"status": fields{"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
 			}
 		})
@@ -155,6 +160,9 @@ func TestRowsOfOneDocument(t *testing.T) {
 	got := map[string]int{}
 	for _, r := range w.kafka.Records(t, w.topic) {
 		got[string(r.Value)]++
+		if at, err := time.Parse(time.RFC3339Nano, string(r.Header("time"))); err != nil || len(r.Header("sequence")) != 8 || at.Location() != time.UTC {
+			t.Errorf("record %s: sequence %x at %s, %v", r.Value, r.Header("sequence"), at, err)
+		}
 		if text := fmt.Sprintf("%s %s %s %s", r.Key, r.Header("key"), r.Header("n"), r.Header("id")); text != want[string(r.Value)] {
 			t.Errorf("record %s: %q, wanted %q", r.Value, text, want[string(r.Value)])
 		}
