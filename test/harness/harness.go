@@ -106,6 +106,18 @@ func Binary(t testing.TB, tags ...string) string {
 	return path
 }
 
+// BinaryOf builds cmd/outbox-cdc of a commit of this repository, and gives its path.
+func BinaryOf(t testing.TB, commit string) string {
+	t.Helper()
+	dir := roomFor(t, "older")
+	cmd := exec.Command("sh", "-c", `git archive "$0" | tar -x -C "$1" && cd "$1" && go build -o outbox-cdc ./cmd/outbox-cdc`, commit, dir)
+	cmd.Dir = moduleRoot(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("harness: building commit %s: %v\n%s", commit, err, out)
+	}
+	return filepath.Join(dir, "outbox-cdc")
+}
+
 // moduleRoot is the folder with go.mod above the test's.
 func moduleRoot(t testing.TB) string {
 	t.Helper()

@@ -4,5 +4,5 @@
 // holds tests only.
 //
 // OUTBOX_TEST_LONG=1 runs the long form: more rows, more kills, and what takes
-// long anyway. go test -short runs the hot path, restarts and kills only.
+// long anyway. OUTBOX_TEST_OLDER=commit runs that version next to this one. go test -short runs the hot path, restarts and kills only.
 package integration
