@@ -40,7 +40,7 @@ func onBench(t *testing.T, db *harness.DB) *bench {
 	slot := "s_" + db.Name
 	cfg := Config{
 		DSN: db.DSN, Slot: slot[:min(63, len(slot))], Publication: "pub", Tables: []*outbox.Table{table},
-		SenderTimeout: 3 * time.Second, StandbyPoll: 50 * time.Millisecond,
+		SenderTimeout: 6 * time.Second, StandbyPoll: 50 * time.Millisecond,
 	}
 	return &bench{DB: db, cfg: cfg, setup: Setup{Config: cfg, Stream: "orders"}}
 }
