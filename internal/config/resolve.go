@@ -293,7 +293,7 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 	return m
 }
 
-// What becomes of values that a map does not have, besides a topic.
+// What becomes of values that a map does not have, other than a topic.
 const (
 	otherwiseFail  = "fail"
 	otherwiseLeave = "leave"

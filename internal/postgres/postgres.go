@@ -68,7 +68,7 @@ func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 }
 
 // pingTimeout is for the answer of a connection that was idle. Without it the pool waits as
-// long as whoever asked for a connection, or for a minute when nobody does any more, and a stop
+// long as the caller that asked for a connection, or for a minute when nobody does any more, and a stop
 // waits for the pool.
 const pingTimeout = 3 * time.Second
 

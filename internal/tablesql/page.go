@@ -101,7 +101,7 @@ func (q *PageQuery) Known(topics []outbox.Scope) {
 	}
 }
 
-// matchNothing: Step says so; Among, and whoever runs a Step all the same, finds no row.
+// matchNothing: Step says so; Among, and a Step that is run all the same, find no row.
 func (q *PageQuery) matchNothing() { q.none, q.where = true, append(q.where, "false") }
 
 // Old wants rows that were created longer ago than the age.

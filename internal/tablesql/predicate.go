@@ -36,7 +36,7 @@ func (r *Relation) ofOurs(condition string) string {
 	return "(" + condition + ") AND " + ours
 }
 
-// pending is Pending of whoever's rows.
+// pending is Pending of all rows, ours or not.
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
@@ -109,7 +109,7 @@ func (r *Relation) sendable() string {
 // Failed is the condition that a row used up its budget.
 func (r *Relation) Failed() string { return r.ofOurs(r.failed()) }
 
-// failed is Failed of whoever's rows.
+// failed is Failed of all rows, ours or not.
 func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -133,7 +133,7 @@ func (r *Relation) failed() string {
 // that failed when it was asked for again is not.
 func (r *Relation) Sent() string { return r.ofOurs(r.sent()) }
 
-// sent is Sent of whoever's rows.
+// sent is Sent of all rows, ours or not.
 func (r *Relation) sent() string {
 	s := &r.Table.Mapping.Status
 	var ways []string

@@ -304,7 +304,7 @@ func TestACopyOfTheDatabaseIsStreamed(t *testing.T) {
 }
 
 // A standby is promoted while the primary goes on, so the database is there twice, with the
-// same history, and so is the program, with the same configuration. Whoever cannot publish says
+// same history, and so is the program, with the same configuration. The process that cannot publish says
 // why. When the copy is given up, every row of the original arrives.
 func TestAPromotedCopyIsStreamed(t *testing.T) {
 	t.Parallel() // it mostly waits

@@ -22,7 +22,7 @@ var untried = map[string]string{
 	"transaction_isolation": "belongs to a transaction; its default is tried", "transaction_read_only": "the same", "transaction_deferrable": "the same",
 
 	// No session can be opened at all, or nothing can be written by anybody: no row is read or marked
-	// wrongly, and whoever may set them may also end our sessions.
+	// wrongly, and a role that may set them may also end our sessions.
 	"local_preload_libraries": "a missing library refuses the login", "session_preload_libraries": "the same",
 	"dynamic_library_path": "pgoutput is not found: only a superuser can set it", "extension_control_path": "the same kind",
 	"temp_file_limit": "a statement that needs a temporary file fails: only a superuser can set it",
