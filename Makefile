@@ -146,7 +146,9 @@ fuzz: ## the fuzz targets of what strangers send for FUZZTIME=30s each, the othe
 	    failed=; go test ./$$(dirname $$file) -run '^$$' -fuzz "^$$target\$$" -fuzztime $$time -fuzzminimizetime 1s > build/fuzz.log 2>&1 || failed=1; \
 	    echo "$$target"; cat build/fuzz.log; \
 	    if [ -z "$$failed" ]; then continue; fi; \
-	    if grep -q 'Failing input written' build/fuzz.log || ! grep -q '^ *context deadline exceeded$$' build/fuzz.log; then exit 1; fi; \
+	    if grep -q 'Failing input written' build/fuzz.log || ! grep -q '^ *context deadline exceeded$$' build/fuzz.log; then \
+	      git ls-files -o -- '*/testdata/fuzz/*' | xargs -r tail -v -n +1; exit 1; \
+	    fi; \
 	    echo "$$target found nothing: Go ended it late"; \
 	  done; \
 	done

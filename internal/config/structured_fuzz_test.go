@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -109,8 +111,8 @@ func set(node any, path []string, value any) any {
 				return append([]any{set(n[0], path[1:], value)}, n[1:]...)
 			}
 		case map[string]any:
-			for key := range n {
-				return set(n, append([]string{key}, path[1:]...), value)
+			if keys := slices.Sorted(maps.Keys(n)); len(keys) > 0 { // the same input makes the same file
+				return set(n, append([]string{keys[0]}, path[1:]...), value)
 			}
 		}
 		return []any{set(nil, path[1:], value)}
