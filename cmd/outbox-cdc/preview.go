@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +20,7 @@ import (
 const (
 	maxPreviewed = 1000
 	maxGiven     = 64 << 20
+	mostBytes    = 64 << 20 // of the records together; one is always shown
 )
 
 func previewCommand(io streams) *cobra.Command {
@@ -64,36 +61,10 @@ type previewed struct {
 }
 
 type previewedTable struct {
-	Stream  string        `json:"stream"`
-	Table   string        `json:"table"`
-	Records []shownRecord `json:"records"`
-	wrong   int           // rows that can be no record
-}
-
-// shownRecord is a record, or why there is none. Bytes that are no UTF-8 are base64.
-type shownRecord struct {
-	ID        []string      `json:"id"`
-	Error     string        `json:"error,omitempty"`
-	Pending   bool          `json:"pending"`
-	Due       string        `json:"available_after,omitempty"`
-	Cluster   string        `json:"cluster"`
-	Topic     string        `json:"topic"`
-	Partition *int32        `json:"partition,omitempty"`
-	Timestamp string        `json:"timestamp,omitempty"`
-	Key       *shownBytes   `json:"key"`
-	Headers   []shownHeader `json:"headers"`
-	Value     *shownBytes   `json:"value"`
-}
-
-type shownHeader struct {
-	Name  string      `json:"name"`
-	Value *shownBytes `json:"value"`
-}
-
-type shownBytes struct {
-	Text   *string `json:"text,omitempty"`
-	Base64 *string `json:"base64,omitempty"`
-	Bytes  int     `json:"bytes"`
+	Stream  string            `json:"stream"`
+	Table   string            `json:"table"`
+	Records []operator.Record `json:"records"`
+	wrong   int               // rows that can be no record
 }
 
 func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error {
@@ -140,7 +111,7 @@ func readGiven(from io.Reader) ([]byte, error) {
 }
 
 func previewTable(c *cobra.Command, p *filterFlags, d *openTable, given []byte) (previewedTable, error) {
-	t := previewedTable{Stream: d.stream.Name, Table: d.Outbox().String(), Records: []shownRecord{}}
+	t := previewedTable{Stream: d.stream.Name, Table: d.Outbox().String(), Records: []operator.Record{}}
 	rows, err := previewRows(c.Context(), c, p, d, given)
 	var input *operator.InputError
 	var unfitting *mapping.Error
@@ -151,7 +122,7 @@ func previewTable(c *cobra.Command, p *filterFlags, d *openTable, given []byte) 
 		if r.Err != nil {
 			t.wrong++
 		}
-		t.Records = append(t.Records, recordOf(r))
+		t.Records = append(t.Records, operator.RecordOf(r))
 	}
 	return t, err
 }
@@ -169,57 +140,7 @@ func previewRows(ctx context.Context, c *cobra.Command, p *filterFlags, d *openT
 	if err != nil {
 		return nil, err
 	}
-	return d.Preview(ctx, &pick, p.limit)
-}
-
-func recordOf(r *outbox.Row) shownRecord {
-	s := shownRecord{ID: outbox.SplitID(r.ID), Pending: r.Pending, Cluster: r.Cluster, Topic: r.Topic, Key: bytesOf(r.Key), Headers: []shownHeader{}, Value: bytesOf(r.Value)}
-	if r.Err != nil {
-		s.Error = r.Err.Error()
-	}
-	if r.Partition >= 0 {
-		s.Partition = &r.Partition
-	}
-	if r.Timestamp > 0 {
-		s.Timestamp = time.UnixMilli(r.Timestamp).UTC().Format(time.RFC3339Nano)
-	}
-	switch {
-	case r.AvailableAt == outbox.Never:
-		s.Due = "never"
-	case r.AvailableAt > 0:
-		s.Due = time.UnixMicro(r.AvailableAt).UTC().Format(time.RFC3339Nano)
-	}
-	for _, h := range r.Headers {
-		s.Headers = append(s.Headers, shownHeader{h.Name, bytesOf(h.Value)})
-	}
-	return s
-}
-
-// bytesOf is nil for nil, which Kafka tells from what is empty.
-func bytesOf(b []byte) *shownBytes {
-	if b == nil {
-		return nil
-	}
-	s := &shownBytes{Bytes: len(b)}
-	if utf8.Valid(b) {
-		text := string(b)
-		s.Text = &text
-	} else {
-		text := base64.StdEncoding.EncodeToString(b)
-		s.Base64 = &text
-	}
-	return s
-}
-
-// inShort is the bytes in a cell of a table.
-func (s *shownBytes) inShort(width int) string {
-	switch {
-	case s == nil:
-		return "null"
-	case s.Text != nil:
-		return cut(*s.Text, width)
-	}
-	return strconv.Itoa(s.Bytes) + " bytes"
+	return d.Preview(ctx, &pick, p.limit, mostBytes)
 }
 
 func printPreview(out io.Writer, t *previewedTable) error {
@@ -231,19 +152,19 @@ func printPreview(out io.Writer, t *previewedTable) error {
 	row(w, "ID", "TOPIC", "KEY", "HEADERS", "VALUE")
 	for i := range t.Records {
 		r := &t.Records[i]
-		value := r.Value.inShort(80)
+		value := r.Value.Short(80)
 		if r.Error != "" {
 			value = "NO RECORD: " + r.Error
 		}
-		row(w, cut(strings.Join(r.ID, ","), 40), dash(cut(r.Topic, 60)), r.Key.inShort(40), dash(headersInShort(r.Headers)), value)
+		row(w, cut(strings.Join(r.ID, ","), 40), dash(cut(r.Topic, 60)), r.Key.Short(40), dash(headersInShort(r.Headers)), value)
 	}
 	return w.Flush()
 }
 
-func headersInShort(headers []shownHeader) string {
+func headersInShort(headers []operator.RecordHeader) string {
 	parts := make([]string, len(headers))
 	for i, h := range headers {
-		parts[i] = cut(h.Name, 30) + "=" + h.Value.inShort(30)
+		parts[i] = cut(h.Name, 30) + "=" + h.Value.Short(30)
 	}
 	return cut(strings.Join(parts, " "), 120)
 }

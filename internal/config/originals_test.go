@@ -78,7 +78,7 @@ func previewed(t *testing.T, db *harness.DB, table *outbox.Table, logged []*outb
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := d.Preview(t.Context(), &tablesql.Filter{State: tablesql.RowsAny}, 1000)
+	rows, err := d.Preview(t.Context(), &tablesql.Filter{State: tablesql.RowsAny}, 1000, 1<<20)
 	if err != nil || len(rows) != len(logged) {
 		t.Fatalf("%d rows of %d, %v", len(rows), len(logged), err)
 	}

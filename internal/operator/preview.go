@@ -15,17 +15,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// maxPreview bounds what a preview keeps, in bytes; at least one row is kept.
-const maxPreview = 64 << 20
-
 // Preview is the records that picked rows would become, made as everywhere else by
 // package mapping, the first in the order of sweeping. A row that can be no record
-// has its error. Nothing is published, and nothing is changed.
-func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit int) ([]*outbox.Row, error) {
+// has its error. most bounds the bytes that are kept; one row always is. Nothing is
+// published, and nothing is changed.
+func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
 	p, err := t.previewing()
 	if err != nil {
 		return nil, err
 	}
+	p.most = most
 	step, err := t.relation.Records(filter, tablesql.Select(p.columns, false, false), limit)
 	if err != nil {
 		return nil, err
@@ -93,6 +92,7 @@ type preview struct {
 	arena   mapping.Arena
 	rows    []*outbox.Row
 	bytes   int
+	most    int
 }
 
 func (t *Table) previewing() (*preview, error) {
@@ -105,7 +105,7 @@ func (t *Table) previewing() (*preview, error) {
 }
 
 func (p *preview) each(row [][]byte) error {
-	if p.bytes > maxPreview {
+	if p.bytes > p.most {
 		return nil
 	}
 	at := 0

@@ -157,6 +157,7 @@ func TestActsOnFailedRows(t *testing.T) {
 	t.Run("by keyboard", func(t *testing.T) { byKeyboard(t, b, s) })
 	t.Run("without scripts", func(t *testing.T) { withoutScripts(t, b, s) })
 	t.Run("requeue all that match", func(t *testing.T) { requeueMatching(t, b, s) })
+	t.Run("preview", func(t *testing.T) { previewed(t, b, s) })
 	t.Run("a topic that is missing", func(t *testing.T) { parked(t, b, s) })
 }
 
@@ -181,6 +182,26 @@ func hostileRow(t *testing.T, b *browser, s *served) {
 	b.shoot("row", screen, phone)
 	b.open(s.url + "/failed/row?id=%5B%221%22%5D")
 	b.await("main pre", "{\n  \"total\": 1\n}")
+}
+
+// previewed: the records that rows would become, those that can be none among them.
+func previewed(t *testing.T, b *browser, s *served) {
+	s.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, created_at, available_after) VALUES
+		('orders', 'later', convert_to('{"total": 12, "items": ["a", "b"]}', 'UTF8'), '{"source": "shop"}', now(), now() + interval '1 day'),
+		('orders', 'later', '\x00ff', '{"source": {"nested": 1}}', now(), now() + interval '1 day'),
+		($1, $1, convert_to($1, 'UTF8'), NULL, now(), now() + interval '1 day')`, hostile)
+	b.open(s.url + "/streams/orders")
+	b.click(`#tables a[href^="/preview"]`)
+	b.await("h1", "Preview")
+	b.await("main", "No record: column \"headers\"")
+	b.await("main", "source")
+	b.await("main pre", "{\n  \"total\": 12")
+	harmless(t, b)
+	b.shoot("preview", screen, dark, phone)
+	b.open(s.url + "/failed/row?id=%5B%226%22%5D")
+	b.click(`main a[href^="/preview"]`)
+	b.await("main", "The record that one row of table public.outbox")
+	harmless(t, b)
 }
 
 func requeueOne(t *testing.T, b *browser, s *served) {

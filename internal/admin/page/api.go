@@ -3,7 +3,6 @@ package page
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
@@ -60,14 +59,10 @@ func (p *Page) apiStream(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) apiFailed(w http.ResponseWriter, r *http.Request) {
-	limit := listedRows
-	if text := r.URL.Query().Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > mostListed {
-			answer(w, http.StatusBadRequest, problem{"limit is not between 1 and " + strconv.Itoa(mostListed)})
-			return
-		}
-		limit = n
+	limit, err := limitOf(r, listedRows, mostListed)
+	if err != nil {
+		answer(w, codeOf(err), problem{err.Error()})
+		return
 	}
 	f := filterOf(r.URL.Query())
 	l, err := p.list(r, &f, limit)

@@ -29,6 +29,7 @@ var described = map[string]reflect.Type{
 	"ErrorGroup": reflect.TypeFor[status.ErrorGroup](), "Event": reflect.TypeFor[status.Event](), "Point": reflect.TypeFor[status.Point](),
 	"Rates": reflect.TypeFor[status.Rates](), "Topic": reflect.TypeFor[status.Topic](), "Positions": reflect.TypeFor[status.Positions](),
 	"FailedRows": reflect.TypeFor[listed](), "Count": reflect.TypeFor[operator.Count](), "Row": reflect.TypeFor[operator.Row](),
+	"Preview": reflect.TypeFor[preview](), "Record": reflect.TypeFor[operator.Record](), "RecordHeader": reflect.TypeFor[operator.RecordHeader](), "Bytes": reflect.TypeFor[operator.Bytes](),
 	"RowDetail": reflect.TypeFor[RowDetail](), "ServerList": reflect.TypeFor[ServerList](), "Server": reflect.TypeFor[Server](),
 	"ReplicationSlot": reflect.TypeFor[slots.Slot](), "Client": reflect.TypeFor[slots.Client](),
 }
@@ -164,6 +165,8 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"/api/v1/failed", "/api/v1/failed?limit=0", 400},
 		{"/api/v1/failed", "/api/v1/failed?table=none", 404},
 		{"/api/v1/failed/row", "/api/v1/failed/row?table=none", 404},
+		{"/api/v1/preview", "/api/v1/preview?limit=101", 400},
+		{"/api/v1/preview", "/api/v1/preview?table=none", 404},
 	} {
 		w := get(p, c.query)
 		if w.Code != c.code {

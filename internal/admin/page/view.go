@@ -27,7 +27,7 @@ type view struct {
 	Live string
 }
 
-var pages = []string{"overview", "stream", "failed", "row", "act", "slots", "message"}
+var pages = []string{"overview", "stream", "failed", "row", "act", "preview", "slots", "message"}
 
 func parseTemplates() (map[string]*template.Template, error) {
 	all := map[string]*template.Template{}
@@ -42,23 +42,26 @@ func parseTemplates() (map[string]*template.Template, error) {
 }
 
 var functions = template.FuncMap{
-	"bytes":     status.Bytes,
-	"bytesrate": func(f float64) string { return status.Bytes(uint64(max(0, f))) + "/s" },
-	"rate":      rateText,
-	"count":     func(n uint64) string { return thousands(n) },
-	"counted":   func(n int) string { return thousands(n) },
-	"capped":    cappedText,
-	"seconds":   func(f float64) string { return status.About(time.Duration(f * float64(time.Second))) },
-	"moment":    moment,
-	"momentat":  func(at time.Time) template.HTML { return moment(at.UTC().Format(time.RFC3339Nano)) },
-	"streamurl": streamPath,
-	"failedurl": failedPath,
-	"deref":     func(p *string) string { return *p },
-	"short":     shortText,
-	"idjson":    idJSON,
-	"room":      roomText,
-	"total":     totalText,
-	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
+	"bytes":      status.Bytes,
+	"bytesrate":  func(f float64) string { return status.Bytes(uint64(max(0, f))) + "/s" },
+	"rate":       rateText,
+	"count":      func(n uint64) string { return thousands(n) },
+	"counted":    func(n int) string { return thousands(n) },
+	"capped":     cappedText,
+	"seconds":    func(f float64) string { return status.About(time.Duration(f * float64(time.Second))) },
+	"moment":     moment,
+	"momentat":   func(at time.Time) template.HTML { return moment(at.UTC().Format(time.RFC3339Nano)) },
+	"streamurl":  streamPath,
+	"failedurl":  failedPath,
+	"previewurl": previewPath,
+	"deref":      func(p *string) string { return *p },
+	"short":      shortText,
+	"idjson":     idJSON,
+	"joined":     func(id []string) string { return strings.Join(id, ",") },
+	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
+	"room":       roomText,
+	"total":      totalText,
+	"len64":      func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
 // rateText prints rows per second.

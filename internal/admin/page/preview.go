@@ -1,0 +1,184 @@
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+)
+
+// This file shows the records that rows would become. Nothing is published, and
+// nothing is changed.
+
+// Bounds of a preview.
+const (
+	previewed     = 10
+	mostPreviewed = 100     // over JSON
+	shownValue    = 4 << 10 // bytes of a value on the page; over JSON all of it
+	shownHeaders  = 30      // of a record on the page
+)
+
+// preview is the records of a table's rows, and its JSON.
+type preview struct {
+	Stream  string            `json:"stream"`
+	Table   string            `json:"table"`
+	State   string            `json:"state"` // PENDING, FAILED, or ANY of given ids
+	Records []operator.Record `json:"records"`
+	// Hidden: values are left out, since payloads are not shown.
+	Hidden bool `json:"values_hidden"`
+}
+
+// errOthers: rows that are not FAILED are for operators, on every page.
+var errOthers = &asked{http.StatusForbidden, "only an operator of http.auth sees rows that are not FAILED; records of FAILED rows are shown with state=failed"}
+
+// previewFilter is which rows a request asks for.
+func (p *Page) previewFilter(r *http.Request, t *outbox.Table) (tablesql.Filter, error) {
+	q := r.URL.Query()
+	filter := tablesql.Filter{State: tablesql.RowsPending}
+	if text := q.Get("id"); text != "" {
+		id, err := rowID(text, t)
+		if err != nil {
+			return filter, err
+		}
+		filter.State, filter.IDs = tablesql.RowsAny, []string{id}
+		if !p.cfg.MayAct(r) {
+			filter.State = tablesql.RowsFailed
+		}
+		return filter, nil
+	}
+	switch state := q.Get("state"); {
+	case state == "failed", state == "" && !p.cfg.MayAct(r):
+		filter.State = tablesql.RowsFailed
+	case state != "" && state != "pending":
+		return filter, &asked{http.StatusBadRequest, "state is pending or failed"}
+	case !p.cfg.MayAct(r):
+		return filter, errOthers
+	}
+	return filter, nil
+}
+
+var stateNames = map[tablesql.RowState]string{tablesql.RowsPending: "PENDING", tablesql.RowsFailed: "FAILED", tablesql.RowsAny: "ANY"}
+
+func (p *Page) records(r *http.Request, limit int) (preview, error) {
+	q := r.URL.Query()
+	s, t, err := p.table(q.Get("stream"), q.Get("table"))
+	if err != nil {
+		return preview{}, err
+	}
+	list := preview{Stream: s.Name, Table: t.String(), Records: []operator.Record{}, Hidden: !p.cfg.ShowPayloads}
+	filter, err := p.previewFilter(r, t)
+	if err != nil {
+		return list, err
+	}
+	list.State = stateNames[filter.State]
+	ctx, done, err := p.bounded(r, askTimeout)
+	if err != nil {
+		return list, err
+	}
+	defer done()
+	return list, p.onTable(ctx, s, t, func(d *operator.Table) error {
+		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
+		for _, row := range rows {
+			record := operator.RecordOf(row)
+			if list.Hidden {
+				record.Hide()
+			}
+			list.Records = append(list.Records, record)
+		}
+		return err
+	})
+}
+
+// previewData is the page of records.
+type previewData struct {
+	preview
+	StreamRows []streamRow // to choose a table from, where there are several
+	Records    []shownRecord
+	One        bool // row was asked for
+	Acts       bool
+	Problem    string
+	Limit      int
+}
+
+// shownRecord is a record with its value as the page shows it.
+type shownRecord struct {
+	operator.Record
+	As, Text string
+	Cut      bool // Text is the beginning only
+}
+
+func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	d := previewData{One: q.Get("id") != "", Acts: p.cfg.MayAct(r), Limit: previewed}
+	list, err := p.records(r, previewed)
+	code := http.StatusOK
+	if err != nil {
+		if code = codeOf(err); code != http.StatusBadRequest || q.Get("table") != "" {
+			d.Problem = err.Error()
+		} else { // one is to be chosen
+			code = http.StatusOK
+		}
+		for i := range p.cfg.Streams {
+			row, _ := p.rowOf(&p.cfg.Streams[i])
+			d.StreamRows = append(d.StreamRows, row)
+		}
+	}
+	d.preview = list
+	for i := range list.Records {
+		d.Records = append(d.Records, shownOf(&list.Records[i]))
+	}
+	p.show(w, code, "preview", view{Title: "Preview", Here: "preview", Data: d, JSON: "/api/v1/preview?" + q.Encode()})
+}
+
+func shownOf(r *operator.Record) shownRecord {
+	s := shownRecord{Record: *r}
+	raw := r.Value.Raw()
+	if raw == nil {
+		return s
+	}
+	if s.Cut = len(raw) > shownValue; s.Cut {
+		end := shownValue
+		for r.Value.Text != nil && !utf8.RuneStart(raw[end]) {
+			end--
+		}
+		raw = raw[:end]
+	}
+	s.As, s.Text = printed(raw, "")
+	return s
+}
+
+func (p *Page) apiPreview(w http.ResponseWriter, r *http.Request) {
+	limit, err := limitOf(r, previewed, mostPreviewed)
+	if err != nil {
+		answer(w, codeOf(err), problem{err.Error()})
+		return
+	}
+	list, err := p.records(r, limit)
+	if err != nil {
+		answer(w, codeOf(err), problem{err.Error()})
+		return
+	}
+	answer(w, http.StatusOK, list)
+}
+
+// limitOf is the limit that a request over JSON asks for.
+func limitOf(r *http.Request, usual, most int) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, &asked{http.StatusBadRequest, "limit is not between 1 and " + strconv.Itoa(most)}
+	}
+	return n, nil
+}
+
+// previewPath is the address of the records of a table's rows.
+func previewPath(stream, table, state string) string {
+	return "/preview?" + url.Values{"stream": {stream}, "table": {table}, "state": {state}}.Encode()
+}
