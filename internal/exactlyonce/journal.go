@@ -1,0 +1,113 @@
+package exactlyonce
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Identity is a producer id and its epoch.
+type Identity struct {
+	PID   int64
+	Epoch int16
+}
+
+// Nobody stands for no identity.
+var Nobody = Identity{PID: -1, Epoch: -1}
+
+// Control is what a batch of a partition log is.
+type Control uint8
+
+// Batches hold records, or the end of a transaction.
+const (
+	Data Control = iota
+	CommitMarker
+	AbortMarker
+)
+
+// LogBatch is a batch as a Fetch returns it: those of aborted transactions as well.
+type LogBatch struct {
+	Offset        int64 // of its first record
+	By            Identity
+	Transactional bool
+	Control       Control
+	Records       [][]byte
+}
+
+// Reader reads the journal up to a marker of our own. The marker is the last of what
+// the seal writes, so all that earlier epochs committed stands before it: no end
+// offset has to be asked for, of a broker that may not know it yet.
+type Reader struct {
+	until   Identity
+	open    map[int64][]Placed // by producer id: of the transaction that is not ended yet
+	units   []Placed
+	records int
+	next    int64
+}
+
+// NewReader returns a Reader from an offset until the abort marker of an identity.
+func NewReader(from int64, until Identity) *Reader {
+	return &Reader{until: until, open: map[int64][]Placed{}, next: from}
+}
+
+// Next is the offset to fetch from.
+func (r *Reader) Next() int64 { return r.next }
+
+// Units are those of committed transactions, in order.
+func (r *Reader) Units() []Placed { return r.units }
+
+var errForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
+
+// Feed takes the next batch; a Fetch may return one again from its beginning. It says
+// whether the marker was reached.
+func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
+	last := b.Offset + int64(max(len(b.Records), 1))
+	if last <= r.next && b.Offset < r.next {
+		return false, nil
+	}
+	r.next = last
+	switch {
+	case !b.Transactional:
+		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, errForeign)
+	case b.Control == CommitMarker:
+		r.units = append(r.units, r.open[b.By.PID]...)
+		delete(r.open, b.By.PID)
+	case b.Control == AbortMarker:
+		delete(r.open, b.By.PID)
+		return b.By.PID == r.until.PID && b.By.Epoch >= r.until.Epoch, nil
+	default:
+		return false, r.data(b)
+	}
+	return false, nil
+}
+
+func (r *Reader) data(b *LogBatch) error {
+	for i, record := range b.Records {
+		u, err := ParseUnit(record)
+		if err != nil {
+			return fmt.Errorf("journal, offset %d: %w", b.Offset+int64(i), err)
+		}
+		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: b.Offset + int64(i)})
+	}
+	return nil
+}
+
+// ErrJournal says that the journal is not the one that the database knows, or has
+// lost records: nobody can tell which rows were published.
+var ErrJournal = errors.New("the journal does not fit the tally")
+
+// Beyond returns the units behind the last one known. The journal is read from that
+// one on, so it must be there, and the others must follow it without a gap.
+func Beyond(last Placed, units []Placed) ([]Placed, error) {
+	if last.Number > 0 {
+		if len(units) == 0 || units[0].Number != last.Number || units[0].Offset != last.Offset {
+			return nil, fmt.Errorf("%w: unit %d is not at offset %d", ErrJournal, last.Number, last.Offset)
+		}
+		units = units[1:]
+	}
+	for i, u := range units {
+		if u.Number != last.Number+uint64(i)+1 {
+			return nil, fmt.Errorf("%w: unit %d follows unit %d", ErrJournal, u.Number, last.Number+uint64(i))
+		}
+	}
+	return units, nil
+}

@@ -1,0 +1,284 @@
+package exactlyonce
+
+import "slices"
+
+// A transaction takes what is queued when it begins, so its size follows the load: one
+// row on an idle stream, thousands in a catch-up. Rows go first, the journal last: what
+// it names was acknowledged. Then it is committed.
+type transaction struct {
+	records []*Record // in order of publishing
+	out     map[*Record]bool
+	lanes   []*lane // journal's last
+	units   []Unit
+	named   [][]*Record // of each unit
+	placed  []Placed    // acknowledged units
+}
+
+// lane is a partition's part of a transaction: one batch in flight.
+type lane struct {
+	at       Partition
+	todo     []*Record
+	inFlight *Request
+	most     int // rows of a batch, halved by refusals
+	acked    []*Record
+}
+
+// Batch is sent unchanged until its outcome is known.
+type Batch struct {
+	At      Partition
+	By      Identity
+	Seq     int32
+	Records []*Record
+	Units   []Unit // of the journal
+	open    bool   // a try may have been appended
+}
+
+func (b *Batch) count() int32 { return int32(len(b.Records) + len(b.Units)) }
+
+// begin opens a transaction with the first rows of the queue; before that, partitions
+// not seen before are sealed.
+func (m *Machine) begin() {
+	n := min(len(m.queue), m.cfg.MaxRows)
+	tx := &transaction{records: slices.Clone(m.queue[:n]), out: map[*Record]bool{}}
+	for _, r := range tx.records {
+		l := tx.lane(r.At, m.cfg.BatchRows)
+		l.todo = append(l.todo, r)
+	}
+	var unsound []Partition
+	for _, l := range tx.lanes {
+		if !m.sound[l.at] {
+			unsound = append(unsound, l.at)
+		}
+	}
+	if len(unsound) > 0 {
+		m.beginSeal(sealInit, unsound)
+		return
+	}
+	m.queue = m.queue[n:]
+	m.tx, m.state = tx, adding
+	m.ask(&Request{Kind: Add, Partitions: append(tx.partitions(), m.cfg.Journal)})
+}
+
+func (tx *transaction) lane(at Partition, most int) *lane {
+	for _, l := range tx.lanes {
+		if l.at == at {
+			return l
+		}
+	}
+	l := &lane{at: at, most: most}
+	tx.lanes = append(tx.lanes, l)
+	return l
+}
+
+func (tx *transaction) partitions() []Partition {
+	out := make([]Partition, 0, len(tx.lanes)+1)
+	for _, l := range tx.lanes {
+		out = append(out, l.at)
+	}
+	return out
+}
+
+// remaining are the records of an aborted transaction, in their old order.
+func (tx *transaction) remaining() []*Record {
+	return slices.DeleteFunc(slices.Clone(tx.records), func(r *Record) bool { return tx.out[r] })
+}
+
+// added takes the answer to Add.
+func (m *Machine) added(r *Request, a Answer) {
+	switch a.Class {
+	case OK:
+		m.state = producing
+		for _, l := range m.tx.lanes {
+			m.send(l)
+		}
+		m.next()
+	case Busy, Again:
+		m.again(r)
+	case Refused:
+		m.outAt(a.Refused)
+		r.Partitions = slices.DeleteFunc(slices.Clone(r.Partitions), func(p Partition) bool {
+			return p != m.cfg.Journal && slices.Contains(a.Refused, p)
+		})
+		m.again(r)
+	default: // a lost Add may open a transaction at any time
+		m.doubt()
+	}
+}
+
+// outAt takes the records of partitions out of the transaction.
+func (m *Machine) outAt(refused []Partition) {
+	for _, l := range m.tx.lanes {
+		if !slices.Contains(refused, l.at) {
+			continue
+		}
+		delete(m.sound, l.at)
+		for _, r := range l.todo {
+			m.tx.out[r] = true
+		}
+		m.ready.Withdrawn = append(m.ready.Withdrawn, l.todo...)
+		l.todo = nil
+	}
+}
+
+// send gives the lane's next batch out.
+func (m *Machine) send(l *lane) {
+	if l.inFlight != nil || len(l.todo) == 0 {
+		return
+	}
+	n := min(len(l.todo), l.most)
+	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
+}
+
+func (m *Machine) put(l *lane, b *Batch) {
+	l.inFlight = &Request{Kind: Produce, As: m.id, Batch: b}
+	m.ready.Requests = append(m.ready.Requests, l.inFlight)
+}
+
+// produced takes the answer to a batch. Sending it again is safe as long as the
+// transaction is open: its sequence is taken once.
+func (m *Machine) produced(r *Request, a Answer) {
+	if m.state != producing {
+		return
+	}
+	i := slices.IndexFunc(m.tx.lanes, func(l *lane) bool { return l.inFlight == r })
+	if i < 0 {
+		return
+	}
+	l := m.tx.lanes[i]
+	switch a.Class {
+	case OK:
+		m.ack(l, r.Batch, a.Offset)
+	case Silence, Again:
+		r.Batch.open = r.Batch.open || a.Class == Silence
+		again := *r
+		again.Try++
+		l.inFlight = &again
+		m.ready.Requests = append(m.ready.Requests, l.inFlight)
+		return
+	case Refused:
+		if r.Batch.open || len(r.Batch.Units) > 0 {
+			m.doubt() // what a try did that was not answered is not known
+			return
+		}
+		m.refuse(l, r.Batch, a.Bad)
+	default:
+		m.doubt()
+		return
+	}
+	m.next()
+}
+
+func (m *Machine) ack(l *lane, b *Batch, offset int64) {
+	l.inFlight = nil
+	m.seqs[l.at] += b.count()
+	l.acked = append(l.acked, b.Records...)
+	l.todo = l.todo[len(b.Records):]
+	for i, u := range b.Units {
+		m.tx.placed = append(m.tx.placed, Placed{Unit: u, Offset: offset + int64(i)})
+	}
+	m.send(l)
+}
+
+// refuse takes the refused record out, once it is known which it is. Nothing of the
+// batch was appended, so the transaction is sound.
+func (m *Machine) refuse(l *lane, b *Batch, bad []int) {
+	l.inFlight = nil
+	switch {
+	case len(b.Records) == 1:
+		m.refuseRecord(l, b.Records[0])
+		l.most = m.cfg.BatchRows
+	case len(bad) > 0:
+		for _, i := range bad {
+			m.refuseRecord(l, b.Records[i])
+		}
+	default:
+		l.most = (len(b.Records) + 1) / 2
+	}
+	m.send(l)
+}
+
+// refuseRecord also withdraws what is behind the record in its key's order.
+func (m *Machine) refuseRecord(l *lane, bad *Record) {
+	behind := false
+	l.todo = slices.DeleteFunc(l.todo, func(r *Record) bool {
+		behind = behind || r == bad
+		switch {
+		case r == bad && !m.tx.out[r]:
+			m.ready.Refused = append(m.ready.Refused, r)
+		case r != bad && behind && bad.Key != "" && r.Key == bad.Key:
+			m.ready.Withdrawn = append(m.ready.Withdrawn, r)
+		default:
+			return false
+		}
+		m.tx.out[r] = true
+		return true
+	})
+	if bad.Key != "" {
+		m.blocked[bad.Key] = true
+		m.withdraw(bad.Key)
+	}
+}
+
+// next writes the journal when every row is acknowledged, and commits when the journal is.
+func (m *Machine) next() {
+	if m.state != producing || slices.ContainsFunc(m.tx.lanes, func(l *lane) bool { return l.inFlight != nil || len(l.todo) > 0 }) {
+		return
+	}
+	if m.tx.units == nil {
+		m.tx.name(m.last.Number, m.cfg)
+	}
+	if left := m.tx.units[len(m.tx.placed):]; len(left) > 0 {
+		l := m.tx.lane(m.cfg.Journal, m.cfg.BatchRows)
+		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes)]})
+		return
+	}
+	m.state = committing
+	m.ask(&Request{Kind: Commit})
+}
+
+// name makes the units: each of one table, since one statement marks its rows. A
+// transaction whose rows were all refused has none.
+func (tx *transaction) name(number uint64, cfg Config) {
+	var tables []string
+	rows := map[string][]*Record{}
+	for _, l := range tx.lanes {
+		for _, r := range l.acked {
+			if rows[r.Table] == nil {
+				tables = append(tables, r.Table)
+			}
+			rows[r.Table] = append(rows[r.Table], r)
+		}
+	}
+	for _, table := range tables {
+		for part := range slices.Chunk(rows[table], cfg.UnitRows) {
+			number++
+			u := Unit{Number: number, Table: table}
+			for _, r := range part {
+				u.Names = append(u.Names, r.Name)
+			}
+			tx.units, tx.named = append(tx.units, u), append(tx.named, part)
+		}
+	}
+}
+
+// fitting is how many of the units, at least one, go into one batch.
+func fitting(units []Unit, most int) int {
+	size := 0
+	for i := range units {
+		if size += units[i].size(); size > most && i > 0 {
+			return i
+		}
+	}
+	return len(units)
+}
+
+// committed takes the answer to the commit. Anything but success is no answer.
+func (m *Machine) committed(a Answer) {
+	if a.Class != OK {
+		m.doubt()
+		return
+	}
+	tx := m.tx
+	m.tx, m.state, m.doubts = nil, idle, 0
+	m.deliver(tx, tx.placed)
+}

@@ -1,0 +1,324 @@
+package exactlyonce
+
+import "slices"
+
+// This file is Kafka in the simulation: one transaction coordinator that speaks
+// protocol 1, as TransactionCoordinator and ProducerStateManager do it, and partition logs.
+
+type coordState uint8
+
+const (
+	empty coordState = iota
+	ongoing
+	prepareCommit
+	prepareAbort
+	completeCommit
+	completeAbort
+)
+
+type coordinator struct {
+	pid     int64
+	epoch   int16
+	last    int16 // the epoch before, which may ask again; -1: none
+	state   coordState
+	parts   map[Partition]bool
+	markers []Partition // to be written
+}
+
+type entry struct {
+	offset  int64
+	by      Identity
+	seq     int32
+	control Control
+	inTx    bool
+	recs    []*Record
+	units   []Unit
+	open    bool // its transaction has no marker yet
+	aborted bool
+}
+
+func (e *entry) count() int32 { return int32(max(len(e.recs)+len(e.units), 1)) }
+
+type plog struct {
+	at      Partition
+	down    bool
+	entries []*entry
+	end     int64
+	epoch   int16 // of our producer id; -1: none
+	next    int32 // sequence
+}
+
+type kafka struct {
+	coord  coordinator
+	logs   []*plog
+	alive  bool  // the coordinator answers
+	legacy int16 // epoch of the process that delivered at least once before
+}
+
+func newKafka(parts int) *kafka {
+	k := &kafka{coord: coordinator{pid: 7, epoch: 0, last: -1, parts: map[Partition]bool{}}, alive: true}
+	k.logs = append(k.logs, &plog{at: journalAt, epoch: -1})
+	for i := range parts {
+		k.logs = append(k.logs, &plog{at: Partition{"t", int32(i)}, epoch: -1})
+	}
+	return k
+}
+
+func (k *kafka) log(at Partition) *plog {
+	i := slices.IndexFunc(k.logs, func(l *plog) bool { return l.at == at })
+	return k.logs[i]
+}
+
+// handle processes a request and returns its answer.
+func (k *kafka) handle(w *world, r *Request) Answer {
+	switch r.Kind {
+	case Init:
+		return k.init(r)
+	case Add:
+		return k.add(w, r)
+	case Commit, Abort:
+		return k.endTxn(r)
+	case Produce:
+		return k.produce(w, r.Batch)
+	default:
+		return k.read(r)
+	}
+}
+
+func (k *kafka) init(r *Request) Answer {
+	c := &k.coord
+	if r.As != Nobody && r.As.PID != c.pid {
+		return Answer{Class: Superseded}
+	}
+	switch c.state {
+	case prepareCommit, prepareAbort:
+		return Answer{Class: Busy}
+	case ongoing: // whoever asks: the epoch is not compared
+		k.fenceEpoch()
+		return Answer{Class: Busy}
+	}
+	switch {
+	case r.As == Nobody:
+		c.epoch, c.last = c.epoch+1, -1
+	case r.As.Epoch == c.epoch:
+		c.epoch, c.last = c.epoch+1, r.As.Epoch
+	case r.As.Epoch == c.last:
+		return Answer{Class: OK, Identity: Identity{c.pid, c.epoch}}
+	default:
+		return Answer{Class: Superseded}
+	}
+	c.state = empty
+	return Answer{Class: OK, Identity: Identity{c.pid, c.epoch}}
+}
+
+// fenceEpoch aborts what is open under a new epoch that nobody gets.
+func (k *kafka) fenceEpoch() {
+	c := &k.coord
+	c.epoch, c.last = c.epoch+1, -1
+	k.prepare(prepareAbort)
+}
+
+func (k *kafka) prepare(s coordState) {
+	c := &k.coord
+	c.state = s
+	c.markers = nil
+	for _, l := range k.logs {
+		if c.parts[l.at] {
+			c.markers = append(c.markers, l.at)
+		}
+	}
+	k.complete()
+}
+
+func (k *kafka) complete() {
+	c := &k.coord
+	if len(c.markers) > 0 {
+		return
+	}
+	clear(c.parts)
+	if c.state == prepareCommit {
+		c.state = completeCommit
+	} else {
+		c.state = completeAbort
+	}
+}
+
+func (k *kafka) current(r *Request) bool { return r.As == Identity{k.coord.pid, k.coord.epoch} }
+
+func (k *kafka) add(w *world, r *Request) Answer {
+	c := &k.coord
+	switch {
+	case !k.current(r):
+		return Answer{Class: Superseded}
+	case c.state == prepareAbort || c.state == prepareCommit:
+		return Answer{Class: Busy}
+	}
+	if bad := w.unusable(r.Partitions); len(bad) > 0 {
+		return Answer{Class: Refused, Refused: bad}
+	}
+	c.state = ongoing
+	for _, p := range r.Partitions {
+		c.parts[p] = true
+	}
+	return Answer{Class: OK}
+}
+
+func (k *kafka) endTxn(r *Request) Answer {
+	c := &k.coord
+	if !k.current(r) {
+		return Answer{Class: classOf(r.Kind, codeFenced)}
+	}
+	want, done, prepared := completeCommit, prepareCommit, prepareAbort
+	if r.Kind == Abort {
+		want, done, prepared = completeAbort, prepareAbort, prepareCommit
+	}
+	code := int16(codeInvalidState)
+	switch c.state {
+	case ongoing:
+		k.prepare(done)
+		code = codeNone
+	case want:
+		code = codeNone
+	case done:
+		code = codeConcurrent
+	case prepared, empty:
+	}
+	return Answer{Class: classOf(r.Kind, code)}
+}
+
+func classOf(kind Kind, code int16) Class { return Classify(kind, code, false) }
+
+// mark writes the next marker of the coordinator.
+func (k *kafka) mark() bool {
+	c := &k.coord
+	for i, at := range c.markers {
+		l := k.log(at)
+		if l.down {
+			continue
+		}
+		l.marker(Identity{c.pid, c.epoch}, c.state == prepareCommit)
+		c.markers = slices.Delete(c.markers, i, i+1)
+		k.complete()
+		return true
+	}
+	return false
+}
+
+func (l *plog) marker(by Identity, commit bool) {
+	if by.Epoch > l.epoch {
+		l.epoch, l.next = by.Epoch, 0
+	}
+	control := AbortMarker
+	if commit {
+		control = CommitMarker
+	}
+	for _, e := range l.entries {
+		if e.open {
+			e.open, e.aborted = false, !commit
+		}
+	}
+	l.append(&entry{by: by, control: control, inTx: true})
+}
+
+func (l *plog) append(e *entry) int64 {
+	e.offset = l.end
+	l.entries = append(l.entries, e)
+	l.end += int64(e.count())
+	return e.offset
+}
+
+func (k *kafka) produce(w *world, b *Batch) Answer {
+	l := k.log(b.At)
+	switch {
+	case l.down:
+		return Answer{Class: Again}
+	case b.By.Epoch < l.epoch:
+		return Answer{Class: classOf(Produce, codeInvalidEpoch)}
+	case b.By.Epoch == l.epoch && b.Seq != l.next:
+		for _, e := range l.entries {
+			if e.control == Data && e.by == b.By && e.seq == b.Seq && e.count() == b.count() {
+				return Answer{Class: OK, Offset: e.offset}
+			}
+		}
+		return Answer{Class: classOf(Produce, codeOutOfOrder)}
+	case b.By.Epoch > l.epoch && l.epoch >= 0 && b.Seq != 0:
+		return Answer{Class: classOf(Produce, codeOutOfOrder)}
+	}
+	for i, r := range b.Records {
+		if w.poison[string(r.Row.Value)] {
+			if w.chance(2) {
+				return Answer{Class: Refused, Bad: []int{i}}
+			}
+			return Answer{Class: Refused}
+		}
+	}
+	l.epoch, l.next = b.By.Epoch, b.Seq+b.count()
+	return Answer{Class: OK, Offset: l.append(&entry{
+		by: b.By, seq: b.Seq, inTx: true, recs: b.Records, units: b.Units, open: true,
+	})}
+}
+
+// legacyProduce is a batch of a process that delivers at least once: our producer id,
+// no transaction.
+func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
+	l := k.log(at)
+	if l.down || epoch < l.epoch || slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {
+		return false
+	}
+	if epoch > l.epoch {
+		l.epoch, l.next = epoch, 0
+	}
+	l.next++
+	l.append(&entry{by: Identity{k.coord.pid, epoch}, recs: []*Record{r}})
+	return true
+}
+
+// read reads the journal with the real Reader, from real bytes.
+func (k *kafka) read(r *Request) Answer {
+	l := k.log(journalAt)
+	reader := NewReader(r.From, r.Until)
+	for _, e := range l.entries {
+		if e.offset+int64(e.count()) <= r.From {
+			continue
+		}
+		b := LogBatch{Offset: e.offset, By: e.by, Transactional: e.inTx, Control: e.control}
+		for i := range e.units {
+			b.Records = append(b.Records, e.units[i].Append(nil))
+		}
+		done, err := reader.Feed(&b)
+		if err != nil {
+			return Answer{Err: err}
+		}
+		if done {
+			return Answer{Class: OK, Units: reader.Units()}
+		}
+	}
+	return Answer{Class: Again}
+}
+
+// published says how often read_committed shows a row, or will: its commit is decided.
+func (k *kafka) published() map[string]int {
+	out := map[string]int{}
+	for _, l := range k.logs {
+		decided := k.coord.state == prepareCommit && slices.Contains(k.coord.markers, l.at)
+		for _, e := range l.entries {
+			if e.aborted || e.open && !decided {
+				continue
+			}
+			for _, r := range e.recs {
+				out[string(r.Row.Value)]++
+			}
+		}
+	}
+	return out
+}
+
+// held says whether a transaction without end holds consumers up.
+func (k *kafka) held() bool {
+	for _, l := range k.logs {
+		if slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {
+			return true
+		}
+	}
+	return false
+}

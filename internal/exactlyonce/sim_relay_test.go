@@ -1,0 +1,398 @@
+package exactlyonce
+
+import (
+	"errors"
+	"slices"
+)
+
+// This file is the process in the simulation: what surrounds a Machine, as small as it
+// can be. It reads the WAL from the slot, looks at rows up to the insert position of its
+// start, sweeps what is PENDING behind that, and marks what was delivered.
+
+type phase uint8
+
+const (
+	waiting  phase = iota // does not lead
+	reading               // the tally
+	starting              // the machine seals and reads the journal
+	settling              // units are marked that the database does not know
+	opening               // reads where to begin
+	running
+)
+
+type proc struct {
+	w     *world
+	name  string
+	phase phase
+	db    *database // that it is connected to
+	m     *Machine
+	tally Tally
+	todo  []Placed // units to be settled
+
+	left     []Left
+	index    LeftRows
+	start    *opened
+	cursor   int
+	inFlight map[string]int // content → position in the WAL, or 0
+	unmarked []Delivery
+	asking   int // queries outstanding
+	early    []*Record
+	ends     []unitEnd // of tables without state
+	draining bool
+}
+
+type unitEnd struct {
+	unit Placed
+	lsn  int
+}
+
+// opened is what the database says when everything is recovered.
+type opened struct {
+	left      []Left
+	confirmed int
+	insert    int
+	running   map[string]bool // contents of rows that are not visible yet
+	position  int
+}
+
+// lead begins a leadership. What an earlier one knew is void.
+func (p *proc) lead() {
+	p.w.leader = p
+	*p = proc{w: p.w, name: p.name, phase: reading, db: p.w.db, inFlight: map[string]int{}}
+	if p.w.off["looksVoid"] {
+		p.early = p.pendingRows()
+	}
+	p.query(readTally, p.gotTally)
+}
+
+func (p *proc) gotTally(a any) {
+	p.tally, _ = a.(Tally)
+	p.phase = starting
+	var known []Partition
+	for _, l := range p.w.kafka.logs[1:] {
+		if l.at.Number < int32(p.w.knownParts) {
+			known = append(known, l.at)
+		}
+	}
+	p.m = New(p.w.cfg, p.tally.Head, known)
+	p.take()
+}
+
+// take carries out what the machine says.
+func (p *proc) take() {
+	for p.m != nil {
+		out := p.m.Take()
+		if out.Err != nil {
+			p.ended(out.Err)
+			return
+		}
+		for _, r := range out.Requests {
+			p.send(r)
+		}
+		for _, r := range out.Refused {
+			p.refused(r)
+		}
+		for _, r := range out.Withdrawn {
+			delete(p.inFlight, string(r.Row.Value))
+			p.w.late[r.Key] = true
+		}
+		for _, d := range out.Delivered {
+			p.delivered(d)
+		}
+		if out.Recover != nil {
+			p.recover(out.Recover.Units)
+		}
+		if len(out.Requests)+len(out.Refused)+len(out.Withdrawn)+len(out.Delivered) == 0 {
+			return
+		}
+	}
+}
+
+// ended is the end of a leadership. Who leads is asked of the database; a process that
+// does not ask is no danger to what is promised, only to progress.
+func (p *proc) ended(err error) {
+	switch {
+	case errors.Is(err, ErrJournal) && !p.w.damaged:
+		p.w.fail("%s refuses a sound journal: %v", p.name, err)
+	case errors.Is(err, ErrSuperseded) && (p.w.leader == p || p.w.chance(4)) && p.db == p.w.db:
+		p.w.note("%s leads again", p.name)
+		p.lead()
+		return
+	}
+	p.w.note("%s ends: %v", p.name, err)
+	p.phase, p.m = waiting, nil
+	p.w.refusedErr = err
+	if p.w.leader == p {
+		p.w.leader = nil
+	}
+}
+
+// refused charges a row its whole budget.
+func (p *proc) refused(r *Record) {
+	content := string(r.Row.Value)
+	p.w.late[r.Key] = true
+	p.query(func(d *database) any {
+		for i := range d.rows {
+			if d.rows[i].content == content && d.rows[i].status == pending {
+				d.rows[i].status = failed
+			}
+		}
+		return nil
+	}, func(any) {
+		delete(p.inFlight, content)
+		p.m.Release(r.Key)
+		p.take()
+	})
+}
+
+func (p *proc) delivered(d Delivery) {
+	if !p.w.stateless {
+		p.unmarked = append(p.unmarked, d)
+		return
+	}
+	last := 0
+	for _, r := range d.Records {
+		last = max(last, p.inFlight[string(r.Row.Value)])
+		delete(p.inFlight, string(r.Row.Value))
+	}
+	p.ends = append(p.ends, unitEnd{d.Unit, last})
+}
+
+// recover settles the units that the database does not know, one after the other.
+func (p *proc) recover(units []Placed) {
+	p.phase = settling
+	if p.w.stateless {
+		for _, u := range units {
+			for _, n := range u.Names {
+				p.left = append(p.left, Left{u.Number, u.Table, n})
+			}
+		}
+		p.open()
+		return
+	}
+	p.todo = p.tally.Missing(units)
+	if p.w.off["recover"] {
+		p.todo = nil
+	}
+	p.settleNext()
+}
+
+func (p *proc) settleNext() {
+	if len(p.todo) == 0 {
+		p.open()
+		return
+	}
+	u := p.todo[0]
+	p.query(p.w.markUnit(u, p.w.look), func(any) {
+		p.todo = p.todo[1:]
+		p.settleNext()
+	})
+}
+
+func (p *proc) open() {
+	p.phase = opening
+	p.query(func(d *database) any {
+		o := &opened{left: slices.Clone(d.tally.Left), confirmed: d.confirmed, insert: len(d.wal), running: map[string]bool{}, position: d.position}
+		for _, r := range d.rows {
+			if !r.visible {
+				o.running[r.content] = true
+			}
+		}
+		return o
+	}, func(a any) {
+		p.start, _ = a.(*opened)
+		if !p.w.stateless {
+			p.left = p.start.left
+		}
+		p.index = Index(p.left)
+		p.cursor = p.start.confirmed
+		p.phase = running
+		p.w.everSealed = true
+		p.m.Recovered()
+		for _, r := range p.early {
+			p.publish(r, 0)
+		}
+		p.take()
+	})
+}
+
+// work is what the process can do by itself now, in order of urgency.
+func (p *proc) work() []action {
+	if p.phase != running {
+		return nil
+	}
+	var out []action
+	add := func(when bool, name string, do func()) {
+		if when {
+			out = append(out, action{p.name + " " + name, do})
+		}
+	}
+	add(len(p.unmarked) > 0, "marks", p.mark)
+	add(p.db == p.w.db && p.cursor < len(p.db.wal) && p.mayRead(), "reads the WAL", p.read)
+	add(p.db == p.w.db && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
+	add(p.db == p.w.db && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
+	add(p.db == p.w.db && len(p.db.tally.Marked) > 0 && p.asking == 0, "advances the head", func() { p.query(advance, nil) })
+	add(p.db == p.w.db && p.w.stateless && len(p.ends) > 0 && p.asking == 0 && p.ends[0].lsn < p.firstInFlight(), "notes its position", p.notePosition)
+	add(p.db == p.w.db && p.w.leader == p && p.firstInFlight()-1 > p.db.confirmed, "confirms", p.confirm)
+	return out
+}
+
+// mayRead: a row that is not visible holds the log, where it has to be looked at.
+func (p *proc) mayRead() bool {
+	if p.w.stateless || p.cursor >= p.start.insert {
+		return true
+	}
+	r := p.db.byContent(p.db.wal[p.cursor].content)
+	return r == nil || r.visible
+}
+
+func (d *database) byContent(content string) *dbRow {
+	for i := range d.rows {
+		if d.rows[i].content == content {
+			return &d.rows[i]
+		}
+	}
+	return nil
+}
+
+// read takes the next row of the log.
+func (p *proc) read() {
+	p.cursor++
+	row := p.db.wal[p.cursor-1]
+	if p.w.stateless {
+		rec := row.record(true)
+		switch {
+		case p.cursor <= p.start.position && !p.w.off["position"]:
+		case p.index.Has("", rec.Name):
+		default:
+			p.publish(rec, row.lsn)
+		}
+		return
+	}
+	if p.cursor <= p.start.insert && !p.w.off["lookAtStart"] {
+		if now := p.db.byContent(row.content); now == nil || now.status != pending {
+			return
+		}
+	}
+	p.publish(row.record(false), row.lsn)
+}
+
+func (p *proc) publish(rec *Record, lsn int) {
+	content := string(rec.Row.Value)
+	if _, flying := p.inFlight[content]; flying {
+		return
+	}
+	if p.index.Has(rec.Table, rec.Name) && !p.w.off["leftUnpublished"] {
+		return // published: only marked
+	}
+	p.inFlight[content] = lsn
+	p.m.Publish(rec)
+	p.take()
+}
+
+func (p *proc) pendingRows() []*Record {
+	var out []*Record
+	for i := range p.w.db.rows {
+		if r := &p.w.db.rows[i]; r.status == pending && r.visible {
+			out = append(out, r.record(false))
+		}
+	}
+	return out
+}
+
+// sweepable are pending rows that nobody has on the way.
+func (p *proc) sweepable() []*Record {
+	return slices.DeleteFunc(p.pendingRows(), func(r *Record) bool {
+		_, flying := p.inFlight[string(r.Row.Value)]
+		return flying || p.index.Has(r.Table, r.Name) && !p.w.off["leftUnpublished"]
+	})
+}
+
+func (p *proc) sweep() {
+	for _, r := range p.sweepable() {
+		if p.m != nil {
+			p.publish(r, 0)
+		}
+	}
+}
+
+// mark writes the next unit's rows.
+func (p *proc) mark() {
+	d := p.unmarked[0]
+	p.unmarked = p.unmarked[1:]
+	same := func(db *database, n Name) (Seen, Name) {
+		seen, _ := p.w.look(db, n)
+		if seen != Pending {
+			return seen, Name{}
+		}
+		for _, r := range d.Records {
+			if r.Name == n && db.find(n.ID).created != r.Row.CreatedAt {
+				return Pending, Name{}
+			}
+		}
+		return Pending, n
+	}
+	p.query(p.w.markUnit(d.Unit, same), func(a any) {
+		left, _ := a.([]Left)
+		for _, r := range d.Records {
+			delete(p.inFlight, string(r.Row.Value))
+		}
+		p.left = append(p.left, left...)
+		p.index = Index(p.left)
+	})
+}
+
+func (p *proc) markLeft() {
+	p.query(p.w.markLeft(p.left, p.gone), func(a any) {
+		now, _ := a.([]Left)
+		p.left = now
+		p.index = Index(p.left)
+	})
+}
+
+// gone: every transaction that was in progress at the start has ended, so a row that is
+// not there will not come. What this process published itself was in the log.
+func (p *proc) gone(l Left) bool {
+	if p.w.off["absentStays"] {
+		return true
+	}
+	for _, r := range p.db.rows {
+		if !r.visible && (p.start.running[r.content] || r.lsn <= p.cursor) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *proc) firstInFlight() int {
+	first := p.cursor + 1
+	for _, lsn := range p.inFlight {
+		if lsn > 0 {
+			first = min(first, lsn)
+		}
+	}
+	for _, l := range p.left { // a row that is left holds the position
+		if r := p.db.find(l.Name.ID); r != nil && !p.w.stateless {
+			first = min(first, r.lsn)
+		}
+	}
+	return first
+}
+
+// notePosition tells the tally how far everything is settled.
+func (p *proc) notePosition() {
+	var unit Placed
+	lsn := p.firstInFlight() - 1
+	for len(p.ends) > 0 && p.ends[0].lsn <= lsn {
+		unit = p.ends[0].unit
+		p.ends = p.ends[1:]
+	}
+	p.query(func(d *database) any {
+		if unit.Number > d.tally.Head.Number {
+			d.tally.Head, d.position = Placed{Unit: Unit{Number: unit.Number}, Offset: unit.Offset}, lsn
+		}
+		return nil
+	}, nil)
+}
+
+func (p *proc) confirm() { p.db.confirmed = p.firstInFlight() - 1 }
