@@ -12,6 +12,7 @@ const (
 	Ended      // the coordinator has no such transaction: it ended, one way or the other
 	Superseded // another epoch is the current one
 	Refused    // nothing was done; asking again does not help
+	Forbidden  // of Produce: nothing was done, and the topic takes no record of ours
 )
 
 // Error codes of Kafka that tell requests' outcomes apart.
@@ -79,8 +80,10 @@ func classifyProduce(code int16, appended bool) Class {
 		return Silence
 	}
 	switch code {
-	case codeTooLarge, codeRecordListTooLarge, codeInvalidTimestamp, codeInvalidRecord, codeTopicAuthorization, codeInvalidTopic:
+	case codeTooLarge, codeRecordListTooLarge, codeInvalidTimestamp, codeInvalidRecord:
 		return Refused
+	case codeTopicAuthorization, codeInvalidTopic:
+		return Forbidden
 	case codeInvalidEpoch, codeFenced, codeOutOfOrder, codeUnknownProducer, codeInvalidMapping, codeTransactionAbortable:
 		return Superseded // find out by a seal
 	case codeRequestTimedOut, codeNotEnoughAfterAppend:

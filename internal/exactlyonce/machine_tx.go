@@ -108,16 +108,20 @@ func (m *Machine) added(r *Request, a Answer) {
 // outAt takes the records of partitions out of the transaction.
 func (m *Machine) outAt(refused []Partition) {
 	for _, l := range m.tx.lanes {
-		if !slices.Contains(refused, l.at) {
-			continue
+		if slices.Contains(refused, l.at) {
+			delete(m.sound, l.at)
+			m.out(l)
 		}
-		delete(m.sound, l.at)
-		for _, r := range l.todo {
-			m.tx.out[r] = true
-		}
-		m.ready.Withdrawn = append(m.ready.Withdrawn, l.todo...)
-		l.todo = nil
 	}
+}
+
+// out gives back what the lane has not sent.
+func (m *Machine) out(l *lane) {
+	for _, r := range l.todo {
+		m.tx.out[r] = true
+	}
+	m.ready.Withdrawn = append(m.ready.Withdrawn, l.todo...)
+	l.todo = nil
 }
 
 // send gives the lane's next batch out.
@@ -155,12 +159,17 @@ func (m *Machine) produced(r *Request, a Answer) {
 		l.inFlight = &again
 		m.ready.Requests = append(m.ready.Requests, l.inFlight)
 		return
-	case Refused:
+	case Refused, Forbidden:
 		if r.Batch.open || len(r.Batch.Units) > 0 {
 			m.doubt() // what a try did that was not answered is not known
 			return
 		}
-		m.refuse(l, r.Batch, a.Bad)
+		l.inFlight = nil
+		if a.Class == Forbidden {
+			m.out(l)
+		} else {
+			m.refuse(l, r.Batch, a.Bad)
+		}
 	default:
 		m.doubt()
 		return
@@ -182,7 +191,6 @@ func (m *Machine) ack(l *lane, b *Batch, offset int64) {
 // refuse takes the refused record out, once it is known which it is. Nothing of the
 // batch was appended, so the transaction is sound.
 func (m *Machine) refuse(l *lane, b *Batch, bad []int) {
-	l.inFlight = nil
 	switch {
 	case len(b.Records) == 1:
 		m.refuseRecord(l, b.Records[0])

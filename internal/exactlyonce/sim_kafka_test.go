@@ -81,7 +81,7 @@ func (k *kafka) handle(w *world, r *Request) Answer {
 	case Produce:
 		return k.produce(w, r.Batch)
 	default:
-		return k.read(r)
+		return k.read(w, r)
 	}
 }
 
@@ -232,6 +232,19 @@ func (k *kafka) produce(w *world, b *Batch) Answer {
 	switch {
 	case l.down:
 		return Answer{Class: Again}
+	case w.forbidden[b.At]:
+		return Answer{Class: classOf(Produce, codeTopicAuthorization)}
+	}
+	// A record is judged before its sequence: what was appended may be refused later.
+	for i, r := range b.Records {
+		if w.poison[string(r.Row.Value)] {
+			if w.chance(2) {
+				return Answer{Class: Refused, Bad: []int{i}}
+			}
+			return Answer{Class: Refused}
+		}
+	}
+	switch {
 	case b.By.Epoch < l.epoch:
 		return Answer{Class: classOf(Produce, codeInvalidEpoch)}
 	case b.By.Epoch == l.epoch && b.Seq != l.next:
@@ -243,14 +256,6 @@ func (k *kafka) produce(w *world, b *Batch) Answer {
 		return Answer{Class: classOf(Produce, codeOutOfOrder)}
 	case b.By.Epoch > l.epoch && l.epoch >= 0 && b.Seq != 0:
 		return Answer{Class: classOf(Produce, codeOutOfOrder)}
-	}
-	for i, r := range b.Records {
-		if w.poison[string(r.Row.Value)] {
-			if w.chance(2) {
-				return Answer{Class: Refused, Bad: []int{i}}
-			}
-			return Answer{Class: Refused}
-		}
 	}
 	l.epoch, l.next = b.By.Epoch, b.Seq+b.count()
 	return Answer{Class: OK, Offset: l.append(&entry{
@@ -273,11 +278,17 @@ func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
 	return true
 }
 
-// read reads the journal with the real Reader, from real bytes.
-func (k *kafka) read(r *Request) Answer {
+// read reads the journal with the real Reader, from real bytes. A broker that has just
+// become leader may not know yet how far the log goes.
+func (k *kafka) read(w *world, r *Request) Answer {
 	l := k.log(journalAt)
 	reader := NewReader(r.From, r.Until)
-	for _, e := range l.entries {
+	entries, stale := l.entries, false
+	if w.stale > 0 || w.chance(8) {
+		entries, stale = entries[:len(entries)*2/3], true
+		w.stale = max(0, w.stale-1)
+	}
+	for _, e := range entries {
 		if e.offset+int64(e.count()) <= r.From {
 			continue
 		}
@@ -292,6 +303,12 @@ func (k *kafka) read(r *Request) Answer {
 		if done {
 			return Answer{Class: OK, Units: reader.Units()}
 		}
+	}
+	if w.off["marker"] { // as if the end offset had been asked for
+		return Answer{Class: OK, Units: reader.Units()}
+	}
+	if !stale && !slices.Contains(k.coord.markers, journalAt) { // our marker was written, and is not there
+		return Answer{Err: ErrJournal}
 	}
 	return Answer{Class: Again}
 }

@@ -114,7 +114,7 @@ func (p *proc) ended(err error) {
 	switch {
 	case errors.Is(err, ErrJournal) && !p.w.damaged:
 		p.w.fail("%s refuses a sound journal: %v", p.name, err)
-	case errors.Is(err, ErrSuperseded) && (p.w.leader == p || p.w.chance(4)) && p.db == p.w.db:
+	case errors.Is(err, ErrSuperseded) && !p.w.off["leadAgain"] && (p.w.leader == p || p.w.chance(4)) && p.db == p.w.db:
 		p.w.note("%s leads again", p.name)
 		p.lead()
 		return

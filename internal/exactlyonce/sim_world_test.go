@@ -30,7 +30,11 @@ type world struct {
 	poison     map[string]bool
 	locked     map[string]bool
 	missing    map[Partition]bool // topics that cannot be added
+	forbidden  map[Partition]bool // topics that take no record of ours
+	held       map[*message]bool  // by a test: handled when it says so
+	stale      int                // reads of the journal that see its beginning only
 	legacy     []*legacyBatch
+	script     []func() // what the application does once a process runs
 	stateless  bool
 	everSealed bool
 	damaged    bool // the journal was damaged on purpose
@@ -75,7 +79,10 @@ func newWorld(seed uint64, parts int) *world {
 		off:   map[string]bool{},
 		kafka: newKafka(parts), db: &database{tally: Tally{Marked: map[uint64]int64{}}, nextID: 1},
 		requeued: map[string]int{}, excused: map[string]int{}, late: map[string]bool{}, poison: map[string]bool{},
-		locked: map[string]bool{}, missing: map[Partition]bool{}, knownParts: parts,
+		locked: map[string]bool{}, missing: map[Partition]bool{}, forbidden: map[Partition]bool{}, held: map[*message]bool{}, knownParts: parts,
+	}
+	for _, name := range strings.Split(*simOff, ",") {
+		w.off[name] = true
 	}
 	if seed > 0 {
 		w.rng = rand.New(rand.NewPCG(seed, 21))
@@ -191,6 +198,9 @@ func (w *world) lose(m *message) {
 		w.remove(m)
 	} else {
 		m.lost = true
+		if w.chance(2) { // it takes its time
+			w.held[m] = true
+		}
 	}
 	if !waits {
 		return
@@ -217,6 +227,7 @@ func (w *world) progress() []action {
 	}
 	for _, m := range w.net {
 		switch {
+		case w.held[m]:
 		case m.handled && m.lost:
 			out = append(out, action{"forgotten", func() { w.remove(m) }})
 		case m.handled:
@@ -229,6 +240,9 @@ func (w *world) progress() []action {
 	}
 	for _, p := range w.procs {
 		out = append(out, p.work()...)
+	}
+	if len(w.script) > 0 && slices.ContainsFunc(w.procs, func(p *proc) bool { return p.phase == running }) {
+		out = append(out, action{"application", func() { next := w.script[0]; w.script = w.script[1:]; next() }})
 	}
 	for _, b := range w.legacy {
 		out = append(out, action{"delayed batch of the old mode", func() { w.landLegacy(b) }})
@@ -317,6 +331,7 @@ func (w *world) requeue(i int) {
 
 // failover goes on from an earlier commit. Commits that waited are visible then.
 func (w *world) failover(back int) {
+	before := w.db
 	back = min(back, len(w.past))
 	if back > 0 {
 		w.db = w.past[len(w.past)-back].clone()
@@ -328,6 +343,9 @@ func (w *world) failover(back int) {
 		w.db.rows[i].visible = true
 	}
 	w.db.confirmed = min(w.db.confirmed, w.db.saved)
+	if w.off["together"] { // the tally is kept elsewhere than the marks
+		w.db.tally = before.tally
+	}
 	clear(w.locked)
 	w.leader = nil
 	w.unordered = w.unordered || back > 0
@@ -385,6 +403,8 @@ func (w *world) run() {
 func (w *world) settle() {
 	clear(w.locked)
 	clear(w.missing)
+	clear(w.forbidden)
+	clear(w.held)
 	for _, l := range w.kafka.logs {
 		l.down = false
 	}
@@ -392,6 +412,10 @@ func (w *world) settle() {
 		w.db.rows[i].visible = true
 	}
 	for w.violation == nil {
+		w.run()
+		for i := range w.db.rows {
+			w.db.rows[i].visible = true
+		}
 		w.run()
 		if w.leader != nil && w.leader.phase == running && w.leader.db == w.db || w.damaged {
 			break

@@ -32,9 +32,6 @@ func TestSimulation(t *testing.T) {
 // play is one random schedule.
 func play(seed uint64) *world {
 	w := newWorld(seed, 3)
-	for _, name := range strings.Split(*simOff, ",") {
-		w.off[name] = true
-	}
 	w.knownParts = 1 + w.rng.IntN(3)
 	w.stateless = w.rng.IntN(4) == 0
 	trouble := 2 + w.rng.IntN(20) // one fault in so many steps
@@ -94,6 +91,7 @@ func (w *world) faults() []action {
 	for _, m := range w.net {
 		if m.lost {
 			add(!m.handled, "drop "+m.what(), func() { w.remove(m) })
+			add(w.held[m], "late: "+m.what(), func() { delete(w.held, m); w.handle(m) })
 		} else {
 			add(true, "", func() { w.lose(m) })
 		}
@@ -119,6 +117,8 @@ func (w *world) faults() []action {
 		add(!l.down, "no leader for "+l.at.Topic, func() { l.down = true })
 		add(l.down, "leader for "+l.at.Topic, func() { l.down = false })
 		add(!w.stateless && l.at != journalAt && !w.missing[l.at], "topic missing", func() { w.missing[l.at] = true })
+		add(!w.stateless && l.at != journalAt && !w.forbidden[l.at], "topic forbidden", func() { w.forbidden[l.at] = true })
+		add(w.forbidden[l.at], "topic allowed", func() { delete(w.forbidden, l.at) })
 		add(w.missing[l.at], "topic there", func() { delete(w.missing, l.at) })
 	}
 	return out

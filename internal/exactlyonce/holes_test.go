@@ -1,0 +1,624 @@
+package exactlyonce
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Each test here plays a schedule that broke an earlier design. rules_test.go says which
+// rule each is there for, and takes it out.
+
+// stage is a world that a test plays by hand.
+type stage struct {
+	*world
+	t *testing.T
+}
+
+func newStage(t *testing.T) *stage { return &stage{newWorld(0, 3), t} }
+
+// until goes on without faults until it is so.
+func (s *stage) until(what string, is func() bool) {
+	s.t.Helper()
+	for range 2000 {
+		if is() {
+			return
+		}
+		next := s.progress()
+		if s.violation != nil || len(next) == 0 {
+			break
+		}
+		s.do(next[0])
+	}
+	s.t.Fatalf("%s: did not happen: %v\n%s", what, s.violation, strings.Join(s.story, "\n"))
+}
+
+// end takes all trouble away, and judges.
+func (s *stage) end() {
+	s.t.Helper()
+	s.settle()
+	if s.violation != nil {
+		s.t.Fatalf("%v\n%s", s.violation, strings.Join(s.story, "\n"))
+	}
+}
+
+// rest goes on until nothing is left to do.
+func (s *stage) rest() { s.run() }
+
+// find is the request of a kind that is on its way, not handled yet.
+func (s *stage) find(kind Kind) *message {
+	for _, m := range s.net {
+		if m.req != nil && m.req.Kind == kind && !m.handled && !m.lost && !s.held[m] {
+			return m
+		}
+	}
+	return nil
+}
+
+// next waits for the next request of a kind.
+func (s *stage) next(kind Kind) *message {
+	s.t.Helper()
+	var found *message
+	s.until("a request", func() bool { found = s.find(kind); return found != nil })
+	return found
+}
+
+// nextQuery waits for the next transaction of the relay.
+func (s *stage) nextQuery() *message {
+	s.t.Helper()
+	var found *message
+	s.until("a query", func() bool {
+		i := slices.IndexFunc(s.net, func(m *message) bool { return m.query != nil && !m.handled && !m.lost })
+		if i >= 0 {
+			found = s.net[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// delay cuts a request's connection; it is handled when the test says so.
+func (s *stage) delay(m *message) *message {
+	s.held[m] = true
+	s.lose(m)
+	return m
+}
+
+// arrive handles a delayed request.
+func (s *stage) arrive(m *message) {
+	delete(s.held, m)
+	s.do(action{"late: " + m.what(), func() { s.world.handle(m) }})
+	s.remove(m)
+}
+
+// loseAnswer handles a request whose answer nobody hears.
+func (s *stage) loseAnswer(m *message) {
+	s.do(action{m.what(), func() { s.world.handle(m) }})
+	s.lose(m)
+}
+
+func (s *stage) running() *proc {
+	s.t.Helper()
+	p := s.start()
+	s.until("running", func() bool { return p.phase == running })
+	return p
+}
+
+func (s *stage) count(content string) int { return s.kafka.published()[content] }
+
+func (s *stage) expect(is bool, what string) {
+	s.t.Helper()
+	if !is {
+		s.t.Fatalf("%s\n%s", what, strings.Join(s.story, "\n"))
+	}
+}
+
+// ---- a row is SENT and not there ----
+
+// In the middle of a transaction a delayed abort ends its first half, and a delayed Add
+// lets the commit of the second half succeed.
+func TestA1DelayedAbortEndsNothing(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	add := s.delay(s.next(Add))
+	abort := s.delay(s.next(Abort)) // and sent again
+	s.half(abort, add)
+}
+
+// half has them arrive when the next transaction's row is written and its journal is not.
+func (s *stage) half(abort, add *message) {
+	s.t.Helper()
+	m := s.next(Produce)
+	s.do(action{m.what(), func() { s.handle(m) }})
+	s.arrive(abort)
+	for s.kafka.mark() {
+	}
+	s.arrive(add)
+	s.end()
+}
+
+func TestA1DelayedCommitCommitsNothing(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	commit := s.delay(s.next(Commit))
+	s.insert("b", 1, true)
+	s.next(Commit) // of the next transaction: the first was aborted
+	s.arrive(commit)
+	s.end()
+}
+
+func TestA1DelayedAbortOfTheSealEndsNothing(t *testing.T) {
+	s := newStage(t)
+	s.insert("a", 0, true)
+	s.start()
+	add := s.delay(s.next(Add))
+	abort := s.delay(s.next(Abort))
+	s.half(abort, add)
+}
+
+func TestA2RequeueAfterACleanStopIsPublished(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.rest()
+	s.kill(p) // idle: a clean stop
+	s.requeue(0)
+	s.running()
+	s.rest()
+	s.expect(s.count("c1") == 2, "the requeued row was not published")
+	s.end()
+}
+
+func TestA3ReissuedIDIsAnotherRow(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.kill(p)
+	s.failover(1)          // takes the insert back
+	s.insert("b", 1, true) // gets its id
+	s.expect(s.db.rows[0].id == 1, "another id")
+	s.running()
+	s.rest()
+	s.expect(s.count("c2") == 1, "the new row was not published")
+	s.end()
+}
+
+func TestA4AbortedUnitsAreNotPublished(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.next(Commit) // the journal is written
+	s.kill(p)
+	s.timeout()
+	s.end()
+}
+
+func TestA5AtLeastOnceClosesTheTally(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.kill(p) // unmarked
+	s.net = nil
+	// A leader that delivers at least once begins: it recovers and closes the tally first.
+	if !s.off["closes"] {
+		s.kill(s.running())
+		s.net = nil
+	}
+	for i := range s.db.rows {
+		s.db.rows[i].status = sent // what it marks, the tally does not see
+	}
+	s.requeue(0)
+	before := s.count("c1")
+	s.running()
+	s.rest()
+	s.expect(s.count("c1") > before, "the requeue was swallowed")
+	s.end()
+}
+
+func TestA6ReissuedPositionIsAnotherRow(t *testing.T) {
+	s := newStage(t)
+	s.stateless = true
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.kill(p)
+	s.failover(1)
+	s.insert("b", 1, true)
+	s.expect(s.db.wal[0].lsn == 1 && s.db.wal[0].xid == 1, "another position")
+	s.end()
+	s.expect(s.count("c2") == 1, "the new row was not published")
+	row := &outbox.Row{Topic: "t", Value: []byte("x")}
+	s.expect(NameInLog(1, 1, 5, 0, row) != NameInLog(1, 1, 6, 0, row), "twins of different times have one name")
+}
+
+// ---- a row is there twice ----
+
+func TestB1JournalIsNotKeptByTime(t *testing.T) {
+	good := func() map[string]string {
+		return map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1073741824", "unclean.leader.election.enable": "false"}
+	}
+	if bad := Unfit(good(), 1, 10_000); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	for name, value := range map[string]string{
+		"cleanup.policy": "compact", "retention.ms": "604800000", "retention.bytes": "1000000", "unclean.leader.election.enable": "true",
+	} {
+		settings := good()
+		settings[name] = value
+		if len(Unfit(settings, 1, 10_000)) != 1 {
+			t.Errorf("%s = %s is taken", name, value)
+		}
+	}
+	if len(Unfit(good(), 2, 10_000)) != 1 || len(Unfit(good(), 1, 10_000_000)) != 1 {
+		t.Error("a second partition, or too little kept for the rows in memory, is taken")
+	}
+}
+
+func TestB2OldSlotAfterACrash(t *testing.T) {
+	s := newStage(t)
+	s.stateless = true
+	p := s.running()
+	for range 4 {
+		s.insert("a", 0, true)
+	}
+	s.rest() // confirmed, and noted in the tally
+	s.expect(s.db.position == 4, "the position was not noted")
+	s.kill(p)
+	s.failover(0) // the slot comes back as it was saved
+	s.expect(s.db.confirmed == 0, "the slot is where it was")
+	s.end()
+}
+
+func TestB3EarlierLooksAreVoid(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	s.next(Commit)
+	b := s.start() // leads in the database, and has looked at nothing yet
+	for s.find(Commit) != nil {
+		m := s.find(Commit)
+		s.do(action{m.what(), func() { s.handle(m) }})
+	}
+	s.rest()
+	s.expect(b.phase == running, "the new leader does not run")
+	s.end()
+}
+
+func TestB3RowsInMemoryAreVoidUnderAnotherEpoch(t *testing.T) {
+	s := newStage(t)
+	a := s.running()
+	s.insert("a", 0, true)
+	init := s.next(Add) // a has the row in memory, and goes no further
+	s.held[init] = true
+	b := s.running()
+	s.until("marked", func() bool { return s.db.rows[0].status == sent })
+	s.leader = a // as if it still led
+	delete(s.held, init)
+	s.rest()
+	_ = b
+	s.end()
+}
+
+func TestB4InvisibleRowIsRemembered(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, false) // waits for a standby: the log has it
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.kill(p)
+	s.running()
+	s.rest()
+	s.db.rows[0].visible = true
+	s.end()
+}
+
+func TestB5ZombieOfTheOldModeIsFenced(t *testing.T) {
+	s := newStage(t)
+	s.kafka.coord.epoch = 3
+	s.insert("a", 0, true)
+	s.legacy = []*legacyBatch{{Partition{"t", 0}, 3, s.db.rows[0].record(false)}}
+	late := s.legacy
+	s.legacy = nil
+	s.running()
+	s.landLegacy(late[0])
+	s.end()
+	s.expect(s.excused["c1"] == 0, "it landed")
+}
+
+func TestB5PartitionsFoundLaterAreSealedFirst(t *testing.T) {
+	s := newStage(t)
+	s.kafka.coord.epoch = 3
+	s.knownParts = 0
+	p := s.running()
+	s.insert("a", 0, true)
+	r := s.db.rows[0].record(false)
+	s.next(Produce)
+	s.expect(!s.kafka.legacyProduce(Partition{"t", 0}, 3, r), "it landed")
+	_ = p
+	s.end()
+}
+
+func TestB6DelayedBatchJoinsNothing(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	batch := s.delay(s.next(Produce))
+	s.remove(s.next(Produce)) // sent again, in vain
+	p.m.GiveUp()
+	p.take()
+	s.insert("b", 0, true)
+	again := s.next(Produce)
+	s.expect(again.req.Batch.Seq == 0, "sequences go on in a new epoch")
+	s.arrive(batch)
+	s.end()
+}
+
+func TestB7SavepointsChangeNoName(t *testing.T) {
+	a := &outbox.Row{ID: "1", Topic: "t", Key: []byte("k"), Value: []byte("v"), XID: 726}
+	b := *a
+	b.XID, b.Commit = 727, 5 // xmin of a row behind a savepoint, seen by a page
+	if NameOf(a) != NameOf(&b) {
+		t.Error("the log and the table name one row differently")
+	}
+}
+
+func TestB8LostJournalIsRefused(t *testing.T) {
+	at := func(numbers ...uint64) (out []Placed) {
+		for i, n := range numbers {
+			out = append(out, Placed{Unit{Number: n}, int64(10 * i)})
+		}
+		return out
+	}
+	last := Placed{Unit{Number: 5}, 0}
+	for name, c := range map[string]struct {
+		last  Placed
+		units []Placed
+	}{
+		"gone":            {last, nil},
+		"another":         {last, at(1, 2)},
+		"another place":   {Placed{Unit{Number: 5}, 7}, at(5, 6)},
+		"gap":             {last, at(5, 7)},
+		"begins too late": {Placed{}, at(2)},
+	} {
+		if _, err := Beyond(c.last, c.units); !errors.Is(err, ErrJournal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := Beyond(last, at(5, 6, 7)); err != nil || len(got) != 2 {
+		t.Error(got, err)
+	}
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.insert("b", 1, true)
+	s.until("marked and noted", func() bool { return s.db.tally.Head.Number > 0 })
+	s.rest()
+	s.kill(p)
+	s.damaged = true
+	s.kafka.logs[0] = &plog{at: journalAt, epoch: -1}
+	p = s.start()
+	s.rest()
+	s.expect(p.phase == waiting && errors.Is(s.refusedErr, ErrJournal), "it runs with another journal")
+}
+
+func TestB9RenamedStreamsAreRefused(t *testing.T) {
+	open := []OpenTally{{"old", "main"}, {"orders", "main"}, {"orders", "other"}}
+	got := Orphans(open, []Stream{{Name: "orders", Cluster: "main"}})
+	if want := []OpenTally{{"old", "main"}, {"orders", "other"}}; !slices.Equal(got, want) {
+		t.Error(got)
+	}
+}
+
+func TestB10OtherRelaysAreRefused(t *testing.T) {
+	for _, s := range []Stream{{Claims: true}, {HeadStart: true}, {ShedLock: true}} {
+		if len(Conflicts([]Stream{s})) != 1 {
+			t.Errorf("%+v is taken", s)
+		}
+	}
+}
+
+func TestB11MarksAreLostTogetherWithTheTally(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("marked", func() bool { return s.db.rows[0].status == sent })
+	s.kill(p)
+	s.failover(1)
+	s.expect(s.db.rows[0].status == pending, "the mark was not lost")
+	s.end()
+}
+
+func TestB12RepeatedMarkDoesNotSwallowARequeue(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.loseAnswer(s.nextQuery()) // the mark is committed
+	s.requeue(0)
+	s.end()
+	s.expect(s.count("c1") == 2, "the requeue was swallowed")
+}
+
+func TestB12LateMarkOfAStoppedProcess(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	late := s.nextQuery()
+	s.held[late] = true // the process is stopped
+	s.running()
+	s.rest()
+	s.requeue(0)
+	s.arrive(late)
+	s.end()
+	s.expect(s.count("c1") == 2, "the requeue was swallowed")
+}
+
+func TestB12LateMarkOfARowThatWasLeft(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	s.locked["c1"] = true
+	s.until("left", func() bool { return len(s.db.tally.Left) == 1 })
+	s.rest()
+	delete(s.locked, "c1")
+	s.loseAnswer(s.nextQuery()) // marks it
+	s.expect(s.db.rows[0].status == sent, "not marked")
+	s.requeue(0)
+	s.end()
+	s.expect(s.count("c1") == 2, "the requeue was swallowed")
+}
+
+func TestB13JournalIsReadToOurOwnMarker(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("published", func() bool { return s.count("c1") == 1 })
+	s.kill(p)
+	s.stale = 1
+	s.end()
+}
+
+// ---- it stands still ----
+
+func TestC1PartitionWithoutLeaderHoldsTheCluster(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.next(Commit)
+	s.kafka.log(Partition{"t", 0}).down = true
+	s.insert("b", 1, true)
+	for range 300 { // Add is answered 51
+		s.do(s.progress()[0])
+	}
+	s.expect(s.count("c2") == 0, "the next transaction began: narrow the promise no more")
+	s.kafka.log(Partition{"t", 0}).down = false
+	s.rest()
+	s.expect(p.phase == running && s.count("c2") == 1, "it does not go on by itself")
+	s.end()
+}
+
+func TestC2DoubtDoesNotEndTheLeadership(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	m := p.m
+	s.insert("a", 0, true)
+	s.loseAnswer(s.next(Add))
+	s.insert("b", 1, true)
+	s.lose(s.next(Commit))
+	s.rest()
+	s.expect(p.m == m, "it led again")
+	s.end()
+}
+
+func TestC3TimeoutLeadsAgain(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	m := p.m
+	s.insert("a", 0, true)
+	s.next(Produce)
+	s.timeout() // it was stopped for long
+	s.rest()
+	s.expect(p.phase == running && p.m != m && s.leader == p, "it does not lead again")
+	s.end()
+}
+
+func TestC4UnitsAreBounded(t *testing.T) {
+	s := newStage(t)
+	s.cfg.MaxRows, s.cfg.BatchRows = 100, 100
+	for range 30 {
+		s.insert("a", 0, true)
+	}
+	s.running()
+	s.end()
+	batches := 0
+	for _, e := range s.kafka.logs[0].entries {
+		size := 0
+		for i := range e.units {
+			s.expect(len(e.units[i].Names) <= s.cfg.UnitRows, "a unit is too long")
+			size += e.units[i].size()
+			s.expect(len(e.units[i].Append(nil)) <= e.units[i].size(), "a unit is larger than it says")
+		}
+		batches += min(len(e.units), 1)
+		s.expect(len(e.units) < 2 || size <= s.cfg.UnitBytes, "a batch is too large")
+	}
+	s.expect(batches > 5, "all units in one batch")
+}
+
+func TestC5HeldUpAtMost(t *testing.T) {
+	if HeldUp(30) != 40 {
+		t.Error("brokers look for transactions that are over every 10 s")
+	}
+}
+
+func TestC6CommitThatIsRefusedMayHaveTakenEffect(t *testing.T) {
+	for _, code := range []int16{codeLoading, codeNotAvailable, codeNotCoordinator, codeInvalidEpoch, codeInvalidState, codeConcurrent, codeFenced} {
+		if Classify(Commit, code, false) != Silence {
+			t.Errorf("%d is taken for an answer", code)
+		}
+	}
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	m := s.next(Commit)
+	s.do(action{m.what(), func() { s.handle(m) }})
+	m.answer.Class = Classify(Commit, codeNotCoordinator, false) // the decision was written
+	s.end()
+}
+
+func TestC7OneJournalForEachStream(t *testing.T) {
+	a, b := Stream{Name: "a", Cluster: "c", Journal: "j"}, Stream{Name: "b", Cluster: "c", Journal: "j"}
+	if len(Conflicts([]Stream{a, b})) != 1 {
+		t.Error("two streams share a journal")
+	}
+	if b.Cluster = "d"; len(Conflicts([]Stream{a, b})) != 0 {
+		t.Error("topics of two clusters are two topics")
+	}
+}
+
+// ---- found by the simulation, or while it was written ----
+
+// TestTryThatIsRefusedAfterOneThatMayHaveLanded: the limit was lowered meanwhile.
+func TestTryThatIsRefusedAfterOneThatMayHaveLanded(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	s.loseAnswer(s.next(Produce))
+	s.poison["c1"] = true
+	s.end()
+}
+
+// TestRefusedRowKeepsItsKeysOrder: rows behind it are given back with it.
+func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
+	s := newStage(t)
+	s.insert("a", 0, true)
+	s.insert("a", 0, true)
+	s.insert("a", 0, true)
+	s.insert("a", 0, true)
+	s.poison["c1"] = true
+	p := s.start()
+	s.until("refused", func() bool { return s.late["a"] })
+	s.expect(s.count("c2")+s.count("c3")+s.count("c4") == 0, "a later row of the key was published")
+	_ = p
+	s.end()
+}
+
+// TestAbortedRowsGoFirst: what was queued meanwhile comes after them.
+func TestAbortedRowsGoFirst(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	commit := s.next(Commit)
+	s.held[commit] = true
+	s.insert("a", 0, true)
+	s.until("queued", func() bool { return len(p.m.queue) == 1 })
+	s.lose(commit) // and it never comes
+	s.remove(commit)
+	s.end()
+}

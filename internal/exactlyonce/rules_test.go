@@ -1,0 +1,242 @@
+package exactlyonce
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Each rule is shown to be needed: without it the tests named fail, and so does the
+// simulation, unless the reason stands here why no random schedule shows it.
+type rule struct {
+	name   string
+	file   string // empty: a rule of the surroundings, switched off by -sim.off
+	old    string // is there once
+	with   string
+	tests  []string
+	unseen string
+}
+
+const (
+	purePolicy = "a decision about the configuration"
+	atHand     = "the simulated names are never alike in this way"
+)
+
+var rules = []rule{
+	// Unknown outcomes.
+	{
+		"sealAborts", "machine.go", "m.beginSeal(sealAbort, m.tx.partitions())", "m.beginSeal(sealInit, m.tx.partitions())",
+		[]string{"TestC2DoubtDoesNotEndTheLeadership"},
+		"the leadership ends, and begins again: only slower",
+	},
+	{
+		"noPlainAbort", "machine_seal.go", "\tswitch m.seal.step {\n\tcase sealInit:\n\t\tm.adopt",
+		"\tswitch m.seal.step {\n\tcase sealAbort:\n\t\tm.state = idle\n\t\tif err := m.settleDoubt(nil); err != nil {\n\t\t\tm.stop(err)\n\t\t}\n\t\treturn\n\tcase sealInit:\n\t\tm.adopt",
+		[]string{"TestA1DelayedAbortEndsNothing", "TestB6DelayedBatchJoinsNothing", "TestC6CommitThatIsRefusedMayHaveTakenEffect"},
+		"",
+	},
+	{
+		"epochBeforeMarker", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealAbort {\n\t\tm.seal.marker = m.id\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
+		[]string{"TestB6DelayedBatchJoinsNothing"},
+		"",
+	},
+	{
+		"sealConfirms", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealEnd {\n\t\tfor _, p := range m.seal.targets {\n\t\t\tm.sound[p] = true\n\t\t}\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
+		[]string{"TestA1DelayedAbortOfTheSealEndsNothing"},
+		"",
+	},
+	{
+		"sealsPartitions", "machine_seal.go", "r.Kind, r.Partitions = Add, m.seal.targets", "r.Kind, r.Partitions = Add, m.seal.targets[:1]",
+		[]string{"TestB5ZombieOfTheOldModeIsFenced", "TestB5PartitionsFoundLaterAreSealedFirst", "TestB6DelayedBatchJoinsNothing"},
+		"",
+	},
+	{
+		"sealsLatePartitions", "machine_tx.go", "if !m.sound[l.at] {", "if false {",
+		[]string{"TestB5PartitionsFoundLaterAreSealedFirst"},
+		"",
+	},
+	{
+		"supersededStops", "machine_seal.go", "\tcase a.Class == Superseded:\n\t\tm.stop(ErrSuperseded)", "\tcase a.Class == Superseded:\n\t\tm.id, m.seal.step = Nobody, sealInit\n\t\tm.askStep(1)",
+		[]string{"TestB3RowsInMemoryAreVoidUnderAnotherEpoch"},
+		"",
+	},
+	{
+		"commitIsAnswered", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt()", "\tif a.Class != OK {\n\t\tm.queue = append(m.tx.remaining(), m.queue...)\n\t\tm.tx, m.state = nil, idle",
+		[]string{"TestA1DelayedCommitCommitsNothing", "TestC6CommitThatIsRefusedMayHaveTakenEffect"},
+		"",
+	},
+	{
+		"silenceIsNoSuccess", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt()\n\t\treturn\n\t}\n", "",
+		[]string{"TestAbortedRowsGoFirst"},
+		"",
+	},
+	{
+		"onlyZeroCommits", "classes.go", "\t\tif code == codeNone {\n\t\t\treturn OK\n\t\t}\n\t\treturn Silence", "\t\tif code == codeNone || code == codeInvalidState {\n\t\t\treturn OK\n\t\t}\n\t\treturn Silence",
+		[]string{"TestC6CommitThatIsRefusedMayHaveTakenEffect"},
+		"since the simulated coordinator never answers a commit so, on an epoch that is used once",
+	},
+	{
+		"lostAddIsDoubt", "machine_tx.go", "\tdefault: // a lost Add may open a transaction at any time\n\t\tm.doubt()", "\tdefault:\n\t\tm.again(r)",
+		nil, "",
+	},
+	{
+		"openTryIsDoubt", "machine_tx.go", "if r.Batch.open || len(r.Batch.Units) > 0 {", "if len(r.Batch.Units) > 0 {",
+		[]string{"TestTryThatIsRefusedAfterOneThatMayHaveLanded"},
+		"",
+	},
+	{
+		"awaitsTheJournal", "machine_tx.go", "UnitBytes)]})\n\t\treturn\n", "UnitBytes)]})\n",
+		nil, "",
+	},
+	{"staleAnswers", "machine.go", "\tcase r != m.asked:\n", "", nil, ""},
+	{"sequencesBeginAgain", "machine_seal.go", "{ m.id, m.seqs = id, map[Partition]int32{} }", "{\n\tm.id = id\n\tif m.seqs == nil {\n\t\tm.seqs = map[Partition]int32{}\n\t}\n}", nil, ""},
+
+	// Order.
+	{"abortedGoFirst", "machine.go", "append(tx.remaining(), m.queue...)", "append(m.queue, tx.remaining()...)", []string{"TestAbortedRowsGoFirst"}, ""},
+	{
+		"refusalWithdraws", "machine_tx.go", `case r != bad && behind && bad.Key != "" && r.Key == bad.Key:`, "case false:",
+		[]string{"TestRefusedRowKeepsItsKeysOrder"},
+		"rows of a key with a refused one are late by nature there",
+	},
+
+	// The journal.
+	{"abortedUnits", "journal.go", "\tcase b.Control == AbortMarker:\n", "\tcase b.Control == AbortMarker:\n\t\tr.units = append(r.units, r.open[b.By.PID]...)\n", []string{"TestA4AbortedUnitsAreNotPublished"}, ""},
+	{"ownMarker", "journal.go", " && b.By.Epoch >= r.until.Epoch", "", []string{"TestB13JournalIsReadToOurOwnMarker"}, ""},
+	{"gapless", "journal.go", "u.Number != last.Number+uint64(i)+1", "false", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
+	{"sameJournal", "journal.go", "if len(units) == 0 || units[0].Number != last.Number || units[0].Offset != last.Offset {", "if len(units) == 0 {", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
+	{"units", "machine_tx.go", "size > most && i > 0", "false", []string{"TestC4UnitsAreBounded"}, "the simulated broker takes a batch of any size"},
+
+	// The tally.
+	{"sameName", "tally.go", "return now == published, false", "return true, false", []string{"TestA3ReissuedIDIsAnotherRow"}, ""},
+	{"absentIsLeft", "tally.go", "case Locked, Absent:", "case Locked:", []string{"TestB4InvisibleRowIsRemembered"}, ""},
+	{"lockedIsLeft", "tally.go", "case Locked, Absent:", "case Absent:", []string{"TestB12LateMarkOfARowThatWasLeft"}, ""},
+	{
+		"headHasNoGap", "tally.go", "offset, noted := t.Marked[head.Number+1]\n", "offset, noted := t.Marked[head.Number+1]\n\t\tif o, later := t.Marked[head.Number+2]; !noted && later {\n\t\t\toffset, noted = o, true\n\t\t\thead.Number++\n\t\t}\n",
+		nil, "",
+	},
+	{"placeHasATime", "unit.go", "uint64(time), ordinal", "ordinal", []string{"TestA6ReissuedPositionIsAnotherRow"}, atHand},
+	{"nameHasNoXID", "unit.go", "number(h, uint64(r.CreatedAt))", "number(h, uint64(r.CreatedAt)+uint64(r.XID))", []string{"TestB7SavepointsChangeNoName"}, atHand},
+
+	// Of what surrounds the machine.
+	{name: "tally", tests: []string{"TestA2RequeueAfterACleanStopIsPublished", "TestB12RepeatedMarkDoesNotSwallowARequeue"}},
+	{name: "together", tests: []string{"TestB11MarksAreLostTogetherWithTheTally"}},
+	{name: "uniqueUnit", tests: []string{"TestB12RepeatedMarkDoesNotSwallowARequeue", "TestB12LateMarkOfAStoppedProcess"}},
+	{name: "leftOnce", tests: []string{"TestB12LateMarkOfARowThatWasLeft"}, unseen: "two commits of one mark with a requeue between them, of a row that was locked: rare"},
+	{name: "leftUnpublished", tests: []string{"TestB4InvisibleRowIsRemembered"}},
+	{name: "absentStays"},
+	{name: "hash", tests: []string{"TestA3ReissuedIDIsAnotherRow"}},
+	{name: "recover", tests: []string{"TestB13JournalIsReadToOurOwnMarker"}},
+	{name: "looksVoid", tests: []string{"TestB3EarlierLooksAreVoid"}},
+	{name: "lookAtStart"},
+	{name: "position", tests: []string{"TestB2OldSlotAfterACrash"}},
+	{name: "marker", tests: []string{"TestB13JournalIsReadToOurOwnMarker"}},
+	{name: "closes", tests: []string{"TestA5AtLeastOnceClosesTheTally"}, unseen: "the simulation has no change back to at_least_once"},
+	{name: "leadAgain", tests: []string{"TestC3TimeoutLeadsAgain"}, unseen: "another process starts"},
+
+	// The configuration.
+	{"keptForEver", "policy.go", `want("retention.ms", "-1")`, "", []string{"TestB1JournalIsNotKeptByTime"}, purePolicy},
+	{"renamed", "policy.go", "s.Name == t.Stream && s.Cluster == t.Cluster", "s.Name == t.Stream", []string{"TestB9RenamedStreamsAreRefused"}, purePolicy},
+	{"otherRelays", "policy.go", "if s.Claims || s.HeadStart || s.ShedLock {", "if s.Claims {", []string{"TestB10OtherRelaysAreRefused"}, purePolicy},
+	{"heldUp", "policy.go", "timeoutSeconds + 10", "timeoutSeconds", []string{"TestC5HeldUpAtMost"}, purePolicy},
+	{"oneJournal", "policy.go", "taken := owner[journal]; taken {", "taken := owner[journal]; taken && false {", []string{"TestC7OneJournalForEachStream"}, purePolicy},
+}
+
+// TestRules builds the package without each rule (OUTBOX_TEST_RULES=all, or names).
+func TestRules(t *testing.T) {
+	which := os.Getenv("OUTBOX_TEST_RULES")
+	if which == "" {
+		t.Skip("OUTBOX_TEST_RULES=all, or names of rules: takes minutes")
+	}
+	for _, r := range rules {
+		if which != "all" && !slices.Contains(strings.Split(which, ","), r.name) {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) { r.check(t) })
+	}
+}
+
+// TestRulesFit: what a rule replaces is there once.
+func TestRulesFit(t *testing.T) {
+	for _, r := range rules {
+		if r.file == "" {
+			continue
+		}
+		source, err := os.ReadFile(r.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), r.old); n != 1 {
+			t.Errorf("%s: %s has it %d times", r.name, r.file, n)
+		}
+	}
+}
+
+func (r *rule) check(t *testing.T) {
+	args := []string{"test", ".", "-count=1", "-v", "-timeout=20m"}
+	if r.file == "" {
+		args = append(args, "-sim.off="+r.name)
+	} else {
+		args = append(args, "-overlay="+r.overlay(t))
+	}
+	if len(r.tests) > 0 {
+		out, err := exec.CommandContext(t.Context(), "go", append(args, "-run=^("+strings.Join(r.tests, "|")+")$")...).CombinedOutput()
+		if err == nil || strings.Contains(string(out), "[build failed]") {
+			t.Errorf("no scenario fails: %v\n%s", err, tail(out))
+		}
+		for _, name := range r.tests {
+			if !strings.Contains(string(out), "--- FAIL: "+name) {
+				t.Errorf("%s does not fail", name)
+			}
+		}
+	}
+	if r.unseen != "" {
+		return
+	}
+	seeds := 8000
+	out, err := exec.CommandContext(t.Context(), "go", append(args, "-run=^TestSimulation$", "-sim.seeds="+strconv.Itoa(seeds))...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--- FAIL") {
+		t.Errorf("the simulation does not see it in %d schedules: %v\n%s", seeds, err, tail(out))
+	}
+	t.Log(seen(out))
+}
+
+func seen(out []byte) string {
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "seed") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "no seed"
+}
+
+func tail(out []byte) string { return string(out[max(0, len(out)-600):]) }
+
+// overlay has the package built with one file changed.
+func (r *rule) overlay(t *testing.T) string {
+	source, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := filepath.Join(t.TempDir(), r.file)
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(source), r.old, r.with, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
