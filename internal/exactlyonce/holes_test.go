@@ -532,10 +532,11 @@ func TestC3TimeoutLeadsAgain(t *testing.T) {
 func TestC4UnitsAreBounded(t *testing.T) {
 	s := newStage(t)
 	s.cfg.MaxRows, s.cfg.BatchRows = 100, 100
+	p := s.running()
 	for range 30 {
 		s.insert("a", 0, true)
 	}
-	s.running()
+	s.gather(p, 29)
 	s.end()
 	batches := 0
 	for _, e := range s.kafka.logs[0].entries {
@@ -604,9 +605,44 @@ func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
 	s.poison["c1"] = true
 	p := s.start()
 	s.until("refused", func() bool { return s.late["a"] })
-	s.expect(s.count("c2")+s.count("c3")+s.count("c4") == 0, "a later row of the key was published")
-	_ = p
+	s.expect(len(p.m.tx.lanes[0].todo) == 0 && len(p.m.queue) == 0, "later rows of the key stay in the transaction, or in the queue")
 	s.end()
+}
+
+// TestUnansweredCommitIsNoSuccess: it was never handled.
+func TestUnansweredCommitIsNoSuccess(t *testing.T) {
+	s := newStage(t)
+	s.running()
+	s.insert("a", 0, true)
+	commit := s.next(Commit)
+	s.lose(commit)
+	s.remove(commit)
+	s.end()
+}
+
+// TestHeadInTheMiddleOfABatch: a Fetch returns the batch from its beginning.
+func TestHeadInTheMiddleOfABatch(t *testing.T) {
+	s := newStage(t)
+	s.cfg.MaxRows, s.cfg.UnitRows, s.cfg.UnitBytes = 4, 1, 10_000
+	p := s.running()
+	for range 4 {
+		s.insert("a", 0, true)
+	}
+	s.gather(p, 3)
+	s.until("two units of one batch noted", func() bool { return s.db.tally.Marked[3] > 0 })
+	advance(s.db)
+	s.expect(s.db.tally.Head.Number == 3, "another head")
+	s.kill(p)
+	s.end()
+}
+
+// gather holds the first transaction up until so many rows wait for the next one.
+func (s *stage) gather(p *proc, n int) {
+	s.t.Helper()
+	add := s.next(Add)
+	s.held[add] = true
+	s.until("gathered", func() bool { return len(p.m.queue) == n })
+	delete(s.held, add)
 }
 
 // TestAbortedRowsGoFirst: what was queued meanwhile comes after them.

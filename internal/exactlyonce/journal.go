@@ -57,14 +57,14 @@ func (r *Reader) Units() []Placed { return r.units }
 
 var errForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
-// Feed takes the next batch; a Fetch may return one again from its beginning. It says
-// whether the marker was reached.
+// Feed takes the next batch. A Fetch returns whole batches, also one that begins before
+// the offset asked for. It says whether the marker was reached.
 func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
-	last := b.Offset + int64(max(len(b.Records), 1))
-	if last <= r.next && b.Offset < r.next {
+	end, from := b.Offset+int64(max(len(b.Records), 1)), r.next
+	if end <= from {
 		return false, nil
 	}
-	r.next = last
+	r.next = end
 	switch {
 	case !b.Transactional:
 		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, errForeign)
@@ -75,13 +75,17 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 		delete(r.open, b.By.PID)
 		return b.By.PID == r.until.PID && b.By.Epoch >= r.until.Epoch, nil
 	default:
-		return false, r.data(b)
+		return false, r.data(b, from)
 	}
 	return false, nil
 }
 
-func (r *Reader) data(b *LogBatch) error {
+// data reads the records of a batch that are not before an offset.
+func (r *Reader) data(b *LogBatch, from int64) error {
 	for i, record := range b.Records {
+		if b.Offset+int64(i) < from {
+			continue
+		}
 		u, err := ParseUnit(record)
 		if err != nil {
 			return fmt.Errorf("journal, offset %d: %w", b.Offset+int64(i), err)

@@ -151,6 +151,10 @@ func (m *Machine) produced(r *Request, a Answer) {
 	l := m.tx.lanes[i]
 	switch a.Class {
 	case OK:
+		if len(r.Batch.Units) > 0 && a.Offset < 0 {
+			m.doubt() // where the units are is not known
+			return
+		}
 		m.ack(l, r.Batch, a.Offset)
 	case Silence, Again:
 		r.Batch.open = r.Batch.open || a.Class == Silence

@@ -56,9 +56,13 @@ type opened struct {
 }
 
 // lead begins a leadership. What an earlier one knew is void.
-func (p *proc) lead() {
-	p.w.leader = p
-	*p = proc{w: p.w, name: p.name, phase: reading, db: p.w.db, inFlight: map[string]int{}}
+func (p *proc) lead() { p.leadOn(p.w.db) }
+
+func (p *proc) leadOn(db *database) {
+	if db == p.w.db {
+		p.w.leader = p
+	}
+	*p = proc{w: p.w, name: p.name, phase: reading, db: db, inFlight: map[string]int{}}
 	if p.w.off["looksVoid"] {
 		p.early = p.pendingRows()
 	}
@@ -99,7 +103,9 @@ func (p *proc) take() {
 		for _, d := range out.Delivered {
 			p.delivered(d)
 		}
+		p.w.happened["units committed"] += len(out.Delivered)
 		if out.Recover != nil {
+			p.w.happened["recoveries"]++
 			p.recover(out.Recover.Units)
 		}
 		if len(out.Requests)+len(out.Refused)+len(out.Withdrawn)+len(out.Delivered) == 0 {
@@ -111,12 +117,13 @@ func (p *proc) take() {
 // ended is the end of a leadership. Who leads is asked of the database; a process that
 // does not ask is no danger to what is promised, only to progress.
 func (p *proc) ended(err error) {
+	p.w.happened["leaderships ended by Kafka"]++
 	switch {
 	case errors.Is(err, ErrJournal) && !p.w.damaged:
 		p.w.fail("%s refuses a sound journal: %v", p.name, err)
-	case errors.Is(err, ErrSuperseded) && !p.w.off["leadAgain"] && (p.w.leader == p || p.w.chance(4)) && p.db == p.w.db:
+	case errors.Is(err, ErrSuperseded) && !p.w.off["leadAgain"] && (p.w.leader == p || p.w.chance(4)) && p.reaches():
 		p.w.note("%s leads again", p.name)
-		p.lead()
+		p.leadOn(p.db)
 		return
 	}
 	p.w.note("%s ends: %v", p.name, err)
@@ -183,6 +190,7 @@ func (p *proc) settleNext() {
 		return
 	}
 	u := p.todo[0]
+	p.w.happened["units marked by a recovery"]++
 	p.query(p.w.markUnit(u, p.w.look), func(any) {
 		p.todo = p.todo[1:]
 		p.settleNext()
@@ -203,6 +211,7 @@ func (p *proc) open() {
 		p.start, _ = a.(*opened)
 		if !p.w.stateless {
 			p.left = p.start.left
+			p.w.happened["rows found left at a start"] += len(p.left)
 		}
 		p.index = Index(p.left)
 		p.cursor = p.start.confirmed
@@ -228,12 +237,12 @@ func (p *proc) work() []action {
 		}
 	}
 	add(len(p.unmarked) > 0, "marks", p.mark)
-	add(p.db == p.w.db && p.cursor < len(p.db.wal) && p.mayRead(), "reads the WAL", p.read)
-	add(p.db == p.w.db && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
-	add(p.db == p.w.db && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
-	add(p.db == p.w.db && len(p.db.tally.Marked) > 0 && p.asking == 0, "advances the head", func() { p.query(advance, nil) })
-	add(p.db == p.w.db && p.w.stateless && len(p.ends) > 0 && p.asking == 0 && p.ends[0].lsn < p.firstInFlight(), "notes its position", p.notePosition)
-	add(p.db == p.w.db && p.w.leader == p && p.firstInFlight()-1 > p.db.confirmed, "confirms", p.confirm)
+	add(p.reaches() && p.cursor < len(p.db.wal) && p.mayRead(), "reads the WAL", p.read)
+	add(p.reaches() && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
+	add(p.reaches() && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
+	add(p.reaches() && p.db.tally.Advanced().Number > p.db.tally.Head.Number, "advances the head", func() { p.query(advance, nil) })
+	add(p.reaches() && p.w.stateless && len(p.ends) > 0 && p.asking == 0 && p.ends[0].lsn < p.firstInFlight(), "notes its position", p.notePosition)
+	add(p.reaches() && p.w.leader == p && p.firstInFlight()-1 > p.db.confirmed, "confirms", p.confirm)
 	return out
 }
 
@@ -292,8 +301,8 @@ func (p *proc) publish(rec *Record, lsn int) {
 
 func (p *proc) pendingRows() []*Record {
 	var out []*Record
-	for i := range p.w.db.rows {
-		if r := &p.w.db.rows[i]; r.status == pending && r.visible {
+	for i := range p.db.rows {
+		if r := &p.db.rows[i]; r.status == pending && r.visible {
 			out = append(out, r.record(false))
 		}
 	}

@@ -34,7 +34,8 @@ type world struct {
 	held       map[*message]bool  // by a test: handled when it says so
 	stale      int                // reads of the journal that see its beginning only
 	legacy     []*legacyBatch
-	script     []func() // what the application does once a process runs
+	split      map[*database]bool // old primaries that go on
+	script     []func()           // what the application does once a process runs
 	stateless  bool
 	everSealed bool
 	damaged    bool // the journal was damaged on purpose
@@ -43,6 +44,7 @@ type world struct {
 	unordered  bool
 	dirty      bool
 
+	happened  map[string]int // how often, for the reader of TestSimulation -v
 	steps     int
 	story     []string
 	violation error
@@ -75,11 +77,11 @@ type action struct {
 
 func newWorld(seed uint64, parts int) *world {
 	w := &world{
-		cfg:   Config{Journal: journalAt, MaxRows: 3, BatchRows: 2, UnitRows: 2, UnitBytes: 120},
-		off:   map[string]bool{},
+		cfg: Config{Journal: journalAt, MaxRows: 3, BatchRows: 2, UnitRows: 2, UnitBytes: 120},
+		off: map[string]bool{}, happened: map[string]int{},
 		kafka: newKafka(parts), db: &database{tally: Tally{Marked: map[uint64]int64{}}, nextID: 1},
 		requeued: map[string]int{}, excused: map[string]int{}, late: map[string]bool{}, poison: map[string]bool{},
-		locked: map[string]bool{}, missing: map[Partition]bool{}, forbidden: map[Partition]bool{}, held: map[*message]bool{}, knownParts: parts,
+		locked: map[string]bool{}, missing: map[Partition]bool{}, forbidden: map[Partition]bool{}, held: map[*message]bool{}, split: map[*database]bool{}, knownParts: parts,
 	}
 	for _, name := range strings.Split(*simOff, ",") {
 		w.off[name] = true
@@ -145,11 +147,16 @@ func (w *world) handle(m *message) {
 		w.dirty = true
 		return
 	}
-	if m.db != w.db {
+	switch {
+	case m.db == w.db:
+		w.commit(m.query, m)
+	case w.split[m.db]: // the old primary goes on for who is connected to it
+		m.result = m.query(m.db)
+		w.happened["transactions on an old primary"]++
+	default:
 		m.lost = true
 		return // the connection went to a server that is no more
 	}
-	w.commit(m.query, m)
 	w.note("%s committed", m.what())
 }
 
@@ -191,6 +198,7 @@ func (w *world) deliver(m *message) {
 // who asked asks again if it must.
 func (w *world) lose(m *message) {
 	w.note("%s lost (handled: %v)", m.what(), m.handled)
+	w.happened["requests or answers lost"]++
 	p := m.from
 	waits := p.m == m.m && slices.Contains(w.procs, p) && (m.req != nil || m.db == p.db)
 	zombie := *m
@@ -273,6 +281,7 @@ func (w *world) start() *proc {
 
 func (w *world) kill(p *proc) {
 	w.note("%s killed", p.name)
+	w.happened["kills"]++
 	w.procs = slices.DeleteFunc(w.procs, func(x *proc) bool { return x == p })
 	if w.leader == p {
 		w.leader = nil
@@ -283,6 +292,9 @@ func (w *world) kill(p *proc) {
 		}
 	}
 }
+
+// reaches says whether the process has a server at its connection's end.
+func (p *proc) reaches() bool { return p.db == p.w.db || p.w.split[p.db] }
 
 func (w *world) insert(key string, part int32, visible bool) {
 	w.contents++
@@ -325,6 +337,7 @@ func (w *world) requeue(i int) {
 		w.requeued[r.content]++
 		w.late[r.key] = true
 		w.note("requeue %s", r.content)
+		w.happened["requeues"]++
 		return nil
 	}, nil)
 }
@@ -332,6 +345,7 @@ func (w *world) requeue(i int) {
 // failover goes on from an earlier commit. Commits that waited are visible then.
 func (w *world) failover(back int) {
 	before := w.db
+	w.split[before] = w.chance(2)
 	back = min(back, len(w.past))
 	if back > 0 {
 		w.db = w.past[len(w.past)-back].clone()
@@ -351,11 +365,13 @@ func (w *world) failover(back int) {
 	w.unordered = w.unordered || back > 0
 	w.dirty = true
 	w.note("failover, %d commits lost", back)
+	w.happened["failovers"]++
 }
 
 func (w *world) timeout() {
 	if w.kafka.coord.state == ongoing {
 		w.note("the coordinator ends the open transaction")
+		w.happened["timeouts"]++
 		w.kafka.fenceEpoch()
 		w.dirty = true
 	}
@@ -363,7 +379,7 @@ func (w *world) timeout() {
 
 func (w *world) leftMoves(p *proc) bool {
 	for _, l := range p.left {
-		r := w.db.find(l.Name.ID)
+		r := p.db.find(l.Name.ID)
 		if r == nil && p.gone(l) || r != nil && r.visible && (r.status != pending || !w.locked[r.content]) {
 			return true
 		}
@@ -405,6 +421,7 @@ func (w *world) settle() {
 	clear(w.missing)
 	clear(w.forbidden)
 	clear(w.held)
+	clear(w.split)
 	for _, l := range w.kafka.logs {
 		l.down = false
 	}
@@ -443,6 +460,9 @@ func (w *world) check() {
 		}
 	}
 	for i := range w.db.rows {
+		if r := &w.db.rows[i]; r.status == failed && published[r.content] > w.requeued[r.content]+w.excused[r.content] {
+			w.fail("E1: %s is FAILED, and there", r.content)
+		}
 		if r := &w.db.rows[i]; r.status == sent && published[r.content] < r.requeues+1 {
 			w.fail("E2: %s is SENT and published %d times of %d", r.content, published[r.content], r.requeues+1)
 		}

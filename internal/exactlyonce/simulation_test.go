@@ -2,6 +2,7 @@ package exactlyonce
 
 import (
 	"flag"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,17 +23,25 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
+	happened := map[string]int{}
 	for seed := range uint64(*simSeeds) {
-		if w := play(seed + 1); w.violation != nil {
+		w := play(seed + 1)
+		if w.violation != nil {
 			t.Fatalf("seed %d, step %d: %v", seed+1, w.steps, w.violation)
 		}
+		happened["steps"] += w.steps
+		for what, n := range w.happened {
+			happened[what] += n
+		}
 	}
+	t.Log(happened)
 }
 
 // play is one random schedule.
 func play(seed uint64) *world {
 	w := newWorld(seed, 3)
 	w.knownParts = 1 + w.rng.IntN(3)
+	w.cfg.UnitRows, w.cfg.UnitBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200)
 	w.stateless = w.rng.IntN(4) == 0
 	trouble := 2 + w.rng.IntN(20) // one fault in so many steps
 	if !w.stateless && w.rng.IntN(3) == 0 {
@@ -72,54 +81,95 @@ func (w *world) oldMode() {
 	}
 }
 
-// faults are what can happen besides progress.
+// faults are what can happen besides progress, of a kind chosen at random.
 func (w *world) faults() []action {
-	var out []action
-	add := func(when bool, name string, do func()) {
-		if when {
-			out = append(out, action{name, do})
+	var groups [][]action
+	for _, group := range [][]action{w.inserts(), w.cuts(), w.ends(), w.onRows(), w.onServers(), w.onTopics()} {
+		if len(group) > 0 {
+			groups = append(groups, group)
 		}
 	}
-	key := w.rng.IntN(4)
-	part := int32(key % 3)
-	add(w.contents < 14, "", func() { w.insert("k"+string(rune('0'+key)), part, w.stateless || w.rng.IntN(4) > 0) })
-	add(w.contents < 14, "", func() { w.insert("k"+string(rune('0'+key)), part, true) })
-	add(w.contents < 14 && !w.stateless, "poison", func() {
-		w.insert("k"+string(rune('0'+key)), part, true)
+	return groups[w.rng.IntN(len(groups))]
+}
+
+type actions []action
+
+func (a *actions) add(when bool, name string, do func()) {
+	if when {
+		*a = append(*a, action{name, do})
+	}
+}
+
+func (w *world) inserts() (out actions) {
+	n := w.rng.IntN(4)
+	key, part, room := "k"+strconv.Itoa(n), int32(n%3), w.contents < 14
+	out.add(room, "", func() { w.insert(key, part, w.stateless || w.rng.IntN(4) > 0) })
+	out.add(room, "", func() { w.insert(key, part, true) })
+	out.add(room && !w.stateless, "poison", func() {
+		w.insert(key, part, true)
 		w.poison[w.db.rows[len(w.db.rows)-1].content] = true
 	})
+	return out
+}
+
+func (w *world) cuts() (out actions) {
 	for _, m := range w.net {
-		if m.lost {
-			add(!m.handled, "drop "+m.what(), func() { w.remove(m) })
-			add(w.held[m], "late: "+m.what(), func() { delete(w.held, m); w.handle(m) })
-		} else {
-			add(true, "", func() { w.lose(m) })
-		}
+		out.add(!m.lost, "", func() { w.lose(m) })
+		out.add(m.lost && !m.handled, "drop "+m.what(), func() { w.remove(m) })
+		out.add(w.held[m], "late: "+m.what(), func() { delete(w.held, m); w.handle(m) })
 	}
+	return out
+}
+
+func (w *world) ends() (out actions) {
 	for _, p := range w.procs {
-		add(true, "", func() { w.kill(p) })
-		add(p.m != nil && p.phase == running, p.name+" gives up", func() { p.m.GiveUp(); p.take() })
-		add(p.m != nil && p.phase == running, p.name+" keeps its id alive", func() { p.m.KeepAlive(); p.take() })
+		out.add(true, "", func() { w.kill(p) })
+		out.add(p.m != nil && p.phase == running, p.name+" gives up", func() { p.m.GiveUp(); p.take() })
+		out.add(p.m != nil && p.phase == running, p.name+" keeps its id alive", func() { p.m.KeepAlive(); p.take() })
 	}
-	add(len(w.procs) < 3, "takeover", func() { w.start() })
-	add(true, "timeout", w.timeout)
+	out.add(len(w.procs) < 3, "takeover", func() { w.start() })
+	out.add(w.kafka.coord.state == ongoing, "timeout", w.timeout)
+	return out
+}
+
+func (w *world) onRows() (out actions) {
 	for i := range w.db.rows {
 		r := &w.db.rows[i]
-		add(r.status == sent && !w.stateless && w.requeued[r.content] < 2, "", func() { w.requeue(i) })
-		add(!r.visible, "visible "+r.content, func() { r.visible = true })
-		add(r.status == pending && !w.stateless && w.locked[r.content], "unlock "+r.content, func() { delete(w.locked, r.content) })
-		add(r.status == pending && !w.stateless && !w.locked[r.content], "lock "+r.content, func() { w.locked[r.content] = true })
-		add(r.visible && !w.stateless && w.rng.IntN(8) == 0 && w.contents < 14, "", func() { w.reinsert(i) })
+		out.add(!r.visible, "visible "+r.content, func() { r.visible = true })
+		if w.stateless {
+			continue
+		}
+		out.add(r.status == sent && w.requeued[r.content] < 2, "", func() { w.requeue(i) })
+		out.add(r.visible && w.rng.IntN(8) == 0 && w.contents < 14, "", func() { w.reinsert(i) })
+		if r.status != pending {
+			continue
+		}
+		out.add(w.locked[r.content], "unlock "+r.content, func() { delete(w.locked, r.content) })
+		out.add(!w.locked[r.content], "lock "+r.content, func() { w.locked[r.content] = true })
+		out.add(!w.poison[r.content] && w.rng.IntN(6) == 0, "too large from now on: "+r.content, func() { w.poison[r.content] = true })
 	}
+	return out
+}
+
+func (w *world) onServers() (out actions) {
 	back := w.rng.IntN(4)
-	add(w.rng.IntN(3) == 0, "", func() { w.failover(back) })
+	out.add(w.rng.IntN(2) == 0, "", func() { w.failover(back) })
 	for _, l := range w.kafka.logs {
-		add(!l.down, "no leader for "+l.at.Topic, func() { l.down = true })
-		add(l.down, "leader for "+l.at.Topic, func() { l.down = false })
-		add(!w.stateless && l.at != journalAt && !w.missing[l.at], "topic missing", func() { w.missing[l.at] = true })
-		add(!w.stateless && l.at != journalAt && !w.forbidden[l.at], "topic forbidden", func() { w.forbidden[l.at] = true })
-		add(w.forbidden[l.at], "topic allowed", func() { delete(w.forbidden, l.at) })
-		add(w.missing[l.at], "topic there", func() { delete(w.missing, l.at) })
+		out.add(!l.down, "no leader for "+l.at.Topic, func() { l.down = true })
+		out.add(l.down, "leader for "+l.at.Topic, func() { l.down = false })
+	}
+	return out
+}
+
+func (w *world) onTopics() (out actions) {
+	if w.stateless {
+		return nil // their rows would wait for ever
+	}
+	for _, l := range w.kafka.logs[1:] {
+		out.add(!w.missing[l.at], "topic missing", func() { w.missing[l.at] = true })
+		out.add(w.missing[l.at], "topic there", func() { delete(w.missing, l.at) })
+		out.add(!w.forbidden[l.at], "topic forbidden", func() { w.forbidden[l.at] = true })
+		out.add(w.forbidden[l.at], "topic allowed", func() { delete(w.forbidden, l.at) })
 	}
 	return out
 }
