@@ -1,0 +1,440 @@
+package exactlyonce
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// TestReal drives Machines against a real Kafka, the least that a sink would do. One
+// request of ten is lost, before or after it took effect, or arrives late on another
+// connection. Processes are abandoned in the middle of their work: some stop at once, some go on as
+// zombies until they are fenced. A read_committed consumer must see each row once,
+// those of a key in order.
+func TestReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a broker")
+	}
+	k := harness.Kafka(t)
+	name := fmt.Sprint("once-", time.Now().UnixNano())
+	k.CreateTopic(t, name, 3, nil)
+	k.CreateTopic(t, name+"-journal", 1, map[string]string{"retention.ms": "-1", "unclean.leader.election.enable": "false"})
+	coordinate(t, k.Addrs[0], name)
+	table := newRealTable(name, 300)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for round := range 12 {
+		s := &shell{table: table, addr: k.Addrs[0], id: name, rng: rand.New(rand.NewPCG(uint64(round), 5)), faults: 10, lost: &table.lost}
+		life, die := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		all.Go(func() { done <- s.run(life) })
+		if err := table.progress(done, 1+s.rng.IntN(30)); err != nil {
+			t.Logf("round %d ended by itself: %v", round, err)
+		}
+		if round%2 == 0 {
+			die() // killed; the others live on as zombies
+		}
+		defer die()
+		t.Logf("round %d: %d of %d rows are SENT, head %d", round, table.sent(), len(table.rows), table.tally.Head.Number)
+	}
+	table.insert(name, 3) // the last ones, one for each partition
+	last := &shell{table: table, addr: k.Addrs[0], id: name, rng: rand.New(rand.NewPCG(99, 5)), faults: 40, lost: &table.lost}
+	for ctx.Err() == nil && table.sent() < len(table.rows) {
+		if err := last.run(ctx); err != nil && !strings.Contains(err.Error(), ErrSuperseded.Error()) {
+			t.Fatal(err)
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("%d of %d rows are SENT", table.sent(), len(table.rows))
+	}
+	t.Logf("%d requests lost or late, %d units", table.lost.count, table.tally.Head.Number)
+	checkReal(t, k, name, table)
+}
+
+// coordinate asks for the transaction coordinator, which has its topic made.
+func coordinate(t *testing.T, addr, id string) {
+	t.Helper()
+	harness.Eventually(t, time.Minute, func() error {
+		b := sarama.NewBroker(addr)
+		conf := sarama.NewConfig()
+		conf.Version = sarama.V2_8_0_0
+		if err := b.Open(conf); err != nil {
+			return err
+		}
+		defer func() { _ = b.Close() }()
+		res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 2, CoordinatorKey: id, CoordinatorType: sarama.CoordinatorTransaction})
+		if err != nil {
+			return err
+		}
+		if res.Err != sarama.ErrNoError {
+			return res.Err
+		}
+		return nil
+	})
+}
+
+// checkReal reads until the last row of each partition.
+func checkReal(t *testing.T, k *harness.Cluster, topic string, table *realTable) {
+	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	count, last, ends := map[int]int{}, map[string]int{}, 0
+	for ends < 3 {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%d of 3 partitions were read to the end: an open transaction?", ends)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			n, _ := strconv.Atoi(string(r.Value))
+			if count[n]++; n <= last[string(r.Key)] {
+				t.Errorf("key %s: row %d comes after row %d", r.Key, n, last[string(r.Key)])
+			}
+			last[string(r.Key)] = n
+			if n > len(table.rows)-3 {
+				ends++
+			}
+		})
+	}
+	for n := 1; n <= len(table.rows); n++ {
+		if count[n] != 1 {
+			t.Errorf("row %d is there %d times", n, count[n])
+		}
+	}
+}
+
+// realTable stands for the database: each method is a transaction.
+type realTable struct {
+	mu    sync.Mutex
+	rows  []*Record
+	done  map[string]bool // SENT, by id
+	tally Tally
+	lost  tries
+}
+
+type tries struct {
+	sync.Mutex
+	count int
+}
+
+func newRealTable(topic string, n int) *realTable {
+	t := &realTable{done: map[string]bool{}, tally: Tally{Marked: map[uint64]int64{}}}
+	t.insert(topic, n)
+	return t
+}
+
+func (t *realTable) insert(topic string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for range n {
+		id := strconv.Itoa(len(t.rows) + 1)
+		part := int32(len(t.rows) % 3)
+		key := fmt.Sprint("k", len(t.rows)%12)
+		row := &outbox.Row{ID: id, Topic: topic, Key: []byte(key), Value: []byte(id)}
+		t.rows = append(t.rows, &Record{Row: row, At: Partition{topic, part}, Table: "o", Key: key, Name: NameOf(row)})
+	}
+}
+
+func (t *realTable) head() Placed {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tally.Head
+}
+
+func (t *realTable) sent() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.done)
+}
+
+// progress waits until so many more rows are SENT, or the process ended.
+func (t *realTable) progress(done chan error, n int) error {
+	begin, most := t.sent(), time.After(10*time.Second)
+	for t.sent() < begin+n {
+		select {
+		case err := <-done:
+			return err
+		case <-most:
+			return nil
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// mark is the marking transaction.
+func (t *realTable) mark(u Placed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.tally.Missing([]Placed{u})) == 0 {
+		return
+	}
+	for _, n := range u.Names {
+		t.done[n.ID] = true
+	}
+	t.tally.Marked[u.Number] = u.Offset
+	advanceTally(&t.tally)
+}
+
+func advanceTally(t *Tally) {
+	d := &database{tally: *t}
+	advance(d)
+	*t = d.tally
+}
+
+// pending are up to n rows that nobody has marked, without those in flight.
+func (t *realTable) pending(n int, inFlight map[string]bool) (out []*Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.rows {
+		if !t.done[r.Row.ID] && !inFlight[r.Row.ID] && len(out) < n {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// shell carries out what a Machine says, one process's life long.
+type shell struct {
+	table  *realTable
+	addr   string
+	id     string // transactional id, topic
+	rng    *rand.Rand
+	faults int // one request of so many meets one
+	lost   *tries
+
+	m        *Machine
+	running  bool
+	inFlight map[string]bool
+	answers  chan answered
+}
+
+type answered struct {
+	req *Request
+	Answer
+}
+
+func (s *shell) run(ctx context.Context) error {
+	s.inFlight, s.running, s.answers = map[string]bool{}, false, make(chan answered, 100)
+	s.m = New(Config{
+		Journal: Partition{s.id + "-journal", 0}, MaxRows: 10, BatchRows: 3, UnitRows: 4, UnitBytes: 500,
+	}, s.table.head(), []Partition{{s.id, 0}, {s.id, 1}, {s.id, 2}})
+	for ctx.Err() == nil {
+		if s.running {
+			s.publish()
+		}
+		out := s.m.Take()
+		if out.Err != nil {
+			return out.Err
+		}
+		for _, r := range out.Requests {
+			s.send(ctx, r)
+		}
+		for _, d := range out.Delivered {
+			s.table.mark(d.Unit)
+			for _, r := range d.Records {
+				delete(s.inFlight, r.Row.ID)
+			}
+		}
+		if out.Recover != nil {
+			for _, u := range out.Recover.Units {
+				s.table.mark(u)
+			}
+			s.m.Recovered()
+			s.running = true
+			continue
+		}
+		if len(out.Requests)+len(out.Delivered) == 0 {
+			if s.running && s.m.Idle() {
+				return nil // everything is SENT
+			}
+			select {
+			case a := <-s.answers:
+				s.m.Answer(a.req, a.Answer)
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+func (s *shell) publish() {
+	for _, r := range s.table.pending(20-len(s.inFlight), s.inFlight) {
+		s.inFlight[r.Row.ID] = true
+		s.m.Publish(r)
+	}
+}
+
+// send has the request answered, and sometimes not.
+func (s *shell) send(ctx context.Context, r *Request) {
+	fault, wait := s.rng.IntN(3*s.faults), time.Duration(s.rng.IntN(300))*time.Millisecond
+	if fault < 3 {
+		s.lost.Lock()
+		s.lost.count++
+		s.lost.Unlock()
+	}
+	go func() {
+		if r.Try > 0 {
+			time.Sleep(min(time.Millisecond<<min(r.Try, 6), 50*time.Millisecond))
+		}
+		a := Answer{Class: Silence}
+		switch fault {
+		case 0: // never sent
+		case 1: // its answer is lost
+			_ = s.do(r)
+		case 2: // late
+			time.AfterFunc(wait, func() { _ = s.do(r) })
+		default:
+			a = s.do(r)
+		}
+		select {
+		case s.answers <- answered{r, a}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// do sends a request on a connection of its own.
+func (s *shell) do(r *Request) Answer {
+	conf := sarama.NewConfig()
+	conf.Version = sarama.V2_8_0_0
+	b := sarama.NewBroker(s.addr)
+	if err := b.Open(conf); err != nil {
+		return Answer{Class: Silence}
+	}
+	defer func() { _ = b.Close() }()
+	switch r.Kind {
+	case Init:
+		return s.init(b, r)
+	case Add:
+		return s.add(b, r)
+	case Commit, Abort:
+		res, err := b.EndTxn(&sarama.EndTxnRequest{
+			Version: 1, TransactionalID: s.id, ProducerID: r.As.PID, ProducerEpoch: r.As.Epoch, TransactionResult: r.Kind == Commit,
+		})
+		if err != nil {
+			return Answer{Class: Silence}
+		}
+		return Answer{Class: Classify(r.Kind, int16(res.Err), false)}
+	case Produce:
+		return s.produce(b, r.Batch)
+	default:
+		return readReal(b, s.id+"-journal", r)
+	}
+}
+
+func (s *shell) init(b *sarama.Broker, r *Request) Answer {
+	res, err := b.InitProducerID(&sarama.InitProducerIDRequest{
+		Version: 4, TransactionalID: &s.id, TransactionTimeout: 30 * time.Second, ProducerID: r.As.PID, ProducerEpoch: r.As.Epoch,
+	})
+	if err != nil {
+		return Answer{Class: Silence}
+	}
+	return Answer{Class: Classify(Init, int16(res.Err), false), Identity: Identity{res.ProducerID, res.ProducerEpoch}}
+}
+
+func (s *shell) add(b *sarama.Broker, r *Request) Answer {
+	topics := map[string][]int32{}
+	for _, p := range r.Partitions {
+		topics[p.Topic] = append(topics[p.Topic], p.Number)
+	}
+	res, err := b.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+		Version: 2, TransactionalID: s.id, ProducerID: r.As.PID, ProducerEpoch: r.As.Epoch, TopicPartitions: topics,
+	})
+	if err != nil {
+		return Answer{Class: Silence}
+	}
+	for _, parts := range res.Errors {
+		for _, p := range parts {
+			if p.Err != sarama.ErrNoError {
+				return Answer{Class: Classify(Add, int16(p.Err), false)}
+			}
+		}
+	}
+	return Answer{Class: OK}
+}
+
+func (s *shell) produce(b *sarama.Broker, batch *Batch) Answer {
+	rb := &sarama.RecordBatch{
+		Version: 2, IsTransactional: true, ProducerID: batch.By.PID, ProducerEpoch: batch.By.Epoch, FirstSequence: batch.Seq,
+		FirstTimestamp: time.Now(), MaxTimestamp: time.Now(), LastOffsetDelta: batch.count() - 1,
+	}
+	for i, r := range batch.Records {
+		rb.Records = append(rb.Records, &sarama.Record{OffsetDelta: int64(i), Key: r.Row.Key, Value: r.Row.Value})
+	}
+	for i := range batch.Units {
+		rb.Records = append(rb.Records, &sarama.Record{OffsetDelta: int64(i), Value: batch.Units[i].Append(nil)})
+	}
+	req := &sarama.ProduceRequest{Version: 7, TransactionalID: &s.id, RequiredAcks: sarama.WaitForAll, Timeout: 10_000}
+	req.AddBatch(batch.At.Topic, batch.At.Number, rb)
+	res, err := b.Produce(req)
+	if err != nil {
+		return Answer{Class: Silence}
+	}
+	block := res.GetBlock(batch.At.Topic, batch.At.Number)
+	return Answer{Class: Classify(Produce, int16(block.Err), block.Err != 0 && block.Offset >= 0), Offset: block.Offset}
+}
+
+// readReal feeds the Reader what Fetch returns, aborted batches and markers included.
+func readReal(b *sarama.Broker, topic string, r *Request) Answer {
+	reader := NewReader(r.From, r.Until)
+	for range 200 {
+		req := &sarama.FetchRequest{Version: 11, MaxWaitTime: 100, MinBytes: 1, MaxBytes: 1 << 20, Isolation: sarama.ReadUncommitted}
+		req.AddBlock(topic, 0, reader.Next(), 1<<20, -1)
+		res, err := b.Fetch(req)
+		if err != nil {
+			return Answer{Class: Silence}
+		}
+		block := res.GetBlock(topic, 0)
+		switch {
+		case block == nil:
+			continue
+		case block.Err == sarama.ErrOffsetOutOfRange:
+			return Answer{Err: ErrJournal}
+		case block.Err != sarama.ErrNoError:
+			return Answer{Class: Again}
+		}
+		for _, set := range block.RecordsSet {
+			done, err := reader.Feed(logBatch(set.RecordBatch))
+			if err != nil {
+				return Answer{Err: err}
+			}
+			if done {
+				return Answer{Class: OK, Units: reader.Units()}
+			}
+		}
+	}
+	return Answer{Class: Again}
+}
+
+func logBatch(rb *sarama.RecordBatch) *LogBatch {
+	out := &LogBatch{Offset: rb.FirstOffset, By: Identity{rb.ProducerID, rb.ProducerEpoch}, Transactional: rb.IsTransactional}
+	for _, r := range rb.Records {
+		switch {
+		case !rb.Control:
+			out.Records = append(out.Records, r.Value)
+		case binary.BigEndian.Uint16(r.Key[2:]) == 1:
+			out.Control = CommitMarker
+		default:
+			out.Control = AbortMarker
+		}
+	}
+	return out
+}
