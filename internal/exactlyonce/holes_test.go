@@ -598,12 +598,13 @@ func TestTryThatIsRefusedAfterOneThatMayHaveLanded(t *testing.T) {
 // TestRefusedRowKeepsItsKeysOrder: rows behind it are given back with it.
 func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
 	s := newStage(t)
-	s.insert("a", 0, true)
-	s.insert("a", 0, true)
-	s.insert("a", 0, true)
-	s.insert("a", 0, true)
-	s.poison["c1"] = true
-	p := s.start()
+	p := s.running()
+	s.insert("z", 1, true)
+	for range 4 {
+		s.insert("a", 0, true)
+	}
+	s.poison["c2"] = true
+	s.gather(p, 4)
 	s.until("refused", func() bool { return s.late["a"] })
 	s.expect(len(p.m.tx.lanes[0].todo) == 0 && len(p.m.queue) == 0, "later rows of the key stay in the transaction, or in the queue")
 	s.end()

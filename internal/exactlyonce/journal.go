@@ -37,11 +37,10 @@ type LogBatch struct {
 // the seal writes, so all that earlier epochs committed stands before it: no end
 // offset has to be asked for, of a broker that may not know it yet.
 type Reader struct {
-	until   Identity
-	open    map[int64][]Placed // by producer id: of the transaction that is not ended yet
-	units   []Placed
-	records int
-	next    int64
+	until Identity
+	open  map[int64][]Placed // by producer id: of the transaction that is not ended yet
+	units []Placed
+	next  int64
 }
 
 // NewReader returns a Reader from an offset until the abort marker of an identity.

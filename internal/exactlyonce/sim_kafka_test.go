@@ -49,10 +49,9 @@ type plog struct {
 }
 
 type kafka struct {
-	coord  coordinator
-	logs   []*plog
-	alive  bool  // the coordinator answers
-	legacy int16 // epoch of the process that delivered at least once before
+	coord coordinator
+	logs  []*plog
+	alive bool // the coordinator answers
 }
 
 func newKafka(parts int) *kafka {

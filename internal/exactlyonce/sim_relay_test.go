@@ -38,7 +38,6 @@ type proc struct {
 	asking   int // queries outstanding
 	early    []*Record
 	ends     []unitEnd // of tables without state
-	draining bool
 }
 
 type unitEnd struct {

@@ -41,6 +41,7 @@ type world struct {
 	damaged    bool // the journal was damaged on purpose
 	refusedErr error
 	knownParts int
+	kinds      int // of faults
 	unordered  bool
 	dirty      bool
 

@@ -43,7 +43,8 @@ func play(seed uint64) *world {
 	w.knownParts = 1 + w.rng.IntN(3)
 	w.cfg.UnitRows, w.cfg.UnitBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200)
 	w.stateless = w.rng.IntN(4) == 0
-	trouble := 2 + w.rng.IntN(20) // one fault in so many steps
+	w.kinds = []int{2, 3, 4, 6, 6}[w.rng.IntN(5)] // in some, the network alone, or processes, too
+	trouble := 2 + w.rng.IntN(20)                 // one fault in so many steps
 	if !w.stateless && w.rng.IntN(3) == 0 {
 		w.oldMode()
 	}
@@ -84,10 +85,14 @@ func (w *world) oldMode() {
 // faults are what can happen besides progress, of a kind chosen at random.
 func (w *world) faults() []action {
 	var groups [][]action
-	for _, group := range [][]action{w.inserts(), w.cuts(), w.ends(), w.onRows(), w.onServers(), w.onTopics()} {
+	kinds := [][]action{w.inserts(), w.cuts(), w.ends(), w.onRows(), w.onServers(), w.onTopics()}
+	for _, group := range kinds[:w.kinds] {
 		if len(group) > 0 {
 			groups = append(groups, group)
 		}
+	}
+	if len(groups) == 0 {
+		return nil
 	}
 	return groups[w.rng.IntN(len(groups))]
 }

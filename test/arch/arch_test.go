@@ -21,16 +21,17 @@ const module = "github.com/outbox-cdc/outbox-cdc"
 // packages. A package that is not named here may not exist.
 var arrows = map[string][]string{
 	// The vocabulary and what is pure: no driver, no clock, no goroutine.
-	"internal/outbox":    {},
-	"internal/mailbox":   {},
-	"internal/wait":      {},
-	"sql":                {},
-	"internal/failpoint": {},
-	"internal/postgres":  {},
-	"internal/charset":   {},
-	"internal/mapping":   {"internal/outbox", "internal/charset", "sql"},
-	"decoder":            {"internal/outbox", "internal/mapping", "internal/charset"},
-	"checkpoint":         {"internal/outbox"},
+	"internal/outbox":      {},
+	"internal/mailbox":     {},
+	"internal/wait":        {},
+	"sql":                  {},
+	"internal/failpoint":   {},
+	"internal/postgres":    {},
+	"internal/charset":     {},
+	"internal/mapping":     {"internal/outbox", "internal/charset", "sql"},
+	"decoder":              {"internal/outbox", "internal/mapping", "internal/charset"},
+	"checkpoint":           {"internal/outbox"},
+	"internal/exactlyonce": {"internal/outbox"},
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
@@ -71,7 +72,7 @@ var arrows = map[string][]string{
 }
 
 // pure packages import nothing that does I/O, reads a clock or waits.
-var pure = []string{"internal/outbox", "internal/charset", "internal/mapping", "decoder", "checkpoint"}
+var pure = []string{"internal/outbox", "internal/charset", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce"}
 
 // parsing is what pure packages may import of others: pglogrepl reads bytes, and of
 // what it does on a connection they can use nothing, since they have none.
