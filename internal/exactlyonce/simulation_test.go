@@ -10,6 +10,7 @@ import (
 var (
 	simSeeds = flag.Int("sim.seeds", 2000, "schedules of TestSimulation")
 	simSeed  = flag.Uint64("sim.seed", 0, "one schedule of TestSimulation, with its story")
+	simKinds = flag.Int("sim.kinds", 0, "only the first kinds of faults (see faults)")
 	simOff   = flag.String("sim.off", "", "rules of the simulated surroundings to switch off")
 )
 
@@ -44,7 +45,10 @@ func play(seed uint64) *world {
 	w.cfg.UnitRows, w.cfg.UnitBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200)
 	w.stateless = w.rng.IntN(4) == 0
 	w.kinds = []int{2, 3, 4, 6, 6}[w.rng.IntN(5)] // in some, the network alone, or processes, too
-	trouble := 2 + w.rng.IntN(20)                 // one fault in so many steps
+	if *simKinds > 0 {
+		w.kinds = *simKinds
+	}
+	trouble := 2 + w.rng.IntN(20) // one fault in so many steps
 	if !w.stateless && w.rng.IntN(3) == 0 {
 		w.oldMode()
 	}
