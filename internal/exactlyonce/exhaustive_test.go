@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	simWindow = flag.Int("sim.window", 1, "steps after a first deviation in which TestExhaustive tries a second one")
+	simWindow = flag.Int("sim.window", 0, "steps after a first deviation in which TestExhaustive tries a second one")
 	simStride = flag.Int("sim.stride", 1, "TestExhaustive tries every n-th first deviation with a second one")
 )
 
