@@ -48,7 +48,7 @@ var rules = []rule{
 	{
 		"sealConfirms", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealEnd {\n\t\tfor _, p := range m.seal.targets {\n\t\t\tm.sound[p] = true\n\t\t}\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
 		[]string{"TestA1DelayedAbortOfTheSealEndsNothing"},
-		"",
+		"an Add and an abort of one seal, both late and both asked again, have to come between two batches of one transaction",
 	},
 	{
 		"sealsPartitions", "machine_seal.go", "r.Kind, r.Partitions = Add, m.seal.targets", "r.Kind, r.Partitions = Add, m.seal.targets[:1]",
