@@ -110,6 +110,17 @@ else
 	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS)
 endif
 
+# Long forms of package exactlyonce: in make test a few seconds of each are run.
+.PHONY: sim-once
+sim-once: ## the simulation of exactly-once transactions (SEEDS=100000, or SEED=n), pairs of faults one after the other (WINDOW=6); RULES=all or names: that each of its rules is needed
+ifdef RULES
+	OUTBOX_TEST_RULES=$(RULES) go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestRules$$' -v
+else ifdef SEED
+	go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestSimulation$$' -v -sim.seed=$(SEED)
+else
+	go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestSimulation$$|TestExhaustive$$' -sim.seeds=$(SEEDS) -sim.window=$(or $(WINDOW),6)
+endif
+
 .PHONY: sim-coverage
 sim-coverage: ## what of the delivery core the simulation does not come to in SEEDS schedules (2000 are enough)
 	@mkdir -p build

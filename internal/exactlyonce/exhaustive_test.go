@@ -14,12 +14,17 @@ var (
 // TestExhaustive plays a small case in a fixed order, with every deviation from it at
 // every step: every request lost, before or after it took effect, or delayed and arriving
 // at every later step; every kill, takeover, timeout, failover, lock and requeue; every
-// other order of two things. Then a second deviation near the first one.
+// other order of two things. Then a second deviation near the first one. In short, deviations
+// are at every fourth step, and delayed requests arrive at every tenth.
 func TestExhaustive(t *testing.T) {
+	steps, arrivals := 1, 1
+	if testing.Short() {
+		steps, arrivals = 4, 10
+	}
 	for _, stateless := range []bool{false, true} {
-		e := explorer{t: t, stateless: stateless}
+		e := explorer{t: t, stateless: stateless, stride: arrivals}
 		n := e.length()
-		for first := range n {
+		for first := 0; first < n; first += steps {
 			for i := 0; e.play(deviation{first, i}); i++ {
 				if strings.HasPrefix(e.last, "delay ") {
 					e.arrivals(first, i, n)
@@ -38,6 +43,7 @@ type deviation struct{ step, choice int }
 type explorer struct {
 	t         *testing.T
 	stateless bool
+	stride    int // of the steps at which a delayed request arrives
 	runs      int
 	last      string // the last deviation made
 }
@@ -63,7 +69,7 @@ func (e *explorer) length() int {
 
 // arrivals lets a delayed request take effect at every later step.
 func (e *explorer) arrivals(step, choice, n int) {
-	for later := step + 1; later < n+40; later++ {
+	for later := step + 1; later < n+40; later += e.stride {
 		e.play(deviation{step, choice}, deviation{later, -1})
 	}
 }

@@ -606,7 +606,7 @@ func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
 	s.poison["c2"] = true
 	s.gather(p, 4)
 	s.until("refused", func() bool { return s.late["a"] })
-	s.expect(len(p.m.tx.lanes[0].todo) == 0 && len(p.m.queue) == 0, "later rows of the key stay in the transaction, or in the queue")
+	s.expect(len(p.m.tx.portions[0].todo) == 0 && len(p.m.queue) == 0, "later rows of the key stay in the transaction, or in the queue")
 	s.end()
 }
 

@@ -6,16 +6,16 @@ import "slices"
 // row on an idle stream, thousands in a catch-up. Rows go first, the journal last: what
 // it names was acknowledged. Then it is committed.
 type transaction struct {
-	records []*Record // in order of publishing
-	out     map[*Record]bool
-	lanes   []*lane // journal's last
-	units   []Unit
-	named   [][]*Record // of each unit
-	placed  []Placed    // acknowledged units
+	records  []*Record // in order of publishing
+	out      map[*Record]bool
+	portions []*portion // journal's last
+	units    []Unit
+	named    [][]*Record // of each unit
+	placed   []Placed    // acknowledged units
 }
 
-// lane is a partition's part of a transaction: one batch in flight.
-type lane struct {
+// portion is a partition's part of a transaction: one batch in flight.
+type portion struct {
 	at       Partition
 	todo     []*Record
 	inFlight *Request
@@ -41,11 +41,11 @@ func (m *Machine) begin() {
 	n := min(len(m.queue), m.cfg.MaxRows)
 	tx := &transaction{records: slices.Clone(m.queue[:n]), out: map[*Record]bool{}}
 	for _, r := range tx.records {
-		l := tx.lane(r.At, m.cfg.BatchRows)
+		l := tx.portion(r.At, m.cfg.BatchRows)
 		l.todo = append(l.todo, r)
 	}
 	var unsound []Partition
-	for _, l := range tx.lanes {
+	for _, l := range tx.portions {
 		if !m.sound[l.at] {
 			unsound = append(unsound, l.at)
 		}
@@ -59,20 +59,20 @@ func (m *Machine) begin() {
 	m.ask(&Request{Kind: Add, Partitions: append(tx.partitions(), m.cfg.Journal)})
 }
 
-func (tx *transaction) lane(at Partition, most int) *lane {
-	for _, l := range tx.lanes {
+func (tx *transaction) portion(at Partition, most int) *portion {
+	for _, l := range tx.portions {
 		if l.at == at {
 			return l
 		}
 	}
-	l := &lane{at: at, most: most}
-	tx.lanes = append(tx.lanes, l)
+	l := &portion{at: at, most: most}
+	tx.portions = append(tx.portions, l)
 	return l
 }
 
 func (tx *transaction) partitions() []Partition {
-	out := make([]Partition, 0, len(tx.lanes)+1)
-	for _, l := range tx.lanes {
+	out := make([]Partition, 0, len(tx.portions)+1)
+	for _, l := range tx.portions {
 		out = append(out, l.at)
 	}
 	return out
@@ -88,7 +88,7 @@ func (m *Machine) added(r *Request, a Answer) {
 	switch a.Class {
 	case OK:
 		m.state = producing
-		for _, l := range m.tx.lanes {
+		for _, l := range m.tx.portions {
 			m.send(l)
 		}
 		m.next()
@@ -107,7 +107,7 @@ func (m *Machine) added(r *Request, a Answer) {
 
 // outAt takes the records of partitions out of the transaction.
 func (m *Machine) outAt(refused []Partition) {
-	for _, l := range m.tx.lanes {
+	for _, l := range m.tx.portions {
 		if slices.Contains(refused, l.at) {
 			delete(m.sound, l.at)
 			m.out(l)
@@ -115,8 +115,8 @@ func (m *Machine) outAt(refused []Partition) {
 	}
 }
 
-// out gives back what the lane has not sent.
-func (m *Machine) out(l *lane) {
+// out gives back what the portion has not sent.
+func (m *Machine) out(l *portion) {
 	for _, r := range l.todo {
 		m.tx.out[r] = true
 	}
@@ -124,8 +124,8 @@ func (m *Machine) out(l *lane) {
 	l.todo = nil
 }
 
-// send gives the lane's next batch out.
-func (m *Machine) send(l *lane) {
+// send gives the portion's next batch out.
+func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
 	}
@@ -133,7 +133,7 @@ func (m *Machine) send(l *lane) {
 	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
 }
 
-func (m *Machine) put(l *lane, b *Batch) {
+func (m *Machine) put(l *portion, b *Batch) {
 	l.inFlight = &Request{Kind: Produce, As: m.id, Batch: b}
 	m.ready.Requests = append(m.ready.Requests, l.inFlight)
 }
@@ -144,11 +144,11 @@ func (m *Machine) produced(r *Request, a Answer) {
 	if m.state != producing {
 		return
 	}
-	i := slices.IndexFunc(m.tx.lanes, func(l *lane) bool { return l.inFlight == r })
+	i := slices.IndexFunc(m.tx.portions, func(l *portion) bool { return l.inFlight == r })
 	if i < 0 {
 		return
 	}
-	l := m.tx.lanes[i]
+	l := m.tx.portions[i]
 	switch a.Class {
 	case OK:
 		if len(r.Batch.Units) > 0 && a.Offset < 0 {
@@ -181,7 +181,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 	m.next()
 }
 
-func (m *Machine) ack(l *lane, b *Batch, offset int64) {
+func (m *Machine) ack(l *portion, b *Batch, offset int64) {
 	l.inFlight = nil
 	m.seqs[l.at] += b.count()
 	l.acked = append(l.acked, b.Records...)
@@ -194,7 +194,7 @@ func (m *Machine) ack(l *lane, b *Batch, offset int64) {
 
 // refuse takes the refused record out, once it is known which it is. Nothing of the
 // batch was appended, so the transaction is sound.
-func (m *Machine) refuse(l *lane, b *Batch, bad []int) {
+func (m *Machine) refuse(l *portion, b *Batch, bad []int) {
 	switch {
 	case len(b.Records) == 1:
 		m.refuseRecord(l, b.Records[0])
@@ -210,7 +210,7 @@ func (m *Machine) refuse(l *lane, b *Batch, bad []int) {
 }
 
 // refuseRecord also withdraws what is behind the record in its key's order.
-func (m *Machine) refuseRecord(l *lane, bad *Record) {
+func (m *Machine) refuseRecord(l *portion, bad *Record) {
 	behind := false
 	l.todo = slices.DeleteFunc(l.todo, func(r *Record) bool {
 		behind = behind || r == bad
@@ -233,14 +233,14 @@ func (m *Machine) refuseRecord(l *lane, bad *Record) {
 
 // next writes the journal when every row is acknowledged, and commits when the journal is.
 func (m *Machine) next() {
-	if m.state != producing || slices.ContainsFunc(m.tx.lanes, func(l *lane) bool { return l.inFlight != nil || len(l.todo) > 0 }) {
+	if m.state != producing || slices.ContainsFunc(m.tx.portions, func(l *portion) bool { return l.inFlight != nil || len(l.todo) > 0 }) {
 		return
 	}
 	if m.tx.units == nil {
 		m.tx.name(m.last.Number, m.cfg)
 	}
 	if left := m.tx.units[len(m.tx.placed):]; len(left) > 0 {
-		l := m.tx.lane(m.cfg.Journal, m.cfg.BatchRows)
+		l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
 		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes)]})
 		return
 	}
@@ -253,7 +253,7 @@ func (m *Machine) next() {
 func (tx *transaction) name(number uint64, cfg Config) {
 	var tables []string
 	rows := map[string][]*Record{}
-	for _, l := range tx.lanes {
+	for _, l := range tx.portions {
 		for _, r := range l.acked {
 			if rows[r.Table] == nil {
 				tables = append(tables, r.Table)

@@ -24,6 +24,9 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
+	if testing.Short() { // also under the race detector, and there is one goroutine
+		*simSeeds = min(*simSeeds, 200)
+	}
 	happened := map[string]int{}
 	for seed := range uint64(*simSeeds) {
 		w := play(seed + 1)

@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"internal/mapping":     {"internal/outbox", "internal/charset", "sql"},
 	"decoder":              {"internal/outbox", "internal/mapping", "internal/charset"},
 	"checkpoint":           {"internal/outbox"},
-	"internal/exactlyonce": {"internal/outbox"},
+	"internal/exactlyonce": {"internal/outbox"}, // not in the program yet: see unoffered
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
@@ -200,6 +200,25 @@ func TestTheServersProgramLinksNoDemo(t *testing.T) {
 			if strings.HasPrefix(imported, prefix) {
 				t.Errorf("built with nodemo, the program links %s", strings.TrimSpace(imported))
 			}
+		}
+	}
+}
+
+// unoffered is what the program must not contain yet. internal/exactlyonce decides
+// over Kafka transactions and is complete with its simulation, but rows do not go through it
+// until sink, statusupdater, statestore and sweeper do their parts (docs/exactly-once.md,
+// next steps). It is here so that what it is built on, and what it is built for, cannot
+// change without its tests. Users get the mode whole or not at all.
+var unoffered = []string{"internal/exactlyonce"}
+
+func TestTheProgramHasNothingUnoffered(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"/cmd/outbox-cdc").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, name := range unoffered {
+		if slices.Contains(strings.Fields(string(out)), module+"/"+name) {
+			t.Errorf("the program links %s: is all there that docs/exactly-once.md lists?", name)
 		}
 	}
 }
