@@ -49,7 +49,7 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 		for _, s := range cfg.Streams {
 			tables += len(s.Tables)
 		}
-		fmt.Fprintf(io.out, "%s is right: %s, %s, %s\n", *file, plural(len(cfg.Streams), "stream"), plural(tables, "table"), plural(len(cfg.Kafka.Clusters), "Kafka cluster"))
+		fmt.Fprintf(io.out, "%s is right: %s, %s, %s\n", cfg.File, plural(len(cfg.Streams), "stream"), plural(tables, "table"), plural(len(cfg.Kafka.Clusters), "Kafka cluster"))
 		return nil
 	}
 	return c

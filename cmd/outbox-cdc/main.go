@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -165,7 +166,7 @@ func group(use, short, example string, parts ...*cobra.Command) *cobra.Command {
 
 // configFlag adds --config.
 func configFlag(c *cobra.Command) *string {
-	file := c.Flags().StringP("config", "c", "outbox-cdc.yaml", "configuration `FILE`")
+	file := c.Flags().StringP("config", "c", "", "configuration `FILE` (default: "+config.FileVariable+", "+strings.Join(config.DefaultFiles, ", ")+")")
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return file
 }

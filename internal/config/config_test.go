@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -338,5 +339,40 @@ streams: [{name: s, postgres: {dsn: "postgres://u@localhost/d", `+text+`}, table
 		if n := len(cfg.Warnings); !strings.Contains(got, "key.pem") || want != "" && !strings.Contains(got, "/"+want) || n > 2 || want == "" && n != 1 || strings.Contains(got, "hunter2") {
 			t.Errorf("%s: %q", text, got)
 		}
+	}
+}
+
+// The file is that of --config, of the environment, of this folder, or of a package.
+func TestTheDefaultFile(t *testing.T) {
+	mine, packaged := DefaultFiles[0], DefaultFiles[1]
+	for _, c := range []struct {
+		env   string
+		there []string
+		want  string
+	}{
+		{"", []string{mine, packaged}, mine},
+		{"", []string{packaged}, packaged},
+		{"", nil, mine},
+		{"/elsewhere.yaml", []string{mine, packaged}, "/elsewhere.yaml"},
+	} {
+		got := defaultFile(
+			func(name string) (string, bool) { return c.env, name == FileVariable },
+			func(file string) bool { return slices.Contains(c.there, file) })
+		if got != c.want {
+			t.Errorf("%q, %v: %s, wanted %s", c.env, c.there, got, c.want)
+		}
+	}
+
+	t.Chdir(t.TempDir())
+	t.Setenv(FileVariable, "none.yaml")
+	if _, err := Load(""); err == nil || !strings.Contains(err.Error(), "none.yaml") || !strings.Contains(err.Error(), "OUTBOX_CDC_CONFIG") {
+		t.Errorf("of the environment: %v", err)
+	}
+	if err := os.WriteFile(mine, []byte("streams: 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(FileVariable, "")
+	if _, err := Load(""); err == nil || !strings.Contains(err.Error(), mine+":1:") {
+		t.Errorf("of this folder: %v", err)
 	}
 }

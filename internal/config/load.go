@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -14,18 +17,45 @@ import (
 // maxFile bounds a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Load reads and checks a configuration file. Where the content is at fault the
-// error is a Problems, each with its position, all that could be found at once.
+// FileVariable is the environment variable that names the configuration file.
+const FileVariable = "OUTBOX_CDC_CONFIG"
+
+// DefaultFiles are looked for, in this order, where neither --config nor
+// FileVariable names a file. Packages and the image have the second.
+var DefaultFiles = []string{"outbox-cdc.yaml", "/etc/outbox-cdc/outbox-cdc.yaml"}
+
+// Load reads and checks a configuration file, by default the first of DefaultFiles.
+// Where the content is at fault the error is a Problems, each with its position, all
+// that could be found at once.
 func Load(path string) (*Config, error) {
+	if path == "" {
+		path = defaultFile(os.LookupEnv, exists)
+	}
 	data, err := secret.ReadFile(path, maxFile)
 	if err != nil {
-		return nil, Problems{{File: path, Found: "cannot be read: " + reason(err), Hint: "name a configuration file with --config"}}
+		return nil, Problems{{File: path, Found: "cannot be read: " + reason(err), Hint: "name a configuration file with --config or in " + FileVariable}}
 	}
 	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("find the folder of %s: %w", path, err)
 	}
 	return parse(data, path, surroundings{folder: folder, env: os.LookupEnv})
+}
+
+func defaultFile(env func(string) (string, bool), exists func(string) bool) string {
+	if file, _ := env(FileVariable); file != "" {
+		return file
+	}
+	if i := slices.IndexFunc(DefaultFiles, exists); i >= 0 {
+		return DefaultFiles[i]
+	}
+	return DefaultFiles[0]
+}
+
+// exists is also true for what cannot be looked at: reading it then says why.
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Parse checks a configuration's text; file is its name in errors, folder is
