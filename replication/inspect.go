@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,7 +88,11 @@ type TableState struct {
 	Leaves      int    // of its partitions, how many are published by their own names
 	Columns     []string
 	RowFilter   string
-	OID         uint32 // 0: it does not exist
+	// Types are the OIDs of the columns' types, of columns that can stand in a row filter: none
+	// before version 15 and where the publication publishes updates, which the server
+	// then refuses to the application. A collation of users makes it 0.
+	Types map[string]uint32
+	OID   uint32 // 0: it does not exist
 }
 
 // madeByUs is the comment by which init knows its own publication again.
@@ -307,7 +312,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 	for i, t := range tables {
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(9, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
+	for _, r := range in.rows(10, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return
@@ -320,7 +325,17 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		}
 		t.RowFilter = r[7]
 		t.OID = uint32(in.number(r[8])) // #nosec G115 -- an OID
+		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
+			t.Types = in.types(r[9])
+		}
 	}
+}
+
+func (in *inspection) types(text string) (types map[string]uint32) {
+	if err := json.Unmarshal([]byte(text), &types); err != nil && in.err == nil {
+		in.err = fmt.Errorf("the types of a table's columns: %w", err)
+	}
+	return types
 }
 
 func namesOf(tables []*outbox.Table) [][2]string {

@@ -310,9 +310,9 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 	if reason, hint := uncovered(s, t, cfg); reason != "" {
 		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Hint: hint})
 	}
-	if t.RowFilter != "" && t.Table.Share.Of == 0 {
-		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s; the sweeper publishes the others",
-			cfg.Publication, t.Table, t.RowFilter))
+	if t.FilterFit() == FilterDiffers && (t.Table.Share.Of == 0 || outbox.HasFilter(t.RowFilter, t.Table.Filter(""))) {
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; the sweeper publishes the others",
+			cfg.Publication, t.Table, t.RowFilter, t.notRows()))
 	}
 }
 
@@ -334,8 +334,8 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	case t.Kind == "p" && t.Leaves > 0 && !s.Publication.ViaRoot:
 		return "partitions of " + name + " are published by their own names", alterPublication(cfg, "SET (publish_via_partition_root = true)")
 	case !t.Published:
-		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+Listed(t.Table))
-	case t.Table.Share.Of > 0 && !outbox.SameFilter(t.RowFilter, t.Table.Filter("")):
+		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+t.Listed())
+	case t.Table.Share.Of > 0 && !outbox.HasFilter(t.RowFilter, t.Table.Filter("")):
 		return wrongShare(s, t, cfg)
 	}
 	if lacking := lackingColumns(t); len(lacking) > 0 {
@@ -356,7 +356,7 @@ func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	if s.Version < rowFiltersSince {
 		return reason, "row filters came with PostgreSQL 15: upgrade the server, or take share away and stream the table once"
 	}
-	return reason, alterPublication(cfg, "SET TABLE "+Listed(t.Table)) + "  -- with every other table that it is to keep"
+	return reason, alterPublication(cfg, "SET TABLE "+t.Listed()) + "  -- with every other table that it is to keep"
 }
 
 // lackingColumns finds mapped columns that a column list leaves out. Before

@@ -66,7 +66,7 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(plan, steps...), slot...), nil
+	return slices.Concat(plan, steps, filterSteps(s, &setup.Config), slot), nil
 }
 
 func roleSteps(setup Setup) []Step {
@@ -177,7 +177,7 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 		if err := rowFilters(s, t); err != nil {
 			return nil, err
 		}
-		names = append(names, Listed(t))
+		names = append(names, s.of(t).Listed())
 	}
 	name := sql.Identifier(cfg.Publication)
 	return []Step{{
@@ -188,13 +188,23 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	}}, nil
 }
 
-// Listed is a table as a publication's list of tables has it: with the condition
-// of its share.
-func Listed(t *outbox.Table) string {
-	if filter := t.Filter(""); filter != "" {
-		return quoteTable(t) + " WHERE (" + filter + ")"
+// Listed is a table as a publication's list of tables has it: with the condition of the
+// rows that it passes.
+func (t *TableState) Listed() string {
+	if filter := t.Filter(); filter != "" {
+		return quoteTable(t.Table) + " WHERE (" + filter + ")"
 	}
-	return quoteTable(t)
+	return quoteTable(t.Table)
+}
+
+// of is what is known of a table; of one that was not looked at, nothing.
+func (s *State) of(t *outbox.Table) *TableState {
+	for i := range s.Tables {
+		if s.Tables[i].Table == t {
+			return &s.Tables[i]
+		}
+	}
+	return &TableState{Table: t}
 }
 
 // rowFilters says whether the server's publications can have a table's share.
@@ -217,7 +227,7 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		if err := rowFilters(s, t); err != nil {
 			return nil, err
 		}
-		alter := alterPublication(cfg, "ADD TABLE "+Listed(t))
+		alter := alterPublication(cfg, "ADD TABLE "+s.of(t).Listed())
 		if !s.Publication.Ours {
 			return nil, &Error{
 				Permanent: true, What: fmt.Sprintf("add table %s to publication %s", t, cfg.Publication),
@@ -238,6 +248,22 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		})
 	}
 	return plan, nil
+}
+
+// filterSteps give tables of a publication of ours the row filters that their mappings ask
+// for. A running stream sees it, and sweeps the table once: rows that became its own
+// were not passed before. Nothing could find those of a table without state.
+func filterSteps(s *State, cfg *Config) []Step {
+	var plan []Step
+	for i := range s.Tables {
+		if t := &s.Tables[i]; t.Refilters(s) {
+			plan = append(plan, Step{
+				Title: fmt.Sprintf("row filter of table %s in publication %s", t.Table, cfg.Publication),
+				SQL:   alterPublication(cfg, "DROP TABLE "+quoteTable(t.Table)) + "\n" + alterPublication(cfg, "ADD TABLE "+t.Listed()),
+			})
+		}
+	}
+	return plan
 }
 
 // slotSteps makes the slot, after noting that nothing went through it yet.

@@ -27,7 +27,7 @@ type Registry struct {
 
 // families are the metrics of streams, before their labels.
 type families struct {
-	decoded, published, marked, swept, failed, missed        *prometheus.CounterVec
+	decoded, published, marked, swept, failed, missed, left  *prometheus.CounterVec
 	rowsInMemory, inflightRows, inflightBytes                *prometheus.GaugeVec
 	lagBytes, lagSeconds, retained, budget                   *prometheus.GaugeVec
 	mode, leader, epoch, parks, pending, oldest, clusterGood *prometheus.GaugeVec
@@ -53,6 +53,7 @@ func New(version, commit string) *Registry {
 	)
 	r.families = families{
 		decoded:   r.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
+		left:      r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back."),
 		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
 		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
 		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),

@@ -27,7 +27,7 @@ type Stream struct {
 	connections, errors                       prometheus.Counter
 	progressed, markWaiting                   prometheus.Gauge
 	markRetries, markLocked, leaderships      prometheus.Counter
-	publication                               prometheus.Counter
+	publication, left                         prometheus.Counter
 	slot                                      *slot
 	topics                                    *topics
 
@@ -96,6 +96,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		markLocked:    f.markLocked.WithLabelValues(name),
 		leaderships:   f.leaderships.WithLabelValues(name),
 		publication:   f.publication.WithLabelValues(name),
+		left:          f.left.WithLabelValues(name),
 		slot:          newSlot(f, name),
 		topics:        newTopics(f, name),
 		usable:        map[string]bool{},
@@ -167,6 +168,9 @@ func (s *Stream) Decoded(rows []*outbox.Row) {
 		c.relay.looked()
 	})
 }
+
+// Left counts rows from the log that are left to others.
+func (s *Stream) Left(n int) { s.left.Add(float64(n)) }
 
 // Swept counts rows that a sweep read, by the cause of their park.
 func (s *Stream) Swept(cause outbox.Cause, rows []*outbox.Row) {

@@ -37,11 +37,16 @@ func (t *Table) Filter(prefix string) string {
 		return ""
 	}
 	column := prefix + `"` + strings.ReplaceAll(t.ShareColumn(), `"`, `""`) + `"`
-	return fmt.Sprintf("(hash_array(ARRAY[%s]) & 2147483647) %% %d = %d", column, t.Share.Of, t.Share.Part-1)
+	return fmt.Sprintf("((hash_array(ARRAY[%s]) & 2147483647) %% %d) = %d", column, t.Share.Of, t.Share.Part-1)
 }
 
 // SameFilter says whether two conditions differ at most as the server's printing
 // of a condition differs from Filter's: in blanks, parentheses and quotes.
 func SameFilter(a, b string) bool { return bare.Replace(a) == bare.Replace(b) }
+
+// HasFilter says whether a publication's condition is the share's, or that and more.
+func HasFilter(condition, share string) bool {
+	return SameFilter(condition, share) || strings.HasPrefix(bare.Replace(condition), bare.Replace(share)+"AND")
+}
 
 var bare = strings.NewReplacer(" ", "", "(", "", ")", "", `"`, "", "pg_catalog.", "")

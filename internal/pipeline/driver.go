@@ -221,6 +221,10 @@ func (d *driver) feed(b *batch) {
 		}
 		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
 	}
+	if n := b.Ignored.Left; n > 0 {
+		d.cfg.Metrics.Left(n)
+		d.stream.tracker.left(n)
+	}
 	for e := range b.All() {
 		switch e.Kind {
 		case decoder.Begin:

@@ -107,6 +107,12 @@ func (b *statusTracker) reset() {
 	b.flow.InFlight = 0
 }
 
+func (b *statusTracker) left(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow.Left += uint64(n) // #nosec G115 -- a count
+}
+
 func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -50,6 +50,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b.retained("slot", 1000, replication.Retained{Insert: 600, Restart: 300, Status: "reserved", Safe: 50}, time.Second, now.Add(time.Second))
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
 	b.inFlight(3)
+	b.left(2)
 	n := int64(5)
 	b.counted(table, func(s *status.Table) { s.Pending = &n })
 	st := s.Status()
@@ -58,7 +59,7 @@ func TestStatusOfALeader(t *testing.T) {
 		t.Errorf("mode %s, %s", st.Mode, st.Reason)
 	case !st.Leader.Here || st.Leader.Epoch != 7:
 		t.Errorf("%+v", st.Leader)
-	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.PerSecond != 30:
+	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.Left != 2 || st.Flow.PerSecond != 30:
 		t.Errorf("%+v", st.Flow)
 	case st.Slot.Retained != 300 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
 		t.Errorf("%+v", st.Slot)

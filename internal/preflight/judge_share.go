@@ -48,7 +48,7 @@ func judgeParts(j *judgment, name string, table *outbox.Table, splits []RowFilte
 		other.Share.Part = part
 		var of, left []RowFilter
 		for _, f := range splits {
-			if outbox.SameFilter(f.Where, other.Filter("")) {
+			if outbox.HasFilter(f.Where, other.Filter("")) {
 				of = append(of, f)
 			} else {
 				left = append(left, f)

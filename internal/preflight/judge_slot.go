@@ -55,8 +55,8 @@ var slotChecks = []check{
 	{
 		name: "row-filter", judge: judgeRowFilter,
 		looks:  "row filters of the publication (15 and later)",
-		levels: "WARN: there is one. FAIL: there is one on a table without state",
-		hint:   "`ALTER PUBLICATION … SET TABLE` without WHERE",
+		levels: "WARN: there is one that is not of the configuration's `rows` and `share`. FAIL: there is such a one on a table without state",
+		hint:   "`outbox-cdc init` or `check --fix` where the publication is ours, else `ALTER PUBLICATION … SET TABLE` with the WHERE that is shown",
 		why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
 	},
 	{
@@ -239,11 +239,11 @@ func judgeCovered(j *judgment) {
 }
 
 // setTables names every table of the publication again, without column lists
-// and row filters but for those of shares.
+// and with the row filters that the configuration asks for.
 func setTables(j *judgment) string {
 	names := make([]string, len(j.State.Tables))
-	for i, t := range j.State.Tables {
-		names[i] = replication.Listed(t.Table)
+	for i := range j.State.Tables {
+		names[i] = j.State.Tables[i].Listed()
 	}
 	return "ALTER PUBLICATION " + sql.Identifier(j.Stream.Replication.Publication) + " SET TABLE " + strings.Join(names, ", ") +
 		";  -- with every other table that it is to keep"
@@ -253,21 +253,40 @@ func judgeRowFilter(j *judgment) {
 	if !j.state() {
 		return
 	}
-	for _, t := range j.State.Tables {
+	for i := range j.State.Tables {
+		t := &j.State.Tables[i]
 		name := t.Table.String()
 		switch {
 		case !j.State.Publication.Exists:
 			j.skip(name, "there is no publication (see the check publication)")
-		case t.Table.Share.Of > 0 && outbox.SameFilter(t.RowFilter, t.Table.Filter("")):
-			j.ok(name, "the publication passes %s", t.Table.Share)
-		case t.Table.Share.Of > 0:
+		case t.Table.Share.Of > 0 && !outbox.HasFilter(t.RowFilter, t.Table.Filter("")):
 			j.skip(name, "the publication does not pass the share (see the check publication-tables)")
-		case t.RowFilter == "":
+		case t.FilterFit() == replication.FilterDiffers:
+			j.filterDiffers(t)
+		case t.FilterFit() == replication.FilterMissing:
+			j.ok(name, "rows of others come through the log and are dropped here; outbox-cdc init has the publication hold them back, WHERE %s", t.Filter())
+		case t.Filter() == "":
 			j.ok(name, "no row filter")
-		case t.Table.Stateful():
-			j.warn(name, "the publication passes only rows WHERE "+t.RowFilter, setTables(j))
+		case t.Table.Share.Of > 0:
+			j.ok(name, "the publication passes %s, WHERE %s", t.Table.Share, t.RowFilter)
 		default:
-			j.fail(name, "the publication passes only rows WHERE "+t.RowFilter, setTables(j))
+			j.ok(name, "the publication passes only our rows, WHERE %s", t.RowFilter)
 		}
+	}
+}
+
+// filterDiffers: rows of ours may be held back. Nobody reads what two conditions mean, so
+// any other than the wanted one counts.
+func (j *judgment) filterDiffers(t *replication.TableState) {
+	found := "the publication passes only rows WHERE " + t.RowFilter
+	if want := t.Filter(); want != "" {
+		found += ", not WHERE " + want
+	}
+	if !t.Table.Stateful() {
+		j.fail(t.Table.String(), found, setTables(j))
+		return
+	}
+	if f := j.warn(t.Table.String(), found, setTables(j)); t.Refilters(j.State) {
+		f.Fix = FixPublication
 	}
 }

@@ -201,8 +201,13 @@ func TestJudgments(t *testing.T) {
 		"partitions": {"publication-tables", Fail, func(f *Facts) {
 			f.State.Tables[0].Kind, f.State.Tables[0].Leaves, f.State.Publication.ViaRoot = "p", 3, false
 		}, []string{"publish_via_partition_root = true"}},
-		"column list": {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Columns = []string{"id", "topic"} }, []string{"lacks columns", "payload", "headers", `SET TABLE "public"."outbox"`}},
-		"row filter":  {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5)", "SET TABLE"}},
+		"column list":     {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Columns = []string{"id", "topic"} }, []string{"lacks columns", "payload", "headers", `SET TABLE "public"."outbox"`}},
+		"row filter":      {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5)", "SET TABLE"}},
+		"filter of rows":  {"row-filter", OK, func(f *Facts) { ofRows(f, "(topic = 'orders'::text)") }, []string{"only our rows"}},
+		"rows unfiltered": {"row-filter", OK, func(f *Facts) { ofRows(f, "") }, []string{"are dropped here", "WHERE (\"topic\" = 'orders'::text)"}},
+		"another filter of rows": {"row-filter", Warn, func(f *Facts) { ofRows(f, "(topic = 'bills'::text)") }, []string{
+			"WHERE (topic = 'bills'::text), not WHERE (\"topic\" = 'orders'::text)", `SET TABLE "public"."outbox" WHERE (("topic" = 'orders'::text))`,
+		}},
 		"filter and no state": {"row-filter", Fail, func(f *Facts) {
 			f.State.Tables[0].RowFilter = "x"
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
@@ -455,4 +460,10 @@ func other(table *outbox.Table, part int) string {
 	copied := *table
 	copied.Share.Part = part
 	return "((" + strings.ReplaceAll(copied.Filter(""), `"`, "") + "))"
+}
+
+// ofRows has the mapping take rows of a topic only, and the publication pass some.
+func ofRows(f *Facts, filter string) {
+	f.Tables[0].Table.Mapping.Rows = []outbox.RowCondition{{Column: "topic", Values: []string{"orders"}}}
+	f.State.Tables[0].Types, f.State.Tables[0].RowFilter = map[string]uint32{"topic": 25}, filter
 }

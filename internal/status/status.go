@@ -145,6 +145,7 @@ type Flow struct {
 	Published uint64 `json:"published_rows"`
 	Refused   uint64 `json:"refused_rows"` // attempts charged
 	GivenUp   uint64 `json:"failed_rows"`  // became FAILED
+	Left      uint64 `json:"left_rows"`    // of the log, that the mapping leaves to others
 	// PerSecond is the mean of the last minute.
 	PerSecond float64 `json:"published_rows_per_second"`
 	InFlight  int     `json:"in_flight_rows"`

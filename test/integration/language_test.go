@@ -91,6 +91,11 @@ func TestOnlyOurRowsAreTouched(t *testing.T) {
 	if got := w.values(); got != "a b c a b c" {
 		t.Errorf("published: %q", got)
 	}
+	if w.db.Major(t) >= 15 {
+		if got := harness.One[string](t, w.db, `SELECT string_agg(rowfilter, '') FROM pg_publication_tables WHERE tablename = 'outbox'`); got != "((broker = 'kafka'::text) OR (broker IS NULL))" {
+			t.Errorf("the publication passes rows WHERE %s", got)
+		}
+	}
 	// A key that is parked is found by its topic in SQL.
 	w.db.Exec(t, `INSERT INTO outbox (broker, event_type, aggregate_id, payload) VALUES ('kafka', 'OrderPlaced', 'j', NULL), ('kafka', 'com.acme.X', 'j', 'd'), ('sns', 'com.acme.X', 'j', 'no')`)
 	w.awaitSQL(30*time.Second, done(7, 3))

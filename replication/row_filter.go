@@ -1,0 +1,216 @@
+package replication
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// FilterFit says how a publication's row filter fits a table.
+type FilterFit uint8
+
+// The fits.
+const (
+	// FilterFits: it passes what it should: every row, or those that the filter can tell.
+	FilterFits FilterFit = iota
+	// FilterMissing: it passes rows of others too, which is only a cost.
+	FilterMissing
+	// FilterDiffers: it may hold back rows of the stream.
+	FilterDiffers
+)
+
+// FilterFit compares the publication's filter with the wanted one. What the decoder drops
+// anyway may come through.
+func (t *TableState) FilterFit() FilterFit {
+	share := t.Table.Filter("")
+	switch {
+	case normalFilter(t.RowFilter) == normalFilter(t.Filter()):
+		return FilterFits
+	case outbox.SameFilter(t.RowFilter, share) && t.Filter() != "("+share+")":
+		return FilterMissing
+	case outbox.SameFilter(t.RowFilter, share):
+		return FilterFits
+	}
+	return FilterDiffers
+}
+
+// Refilters says that the publication's filter of the table is to be replaced, and can be
+// without harm.
+func (t *TableState) Refilters(s *State) bool {
+	p := &s.Publication
+	member := strings.Contains(p.Mark+" ", fmt.Sprintf("=%d ", t.OID)) // not by its schema
+	return p.Ours && t.Published && member && t.Table.Stateful() && t.FilterFit() != FilterFits
+}
+
+// notRows says in a warning that a filter is not the mapping's.
+func (t *TableState) notRows() string {
+	if t.Filter() == "" {
+		return ""
+	}
+	return ", not WHERE " + t.Filter()
+}
+
+// Filter is the condition under which the publication is to pass the table's rows, as the
+// server prints it: that of its share, and those of its mapping that a row filter can
+// have. The decoder tells by the others. Empty: every row passes.
+// https://www.postgresql.org/docs/current/logical-replication-row-filter.html#LOGICAL-REPLICATION-ROW-FILTER-EXPRESSIONS
+func (t *TableState) Filter() string {
+	var terms []string
+	if share := t.Table.Filter(""); share != "" {
+		terms = append(terms, "("+share+")")
+	}
+	m := &t.Table.Mapping
+	for i := range m.Rows {
+		terms = append(terms, t.rowTerm(&m.Rows[i]))
+	}
+	if e := m.Leaves(); e != nil && len(e.Pointer) == 0 && len(e.Or) == 0 {
+		terms = append(terms, t.knownTerm(e))
+	}
+	terms = slices.DeleteFunc(terms, func(term string) bool { return term == "" })
+	if len(terms) < 2 {
+		return strings.Join(terms, "")
+	}
+	return "(" + strings.Join(terms, " AND ") + ")"
+}
+
+// rowTerm is a condition of the mapping; empty: no row filter can have it.
+func (t *TableState) rowTerm(c *outbox.RowCondition) string {
+	ways, ok := t.equalities(c.Column, c.Values)
+	if c.Null {
+		ways = append(ways, "("+sql.Identifier(c.Column)+" IS NULL)")
+	}
+	switch {
+	case !ok || len(ways) == 0:
+		return ""
+	case c.Not:
+		return "(" + anyOf(ways) + " IS NOT TRUE)"
+	}
+	return anyOf(ways)
+}
+
+// knownTerm is that the topic's map has the value.
+func (t *TableState) knownTerm(e *outbox.Expr) string {
+	ways, ok := t.equalities(e.Column, slices.Sorted(maps.Keys(e.Map.Exact)))
+	column := sql.Identifier(e.Column)
+	if t.Types[e.Column] != pgtype.TextOID {
+		column = "(" + column + ")::text"
+	}
+	for _, b := range e.Map.Beginnings {
+		ok = ok && ascii(b.With) && isTextual(t.Types[e.Column])
+		ways = append(ways, "starts_with("+column+", "+sql.Literal(b.With)+"::text)")
+	}
+	if !ok || len(ways) == 0 {
+		return ""
+	}
+	return anyOf(ways)
+}
+
+func anyOf(ways []string) string {
+	if len(ways) == 1 {
+		return ways[0]
+	}
+	return "(" + strings.Join(ways, " OR ") + ")"
+}
+
+// equalities compare a column with the values that it can have.
+func (t *TableState) equalities(column string, values []string) (ways []string, ok bool) {
+	write, ok := literals[t.Types[column]]
+	if !ok {
+		return nil, false
+	}
+	left := sql.Identifier(column)
+	if t.Types[column] == pgtype.VarcharOID {
+		left = "(" + left + ")::text"
+	}
+	for _, v := range values {
+		if !ascii(v) { // the database may not have it
+			return nil, false
+		}
+		if literal := write(v); literal != "" {
+			ways = append(ways, "("+left+" = "+literal+")")
+		}
+	}
+	return ways, true
+}
+
+func ascii(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c == 0 || c > '~' })
+}
+
+func isTextual(oid uint32) bool {
+	return oid == pgtype.TextOID || oid == pgtype.VarcharOID || oid == pgtype.BPCharOID
+}
+
+// literals write a value for each type of a column, as the server prints it; empty: no such
+// column prints it. Other types, of users among them, stand in no row filter.
+var literals = map[uint32]func(string) string{
+	pgtype.TextOID:    func(v string) string { return sql.Literal(v) + "::text" },
+	pgtype.VarcharOID: func(v string) string { return sql.Literal(v) + "::text" },
+	pgtype.BPCharOID:  func(v string) string { return sql.Literal(strings.TrimRight(v, " ")) + "::bpchar" },
+	pgtype.Int2OID:    integerLiteral(16),
+	pgtype.Int4OID:    integerLiteral(32),
+	pgtype.Int8OID:    integerLiteral(64),
+	pgtype.UUIDOID:    uuidLiteral,
+	pgtype.BoolOID:    boolLiteral,
+}
+
+func integerLiteral(bits int) func(string) string {
+	return func(v string) string {
+		n, err := strconv.ParseInt(v, 10, bits)
+		switch {
+		case err != nil || strconv.FormatInt(n, 10) != v:
+			return ""
+		case n != int64(int32(n)): // #nosec G115 -- to see whether it fits
+			return "'" + v + "'::bigint"
+		case n < 0:
+			return "'" + v + "'::integer"
+		}
+		return v
+	}
+}
+
+var printedUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+func uuidLiteral(v string) string {
+	if !printedUUID.MatchString(v) {
+		return ""
+	}
+	return "'" + v + "'::uuid"
+}
+
+func boolLiteral(v string) string {
+	switch {
+	case v == "t" || strings.EqualFold(v, "true"):
+		return "true"
+	case v == "f" || strings.EqualFold(v, "false"):
+		return "false"
+	}
+	return ""
+}
+
+// filterTokens are literals, names and blanks of a condition.
+var filterTokens = regexp.MustCompile(`E?'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|\s+`)
+
+// normalFilter writes a condition in the one way in which ours and the server's are the
+// same: every name quoted, no blanks, and a backslash in a literal as itself.
+func normalFilter(condition string) string {
+	return filterTokens.ReplaceAllStringFunc(condition, func(token string) string {
+		switch {
+		case strings.HasPrefix(token, "E'"):
+			return strings.ReplaceAll(token[1:], `\\`, `\`)
+		case token[0] == '\'' || token[0] == '"':
+			return token
+		case strings.TrimSpace(token) == "":
+			return ""
+		}
+		return `"` + token + `"`
+	})
+}
