@@ -224,17 +224,11 @@ func (d *Decoder) described(frame []byte, b *Batch) problem {
 func refused(kind byte) problem {
 	switch kind {
 	case 'S', 'E', 'c', 'A':
-		return problem{
-			what: "streams a transaction in progress, which may still roll back",
-			hint: "START_REPLICATION must not ask for streaming",
-		}
+		return problem{what: "streams a transaction in progress, which may still roll back: START_REPLICATION must not ask for streaming"}
 	case 'b', 'P', 'K', 'r', 'p':
-		return problem{
-			what: "is of a prepared transaction, which may still roll back",
-			hint: "the slot and START_REPLICATION must have two_phase off",
-		}
+		return problem{what: "is of a prepared transaction, which may still roll back: the slot and START_REPLICATION must have two_phase off"}
 	}
-	return problem{what: "is of an unknown type", hint: "this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
+	return problem{what: "is of an unknown type: this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
 func (d *Decoder) begin(frame []byte, b *Batch) problem {

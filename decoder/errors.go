@@ -14,7 +14,6 @@ type Error struct {
 	// Transaction is the open one; zero outside.
 	Transaction outbox.Transaction
 	What        string
-	Hint        string // may be empty
 	// NeedsText says that nothing is wrong but the form: the next connection has
 	// to ask the server for text.
 	NeedsText bool
@@ -25,21 +24,17 @@ func (e *Error) Error() string {
 	if e.Transaction.Commit != 0 {
 		text += fmt.Sprintf(" in transaction %d, which commits at %s,", e.Transaction.XID, e.Transaction.Commit)
 	}
-	text += " " + e.What
-	if e.Hint != "" {
-		text += ": " + e.Hint
-	}
-	return text
+	return text + " " + e.What
 }
 
 // problem is what is wrong with the message being read; without what: nothing.
 type problem struct {
-	what, hint string
-	needsText  bool
+	what      string
+	needsText bool
 }
 
 func (d *Decoder) fail(message byte, p problem) error {
-	d.err = &Error{Message: message, What: p.what, Hint: p.hint, NeedsText: p.needsText}
+	d.err = &Error{Message: message, What: p.what, NeedsText: p.needsText}
 	if d.inside {
 		d.err.Transaction = d.tx
 	}

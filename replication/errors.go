@@ -8,34 +8,12 @@ import (
 	"strings"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Error says what went wrong with the replication connection, the slot or the
-// publication, and what fixes it.
-type Error struct {
-	// Permanent says that waiting does not help: somebody has to act. Even
-	// then the same call may be repeated, at a slow pace.
-	Permanent bool
-	What      string // what was being done, to what
-	Hint      string // what to do; empty where only time helps
-	Err       error  // a sentinel of this package, the server's *pgconn.PgError, or the network's
-}
-
-func (e *Error) Error() string {
-	text := fmt.Sprintf("%s: %v", e.What, e.Err)
-	if e.Hint != "" {
-		text += " (" + e.Hint + ")"
-	}
-	return text
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// What an Error may be about; test with errors.Is.
+// What a postgres.Error of this package may be about; test with errors.Is.
 var (
 	// ErrClosed: the connection is gone, and leadership with it.
 	ErrClosed = errors.New("the replication connection is closed")
@@ -84,55 +62,26 @@ func as(class, cause error) error {
 }
 
 // connectError judges a failed attempt to connect.
-func connectError(what, user string, err error) *Error {
-	e := &Error{What: what, Err: err}
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
-		e.Permanent, e.Hint = refusal(server, user)
-		if shuttingDown(server.Code) {
-			e.Err = as(ErrShutdown, err)
-		}
+func connectError(what, user string, err error) *postgres.Error {
+	e := &postgres.Error{What: what, Err: err}
+	if postgres.ServerError(err) == nil {
+		e.Permanent, e.Hint = unreachable(err)
+		e.Permanent = e.Permanent || errors.Is(err, postgres.ErrShared)
 		return e
 	}
-	e.Permanent, e.Hint = unreachable(err)
-	e.Permanent = e.Permanent || errors.Is(err, postgres.ErrShared)
+	e.Permanent, e.Hint = refusal(err, user)
+	if shuttingDown(err) {
+		e.Err = as(ErrShutdown, err)
+	}
 	return e
 }
 
-// LoginRefused says what fixes a server's refusal of a login; empty: it refuses
-// something else. Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
-func LoginRefused(server *pgconn.PgError, user string) (hint string) {
-	switch server.Code {
-	case pgerrcode.InvalidPassword:
-		return "correct the password in the dsn, or: ALTER ROLE " + sql.Identifier(user) + " PASSWORD '…';"
-	case pgerrcode.InvalidAuthorizationSpecification:
-		return "create role " + sql.Identifier(user) + " with LOGIN, and allow its connection in pg_hba.conf"
-	case pgerrcode.InvalidCatalogName:
-		return "correct the database's name in the dsn, or create it"
-	}
-	return ""
-}
-
-// WithoutSettings is why a connection failed. The driver's own text repeats the
-// connection's settings.
-func WithoutSettings(err error) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
-		return server
-	}
-	var c *pgconn.ConnectError
-	if errors.As(err, &c) && c.Unwrap() != nil {
-		return c.Unwrap()
-	}
-	return err
-}
-
 // refusal says what a server's refusal of a connection means.
-func refusal(server *pgconn.PgError, user string) (permanent bool, hint string) {
-	if hint := LoginRefused(server, user); hint != "" {
+func refusal(err error, user string) (permanent bool, hint string) {
+	if hint := postgres.LoginRefused(err, user); hint != "" {
 		return true, hint
 	}
-	switch server.Code {
+	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
 		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", sql.Identifier(user))
 	case pgerrcode.ProtocolViolation, pgerrcode.FeatureNotSupported:
@@ -158,39 +107,39 @@ func unreachable(err error) (permanent bool, hint string) {
 	return false, ""
 }
 
-func shuttingDown(code string) bool {
-	return code == pgerrcode.AdminShutdown || code == pgerrcode.CrashShutdown || code == pgerrcode.CannotConnectNow || code == pgerrcode.IdleSessionTimeout
+func shuttingDown(err error) bool {
+	return postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow, pgerrcode.IdleSessionTimeout)
 }
 
 // startError judges the refusal of START_REPLICATION.
-func startError(slot string, server *pgconn.PgError) *Error {
-	e := &Error{What: "start streaming from slot " + slot, Err: server}
+func startError(slot string, server error) *postgres.Error {
+	e := &postgres.Error{What: "start streaming from slot " + slot, Err: server}
 	switch {
-	case shuttingDown(server.Code):
+	case shuttingDown(server):
 		e.Err = as(ErrShutdown, server)
-	case server.Code == pgerrcode.ObjectInUse:
+	case postgres.HasCode(server, pgerrcode.ObjectInUse):
 		e.Err = as(ErrSlotActive, server)
 		e.Hint = "end the other consumer of the slot, or give this stream a slot of its own"
-	case server.Code == pgerrcode.UndefinedObject:
+	case postgres.HasCode(server, pgerrcode.UndefinedObject):
 		e.Err = as(ErrSlotGone, server)
-	case server.Code == pgerrcode.ObjectNotInPrerequisiteState:
+	case postgres.HasCode(server, pgerrcode.ObjectNotInPrerequisiteState):
 		e.Err = as(ErrSlotUnusable, server)
-	case server.Code == pgerrcode.InsufficientPrivilege:
+	case postgres.HasCode(server, pgerrcode.InsufficientPrivilege):
 		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION for the streaming role"
 	}
 	return e
 }
 
 // streamError judges an error in the middle of the stream.
-func streamError(slot string, server *pgconn.PgError) *Error {
-	e := &Error{What: "stream from slot " + slot, Err: server}
+func streamError(slot string, server error) *postgres.Error {
+	e := &postgres.Error{What: "stream from slot " + slot, Err: server}
 	switch {
-	case shuttingDown(server.Code):
+	case shuttingDown(server):
 		e.Err = as(ErrShutdown, server)
-	case server.Code == pgerrcode.UndefinedObject:
+	case postgres.HasCode(server, pgerrcode.UndefinedObject):
 		e.Err = as(ErrPublicationGone, server)
 		e.Hint = "re-create the publication, then the slot"
-	case unreadable(server.Code):
+	case unreadable(postgres.Code(server)):
 		e.Err = as(ErrUnreadable, server)
 	}
 	return e
@@ -202,7 +151,7 @@ func unreadable(code string) bool {
 	if len(code) != 5 {
 		return false
 	}
-	switch code[:2] {
+	switch code[:2] { // the classes of values, states, features, names, limits, configuration files, functions and internal errors
 	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "54", "F0", "P0", "XX":
 		return true
 	}

@@ -3,7 +3,6 @@ package replication
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -103,7 +103,7 @@ const madeByUs = "made by outbox-cdc init"
 // progress that has begun before.
 func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	if c.commands() == nil {
-		return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
+		return State{}, &postgres.Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
 	}
 	_, err := run(ctx, c.pg, sql.CompleteXID)
 	var s State
@@ -121,16 +121,15 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 		c.NoteInsert(s.Insert)
 		return s, nil
 	}
-	var server *pgconn.PgError
 	switch {
-	case errors.As(err, &server) && shuttingDown(server.Code):
+	case shuttingDown(err):
 		c.drop()
 		err = as(ErrClosed, as(ErrShutdown, err))
 	case c.pg.IsClosed():
 		c.drop()
 		err = as(ErrClosed, err)
 	}
-	return State{}, &Error{What: "inspect slot " + c.cfg.Slot, Err: err}
+	return State{}, &postgres.Error{What: "inspect slot " + c.cfg.Slot, Err: err}
 }
 
 // Inspect looks at server, slot and publication over any connection; only a

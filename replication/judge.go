@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -40,10 +41,10 @@ type Verdict struct {
 	// publication, with the reason: to be parked for CausePublication.
 	Tables []TableVerdict
 	// Err is what only a person can fix; meanwhile the stream is swept.
-	Err *Error
+	Err *postgres.Error
 	// Lost is why rows may have been lost to a stream whose tables keep no state:
 	// it must not go on until somebody has looked after them.
-	Lost *Error
+	Lost *postgres.Error
 	// Warnings are worth telling: needless load, rows filtered away.
 	Warnings []string
 }
@@ -101,7 +102,7 @@ func (v *Verdict) unsound(cause outbox.Cause, reason string, args ...any) {
 
 func (v *Verdict) needsPerson(what, hint string, err error) {
 	if v.Err == nil {
-		v.Err = &Error{Permanent: true, What: what, Hint: hint, Err: err}
+		v.Err = &postgres.Error{Permanent: true, What: what, Hint: hint, Err: err}
 	}
 }
 
@@ -285,7 +286,7 @@ func (v *Verdict) passedOver(cfg *Config, reason string) {
 	if Stateful(cfg.Tables) || v.Lost != nil {
 		return
 	}
-	v.Lost = &Error{
+	v.Lost = &postgres.Error{
 		Permanent: true, What: "go on from slot " + cfg.Slot, Err: errors.New(reason + "; rows that were written meanwhile may be in no slot, " +
 			"and with published: none nothing tells which: the stream stops"),
 		Hint: "compare the table with the topic and publish what is missing; put the publication right (outbox-cdc init); then have the stream go on: " +

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -147,7 +146,7 @@ type Conn struct {
 // Lead connects and waits until this process holds the stream's leadership
 // lock: a session advisory lock on the replication connection itself, so that
 // lock and slot leave together. While another process holds it, Lead keeps
-// asking (STANDBY). It returns an *Error when the connection cannot be made or
+// asking (STANDBY). It returns an *postgres.Error when the connection cannot be made or
 // is lost; call again.
 //
 // The lock is pg_advisory_lock(LockKey(slot)) in the stream's database.
@@ -180,7 +179,7 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	access := cfg.access(d.dialGathering)
 	to, err := access.Target()
 	if err != nil {
-		return nil, &Error{Permanent: true, What: what, Hint: "correct the stream's dsn", Err: err}
+		return nil, &postgres.Error{Permanent: true, What: what, Hint: "correct the stream's dsn", Err: err}
 	}
 	attempt, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 	defer cancel()
@@ -195,7 +194,7 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	}
 	if c.set, err = setOf(pg); err != nil {
 		c.Kill()
-		return nil, &Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
+		return nil, &postgres.Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
 	}
 	return c, nil
 }
@@ -213,7 +212,7 @@ func (c *Conn) prepare(ctx context.Context) error {
 		pid, err = strconv.ParseUint(rows[0][0], 10, 32)
 	}
 	if pid == 0 {
-		return &Error{What: what + " for slot " + c.cfg.Slot, Err: as(ErrProtocol, err)}
+		return &postgres.Error{What: what + " for slot " + c.cfg.Slot, Err: as(ErrProtocol, err)}
 	}
 	c.pid = uint32(pid)
 	return nil
@@ -271,7 +270,7 @@ func (c *Conn) acquire(ctx context.Context) error {
 			told, last = true, holder
 		}
 		if err := wait.Sleep(ctx, jittered(c.cfg.StandbyPoll)); err != nil {
-			return &Error{What: "wait as standby for slot " + c.cfg.Slot, Err: err}
+			return &postgres.Error{What: "wait as standby for slot " + c.cfg.Slot, Err: err}
 		}
 	}
 }
@@ -307,7 +306,7 @@ func (c *Conn) Beat(ctx context.Context) error {
 		return err
 	}
 	if len(rows) != 1 || rows[0][0] != "1" {
-		return &Error{
+		return &postgres.Error{
 			Permanent: true, What: "check leadership over slot " + c.cfg.Slot, Err: ErrLockLost,
 			Hint: "connect to PostgreSQL itself, not through a pooler in transaction mode",
 		}
@@ -334,7 +333,7 @@ func (c *Conn) PID() uint32 { return c.pid }
 func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
 	text, err := sql.Bind(statement, args...)
 	if err != nil {
-		return nil, &Error{Permanent: true, What: doing + " for slot " + c.cfg.Slot, Err: err}
+		return nil, &postgres.Error{Permanent: true, What: doing + " for slot " + c.cfg.Slot, Err: err}
 	}
 	return c.query(ctx, doing, text)
 }
@@ -345,22 +344,21 @@ func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) 
 func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string, error) {
 	what := doing + " for slot " + c.cfg.Slot
 	if c.commands() == nil {
-		return nil, &Error{What: what, Err: ErrClosed}
+		return nil, &postgres.Error{What: what, Err: ErrClosed}
 	}
 	rows, err := run(ctx, c.pg, statements)
 	if err == nil {
 		return rows, nil
 	}
-	var server *pgconn.PgError
 	switch {
-	case errors.As(err, &server) && shuttingDown(server.Code):
+	case shuttingDown(err):
 		err = as(ErrClosed, as(ErrShutdown, err))
 		c.drop()
 	case c.pg.IsClosed():
 		err = as(ErrClosed, err)
 		c.drop()
 	}
-	return nil, &Error{What: what, Err: err}
+	return nil, &postgres.Error{What: what, Err: err}
 }
 
 // run executes statements by the simple protocol, the only one that a

@@ -540,7 +540,7 @@ func TestForeignThingsAreNotAltered(t *testing.T) {
 	b.Exec(t, `CREATE TABLE public.other (id int PRIMARY KEY)`)
 	b.Exec(t, `CREATE PUBLICATION pub FOR TABLE public.other`)
 	pg := b.Conn(t).PgConn()
-	var e *Error
+	var e *postgres.Error
 	err := MakePublication(t.Context(), pg, b.cfg)
 	if !errors.As(err, &e) || !e.Permanent || e.Hint != `ALTER PUBLICATION "pub" ADD TABLE "public"."outbox";` {
 		t.Errorf("%v", err)
@@ -891,7 +891,7 @@ func TestFastShutdownIsNotHeldUp(t *testing.T) {
 }
 
 func permanentError(err error) bool {
-	var e *Error
+	var e *postgres.Error
 	return errors.As(err, &e) && e.Permanent
 }
 
@@ -916,7 +916,7 @@ func TestRefusals(t *testing.T) {
 			}
 			return nil
 		})
-		var e *Error
+		var e *postgres.Error
 		if !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, hint) {
 			t.Errorf("%v", err)
 		}
@@ -946,7 +946,7 @@ func TestRefusals(t *testing.T) {
 	}
 	defer second.Kill()
 	_, err = Lead(t.Context(), b.cfg)
-	var e *Error
+	var e *postgres.Error
 	if !errors.As(err, &e) || e.Permanent || !strings.Contains(e.Hint, "max_wal_senders") {
 		t.Errorf("%v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -18,7 +19,7 @@ func checkSlotName(slot string) error {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
 	}
 	if slot == "" || len(slot) > 63 || strings.ContainsFunc(slot, foreign) {
-		return &Error{
+		return &postgres.Error{
 			Permanent: true, What: fmt.Sprintf("use slot %q", slot),
 			Err:  errors.New("not a slot name"),
 			Hint: "a slot name has 1 to 63 lower-case letters, digits and underscores",

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -167,7 +168,7 @@ func written(m *outbox.Mapping) []string {
 func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	quoted, err := sql.Quote(cfg.Publication)
 	if err != nil || cfg.Publication == "" {
-		return nil, &Error{Permanent: true, What: "make the publication", Err: fmt.Errorf("%q is not a name", cfg.Publication), Hint: "correct the stream's publication"}
+		return nil, &postgres.Error{Permanent: true, What: "make the publication", Err: fmt.Errorf("%q is not a name", cfg.Publication), Hint: "correct the stream's publication"}
 	}
 	if s.Publication.Exists {
 		return addTableSteps(s, cfg, quoted)
@@ -212,7 +213,7 @@ func rowFilters(s *State, t *outbox.Table) error {
 	if t.Share.Of == 0 || s.Version == 0 || s.Version >= rowFiltersSince {
 		return nil
 	}
-	return &Error{
+	return &postgres.Error{
 		Permanent: true, What: fmt.Sprintf("publish %s of table %s", t.Share, t),
 		Err: errors.New("row filters came with PostgreSQL 15"), Hint: "upgrade the server, or take share away and stream the table once",
 	}
@@ -229,7 +230,7 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		}
 		alter := alterPublication(cfg, "ADD TABLE "+s.of(t).Listed())
 		if !s.Publication.Ours {
-			return nil, &Error{
+			return nil, &postgres.Error{
 				Permanent: true, What: fmt.Sprintf("add table %s to publication %s", t, cfg.Publication),
 				Err: errors.New("outbox-cdc did not make this publication, so it does not alter it"), Hint: alter,
 			}
@@ -345,7 +346,7 @@ func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error
 	for _, step := range plan {
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return nil, &Error{What: "look whether to make " + step.Title, Err: err}
+			return nil, &postgres.Error{What: "look whether to make " + step.Title, Err: err}
 		}
 		if !done {
 			left = append(left, step)
@@ -374,7 +375,7 @@ func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, pro
 		}
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return &Error{What: "look whether to make " + step.Title, Err: err}
+			return &postgres.Error{What: "look whether to make " + step.Title, Err: err}
 		}
 		there = there || step.SQL == sql.Schema
 		if done {
@@ -429,17 +430,15 @@ const (
 	lastTimeout  = 5 * time.Minute
 )
 
-func stepError(step Step, err error) *Error {
-	e := &Error{What: "make " + step.Title, Err: err}
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
-		e.Permanent = true
-		switch server.Code {
-		case pgerrcode.InsufficientPrivilege:
-			e.Hint = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
-		case pgerrcode.DependentObjectsStillExist:
-			e.Hint = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
-		}
+func stepError(step Step, err error) *postgres.Error {
+	e := &postgres.Error{What: "make " + step.Title, Err: err}
+	code := postgres.Code(err)
+	e.Permanent = code != ""
+	switch code {
+	case pgerrcode.InsufficientPrivilege:
+		e.Hint = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
+	case pgerrcode.DependentObjectsStillExist:
+		e.Hint = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
 	}
 	return e
 }
@@ -449,7 +448,7 @@ func stepError(step Step, err error) *Error {
 func MakePublication(ctx context.Context, pg *pgconn.PgConn, cfg Config) error {
 	s, err := Inspect(ctx, pg, cfg)
 	if err != nil {
-		return &Error{What: "make publication " + cfg.Publication, Err: err}
+		return &postgres.Error{What: "make publication " + cfg.Publication, Err: err}
 	}
 	plan, err := publicationSteps(&s, &cfg)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -20,7 +21,7 @@ func TestReplicationThroughAPooler(t *testing.T) {
 	through := *b
 	through.cfg.DSN = harness.PgBouncer(t, b.DB, "session", role, "p")
 	c, err := Lead(t.Context(), through.cfg)
-	var refused *Error
+	var refused *postgres.Error
 	if errors.As(err, &refused) {
 		if !refused.Permanent || !strings.Contains(err.Error(), "PgBouncer 1.23 or later") {
 			t.Fatal(err)

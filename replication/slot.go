@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -37,12 +38,12 @@ func (b *Blocked) Error() string {
 // it starts at. See the function MakeSlot.
 func (c *Conn) MakeSlot(ctx context.Context, action Action, timeout time.Duration) (outbox.LSN, error) {
 	if c.commands() == nil {
-		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
+		return 0, &postgres.Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
 	}
 	at, err := MakeSlot(ctx, c.pg, c.cfg, action, timeout)
 	if c.pg.IsClosed() {
 		c.drop()
-		return 0, &Error{What: "make slot " + c.cfg.Slot, Err: as(ErrClosed, err)}
+		return 0, &postgres.Error{What: "make slot " + c.cfg.Slot, Err: as(ErrClosed, err)}
 	}
 	return at, err
 }
@@ -108,8 +109,7 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 }
 
 func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) || server.Code != pgerrcode.QueryCanceled {
+	if !postgres.HasCode(err, pgerrcode.QueryCanceled) {
 		return makeSlotError(slot, err)
 	}
 	blocked := &Blocked{Slot: slot, Waited: waited}
@@ -119,13 +119,9 @@ func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited tim
 	return blocked
 }
 
-func makeSlotError(slot string, err error) *Error {
-	e := &Error{What: "make slot " + slot, Err: err}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return e
-	}
-	switch server.Code {
+func makeSlotError(slot string, err error) *postgres.Error {
+	e := &postgres.Error{What: "make slot " + slot, Err: err}
+	switch postgres.Code(err) {
 	case pgerrcode.ConfigurationLimitExceeded:
 		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
 	case pgerrcode.InsufficientPrivilege:
@@ -135,7 +131,7 @@ func makeSlotError(slot string, err error) *Error {
 	case pgerrcode.ObjectNotInPrerequisiteState:
 		e.Permanent, e.Hint = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
 	default:
-		if shuttingDown(server.Code) {
+		if shuttingDown(err) {
 			e.Err = as(ErrShutdown, err)
 		}
 	}
@@ -153,12 +149,11 @@ func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
 	}
 	_, err = run(ctx, pg, strings.ReplaceAll(
 		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, "$1", quoted))
-	var server *pgconn.PgError
 	switch {
-	case err == nil, errors.As(err, &server) && server.Code == pgerrcode.UndefinedObject:
+	case err == nil, postgres.HasCode(err, pgerrcode.UndefinedObject):
 		return nil
-	case server != nil && server.Code == pgerrcode.ObjectInUse:
+	case postgres.HasCode(err, pgerrcode.ObjectInUse):
 		err = as(ErrSlotActive, err)
 	}
-	return &Error{What: "drop slot " + slot, Err: err}
+	return &postgres.Error{What: "drop slot " + slot, Err: err}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -37,7 +38,7 @@ func (c *Conn) Start(ctx context.Context) error {
 			return err
 		}
 		if err := wait.Sleep(ctx, 25*time.Millisecond); err != nil {
-			return &Error{What: "start streaming from slot " + c.cfg.Slot, Err: err}
+			return &postgres.Error{What: "start streaming from slot " + c.cfg.Slot, Err: err}
 		}
 	}
 }
@@ -45,10 +46,10 @@ func (c *Conn) Start(ctx context.Context) error {
 func (c *Conn) startOnce(ctx context.Context) error {
 	what := "start streaming from slot " + c.cfg.Slot
 	if c.commands() == nil {
-		return &Error{What: what, Err: ErrClosed}
+		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	if c.stopped {
-		return &Error{What: what, Err: ErrStopped}
+		return &postgres.Error{What: what, Err: ErrStopped}
 	}
 	cfg := c.cfg
 	var err error
@@ -87,11 +88,11 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 		return "", err
 	}
 	if len(rows) != 1 {
-		return "", &Error{What: "write the publication's name", Err: fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))}
+		return "", &postgres.Error{What: "write the publication's name", Err: fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))}
 	}
 	stored, err := hex.DecodeString(rows[0][0])
 	if err != nil {
-		return "", &Error{What: "write the publication's name", Err: err}
+		return "", &postgres.Error{What: "write the publication's name", Err: err}
 	}
 	_, err = c.query(ctx, "read text as it is stored", "SET client_encoding = 'SQL_ASCII'")
 	return string(stored), err
@@ -201,7 +202,7 @@ func (c *Conn) Wake() {
 // "does not exist" for that session).
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	if c.frames == nil {
-		return Message{}, &Error{What: c.streaming(), Err: ErrClosed}
+		return Message{}, &postgres.Error{What: c.streaming(), Err: ErrClosed}
 	}
 	for {
 		kind, body, err := c.frame(deadline)
@@ -283,7 +284,7 @@ func (c *Conn) NoteInsert(at outbox.LSN) { c.insert.Store(uint64(at)) }
 func (c *Conn) SendStatus(confirm outbox.LSN) error {
 	what := "confirm " + confirm.String() + " to slot " + c.cfg.Slot
 	if c.frames == nil {
-		return &Error{What: what, Err: ErrClosed}
+		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	c.confirmed = max(c.confirmed, confirm)
 	// All three positions are given, or pglogrepl puts the first in the place of a 0.
@@ -324,7 +325,7 @@ func (c *Conn) send(message pgproto3.FrontendMessage, deadline time.Time) error 
 func (c *Conn) Stop(ctx context.Context) error {
 	what := "stop streaming from slot " + c.cfg.Slot
 	if c.frames == nil {
-		return &Error{What: what, Err: ErrClosed}
+		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	deadline := time.Now().Add(c.cfg.SenderTimeout)
 	if d, ok := ctx.Deadline(); ok {
@@ -375,7 +376,7 @@ func (c *Conn) takeCommands(what string) error {
 // again.
 func (c *Conn) refused(body []byte) error {
 	server, err := parseError(body)
-	if err != nil || server.SeverityUnlocalized != "ERROR" || shuttingDown(server.Code) {
+	if err != nil || server.SeverityUnlocalized != "ERROR" || shuttingDown(server) {
 		return c.failed(body)
 	}
 	e := startError(c.cfg.Slot, server)
@@ -411,16 +412,16 @@ func fatal(body []byte) bool {
 }
 
 // lost closes the connection and says why.
-func (c *Conn) lost(what string, err error) *Error {
+func (c *Conn) lost(what string, err error) *postgres.Error {
 	c.drop()
-	var own *Error
+	var own *postgres.Error
 	switch {
 	case errors.As(err, &own):
 		return own
 	case errors.Is(err, net.ErrClosed):
-		return &Error{What: what, Err: ErrClosed}
+		return &postgres.Error{What: what, Err: ErrClosed}
 	}
-	return &Error{What: what, Err: as(ErrClosed, err)}
+	return &postgres.Error{What: what, Err: as(ErrClosed, err)}
 }
 
 func (c *Conn) drop() {

@@ -42,19 +42,19 @@ func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bo
 func trusted(reasons [][]string, err error) error {
 	const what = "look whether schema outbox_cdc can be trusted"
 	if err != nil {
-		return &Error{What: what, Err: err}
+		return &postgres.Error{What: what, Err: err}
 	}
 	if len(reasons) == 0 {
 		return nil
 	}
 	if reasons[0][0] == "missing" {
-		return &Error{Permanent: true, What: what, Err: ErrNoSchema, Hint: "run outbox-cdc init"}
+		return &postgres.Error{Permanent: true, What: what, Err: ErrNoSchema, Hint: "run outbox-cdc init"}
 	}
 	words := make([]string, len(reasons))
 	for i := range reasons {
 		words[i] = reasons[i][0]
 	}
-	return &Error{
+	return &postgres.Error{
 		Permanent: true, What: what + ": " + strings.Join(words, "; "), Err: errForeignSchema,
 		Hint: "nothing was touched; connect as the role that the schema belongs to, or look who made it, drop it, and run outbox-cdc init",
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
@@ -207,8 +207,7 @@ func (p *process) pause(strikes int) time.Duration {
 }
 
 func timedOut(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled || errors.Is(err, errHung)
+	return postgres.HasCode(err, pgerrcode.QueryCanceled) || errors.Is(err, errHung)
 }
 
 // errHung says that the server's own limit did not end a statement.

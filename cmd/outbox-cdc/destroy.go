@@ -161,8 +161,7 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 
 // removing turns the words of an error of a plan that was made for making.
 func removing(err error) error {
-	var e *replication.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*postgres.Error](err); ok {
 		e.What = strings.Replace(e.What, "make ", "remove ", 1)
 		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
 	}

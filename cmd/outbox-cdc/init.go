@@ -150,13 +150,8 @@ func closeNow(pg *pgconn.PgConn) {
 // connectError says what fixes a refused connection.
 func connectError(to postgres.Target, err error) error {
 	what := "connect to " + to.String()
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
-		if hint := replication.LoginRefused(server, to.User); hint != "" {
-			return &failure{exitPermanent, fmt.Errorf("%s: %w (%s)", what, server, hint)}
-		}
-	}
-	return fmt.Errorf("%s: %w", what, replication.WithoutSettings(err))
+	hint := postgres.LoginRefused(err, to.User)
+	return &postgres.Error{Permanent: hint != "", What: what, Hint: hint, Err: postgres.WithoutSettings(err)}
 }
 
 // setupOf says what init makes. Roles are those of the configuration, except

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // The exit codes. A second signal exits with 128 plus its number: 130 for
@@ -69,7 +69,7 @@ func exitCode(err error) int {
 		return f.code
 	case errors.As(err, &problems):
 		return exitUsage
-	case pipeline.Permanent(err):
+	case postgres.Permanent(err):
 		return exitPermanent
 	}
 	return exitFailure

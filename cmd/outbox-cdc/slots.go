@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -318,9 +316,8 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 
 // mayNotDrop says which role may.
 func mayNotDrop(err error) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == pgerrcode.InsufficientPrivilege {
-		return &failure{exitPermanent, fmt.Errorf("%w (it takes a role with REPLICATION: that of replication_dsn, or put one into %s)", err, adminVariable)}
+	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+		return &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}
 	}
 	return err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
@@ -67,7 +66,7 @@ func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
-		return nil, fmt.Errorf("making the temporary slot %s: %w%s", l.slot, err, hint(err, conn.Config().User))
+		return nil, &postgres.Error{What: "make the temporary slot " + l.slot, Hint: hint(err, conn.Config().User), Err: err}
 	}
 	return l, nil
 }
@@ -83,19 +82,15 @@ func (l *walReader) readCharset(ctx context.Context) error {
 	return err
 }
 
-// hint is what helps against an error, for people.
+// hint is what helps against an error, for people; empty: nothing is known.
 func hint(err error, user string) string {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return ""
-	}
-	switch server.Code {
+	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
-		return fmt.Sprintf(" (ALTER ROLE %s REPLICATION, or set postgres.replication_dsn to a role that has it)", sql.Identifier(user))
+		return fmt.Sprintf("ALTER ROLE %s REPLICATION, or set postgres.replication_dsn to a role that has it", sql.Identifier(user))
 	case pgerrcode.ConfigurationLimitExceeded:
-		return " (all replication slots are in use: raise max_replication_slots, or see outbox-cdc slots)"
+		return "all replication slots are in use: raise max_replication_slots, or see outbox-cdc slots"
 	case pgerrcode.UndefinedObject:
-		return " (outbox-cdc init makes the publication)"
+		return "outbox-cdc init makes the publication"
 	}
 	return ""
 }
@@ -113,7 +108,7 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 			Each: func(row [][]byte) error { return l.piece(row[0], row[1], &n) },
 		})
 		if err != nil {
-			return fmt.Errorf("reading the WAL through publication %s: %w%s", l.publication, err, hint(err, l.conn.Config().User))
+			return &postgres.Error{What: "read the WAL through publication " + l.publication, Hint: hint(err, l.conn.Config().User), Err: err}
 		}
 		for e := range l.batch.All() {
 			switch e.Kind {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
@@ -183,8 +182,7 @@ func (w *world) loseSlot(ctx context.Context) error {
 		if err == nil {
 			_, err = w.pool.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot)
 		}
-		var refused *pgconn.PgError
-		if err == nil || !errors.As(err, &refused) || refused.Code != pgerrcode.ObjectInUse { // object in use: the stream was faster
+		if err == nil || !postgres.HasCode(err, pgerrcode.ObjectInUse) { // object in use: the stream was faster
 			return err
 		}
 		if wait.Sleep(ctx, time.Millisecond) != nil {

@@ -2,16 +2,15 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
@@ -136,8 +135,7 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 		return nil
 	}
 	err = t.run(ctx, orderTimeout, step)
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled {
+	if postgres.HasCode(err, pgerrcode.QueryCanceled) {
 		return Order{Note: fmt.Sprintf("whether later rows of the keys were SENT could not be told within %s", orderTimeout)}, nil
 	}
 	if err != nil {
@@ -251,9 +249,8 @@ func (t *Table) page(ctx context.Context, text string, ids []string, result *Res
 
 // refused adds what ends the refusal of an operation.
 func (t *Table) refused(op *Operation, err error) error {
-	var server *pgconn.PgError
-	if op.Action == Delete && errors.As(err, &server) && server.Code == pgerrcode.InsufficientPrivilege {
-		return fmt.Errorf("delete rows of table %s: %w (%s)", t.relation.Table, err, grantDelete(t.relation.Table, t.conn.Config().User))
+	if op.Action == Delete && postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+		return &postgres.Error{What: "delete rows of table " + t.relation.Table.String(), Err: err, Hint: grantDelete(t.relation.Table, t.conn.Config().User)}
 	}
 	return t.failure(string(op.Action)+" rows", err)
 }

@@ -8,10 +8,10 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -49,10 +49,9 @@ func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, erro
 	step := t.relation.RecordOf(object, tablesql.Select(p.columns, false, false))
 	step.Each = p.each
 	err = t.run(ctx, statementTimeout, step)
-	var server *pgconn.PgError
 	switch {
-	case errors.As(err, &server) && pgerrcode.IsDataException(server.Code):
-		return nil, &InputError{server.Message}
+	case pgerrcode.IsDataException(postgres.Code(err)):
+		return nil, &InputError{postgres.ServerError(err).Message}
 	case err != nil:
 		return nil, t.failure("read the given row", err)
 	}

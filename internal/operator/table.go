@@ -9,7 +9,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,9 +16,9 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -286,9 +285,8 @@ func (t *Table) failure(doing string, err error) error {
 
 // withHint adds what ends a refusal.
 func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == pgerrcode.InvalidRegularExpression {
-		return fmt.Errorf("%w (--error is a regular expression: put \\ before a character that stands for itself)", err)
+	if postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
+		return postgres.WithHint(err, "--error is a regular expression: put \\ before a character that stands for itself")
 	}
 	return tablesql.WithHint(err, t, conn.Config().User)
 }

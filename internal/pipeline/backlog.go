@@ -2,14 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -85,14 +84,13 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 // countFailed returns when to count the table's FAILED rows again.
 func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
 	f, kept, err := d.sweeper.CountFailed(ctx, t)
-	var server *pgconn.PgError
 	switch {
 	case err == nil:
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
 		if kept {
 			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Capped })
 		}
-	case errors.As(err, &server) && server.Code == pgerrcode.QueryCanceled:
+	case postgres.HasCode(err, pgerrcode.QueryCanceled):
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely

@@ -2,14 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -108,8 +106,7 @@ func (d *driver) retention(ctx context.Context) error {
 // would keep it waiting for ever.
 // https://www.postgresql.org/docs/current/server-shutdown.html
 func (d *driver) closeOnShutdown(err error) {
-	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == pgerrcode.AdminShutdown || server.Code == pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
+	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
 		d.wal.kill()
 	}
 }

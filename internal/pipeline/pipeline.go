@@ -144,7 +144,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, statestore.ErrClaimed):
 			pause = claimedPause
-		case Permanent(err), errors.Is(err, errForeign):
+		case postgres.Permanent(err), errors.Is(err, errForeign):
 			pause = retryMax
 		}
 		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
@@ -167,18 +167,11 @@ func (s *Stream) report(err error, pause time.Duration) {
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}
-	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", Permanent(err)).Msg("the stream does not work")
+	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
 }
 
 func (s *Stream) works() {
 	s.failed.Store(nil)
-}
-
-// Permanent says of an error that only a person can fix what it is about.
-func Permanent(err error) bool {
-	var refused *replication.Error
-	var denied *statestore.Error
-	return errors.As(err, &refused) && refused.Permanent || errors.As(err, &denied) && denied.Permanent
 }
 
 // take makes this process the stream's leader, of an epoch of its own, and claims
@@ -230,7 +223,7 @@ func (s *store) lead(ctx context.Context, holder string) (statestore.Leadership,
 	defer s.mu.Unlock()
 	err := replication.TrustSchema(ctx, s.db)
 	if errors.Is(err, replication.ErrNoSchema) {
-		err = &statestore.Error{
+		err = &postgres.Error{
 			Permanent: true, What: "take the lead", Hint: "run outbox-cdc init",
 			Err: fmt.Errorf("%w: %w", statestore.ErrNoSchema, replication.ErrNoSchema),
 		}

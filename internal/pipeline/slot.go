@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -64,7 +65,7 @@ func (w *walReader) lost(v *replication.Verdict, added bool) error {
 	}
 	if w.stream.stateless() && v.Sound && len(v.Tables) > 0 && (len(v.Add) == 0 || added) {
 		t := v.Tables[0]
-		return fmt.Errorf("%w: %w", errLost, &replication.Error{
+		return fmt.Errorf("%w: %w", errLost, &postgres.Error{
 			Permanent: true, What: "stream table " + t.Table.String(), Err: errors.New(t.Reason + ", and with published: none its rows have no other way"), Hint: t.Hint,
 		})
 	}

@@ -57,8 +57,7 @@ func (g *gathering) why(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v", g.o.Timeout)
 	}
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == pgerrcode.LockNotAvailable {
+	if postgres.HasCode(err, pgerrcode.LockNotAvailable) {
 		return "a table of the publication is locked (see the check table)"
 	}
 	return err.Error()
@@ -128,12 +127,11 @@ func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 // refused says why there is no session, without what the driver repeats of the
 // connection string.
 func refused(s Session, c *pgx.ConnConfig, err error) Session {
-	var server *pgconn.PgError
 	var dns *net.DNSError
-	s.Err = replication.WithoutSettings(err)
+	s.Err = postgres.WithoutSettings(err)
 	switch {
-	case errors.As(err, &server):
-		s.Permanent, s.Hint = refusal(server, c.User, c.Database)
+	case postgres.ServerError(err) != nil:
+		s.Permanent, s.Hint = refusal(err, c.User, c.Database)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		s.Permanent, s.Hint = true, "correct the host in postgres.dsn"
 	case strings.Contains(err.Error(), "certificate"):
@@ -147,11 +145,11 @@ func refused(s Session, c *pgx.ConnConfig, err error) Session {
 }
 
 // refusal says what a server's refusal of an ordinary connection means.
-func refusal(server *pgconn.PgError, user, database string) (permanent bool, hint string) {
-	if hint := replication.LoginRefused(server, user); hint != "" {
+func refusal(err error, user, database string) (permanent bool, hint string) {
+	if hint := postgres.LoginRefused(err, user); hint != "" {
 		return true, hint
 	}
-	switch server.Code {
+	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
 		return true, "GRANT CONNECT ON DATABASE " + sql.Identifier(database) + " TO " + sql.Identifier(user) + ";"
 	case pgerrcode.TooManyConnections:
@@ -183,9 +181,8 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	if pg != nil {
 		closeNow(pg)
 	}
-	s.Err = replication.WithoutSettings(err)
-	var told *replication.Error
-	if errors.As(err, &told) {
+	s.Err = postgres.WithoutSettings(err)
+	if told, ok := errors.AsType[*postgres.Error](err); ok {
 		s.Permanent, s.Hint = told.Permanent, told.Hint
 	}
 	return nil
@@ -459,8 +456,7 @@ func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
 // (22P02, invalid_text_representation), so that no row can be asked for by it.
 // The catalogue tells which.
 func foreignWord(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == pgerrcode.InvalidTextRepresentation
+	return postgres.HasCode(err, pgerrcode.InvalidTextRepresentation)
 }
 
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // RowFilter is a publication that passes a part of a table only.
@@ -18,8 +18,7 @@ type RowFilter struct {
 // judgeShare compares the row filters of every publication of the database with
 // the parts that there have to be.
 func judgeShare(j *judgment) {
-	var claimed *statestore.Error
-	if errors.As(j.Claimed, &claimed) {
+	if claimed, ok := errors.AsType[*postgres.Error](j.Claimed); ok {
 		j.fail("", claimed.Err.Error(), claimed.Hint)
 	}
 	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -110,11 +110,7 @@ func (t *table) forbidden() error {
 
 // withHint adds to an error of the server what ends it.
 func (t *table) withHint(err error, name string) error {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return fmt.Errorf("lock %s: %w", name, err)
-	}
-	switch server.Code {
+	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
 		return &refusal{fmt.Errorf("%w (%w)", t.forbidden(), err)}
 	case pgerrcode.InvalidColumnReference: // nothing for ON CONFLICT to go by

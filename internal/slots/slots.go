@@ -5,14 +5,12 @@ package slots
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -145,8 +143,7 @@ func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, 
 			return list, nil
 		}
 	}
-	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege) {
+	if postgres.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName, pgerrcode.InsufficientPrivilege) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("read the streams that database %s knows: %w", database, err)

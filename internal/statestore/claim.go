@@ -108,8 +108,7 @@ func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) 
 		return nil, err
 	}
 	results, err := postgres.Exec(ctx, pg, statement)
-	var server *pgconn.PgError
-	if errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.UndefinedColumn) {
+	if postgres.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn) {
 		return nil, nil
 	}
 	if err != nil {
@@ -125,7 +124,7 @@ func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) 
 // Refusal is why a stream must not publish a claim's rows; nil: it may.
 func Refusal(stream string, c Claim, rivals []Rival) error {
 	for _, r := range rivals {
-		e := &Error{Permanent: true, What: "publish table " + r.Table}
+		e := &postgres.Error{Permanent: true, What: "publish table " + r.Table}
 		switch {
 		case r.Leads && r.Stream == stream:
 			e.Err = fmt.Errorf("%w: a process that has slot %s for this stream leads it (%s)", ErrClaimed, r.Slot, r.Holder)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -31,25 +30,6 @@ var ErrFenced = errors.New("another process leads the stream now")
 
 // ErrNoSchema says that schema outbox_cdc, a table or a column of it is missing.
 var ErrNoSchema = errors.New("schema outbox_cdc is missing or of another version")
-
-// Error says what could not be done, and what fixes it.
-type Error struct {
-	// Permanent says that somebody has to act; any other error is passing.
-	Permanent bool
-	What      string
-	Hint      string
-	Err       error
-}
-
-func (e *Error) Error() string {
-	text := fmt.Sprintf("%s: %v", e.What, e.Err)
-	if e.Hint != "" {
-		text += " (" + e.Hint + ")"
-	}
-	return text
-}
-
-func (e *Error) Unwrap() error { return e.Err }
 
 // Config describes a Store. DB and Stream are required.
 type Config struct {
@@ -181,9 +161,9 @@ func (s *Store) Holds(ctx context.Context) error {
 	case err != nil:
 		return failure(what, err)
 	case epoch == 0:
-		return &Error{What: what, Err: fmt.Errorf("%w: the stream's row in outbox_cdc.leader is gone", ErrNoSchema)}
+		return &postgres.Error{What: what, Err: fmt.Errorf("%w: the stream's row in outbox_cdc.leader is gone", ErrNoSchema)}
 	case epoch != s.epoch.Load():
-		return &Error{What: what, Err: ErrFenced}
+		return &postgres.Error{What: what, Err: ErrFenced}
 	}
 	return nil
 }
@@ -200,11 +180,11 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 		return failure(what, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return &Error{What: what, Err: ErrFenced}
+		return &postgres.Error{What: what, Err: ErrFenced}
 	}
 	relations, err := json.Marshal(id.Relations)
 	if err != nil {
-		return &Error{Permanent: true, What: what, Err: err}
+		return &postgres.Error{Permanent: true, What: what, Err: err}
 	}
 	_, err = s.db.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
 	if err = s.tolerate(err); err != nil {
@@ -215,8 +195,7 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 
 // tolerate passes over a column that only a later init made.
 func (s *Store) tolerate(err error) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == pgerrcode.UndefinedColumn {
+	if postgres.HasCode(err, pgerrcode.UndefinedColumn) {
 		s.outdated.Store(true)
 		return nil
 	}
@@ -243,13 +222,9 @@ func (s *Store) durably(ctx context.Context, statement func(ctx context.Context,
 }
 
 // failure judges an error of the database.
-func failure(what string, err error) *Error {
-	e := &Error{What: what, Err: err}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return e
-	}
-	switch server.Code {
+func failure(what string, err error) *postgres.Error {
+	e := &postgres.Error{What: what, Err: err}
+	switch postgres.Code(err) {
 	case pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidColumnReference, pgerrcode.DatatypeMismatch, pgerrcode.UndefinedFunction:
 		e.Permanent, e.Hint = true, "run outbox-cdc init"
 		e.Err = fmt.Errorf("%w: %w", ErrNoSchema, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -132,7 +133,7 @@ func TestScopesThatCannotBeTextAreRefused(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Stream: "orders"}) // refused before anything is sent
 	for _, scope := range []outbox.Scope{outbox.ClusterScope("a\x00"), outbox.TopicScope("c", "\xff"), {Kind: outbox.ScopeRow, ID: "\xff"}} {
-		var e *Error
+		var e *postgres.Error
 		if result, err := s.Write(t.Context(), outbox.ParkChange{Put: []outbox.Park{{Scope: scope}}}); result != 0 || !errors.As(err, &e) || !e.Permanent {
 			t.Errorf("%q: %d, %v", scope, result, err)
 		}
@@ -264,7 +265,7 @@ func TestMissingSchemaSaysWhatToDo(t *testing.T) {
 	_, loadErr := s.Load(t.Context())
 	_, writeErr := s.Write(t.Context(), outbox.ParkChange{})
 	for _, err := range []error{leadErr, loadErr, writeErr, s.Identify(t.Context(), Identity{})} {
-		var e *Error
+		var e *postgres.Error
 		if !errors.As(err, &e) || !e.Permanent || !errors.Is(err, ErrNoSchema) || !strings.Contains(err.Error(), "run outbox-cdc init") {
 			t.Errorf("%v", err)
 		}
@@ -349,7 +350,7 @@ func TestLeastPrivileges(t *testing.T) {
 	}
 	t.Cleanup(writer.Close)
 	s := New(Config{DB: writer, Stream: "orders"})
-	var e *Error
+	var e *postgres.Error
 	if _, err := s.Lead(t.Context(), "host"); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "grants") {
 		t.Errorf("without privileges: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -25,7 +25,7 @@ const maxReason = 2000
 //
 //	ParksCommitted, nil: done
 //	ParksUnknown, err:   the connection broke meanwhile: write the whole change again
-//	0, err:              nothing was written; *Error of ErrFenced: leadership is lost;
+//	0, err:              nothing was written; *postgres.Error of ErrFenced: leadership is lost;
 //	                     otherwise write it again unless the Error is permanent
 //
 // Times are kept to the microsecond.
@@ -33,7 +33,7 @@ func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
 	columns, err := s.encode(change)
 	if err != nil {
-		return 0, &Error{Permanent: true, What: what, Err: err}
+		return 0, &postgres.Error{Permanent: true, What: what, Err: err}
 	}
 	var guarded int64
 	var unknown bool
@@ -47,7 +47,7 @@ func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	case err == nil && guarded == 1:
 		return outbox.ParksCommitted, nil
 	case err == nil:
-		return 0, &Error{What: what, Err: ErrFenced}
+		return 0, &postgres.Error{What: what, Err: ErrFenced}
 	case unknown:
 		return outbox.ParksUnknown, failure(what, err)
 	}
@@ -61,14 +61,14 @@ func maybeCommitted(err error) bool {
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
 	}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
+	code := postgres.Code(err)
+	if code == "" {
 		return true
 	}
 	// A session may be ended while its commit, done already, waits for a
 	// standby; the same goes for a crash and for an error of the system.
-	switch server.Code[:min(2, len(server.Code))] {
-	case "57", "08", "XX", "58":
+	switch code[:min(2, len(code))] {
+	case "57", "08", "XX", "58": // the classes of operators, connections, internal errors and the system
 		return true
 	}
 	return false

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -166,8 +165,7 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 	if trust == nil {
 		err = q.QueryRow(ctx, sql.LeaderRead, stream).Scan(&l.Epoch, &holder, &since)
 	}
-	var server *pgconn.PgError
-	unknown := errors.As(err, &server) && (server.Code == pgerrcode.UndefinedTable || server.Code == pgerrcode.InvalidSchemaName || server.Code == pgerrcode.InsufficientPrivilege)
+	unknown := postgres.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName, pgerrcode.InsufficientPrivilege)
 	if err != nil && !unknown && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, "", fmt.Errorf("read who leads stream %s: %w", stream, err)
 	}

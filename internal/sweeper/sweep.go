@@ -2,7 +2,6 @@ package sweeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,10 +10,10 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -66,8 +65,8 @@ func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) 
 // unprintable: a value is longer than the server has memory for at once (54000,
 // program_limit_exceeded, or XX000, "invalid memory alloc request size").
 func unprintable(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && (server.Code == pgerrcode.ProgramLimitExceeded || server.Code == pgerrcode.InternalError && strings.Contains(server.Message, "invalid memory alloc"))
+	return postgres.HasCode(err, pgerrcode.ProgramLimitExceeded) ||
+		postgres.HasCode(err, pgerrcode.InternalError) && strings.Contains(postgres.ServerError(err).Message, "invalid memory alloc")
 }
 
 // sweep is one page being read.

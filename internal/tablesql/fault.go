@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 // Fault says what an error of a statement means for it.
@@ -38,8 +38,8 @@ func FaultOf(err error) Fault {
 	if errors.As(err, &unusable) {
 		return TableRefused
 	}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) || len(server.Code) != 5 {
+	server := postgres.ServerError(err)
+	if server == nil || len(server.Code) != 5 {
 		return Passing
 	}
 	if server.Routine == "RevalidateCachedQuery" {
@@ -63,11 +63,13 @@ func faultOfCode(code string) Fault {
 	case pgerrcode.FeatureNotSupported, pgerrcode.ActiveSQLTransaction, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName:
 		return TableRefused
 	}
-	switch code[:2] {
+	switch code[:2] { // the class, which also has codes that no package names yet
 	case "08", "25", "28", "3D", "40", "53", "55", "57", "58":
-		// 28 and 3D come while connecting: the stream as a whole is affected.
+		// Connection, state of the transaction, login, database, rollback, resources, state of an object, operators, system.
+		// Login and database come while connecting: the stream as a whole is affected.
 		return Passing
 	case "42", "0A", "3F", "54":
+		// Syntax, names and privileges; features; schemas; limits of the program.
 		return TableRefused
 	}
 	return RowRefused
@@ -78,8 +80,8 @@ func faultOfCode(code string) Fault {
 // function can choose any SQLSTATE, and fail for one row only. The context of an
 // error is in the language of lc_messages, but the names of languages are not.
 func Raised(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && (strings.Contains(server.Where, "PL/") || strings.Contains(server.Where, "SQL"))
+	server := postgres.ServerError(err)
+	return server != nil && (strings.Contains(server.Where, "PL/") || strings.Contains(server.Where, "SQL"))
 }
 
 // Exhausted says that the server ran out of what all its sessions share, such as disk or
@@ -87,8 +89,8 @@ func Raised(err error) bool {
 // row is to blame. A procedural language (pl_exec.c, plpy_elog.c) that raises such a code
 // has it from the function.
 func Exhausted(err error) bool {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) || server.Code == pgerrcode.ConfigurationLimitExceeded || strings.HasPrefix(server.File, "pl") {
+	server := postgres.ServerError(err)
+	if server == nil || server.Code == pgerrcode.ConfigurationLimitExceeded || strings.HasPrefix(server.File, "pl") {
 		return false
 	}
 	return pgerrcode.IsInsufficientResources(server.Code) || pgerrcode.IsSystemError(server.Code)
@@ -129,8 +131,8 @@ func Unknown(err error) bool {
 	if err == nil {
 		return false
 	}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
+	server := postgres.ServerError(err)
+	if server == nil {
 		return true
 	}
 	severity := server.SeverityUnlocalized

@@ -5,37 +5,27 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
-
-// withHint is a refusal with what ends it.
-type withHint struct {
-	error
-	hint string
-}
-
-func (m *withHint) Error() string { return m.error.Error() + " (" + m.hint + ")" }
-func (m *withHint) Unwrap() error { return m.error }
 
 // WithHint adds to the refusal of a statement on the table, made by the role,
 // what ends it. Other errors are returned as they are.
 func WithHint(err error, t *outbox.Table, role string) error {
-	var server *pgconn.PgError
-	var already *withHint
-	if !errors.As(err, &server) || errors.As(err, &already) {
+	code := postgres.Code(err)
+	if _, already := errors.AsType[*postgres.Error](err); already {
 		return err
 	}
 	if Raised(err) {
-		return raised(err, server.Code)
+		return raised(err, code)
 	}
-	switch server.Code {
+	switch code {
 	case pgerrcode.InsufficientPrivilege:
-		return &withHint{err, grants(t, role)}
+		return postgres.WithHint(err, grants(t, role))
 	case pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName:
-		return &withHint{err, fmt.Sprintf("create table %s, or take it out of the configuration", t)}
+		return postgres.WithHint(err, fmt.Sprintf("create table %s, or take it out of the configuration", t))
 	}
 	return err
 }
@@ -45,9 +35,9 @@ func WithHint(err error, t *outbox.Table, role string) error {
 func raised(err error, code string) error {
 	switch code {
 	case pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
-		return &withHint{err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …"}
+		return postgres.WithHint(err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …")
 	case pgerrcode.InsufficientPrivilege:
-		return &withHint{err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own"}
+		return postgres.WithHint(err, "a trigger's function lacks this privilege: grant it, or make the function SECURITY DEFINER with a search_path of its own")
 	}
 	return err
 }

@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	"internal/wait":        {},
 	"sql":                  {},
 	"internal/failpoint":   {},
-	"internal/postgres":    {},
+	"internal/postgres":    {"sql"},
 	"internal/charset":     {},
 	"internal/mapping":     {"internal/outbox", "internal/charset", "sql"},
 	"decoder":              {"internal/outbox", "internal/mapping", "internal/charset"},
@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
 	"replication":         {"internal/wait", "internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox"},
-	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
+	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/charset", "internal/postgres", "internal/tablesql", "sql"},
 	"internal/shedlock":   {"internal/wait", "internal/outbox", "internal/postgres", "sql"},
@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql", "replication"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
-	"internal/operator":   {"internal/wait", "internal/outbox", "internal/mapping", "sql", "internal/tablesql"},
+	"internal/operator":   {"internal/wait", "internal/outbox", "internal/postgres", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "sql", "internal/status", "internal/sweeper"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
@@ -248,6 +248,28 @@ func TestOneWayToPostgres(t *testing.T) {
 			}
 			if found := running.FindString(string(text)); found != "" && name != "internal/demo" {
 				t.Errorf("%s/%s calls %s): run statements by postgres.On or postgres.Exec, which set the transaction up", name, file, found)
+			}
+		}
+	}
+}
+
+// parsesErrors may name the driver's type of a server's error: it reads the server's messages
+// itself, past the driver.
+const parsesErrors = "replication/stream.go"
+
+func TestOneReaderOfServerErrors(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		if strings.HasPrefix(name, "test/") || name == "internal/postgres" {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name+"/"+file != parsesErrors && strings.Contains(string(text), "pgconn.PgError") {
+				t.Errorf("%s/%s names pgconn.PgError: ask by postgres.HasCode, postgres.Code or postgres.ServerError", name, file)
 			}
 		}
 	}

@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// Error says what failed at the database, why, and what to do.
+type Error struct {
+	// Permanent says that waiting does not help: somebody has to act. Even
+	// then the same call may be repeated, at a slow pace.
+	Permanent bool
+	What      string // what was being done, to what; empty where Err says it
+	Hint      string // what to do; empty where only time helps
+	Err       error  // the server's, the network's, or a sentinel of who made this one
+}
+
+func (e *Error) Error() string {
+	text := e.Err.Error()
+	if e.What != "" {
+		text = e.What + ": " + text
+	}
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// WithHint adds to an error what to do.
+func WithHint(err error, hint string) error { return &Error{Err: err, Hint: hint} }
+
+// Permanent says of an error that only a person can fix what it is about.
+func Permanent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Permanent
+}
+
+// ServerError is the server's own error in err, or nil: it did not answer, or something else failed.
+func ServerError(err error) *pgconn.PgError {
+	e, _ := errors.AsType[*pgconn.PgError](err)
+	return e
+}
+
+// Code is the SQLSTATE of the server's error, which package pgerrcode names; empty: it is none of the server's.
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+func Code(err error) string {
+	if e := ServerError(err); e != nil {
+		return e.Code
+	}
+	return ""
+}
+
+// HasCode says whether the error is the server's with one of the SQLSTATEs.
+func HasCode(err error, codes ...string) bool {
+	code := Code(err)
+	return code != "" && slices.Contains(codes, code)
+}
+
+// LoginRefused says what fixes a server's refusal of a login; empty: it refuses
+// something else.
+func LoginRefused(err error, user string) (hint string) {
+	switch Code(err) {
+	case pgerrcode.InvalidPassword:
+		return "correct the password in the dsn, or: ALTER ROLE " + sql.Identifier(user) + " PASSWORD '…';"
+	case pgerrcode.InvalidAuthorizationSpecification:
+		return "create role " + sql.Identifier(user) + " with LOGIN, and allow its connection in pg_hba.conf"
+	case pgerrcode.InvalidCatalogName:
+		return "correct the database's name in the dsn, or create it"
+	}
+	return ""
+}
+
+// WithoutSettings is why a connection failed. The driver's own text repeats the
+// connection's settings.
+func WithoutSettings(err error) error {
+	if server := ServerError(err); server != nil {
+		return server
+	}
+	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {
+		return c.Unwrap()
+	}
+	return err
+}
