@@ -94,7 +94,7 @@ const sampleRows = 5
 func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
 	op.Filter.State = op.Action.State()
 	var p Plan
-	if _, err := t.statement(&op); err != nil { // a table that cannot
+	if _, err := t.change(&op); err != nil { // a table that cannot
 		return p, err
 	}
 	var err error
@@ -119,20 +119,14 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 	if err != nil || len(ids) == 0 {
 		return Order{}, err
 	}
-	step, ok, err := t.relation.Overtaken(ids)
+	o := Order{Looked: len(ids)}
+	step, ok, err := t.relation.Overtaken(ids, func(id string) {
+		if o.Overtaken++; o.Overtaken <= 10 {
+			o.IDs = append(o.IDs, outbox.SplitID(id))
+		}
+	})
 	if err != nil || !ok {
 		return Order{Note: "the rows have no key, or the table keeps no SENT rows to compare with"}, err
-	}
-	o := Order{Looked: len(ids)}
-	step.Each = func(row [][]byte) error {
-		n, err := tablesql.Ordinal(row[0], len(ids))
-		if err != nil {
-			return err
-		}
-		if o.Overtaken++; o.Overtaken <= 10 {
-			o.IDs = append(o.IDs, outbox.SplitID(ids[n]))
-		}
-		return nil
 	}
 	err = t.run(ctx, orderTimeout, step)
 	if postgres.HasCode(err, pgerrcode.QueryCanceled) {
@@ -146,19 +140,18 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 
 // ids reads the ids of picked rows.
 func (t *Table) ids(ctx context.Context, filter *tablesql.Filter, limit int) ([]string, error) {
-	step, err := t.relation.PickIDs(filter, limit)
+	var ids []string
+	step, err := t.relation.PickIDs(filter, limit, func(id string) { ids = append(ids, id) })
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
-	step.Each = t.relation.EachID(func(id string) { ids = append(ids, id) })
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("read the ids of rows", err)
 	}
 	return ids, nil
 }
 
-func (t *Table) statement(op *Operation) (string, error) {
+func (t *Table) change(op *Operation) (*tablesql.Change, error) {
 	switch op.Action {
 	case Requeue, Replay:
 		return t.relation.Requeue(op.Action.State())
@@ -167,7 +160,7 @@ func (t *Table) statement(op *Operation) (string, error) {
 	case Dismiss:
 		return t.relation.Dismiss(op.Status)
 	}
-	return "", fmt.Errorf("%q is nothing that can be done to rows", op.Action)
+	return nil, fmt.Errorf("%q is nothing that can be done to rows", op.Action)
 }
 
 // Do carries the operation out, a page at a time, each page committed by itself. After an error
@@ -175,7 +168,7 @@ func (t *Table) statement(op *Operation) (string, error) {
 func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	op.Filter.State = op.Action.State()
 	result := Result{IDs: [][]string{}}
-	text, err := t.statement(&op)
+	change, err := t.change(&op)
 	if err != nil {
 		return result, err
 	}
@@ -186,7 +179,7 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	began := time.Now()
 	for done := 0; done < len(ids); {
 		page := ids[done:min(done+pageSize(op.PerSecond), len(ids))]
-		if err := t.page(ctx, text, page, &result); err != nil {
+		if err := t.page(ctx, change, page, &result); err != nil {
 			return result, t.refused(&op, err)
 		}
 		done += len(page)
@@ -222,19 +215,12 @@ func pageSize(perSecond int) int {
 	return max(1, min(pageRows, perSecond))
 }
 
-func (t *Table) page(ctx context.Context, text string, ids []string, result *Result) error {
-	args, err := t.relation.IDArrays(len(ids), func(i int) string { return ids[i] })
+func (t *Table) page(ctx context.Context, change *tablesql.Change, ids []string, result *Result) error {
+	var changed [][]string
+	step, err := change.Of(ids, func(id string) { changed = append(changed, outbox.SplitID(id)) })
 	if err != nil {
 		return err
 	}
-	var changed [][]string
-	step := tablesql.Step{SQL: text, Args: args, Each: func(row [][]byte) error {
-		n, err := tablesql.Ordinal(row[0], len(ids))
-		if err == nil {
-			changed = append(changed, outbox.SplitID(ids[n]))
-		}
-		return err
-	}}
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		if tablesql.Unknown(err) {
 			result.Unknown += len(ids)

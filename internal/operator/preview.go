@@ -95,11 +95,10 @@ type preview struct {
 }
 
 func (t *Table) previewing() (*preview, error) {
-	plan, err := mapping.Compile(t.relation.Charset, t.relation.Table, t.relation.MappingColumns())
+	plan, columns, err := t.relation.Plan()
 	if err != nil {
 		return nil, err
 	}
-	columns := t.relation.RowColumns(plan.Wanted())
 	return &preview{plan: plan, columns: columns, values: make([]mapping.Value, len(columns))}, nil
 }
 
@@ -125,11 +124,11 @@ func (p *preview) each(row [][]byte) error {
 
 // sideHeaders adds the headers of a table of their own.
 func (t *Table) sideHeaders(ctx context.Context, rows []*outbox.Row) error {
-	if !t.relation.HeadersTable() || len(rows) == 0 {
+	if len(rows) == 0 {
 		return nil
 	}
 	side, step, err := t.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
-	if err != nil {
+	if err != nil || side == nil {
 		return err
 	}
 	if err := t.run(ctx, statementTimeout, step); err != nil {

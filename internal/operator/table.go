@@ -136,32 +136,30 @@ func (s *Shown) characters() int {
 // List lists picked rows in the order of sweeping.
 func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
 	parks := explained(shown.Parks)
-	step, err := t.relation.Listing(filter, limit, shown.characters(), func(p *tablesql.Params) []string {
-		payload := "NULL"
-		if shown.Payload {
-			payload = t.relation.Payload(MaxPayload)
-		}
-		return []string{payload, t.parked(p, parks)}
-	})
-	if err != nil {
-		return nil, err
+	list := tablesql.List{Limit: limit, Characters: shown.characters()}
+	if shown.Payload {
+		list.Payload = MaxPayload
+	}
+	for i := range parks {
+		list.Parks = append(list.Parks, parks[i].Scope)
 	}
 	rows, bytes := []Row{}, 0
 	unmarked := unmarked(shown.Parks, t.relation.Table)
-	step.Each = func(row [][]byte) error {
-		for _, column := range row {
-			bytes += len(column)
-		}
+	step, err := t.relation.Listing(filter, list, func(l *tablesql.Listed) error {
+		bytes += l.Bytes
 		if shown.Bytes > 0 && bytes > shown.Bytes && len(rows) > 0 {
 			return nil
 		}
-		r, err := t.read(row, parks)
+		r, err := t.row(l, parks)
 		if reason, ok := unmarked[outbox.JoinID(r.ID...)]; ok && r.State == "PENDING" {
 			r.Parked = "published, cannot be marked: " + reason
 		}
 		r.shorten(shown.characters())
 		rows = append(rows, r)
 		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("list rows", err)
@@ -193,24 +191,6 @@ func explained(parks []outbox.Park) []outbox.Park {
 	return out
 }
 
-// parked is the place in parks, from 1, of the first that covers the row.
-func (t *Table) parked(p *tablesql.Params, parks []outbox.Park) string {
-	var cases strings.Builder
-	for i := range parks {
-		condition, all := t.relation.Covering(p, []outbox.Scope{parks[i].Scope})
-		if all {
-			condition = "true"
-		}
-		if condition != "" {
-			fmt.Fprintf(&cases, " WHEN %s THEN %d", condition, i+1)
-		}
-	}
-	if cases.Len() == 0 {
-		return "NULL"
-	}
-	return "CASE" + cases.String() + " END"
-}
-
 // shorten cuts what has more characters than were to be shown.
 func (r *Row) shorten(most int) {
 	texts := []*string{&r.Topic, &r.Error}
@@ -236,17 +216,12 @@ const Ellipsis = "…"
 
 var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Failed: "FAILED", tablesql.Settled: "SENT"}
 
-func (t *Table) read(row [][]byte, parks []outbox.Park) (Row, error) {
-	ids := len(t.relation.Table.Mapping.ID)
-	r := Row{Table: t.relation.Table.String()}
-	var err error
-	if r.ID, err = t.relation.ReadID(row); err != nil {
-		return r, err
+func (t *Table) row(l *tablesql.Listed, parks []outbox.Park) (Row, error) {
+	r := Row{
+		Table: t.relation.Table.String(), ID: l.ID, State: states[tablesql.State(l.State[0])], Topic: l.Topic, Key: l.Key,
+		Created: l.Created, Due: l.Due, Sent: l.Sent, Failed: l.Failed, Error: l.Error, Payload: l.Payload,
 	}
-	row = row[ids:]
-	l := t.relation.ReadListed(row)
-	r.State, r.Topic, r.Key = states[tablesql.State(l.State[0])], l.Topic, l.Key
-	r.Created, r.Due, r.Sent, r.Failed, r.Error = l.Created, l.Due, l.Sent, l.Failed, l.Error
+	var err error
 	if r.Attempts, err = tablesql.Count([]byte(l.Attempts)); err != nil {
 		return r, err
 	}
@@ -257,16 +232,8 @@ func (t *Table) read(row [][]byte, parks []outbox.Park) (Row, error) {
 		}
 		r.PayloadBytes = &n
 	}
-	if payload := row[tablesql.ListedColumns]; payload != nil {
-		text := t.relation.ReadText(payload)
-		r.Payload = &text
-	}
-	if at := row[tablesql.ListedColumns+1]; at != nil && r.State == "PENDING" {
-		n, err := tablesql.Ordinal(at, len(parks))
-		if err != nil {
-			return r, err
-		}
-		r.Parked = parks[n].Scope.Kind.String() + ": " + parks[n].Reason
+	if l.Park >= 0 && r.State == "PENDING" {
+		r.Parked = parks[l.Park].Scope.Kind.String() + ": " + parks[l.Park].Reason
 	}
 	return r, nil
 }

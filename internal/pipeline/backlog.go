@@ -83,11 +83,11 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
 
 // countFailed returns when to count the table's FAILED rows again.
 func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
-	f, kept, err := d.sweeper.CountFailed(ctx, t)
+	f, err := d.sweeper.CountFailed(ctx, t)
 	switch {
 	case err == nil:
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
-		if kept {
+		if f.Kept {
 			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Capped })
 		}
 	case postgres.HasCode(err, pgerrcode.QueryCanceled):

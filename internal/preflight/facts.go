@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -124,13 +125,13 @@ type TableFacts struct {
 	// Lockers keep everybody from reading the table, so it was not looked at.
 	Lockers   []replication.Blocker
 	Catalogue *Catalogue
-	Backlog   *Backlog
+	Backlog   *tablesql.Backlog
 	// Topics that rows of the table are for, by cluster, from a sample.
 	Topics map[string][]string
 	// States found in the status column, from a sample.
 	States []string
 	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
-	Chosen *Chosen
+	Chosen *tablesql.Chosen
 	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string
@@ -188,17 +189,6 @@ type Column struct {
 	NotNull bool   `json:"not_null"`
 	Default string `json:"default"`
 }
-
-// Backlog is what waits in a table.
-type Backlog struct {
-	Rows    int64
-	More    bool  // there are more than were counted
-	Oldest  int64 // seconds; -1: unknown
-	Largest int64 // bytes of the largest record
-}
-
-// Chosen is a count of rows, and of those that are ours.
-type Chosen struct{ Rows, Ours int64 }
 
 // ClusterFacts are what is known of one Kafka cluster, for one stream.
 type ClusterFacts struct {

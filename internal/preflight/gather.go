@@ -480,79 +480,51 @@ func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
 
 // sample reads what some rows are for.
 func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) error {
-	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
-		m := &t.Table.Mapping
-		t.Topics = map[string][]string{}
-		err := rows(ctx, conn, r.Destinations(most), func(row []string) error {
-			cluster := r.ReadText([]byte(row[0]))
-			if !slices.Contains(m.Cluster.Known, cluster) {
-				cluster = m.Cluster.Default
-			}
-			t.Topics[cluster] = append(t.Topics[cluster], r.ReadText([]byte(row[1])))
-			return nil
-		})
-		if states := r.States(most); err == nil && states != "" {
-			err = rows(ctx, conn, states, func(row []string) error {
-				t.States = append(t.States, r.ReadText([]byte(row[0])))
-				return nil
-			})
+	m, r := &t.Table.Mapping, t.Inspection.Relation
+	t.Topics = map[string][]string{}
+	steps := []tablesql.Step{r.Destinations(most, func(cluster, topic string) {
+		if !slices.Contains(m.Cluster.Known, cluster) {
+			cluster = m.Cluster.Default
 		}
-		return err
-	})
+		t.Topics[cluster] = append(t.Topics[cluster], topic)
+	})}
+	if r.Column(m.Status.Column) != nil {
+		steps = append(steps, r.States(most, func(state string) { t.States = append(t.States, state) }))
+	}
+	return t.reading(ctx, pool, steps...)
 }
 
 // chosen counts what the mapping's conditions leave to others.
 func (t *TableFacts) chosen(ctx context.Context, pool *pgxpool.Pool) error {
-	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
-		text := r.Chosen(countRows)
-		if text == "" {
-			return nil
-		}
-		return rows(ctx, conn, text, func(row []string) error {
-			t.Chosen = &Chosen{}
-			_, err := fmt.Sscan(row[0]+" "+row[1], &t.Chosen.Rows, &t.Chosen.Ours)
-			return err
-		})
-	})
+	if m := &t.Table.Mapping; len(m.Rows) == 0 && m.Leaves() == nil {
+		return nil
+	}
+	var found tablesql.Chosen
+	err := t.reading(ctx, pool, t.Inspection.Relation.Chosen(countRows, &found))
+	if err == nil {
+		t.Chosen = &found
+	}
+	return err
 }
 
 func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 	if !t.Table.Stateful() {
 		return nil
 	}
-	return t.reading(ctx, pool, func(conn *pgx.Conn, r *tablesql.Relation) error {
-		return rows(ctx, conn, r.Backlog(countRows), func(row []string) error {
-			b := &Backlog{Oldest: -1}
-			if _, err := fmt.Sscan(row[0], &b.Rows); err != nil {
-				return err
-			}
-			if row[1] != "" {
-				if _, err := fmt.Sscan(row[1], &b.Oldest); err != nil {
-					return err
-				}
-			}
-			_, err := fmt.Sscan(row[2], &b.Largest)
-			b.More = b.Rows >= countRows
-			t.Backlog = b
-			return err
-		})
-	})
+	var found tablesql.Backlog
+	err := t.reading(ctx, pool, t.Inspection.Relation.Backlog(countRows, &found))
+	if err == nil {
+		found.More = found.Rows >= countRows
+		t.Backlog = &found
+	}
+	return err
 }
 
-func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn, *tablesql.Relation) error) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return f(conn.Conn(), t.Inspection.Relation) })
-}
-
-// rows reads a statement's rows as text; NULL reads as "".
-func rows(ctx context.Context, conn *pgx.Conn, text string, each func(row []string) error) error {
+func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, steps ...tablesql.Step) error {
 	limit := tablesql.Settings{StatementTimeout: timeLeft(ctx)}
-	return tablesql.Run(ctx, conn, limit.Step(nil), tablesql.Step{SQL: text, Each: func(raw [][]byte) error {
-		row := make([]string, len(raw))
-		for i, v := range raw {
-			row[i] = string(v)
-		}
-		return each(row)
-	}})
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return tablesql.Run(ctx, conn.Conn(), append([]tablesql.Step{limit.Step(nil)}, steps...)...)
+	})
 }
 
 // timeLeft lets the server give up when we do.

@@ -115,12 +115,9 @@ func (i *inspector) fit() error {
 	if err := i.Relation.Complete(); err != nil {
 		return err
 	}
-	plan, err := mapping.Compile(i.Relation.Charset, i.Table, i.Columns)
-	if err != nil {
-		return err
-	}
-	i.rows = i.Relation.RowColumns(plan.Wanted())
-	return nil
+	var err error
+	_, i.rows, err = i.Relation.Plan()
+	return err
 }
 
 // inspector collects findings.
@@ -154,11 +151,8 @@ func (i *inspector) send(ctx context.Context, steps ...tablesql.Step) error {
 
 // headers reads those of no row from the side table, to see whether it can.
 func (i *inspector) headers(ctx context.Context) error {
-	if !i.Relation.HeadersTable() {
-		return nil
-	}
-	_, step, err := i.Relation.HeadersOf(0, nil)
-	if err != nil {
+	side, step, err := i.Relation.HeadersOf(0, nil)
+	if err != nil || side == nil {
 		return err
 	}
 	if err := i.send(ctx, step); err != nil {
@@ -362,12 +356,12 @@ func (i *inspector) indexes(ctx context.Context) error {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(plan) {
-		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.indexFor())
+		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.Relation.SweepIndex())
 	}
-	if !i.Relation.HeadersTable() {
+	side, headers, err := i.Relation.HeadersOf(0, nil)
+	if side == nil && err == nil {
 		return nil
 	}
-	_, headers, err := i.Relation.HeadersOf(0, nil)
 	if err == nil {
 		plan, err = i.explain(ctx, headers)
 	}
@@ -407,21 +401,4 @@ func (i *inspector) served(plan string) bool {
 	}
 	return strings.Contains(plan, "Index Cond") || i.Table.Mapping.Published == outbox.PublishedDelete ||
 		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
-}
-
-func (i *inspector) indexFor() string {
-	m := &i.Table.Mapping
-	by := slices.Clone(m.Order)
-	if len(by) == 0 {
-		by = m.ID
-	}
-	names := make([]string, len(by))
-	for n, name := range by {
-		names[n] = sql.Identifier(name)
-	}
-	index := "CREATE INDEX CONCURRENTLY ON " + i.Relation.Name() + " (" + strings.Join(names, ", ") + ")"
-	if i.Table.Mapping.Published == outbox.PublishedDelete {
-		return index
-	}
-	return index + " WHERE " + strings.ReplaceAll(i.Relation.Pending(), `t."`, `"`)
 }

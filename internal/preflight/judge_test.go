@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -79,7 +80,7 @@ func sound() *Facts {
 				StatusIndexes: []Index{{Name: "outbox_pending", Partial: true}},
 				StatusRules:   []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},
 			},
-			Backlog: &Backlog{Rows: 3, Oldest: 2, Largest: 1000}, Topics: map[string][]string{"main": {"orders"}},
+			Backlog: &tablesql.Backlog{Rows: 3, Oldest: 2, Largest: 1000}, Topics: map[string][]string{"main": {"orders"}},
 			States: []string{"PENDING", "SENT"}, Missing: map[string]string{},
 		}},
 		Kafka: []ClusterFacts{{
@@ -278,7 +279,7 @@ func TestJudgments(t *testing.T) {
 		}), []string{"can never be PENDING", "status: {pending: [NEW], sent: SENT, failed: DEAD}"}},
 		"strangers":   {"status-values", Warn, func(f *Facts) { f.Tables[0].States = []string{"OPEN", "DONE"}; f.Tables[0].Catalogue.StatusRules = nil }, []string{"OPEN, DONE", "pending: [OPEN], sent: DONE"}},
 		"archived":    {"status-values", OK, func(f *Facts) { f.Tables[0].States = []string{"SENT", "ARCHIVED"} }, []string{"ARCHIVED", "left alone"}},
-		"old backlog": {"backlog", Warn, func(f *Facts) { f.Tables[0].Backlog = &Backlog{Rows: 100_000, More: true, Oldest: 3 * 86400} }, []string{"more than 100000 rows wait", "3 days"}},
+		"old backlog": {"backlog", Warn, func(f *Facts) { f.Tables[0].Backlog = &tablesql.Backlog{Rows: 100_000, More: true, Oldest: 3 * 86400} }, []string{"more than 100000 rows wait", "3 days"}},
 		"lock refused": {"shedlock", Fail, func(f *Facts) {
 			f.Tables[0].Locks = []LockFacts{{Refused: true, Err: errors.New("role cdc may not use it: GRANT A; GRANT B")}}
 		}, []string{"GRANT A\nGRANT B"}},

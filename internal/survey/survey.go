@@ -206,8 +206,8 @@ func count(ctx context.Context, sw *sweeper.Sweeper, t *outbox.Table, to *status
 		return err
 	}
 	to.Pending, to.PendingCapped, to.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds()
-	f, kept, err := sw.CountFailed(ctx, t)
-	if err == nil && kept {
+	f, err := sw.CountFailed(ctx, t)
+	if err == nil && f.Kept {
 		to.Failed, to.FailedCapped = &f.Rows, f.Capped
 	}
 	return err

@@ -81,14 +81,11 @@ func (s *Sweeper) CountPending(ctx context.Context, t *outbox.Table) (tablesql.P
 }
 
 // CountFailed counts the FAILED rows of a table, if that takes no longer than
-// Config.FailedTimeout; otherwise the server's cancellation is the error. Not
-// kept: the table has no such state.
-func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (f tablesql.FailedCount, kept bool, err error) {
-	err = s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation) tablesql.Step {
-		kept = r.KeepsFailed()
-		return r.CountFailed(&f)
-	})
-	return f, kept, err
+// Config.FailedTimeout; otherwise the server's cancellation is the error.
+func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (tablesql.FailedCount, error) {
+	var f tablesql.FailedCount
+	err := s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation) tablesql.Step { return r.CountFailed(&f) })
+	return f, err
 }
 
 func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Duration, what string, step func(*tablesql.Relation) tablesql.Step) error {

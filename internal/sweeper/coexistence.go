@@ -71,47 +71,34 @@ func (s *Sweeper) recover(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	sql, err := p.relation.Recover()
-	if err != nil {
-		return 0, err
-	}
-	args, err := p.relation.RowArrays(len(ids), func(i int) *outbox.Row { return &outbox.Row{ID: ids[i]} })
-	if err != nil {
-		return 0, err
-	}
-	args.BindArray(&stamps, "text")
 	n := 0
+	step, err := p.relation.Recover(ids, stamps)
+	if err != nil {
+		return 0, err
+	}
+	step.Each = func([][]byte) error { n++; return nil }
 	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: time.Second}
-	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{
-		SQL: sql, Args: args, Each: func([][]byte) error { n++; return nil },
-	})
+	err = s.send(ctx, conn, settings.Step(nil), step)
 	return n, err
 }
 
 // lookForTaken reads which rows are taken now, and keeps since when.
 func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (taken, error) {
-	sql, err := p.relation.Processing(maxTaken)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	before := s.taken[p.relation.Table]
 	s.mu.Unlock()
 	now, seen := s.cfg.Now(), taken{}
-	settings := s.settings()
-	err = s.send(ctx, conn, settings.Step(nil), tablesql.Step{SQL: sql, Each: func(row [][]byte) error {
-		parts, err := p.relation.ReadID(row)
-		if err != nil {
-			return err
+	step, err := p.relation.Processing(maxTaken, func(id, stamp string) {
+		since := now
+		if earlier, ok := before[id]; ok && earlier.stamp == stamp {
+			since = earlier.since
 		}
-		id, now := outbox.JoinID(parts...), sighting{string(row[len(parts)]), now}
-		if earlier, ok := before[id]; ok && earlier.stamp == now.stamp {
-			now.since = earlier.since
-		}
-		seen[id] = now
-		return nil
-	}})
+		seen[id] = sighting{stamp, since}
+	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.send(ctx, conn, s.settings().Step(nil), step); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -121,12 +108,12 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 }
 
 // left are the ids of rows that have not changed since the time, and the
-// versions that were seen of them as an array.
-func (t taken) left(since time.Time) (ids []string, stamps tablesql.Array) {
+// versions that were seen of them.
+func (t taken) left(since time.Time) (ids, stamps []string) {
 	for id, s := range t {
 		if !s.since.After(since) {
 			ids = append(ids, id)
-			stamps.Add(s.stamp)
+			stamps = append(stamps, s.stamp)
 		}
 	}
 	return ids, stamps

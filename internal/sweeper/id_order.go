@@ -167,11 +167,11 @@ func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart
 	}
 	var ids []string
 	bytes := 0
-	step, nothing := q.Step(p.relation.EachID(func(id string) {
+	step, nothing := q.IDs(func(id string) {
 		if bytes += len(id); bytes <= maxIDOrderBytes { // what does not fit comes after the ID order
 			ids = append(ids, id)
 		}
-	}))
+	})
 	if nothing {
 		return nil
 	}

@@ -141,11 +141,11 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 		return err
 	}
 	rows := s.page.Rows[from:]
-	if len(rows) == 0 || !p.relation.HeadersTable() {
+	if len(rows) == 0 {
 		return nil
 	}
 	side, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
-	if err != nil {
+	if err != nil || side == nil {
 		return err
 	}
 	if err := s.send(ctx, s.conn, step); err != nil {

@@ -246,11 +246,11 @@ func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan) error {
 }
 
 func newPlan(relation *tablesql.Relation) (*plan, error) {
-	rows, err := mapping.Compile(relation.Charset, relation.Table, relation.MappingColumns())
+	rows, columns, err := relation.Plan()
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{relation: relation, rows: rows, columns: relation.RowColumns(rows.Wanted())}
+	p := &plan{relation: relation, rows: rows, columns: columns}
 	for _, i := range rows.Wanted() {
 		p.light = append(p.light, standIn(&relation.Table.Mapping, &relation.Columns[i]))
 	}

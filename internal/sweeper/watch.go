@@ -3,7 +3,6 @@ package sweeper
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,22 +72,14 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.
 	if step, nothing := q.Step(w.reader.each); limit > 0 && !nothing {
 		steps = append(steps, step)
 	}
-	for _, sql := range relation.NextDue() {
-		steps = append(steps, tablesql.Step{SQL: sql, Each: w.due})
-	}
+	steps = append(steps, relation.NextDue(w.due)...)
 	return append(steps, tablesql.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: w.position})
 }
 
-func (w *watch) due(row [][]byte) error {
-	micros, err := strconv.ParseInt(string(row[0]), 10, 64)
-	if err != nil {
-		return fmt.Errorf("reading when the next row is due: %w", err)
-	}
-	at := time.UnixMicro(micros)
+func (w *watch) due(at time.Time) {
 	if w.found.NextDue.IsZero() || at.Before(w.found.NextDue) {
 		w.found.NextDue = at
 	}
-	return nil
 }
 
 func (w *watch) position(row [][]byte) (err error) {

@@ -1,25 +1,46 @@
 package tablesql
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // This file looks at a table as a whole, for a check before it is streamed.
 
-// Backlog is the SQL that looks at no more than limit rows which are yet to be
-// published: how many there are, the age of the oldest in seconds (NULL without
-// a created_at column), and the bytes of the largest payload, key included.
-func (r *Relation) Backlog(limit int) string {
+// Backlog is what waits in a table.
+type Backlog struct {
+	Rows    int64
+	More    bool  // there are more than were counted
+	Oldest  int64 // seconds; -1: unknown
+	Largest int64 // bytes of the largest payload, key included
+}
+
+// Backlog looks at no more than limit rows which are yet to be published.
+func (r *Relation) Backlog(limit int, into *Backlog) Step {
 	age, created := "NULL", "NULL::timestamptz"
 	if r.Table.Mapping.CreatedAt != "" {
 		age, created = ageOf("min(created)")+" / 1000000", Ref(r.Table.Mapping.CreatedAt)+"::timestamptz"
 	}
-	return fmt.Sprintf("SELECT count(*), %s, coalesce(max(bytes), 0) FROM (SELECT %s AS bytes, %s AS created FROM %s t WHERE %s LIMIT %d) waiting",
-		age, r.bytes(), created, r.Name(), r.Pending(), limit)
+	read := func(row [][]byte) error {
+		*into = Backlog{Oldest: -1}
+		return errors.Join(scan(row[0], &into.Rows), scan(row[1], &into.Oldest), scan(row[2], &into.Largest))
+	}
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT count(*), %s, coalesce(max(bytes), 0) FROM (SELECT %s AS bytes, %s AS created FROM %s t WHERE %s LIMIT %d) waiting",
+		age, r.bytes(), created, r.Name(), r.ourPending(), limit)}
+}
+
+// scan reads a number, and leaves it as it is where the value is NULL.
+func scan(value []byte, into *int64) (err error) {
+	if value != nil {
+		*into, err = strconv.ParseInt(string(value), 10, 64)
+	}
+	return err
 }
 
 // bytes is about what the row's record takes.
@@ -31,7 +52,7 @@ func (r *Relation) bytes() string {
 	}
 	var terms []string
 	for _, name := range names {
-		if c := r.column(name); c != nil {
+		if c := r.Column(name); c != nil {
 			terms = append(terms, "coalesce("+c.size()+", 0)")
 		}
 	}
@@ -41,38 +62,58 @@ func (r *Relation) bytes() string {
 	return strings.Join(terms, " + ")
 }
 
-// Destinations is the SQL for what some of the table's rows are for, at most
-// limit pending rows and as many others: the Kafka cluster's name (empty: none)
-// and the topic.
-func (r *Relation) Destinations(limit int) string {
+// Destinations finds what some of the table's rows are for, at most limit pending rows and
+// as many others: the Kafka cluster's name (empty: none) and the topic.
+func (r *Relation) Destinations(limit int, found func(cluster, topic string)) Step {
 	cluster := "''::text"
 	if c := r.Table.Mapping.Cluster.Column; c != "" {
 		cluster = "coalesce(" + r.Column(c).word() + ", '')"
 	}
 	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, r.topic(), r.Name())
-	return fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s WHERE %s LIMIT %d)) sampled WHERE topic <> ''",
-		r.asText("cluster"), r.asText("topic"), some, r.Pending(), limit, some, r.ofOurs("true"), limit)
+	read := func(row [][]byte) error {
+		found(r.readText(row[0]), r.readText(row[1]))
+		return nil
+	}
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s WHERE %s LIMIT %d)) sampled WHERE topic <> ''",
+		r.asText("cluster"), r.asText("topic"), some, r.ourPending(), limit, some, r.ofOurs("true"), limit)}
 }
 
-// Chosen is the SQL for how many of at most limit rows there are, and how many of
-// these are ours by the mapping's conditions; empty where it has none.
-func (r *Relation) Chosen(limit int) string {
-	ours := r.ours()
-	if ours == "" {
-		return ""
-	}
-	return fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE ours) FROM (SELECT %s AS ours FROM %s t LIMIT %d) sampled", ours, r.Name(), limit)
+// Chosen is a count of rows, and of those that are ours by the mapping's conditions.
+type Chosen struct{ Rows, Ours int64 }
+
+// Chosen counts at most limit rows. The mapping must have conditions.
+func (r *Relation) Chosen(limit int, into *Chosen) Step {
+	read := func(row [][]byte) error { return errors.Join(scan(row[0], &into.Rows), scan(row[1], &into.Ours)) }
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE ours) FROM (SELECT %s AS ours FROM %s t LIMIT %d) sampled", r.ours(), r.Name(), limit)}
 }
 
-// States is the SQL for the values of the status column among at most limit
-// rows; empty where there is no such column.
-func (r *Relation) States(limit int) string {
-	c := r.column(r.Table.Mapping.Status.Column)
-	if c == nil {
-		return ""
+// States finds the values of the status column, which there must be, among at most limit rows.
+func (r *Relation) States(limit int, found func(state string)) Step {
+	c := r.Column(r.Table.Mapping.Status.Column)
+	read := func(row [][]byte) error {
+		found(r.readText(row[0]))
+		return nil
 	}
-	return fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t WHERE %s LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
-		r.asText("state"), c.printed(), r.Name(), r.ofOurs("true"), limit)
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t WHERE %s LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
+		r.asText("state"), c.printed(), r.Name(), r.ofOurs("true"), limit)}
+}
+
+// SweepIndex is a statement, for people, that makes an index which serves the sweep.
+func (r *Relation) SweepIndex() string {
+	m := &r.Table.Mapping
+	by := m.Order
+	if len(by) == 0 {
+		by = m.ID
+	}
+	names := make([]string, len(by))
+	for i, name := range by {
+		names[i] = sql.Identifier(name)
+	}
+	index := "CREATE INDEX CONCURRENTLY ON " + r.Name() + " (" + strings.Join(names, ", ") + ")"
+	if m.Published == outbox.PublishedDelete {
+		return index
+	}
+	return index + " WHERE " + strings.ReplaceAll(r.ourPending(), `t."`, `"`)
 }
 
 // Written names the columns that marks write.

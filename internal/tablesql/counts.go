@@ -22,7 +22,7 @@ type PendingCount struct {
 
 // CountPending counts the pending rows, due or not.
 func (r *Relation) CountPending(into *PendingCount) Step {
-	from := " FROM " + r.Name() + " AS t WHERE " + r.Pending()
+	from := " FROM " + r.Name() + " AS t WHERE " + r.ourPending()
 	due, ready := from, "NULL" // all of them
 	if condition := r.due(); condition != "" {
 		due = from + " AND " + condition
@@ -52,6 +52,7 @@ func (p *PendingCount) read(row [][]byte) (err error) {
 
 // FailedCount is how many rows of a table are FAILED.
 type FailedCount struct {
+	Kept   bool // the mapping has such a state
 	Rows   int64
 	Capped bool // there are more than Rows
 	// Resend are rows that failed and are to be sent once more: they are
@@ -59,18 +60,16 @@ type FailedCount struct {
 	Resend int64
 }
 
-// KeepsFailed says whether the mapping has a FAILED state.
-func (r *Relation) KeepsFailed() bool { return r.Table.Stateful() && r.failed() != "false" }
-
 // CountFailed counts the FAILED rows. Without an index that serves it, it reads
 // the whole table.
 func (r *Relation) CountFailed(into *FailedCount) Step {
+	*into = FailedCount{Kept: r.Table.Stateful() && r.failed() != "false"}
 	from := " FROM " + r.Name() + " AS t WHERE "
 	resend := "0"
 	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
 		resend = counted(from + r.ofOurs(Ref(m.FailedAt)+" IS NOT NULL AND "+Ref(m.Resend)))
 	}
-	return Step{SQL: "SELECT " + counted(from+r.Failed()) + ", " + resend, Each: into.read}
+	return Step{SQL: "SELECT " + counted(from+r.ourFailed()) + ", " + resend, Each: into.read}
 }
 
 func (f *FailedCount) read(row [][]byte) (err error) {
@@ -100,7 +99,7 @@ func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	}
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	return Step{
-		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + r.IDColumns() + from + r.inOrder(1),
+		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + r.idList() + from + r.inOrder(1),
 		Args: params, Each: func(row [][]byte) error { return into.read(r, row) },
 	}
 }
@@ -113,7 +112,7 @@ func (n *NeverReadyCount) read(r *Relation, row [][]byte) (err error) {
 	if n.Oldest, err = readAge(row[1]); err != nil {
 		return err
 	}
-	parts, err := r.ReadID(row[2:])
+	parts, err := r.readID(row[2:])
 	n.Sample = strings.Join(parts, ", ")
 	return err
 }

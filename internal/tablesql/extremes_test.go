@@ -66,13 +66,13 @@ func timely(t *testing.T, r *Relation) []Step {
 		steps = append(steps, step)
 	}
 	plain := func(sql string, err error) { add(Step{SQL: sql}, err) }
-	for _, sql := range r.NextDue() {
-		plain(sql, nil)
+	for _, step := range r.NextDue(func(time.Time) {}) {
+		add(step, nil)
 	}
-	plain(r.Backlog(100), nil)
-	plain(r.Processing(100))
+	add(r.Backlog(100, &Backlog{}), nil)
+	add(r.Processing(100, func(string, string) {}))
 	from := " FROM " + r.Name() + " AS t WHERE "
-	plain("SELECT "+r.age()+from+r.Pending()+" AND "+r.due(), nil)
+	plain("SELECT "+r.age()+from+r.ourPending()+" AND "+r.due(), nil)
 	plain("SELECT 1"+from+r.neverDue(), nil)
 	plain("SELECT 1"+from+r.scheduled()+" ORDER BY "+strings.Join(r.order(), ", "), nil)
 	var p Params
@@ -81,10 +81,10 @@ func timely(t *testing.T, r *Relation) []Step {
 	for _, state := range []RowState{RowsPending, RowsFailed, RowsSent, RowsAny} {
 		filter := &Filter{State: state, Since: time.Unix(0, 0), Until: time.Now()}
 		add(r.Counting(filter, 10))
-		add(r.PickIDs(&Filter{State: state}, 10))
-		add(r.Listing(&Filter{State: state}, 10, 100, func(*Params) []string { return nil }))
+		add(r.PickIDs(&Filter{State: state}, 10, func(string) {}))
+		add(r.Listing(&Filter{State: state}, List{Limit: 10, Characters: 100}, func(*Listed) error { return nil }))
 	}
-	over, _, err := r.Overtaken([]string{"0", "1"})
+	over, _, err := r.Overtaken([]string{"0", "1"}, func(string) {})
 	add(over, err)
 	for _, removal := range []func() (*Removal, error){
 		func() (*Removal, error) { return r.Expired(time.Hour) },
@@ -153,12 +153,8 @@ func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string
 	put := func(status string) {
 		db.Exec(t, fmt.Sprintf(`UPDATE outbox SET status = '%s', version = %s, retries = %[2]s`, status, greatest))
 	}
-	run := func(sql, charge string) {
-		t.Helper()
+	mark := func(sql, charge string) Step {
 		args, err := r.RowArrays(1, func(int) *outbox.Row { return &outbox.Row{ID: id} })
-		if strings.Contains(sql, "'FAILED'") && !strings.Contains(sql, "u.created") {
-			args, err = r.IDArrays(1, func(int) string { return id })
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,24 +165,39 @@ func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string
 			args.BindArray(&reasons, "text")
 			args.BindArray(&counts, "bigint")
 		}
+		return Step{SQL: sql, Args: args}
+	}
+	change := func(c *Change) Step {
+		step, err := c.Of([]string{id}, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return step
+	}
+	run := func(step Step) {
+		t.Helper()
 		n := 0
-		if err := Run(t.Context(), conn, Step{SQL: sql, Args: args, Each: func([][]byte) error { n++; return nil }}); err != nil || n != 1 {
-			t.Fatalf("%d rows, %v: %s", n, err, sql)
+		step.Each = func([][]byte) error { n++; return nil }
+		if err := Run(t.Context(), conn, step); err != nil || n != 1 {
+			t.Fatalf("%d rows, %v: %s", n, err, step.SQL)
 		}
 		got := harness.One[string](t, db, `SELECT version || ' ' || retries FROM outbox WHERE version::text <> '`+greatest+`'`)
 		if version, attempts, _ := strings.Cut(got, " "); version != "1" || attempts != greatest && attempts != "0" {
-			t.Fatalf("version and attempts are %s: %s", got, sql)
+			t.Fatalf("version and attempts are %s: %s", got, step.SQL)
 		}
 	}
-	for _, c := range []struct{ from, sql, charge string }{
-		{"PENDING", marking.Sent, ""},
-		{"PENDING", marking.SentFree, ""},
-		{"PENDING", marking.Attempt, greatest},
-		{"PENDING", marking.AttemptFree, greatest},
-		{"FAILED", requeue, ""},
-		{"FAILED", dismiss, ""},
+	for _, c := range []struct {
+		from string
+		step Step
+	}{
+		{"PENDING", mark(marking.Sent, "")},
+		{"PENDING", mark(marking.SentFree, "")},
+		{"PENDING", mark(marking.Attempt, greatest)},
+		{"PENDING", mark(marking.AttemptFree, greatest)},
+		{"FAILED", change(requeue)},
+		{"FAILED", change(dismiss)},
 	} {
 		put(c.from)
-		run(c.sql, c.charge)
+		run(c.step)
 	}
 }

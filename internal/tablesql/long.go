@@ -22,7 +22,7 @@ const printedBytes = 1 << 14
 // types is how PostgreSQL prints them, which is tried only where what is stored
 // is neither too long by itself nor so short that it cannot matter.
 func (r *Relation) bounded(name string, most int) (value, size string) {
-	c := r.column(name)
+	c := r.Column(name)
 	selected, _ := r.stored(c)
 	if most <= 0 || c.short(most) {
 		return selected, ""
@@ -122,8 +122,8 @@ type RowColumn struct {
 // bareBytes of any type are printed in a few megabytes.
 const bareBytes = 2000
 
-// RowColumns selects those of the relation's columns, by their places.
-func (r *Relation) RowColumns(places []int) []RowColumn {
+// rowColumns selects those of the relation's columns, by their places.
+func (r *Relation) rowColumns(places []int) []RowColumn {
 	columns := make([]RowColumn, len(places))
 	for i, place := range places {
 		c := &r.Columns[place]
@@ -160,6 +160,15 @@ func (c *RowColumn) Read(row [][]byte) (v mapping.Value, width int, err error) {
 		v.Data, err = StoredText(row[0])
 	}
 	return v, width, err
+}
+
+// Plan is how rows of the relation become records, and the columns that this takes, to be selected.
+func (r *Relation) Plan() (*mapping.Plan, []RowColumn, error) {
+	plan, err := mapping.Compile(r.Charset, r.Table, r.MappingColumns())
+	if err != nil {
+		return nil, nil, err
+	}
+	return plan, r.rowColumns(plan.Wanted()), nil
 }
 
 // MappingColumns are the columns as package mapping takes them.

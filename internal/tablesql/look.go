@@ -79,11 +79,13 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 
 // besides adds the step that reads the headers of a side table.
 func (l *Look) besides(steps []Step) ([]Step, error) {
-	if !l.Headers || !l.Relation.HeadersTable() {
+	if !l.Headers {
 		return steps, nil
 	}
 	side, step, err := l.Relation.HeadersOf(l.N, l.Row)
-	l.side = side
+	if l.side = side; side == nil {
+		return steps, err
+	}
 	return append(steps, step), err
 }
 

@@ -115,7 +115,7 @@ func (r *Relation) sentSet() []string {
 func (r *Relation) raise(set []string) []string {
 	if v := r.Table.Mapping.Status.Version; v != "" {
 		version := "coalesce(" + Ref(v) + ", 0)"
-		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", sql.Identifier(v), version, r.column(v).greatest()))
+		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", sql.Identifier(v), version, r.Column(v).greatest()))
 	}
 	if at := r.Table.Mapping.Status.TouchedAt; at != "" {
 		set = append(set, sql.Identifier(at)+" = now()")
@@ -126,7 +126,7 @@ func (r *Relation) raise(set []string) []string {
 // raisedAttempts is the stored count and one more. It stays at the greatest that
 // the column can hold, so that no row is refused for its count.
 func (r *Relation) raisedAttempts() string {
-	return fmt.Sprintf("least(%s, %d) + 1", r.attempts(), r.column(r.Table.Mapping.Status.Attempts).greatest()-1)
+	return fmt.Sprintf("least(%s, %d) + 1", r.attempts(), r.Column(r.Table.Mapping.Status.Attempts).greatest()-1)
 }
 
 // greatest is the greatest value of a counter's type.
@@ -201,7 +201,7 @@ func (r *Relation) Reason(text string) string {
 	if limit <= 0 {
 		limit = 1000
 	}
-	if c := r.column(s.LastError); c != nil && c.MaxChars > 0 {
+	if c := r.Column(s.LastError); c != nil && c.MaxChars > 0 {
 		limit = min(limit, c.MaxChars)
 	}
 	text = r.Charset.Writable(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD"))

@@ -63,7 +63,7 @@ func (r *Relation) TimeOf(state RowState) []string {
 // inState is the condition that a row is in the state, or a MappingError: the table has
 // no such rows.
 func (r *Relation) inState(state RowState) (string, error) {
-	condition := map[RowState]string{RowsPending: r.Pending(), RowsFailed: r.Failed(), RowsSent: r.Sent(), RowsAny: r.ofOurs("true")}[state]
+	condition := map[RowState]string{RowsPending: r.ourPending(), RowsFailed: r.ourFailed(), RowsSent: r.ourSent(), RowsAny: r.ofOurs("true")}[state]
 	if condition != "false" && r.Table.Stateful() {
 		return condition, nil
 	}
@@ -181,36 +181,72 @@ func (r *Relation) Counting(filter *Filter, limit int) (Step, error) {
 	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
-// PickIDs selects the id columns of picked rows, in the order of sweeping.
-func (r *Relation) PickIDs(filter *Filter, limit int) (Step, error) {
+// PickIDs finds the ids of picked rows, in the order of sweeping.
+func (r *Relation) PickIDs(filter *Filter, limit int, found func(id string)) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
-	return Step{SQL: "SELECT " + r.IDColumns() + " FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+	return Step{SQL: "SELECT " + r.idList() + " FROM " + r.Name() + " AS t WHERE " + where + r.inOrder(limit), Args: p, Each: r.eachID(found)}, err
+}
+
+// List is what of picked rows is listed, in the order of sweeping.
+type List struct {
+	Limit int
+	// Characters are shown of every column that a writer can make long, and one more.
+	Characters int
+	// Payload is the longest payload that is shown; 0: none is.
+	Payload int
+	// Parks are the scopes of which a row is told the first that it is in.
+	Parks []outbox.Scope
 }
 
 // Listed is a row for people.
 type Listed struct {
+	ID                            []string
 	State, Topic                  string
 	Key                           *string // nil: NULL or none is mapped
 	Created, Due, Sent, Failed    string  // RFC 3339 in UTC, or empty
 	Attempts, Error, PayloadBytes string
+	Payload                       *string // nil: NULL, or not shown
+	Park                          int     // place among List.Parks; -1: it is in none
+	Bytes                         int     // that were read
 }
 
-// Listing selects picked rows for people, in the order of sweeping: the id
-// columns, what ReadListed reads, and the further expressions. Of every column
-// that a writer can make long there are one more than the given characters.
-func (r *Relation) Listing(filter *Filter, limit, characters int, further func(*Params) []string) (Step, error) {
+// Listing lists picked rows for people.
+func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
-	list := make([]string, 0, 16)
+	columns := make([]string, 0, 16)
 	for _, c := range r.idColumnsOf() {
-		list = append(list, r.shownID(c, characters+1))
+		columns = append(columns, r.shownID(c, list.Characters+1))
 	}
-	list = append(append(list, r.listed(characters+1)...), further(&p)...)
-	return Step{SQL: "SELECT " + strings.Join(list, ", ") +
-		" FROM " + r.Name() + " AS t WHERE " + where +
-		" ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit), Args: p}, err
+	columns = append(columns, r.listed(list.Characters+1)...)
+	columns = append(columns, r.shownPayload(list.Payload), r.firstCovering(&p, list.Parks))
+	read := func(row [][]byte) error {
+		l, err := r.readListed(row, len(list.Parks))
+		if err != nil {
+			return err
+		}
+		return each(l)
+	}
+	return Step{SQL: "SELECT " + strings.Join(columns, ", ") + " FROM " + r.Name() + " AS t WHERE " + where + r.inOrder(list.Limit), Args: p, Each: read}, err
+}
+
+// firstCovering is the place among scopes, from 1, of the first that covers the row.
+func (r *Relation) firstCovering(p *Params, scopes []outbox.Scope) string {
+	var cases strings.Builder
+	for i := range scopes {
+		condition, all := r.covering(p, scopes[i:i+1])
+		if all {
+			condition = "true"
+		}
+		if condition != "" {
+			fmt.Fprintf(&cases, " WHEN %s THEN %d", condition, i+1)
+		}
+	}
+	if cases.Len() == 0 {
+		return "NULL"
+	}
+	return "CASE" + cases.String() + " END"
 }
 
 func (r *Relation) listed(characters int) []string {
@@ -259,9 +295,12 @@ func (c *Column) size() string {
 	return "CASE WHEN " + fits + " THEN octet_length(" + c.printed() + ") ELSE " + stored + " END"
 }
 
-// Payload is the payload as an expression for people: text as it is, bytes by
-// their octal escapes where they are not printable; NULL if it has more than most bytes.
-func (r *Relation) Payload(most int) string {
+// shownPayload is the payload for people: text as it is, bytes by their octal escapes
+// where they are not printable; NULL if it has more than most bytes.
+func (r *Relation) shownPayload(most int) string {
+	if most == 0 {
+		return "NULL"
+	}
 	c := r.Column(r.Table.Mapping.Payload.Column)
 	fits, _ := c.within(most)
 	return r.asText("CASE WHEN " + fits + " THEN " + c.shown() + " END")
@@ -275,38 +314,68 @@ func moment(column string) string {
 	return "coalesce(to_char(" + Ref(column) + `::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ` + Ref(column) + "::text)"
 }
 
-// ReadListed reads the columns of Listing behind the id columns.
-func (r *Relation) ReadListed(row [][]byte) Listed {
+func (r *Relation) readListed(row [][]byte, parks int) (*Listed, error) {
+	id, err := r.readID(row)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listed{ID: id, Park: -1}
+	for _, column := range row {
+		l.Bytes += len(column)
+	}
+	row = row[len(id):]
 	text := func(i int) string { return string(row[i]) }
-	l := Listed{
-		State: text(0), Topic: r.ReadText(row[1]), Created: text(3), Due: text(4), Sent: text(5), Failed: text(6),
-		Attempts: text(7), Error: r.ReadText(row[8]), PayloadBytes: text(9),
+	optional := func(i int) *string {
+		if row[i] == nil {
+			return nil
+		}
+		text := r.readText(row[i])
+		return &text
 	}
-	if row[2] != nil {
-		key := r.ReadText(row[2])
-		l.Key = &key
+	l.State, l.Topic, l.Key, l.Created, l.Due, l.Sent, l.Failed = text(0), r.readText(row[1]), optional(2), text(3), text(4), text(5), text(6)
+	l.Attempts, l.Error, l.PayloadBytes, l.Payload = text(7), r.readText(row[8]), text(9), optional(10)
+	if row[11] != nil {
+		l.Park, err = Ordinal(row[11], parks)
 	}
-	return l
+	return l, err
 }
 
-// ListedColumns is how many columns ReadListed takes.
-const ListedColumns = 10
+// Change is a statement that changes rows in a state. Those that are not in it (any more), and those
+// that somebody has locked, are passed over.
+type Change struct {
+	relation *Relation
+	sql      string
+}
 
-// Requeue makes rows in a state PENDING as if they had never been tried, whose
-// ids are bound, one array per id column. Rows that are not in it (any
-// more), and those that somebody has locked, are passed over; it returns the
-// ordinals of the others.
+// Of is the statement for rows with the ids. It gives those that were changed.
+func (c *Change) Of(ids []string, changed func(id string)) (Step, error) {
+	args, err := c.relation.idArrays(len(ids), func(i int) string { return ids[i] })
+	return Step{SQL: c.sql, Args: args, Each: ordinals(ids, changed)}, err
+}
+
+// ordinals reads rows of nothing but places among ids.
+func ordinals(ids []string, found func(id string)) func(row [][]byte) error {
+	return func(row [][]byte) error {
+		n, err := Ordinal(row[0], len(ids))
+		if err == nil {
+			found(ids[n])
+		}
+		return err
+	}
+}
+
+// Requeue makes rows in a state PENDING as if they had never been tried.
 //
 // With a resend column nothing but that and the count is written: it makes a
 // row PENDING whatever else it is.
-func (r *Relation) Requeue(state RowState) (string, error) {
+func (r *Relation) Requeue(state RowState) (*Change, error) {
 	condition, err := r.inState(state)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	set := r.untriedSet()
 	if len(set) == 0 {
-		return "", &MappingError{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
+		return nil, &MappingError{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
 	}
 	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
 }
@@ -325,41 +394,41 @@ func (r *Relation) untriedSet() []string {
 		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Pending[0]))
 	}
 	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt, s.ExpiresAt}, s.SentBy) {
-		if name != "" && !r.column(name).NotNull {
+		if name != "" && !r.Column(name).NotNull {
 			set = append(set, sql.Identifier(name)+" = NULL")
 		}
 	}
 	if s.Attempts != "" {
 		set = append(set, sql.Identifier(s.Attempts)+" = 0")
 	}
-	if s.LastError != "" && len(set) > 0 && !r.column(s.LastError).NotNull {
+	if s.LastError != "" && len(set) > 0 && !r.Column(s.LastError).NotNull {
 		set = append(set, sql.Identifier(s.LastError)+" = NULL")
 	}
 	return set
 }
 
-// Delete removes rows in a state; bound and returned as by Requeue.
-func (r *Relation) Delete(state RowState) (string, error) {
+// Delete removes rows in a state.
+func (r *Relation) Delete(state RowState) (*Change, error) {
 	condition, err := r.inState(state)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	return r.changeOf(condition, "DELETE FROM "+r.Name()+" AS t USING "), nil
 }
 
 // Dismiss gives FAILED rows another status, one that is neither pending, sent
-// nor failed; bound and returned as by Requeue.
-func (r *Relation) Dismiss(status string) (string, error) {
+// nor failed.
+func (r *Relation) Dismiss(status string) (*Change, error) {
 	s := &r.Table.Mapping.Status
 	switch {
 	case s.Column == "":
-		return "", &MappingError{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
+		return nil, &MappingError{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
 	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
-		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
+		return nil, &MappingError{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
 	}
 	condition, err := r.inState(RowsFailed)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(status)})
 	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
@@ -367,16 +436,15 @@ func (r *Relation) Dismiss(status string) (string, error) {
 
 // changeOf completes a statement from its FROM or USING on: rows of the list
 // that meet the condition and that nobody has locked.
-func (r *Relation) changeOf(condition, head string) string {
-	return "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
+func (r *Relation) changeOf(condition, head string) *Change {
+	return &Change{r, "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
 		" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +
-		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
+		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"}
 }
 
-// Overtaken selects the ordinals of those rows of a list of ids of whose key a
-// later row, by the order columns, was SENT. ok is false where rows have no key
-// or the table keeps no SENT rows.
-func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
+// Overtaken finds those of the ids of whose rows' key a later row, by the order
+// columns, was SENT. ok is false where rows have no key or the table keeps no SENT rows.
+func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok bool, err error) {
 	sent := r.sent()
 	if r.Table.Mapping.Key == nil || sent == "false" {
 		return Step{}, false, nil
@@ -397,6 +465,6 @@ func (r *Relation) Overtaken(ids []string) (step Step, ok bool, err error) {
 			" FROM " + from + " JOIN " + r.Name() + " AS t ON " + on + ") SELECT w.n FROM w WHERE EXISTS (SELECT 1 FROM " + r.Name() +
 			" AS t WHERE " + Opaque(sent) + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
 			"(" + strings.Join(later, ", ") + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
-		Args: p,
+		Args: p, Each: ordinals(ids, found),
 	}, true, nil
 }

@@ -34,7 +34,7 @@ func (r *Relation) TieColumn() *Column {
 	if len(r.Table.Mapping.Order) != 1 {
 		return nil
 	}
-	c := r.column(r.Table.Mapping.Order[0])
+	c := r.Column(r.Table.Mapping.Order[0])
 	switch c.OID {
 	case oidInt2, oidInt4, oidInt8, oidTimestamp, oidTimestamptz:
 		return c

@@ -26,7 +26,7 @@ type PageQuery struct {
 
 // Page selects the pending, due rows, with the columns.
 func (r *Relation) Page(columns Selected, limit int) *PageQuery {
-	q := &PageQuery{relation: r, columns: columns.list, inner: columns.inner, limit: limit, where: []string{r.Pending()}}
+	q := &PageQuery{relation: r, columns: columns.list, inner: columns.inner, limit: limit, where: []string{r.ourPending()}}
 	if due := r.due(); due != "" {
 		q.where = append(q.where, due)
 	}
@@ -38,7 +38,7 @@ func (r *Relation) Page(columns Selected, limit int) *PageQuery {
 
 // PendingIDs selects the ids of pending rows, due or not.
 func (r *Relation) PendingIDs(limit int) *PageQuery {
-	return &PageQuery{relation: r, columns: r.IDColumns(), where: []string{r.Pending()}, limit: limit}
+	return &PageQuery{relation: r, columns: r.idList(), where: []string{r.ourPending()}, limit: limit}
 }
 
 // WantedAmong begins what Among asks of rows with the ids.
@@ -62,7 +62,7 @@ func (q *PageQuery) Add(column *Column) {
 
 // Include wants rows of any of the scopes.
 func (q *PageQuery) Include(scopes []outbox.Scope) {
-	condition, all := q.relation.Covering(&q.params, scopes)
+	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
 	case all:
 	case condition == "":
@@ -76,7 +76,7 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 
 // Exclude wants no row of any of the scopes, nor those with the ids.
 func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
-	condition, all := q.relation.Covering(&q.params, scopes)
+	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
 	case all:
 		q.matchNothing()
@@ -91,7 +91,7 @@ func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 // Known wants rows of these topics only. It is hidden from the planner, which would
 // begin with the topics and sort what it finds.
 func (q *PageQuery) Known(topics []outbox.Scope) {
-	condition, _ := q.relation.Covering(&q.params, topics)
+	condition, _ := q.relation.covering(&q.params, topics)
 	switch {
 	case topics == nil:
 	case condition == "":
@@ -144,6 +144,11 @@ func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool
 	return Step{SQL: rows, Args: q.params, Each: each}, q.none
 }
 
+// IDs is the query of PendingIDs.
+func (q *PageQuery) IDs(found func(id string)) (step Step, nothing bool) {
+	return q.Step(q.relation.eachID(found))
+}
+
 // Among looks rows up by the ids of WantedAmong: it gives the ordinal of each that
 // is pending, whether it is wanted, and then the columns. A tied value, if any, is
 // asked of all of them.
@@ -152,7 +157,7 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 	if len(q.where) > 0 {
 		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
 	}
-	q.where = []string{q.relation.Pending()}
+	q.where = []string{q.relation.ourPending()}
 	if tied != nil {
 		q.Tied("=", *tied)
 	}
@@ -168,7 +173,7 @@ func (r *Relation) FailedOfKeys(columns Selected, limit int, each func(row [][]b
 	key, _, _ := r.key()
 	scope := r.keyAndTopic()
 	return Step{
-		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.Failed() + " AND " +
+		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.ourFailed() + " AND " +
 			key + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit),
 		Each: each,
 	}

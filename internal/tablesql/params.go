@@ -36,10 +36,10 @@ func (p *Params) bind(value []byte, format int16, sqlType string) string {
 	return fmt.Sprintf("$%d::%s", len(p.values), sqlType)
 }
 
-// IDArrays binds row ids, one array for each id column. An id with another
+// idArrays binds row ids, one array for each id column. An id with another
 // number of parts than there are columns is an error: it was made by another
 // mapping.
-func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
+func (r *Relation) idArrays(n int, id func(i int) string) (Params, error) {
 	columns := r.Table.Mapping.ID
 	arrays := make([]Array, len(columns))
 	for c := range arrays {
@@ -70,7 +70,7 @@ func (r *Relation) IDArrays(n int, id func(i int) string) (Params, error) {
 func (r *Relation) idTypes() []string {
 	types := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		types[i] = r.column(name).Type
+		types[i] = r.Column(name).Type
 	}
 	return types
 }
@@ -104,7 +104,7 @@ func (r *Relation) list(further ...string) string {
 func (r *Relation) sameID() string {
 	terms := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		terms[i] = Ref(name) + r.column(name).equals() + "u.c" + strconv.Itoa(i)
+		terms[i] = Ref(name) + r.Column(name).equals() + "u.c" + strconv.Itoa(i)
 	}
 	return strings.Join(terms, " AND ")
 }
@@ -112,7 +112,7 @@ func (r *Relation) sameID() string {
 // created is the column that tells a row from a later one with its id, or nil: none
 // is mapped, or we may not read it.
 func (r *Relation) created() *Column {
-	if c := r.column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
+	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
 		return c
 	}
 	return nil
@@ -121,7 +121,7 @@ func (r *Relation) created() *Column {
 // RowArrays binds what sameRow takes of rows: their ids, and when they were created
 // where a column says.
 func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (Params, error) {
-	p, err := r.IDArrays(n, func(i int) string { return row(i).ID })
+	p, err := r.idArrays(n, func(i int) string { return row(i).ID })
 	if c := r.created(); c != nil && err == nil {
 		p.bind(createdArray(c.OID, n, row), binaryFormat, c.Type+"[]")
 	}
@@ -150,15 +150,15 @@ func (r *Relation) sameRow() string {
 // bindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
 func (r *Relation) bindList(ids []string) (p Params, from, on string, err error) {
-	p, err = r.IDArrays(len(ids), func(i int) string { return ids[i] })
+	p, err = r.idArrays(len(ids), func(i int) string { return ids[i] })
 	return p, r.list(), r.sameID(), err
 }
 
-// IDColumns is the list of the id columns to select, for ReadID.
-func (r *Relation) IDColumns() string {
+// idList is the list of the id columns to select, for readID.
+func (r *Relation) idList() string {
 	selected := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		selected[i], _ = r.stored(r.column(name))
+		selected[i], _ = r.stored(r.Column(name))
 	}
 	return strings.Join(selected, ", ")
 }

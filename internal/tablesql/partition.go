@@ -34,7 +34,7 @@ func (p *Partition) String() string { return sql.Identifier(p.Schema, p.Name) }
 // ExpiredPartitions finds the leaves by a range of the creation time that end
 // longer ago than the age, oldest first.
 func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Step, error) {
-	created := r.column(r.Table.Mapping.CreatedAt)
+	created := r.Column(r.Table.Mapping.CreatedAt)
 	if !r.Partitioned || created == nil {
 		return Step{}, &MappingError{
 			Table: r.Table, Problem: "has no partitions by a range of its creation time to drop",

@@ -1,7 +1,6 @@
 package tablesql
 
 import (
-	"strconv"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -45,13 +44,9 @@ func TestTheBacklogIsMeasuredWithoutPrintingLongValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bytes := 0
-	err = Run(t.Context(), conn, Step{SQL: r.Backlog(10), Each: func(row [][]byte) (err error) {
-		bytes, err = strconv.Atoi(string(row[2]))
-		return err
-	}})
-	if err != nil || bytes < 16<<20 {
-		t.Errorf("%d bytes, %v", bytes, err)
+	var b Backlog
+	if err := Run(t.Context(), conn, r.Backlog(10, &b)); err != nil || b.Largest < 16<<20 {
+		t.Errorf("%d bytes, %v", b.Largest, err)
 	}
 }
 

@@ -10,16 +10,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Pending is the condition that a row is yet to be published. It is written so
+// ourPending is the condition that a row of ours is yet to be published. It is written so
 // that an index on the status column, or a partial one on this condition,
 // serves it.
-func (r *Relation) Pending() string { return r.ofOurs(r.pending()) }
+func (r *Relation) ourPending() string { return r.ofOurs(r.pending()) }
 
-// Ours is the condition that a row is ours: by the mapping's conditions, and of the stream's
+// chosen is the condition that a row is ours: by the mapping's conditions, and of the stream's
 // share of the table; empty: all are. Rows are selected by it; what is found by its id needs it no more. It
 // is hidden from the planner, which would take a modulus for one row in two
 // hundred, and then read and sort a backlog rather than follow an index's order.
-func (r *Relation) Ours() string {
+func (r *Relation) chosen() string {
 	terms := slices.DeleteFunc([]string{r.ours(), r.Table.Filter("t.")}, func(term string) bool { return term == "" })
 	if len(terms) == 0 {
 		return ""
@@ -29,14 +29,14 @@ func (r *Relation) Ours() string {
 
 // ofOurs narrows a condition down to our rows.
 func (r *Relation) ofOurs(condition string) string {
-	ours := r.Ours()
+	ours := r.chosen()
 	if ours == "" || condition == "false" {
 		return condition
 	}
 	return "(" + condition + ") AND " + ours
 }
 
-// pending is Pending of all rows, ours or not.
+// pending is the same of all rows, ours or not.
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
@@ -106,10 +106,10 @@ func (r *Relation) sendable() string {
 	return r.orResend(conjunction(r.unsent()))
 }
 
-// Failed is the condition that a row used up its budget.
-func (r *Relation) Failed() string { return r.ofOurs(r.failed()) }
+// ourFailed is the condition that a row of ours used up its budget.
+func (r *Relation) ourFailed() string { return r.ofOurs(r.failed()) }
 
-// failed is Failed of all rows, ours or not.
+// failed is the same of all rows, ours or not.
 func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -129,11 +129,11 @@ func (r *Relation) failed() string {
 	return conjunction(r.butResend(terms))
 }
 
-// Sent is the condition that a row was published, by us or by another. A row
+// ourSent is the condition that a row of ours was published, by us or by another. A row
 // that failed when it was asked for again is not.
-func (r *Relation) Sent() string { return r.ofOurs(r.sent()) }
+func (r *Relation) ourSent() string { return r.ofOurs(r.sent()) }
 
-// sent is Sent of all rows, ours or not.
+// sent is the same of all rows, ours or not.
 func (r *Relation) sent() string {
 	s := &r.Table.Mapping.Status
 	var ways []string
@@ -176,17 +176,24 @@ func (r *Relation) due() string {
 	return r.orResend(conjunction(terms))
 }
 
-// NextDue are statements that give when the next row becomes due, in
-// microseconds since 1970, or no row. Infinity is no time that comes. The least
-// of them may be earlier than the row is.
-func (r *Relation) NextDue() []string {
+// NextDue are statements that find when the next row becomes due. Infinity is no time
+// that comes. The least of what they find may be earlier than the row is.
+func (r *Relation) NextDue(found func(time.Time)) []Step {
 	m := &r.Table.Mapping
-	var statements []string
+	var steps []Step
+	read := func(row [][]byte) error {
+		micros, err := strconv.ParseInt(string(row[0]), 10, 64)
+		if err != nil {
+			return fmt.Errorf("reading when the next row is due: %w", err)
+		}
+		found(time.UnixMicro(micros))
+		return nil
+	}
 	next := func(column, compare, also string, add int) {
 		ref := Ref(column)
-		where := r.butResend([]string{r.Pending(), ref + " " + compare + " now()", ref + " < 'infinity'"})
-		statements = append(statements, fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s ORDER BY %s LIMIT 1",
-			micros(ref, add), r.Name(), conjunction(where), also, ref))
+		where := r.butResend([]string{r.ourPending(), ref + " " + compare + " now()", ref + " < 'infinity'"})
+		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s ORDER BY %s LIMIT 1",
+			micros(ref, add), r.Name(), conjunction(where), also, ref)})
 	}
 	if m.AvailableAfter != "" {
 		next(m.AvailableAfter, ">", "", 0)
@@ -194,7 +201,7 @@ func (r *Relation) NextDue() []string {
 	if w := &m.Writer; w.Column != "" {
 		next(w.Until, ">=", " AND "+Ref(w.Column), 1) // due when its time has passed
 	}
-	return statements
+	return steps
 }
 
 // scheduled is the condition that a row was not due yet when it was written, so
@@ -262,7 +269,7 @@ func (r *Relation) storedCount() string {
 }
 
 func (r *Relation) oneOf(column string, values []string) string {
-	c := r.column(column)
+	c := r.Column(column)
 	quoted := make([]string, len(values))
 	for i, v := range values {
 		quoted[i] = sql.Literal(v)

@@ -4,39 +4,51 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Processing selects up to n rows that another relay has taken, longest first:
+// Processing finds up to n rows that another relay has taken, longest first:
 // their ids, and a text that is another one after every change of the row. The
 // partial index on the status serves it.
-func (r *Relation) Processing(n int) (string, error) {
+func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {
-		return "", err
+		return Step{}, err
+	}
+	read := func(row [][]byte) error {
+		parts, err := r.readID(row)
+		if err == nil {
+			found(outbox.JoinID(parts...), string(row[len(parts)]))
+		}
+		return err
 	}
 	refs := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
 		refs[i] = Ref(name)
 	}
-	return fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
-		r.IDColumns(), stamp, r.Name(), r.ofOurs(r.processing()), strings.Join(refs, ", "), n), nil
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
+		r.idList(), stamp, r.Name(), r.ofOurs(r.processing()), strings.Join(refs, ", "), n)}, nil
 }
 
-// Recover makes rows pending again that another relay took and left. Bound are
-// the ids and the texts of Processing: a row that changed meanwhile, or that
-// somebody has locked, is passed over. A row is returned for each that was
-// written.
-func (r *Relation) Recover() (string, error) {
+// Recover makes rows pending again that another relay took and left, by the ids and the texts of
+// Processing: a row that changed meanwhile, or that somebody has locked, is passed over. It
+// gives a row for each that was written.
+func (r *Relation) Recover(ids, stamps []string) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {
-		return "", err
+		return Step{}, err
 	}
+	args, err := r.RowArrays(len(ids), func(i int) *outbox.Row { return &outbox.Row{ID: ids[i]} })
+	if err != nil {
+		return Step{}, err
+	}
+	args.BindArray(&Array{elements: stamps}, "text")
 	s := &r.Table.Mapping.Status
 	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(s.Pending[0])})
 	unchanged := stamp + " = u.stamp"
 	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(set, ", ") + " FROM "
-	return r.change(head, r.processing(), true, []string{"stamp", "text"}, "u.n", unchanged), nil
+	return Step{SQL: r.change(head, r.processing(), true, []string{"stamp", "text"}, "u.n", unchanged), Args: args}, nil
 }
 
 func (r *Relation) processing() string {

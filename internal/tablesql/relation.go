@@ -294,7 +294,7 @@ func (r *Relation) Complete() error {
 		names = append(names, m.Rows[i].Column)
 	}
 	for _, name := range names {
-		if name != "" && r.column(name) == nil {
+		if name != "" && r.Column(name) == nil {
 			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has no column %q", name),
 				Hint: "map an existing column, or add it; there are " + r.columnNames(),
@@ -311,7 +311,7 @@ func (r *Relation) Complete() error {
 // identified makes sure that rows are found by their ids again.
 func (r *Relation) identified() error {
 	for _, name := range r.Table.Mapping.ID {
-		if c := r.column(name); !c.Identifies && r.Table.Stateful() {
+		if c := r.Column(name); !c.Identifies && r.Table.Stateful() {
 			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
 				Hint: "map a column of a type that compares, such as uuid, bigint or text",
@@ -325,7 +325,7 @@ func (r *Relation) identified() error {
 // equals no count that was read, so a mark that expects one would be tried for ever.
 func (r *Relation) counts() error {
 	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version} {
-		if c := r.column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
+		if c := r.Column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
 			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),
 				Hint: "map a column of type smallint, integer or bigint",
@@ -352,9 +352,7 @@ func (r *Relation) columnNames() string {
 }
 
 // Column finds a column by its name, nil: there is none.
-func (r *Relation) Column(name string) *Column { return r.column(name) }
-
-func (r *Relation) column(name string) *Column {
+func (r *Relation) Column(name string) *Column {
 	for i := range r.Columns {
 		if r.Columns[i].Name == name {
 			return &r.Columns[i]

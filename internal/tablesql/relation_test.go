@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -113,7 +114,7 @@ func TestReasons(t *testing.T) {
 func TestIDsOfAnotherMappingAreRefusedNotRepeated(t *testing.T) {
 	r := &Relation{Table: fixture.Im2be().Table}
 	for _, id := range []string{"one", "one\x00two\x00three", ""} {
-		_, err := r.IDArrays(1, func(int) string { return id })
+		_, err := r.idArrays(1, func(int) string { return id })
 		var unusable *MappingError
 		if !errors.As(err, &unusable) {
 			t.Errorf("%q: %v", id, err)
@@ -143,5 +144,19 @@ func TestMappingsThatCannotBeWritten(t *testing.T) {
 	db.Exec(t, `CREATE VIEW seen AS SELECT * FROM outbox`)
 	if _, err := Load(t.Context(), db.Conn(t), &view); !errors.As(err, &unusable) || !strings.Contains(err.Error(), "no table") {
 		t.Fatal(err)
+	}
+}
+
+// Statements leave the package whole: what others would put together from pieces could be
+// wrong in each of them. The text that a Relation gives away is a name, or for people.
+func TestStatementsGoOutWhole(t *testing.T) {
+	text := map[string]bool{"Name": true, "Reason": true, "SweepIndex": true, "TimeOf": true}
+	r := reflect.TypeFor[*Relation]()
+	for m := range r.Methods() {
+		for result := range m.Type.Outs() {
+			if kind := strings.TrimPrefix(result.String(), "[]"); kind == "string" && !text[m.Name] {
+				t.Errorf("%s returns %s: return a Step", m.Name, result)
+			}
+		}
 	}
 }

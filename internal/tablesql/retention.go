@@ -23,7 +23,7 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	if err != nil {
 		return nil, err
 	}
-	where := conjunction([]string{r.Sent(), expired})
+	where := conjunction([]string{r.ourSent(), expired})
 	return &Removal{relation: r, where: where, still: where}, nil
 }
 
@@ -39,7 +39,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 		}
 	}
 	m := &Removal{relation: r}
-	m.still = conjunction(r.butResend([]string{"(" + r.Pending() + " OR " + r.Failed() + ")"})) + " AND " + Ref(at) + ago(age)
+	m.still = conjunction(r.butResend([]string{"(" + r.ourPending() + " OR " + r.ourFailed() + ")"})) + " AND " + Ref(at) + ago(age)
 	m.where = m.still
 	if among := r.amongIDs(&m.params, ids); among != "" {
 		m.where += " AND NOT (" + among + ")"
@@ -58,9 +58,9 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 		order = " ORDER BY " + strings.Join(refs, ", ")
 	}
 	return Step{
-		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.IDColumns(), m.relation.Name(), m.where, order, n),
+		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.idList(), m.relation.Name(), m.where, order, n),
 		Args: m.params,
-		Each: m.relation.EachID(found),
+		Each: m.relation.eachID(found),
 	}
 }
 

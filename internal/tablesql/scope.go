@@ -12,11 +12,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Covering is the condition that a row belongs to one of the scopes. A key, a
+// covering is the condition that a row belongs to one of the scopes. A key, a
 // topic and a cluster are compared as package mapping makes them of a row's
 // columns. A scope that no row of this table can belong to adds nothing; all is
 // true when every row belongs to one, and the condition is empty when none can.
-func (r *Relation) Covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
+func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
 	var terms []string
 	var keys, rows []outbox.Scope
 	topics := map[string]*Array{} // by cluster

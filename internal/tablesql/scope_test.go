@@ -34,7 +34,7 @@ func TestListsAreOneParameterEach(t *testing.T) {
 		scopes = append(scopes, outbox.TopicScope("a", row.Topic), outbox.TopicScope("b", row.Topic), outbox.KeyScope(row), outbox.KeyScope(&unkeyed))
 		ids = append(ids, row.ID)
 	}
-	if condition, all := r.Covering(&p, scopes); condition == "" || all {
+	if condition, all := r.covering(&p, scopes); condition == "" || all {
 		t.Fatal("nothing is covered")
 	}
 	if r.amongIDs(&p, ids) == "" {

@@ -22,16 +22,16 @@ type SideHeaders struct {
 	set     *charset.Set
 }
 
-// HeadersTable says whether the relation's rows have headers in a side table.
-func (r *Relation) HeadersTable() bool { return r.Table.Mapping.HeadersTable.Name != "" }
-
 // HeadersOf is the step that reads the side table's headers of n rows of the
-// relation, which must have one, into the SideHeaders returned.
+// relation into the SideHeaders returned; nil: it has no such table.
 func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, Step, error) {
+	if r.Table.Mapping.HeadersTable.Name == "" {
+		return nil, Step{}, nil
+	}
 	b := &SideHeaders{
 		of: row, headers: make([][]outbox.Header, n), sizes: make([]int, n), faults: map[int]string{}, table: r.Table, set: r.Charset,
 	}
-	args, err := r.IDArrays(n, func(i int) string { return row(i).ID })
+	args, err := r.idArrays(n, func(i int) string { return row(i).ID })
 	if err != nil {
 		return nil, Step{}, err
 	}
@@ -54,7 +54,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	// LIMIT has each row's headers looked up by its id: a page's few thousand ids
 	// would have the planner read the whole side table, page after page.
 	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + short(header) + ", " + shown +
-		", pg_typeof(" + value + ")::oid, " + long + " FROM " + sql.Identifier(h.Schema, h.Name) + " AS h WHERE " + column(h.Parent) + r.column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
+		", pg_typeof(" + value + ")::oid, " + long + " FROM " + sql.Identifier(h.Schema, h.Name) + " AS h WHERE " + column(h.Parent) + r.Column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
 		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
 	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
 }

@@ -35,7 +35,7 @@ func (c *Column) plain() bool {
 	return false
 }
 
-// StoredText reads a value that Stored selected. NULL stays nil.
+// StoredText reads a value that stored selected. NULL stays nil.
 func StoredText(value []byte) ([]byte, error) {
 	if value == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func StoredText(value []byte) ([]byte, error) {
 	return text, err
 }
 
-// utf8 reads a value that Stored selected, as rows have it in their ids.
+// utf8 reads a value that stored selected, as rows have it in their ids.
 func (r *Relation) utf8(value []byte) (string, error) {
 	text, err := StoredText(value)
 	if err != nil {
@@ -58,12 +58,12 @@ func (r *Relation) utf8(value []byte) (string, error) {
 	return string(out), nil
 }
 
-// ReadID reads the id columns that IDColumns selected, which the row begins with.
-func (r *Relation) ReadID(row [][]byte) (parts []string, err error) {
+// readID reads the id columns that idList selected, which the row begins with.
+func (r *Relation) readID(row [][]byte) (parts []string, err error) {
 	parts = make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
 		parts[i] = string(row[i])
-		if _, stored := r.stored(r.column(name)); stored {
+		if _, stored := r.stored(r.Column(name)); stored {
 			if parts[i], err = r.utf8(row[i]); err != nil {
 				return nil, fmt.Errorf("reading an id of table %s: %w", r.Table, err)
 			}
@@ -72,10 +72,10 @@ func (r *Relation) ReadID(row [][]byte) (parts []string, err error) {
 	return parts, nil
 }
 
-// EachID reads rows of nothing but IDColumns.
-func (r *Relation) EachID(found func(id string)) func(row [][]byte) error {
+// eachID reads rows of nothing but idList.
+func (r *Relation) eachID(found func(id string)) func(row [][]byte) error {
 	return func(row [][]byte) error {
-		parts, err := r.ReadID(row)
+		parts, err := r.readID(row)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (r *Relation) EachID(found func(id string)) func(row [][]byte) error {
 	}
 }
 
-// asText selects a text for people, for ReadText.
+// asText selects a text for people, for readText.
 func (r *Relation) asText(expression string) string {
 	if r.Charset == nil {
 		return expression
@@ -92,9 +92,9 @@ func (r *Relation) asText(expression string) string {
 	return storedText(r, expression)
 }
 
-// ReadText reads a text for people. Bytes that cannot be turned into UTF-8 are
+// readText reads a text for people. Bytes that cannot be turned into UTF-8 are
 // escaped, so that they keep no other row from being listed.
-func (r *Relation) ReadText(value []byte) string {
+func (r *Relation) readText(value []byte) string {
 	if r.Charset == nil {
 		return string(value)
 	}
