@@ -1,7 +1,6 @@
 package decoder
 
 import (
-	"fmt"
 	"iter"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -57,10 +56,6 @@ const (
 	// not be confirmed: reconnect with SetPartitions.
 	Unmapped
 )
-
-var kindNames = [...]string{"", "begin", "rows", "commit", "table broken", "table mapped", "passed", "unmapped"}
-
-func (k Kind) String() string { return kindNames[k] }
 
 // Event is one thing that frames meant. Fields that a kind does not use are
 // zero.
@@ -181,23 +176,4 @@ func (b *Batch) unmapped(r identity)         { b.note(Unmapped, note{name: r.nam
 func (b *Batch) note(kind Kind, n note) {
 	b.events = append(b.events, event{kind: kind, from: len(b.notes)})
 	b.notes = append(b.notes, n)
-}
-
-// String is one line for tests and logs; it holds no key, payload or header.
-func (e Event) String() string {
-	switch e.Kind {
-	case Begin:
-		return fmt.Sprintf("begin %d committing at %s", e.Transaction.XID, e.Transaction.Commit)
-	case Commit:
-		return fmt.Sprintf("commit %d up to %s", e.Transaction.XID, e.Transaction.End)
-	case Rows:
-		return fmt.Sprintf("%d rows", len(e.Rows))
-	case TableBroken:
-		return fmt.Sprintf("broken %s: %v", e.Table, e.Err)
-	case Passed:
-		return fmt.Sprintf("passed %d rows of %s", e.Count, e.Table)
-	case Unmapped:
-		return "unmapped " + e.Name
-	}
-	return e.Kind.String() + " " + e.Table.String()
 }

@@ -88,11 +88,6 @@ type Count struct {
 
 // Count counts picked rows, up to a limit.
 func (t *Table) Count(ctx context.Context, filter *tablesql.Filter, limit int) (Count, error) {
-	return t.CountWithin(ctx, filter, limit, statementTimeout)
-}
-
-// CountWithin is Count with a bound of the time that it may take.
-func (t *Table) CountWithin(ctx context.Context, filter *tablesql.Filter, limit int, within time.Duration) (Count, error) {
 	step, err := t.relation.Counting(filter, limit)
 	if err != nil {
 		return Count{}, err
@@ -102,7 +97,7 @@ func (t *Table) CountWithin(ctx context.Context, filter *tablesql.Filter, limit 
 		c.N, err = tablesql.Count(row[0])
 		return err
 	}
-	if err := t.run(ctx, within, step); err != nil {
+	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return Count{}, t.failure("count rows", err)
 	}
 	if c.N > int64(limit) {

@@ -101,13 +101,6 @@ func (l *Lock) Until() time.Time {
 	return l.until
 }
 
-// Holder is who has the lock, as last seen.
-func (l *Lock) Holder() Holding {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.holding
-}
-
 // Acquire takes the lock, and waits for its holder. What cannot succeed
 // without a fix (the table is missing, a privilege is) ends it with an error.
 func (l *Lock) Acquire(ctx context.Context) error {

@@ -147,7 +147,9 @@ func TestAcquireWaitsAndTellsForWhom(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- ours.Acquire(t.Context()) }()
 	harness.Eventually(t, 20*time.Second, func() error {
-		h := ours.Holder()
+		ours.mu.Lock()
+		h := ours.holding
+		ours.mu.Unlock()
 		if h.By != "app\uFFFD7" || h.Ours || time.Until(h.Until) < 59*time.Minute || time.Until(h.Until) > time.Hour {
 			return fmt.Errorf("%+v", h)
 		}
