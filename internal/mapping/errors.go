@@ -68,11 +68,11 @@ const shown = 60
 func illegalTopic(topic string) fault {
 	switch {
 	case topic == "":
-		return "gives an empty topic name"
+		return "gives an empty topic name: write one into the row, or map the topic to what every row has"
 	case len(topic) > 249:
-		return fault("gives a topic name of " + strconv.Itoa(len(topic)) + " bytes, more than Kafka's 249")
+		return fault("gives a topic name of " + strconv.Itoa(len(topic)) + " bytes, more than Kafka's 249: correct the row, or have topic.map give another name")
 	}
-	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name")
+	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name (a to z, A to Z, 0 to 9, dot, _ and -): correct the row, or have topic.map give another name")
 }
 
 func forbiddenTopic(topic string, t *outbox.Table) fault {
@@ -85,13 +85,13 @@ func unmapped(name []byte) fault {
 
 func unknownCluster(name []byte) fault {
 	if len(name) == 0 {
-		return "names no Kafka cluster, and there is no default"
+		return "names no Kafka cluster, and there is no default: write one into the row, or set kafka.default"
 	}
-	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default")
+	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default: add it to kafka.clusters, or correct the row")
 }
 
 func tooLong(longest, size int64, most int) fault {
-	return fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d", longest, size, most))
+	return fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most))
 }
 
 // noID stands for a value of an id column that was too long to be read. No index

@@ -22,13 +22,13 @@ func appendJSONHeaders(list []outbox.Header, text []byte, a *Arena) ([]outbox.He
 	s := jsonScanner{text: text, arena: a}
 	list = s.object(list)
 	if s.many {
-		return list, fault("has more than " + strconv.Itoa(MaxHeaders) + " headers")
+		return list, fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
 	}
 	if s.problem != "" {
-		return list, fault("is not a JSON object of strings: " + s.problem + " at byte " + strconv.Itoa(s.at+1))
+		return list, fault("is not a JSON object of strings: " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
 	return list, ""
 }

@@ -80,7 +80,7 @@ func TestJSONHeadersRefused(t *testing.T) {
 		"\x00":                 "no object at byte 1",
 	} {
 		_, fault := appendJSONHeaders(nil, []byte(text), new(Arena))
-		if !strings.HasSuffix(string(fault), ": "+want) {
+		if !strings.HasSuffix(string(fault), ": "+want+"; correct the row") {
 			t.Errorf("%s: %s, want %s", text, fault, want)
 		}
 	}

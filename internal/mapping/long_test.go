@@ -75,7 +75,7 @@ func TestManyHeaders(t *testing.T) {
 	if list, fault := appendJSONHeaders(nil, object(MaxHeaders), new(Arena)); fault != "" || len(list) != MaxHeaders {
 		t.Errorf("%d headers: %s", len(list), fault)
 	}
-	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), new(Arena)); fault != "has more than 10000 headers" {
+	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), new(Arena)); !saysFirst(string(fault), "has more than 10000 headers") {
 		t.Errorf("%q", fault)
 	}
 }

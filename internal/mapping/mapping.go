@@ -212,7 +212,7 @@ func (r *reading) long(most int) bool {
 	case size > int64(most):
 		r.fail(&r.plan.read[at], tooLong(longest, size, most))
 	case missing >= 0: // what is known is the length as it is stored
-		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)))
+		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)+": raise it, or shorten the row"))
 	default:
 		return false
 	}
@@ -243,7 +243,7 @@ func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 			r.fail(f, fault)
 			text = f.escaped(r.values[f.at], r.arena)
 		case text == nil:
-			r.fail(f, "is NULL, but identifies the row or event")
+			r.fail(f, "is NULL, but identifies the row or event: write a value into the row, or name columns that are NOT NULL")
 		}
 		if escapes && f.free() {
 			joined = appendEscaped(joined, text, separator)
@@ -381,7 +381,7 @@ func (r *reading) topicName(t *topicPlan) (name []byte, ok bool) {
 func (r *reading) topicPart(v *value) (part []byte, ok bool) {
 	part, fault := r.name(v)
 	if fault == "" && part == nil {
-		fault = "is NULL, but names the topic"
+		fault = "is NULL, but names the topic: write one into the row, or map the topic to what every row has"
 	}
 	if fault != "" {
 		r.fail(&v.field, fault)
@@ -437,7 +437,7 @@ func (r *reading) payload() {
 	case fault != "":
 		r.fail(&v.field, fault)
 	case payload == nil && !m.Tombstone:
-		r.fail(&v.field, "is NULL, but holds the payload (tombstones are off)")
+		r.fail(&v.field, "is NULL, but holds the payload: write one into the row, or set payload.tombstone")
 	case len(payload) == 0 && m.EmptyTombstone:
 		payload = nil
 	}
@@ -496,7 +496,7 @@ func (r *reading) jsonHeaders(v *value, list []outbox.Header) []outbox.Header {
 	}
 	more, fault := appendJSONHeaders(list, text, r.arena)
 	if fault == "" && r.plan.event != nil && Impersonates(r.plan.table, list[0].Value, more[len(list):]) {
-		fault = "has a header of the event id's name with another value"
+		fault = "has a header of the event id's name with another value: take it out of the row, or give event_id.header another name"
 	}
 	if fault != "" {
 		r.fail(f, fault)

@@ -175,7 +175,7 @@ func TestRow(t *testing.T) {
 		},
 		{name: "bytea key", mapping: func(m *outbox.Mapping) { m.Key.Column = "payload" }, want: func(r *outbox.Row) { r.Key = []byte{0, 0xff, 'a'} }},
 
-		{name: "NULL payload", values: map[string]any{"payload": nil}, want: func(r *outbox.Row) { r.Value = nil }, err: `column "payload" is NULL, but holds the payload (tombstones are off)`},
+		{name: "NULL payload", values: map[string]any{"payload": nil}, want: func(r *outbox.Row) { r.Value = nil }, err: `column "payload" is NULL, but holds the payload`},
 		{name: "tombstone", values: map[string]any{"payload": nil}, mapping: func(m *outbox.Mapping) { m.Payload.Tombstone = true }, want: func(r *outbox.Row) { r.Value = nil }},
 		{name: "empty payload", values: map[string]any{"payload": `\x`}, want: func(r *outbox.Row) { r.Value = []byte{} }},
 		{name: "empty tombstone", values: map[string]any{"payload": `\x`}, mapping: func(m *outbox.Mapping) { m.Payload.EmptyTombstone = true }, want: func(r *outbox.Row) { r.Value = nil }},
@@ -257,6 +257,12 @@ func TestRow(t *testing.T) {
 	}
 }
 
+// saysFirst: what is wrong, and then, if anything, what to do.
+func saysFirst(text, problem string) bool {
+	rest, ok := strings.CutPrefix(text, problem)
+	return ok && (rest == "" || rest[0] == ':' || rest[0] == ';' || rest[0] == ' ')
+}
+
 func compareErr(t *testing.T, err error, want string) {
 	t.Helper()
 	if want == "" {
@@ -266,7 +272,7 @@ func compareErr(t *testing.T, err error, want string) {
 		return
 	}
 	var rowErr *RowError
-	if !errors.As(err, &rowErr) || err.Error() != want {
+	if !errors.As(err, &rowErr) || !saysFirst(err.Error(), want) {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 }

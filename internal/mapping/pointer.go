@@ -38,7 +38,7 @@ func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Are
 		s.fail("something follows the value")
 	}
 	if s.problem != "" {
-		return place{}, fault("is not JSON that can be read: " + s.problem + " at byte " + strconv.Itoa(s.at+1))
+		return place{}, fault("is not JSON that can be read: " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
 	return s.found, ""
 }

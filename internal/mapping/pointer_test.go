@@ -51,7 +51,7 @@ func TestARowOfOneDocument(t *testing.T) {
 		{`{"type":{},"value":1}`, `column "doc" has an object where the pointer leads, not a text`},
 		{`{"type":"com.x","headers":{"key":[]},"value":1}`, `column "doc" has an array where the pointer leads, not a text`},
 		{`{"type":"com.x","headers":3,"value":1}`, `column "doc" is not a JSON object of strings: no object at byte 1`},
-		{`{"type":"com.x"}`, `column "doc" is NULL, but holds the payload (tombstones are off)`},
+		{`{"type":"com.x"}`, `column "doc" is NULL, but holds the payload`},
 		{`{"value":1}`, `column "doc" is NULL, but names the topic`},
 		{`{"type":"com.x","value":1,"raw":"?"}`, `column "doc" is not base64`},
 		{`{"type":"com.x","value":1`, `column "doc" is not JSON that can be read: no comma or end of an object or array at byte 26`},
@@ -61,7 +61,7 @@ func TestARowOfOneDocument(t *testing.T) {
 		switch r := plan.Row(values, new(Arena)); {
 		case test.err == "" && (r.Err != nil || r.Topic != "com" || string(r.Value) != "text" || string(r.Key) != "7"):
 			t.Errorf("%s: %+v", test.doc, r)
-		case test.err != "" && (r.Err == nil || r.Err.Error() != test.err):
+		case test.err != "" && (r.Err == nil || !saysFirst(r.Err.Error(), test.err)):
 			t.Errorf("%s: %v, wanted %s", test.doc, r.Err, test.err)
 		}
 	}

@@ -162,9 +162,9 @@ func (f *field) utf8(text []byte, a *Arena) ([]byte, fault) {
 	case ok:
 		return out, ""
 	case f.exact:
-		return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8 and back")
+		return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8 and back: correct the row")
 	}
-	return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8")
+	return nil, fault("has bytes that " + f.set.Name() + " cannot turn into UTF-8: correct the row, or store it as bytea")
 }
 
 func (f *field) convert(text []byte, a *Arena) (out []byte, ok bool) {

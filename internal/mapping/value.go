@@ -145,7 +145,7 @@ func (f *field) document(v Value, a *Arena) ([]byte, fault) {
 	case v.Format != Text && v.Format != Binary:
 		return nil, faultOfFormat(v.Format)
 	case !utf8.Valid(data) || f.exact && f.set != nil && !isASCII(data):
-		return nil, "is not JSON that can be read: it is not UTF-8, or not ASCII where the database is not UTF-8"
+		return nil, "is not JSON that can be read: it is not UTF-8, or not ASCII where the database is not UTF-8; correct the row"
 	}
 	return notNil(data), ""
 }
@@ -156,9 +156,9 @@ func isASCII(text []byte) bool {
 
 func notScalar(kind byte) fault {
 	if kind == '{' {
-		return "has an object where the pointer leads, not a text"
+		return "has an object where the pointer leads, not a text: let path lead to one of its members"
 	}
-	return "has an array where the pointer leads, not a text"
+	return "has an array where the pointer leads, not a text: let path lead to one of its items, such as /0"
 }
 
 // base64 decodes a text of the standard alphabet.
@@ -166,7 +166,7 @@ func (a *Arena) base64(text []byte) ([]byte, fault) {
 	out := a.bytes(base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Strict().Decode(out, text)
 	if err != nil {
-		return nil, "is not base64"
+		return nil, "is not base64: correct the row, or take decode out of the mapping"
 	}
 	return out[:n], ""
 }
