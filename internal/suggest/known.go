@@ -17,6 +17,8 @@ type layout struct {
 	Exactly bool `yaml:"exactly"`
 	// Without: it must have none of these.
 	Without []string `yaml:"without"`
+	// Holds: in every sampled row, and there are some, the column's JSON has the field.
+	Holds map[string]string `yaml:"holds"`
 
 	Refuse  string `yaml:"refuse"`
 	Profile string `yaml:"profile"`
@@ -57,7 +59,17 @@ func (l *layout) fits(f *Facts) bool {
 	}
 	return (len(l.Tables) == 0 || slices.Contains(l.Tables, f.Name)) &&
 		!slices.ContainsFunc(l.Columns, func(name string) bool { return !has(name) }) &&
-		!slices.ContainsFunc(l.Without, has)
+		!slices.ContainsFunc(l.Without, has) && l.holds(f)
+}
+
+func (l *layout) holds(f *Facts) bool {
+	for column, field := range l.Holds {
+		values := f.values(column)
+		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { names, _, _ := fieldsOf(v); return !slices.Contains(names, field) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // profile proposes the layout's profile, if it has one.

@@ -30,6 +30,7 @@ func (p *proposing) mapping() {
 		p.Lines, p.Questions, p.Notes = nil, nil, nil
 		return
 	}
+	p.body = payload.Name
 	p.kindOfEvent()
 	p.topic()
 	p.key()
@@ -219,13 +220,23 @@ func (p *proposing) key() {
 			ids = append(ids, c.Name)
 		}
 	}
-	switch len(ids) {
-	case 1:
+	fields := commonFields(p)
+	switch {
+	case len(ids) == 1:
 		p.used[ids[0]] = true
 		p.add("key", column(ids[0]), "the only column that looks like the id of what the event is about")
+	case len(ids) == 0 && len(fields) == 1:
+		p.add("key", p.field(fields[0]), "all sampled payloads have it")
+		p.Lines[len(p.Lines)-1].Ask = "which key? No column names one. This is the only field of the payload that looks like it."
 	default:
-		p.ask("which key? No column names one, so records have none and no order among them%s", ofThese(ids)+p.fields())
+		p.ask("which key? No column names one, so records have none and no order among them%s", ofThese(ids)+p.these(fields))
 	}
+}
+
+// field is a place in the payload.
+func (p *proposing) field(name string) yaml.MapSlice {
+	pointer := "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	return append(column(p.body), yaml.MapItem{Key: "path", Value: pointer})
 }
 
 func ofThese(names []string) string {
@@ -238,13 +249,16 @@ func ofThese(names []string) string {
 	return ". It may be " + strings.Join(names, " or ")
 }
 
-// fields tells which fields of the payload could be the key.
-func (p *proposing) fields() string {
-	names := commonFields(p)
-	if len(names) == 0 {
+// these tells which fields of the payload could be the key.
+func (p *proposing) these(fields []string) string {
+	if len(fields) == 0 {
 		return ""
 	}
-	return ". Fields of the payload that all sampled rows have: " + strings.Join(names, ", ")
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = shown(fields[i])
+	}
+	return ". Fields of the payload that all sampled rows have: " + strings.Join(names, ", ") + "; such as key: " + flow(p.field(fields[0]))
 }
 
 func (p *proposing) headers() {
@@ -319,9 +333,6 @@ func (p *proposing) others() {
 	}
 	if c := p.has(leaseNames); c != nil {
 		p.note("%s is the present relay's own lock: stop that relay before this one starts, see docs/takeover", shown(c.Name))
-	}
-	if c := p.has(words("updatedat")); c != nil {
-		p.note("%s is not set when a row is marked; where something goes by it, a trigger can", shown(c.Name))
 	}
 	if p.f.NoRows != "" {
 		p.note("no rows could be read: %s", cut(p.f.NoRows, 300))

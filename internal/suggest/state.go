@@ -282,6 +282,9 @@ func (p *proposing) budget(failed bool) {
 	} else if failed {
 		p.add("status.max_attempts", 1, "no column counts failures, so the first of the row itself is the last; 0: try for ever")
 	}
+	if c := p.take(words("updatedat modifiedat lastmodifiedat updatedon"), (*Column).time); c != nil {
+		p.add("status.touched_at", c.Name, "set with every change of the row")
+	}
 	if c := p.take(errorNames, (*Column).text); c != nil {
 		p.add("status.last_error", c.Name, "what went wrong")
 	}

@@ -134,7 +134,9 @@ func said(l Line) string {
 	text := strings.Trim(flow(l.Value), `"`)
 	switch v := l.Value.(type) {
 	case yaml.MapSlice:
-		text = fmt.Sprint(v[0].Value)
+		if text = fmt.Sprint(v[0].Value); v[0].Key == "first" {
+			text = "first"
+		}
 	case []string:
 		text = strings.Join(v, ",")
 	case []any:

@@ -65,35 +65,25 @@ func (p *proposing) headersFit(c *Column) bool {
 // that are called like an id come first.
 func commonFields(p *proposing) []string {
 	counts, rows := map[string]int{}, 0
-	for _, c := range p.f.Columns {
-		if !slices.Contains(payloadNames, fold(c.Name)) || !c.json() && !c.text() {
+	for _, v := range p.f.values(p.body) {
+		names, ok, _ := fieldsOf(v)
+		if !ok {
 			continue
 		}
-		for _, v := range p.f.values(c.Name) {
-			names, ok, _ := fieldsOf(v)
-			if !ok {
-				continue
-			}
-			rows++
-			for _, name := range names {
-				counts[name]++
-			}
+		rows++
+		for _, name := range names {
+			counts[name]++
 		}
-		break
 	}
 	var common []string
 	for name, n := range counts {
 		folded := fold(name)
-		if n == rows && (strings.HasSuffix(folded, "id") || strings.HasSuffix(folded, "key") || strings.HasSuffix(folded, "number")) {
+		if n == rows && !slices.Contains(otherIDs, folded) && (strings.HasSuffix(folded, "id") || strings.HasSuffix(folded, "key") || strings.HasSuffix(folded, "number")) {
 			common = append(common, name)
 		}
 	}
 	slices.Sort(common)
-	common = common[:min(len(common), 5)]
-	for i := range common {
-		common[i] = shown(common[i])
-	}
-	return common
+	return common[:min(len(common), 5)]
 }
 
 // serialized names the serializer of a value that only a program of its language

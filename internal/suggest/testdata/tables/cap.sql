@@ -1,5 +1,5 @@
 -- from: dotnetcore/CAP IStorageInitializer.PostgreSql.cs
--- want: id=Id topic=Name key=- payload=Content column=StatusName pending=Scheduled sent=Succeeded failed=Failed attempts=Retries created=Added
+-- want: profile=cap
 CREATE TABLE "published" (
     "Id" BIGINT PRIMARY KEY NOT NULL,
     "Version" VARCHAR(20) NOT NULL,

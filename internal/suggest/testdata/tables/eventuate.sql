@@ -1,5 +1,5 @@
 -- from: eventuate-foundation/eventuate-common 3.create-message-table.sql
--- want: topic=destination key=- column=published pending=0 sent=1
+-- want: topic=destination key=first column=published pending=0 sent=1
 CREATE TABLE message (
     id VARCHAR(255) PRIMARY KEY,
     destination TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: italolelis/outboxer storage/postgres/postgres.go
--- want: topic=? key=id column=dispatched pending=false sent=true sent_at=dispatched_at
+-- want: topic=options key=id column=dispatched pending=false sent=true sent_at=dispatched_at
 CREATE TABLE event_store (
     id SERIAL PRIMARY KEY,
     dispatched boolean NOT NULL DEFAULT false,

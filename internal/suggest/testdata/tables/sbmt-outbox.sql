@@ -1,5 +1,5 @@
 -- from: Kuper-Tech/sbmt-outbox README
--- want: topic=? key=- column=status pending=0 sent=2 failed=1 sent_at=processed_at attempts=errors_count error=error_log created=created_at
+-- want: topic=? key=options column=status pending=0 sent=2 failed=1 sent_at=processed_at attempts=errors_count error=error_log created=created_at
 CREATE TABLE my_outbox_items (
     id bigserial PRIMARY KEY,
     uuid uuid NOT NULL,
