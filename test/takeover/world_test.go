@@ -72,9 +72,16 @@ func broker(t *testing.T) *harness.Cluster {
 
 func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) *world {
 	t.Helper()
-	w := &world{t: t, app: app, db: harness.Postgres(t), kafka: kafka, topic: topic, dir: t.TempDir()}
+	w := emptyWorld(t, app, kafka, topic)
 	ddl, _ := fixture.Original(app.profile)
 	w.db.Exec(t, ddl)
+	return w
+}
+
+// emptyWorld has no table yet.
+func emptyWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) *world {
+	t.Helper()
+	w := &world{t: t, app: app, db: harness.Postgres(t), kafka: kafka, topic: topic, dir: t.TempDir()}
 	w.table = fields{"table": app.table, "profile": app.profile}
 	maps.Copy(w.table, app.overrides)
 	return w
