@@ -143,6 +143,10 @@ chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats
 soak: ## steady load for DURATION=90s: does memory, goroutines, connections, files or the slot's lag grow?
 	OUTBOX_TEST_SOAK=$(DURATION) go test ./test/integration -count=1 -timeout 0 -v -run '^TestSoak$$'
 
+.PHONY: takeover
+takeover: ## every takeover page, followed word for word on real servers
+	OUTBOX_TEST_LONG=1 go test ./test/takeover -count=1 -timeout 0 -v
+
 # What strangers send, by its structure: rows, configurations, HTTP requests,
 # brokers' answers, replication frames. The other targets are single parsers.
 STRUCTURED := FuzzRows FuzzStructured FuzzPage FuzzAnswers FuzzFrames

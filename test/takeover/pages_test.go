@@ -99,11 +99,12 @@ type reader struct {
 	w        *world
 	config   string // the page's
 	commands []string
+	sql      []string // to be run between the old relay and ours
 	runs     int
 	running  *harness.Process
 }
 
-var block = regexp.MustCompile("(?s)```(yaml|sh)\n(.*?)```")
+var block = regexp.MustCompile("(?s)```(yaml|sh|sql)\n(.*?)```")
 
 func newReader(w *world) *reader {
 	w.t.Helper()
@@ -116,6 +117,8 @@ func newReader(w *world) *reader {
 		switch {
 		case m[1] == "yaml" && r.config == "":
 			r.config = m[2]
+		case m[1] == "sql":
+			r.sql = append(r.sql, m[2])
 		case m[1] == "sh":
 			r.commands = append(r.commands, strings.Split(strings.TrimSpace(m[2]), "\n")...)
 		}
