@@ -20,12 +20,45 @@ import (
 // has its error. most bounds the bytes that are kept; one row always is. Nothing is
 // published, and nothing is changed.
 func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
+	rows, err := t.preview(ctx, t.relation, filter, limit, most)
+	if tablesql.Unprintable(err) && t.relation.Table.Stateful() {
+		return t.previewEach(ctx, filter, limit, most)
+	}
+	return rows, err
+}
+
+// previewEach makes each record by itself; of a row that cannot be printed, without its long values.
+func (t *Table) previewEach(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
+	ids, err := t.ids(ctx, filter, limit)
+	var all []*outbox.Row
+	for _, id := range ids {
+		one := *filter
+		one.IDs = []string{id}
+		rows, err := t.preview(ctx, t.relation, &one, 1, most)
+		if tablesql.Unprintable(err) {
+			rows, err = t.preview(ctx, t.relation.Brief(), &one, 1, most)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if most -= row.Size(); most < 0 && len(all) > 0 {
+				return all, nil
+			}
+			all = append(all, row)
+		}
+	}
+	return all, err
+}
+
+func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
 	p, err := t.previewing()
 	if err != nil {
 		return nil, err
 	}
 	p.most = most
-	step, err := t.relation.Records(filter, tablesql.Select(p.columns, false, false), limit)
+	brief := relation != t.relation
+	step, err := relation.Records(filter, tablesql.Select(p.columns, brief, false), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +66,7 @@ func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, mos
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("read rows", err)
 	}
-	return p.rows, t.sideHeaders(ctx, p.rows)
+	return p.rows, t.sideHeaders(ctx, relation, p.rows)
 }
 
 // PreviewOf is Preview of a row that is not in the table: a JSON object with its
@@ -123,11 +156,11 @@ func (p *preview) each(row [][]byte) error {
 }
 
 // sideHeaders adds the headers of a table of their own.
-func (t *Table) sideHeaders(ctx context.Context, rows []*outbox.Row) error {
+func (t *Table) sideHeaders(ctx context.Context, relation *tablesql.Relation, rows []*outbox.Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	side, step, err := t.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	side, step, err := relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
 	if err != nil || side == nil {
 		return err
 	}

@@ -33,6 +33,7 @@ const (
 	MaxNamed         = 100
 	maxExplained     = 100 // parks that a listing looks at
 	statementTimeout = time.Minute
+	printTimeout     = 10 * time.Second // of a listing that prints values to learn their lengths
 	orderTimeout     = 10 * time.Second // of the look whether order can be kept
 	orderRows        = 1000             // rows that are looked at for it
 	lockTimeout      = 5 * time.Second
@@ -128,8 +129,17 @@ func (s *Shown) characters() int {
 	return 1000 // as many as it is unless it is set
 }
 
-// List lists picked rows in the order of sweeping.
+// List lists picked rows in the order of sweeping. If the server cannot print a value, or
+// not in time, it lists them without values that can be long to print.
 func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
+	rows, err := t.list(ctx, t.relation, printTimeout, filter, limit, shown)
+	if tablesql.Unprintable(err) || postgres.HasCode(err, pgerrcode.QueryCanceled) {
+		rows, err = t.list(ctx, t.relation.Brief(), statementTimeout, filter, limit, shown)
+	}
+	return rows, err
+}
+
+func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout time.Duration, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
 	parks := explained(shown.Parks)
 	list := tablesql.List{Limit: limit, Characters: shown.characters()}
 	if shown.Payload {
@@ -140,7 +150,7 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 	}
 	rows, bytes := []Row{}, 0
 	unmarked := unmarked(shown.Parks, t.relation.Table)
-	step, err := t.relation.Listing(filter, list, func(l *tablesql.Listed) error {
+	step, err := relation.Listing(filter, list, func(l *tablesql.Listed) error {
 		bytes += l.Bytes
 		if shown.Bytes > 0 && bytes > shown.Bytes && len(rows) > 0 {
 			return nil
@@ -156,7 +166,7 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 	if err != nil {
 		return nil, err
 	}
-	if err := t.run(ctx, statementTimeout, step); err != nil {
+	if err := t.run(ctx, timeout, step); err != nil {
 		return nil, t.failure("list rows", err)
 	}
 	return rows, nil

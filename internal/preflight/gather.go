@@ -512,7 +512,11 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 		return nil
 	}
 	var found tablesql.Backlog
-	err := t.reading(ctx, pool, t.Inspection.Relation.Backlog(countRows, &found))
+	r := t.Inspection.Relation
+	err := t.reading(ctx, pool, r.Backlog(countRows, &found))
+	if tablesql.Unprintable(err) { // sizes as they are stored
+		err = t.reading(ctx, pool, r.Brief().Backlog(countRows, &found))
+	}
 	if err == nil {
 		found.More = found.Rows >= countRows
 		t.Backlog = &found

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -44,7 +41,7 @@ func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pa
 // nothing but that row, without its long values.
 func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	page, err := s.page(ctx, req, false)
-	for bare := false; unprintable(err) && !bare; {
+	for bare := false; tablesql.Unprintable(err) && !bare; {
 		bare = req.Limit == 1
 		req.Limit = max(1, min(len(page.Rows), req.Limit-1))
 		page, err = s.page(ctx, req, bare)
@@ -60,13 +57,6 @@ func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) 
 		return sw.run(ctx)
 	})
 	return sw.page, err
-}
-
-// unprintable: a value is longer than the server has memory for at once (54000,
-// program_limit_exceeded, or XX000, "invalid memory alloc request size").
-func unprintable(err error) bool {
-	return postgres.HasCode(err, pgerrcode.ProgramLimitExceeded) ||
-		postgres.HasCode(err, pgerrcode.InternalError) && strings.Contains(postgres.ServerError(err).Message, "invalid memory alloc")
 }
 
 // sweep is one page being read.
@@ -144,7 +134,11 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	if len(rows) == 0 {
 		return nil
 	}
-	side, step, err := p.relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
+	relation := p.relation
+	if s.bare {
+		relation = relation.Brief()
+	}
+	side, step, err := relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
 	if err != nil || side == nil {
 		return err
 	}

@@ -2,15 +2,20 @@ package tablesql
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// printedBytes is how many bytes one byte of a stored value can be printed as, at
-// most: the number 1e131071 in jsonb has 131,072 digits and takes a dozen bytes.
+// printedBytes is how many bytes one byte of a value that is not compressed can be printed
+// as, at most: the number 1e131071 in jsonb has 131,072 digits and takes a dozen bytes.
+// Compression adds a factor of 255 (lz4).
 const printedBytes = 1 << 14
 
 // bounded reads a column of t without values of more than most bytes, which would
@@ -34,14 +39,49 @@ func (r *Relation) bounded(name string, most int) (value, size string) {
 // within is the condition that a value has no more than most bytes, and what
 // tells its size.
 func (c *Column) within(most int) (condition, size string) {
-	ref, n := Ref(c.Name), strconv.Itoa(most)
 	if c.sized() {
-		size = "octet_length(" + ref + ")"
-		return size + " <= " + n, size
+		size = "octet_length(" + Ref(c.Name) + ")"
+		return size + " <= " + strconv.Itoa(most), size
 	}
-	size = "pg_column_size(" + ref + ")"
-	return "CASE WHEN " + size + " > " + n + " THEN false ELSE " + size + " <= " + strconv.Itoa(most/printedBytes) +
-		" OR octet_length(format('%s', " + ref + ")) <= " + n + " END", size
+	return printsWithin(Ref(c.Name), most, c.brief)
+}
+
+// printsWithin is within for a value of any type. What prints as more than a gigabyte
+// ends the statement, unless it is brief: then no value is printed to learn its length, and
+// those that are compressed, or longer than a few kilobytes, count as longer than most.
+func printsWithin(value string, most int, brief bool) (condition, size string) {
+	size = "pg_column_size(" + value + ")"
+	upTo := func(n int) string {
+		return "pg_column_compression(" + value + ") IS NULL AND coalesce(" + size + " <= " + strconv.Itoa(n) + ", true)"
+	}
+	if brief {
+		return "(" + upTo(min(most, briefBytes)) + ")", size
+	}
+	n := strconv.Itoa(most)
+	return "CASE WHEN " + size + " > " + n + " THEN false ELSE " + upTo(most/printedBytes) +
+		" OR octet_length(format('%s', " + value + ")) <= " + n + " END", size
+}
+
+// briefBytes of any type are printed in a few megabytes.
+const briefBytes = 2000
+
+// Brief is the relation for statements that met a value which cannot be printed: they print
+// no value of a type such as jsonb, unless it is short, so none keeps other rows from being read.
+func (r *Relation) Brief() *Relation {
+	brief := *r
+	brief.brief = true
+	brief.Columns = slices.Clone(r.Columns)
+	for i := range brief.Columns {
+		brief.Columns[i].brief = true
+	}
+	return &brief
+}
+
+// Unprintable says that a statement met a value which is longer than the server can print
+// (54000, program_limit_exceeded, or XX000, "invalid memory alloc request size").
+func Unprintable(err error) bool {
+	return postgres.HasCode(err, pgerrcode.ProgramLimitExceeded) ||
+		postgres.HasCode(err, pgerrcode.InternalError) && strings.Contains(postgres.ServerError(err).Message, "invalid memory alloc")
 }
 
 // tooLong stands for a value of which no prefix can be had without all of it.
@@ -119,18 +159,16 @@ type RowColumn struct {
 	size        string
 }
 
-// bareBytes of any type are printed in a few megabytes.
-const bareBytes = 2000
-
 // rowColumns selects those of the relation's columns, by their places.
 func (r *Relation) rowColumns(places []int) []RowColumn {
 	columns := make([]RowColumn, len(places))
+	brief := r.Brief()
 	for i, place := range places {
 		c := &r.Columns[place]
 		value, size := r.bounded(c.Name, r.Table.Mapping.MaxRowBytes)
 		bare := value
 		if size != "" {
-			bare, _ = r.bounded(c.Name, bareBytes)
+			bare, _ = brief.bounded(c.Name, briefBytes)
 		}
 		_, stored := r.stored(c)
 		columns[i] = RowColumn{Name: c.Name, Sized: size != "", Stored: stored, value: value, bare: bare, size: size}

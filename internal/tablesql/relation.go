@@ -41,6 +41,7 @@ type Relation struct {
 	// Charset is what the database stores text in; nil: UTF-8.
 	Charset *charset.Set
 
+	brief bool // see Brief
 	// look is lookSQL's text, which connections keep prepared: one for all.
 	look string
 }
@@ -68,6 +69,8 @@ type Column struct {
 	Identifies bool
 	// Readable and Writable: the role has SELECT and UPDATE on it.
 	Readable, Writable bool
+
+	brief bool // see Brief
 }
 
 // The types that are treated in a way of their own.

@@ -39,7 +39,10 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	column := func(name string) string { return "h." + sql.Identifier(name) }
 	header, value, long := formatted(column(h.HeaderName), ""), column(h.HeaderValue), "false"
 	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
-		long = "coalesce(greatest(pg_column_size(" + column(h.HeaderName) + "), pg_column_size(" + value + ")) > " + strconv.Itoa(most) + ", false)"
+		most *= 2 // bytes are printed as hexadecimal digits
+		shortName, _ := printsWithin(column(h.HeaderName), most, r.brief)
+		shortValue, _ := printsWithin(value, most, r.brief)
+		long = "NOT (" + shortName + " AND " + shortValue + ")"
 	}
 	short := func(text string) string { return "CASE WHEN NOT " + long + " THEN " + text + " END" }
 	shown := short(value)

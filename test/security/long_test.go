@@ -108,3 +108,55 @@ func TestRowThatCannotBePrinted(t *testing.T) {
 	w.none(`key = 'bad' AND status <> 'FAILED'`, 5*time.Minute)
 	w.good(5, time.Minute)
 }
+
+// A writer has FAILED rows, of a megabyte in the table, whose payload prints as more than
+// PostgreSQL can hold at once. Listings, the page and check go on about the others.
+func TestRowsThatCannotBePrintedHideNoOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form")
+	}
+	w := worldOn(t, harness.Postgres(t))
+	w.db.Exec(t, `CREATE TABLE outbox (
+		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event_id uuid NOT NULL DEFAULT gen_random_uuid(), topic text NOT NULL, key text,
+		payload bit varying, headers jsonb, available_after timestamptz, created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+		status text NOT NULL DEFAULT 'PENDING', sent_at timestamptz, attempts integer NOT NULL DEFAULT 0, last_error text)`)
+	w.must("init")
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, status)
+		WITH a AS MATERIALIZED (SELECT b || b || b || b || b || b || b AS c FROM CAST('0'::bit(80000000) AS bit varying) AS b)
+		SELECT $1, 'bad', c || c, s FROM a, unnest(ARRAY['FAILED', 'PENDING']) AS s`, w.topic)
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, status) SELECT $1, 'good', B'101', 'FAILED' FROM generate_series(1, 3)`, w.topic)
+	said := func(out string, wanted ...string) {
+		t.Helper()
+		for _, text := range wanted {
+			if !strings.Contains(out, text) {
+				t.Errorf("no %q: %.3000s", text, out)
+			}
+		}
+	}
+	said(w.must("failed", "list"), "4 FAILED rows", "good", "bad")
+	out, _ := w.try(false, "preview", "--id", "1", "--id", "3")
+	said(out, "good", "bad", "max_row_bytes")
+	out, _ = w.try(false, "check")
+	said(out, "1 row waits")
+}
+
+// A writer has the server compress numbers that print as a hundred megabytes down to a few hundred
+// bytes. A sweep does not take them for short.
+func TestCompressedNumbersAreLongRows(t *testing.T) {
+	w := newWorld(t)
+	w.table["status"] = fields{
+		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
+		"attempts": "attempts", "max_attempts": 1, "last_error": "last_error",
+	}
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers)
+		SELECT $1, 'bad', '', ('{"x": [' || repeat('1e131071,', 700) || '0]}')::jsonb FROM generate_series(1, 3)`, w.topic)
+	if n := harness.One[int](t, w.db, `SELECT max(pg_column_size(headers)) FROM outbox`); n > 256 {
+		t.Fatalf("they take %d bytes", n)
+	}
+	p := w.run()
+	w.good(3, 30*time.Second)
+	w.none(`key = 'bad' AND status <> 'FAILED'`, 30*time.Second)
+	if got := p.Peak() >> 20; got > peakMiB {
+		t.Errorf("the process took %d MiB", got)
+	}
+}
