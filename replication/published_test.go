@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
 	version := harness.One[int](t, db, `SELECT current_setting('server_version_num')::int`) / 10_000
-	if version < 16 {
+	if version < 15 {
 		t.Skip("the view is read itself: it opens no table")
 	}
 	db.Exec(t, `CREATE SCHEMA s; CREATE SCHEMA other;
@@ -45,6 +46,9 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	const listed = `SELECT coalesce(string_agg(concat_ws(' ', pubname, relid::regclass, attnames, rowfilter), E'\n' ORDER BY pubname, relid::regclass::text), '') FROM published`
 	got := harness.One[string](t, db, sql.WithPublished(version, listed))
 	want := harness.One[string](t, db, sql.WithPublished(0, listed))
+	if version == 15 { // its list has generated columns, but it does not publish them
+		want = strings.ReplaceAll(want, `, "made"`, "")
+	}
 	if got != want || want == "" {
 		t.Errorf("taken from the catalogues:\n%s\n\nlisted by the server:\n%s", got, want)
 	}
@@ -59,6 +63,10 @@ func TestInspectionWaitsForNoLock(t *testing.T) {
 	b.Exec(t, `CREATE TABLE another (id int PRIMARY KEY)`)
 	b.init(t)
 	b.Exec(t, `ALTER PUBLICATION `+b.cfg.Publication+` ADD TABLE parts, another`)
+	filters := harness.One[int](t, b.DB, `SELECT current_setting('server_version_num')::int`) >= 15_00_00
+	if filters {
+		b.Exec(t, `ALTER PUBLICATION `+b.cfg.Publication+` SET TABLE outbox WHERE (id > 0), parts, another`)
+	}
 	lock := b.Conn(t)
 	if _, err := lock.Exec(t.Context(), `BEGIN; LOCK TABLE outbox, parts, another`); err != nil {
 		t.Fatal(err)
@@ -79,6 +87,9 @@ func TestInspectionWaitsForNoLock(t *testing.T) {
 	s, err := c.Inspect(t.Context())
 	if err != nil || !s.Tables[0].Published {
 		t.Fatalf("%+v, %v, after %s", s.Tables, err, time.Since(began))
+	}
+	if filters && !strings.Contains(s.Tables[0].RowFilter, "locked") {
+		t.Errorf("row filter %q", s.Tables[0].RowFilter)
 	}
 	c.cfg.Tables = append(c.cfg.Tables, &outbox.Table{Schema: "public", Name: "parts"})
 	if s, err = c.Inspect(t.Context()); err != nil || s.Tables[1].Leaves == 0 && !s.Tables[1].Published {

@@ -1,7 +1,8 @@
 -- The tables that publications publish by their own names, as pg_publication_tables
--- of versions 16 to 18 lists them: that view opens each table, so it waits for
+-- of versions 15 to 18 lists them: that view opens each table, so it waits for
 -- anybody who has one locked. A reader asks for relid and pubname in a lateral
--- subquery, so that only its tables' row filters are printed, which opens them.
+-- subquery, so that only its tables' row filters are printed, which opens them,
+-- unless they are locked.
 WITH published AS NOT MATERIALIZED (
     SELECT p.pubname, p.pubupdate, c.oid AS relid,
         to_jsonb(ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -9,7 +10,10 @@ WITH published AS NOT MATERIALIZED (
                 AND CASE WHEN r.prattrs IS NOT NULL THEN a.attnum = ANY (r.prattrs::int2[])
                     ELSE a.attgenerated = '' OR a.attgenerated = 's' AND to_jsonb(p)->>'pubgencols' = 's' END -- from 18 on
             ORDER BY a.attnum)) AS attnames,
-        pg_get_expr(r.prqual, r.prrelid) AS rowfilter
+        CASE WHEN r.prqual IS NULL THEN NULL
+            WHEN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'relation' AND l.relation = r.prrelid AND l.mode = 'AccessExclusiveLock'
+                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) THEN '(not known: the table is locked)'
+            ELSE pg_get_expr(r.prqual, r.prrelid) END AS rowfilter
     FROM pg_publication p CROSS JOIN pg_class c
     LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
         AND NOT EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)

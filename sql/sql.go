@@ -89,7 +89,7 @@ var (
 // WithPublished puts before a statement what publications publish, for a server of this
 // major version. How later ones keep it is not known.
 func WithPublished(major int, statement string) string {
-	if major >= 16 && major <= 18 {
+	if major >= 15 && major <= 18 {
 		return published + statement
 	}
 	return publishedView + statement

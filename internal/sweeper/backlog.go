@@ -29,8 +29,9 @@ func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var rows []*outbox.Row
 	var refused []error
 	var arena mapping.Arena
+	var wait lockWait
 	for _, t := range s.cfg.Tables {
-		failed, err := s.failedOf(ctx, t, &arena)
+		failed, err := s.failedOf(ctx, t, &arena, &wait)
 		if err != nil && !isRefusal(err) {
 			return nil, err
 		}
@@ -39,28 +40,30 @@ func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	return rows, errors.Join(refused...)
 }
 
-func (s *Sweeper) failedOf(ctx context.Context, t *outbox.Table, arena *mapping.Arena) (rows []*outbox.Row, err error) {
+func (s *Sweeper) failedOf(ctx context.Context, t *outbox.Table, arena *mapping.Arena, wait *lockWait) (rows []*outbox.Row, err error) {
 	if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
 		return nil, nil
 	}
 	err = s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			rows, err = s.failed(ctx, conn, t, arena)
+			rows, err = s.failed(ctx, conn, t, arena, wait)
 			return tablesql.Refusal(t, err)
 		})
 	})
 	return rows, err
 }
 
-func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, arena *mapping.Arena) ([]*outbox.Row, error) {
+func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, arena *mapping.Arena, wait *lockWait) ([]*outbox.Row, error) {
 	p, err := s.plan(ctx, conn, t)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(p, true, arena)
 	r.most = maxFailedBytes
-	settings := s.settings()
-	if err := s.send(ctx, conn, settings.Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each)); err != nil {
+	settings := wait.settings(s)
+	err = s.send(ctx, conn, settings.Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each))
+	wait.answered(err)
+	if err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed || r.full {

@@ -135,7 +135,11 @@ func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *table
 		return 0, err
 	}
 	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
-	if err := s.send(ctx, conn, settings.Step(nil), count); err != nil || kept > 0 {
+	err = s.send(ctx, conn, settings.Step(nil), count)
+	if tablesql.FaultOf(err) == tablesql.Locked {
+		return 0, nil // the next round tries again
+	}
+	if err != nil || kept > 0 {
 		return 0, err
 	}
 	err = s.send(ctx, conn, tablesql.Step{SQL: "BEGIN"}, settings.Step(nil), leaf.Lock(), count)

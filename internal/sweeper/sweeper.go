@@ -191,17 +191,18 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 }
 
 // Unusable says which more of the stream's tables, next to those that are known to
-// refuse, cannot be read or marked as they are mapped, or are locked. Each locked table
-// costs as long as a statement waits for a lock, so none is asked twice.
+// refuse, cannot be read or marked as they are mapped, or are locked. None that is locked is
+// asked twice, and all of them together cost little more than one: see lockWait.
 func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableError, error) {
 	var unusable []*TableError
+	var wait lockWait
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, t := range s.cfg.Tables {
 			if slices.ContainsFunc(known, func(e *TableError) bool { return e.Table == t }) {
 				continue
 			}
 			var refused *TableError
-			if err := s.usable(ctx, conn, t); errors.As(err, &refused) {
+			if err := s.usable(ctx, conn, t, &wait); errors.As(err, &refused) {
 				unusable = append(unusable, refused)
 			} else if err != nil {
 				return err
@@ -215,9 +216,10 @@ func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableEr
 // Usable says whether Failed and Unusable have nothing against a table.
 func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 	var arena mapping.Arena
-	_, err := s.failedOf(ctx, t, &arena)
+	var wait lockWait
+	_, err := s.failedOf(ctx, t, &arena, &wait)
 	if err == nil {
-		err = s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.usable(ctx, conn, t) })
+		err = s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.usable(ctx, conn, t, &wait) })
 	}
 	if isRefusal(err) {
 		return false, nil
@@ -225,19 +227,38 @@ func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 	return err == nil, err
 }
 
-func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table) error {
+func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, wait *lockWait) error {
 	p, err := s.plan(ctx, conn, t)
 	if err == nil && t.Stateful() {
-		err = s.locked(ctx, conn, p)
+		err = s.locked(ctx, conn, p, wait)
 	}
 	return err
 }
 
+// lockWait bounds what questions about many tables wait for locks, all together: after
+// one that was waited for in vain, the others are hardly waited for.
+type lockWait struct{ vain bool }
+
+// hardly is long enough for a lock that its holder is about to release.
+const hardly = 50 * time.Millisecond
+
+func (w *lockWait) settings(s *Sweeper) tablesql.Settings {
+	settings := s.settings()
+	if w.vain {
+		settings.LockTimeout = hardly
+	}
+	return settings
+}
+
+// answered notes whether a question waited in vain.
+func (w *lockWait) answered(err error) { w.vain = w.vain || tablesql.FaultOf(err) == tablesql.Locked }
+
 // locked is the refusal of a table that somebody has locked against readers. What
 // else it refuses its first page tells, with the hint.
-func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan) error {
+func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan, wait *lockWait) error {
 	t := p.relation.Table
-	err := tablesql.Refusal(t, s.send(ctx, conn, s.settings().Step(nil), p.relation.Open()))
+	err := tablesql.Refusal(t, s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.Open()))
+	wait.answered(err)
 	var refused *TableError
 	if errors.As(err, &refused) && !refused.Locked() {
 		return nil

@@ -531,3 +531,37 @@ func TestOddNamesAndTimestampsAsState(t *testing.T) {
 		t.Fatal(failed, err)
 	}
 }
+
+// Twenty locked tables cost a start little more than one: seconds, where each alone would be
+// waited for.
+func TestLockedTablesAreWaitedForTogether(t *testing.T) {
+	l := fixture.Plain()
+	db := harness.Postgres(t)
+	db.Exec(t, l.DDL)
+	tables, lock := []*outbox.Table{l.Table}, "BEGIN"
+	for i := range 20 {
+		other := *l.Table
+		other.Name = fmt.Sprintf("%s%d", l.Table.Name, i)
+		other.Mapping.OnFailed = []outbox.OnFailed{outbox.OnFailedSkip, outbox.OnFailedBlock}[i%2] // those are read
+		tables = append(tables, &other)
+		db.Exec(t, "CREATE TABLE "+other.Name+" (LIKE "+l.Table.Name+" INCLUDING ALL)")
+		lock += "; LOCK TABLE " + other.Name
+	}
+	b := newBenchOn(t, db, db.DSN, tables...)
+	if _, err := db.Conn(t).Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := b.sweeper.Failed(t.Context())
+	var first *TableError
+	if !errors.As(err, &first) || !first.Locked() {
+		t.Fatal(err)
+	}
+	unusable, err := b.sweeper.Unusable(t.Context(), nil)
+	if err != nil || len(unusable) != 20 {
+		t.Errorf("%d tables, %v", len(unusable), err)
+	}
+	if took := time.Since(began); took > 30*time.Second { // of 90
+		t.Errorf("it took %s", took)
+	}
+}

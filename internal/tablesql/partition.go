@@ -10,14 +10,15 @@ import (
 
 // The leaves of a table that are partitions by a range of one column, with an
 // upper bound that lies longer ago than an age. Bounds are printed, and read
-// again, under the same settings.
+// again, under the same settings. They name no columns, so they are printed for no relation: for
+// the leaf, pg_get_expr would wait for who has it locked.
 const expiredPartitionsSQL = `
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_partitioned_table p
 JOIN pg_catalog.pg_inherits i ON i.inhparent = p.partrelid
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL regexp_match(pg_get_expr(c.relpartbound, c.oid), '\) TO \(''([^'']+)''\)$') AS bound
+CROSS JOIN LATERAL regexp_match(pg_get_expr(c.relpartbound, 0), '\) TO \(''([^'']+)''\)$') AS bound
 WHERE p.partrelid = $1::oid AND p.partstrat = 'r' AND p.partnatts = 1 AND p.partattrs[0] = $2::smallint
     AND bound[1]::timestamptz <= now() - $3::bigint * interval '1 microsecond'
 ORDER BY bound[1]::timestamptz`

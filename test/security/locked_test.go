@@ -32,7 +32,13 @@ func TestATableThatCouldNotBeReadIsStreamedAgain(t *testing.T) {
 // A table that somebody has locked stops no other, neither at a start nor later. The process
 // is not ready, and says who has it locked, and what ends that. So it is with a partition.
 func TestALockedTableStopsNoOther(t *testing.T) {
-	t.Run("table", func(t *testing.T) { lockedStopsNoOther(newWorld(t), `BEGIN; LOCK TABLE outbox`) })
+	t.Run("table", func(t *testing.T) {
+		w := newWorld(t)
+		if harness.One[int](t, w.db, `SELECT current_setting('server_version_num')::int`) >= 15_00_00 {
+			w.db.Exec(t, `ALTER PUBLICATION outbox SET TABLE outbox WHERE (id > 0)`) // to print it opens the table
+		}
+		lockedStopsNoOther(w, `BEGIN; LOCK TABLE outbox`)
+	})
 	t.Run("partition", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("not in the short form")
