@@ -189,6 +189,16 @@ type HeaderSpec struct {
 	Value *string `yaml:"value"`
 	// JSON is a json or jsonb column with an object of strings, a header each.
 	JSON string `yaml:"json"`
+	// Values says what the strings of json are: text, or base64 of the values.
+	Values string `yaml:"values" default:"text" enum:"text,base64"`
+	// Nested says what becomes of an object or array as a value in json: an error of the row, or
+	// its JSON text as it is written.
+	Nested string `yaml:"nested" default:"refuse" enum:"refuse,json"`
+	// List says that json holds a list of objects, a header each, such as
+	// [{"Key": "a", "Value": "b"}], and not one object.
+	List *HeaderListSpec `yaml:"list"`
+	// Except lists headers of json that are left out: names, and beginnings with a star.
+	Except []string `yaml:"except"`
 	// Encoding of column as bytes: text is what PostgreSQL prints (a bytea column is always
 	// its own bytes), int64 the 8 bytes of an integer, big-endian, rfc3339 a timestamp in
 	// UTC such as 2026-01-31T10:00:00.123456Z, uuid the 16 bytes of a uuid.
@@ -199,6 +209,14 @@ type HeaderSpec struct {
 	// Trace makes the header of the columns of a trace context. It is left out
 	// where the trace or span id is NULL or zero.
 	Trace *TraceSpec `yaml:"trace"`
+}
+
+// HeaderListSpec are the keys of the objects of a list.
+type HeaderListSpec struct {
+	// Name is the key of a header's name.
+	Name string `yaml:"name"`
+	// Value is the key of its value. Where an object lacks it, the value is null.
+	Value string `yaml:"value"`
 }
 
 // TraceSpec are the columns of a trace context: signed integers of 64 bits,

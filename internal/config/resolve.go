@@ -362,6 +362,7 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 		if h.Value != nil {
 			out.Value = *h.Value
 		}
+		out.Form = r.headerJSON(key, &h)
 		if h.Trace == nil {
 			e := r.expr(key, cmp.Or(h.Column, h.JSON), h.Path, h.First, h.Decode)
 			out.Pointer, out.Or, out.Base64 = e.Pointer, e.Or, e.Base64
@@ -376,6 +377,29 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 		headers = append(headers, out)
 	}
 	return headers
+}
+
+// headerJSON is how the headers stand in json.
+func (r *resolver) headerJSON(key string, h *HeaderSpec) *outbox.JSONHeaders {
+	if h.Values == "text" && h.Nested == "refuse" && h.List == nil && h.Except == nil {
+		return nil
+	}
+	form := &outbox.JSONHeaders{Base64: h.Values == "base64", Nested: h.Nested == "json", Except: h.Except}
+	if h.List != nil {
+		form.Name, form.Value = h.List.Name, h.List.Value
+	}
+	const hint = "write {json: headers, list: {name: Key, value: Value}, values: base64, except: [\"x-*\"]}"
+	switch {
+	case h.JSON == "":
+		r.complain(key, "has values, nested, list or except without json, whose headers they are about", hint)
+	case h.List != nil && (form.Name == "" || form.Value == "" || form.Name == form.Value):
+		r.complain(key+".list", "does not name two keys", hint)
+	case form.Base64 && form.Nested:
+		r.complain(key+".nested", "cannot be combined with values: base64", "leave one of them out")
+	case slices.ContainsFunc(h.Except, func(e string) bool { return e == "" || e == "*" }):
+		r.complain(key+".except", "has an empty name, or a star alone, which is every name", "list names, and beginnings with a star")
+	}
+	return form
 }
 
 func (r *resolver) headerForm(key string, h HeaderSpec) {

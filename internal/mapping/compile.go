@@ -388,7 +388,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 	case m.Trace != nil:
 	case m.JSON != "" && m.Column == "" && m.Value == "" && m.Name == "":
 		e := m.Expr()
-		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders)}
+		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders), form: m.Form}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
 		r, encode := roleHeader, (func(*field, Value, *Arena) ([]byte, fault))(nil)

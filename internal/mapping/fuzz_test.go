@@ -177,9 +177,30 @@ func FuzzManyHeaders(f *testing.F) {
 			}
 			text = append(append(text, quoted...), `:"v"`...)
 		}
-		list, fault := appendJSONHeaders(nil, append(text, '}'), new(Arena))
+		list, fault := appendJSONHeaders(nil, append(text, '}'), nil, new(Arena))
 		if (fault == "") != (n <= MaxHeaders) || fault == "" && len(list) != int(n) || n > 0 && list[0].Name != name {
 			t.Fatalf("%d headers of %d, %q", len(list), n, fault)
+		}
+	})
+}
+
+// FuzzHeaderForms: what is read as headers, in whatever form, is JSON.
+func FuzzHeaderForms(f *testing.F) {
+	f.Add([]byte(`[{"Key":"a","Value":{"b":[1]}},{"Value":"eA==","Key":"x-b"}]`), true, true, false)
+	f.Add([]byte(`{"a":[{}], "x-b": "eA==", "b": null}`), false, false, true)
+	f.Fuzz(func(t *testing.T, text []byte, list, nested, decoded bool) {
+		form := outbox.JSONHeaders{Nested: nested, Base64: decoded, Except: []string{"x-*"}}
+		if list {
+			form.Name, form.Value = "Key", "Value"
+		}
+		headers, fault := appendJSONHeaders(nil, text, &form, new(Arena))
+		if fault == "" && !json.Valid(text) {
+			t.Fatalf("%q is no JSON", text)
+		}
+		for _, h := range headers {
+			if strings.HasPrefix(h.Name, "x-") {
+				t.Fatalf("%q is left out", h.Name)
+			}
 		}
 	})
 }

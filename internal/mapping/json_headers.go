@@ -3,6 +3,7 @@ package mapping
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -17,10 +18,19 @@ const MaxHeaders = 10_000
 // null value; numbers and booleans are their JSON text. Order and duplicates
 // are kept, as Kafka keeps them. Anything else is a fault that says where but
 // repeats nothing of the text. It follows RFC 8259 strictly; encoding/json
-// would lose order and duplicates, and allocate.
-func appendJSONHeaders(list []outbox.Header, text []byte, a *Arena) ([]outbox.Header, fault) {
-	s := jsonScanner{text: text, arena: a}
-	list = s.object(list)
+// would lose order and duplicates, and allocate. form is another one than that; nil: none.
+func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
+	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a}, most: len(list) + MaxHeaders}
+	what := "a JSON object of strings"
+	if form != nil {
+		s.form = *form
+		what = "JSON with headers"
+	}
+	if s.form.Name != "" {
+		list = s.list(list)
+	} else {
+		list = s.object(list)
+	}
 	if s.many {
 		return list, fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 	}
@@ -28,9 +38,17 @@ func appendJSONHeaders(list []outbox.Header, text []byte, a *Arena) ([]outbox.He
 		s.fail("something follows the object")
 	}
 	if s.problem != "" {
-		return list, fault("is not a JSON object of strings: " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
+		return list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
 	return list, ""
+}
+
+// headerScanner reads headers.
+type headerScanner struct {
+	jsonScanner
+	form outbox.JSONHeaders
+	most int  // headers that there may be
+	many bool // there are more
 }
 
 // jsonScanner stands at text[at]; after a problem it stays there.
@@ -39,7 +57,6 @@ type jsonScanner struct {
 	at      int
 	arena   *Arena
 	problem string
-	many    bool // headers, more than there may be
 	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
 	strict, ascii bool
 }
@@ -77,7 +94,7 @@ func (s *jsonScanner) take(c byte, problem string) bool {
 	return true
 }
 
-func (s *jsonScanner) object(list []outbox.Header) []outbox.Header {
+func (s *headerScanner) object(list []outbox.Header) []outbox.Header {
 	if !s.take('{', "no object") {
 		return list
 	}
@@ -85,19 +102,14 @@ func (s *jsonScanner) object(list []outbox.Header) []outbox.Header {
 		s.at++
 		return list
 	}
-	for most := len(list) + MaxHeaders; ; {
-		if s.many = len(list) == most; s.many {
-			return list
-		}
+	for {
 		name, ok := s.str("no header name")
 		if !ok || !s.take(':', "no colon after a header name") {
 			return list
 		}
-		value, ok := s.value()
-		if !ok {
+		if list, ok = s.header(list, name); !ok {
 			return list
 		}
-		list = append(list, outbox.Header{Name: asString(name), Value: value})
 		if s.next() == '}' {
 			s.at++
 			return list
@@ -108,19 +120,162 @@ func (s *jsonScanner) object(list []outbox.Header) []outbox.Header {
 	}
 }
 
+// header reads a value; that of a name which is left out in any form.
+func (s *headerScanner) header(list []outbox.Header, name []byte) ([]outbox.Header, bool) {
+	if s.excepted(name) {
+		return list, s.skip()
+	}
+	if s.many = len(list) == s.most; s.many {
+		return list, false
+	}
+	value, ok := s.value()
+	if !ok {
+		return list, false
+	}
+	return append(list, outbox.Header{Name: asString(name), Value: value}), true
+}
+
+func (s *headerScanner) excepted(name []byte) bool {
+	for _, e := range s.form.Except {
+		if beginning, star := strings.CutSuffix(e, "*"); string(name) == e || star && strings.HasPrefix(asString(name), beginning) {
+			return true
+		}
+	}
+	return false
+}
+
+// skip steps over any value.
+func (s *headerScanner) skip() bool {
+	p := pointerScan{jsonScanner: s.jsonScanner, depth: deepest}
+	ok := p.any(nil, false)
+	s.jsonScanner = p.jsonScanner
+	return ok
+}
+
+// list reads objects with a name and a value each.
+func (s *headerScanner) list(list []outbox.Header) []outbox.Header {
+	if !s.take('[', "no array") {
+		return list
+	}
+	if s.next() == ']' {
+		s.at++
+		return list
+	}
+	for {
+		var ok bool
+		if list, ok = s.item(list); !ok {
+			return list
+		}
+		if s.next() == ']' {
+			s.at++
+			return list
+		}
+		if !s.take(',', "no comma or end of the array") {
+			return list
+		}
+	}
+}
+
+// item is one header of a list. The value may stand before the name, so both are read
+// once it is known where they are; of a key that is there twice the last counts.
+func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
+	begin, nameAt, valueAt := s.at, -1, -1
+	ok := s.members(func(key []byte) {
+		switch string(key) {
+		case s.form.Name:
+			nameAt = s.at
+		case s.form.Value:
+			valueAt = s.at
+		}
+	})
+	if !ok {
+		return list, false
+	}
+	end := s.at
+	if s.at = begin; nameAt < 0 {
+		s.fail("a header without a name")
+		return list, false
+	}
+	s.at = nameAt
+	name, ok := s.str("no header name")
+	switch {
+	case !ok:
+	case valueAt >= 0:
+		s.at = valueAt
+		list, ok = s.header(list, name)
+	case !s.excepted(name):
+		if s.many = len(list) == s.most; s.many {
+			return list, false
+		}
+		list = append(list, outbox.Header{Name: asString(name)})
+	}
+	if ok {
+		s.at = end
+	}
+	return list, ok
+}
+
+// members steps over an object, and tells its keys where their values begin.
+func (s *headerScanner) members(tell func(key []byte)) bool {
+	if !s.take('{', "no object") {
+		return false
+	}
+	if s.next() == '}' {
+		s.at++
+		return true
+	}
+	for {
+		key, ok := s.str("no name")
+		if !ok || !s.take(':', "no colon after a name") {
+			return false
+		}
+		s.next()
+		tell(key)
+		if !s.skip() {
+			return false
+		}
+		if s.next() == '}' {
+			s.at++
+			return true
+		}
+		if !s.take(',', "no comma or end of the object") {
+			return false
+		}
+	}
+}
+
 // value is the arena's, or nil for null.
-func (s *jsonScanner) value() ([]byte, bool) {
-	switch c := s.next(); {
+func (s *headerScanner) value() ([]byte, bool) {
+	c := s.next()
+	start := s.at
+	switch {
+	case s.form.Base64 && c == '"':
+		text, ok := s.str("")
+		if !ok {
+			return nil, false
+		}
+		value, fault := s.arena.base64(text)
+		if fault != "" {
+			s.at = start
+			s.fail("a value that is not base64")
+		}
+		return value, fault == ""
 	case c == '"':
 		return s.str("")
 	case c == 'n':
 		return nil, s.word("null")
+	case s.form.Base64:
+		s.fail("a value that is not base64")
+		return nil, false
 	case c == 't':
 		return s.arena.copy([]byte("true")), s.word("true")
 	case c == 'f':
 		return s.arena.copy([]byte("false")), s.word("false")
 	case c == '-' || '0' <= c && c <= '9':
 		return s.number()
+	case s.form.Nested && (c == '{' || c == '['):
+		ok := s.skip()
+		return s.arena.copy(s.text[start:s.at]), ok
 	case c == '{':
 		s.fail("an object as a header's value")
 	case c == '[':

@@ -31,7 +31,7 @@ func TestJSONHeaders(t *testing.T) {
 		{`{"ä":"😀"}`, []outbox.Header{h("ä", "😀")}},
 	}
 	for _, test := range tests {
-		got, fault := appendJSONHeaders(nil, []byte(test.text), new(Arena))
+		got, fault := appendJSONHeaders(nil, []byte(test.text), nil, new(Arena))
 		if fault != "" || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: %v %s, want %v", test.text, got, fault, test.want)
 		}
@@ -79,7 +79,7 @@ func TestJSONHeadersRefused(t *testing.T) {
 		"{\"a\":\"b\"}\x00":    "something follows the object at byte 10",
 		"\x00":                 "no object at byte 1",
 	} {
-		_, fault := appendJSONHeaders(nil, []byte(text), new(Arena))
+		_, fault := appendJSONHeaders(nil, []byte(text), nil, new(Arena))
 		if !strings.HasSuffix(string(fault), ": "+want+"; correct the row") {
 			t.Errorf("%s: %s, want %s", text, fault, want)
 		}
@@ -97,7 +97,7 @@ func TestManyJSONHeaders(t *testing.T) {
 	}
 	text := "{" + strings.Join(members, ", ") + "}"
 	var a Arena
-	got, fault := appendJSONHeaders(nil, []byte(text), &a)
+	got, fault := appendJSONHeaders(nil, []byte(text), nil, &a)
 	if fault != "" || !reflect.DeepEqual(a.headers(got), want) {
 		t.Errorf("%s, %d headers", fault, len(got))
 	}
@@ -141,7 +141,7 @@ func reference(text []byte) (list []outbox.Header, err error) {
 }
 
 func agree(t interface{ Fatalf(string, ...any) }, text []byte) {
-	got, fault := appendJSONHeaders(nil, text, new(Arena))
+	got, fault := appendJSONHeaders(nil, text, nil, new(Arena))
 	want, err := reference(text)
 	if err != nil && fault == "" {
 		t.Fatalf("%q was read as %v, but: %v", text, got, err)
@@ -181,9 +181,62 @@ func FuzzJSONHeaders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if !utf8.Valid(text) {
-			_, _ = appendJSONHeaders(nil, text, new(Arena)) // encoding/json changes it
+			_, _ = appendJSONHeaders(nil, text, nil, new(Arena)) // encoding/json changes it
 			return
 		}
 		agree(t, text)
 	})
+}
+
+// The forms of headers that are no object of strings.
+func TestJSONHeaderForms(t *testing.T) {
+	t.Parallel()
+	list := outbox.JSONHeaders{Name: "Key", Value: "Value"}
+	tests := []struct {
+		form outbox.JSONHeaders
+		text string
+		want []outbox.Header
+	}{
+		{outbox.JSONHeaders{Base64: true}, `{"a": "eA==", "b": null, "c": "", "\u0064": "eA\u003d="}`, []outbox.Header{h("a", "x"), {Name: "b"}, h("c", ""), h("d", "x")}},
+		{outbox.JSONHeaders{Nested: true}, `{"a": { "b" : [1,"}"] } , "c":[], "d":1}`, []outbox.Header{h("a", `{ "b" : [1,"}"] }`), h("c", "[]"), h("d", "1")}},
+		{outbox.JSONHeaders{Except: []string{"x-*", "id"}}, `{"x-a": {"b":[1]}, "id": 1, "idx": "2", "x": "3"}`, []outbox.Header{h("idx", "2"), h("x", "3")}},
+		{outbox.JSONHeaders{Except: []string{"a"}, Base64: true}, `{"a": "?", "b": "eA=="}`, []outbox.Header{h("b", "x")}},
+		{list, ` [ ] `, nil},
+		{
+			list, `[{"Key":"a","Value":"1"},{"Value":2,"more":[{}],"Key":"b"},{"Key":"c"},{"Key":"d","Value":null},{"Key":"e","Value":"x","Key":"f","Value":"y"}]`,
+			[]outbox.Header{h("a", "1"), h("b", "2"), {Name: "c"}, {Name: "d"}, h("f", "y")},
+		},
+		{outbox.JSONHeaders{Name: "Key", Value: "Value", Except: []string{"a*"}, Base64: true}, `[{"Value":{},"Key":"a"},{"Key":"ab"},{"Key":"b","Value":"eA=="}]`, []outbox.Header{h("b", "x")}},
+		{list, `[{"K\u0065y":"a","Value":"1"}]`, []outbox.Header{h("a", "1")}},
+	}
+	for _, test := range tests {
+		got, fault := appendJSONHeaders(nil, []byte(test.text), &test.form, new(Arena))
+		if fault != "" || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %v %s, want %v", test.text, got, fault, test.want)
+		}
+	}
+	for text, form := range map[string]outbox.JSONHeaders{
+		`{"a":"?"} is not base64 at byte 6`:              {Base64: true},
+		`{"a":1} is not base64 at byte 6`:                {Base64: true},
+		`{"a":{"b":}} no value at byte 11`:               {Nested: true},
+		`{"a":[1} no comma or end of an object or array`: {Except: []string{"a"}},
+		`{} no array at byte 1`:                          list,
+		`[1] no object at byte 2`:                        list,
+		`[{"Value":"x"}] a header without a name`:        list,
+		`[{"Key":1}] no header name at byte 9`:           list,
+		`[{"Key":"a","Value":[]}] an array as a header`:  list,
+		`[{"Key":"a"}}] no comma or end of the array`:    list,
+		`[{"Key":"a"},] no object`:                       list,
+		`[{"Key":"a"}] {} something follows`:             list,
+	} {
+		end := strings.LastIndexAny(text, "}]")
+		_, fault := appendJSONHeaders(nil, []byte(text[:end+1]), &form, new(Arena))
+		if want := text[end+2:]; !strings.Contains(string(fault), want) {
+			t.Errorf("%s: %q, want %q", text[:end+1], fault, want)
+		}
+	}
+	many := "[" + strings.Repeat(`{"Key":"a"},`, MaxHeaders) + `{"Key":"a","Value":""}]`
+	if _, fault := appendJSONHeaders(nil, []byte(many), &list, new(Arena)); !saysFirst(string(fault), "has more than 10000 headers") {
+		t.Error(fault)
+	}
 }

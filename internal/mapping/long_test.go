@@ -72,10 +72,10 @@ func TestLongRow(t *testing.T) {
 func TestManyHeaders(t *testing.T) {
 	t.Parallel()
 	object := func(n int) []byte { return []byte("{" + strings.Repeat(`"":"",`, n-1) + `"":""}`) }
-	if list, fault := appendJSONHeaders(nil, object(MaxHeaders), new(Arena)); fault != "" || len(list) != MaxHeaders {
+	if list, fault := appendJSONHeaders(nil, object(MaxHeaders), nil, new(Arena)); fault != "" || len(list) != MaxHeaders {
 		t.Errorf("%d headers: %s", len(list), fault)
 	}
-	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), new(Arena)); !saysFirst(string(fault), "has more than 10000 headers") {
+	if _, fault := appendJSONHeaders(nil, object(MaxHeaders+1), nil, new(Arena)); !saysFirst(string(fault), "has more than 10000 headers") {
 		t.Errorf("%q", fault)
 	}
 }

@@ -113,6 +113,7 @@ type headerPlan struct {
 	column   value
 	omitNull bool
 	encode   func(*field, Value, *Arena) ([]byte, fault) // nil: the column's content
+	form     *outbox.JSONHeaders                         // of headerJSON; nil: an object of strings
 	trace    *tracePlan                                  // of headerTrace
 }
 
@@ -463,7 +464,7 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	case headerConstant:
 		return append(list, outbox.Header{Name: h.name, Value: h.constant})
 	case headerJSON:
-		return r.jsonHeaders(&h.column, list)
+		return r.jsonHeaders(h, list)
 	case headerTrace:
 		return r.traceHeader(h, list)
 	}
@@ -484,9 +485,9 @@ func (r *reading) headerValue(h *headerPlan) ([]byte, fault) {
 	return r.bytes(&h.column, true)
 }
 
-func (r *reading) jsonHeaders(v *value, list []outbox.Header) []outbox.Header {
-	f := &v.field
-	text, fault := r.any(v, (*field).document)
+func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Header {
+	f := &h.column.field
+	text, fault := r.any(&h.column, (*field).document)
 	if fault != "" {
 		r.fail(f, fault)
 		return list
@@ -494,7 +495,7 @@ func (r *reading) jsonHeaders(v *value, list []outbox.Header) []outbox.Header {
 	if text == nil {
 		return list
 	}
-	more, fault := appendJSONHeaders(list, text, r.arena)
+	more, fault := appendJSONHeaders(list, text, h.form, r.arena)
 	if fault == "" && r.plan.event != nil && Impersonates(r.plan.table, list[0].Value, more[len(list):]) {
 		fault = "has a header of the event id's name with another value: take it out of the row, or give event_id.header another name"
 	}

@@ -321,6 +321,8 @@ type HeaderMapping struct {
 	Column string
 	Value  string
 	JSON   string
+	// Form is another one of JSON than an object of strings; nil: none.
+	Form *JSONHeaders
 	// Encoding of Column; empty: text.
 	Encoding Encoding
 	// Of Column and JSON, as in Expr.
@@ -331,6 +333,16 @@ type HeaderMapping struct {
 	// Trace makes the header, instead, of the columns of a trace context. It is
 	// left out where the trace or span id is NULL.
 	Trace *TraceMapping
+}
+
+// JSONHeaders is how headers stand in JSON.
+type JSONHeaders struct {
+	Base64 bool // strings are base64 of the values
+	Nested bool // an object or array is a value, as it is written; otherwise an error of the row
+	// Except are names that are left out, and beginnings that end with a star.
+	Except []string
+	// Name and Value are the keys of a list of objects, a header each; empty: it is an object.
+	Name, Value string
 }
 
 // Expr is where the header's value comes from, or the object with headers.
