@@ -110,7 +110,7 @@ func recordedTables(binary, leaves bool) (tables []*outbox.Table, partitions map
 		EventID:        outbox.EventID{Name: "id", Columns: []string{"id", "seq"}},
 		Partition:      "part",
 		Timestamp:      "at",
-		AvailableAfter: "due",
+		AvailableAfter: []string{"due"},
 		Published:      outbox.PublishedStatus,
 		Status:         outbox.StatusMapping{Column: "state", Pending: []string{"PENDING"}},
 	}}

@@ -363,7 +363,8 @@ func mapped(m *outbox.Mapping) []string {
 	note(m.EventID.Columns...)
 	note(m.Order...)
 	note(m.Payload.Names()...)
-	note(m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	note(m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
+	note(m.AvailableAfter...)
 	if m.Key != nil {
 		note(m.Key.Names()...)
 	}
@@ -372,7 +373,7 @@ func mapped(m *outbox.Mapping) []string {
 		note(e.Names()...)
 	}
 	s := &m.Status
-	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
+	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
 }

@@ -36,8 +36,8 @@ type MappingSpec struct {
 	// and order. It must not change: with the id it tells a row from a later one
 	// that has its id.
 	CreatedAt string `yaml:"created_at"`
-	// AvailableAfter is a timestamp column before which a row is not published.
-	AvailableAfter string `yaml:"available_after"`
+	// AvailableAfter are timestamp columns: a row is not published before any of them.
+	AvailableAfter []string `yaml:"available_after"`
 	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
 	Cluster *ClusterSpec `yaml:"cluster"`
 	// Order columns in which rows are swept, first to last. It should follow
@@ -327,6 +327,9 @@ type StatusSpec struct {
 	// failed. 0: unlimited. 1 needs no attempts column. Left out: 10, or 0 without
 	// an attempts column.
 	MaxAttempts *int `yaml:"max_attempts" min:"0" max:"1000000"`
+	// MaxAttemptsColumn is an integer column with the row's own budget. NULL is max_attempts;
+	// below 1 counts as 1, since each row is tried.
+	MaxAttemptsColumn string `yaml:"max_attempts_column"`
 	// LastError is a text column for the last failure.
 	LastError string `yaml:"last_error"`
 	// LastErrorMax is how many characters last_error holds.

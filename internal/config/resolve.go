@@ -116,7 +116,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Partition:      r.column("partition", s.Partition),
 		Timestamp:      r.column("timestamp", s.Timestamp),
 		CreatedAt:      r.column("created_at", s.CreatedAt),
-		AvailableAfter: r.column("available_after", s.AvailableAfter),
+		AvailableAfter: r.columns("available_after", s.AvailableAfter),
 		Order:          r.columns("order", s.Order),
 		Published:      outbox.Published(s.Published),
 		OnFailed:       outbox.OnFailed(s.OnFailed),
@@ -514,6 +514,10 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 	if s.MaxAttempts != nil {
 		out.MaxAttempts = *s.MaxAttempts
 	}
+	out.MaxAttemptsColumn = r.column("status.max_attempts_column", s.MaxAttemptsColumn)
+	if s.MaxAttemptsColumn != "" && (s.Attempts == "" || out.MaxAttempts == 0) {
+		r.complain("status.max_attempts_column", "is given, but attempts are not counted, or max_attempts, which counts where it is NULL, is 0", "write attempts: COLUMN and max_attempts: 10, or remove it")
+	}
 	return out
 }
 
@@ -610,7 +614,7 @@ func (r *resolver) stateless() {
 		why   string
 	}{
 		{s.Status != nil, "status", ""},
-		{s.AvailableAfter != "", "available_after", ", where nothing can wait"},
+		{len(s.AvailableAfter) > 0, "available_after", ", where nothing can wait"},
 		{s.Retention > 0, "retention", ""},
 		{s.RetentionUnsent > 0, "retention_unsent", ""},
 		{s.OnFailed == string(outbox.OnFailedBlock), "on_failed", ""},

@@ -59,6 +59,7 @@ func Verify(t *outbox.Table, cols []Column) error {
 	c.field(s.SentAt, roleWhen)
 	c.field(s.FailedAt, roleWhen)
 	c.field(s.Attempts, roleCount)
+	c.field(s.MaxAttemptsColumn, roleCount)
 	c.field(s.TouchedAt, roleWhen)
 	c.field(s.ExpiresAt, roleWhen)
 	c.field(s.LastError, roleLastError)
@@ -148,7 +149,7 @@ func (c *compiler) plan() *Plan {
 	p.partition = c.optional(m.Partition, rolePartition)
 	p.timestamp = c.optional(m.Timestamp, roleTime)
 	p.createdAt = c.optional(m.CreatedAt, roleTime)
-	p.availableAt = c.optional(m.AvailableAfter, roleTime)
+	p.availableAt = c.fields(m.AvailableAfter, roleTime)
 	p.rows = c.rows(m)
 	p.pending = c.pending(m)
 	p.writer = c.writer(&m.Writer)
@@ -166,7 +167,8 @@ func readColumns(m *outbox.Mapping) []string {
 		names = append(names, c.Column)
 	}
 	names = append(names, m.Payload.Names()...)
-	names = append(names, m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.AvailableAfter)
+	names = append(names, m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
+	names = append(names, m.AvailableAfter...)
 	if m.Key != nil {
 		names = append(names, m.Key.Names()...)
 	}
@@ -183,7 +185,7 @@ func readColumns(m *outbox.Mapping) []string {
 	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
 	names = append(names, m.Status.SentBy...)
 	if m.Status.CountDecides() {
-		names = append(names, m.Status.Attempts)
+		names = append(names, m.Status.Attempts, m.Status.MaxAttemptsColumn)
 	}
 	if m.Status.Column != "" {
 		return append(names, m.Status.Column)
@@ -442,6 +444,7 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	columns := s.SentBy
 	if s.CountDecides() {
 		p.attempts, p.most = c.optional(s.Attempts, roleCount), int64(s.MaxAttempts)
+		p.mostOf = c.optional(s.MaxAttemptsColumn, roleCount)
 	}
 	if s.Column != "" {
 		if len(s.Pending) == 0 {

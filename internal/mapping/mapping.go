@@ -12,6 +12,7 @@ package mapping
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
@@ -72,7 +73,8 @@ type Plan struct {
 	// headers are the event id's, then the mapping's, in its order.
 	headers []headerPlan
 
-	partition, timestamp, createdAt, availableAt *field
+	partition, timestamp, createdAt *field
+	availableAt                     []field
 
 	rows    []condition
 	pending pendingPlan
@@ -137,6 +139,7 @@ type pendingPlan struct {
 	nulls    []field
 	attempts *field
 	most     int64
+	mostOf   *field // a column with the row's own; nil: none
 	resend   *field
 }
 
@@ -305,7 +308,23 @@ func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
 	if fault != "" {
 		r.fail(p.attempts, fault)
 	}
-	return null || fault != "" || n < p.most
+	return null || fault != "" || n < r.budget(p)
+}
+
+// budget is how many attempts the row has. Below 1 none would ever be made.
+func (r *reading) budget(p *pendingPlan) int64 {
+	if p.mostOf == nil {
+		return p.most
+	}
+	n, null, fault := p.mostOf.integer(r.values[p.mostOf.at])
+	switch {
+	case fault != "":
+		r.fail(p.mostOf, fault)
+		return math.MaxInt64
+	case null:
+		return p.most
+	}
+	return max(n, 1)
 }
 
 func (r *reading) allNull(columns []field) bool {
@@ -548,12 +567,13 @@ func (r *reading) times() {
 			r.row.CreatedAt = at
 		}
 	}
-	if f := r.plan.availableAt; f != nil {
+	for i := range r.plan.availableAt {
+		f := &r.plan.availableAt[i]
 		at, null, fault := f.instant(r.values[f.at], r.arena)
 		if fault != "" {
 			r.fail(f, fault)
 		} else if !null {
-			r.row.AvailableAt = max(at, 0)
+			r.row.AvailableAt = max(r.row.AvailableAt, at)
 		}
 	}
 	if w := r.plan.writer; w != nil {

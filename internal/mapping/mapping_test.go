@@ -28,7 +28,7 @@ func full() (*outbox.Table, []Column) {
 		Partition:      "partition",
 		Timestamp:      "at",
 		CreatedAt:      "created_at",
-		AvailableAfter: "due",
+		AvailableAfter: []string{"due"},
 		Published:      outbox.PublishedStatus,
 		Status:         outbox.StatusMapping{Column: "status", Pending: []string{"PENDING", "NEW"}, Sent: "SENT", Failed: "FAILED"},
 	}}
@@ -456,5 +456,31 @@ func TestLegalTopic(t *testing.T) {
 		if got := LegalTopic(name); got != want {
 			t.Errorf("%q: %v", name, got)
 		}
+	}
+}
+
+// A row's own budget: NULL is the mapping's, and each row is tried once. A row is due when
+// every time has passed.
+func TestBudgetAndTimesOfTheRowItself(t *testing.T) {
+	t.Parallel()
+	table, cols := full()
+	table.Mapping.Status = outbox.StatusMapping{SentAt: "at", Attempts: "retries", MaxAttempts: 3, MaxAttemptsColumn: "partition"}
+	table.Mapping.Partition, table.Mapping.Timestamp = "", ""
+	table.Mapping.AvailableAfter = []string{"due", "created_at"}
+	for _, test := range []struct {
+		attempts, budget any
+		pending          bool
+	}{{"2", nil, true}, {"3", nil, false}, {nil, "0", true}, {"0", "-5", true}, {"1", "0", false}, {"4", "5", true}, {"5", "5", false}} {
+		v := texts()
+		v["retries"], v["partition"], v["due"] = test.attempts, test.budget, "1970-01-01 00:00:01"
+		r := rowOf(t, table, cols, v)
+		if r.Pending != test.pending || r.Err != nil || r.AvailableAt != r.CreatedAt {
+			t.Errorf("%v of %v attempts: pending %t, %v, due %d", test.attempts, test.budget, r.Pending, r.Err, r.AvailableAt)
+		}
+	}
+	v := texts()
+	v["partition"] = "x"
+	if r := rowOf(t, table, cols, v); r.Err == nil || !r.Pending {
+		t.Errorf("%v", r)
 	}
 }

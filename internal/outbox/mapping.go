@@ -40,8 +40,8 @@ type Mapping struct {
 	Timestamp string
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
 	CreatedAt string
-	// AvailableAfter is a timestamp column before which a row is not due, or empty.
-	AvailableAfter string
+	// AvailableAfter are timestamp columns before any of which a row is not due.
+	AvailableAfter []string
 	// Order columns give the order of sweeping, first to last.
 	Order []string
 
@@ -400,7 +400,10 @@ type StatusMapping struct {
 
 	Attempts    string // integer column, or empty
 	MaxAttempts int    // the budget; 0 without an Attempts column: unlimited
-	LastError   string // text column, or empty
+	// MaxAttemptsColumn is an integer column with the row's own budget, or empty: NULL is
+	// MaxAttempts, and below 1 counts as 1, so that each row is tried.
+	MaxAttemptsColumn string
+	LastError         string // text column, or empty
 	// LastErrorMax cuts the error's text to this many characters; 0: 1000.
 	LastErrorMax int
 	Version      string // integer column raised by every transition, or empty

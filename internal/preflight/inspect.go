@@ -232,7 +232,7 @@ func (i *inspector) grant(privilege string) string {
 // read names the columns that statements read, without repeats.
 func (i *inspector) read() []string {
 	m := &i.Table.Mapping
-	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.Version, m.Status.SentAt, m.CreatedAt})
+	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.MaxAttemptsColumn, m.Status.Version, m.Status.SentAt, m.CreatedAt})
 	return i.existing(distinct(names))
 }
 

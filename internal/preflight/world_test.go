@@ -35,7 +35,7 @@ func native() *outbox.Table {
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},
 		EventID:        outbox.EventID{Name: "event-id", Columns: []string{"event_id"}},
 		CreatedAt:      "created_at",
-		AvailableAfter: "available_after",
+		AvailableAfter: []string{"available_after"},
 		Order:          []string{"id"},
 		Published:      outbox.PublishedStatus,
 		Status: outbox.StatusMapping{

@@ -30,7 +30,7 @@ func native(t testing.TB) fixture.Layout {
 		Payload:        outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}, Tombstone: true},
 		Headers:        []outbox.HeaderMapping{{JSON: "headers"}},
 		CreatedAt:      "created_at",
-		AvailableAfter: "available_after",
+		AvailableAfter: []string{"available_after"},
 		Order:          []string{"id"},
 		Published:      outbox.PublishedStatus,
 		Status: outbox.StatusMapping{

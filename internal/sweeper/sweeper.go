@@ -294,10 +294,10 @@ func standIn(m *outbox.Mapping, c *tablesql.Column) *mapping.Value {
 // needed names the columns that id, scope, state and times are made of.
 func needed(m *outbox.Mapping) map[string]bool {
 	names := map[string]bool{
-		m.Cluster.Column: true, m.CreatedAt: true, m.AvailableAfter: true,
+		m.Cluster.Column: true, m.CreatedAt: true,
 		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true, m.Status.Resend: true,
-		m.Status.Attempts: true,
-		m.Writer.Column:   true, m.Writer.Until: true,
+		m.Status.Attempts: true, m.Status.MaxAttemptsColumn: true,
+		m.Writer.Column: true, m.Writer.Until: true,
 	}
 	need := func(columns []string) {
 		for _, name := range columns {
@@ -305,6 +305,7 @@ func needed(m *outbox.Mapping) map[string]bool {
 		}
 	}
 	need(m.ID)
+	need(m.AvailableAfter)
 	need(m.Status.SentBy)
 	for i := range m.Topic.Columns {
 		need(m.Topic.Columns[i].Names())

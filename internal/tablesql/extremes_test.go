@@ -37,7 +37,7 @@ func everyStatement(t *testing.T, sqlType, end string) {
 		FROM generate_series(0, 7) n, (SELECT '%s'::%s) AS x(t)`, end, sqlType))
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}}, Key: &outbox.Expr{Column: "key"},
-		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "body"}}, CreatedAt: "created", AvailableAfter: "due", Order: []string{"created"},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "body"}}, CreatedAt: "created", AvailableAfter: []string{"due", "until"}, Order: []string{"created"},
 		Published: outbox.PublishedStatus, Writer: outbox.WriterMapping{Column: "mine", Until: "until"},
 		Status: outbox.StatusMapping{
 			Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",

@@ -169,7 +169,7 @@ func (r *Relation) failedSet() []string {
 	case s.MaxAttempts <= 0:
 		return nil
 	case s.Attempts != "":
-		spent = fmt.Sprintf("%s >= %d", r.raisedAttempts(), s.MaxAttempts)
+		spent = r.raisedAttempts() + " >= " + r.budget()
 	case s.MaxAttempts == 1:
 		spent = "true"
 	default:

@@ -258,8 +258,8 @@ func (r *Relation) listed(characters int) []string {
 	if m.Status.LastError != "" {
 		failure = r.Column(m.Status.LastError).prefix(characters)
 	}
-	if m.AvailableAfter != "" {
-		due = moment(m.AvailableAfter)
+	if len(m.AvailableAfter) > 0 {
+		due = latest(m.AvailableAfter)
 	}
 	topic := "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")"
 	return []string{
@@ -311,7 +311,23 @@ func moment(column string) string {
 	if column == "" {
 		return "NULL"
 	}
-	return "coalesce(to_char(" + Ref(column) + `::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ` + Ref(column) + "::text)"
+	return instant(Ref(column))
+}
+
+// latest is moment of the latest of the columns that are set.
+func latest(columns []string) string {
+	if len(columns) == 1 {
+		return moment(columns[0])
+	}
+	refs := make([]string, len(columns))
+	for i, name := range columns {
+		refs[i] = Ref(name) + "::timestamptz"
+	}
+	return instant("greatest(" + strings.Join(refs, ", ") + ")")
+}
+
+func instant(at string) string {
+	return "coalesce(to_char((" + at + `)::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), (` + at + ")::text)"
 }
 
 func (r *Relation) readListed(row [][]byte, parks int) (*Listed, error) {

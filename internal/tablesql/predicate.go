@@ -40,7 +40,7 @@ func (r *Relation) ofOurs(condition string) string {
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
-		terms = append(terms, r.attempts()+fmt.Sprintf(" < %d", r.Table.Mapping.Status.MaxAttempts))
+		terms = append(terms, r.attempts()+" < "+r.budget())
 	}
 	return r.orResend(conjunction(terms))
 }
@@ -122,7 +122,7 @@ func (r *Relation) failed() string {
 			terms = append(terms, Ref(s.SentAt)+" IS NULL")
 		}
 	case s.CountDecides():
-		terms = append(r.untouched(), r.attempts()+fmt.Sprintf(" >= %d", s.MaxAttempts))
+		terms = append(r.untouched(), r.attempts()+" >= "+r.budget())
 	default:
 		return "false"
 	}
@@ -164,8 +164,8 @@ func (r *Relation) sent() string {
 func (r *Relation) due() string {
 	m := &r.Table.Mapping
 	var terms []string
-	if m.AvailableAfter != "" {
-		terms = append(terms, "("+Ref(m.AvailableAfter)+" IS NULL OR "+Ref(m.AvailableAfter)+" <= now())")
+	for _, name := range m.AvailableAfter {
+		terms = append(terms, "("+Ref(name)+" IS NULL OR "+Ref(name)+" <= now())")
 	}
 	if w := &m.Writer; w.Column != "" {
 		terms = append(terms, fmt.Sprintf("(%[1]s = false OR (%[1]s = true AND now() > %[2]s))", Ref(w.Column), Ref(w.Until)))
@@ -195,8 +195,8 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s ORDER BY %s LIMIT 1",
 			micros(ref, add), r.Name(), conjunction(where), also, ref)})
 	}
-	if m.AvailableAfter != "" {
-		next(m.AvailableAfter, ">", "", 0)
+	for _, name := range m.AvailableAfter {
+		next(name, ">", "", 0)
 	}
 	if w := &m.Writer; w.Column != "" {
 		next(w.Until, ">=", " AND "+Ref(w.Column), 1) // due when its time has passed
@@ -209,8 +209,10 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 func (r *Relation) scheduled() string {
 	m := &r.Table.Mapping
 	var ways []string
-	if m.AvailableAfter != "" && m.CreatedAt != "" {
-		ways = append(ways, Ref(m.AvailableAfter)+" > "+Ref(m.CreatedAt))
+	for _, name := range m.AvailableAfter {
+		if m.CreatedAt != "" {
+			ways = append(ways, Ref(name)+" > "+Ref(m.CreatedAt))
+		}
 	}
 	if m.Writer.Column != "" {
 		ways = append(ways, Ref(m.Writer.Column))
@@ -249,6 +251,15 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 // attempts is the stored count; a NULL counts as none.
 func (r *Relation) attempts() string {
 	return "coalesce(" + Ref(r.Table.Mapping.Status.Attempts) + ", 0)"
+}
+
+// budget is how many attempts a row has.
+func (r *Relation) budget() string {
+	s := &r.Table.Mapping.Status
+	if s.MaxAttemptsColumn == "" {
+		return strconv.Itoa(s.MaxAttempts)
+	}
+	return fmt.Sprintf("greatest(coalesce(%s, %d), 1)", Ref(s.MaxAttemptsColumn), s.MaxAttempts)
 }
 
 // state is one letter: what a row is in.

@@ -287,9 +287,9 @@ func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
 	s := &m.Status
 	names := slices.Concat(m.ID, m.Order, []string{
-		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt, m.CreatedAt, m.AvailableAfter,
+		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt, m.CreatedAt, s.MaxAttemptsColumn,
 		s.Resend, m.Writer.Column, m.Writer.Until,
-	}, s.SentBy)
+	}, s.SentBy, m.AvailableAfter)
 	for i := range m.Topic.Columns {
 		names = append(names, m.Topic.Columns[i].Names()...)
 	}
@@ -327,7 +327,7 @@ func (r *Relation) identified() error {
 // counts makes sure that counters are whole numbers: NaN, which a numeric may be,
 // equals no count that was read, so a mark that expects one would be tried for ever.
 func (r *Relation) counts() error {
-	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version} {
+	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version, r.Table.Mapping.Status.MaxAttemptsColumn} {
 		if c := r.Column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
 			return &MappingError{
 				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),

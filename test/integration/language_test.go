@@ -38,21 +38,27 @@ func (w *world) operatorDoes(args ...string) string {
 func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregate_id text, payload jsonb,
 			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text,
-			updated_at timestamptz NOT NULL DEFAULT '2000-01-01', expires_at timestamptz)`,
+			updated_at timestamptz NOT NULL DEFAULT '2000-01-01', expires_at timestamptz, max_retries smallint, next_try timestamptz, locked_until timestamp)`,
 		func(topic string) fields {
 			return fields{
 				"id": "id", "topic": fields{"constant": topic}, "key": fields{"column": "aggregate_id"}, "payload": fields{"column": "payload"},
-				"created_at": "created_at", "order": "id",
+				"created_at": "created_at", "order": "id", "available_after": []any{"next_try", "locked_until"},
 				"status": fields{
-					"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
+					"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "max_attempts_column": "max_retries", "last_error": "last_error",
 					"touched_at": "updated_at", "expires_at": fields{"column": "expires_at", "after": "24h"},
 				},
 			}
 		})
 	p := w.run().streaming()
 	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, attempts) VALUES ('k', '1', 0), ('k', NULL, 0), ('k', '2', 0), ('k', '9', 2)`)
-	w.awaitSQL(20*time.Second, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '' AND updated_at > created_at AND expires_at IS NULL) = 1 FROM outbox`)
-	if got := w.values(); got != "1 2" {
+	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, max_retries) VALUES ('m', NULL, 0), ('n', NULL, 3)`)
+	w.awaitSQL(20*time.Second, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '' AND updated_at > created_at AND expires_at IS NULL) = 1
+		AND count(*) FILTER (WHERE aggregate_id = 'm' AND attempts = 1) = 1 AND count(*) FILTER (WHERE aggregate_id = 'n' AND attempts = 3) = 1 FROM outbox`)
+	w.db.Exec(t, `DELETE FROM outbox WHERE aggregate_id IN ('m', 'n')`)
+	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, next_try, locked_until) VALUES ('o', '5', now() - interval '1 hour', timezone('utc', now()) + interval '2 s'), ('o', '6', now() + interval '1 day', NULL)`)
+	w.awaitSQL(20*time.Second, `SELECT count(*) = 1 FROM outbox WHERE aggregate_id = 'o' AND published_at >= timezone('utc', locked_until) - interval '100 ms'`)
+	w.db.Exec(t, `DELETE FROM outbox WHERE aggregate_id = 'o'`)
+	if got := w.values(); got != "1 2 5" {
 		t.Errorf("published: %q", got)
 	}
 	w.db.Exec(t, `UPDATE outbox SET payload = '3' WHERE payload IS NULL`)
