@@ -91,7 +91,7 @@ func (u *Updater) Unclaim(rows ...*outbox.Row) {
 		if c := u.claims.byRow[row]; c != nil {
 			delete(u.claims.byRow, row)
 			c.open--
-			c.nudge()
+			c.wakeUp()
 		}
 	}
 }
@@ -117,12 +117,12 @@ func (u *Updater) claimed(marks []outbox.Mark) []outbox.Mark {
 		} else {
 			c.inbox = append(c.inbox, m)
 		}
-		c.nudge()
+		c.wakeUp()
 	}
 	return rest
 }
 
-func (c *claim) nudge() {
+func (c *claim) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

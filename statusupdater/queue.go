@@ -72,7 +72,7 @@ type queue struct {
 	workers  int
 	perTable int // of the workers
 	queues   map[queueKey]*markQueue
-	turns    []*markQueue // those with items, the next to be served first
+	ready    []*markQueue // those with items, the next to be served first
 	closed   bool
 
 	busy     map[*outbox.Table]int // workers by table
@@ -138,7 +138,7 @@ func (q *queue) of(key queueKey) *markQueue {
 func (q *queue) add(mq *markQueue, it *item) {
 	if len(mq.items) == 0 {
 		mq.since = time.Now()
-		q.turns = append(q.turns, mq)
+		q.ready = append(q.ready, mq)
 	}
 	mq.items = append(mq.items, it)
 }
@@ -182,7 +182,7 @@ func (q *queue) sleep(limit time.Duration) {
 // next is the queue to be served, or how long to wait for one.
 func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 	var wait time.Duration
-	for _, mq := range q.turns {
+	for _, mq := range q.ready {
 		if !q.admits(mq.key, now) {
 			continue
 		}
@@ -229,7 +229,7 @@ func (q *queue) slowWorkers(now time.Time) int {
 	return n
 }
 
-// cut takes a batch of the queue, which goes to the end of the turns.
+// cut takes a batch of the queue, which goes to the end of those that are ready.
 func (q *queue) cut(mq *markQueue, now time.Time) batch {
 	n := mq.batch(q.rows)
 	b := batch{key: mq.key, items: mq.items[:n:n], slow: q.isSlow(mq.key, now)}
@@ -266,14 +266,14 @@ func (q *queue) count(mq *markQueue, b batch, by int) {
 }
 
 func (q *queue) requeue(mq *markQueue) {
-	for i := range q.turns {
-		if q.turns[i] == mq {
-			q.turns = append(q.turns[:i], q.turns[i+1:]...)
+	for i := range q.ready {
+		if q.ready[i] == mq {
+			q.ready = append(q.ready[:i], q.ready[i+1:]...)
 			break
 		}
 	}
 	if len(mq.items) > 0 {
-		q.turns = append(q.turns, mq)
+		q.ready = append(q.ready, mq)
 	}
 }
 

@@ -110,7 +110,7 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	return compare.Run(ctx, compare.Config{
 		Stream: s.Name, Access: streamer(s, ""), Publication: s.Publication,
 		Tables: s.OutboxTables(), Partitions: partitions, Clients: clients, Partition: sink.PartitionOf,
-		Stand: sw.Check, MaxFrame: maxFrame(s.OutboxTables()), For: o.window, Settle: o.settle, IgnoreHeaders: o.ignore, Examples: o.examples, Limit: comparedAtOnce,
+		Check: sw.Check, MaxFrame: maxFrame(s.OutboxTables()), For: o.window, Settle: o.settle, IgnoreHeaders: o.ignore, Examples: o.examples, Limit: comparedAtOnce,
 		Began: func() {
 			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)
 		},

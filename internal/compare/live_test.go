@@ -40,7 +40,7 @@ func TestLiveComparison(t *testing.T) {
 	go func() {
 		report, err := compare.Run(t.Context(), compare.Config{
 			Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
-			Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Stand: sw.Check,
+			Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Check: sw.Check,
 			For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() { close(began) },
 		})
 		if err != nil {
@@ -101,7 +101,7 @@ func TestLiveLongRows(t *testing.T) {
 	client := client(t, kafka)
 	report, err := compare.Run(t.Context(), compare.Config{
 		Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
-		Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Stand: sw.Check, MaxFrame: 2<<20 + 64<<10,
+		Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Check: sw.Check, MaxFrame: 2<<20 + 64<<10,
 		For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() {
 			db.Exec(t, `INSERT INTO outbox (key, payload) VALUES ('a', convert_to(repeat('x', $1), 'UTF8'))`, size)
 			db.Exec(t, `INSERT INTO outbox (key, payload, other) VALUES ('b', 'right', repeat('x', 5000000))`)

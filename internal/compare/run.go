@@ -24,8 +24,8 @@ type Config struct {
 	Clients map[string]sarama.Client
 	// Partition chooses a key's partition of n, as the sink does.
 	Partition func(key []byte, n int) int32
-	// Stand reads further what a row needs to become a record, and where it stands.
-	Stand func(context.Context, []*outbox.Row) ([]outbox.Checked, error)
+	// Check reads further what a row needs to become a record, and where it stands.
+	Check func(context.Context, []*outbox.Row) ([]outbox.Checked, error)
 	// For is how long rows are taken; Settle how long records are awaited
 	// behind that, and how long after the beginning a record may be of a row
 	// from before it.
@@ -179,7 +179,7 @@ func (r *run) headers(ctx context.Context, rows []*outbox.Row) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	if _, err := r.cfg.Stand(ctx, lacking); err != nil {
+	if _, err := r.cfg.Check(ctx, lacking); err != nil {
 		return fmt.Errorf("reading headers: %w", err)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (r *run) finish(ctx context.Context, until time.Time) (*Report, error) {
 	const page = 1000
 	for len(stateful) > 0 {
 		n := min(page, len(stateful))
-		answers, err := r.cfg.Stand(ctx, stateful[:n])
+		answers, err := r.cfg.Check(ctx, stateful[:n])
 		if err != nil {
 			return nil, fmt.Errorf("looking at rows without a record: %w", err)
 		}

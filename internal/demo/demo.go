@@ -95,7 +95,7 @@ func (s *Summary) Good() bool {
 var ErrBad = errors.New("the demo found rows lost, duplicated, out of order or not SENT")
 
 // How long the demo waits, once everything is written, while nothing moves.
-const patience = 60 * time.Second
+const giveUpAfter = 60 * time.Second
 
 // Run runs a demo. When ctx ends it stops writing, lets the rest arrive and
 // sums up; when kill ends it stops at once. Either way nothing is left behind.

@@ -151,8 +151,8 @@ func (r *run) await(ctx context.Context) error {
 		if now != last {
 			moved, last = time.Now(), now
 		}
-		if time.Since(moved) > patience {
-			r.display.event(fmt.Sprintf("nothing moved for %v: giving up", patience))
+		if time.Since(moved) > giveUpAfter {
+			r.display.event(fmt.Sprintf("nothing moved for %v: giving up", giveUpAfter))
 			return nil
 		}
 		if wait.Sleep(ctx, 50*time.Millisecond) != nil {

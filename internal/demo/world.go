@@ -157,7 +157,7 @@ func (w *world) exec(ctx context.Context, statement string) error {
 
 // awaitSlot waits until the stream has taken the slot, or either context ends.
 func (w *world) awaitSlot(ctx, all context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the stream did not begin; --log-level info tells what it does"))
+	ctx, cancel := context.WithTimeoutCause(ctx, giveUpAfter, errors.New("the stream did not begin; --log-level info tells what it does"))
 	defer cancel()
 	defer context.AfterFunc(all, cancel)()
 	for {

@@ -56,7 +56,7 @@ type Server struct {
 	port     int
 	password string
 	keepDir  bool
-	tied     string // where the pid file goes: on the leash, wherever dir is
+	tied     string // where the pid file goes, for the watcher, wherever dir is
 
 	mu sync.Mutex // guards running
 	// running is nil while the server is stopped.
@@ -315,7 +315,7 @@ func (s *Server) Close() error {
 	if !s.keepDir {
 		err = os.RemoveAll(s.dir)
 	}
-	return errors.Join(err, theRoom.leave())
+	return errors.Join(err, shared.leave())
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }

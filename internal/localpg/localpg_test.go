@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		pid := s.running.cmd.Process.Pid
-		_, _ = os.Stdout.WriteString(strconv.Itoa(pid) + " " + theRoom.folder.Dir + "\n")
+		_, _ = os.Stdout.WriteString(strconv.Itoa(pid) + " " + shared.folder.Dir + "\n")
 		select {}
 	}
 	os.Exit(m.Run())
@@ -107,7 +107,7 @@ func TestDataOutlivesRestartsAndKills(t *testing.T) {
 
 func TestCloseLeavesNothing(t *testing.T) {
 	s := start(t, Options{})
-	dir, pid := theRoom.folder.Dir, s.running.cmd.Process.Pid
+	dir, pid := shared.folder.Dir, s.running.cmd.Process.Pid
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

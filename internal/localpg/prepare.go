@@ -34,7 +34,7 @@ var defaults = map[string]string{
 
 // prepare makes a server's folder, ready to start.
 func prepare(ctx context.Context, inst installation, o Options) (*Server, error) {
-	root, err := theRoom.enter()
+	root, err := shared.enter()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 		err = copyTree(o.CopyOf.DataDir(), s.DataDir())
 	default:
 		var t template
-		if t, err = theRoom.template(ctx, root, s.install, o.TemplateDir); err == nil {
+		if t, err = shared.template(ctx, root, s.install, o.TemplateDir); err == nil {
 			if s.password, err = t.password(); err == nil {
 				err = copyTree(t.data(), s.DataDir())
 			}

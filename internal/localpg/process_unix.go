@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
 var stopSignals = map[Mode]syscall.Signal{
@@ -40,12 +40,12 @@ func (s *Server) spawn() (*process, error) {
 	cmd := exec.Command(filepath.Join(s.install.bin, "postgres"), "-D", s.DataDir())
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, serverEnv(), log, log
 	asServerUser(cmd)
-	leash.Detach(cmd)
+	cleanup.Detach(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("running %s: %w", cmd.Path, err)
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
-	if p.pidFile, err = leash.Tie(s.tied, p.pid(), "QUIT"); err != nil {
+	if p.pidFile, err = cleanup.Tie(s.tied, p.pid(), "QUIT"); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, err

@@ -82,7 +82,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	defer timer.Stop()
 	drainUntil := make(<-chan time.Time)
 	stopping := stop.Done()
-	d.askAnew()
+	d.forgetQuestions()
 	defer func() { d.endAsking() }()
 	defer d.stream.watchdog.idle()
 	for {
@@ -192,7 +192,7 @@ func arm(timer *time.Timer, next time.Time) {
 // connChanged takes a change of the replication connection.
 func (d *driver) connChanged(e connEvent) {
 	if e.lost {
-		d.askAnew()
+		d.forgetQuestions()
 		d.core.Disconnect()
 	} else {
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
@@ -204,8 +204,8 @@ func (d *driver) connChanged(e connEvent) {
 	close(e.done)
 }
 
-// askAnew voids the questions of the connection before.
-func (d *driver) askAnew() {
+// forgetQuestions voids those of the connection before.
+func (d *driver) forgetQuestions() {
 	if d.endAsking != nil {
 		d.endAsking()
 	}

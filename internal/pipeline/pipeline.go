@@ -247,8 +247,8 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (result out
 	return result, err
 }
 
-// standingBy tells that another process leads.
-func (s *Stream) standingBy(h replication.Holder) {
+// tellStandby tells that another process leads.
+func (s *Stream) tellStandby(h replication.Holder) {
 	s.works()
 	s.cfg.Metrics.Standby()
 	s.tracker.follows(h)
@@ -273,7 +273,7 @@ func (s *Stream) remembers(known statestore.Identity) statestore.Identity {
 func (s *Stream) term(ctx context.Context) error {
 	cfg := s.cfg.Replication
 	cfg.Binary = !s.text.Load()
-	cfg.Standby = s.standingBy
+	cfg.Standby = s.tellStandby
 	if err := s.unclaimed(ctx); err != nil {
 		return err
 	}

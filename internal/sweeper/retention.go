@@ -134,7 +134,7 @@ func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *table
 	if err != nil {
 		return 0, err
 	}
-	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropPatience}
+	settings := tablesql.Settings{StatementTimeout: s.cfg.StatementTimeout, LockTimeout: dropLockTimeout}
 	err = s.send(ctx, conn, settings.Step(nil), count)
 	if tablesql.FaultOf(err) == tablesql.Locked {
 		return 0, nil // the next round tries again
@@ -159,6 +159,6 @@ func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *table
 	return 0, err
 }
 
-// dropPatience is how long writers of a table may have to wait for the drop of
+// dropLockTimeout is how long writers of a table may have to wait for the drop of
 // a partition that is itself waiting.
-const dropPatience = 200 * time.Millisecond
+const dropLockTimeout = 200 * time.Millisecond

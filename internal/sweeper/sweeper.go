@@ -273,14 +273,14 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 	}
 	p := &plan{relation: relation, rows: rows, columns: columns}
 	for _, i := range rows.Wanted() {
-		p.light = append(p.light, standIn(&relation.Table.Mapping, &relation.Columns[i]))
+		p.light = append(p.light, placeholder(&relation.Table.Mapping, &relation.Columns[i]))
 	}
 	return p, nil
 }
 
-// standIn is what stands for a column's value where only the row's id, scope
+// placeholder is what stands for a column's value where only the row's id, scope
 // and times are wanted; nil: the column is needed.
-func standIn(m *outbox.Mapping, c *tablesql.Column) *mapping.Value {
+func placeholder(m *outbox.Mapping, c *tablesql.Column) *mapping.Value {
 	if needed(m)[c.Name] {
 		return nil
 	}

@@ -38,7 +38,7 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 	}
 	for _, l := range looks {
 		var err error
-		if steps, err = l.besides(steps); err != nil {
+		if steps, err = l.withHeaders(steps); err != nil {
 			return snapshot, err
 		}
 	}

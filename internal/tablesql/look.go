@@ -61,7 +61,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 			return snapshot, err
 		}
 		steps = append(steps, step)
-		if steps, err = l.besides(steps); err != nil {
+		if steps, err = l.withHeaders(steps); err != nil {
 			return snapshot, err
 		}
 	}
@@ -77,8 +77,8 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 	return snapshot, nil
 }
 
-// besides adds the step that reads the headers of a side table.
-func (l *Look) besides(steps []Step) ([]Step, error) {
+// withHeaders adds the step that reads the headers of a side table.
+func (l *Look) withHeaders(steps []Step) ([]Step, error) {
 	if !l.Headers {
 		return steps, nil
 	}

@@ -66,9 +66,9 @@ var arrows = map[string][]string{
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
-	"internal/localpg/leash": {},
-	"internal/localpg":       {"internal/localpg/leash", "internal/wait"},
-	"internal/demo":          {"*"},
+	"internal/localpg/cleanup": {},
+	"internal/localpg":         {"internal/localpg/cleanup", "internal/wait"},
+	"internal/demo":            {"*"},
 }
 
 // pure packages import nothing that does I/O, reads a clock or waits.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
-	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
 // leastWait is how long anything is waited for at least. A limit that suits an idle
@@ -50,9 +50,9 @@ func Eventually(t testing.TB, within time.Duration, check func() error) {
 	}
 }
 
-// theRoom is the process's folder for brokers and binaries, on a leash: it is
+// theRoom is the process's folder for brokers and binaries, with a watcher: it is
 // gone when the process is.
-var theRoom = sync.OnceValues(func() (*leash.Folder, error) { return leash.Open("outbox-cdc-test-") })
+var theRoom = sync.OnceValues(func() (*cleanup.Folder, error) { return cleanup.Open("outbox-cdc-test-") })
 
 // room is theRoom's path.
 func room(t testing.TB) string {

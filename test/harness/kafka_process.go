@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
-	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
-// start runs the broker's process on the leash.
+// start runs the broker's process on the cleanup.
 func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -21,7 +21,7 @@ func (n *Node) start() error {
 	defer log.Close()
 	cmd := n.java("kafka.Kafka", n.props)
 	cmd.Stdout, cmd.Stderr = log, log
-	leash.Detach(cmd)
+	cleanup.Detach(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("running broker %d: %w", n.id, err)
 	}
@@ -40,7 +40,7 @@ func (n *Node) start() error {
 	return nil
 }
 
-// tie puts the process on the leash: pid files stand directly below the room.
+// tie has the process ended with ours: pid files stand directly below the room.
 func (n *Node) tie(pid int) (dir string, err error) {
 	f, err := theRoom()
 	if err != nil {
@@ -49,7 +49,7 @@ func (n *Node) tie(pid int) (dir string, err error) {
 	if dir, err = os.MkdirTemp(f.Dir, "tied-"); err != nil {
 		return "", err
 	}
-	_, err = leash.Tie(dir, pid, "KILL")
+	_, err = cleanup.Tie(dir, pid, "KILL")
 	return dir, err
 }
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/localpg/leash"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
 // ConfigFile writes a configuration into a folder, as JSON, which is YAML, and
@@ -72,7 +72,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	}
 	_ = in.Close() // the child has its own
 	dir := roomFor(t, "process")
-	if _, err := leash.Tie(dir, cmd.Process.Pid, "KILL"); err != nil {
+	if _, err := cleanup.Tie(dir, cmd.Process.Pid, "KILL"); err != nil {
 		t.Fatal(err)
 	}
 	p := &Process{t: t, cmd: cmd, done: make(chan struct{})}

@@ -1,9 +1,9 @@
-// Package leash keeps folders and processes from outliving their owner. A
+// Package cleanup keeps folders and processes from outliving their owner. A
 // Folder is watched by a small process at the other end of a pipe: when the
 // owner dies, however, the watcher ends the processes whose pid files stand in
 // the folder and removes it. Used for private servers of the demo and the
 // tests; it never touches anything outside its folders. Unix only.
-package leash
+package cleanup
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"strconv"
 )
 
-// Folder is a folder on a leash.
+// Folder is a temporary folder that goes when its owner does.
 type Folder struct {
 	Dir      string
 	guard    *exec.Cmd

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package leash
+package cleanup
 
 import "os/exec"
 
