@@ -27,21 +27,10 @@ type Registry struct {
 
 // families are the metrics of streams, before their labels.
 type families struct {
-	decoded, published, marked, swept, failed, missed, left  *prometheus.CounterVec
-	rowsInMemory, inflightRows, inflightBytes                *prometheus.GaugeVec
-	lagBytes, lagSeconds, retained, budget                   *prometheus.GaugeVec
-	mode, leader, epoch, parks, pending, oldest, clusterGood *prometheus.GaugeVec
-	connections, errors                                      *prometheus.CounterVec
-
-	safeWAL, slotState, lostIn, progressed, failedRows      *prometheus.GaugeVec
-	neverReady, lockForeign                                 *prometheus.GaugeVec
-	recovered, uncounted                                    *prometheus.CounterVec
-	limit                                                   *prometheus.GaugeVec
-	maxRows, maxBytes, fenced, shedLocks, markWaiting       *prometheus.GaugeVec
-	marks, markRetries, markLocked, parked, handedBack      *prometheus.CounterVec
-	leaderships, publication                                *prometheus.CounterVec
-	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
-	shadowRows                                              *prometheus.CounterVec
+	rowFamilies
+	slotFamilies
+	stateFamilies
+	kafkaFamilies
 }
 
 // New makes the registry of a process of the given version and commit.
@@ -51,71 +40,7 @@ func New(version, commit string) *Registry {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	r.families = families{
-		decoded:   r.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
-		left:      r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back."),
-		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
-		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
-		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
-		marks: r.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
-			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
-		failed: r.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
-			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
-		missed: r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
-
-		uncounted: r.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
-		recovered: r.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
-
-		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
-		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
-		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
-
-		lagBytes:   r.gauges("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
-		lagSeconds: r.gauges("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
-		retained:   r.gauges("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
-		budget:     r.gauges("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
-		safeWAL:    r.gauges("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
-		slotState:  r.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
-		lostIn:     r.gauges("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
-		progressed: r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
-
-		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
-		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
-		leader:      r.gauges("leader", "1 while this process leads the stream."),
-		lockForeign: r.gauges("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),
-		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
-		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
-		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
-		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
-		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
-		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
-		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
-
-		maxRows:     r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
-		maxBytes:    r.gauges("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
-		shedLocks:   r.gauges("shedlock_held", "1 while the application's own lock is held, so that its relay rests; 0 while it is waited for.", "lock"),
-		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used.", "cluster"),
-		markWaiting: r.gauges("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
-
-		markRetries: r.counters("mark_retries_total", "Marking statements that failed and were repeated."),
-		markLocked:  r.counters("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
-		parked:      r.counters("parked_total", "Scopes that were parked, by scope and cause.", "scope", "cause"),
-		handedBack:  r.counters("handed_back_total", "Scopes that were handed back from the sweeper to the stream.", "scope"),
-		leaderships: r.counters("leaderships_total", "Times that this process took the lead."),
-		publication: r.counters("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
-
-		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
-			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
-		shadowRows: r.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
-			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
-		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
-		batches:        r.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
-		retries:        r.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
-		clusterOutages: r.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
-
-		connections: r.counters("replication_connections_total", "Replication connections made."),
-		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and restarted."),
-	}
+	r.families = families{r.rowFamilies(), r.slotFamilies(), r.stateFamilies(), r.kafkaFamilies()}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: namespace, Name: "http_logins_refused_total",
 		Help: "Requests over HTTP with wrong credentials, or with any after too many wrong ones from the same address.",
@@ -126,6 +51,107 @@ func New(version, commit string) *Registry {
 }
 
 const namespace = "outbox_cdc"
+
+// rowFamilies are about rows on their way from the log or the table to their marks.
+type rowFamilies struct {
+	decoded, published, marked, swept, marks, failed, missed, recovered       *prometheus.CounterVec
+	markRetries, markLocked, shadowRows, left                                 *prometheus.CounterVec
+	markWaiting, rowsInMemory, inflightRows, inflightBytes, maxRows, maxBytes *prometheus.GaugeVec
+}
+
+func (r *Registry) rowFamilies() rowFamilies {
+	return rowFamilies{
+		decoded:   r.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
+		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
+		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
+		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
+		marks: r.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
+			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
+		failed: r.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
+			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
+		missed:      r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
+		recovered:   r.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
+		markWaiting: r.gauges("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
+		markRetries: r.counters("mark_retries_total", "Marking statements that failed and were repeated."),
+		markLocked:  r.counters("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
+		shadowRows: r.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
+			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
+		left:          r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back."),
+		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
+		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
+		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
+		maxRows:       r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
+		maxBytes:      r.gauges("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
+	}
+}
+
+// slotFamilies are about the replication connection and what the slot holds back.
+type slotFamilies struct {
+	connections, publication                                                       *prometheus.CounterVec
+	lagBytes, lagSeconds, retained, budget, safeWAL, slotState, lostIn, progressed *prometheus.GaugeVec
+}
+
+func (r *Registry) slotFamilies() slotFamilies {
+	return slotFamilies{
+		lagBytes:    r.gauges("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
+		lagSeconds:  r.gauges("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
+		retained:    r.gauges("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
+		budget:      r.gauges("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
+		safeWAL:     r.gauges("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
+		slotState:   r.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
+		lostIn:      r.gauges("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
+		progressed:  r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
+		connections: r.counters("replication_connections_total", "Replication connections made."),
+		publication: r.counters("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
+	}
+}
+
+// stateFamilies are about the stream and what waits in its tables.
+type stateFamilies struct {
+	leaderships, errors, parked, handedBack, uncounted                 *prometheus.CounterVec
+	mode, limit, leader, lockForeign, epoch, parks, shedLocks, pending *prometheus.GaugeVec
+	failedRows, neverReady, oldest                                     *prometheus.GaugeVec
+}
+
+func (r *Registry) stateFamilies() stateFamilies {
+	return stateFamilies{
+		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
+		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
+		leader:      r.gauges("leader", "1 while this process leads the stream."),
+		lockForeign: r.gauges("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),
+		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
+		leaderships: r.counters("leaderships_total", "Times that this process took the lead."),
+		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and restarted."),
+		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
+		parked:      r.counters("parked_total", "Scopes that were parked, by scope and cause.", "scope", "cause"),
+		handedBack:  r.counters("handed_back_total", "Scopes that were handed back from the sweeper to the stream.", "scope"),
+		shedLocks:   r.gauges("shedlock_held", "1 while the application's own lock is held, so that its relay rests; 0 while it is waited for.", "lock"),
+		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
+		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
+		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
+		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
+		uncounted:   r.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
+	}
+}
+
+// kafkaFamilies are about what Kafka answered.
+type kafkaFamilies struct {
+	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
+	clusterGood, fenced                                     *prometheus.GaugeVec
+}
+
+func (r *Registry) kafkaFamilies() kafkaFamilies {
+	return kafkaFamilies{
+		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
+		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used.", "cluster"),
+		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
+			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
+		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
+		batches:        r.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
+		retries:        r.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
+		clusterOutages: r.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
+	}
+}
 
 func (r *Registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, append([]string{"stream"}, labels...))
