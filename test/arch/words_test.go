@@ -56,3 +56,19 @@ func TestTheGlossaryIsShort(t *testing.T) {
 		t.Errorf("%d words of our own, of at most 20", len(entries))
 	}
 }
+
+// A newcomer finds each package in the design.
+func TestTheDesignNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rooms, _ := strings.Cut(string(text), "\n## The rooms\n")
+	rooms, _, _ = strings.Cut(rooms, "\nArrows point down")
+	for name := range arrows {
+		last := name[strings.LastIndex(name, "/")+1:]
+		if !regexp.MustCompile(`(?m)^[a-z /,-]*\b` + last + `\b`).MatchString(rooms) {
+			t.Errorf("package %s is not among the rooms", name)
+		}
+	}
+}
