@@ -13,7 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

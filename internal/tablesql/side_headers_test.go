@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

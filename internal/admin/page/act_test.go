@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 

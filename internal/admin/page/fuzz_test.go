@@ -15,7 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 )
 
 // FuzzPage: whatever is asked for, nothing panics and nothing fails but by the
