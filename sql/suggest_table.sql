@@ -22,6 +22,9 @@ SELECT jsonb_build_object(
     'unique', (SELECT coalesce(jsonb_agg((SELECT jsonb_agg(a.attname ORDER BY k.n) FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, n)
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum WHERE k.n <= i.indnkeyatts) ORDER BY i.indisprimary DESC, i.indexrelid), '[]')
         FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL),
+    -- Which rows partial indexes are for.
+    'partial', (SELECT coalesce(jsonb_agg(left(pg_get_expr(i.indpred, i.indrelid), 400) ORDER BY i.indexrelid), '[]')
+        FROM (SELECT * FROM pg_index WHERE indrelid = c.oid AND indpred IS NOT NULL ORDER BY indexrelid LIMIT 20) i),
     -- What constraints say of one column alone.
     'checks', (SELECT coalesce(jsonb_agg(jsonb_build_object('column', a.attname, 'definition', left(pg_get_constraintdef(k.oid), 4000))), '[]')
         FROM (SELECT * FROM pg_constraint WHERE conrelid = c.oid AND contype = 'c' AND cardinality(conkey) = 1 ORDER BY oid LIMIT 100) k

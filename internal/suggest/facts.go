@@ -26,6 +26,8 @@ type Facts struct {
 	// Unique lists the columns of each unique index, the primary key's first.
 	Unique [][]string `json:"unique"`
 	Checks []Check    `json:"checks"`
+	// Partial are the conditions of partial indexes.
+	Partial []string `json:"partial"`
 
 	// Rows are sampled values, parallel to Columns; nil is NULL, or a value that
 	// was not read because it is long.

@@ -19,24 +19,32 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
+// bare is a name without what is put around names: msgKey is a key, body_txt a body.
+func bare(name string) string {
+	m := around.FindStringSubmatch(fold(name))
+	return m[1]
+}
+
+var around = regexp.MustCompile(`^(?:outbox|kafka|message|msg|event|evt|record|rec|dest|target|ts|dt)?(.+?)(?:txt|text|json|jsonb|bytes|utc|col)?$`)
+
 var (
 	payloadNames = words(`payload payloadjson jsonpayload eventpayload messagepayload payloadbytes body eventbody messagebody bodybytes
-		eventdata messagedata data content eventcontent messagecontent serializedevent envelope message msg value recordvalue event details document canonicaljson json eventjson`)
-	typeNames      = words(`eventtype eventname messagetype type messagename eventtypename eventkind typename kind name event operation action`)
+		eventdata messagedata data content eventcontent messagecontent serializedevent envelope message msg value recordvalue value event details document doc canonicaljson json eventjson nutzlast inhalt daten nachricht`)
+	typeNames      = words(`eventtype eventname messagetype type messagename eventtypename eventkind typename kind name event operation action what ereignistyp ereignis nachrichtentyp`)
 	aggregateNames = words(`aggregatetype aggregatename aggregate entitytype resourcetype streamtype eventabletype`)
 	topicNames     = words(`topic topicname kafkatopic destinationtopic targettopic eventtopic messagetopic destination`)
 	keyNames       = words(`partitionkey messagekey kafkakey recordkey eventkey orderingkey topickey key aggregateid aggregateuuid aggregaterootid aggregateidentifier
-		entityid resourceid streamid groupid objectid eventableid`)
+		schluessel entityid resourceid streamid groupid objectid eventableid`)
 	headerNames  = words(`headers messageheaders eventheaders kafkaheaders customheaders headersjson metadata meta attributes`)
 	createdNames = words(`createdat createdon createdonutc createdatutc createdutc created occurredat occurredon occurredonutc occurredatutc occurred
-		insertedat insertedon added addedat dateadded dateaddedutc enqueuedat enqueuetime queuedat publicationdate eventtime timestamp recordedat creationtime creationdate createddate
+		insertedat insertedon added addedat dateadded dateaddedutc enqueuedat enqueuetime queuedat publicationdate eventtime timestamp recordedat inserted made erstelltam angelegtam erzeugtam creationtime creationdate createddate
 		createddateutcat createdtimestamp createtime capturedat auditcreatedat`)
 	sequenceNames = words(`seq sequence sequencenumber sequenceid sequenceno position globalposition globalsequence offset ordinal eventsequence order`)
-	statusNames   = words(`status state outboxstatus eventstatus messagestatus publishstatus publishingstatus deliverystatus sendstatus sendingstatus processingstatus dispatchstatus statusname outboxstate eventstate`)
+	statusNames   = words(`status state outboxstatus eventstatus messagestatus publishstatus publishingstatus deliverystatus sendstatus sendingstatus processingstatus dispatchstatus statusname outboxstate eventstate lifecycle zustand versandstatus`)
 	attemptNames  = words(`attempts attemptcount retrycount retries retry publishattempts errorcount errorscount numberofattempts failurecount failedattempts timesattempted timessent
-		deliveryattempts sendattempts processattempts attemptnumber tries trycount retryattempts requeuecount finishedattempts`)
+		deliveryattempts sendattempts processattempts attemptnumber tries trycount retryattempts requeuecount finishedattempts versuche fehlversuche anzahlversuche`)
 	mostNames  = words(`maxattempts maxretries maxretry maxretrycount retrylimit`)
-	errorNames = words(`lasterror error errormessage lasterrormessage errormsg errorlog failurereason lastfailurereason failuremessage errordetails lasterrortext errortext exception failreason processingerror`)
+	errorNames = words(`lasterror error errormessage lasterrormessage errormsg errorlog failurereason lastfailurereason failuremessage errordetails lasterrortext errortext exception failreason processingerror fehler fehlertext fehlermeldung letzterfehler`)
 	failNames  = words(`failedat failedon failedonutc failedatutc abandonedat deadat deadletteredat deadletterat discardedat gaveupat poisonedat`)
 	dueNames   = words(`availableat availableafter nextattemptat nextretryat nextattempt nextretry nextattempttime nextretrytime nextrunat nextrun nextpublishat retryat retryafter scheduledat scheduledfor
 		dueat visibleat visibleafter processafter notbefore deliverafter sendafter publishafter runat nextdeliveryat backoffuntil`)
@@ -46,11 +54,20 @@ var (
 	otherIDs       = words(`id eventid messageid outboxid correlationid causationid tenantid traceid spanid requestid userid actorid schemaid workerid batchid parentid conversationid`)
 )
 
+// otherTimes are no times of a send.
+var otherTimes = slices.Concat(createdNames, dueNames, leaseNames, failNames, words("updatedat modifiedat lastmodifiedat deletedat expiresat expiryat lastattemptat lasttriedat lasttryat"))
+
 func words(text string) []string { return strings.Fields(text) }
+
+// headerLike: whatever it holds, it is not the payload.
+func headerLike(name string) bool {
+	folded := fold(name)
+	return slices.Contains(headerNames, folded) || slices.Contains(headerNames, bare(name)) || strings.Contains(folded, "header") || strings.Contains(folded, "metadata")
+}
 
 // sentName is a timestamp or a flag that says that a row was sent, such as
 // published_at, isProcessed, ProcessedOnUtc.
-var sentName = regexp.MustCompile(`^(?:is|was|has|been)?(published|sent|send|dispatched|delivered|processed|completed|completion|done|relayed|forwarded|emitted|handled|acknowledged|acked|consumed|fannedout|exported|propagated|transmitted|finished|produced|pushed|notified|publish)(?:at|on|time|date|timestamp|ts)?(?:utc)?(?:at)?$`)
+var sentName = regexp.MustCompile(`^(?:is|was|has|been)?(published|sent|send|dispatched|delivered|processed|completed|completion|done|relayed|forwarded|emitted|handled|acknowledged|acked|consumed|versendet|gesendet|verarbeitet|erledigt|veroeffentlicht|fannedout|exported|propagated|transmitted|finished|produced|pushed|notified|publish)(?:at|on|am|time|date|timestamp|ts)?(?:utc)?(?:at)?$`)
 
 // sentOrder: which of two such columns is meant.
 var sentOrder = words(`published publish sent send dispatched delivered relayed forwarded emitted produced pushed processed completed completion done handled`)
@@ -81,11 +98,11 @@ const (
 
 var meanings = byMeaning(map[meaning]string{
 	meansPending: `pending new created ready queued waiting wait unpublished unsent unprocessed undelivered notsent notpublished notprocessed init initial initialized initiated open scheduled todo retry
-		retrying retryscheduled pendingretry retrypending enqueued stored saved staged registered awaiting tosend topublish toprocess n p`,
-	meansProcessing: `processing inprogress inprocess claimed publishing sending locked inflight dispatching running reserved delivering picked leased taken working acquired`,
+		retrying retryscheduled pendingretry retrypending enqueued stored saved staged registered awaiting tosend topublish toprocess n p offen neu wartend ausstehend`,
+	meansProcessing: `processing inprogress inprocess claimed publishing sending locked inflight dispatching running reserved delivering picked leased taken working acquired inbearbeitung`,
 	meansSent: `sent published delivered processed done completed complete success succeeded successful dispatched finished acked acknowledged ok produced relayed forwarded emitted handled consumed
-		executed publish`,
-	meansFailed: `failed fail failure error errored`,
+		executed publish out versendet gesendet verarbeitet erledigt veroeffentlicht y`,
+	meansFailed: `failed fail failure error errored fehlgeschlagen fehler broken`,
 	meansDead:   `dead deadletter deadlettered dlq abandoned givenup exhausted poison poisoned permanentlyfailed failedpermanently permanentfailure failedtomanytimes rejected`,
 	meansOther:  `cancelled canceled skipped ignored discarded expired archived aborted disabled`,
 })

@@ -1,8 +1,10 @@
 package suggest
 
 import (
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 )
@@ -24,6 +26,7 @@ func (p *proposing) mapping() {
 	state := *p
 	state.Proposal = &Proposal{}
 	state.state()
+	p.stateLines = state.Lines
 	p.add("id", list(id), "%s", why)
 	payload := p.payload()
 	if p.Refused = p.unreadable(payload); p.Refused != "" {
@@ -35,6 +38,9 @@ func (p *proposing) mapping() {
 	p.topic()
 	p.key()
 	p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type)
+	if p.guessed {
+		p.Lines[len(p.Lines)-1].Ask = "is this the payload? Its name does not say so."
+	}
 	p.headers()
 	p.times(state.Lines[0].Value != "none")
 	p.Lines = append(p.Lines, state.Lines...)
@@ -58,6 +64,9 @@ func (p *proposing) payload() *Column {
 	if c == nil {
 		c = p.onlyJSON()
 	}
+	if c == nil {
+		c = p.likePayload()
+	}
 	if c == nil { // as the last resort a short text that is called payload
 		c = p.take(words("payload body data content"), (*Column).text)
 	}
@@ -65,6 +74,41 @@ func (p *proposing) payload() *Column {
 		p.opaque(c)
 	}
 	return c
+}
+
+// likePayload is the only column whose sampled values are all JSON objects, else the
+// only one of bytes. That the table is an outbox is said by its having a state.
+func (p *proposing) likePayload() *Column {
+	if p.stateLines[0].Value == "none" {
+		return nil
+	}
+	objects := func(c *Column) bool {
+		values := p.f.values(c.Name)
+		return c.content() && len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { _, ok, _ := fieldsOf(v); return !ok })
+	}
+	for _, fits := range []func(*Column) bool{objects, func(c *Column) bool { return c.is("bytea") }} {
+		if c := p.only(fits); c != nil {
+			p.used[c.Name], p.guessed = true, true
+			return c
+		}
+	}
+	return nil
+}
+
+// only is the one column that fits and has no place; nil: none, or several.
+func (p *proposing) only(fits func(*Column) bool) *Column {
+	var found *Column
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if p.used[c.Name] || c.Generated || headerLike(c.Name) || !fits(c) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	return found
 }
 
 // unreadable says why nothing can be published of the payload.
@@ -85,17 +129,7 @@ func (p *proposing) unreadable(c *Column) string {
 
 // onlyJSON is the one column of a type for content that nothing else can be.
 func (p *proposing) onlyJSON() *Column {
-	var found *Column
-	for i := range p.f.Columns {
-		c := &p.f.Columns[i]
-		if p.used[c.Name] || !c.json() && !c.is("bytea") || slices.Contains(headerNames, fold(c.Name)) {
-			continue
-		}
-		if found != nil {
-			return nil
-		}
-		found = c
-	}
+	found := p.only(func(c *Column) bool { return c.json() || c.is("bytea") })
 	if found != nil {
 		p.used[found.Name] = true
 	}
@@ -289,8 +323,21 @@ func (p *proposing) headers() {
 	p.add("event_id", yaml.MapSlice{{Key: "header", Value: "event-id"}, {Key: "columns", Value: event}}, "consumers drop duplicates by it")
 }
 
+// nowLike is the default of a time at which a row was made.
+var nowLike = regexp.MustCompile(`(?i)^\(?(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)\(|^CURRENT_TIMESTAMP`)
+
 func (p *proposing) times(stateful bool) {
 	created := p.take(createdNames, (*Column).time)
+	if created == nil { // a partitioned table has it in its key
+		if c := p.has(createdNames); c != nil && c.time() && slices.Contains(p.f.Unique[0], c.Name) {
+			created = c
+		}
+	}
+	if created == nil {
+		created = p.only(func(c *Column) bool {
+			return c.time() && nowLike.MatchString(c.Default) && !slices.Contains(otherTimes, fold(c.Name))
+		})
+	}
 	if created != nil {
 		p.add("created_at", created.Name, "the age of a row")
 	}
@@ -328,8 +375,17 @@ func (p *proposing) sequence() *Column {
 
 // others asks about columns that point to other readers and writers.
 func (p *proposing) others() {
-	if c := p.has(sharedNames); c != nil {
+	c := p.has(sharedNames)
+	switch mine := p.ofKafka(c); {
+	case mine != nil:
+		p.set("rows", []yaml.MapSlice{append(column(c.Name), yaml.MapItem{Key: "in", Value: mine})}, "the others are for somebody else")
+	case c != nil:
 		p.ask("does the table hold rows that are for somebody else than Kafka (%s)? They would be published and marked too", shown(c.Name)+p.seen(c))
+	}
+	for _, condition := range p.f.Partial[:min(len(p.f.Partial), 3)] {
+		if name := p.otherIn(condition); name != "" {
+			p.ask("an index is for rows with %s alone. Are only those for Kafka? Then say so of %s in rows", cut(comment(condition), 200), shown(name))
+		}
 	}
 	if c := p.has(leaseNames); c != nil {
 		p.note("%s is the present relay's own lock: stop that relay before this one starts, see docs/takeover", shown(c.Name))
@@ -340,4 +396,32 @@ func (p *proposing) others() {
 	if p.f.RowSecurity {
 		p.note("row security hides rows from this role, so none were read; the role that streams needs BYPASSRLS")
 	}
+}
+
+// ofKafka are the values of a column that mean Kafka; nil: none is known to.
+func (p *proposing) ofKafka(c *Column) (mine []string) {
+	if c == nil {
+		return nil
+	}
+	for _, value := range p.known(c.Name) {
+		if strings.Contains(fold(value), "kafka") {
+			mine = append(mine, value)
+		}
+	}
+	return mine
+}
+
+// otherIn is a column in a condition that has no place in the mapping.
+func (p *proposing) otherIn(condition string) string {
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if !p.used[c.Name] && !slices.Contains(sharedNames, fold(c.Name)) && slices.Contains(strings.FieldsFunc(condition, notOfName), c.Name) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+func notOfName(r rune) bool {
+	return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }

@@ -12,6 +12,13 @@ func (p *proposing) state() {
 	status := p.take(statusNames, func(c *Column) bool { return c.word() || c.integer() || c.boolean() })
 	flag := p.sentColumn((*Column).boolean)
 	sentAt := p.sentColumn(func(c *Column) bool { return c.time() && !c.NotNull })
+	if status == nil && flag == nil {
+		status = p.likeStatus()
+	}
+	asked := ""
+	if status == nil && flag == nil && sentAt == nil {
+		sentAt, asked = p.likeSent()
+	}
 	if status == nil && flag == nil && sentAt == nil {
 		p.stateless()
 		return
@@ -31,6 +38,7 @@ func (p *proposing) state() {
 			why = "set when the row was sent; NULL while it is pending"
 		}
 		p.add("status.sent_at", sentAt.Name, "%s", why)
+		p.Lines[len(p.Lines)-1].Ask = asked
 	}
 	if c := p.take(failNames, (*Column).time); c != nil {
 		p.add("status.failed_at", c.Name, "set when the row was given up")
@@ -55,6 +63,49 @@ func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 		p.used[best.Name] = true
 	}
 	return best
+}
+
+// likeStatus is a column that is a status by its default: a state of rows that are to be published.
+func (p *proposing) likeStatus() *Column {
+	if c := p.sentColumn((*Column).text); c != nil {
+		return c
+	}
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if !p.used[c.Name] && c.word() && meansWhat(literal(c.Default)) == meansPending {
+			p.used[c.Name] = true
+			return c
+		}
+	}
+	return nil
+}
+
+// likeSent is the only time that new rows do not have, and the question whether it is
+// the one of the send.
+func (p *proposing) likeSent() (*Column, string) {
+	var found *Column
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if p.used[c.Name] || !c.time() || c.NotNull || c.Default != "" || slices.Contains(otherTimes, fold(c.Name)) {
+			continue
+		}
+		if found != nil {
+			return nil, ""
+		}
+		found = c
+	}
+	if found == nil || !p.pendingIndex(found.Name) {
+		return nil, ""
+	}
+	p.used[found.Name] = true
+	return found, "is " + shown(found.Name) + " set when a row was sent? An index is for rows without it."
+}
+
+// pendingIndex: a partial index is for rows in which the column is NULL.
+func (p *proposing) pendingIndex(column string) bool {
+	return slices.ContainsFunc(p.f.Partial, func(condition string) bool {
+		return strings.Contains(condition, "("+column+" IS NULL)") || strings.Contains(condition, "(\""+column+"\" IS NULL)")
+	})
 }
 
 // stateless: nothing tells what was sent.
@@ -179,6 +230,9 @@ func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool
 		return false
 	}
 	word := "SENT"
+	if c.Chars == 1 {
+		word = "Y"
+	}
 	if sentAt != nil {
 		if m := sentName.FindStringSubmatch(fold(sentAt.Name)); m != nil && slices.Contains(words("published dispatched delivered processed completed"), m[1]) {
 			word = strings.ToUpper(m[1])

@@ -91,11 +91,13 @@ func quotedName(name string) string {
 // proposing is a proposal being made.
 type proposing struct {
 	*Proposal
-	f    *Facts
-	o    Options
-	used map[string]bool // columns that have a place
-	kind string          // the column with the type of the event
-	body string          // the column with the payload
+	f          *Facts
+	o          Options
+	used       map[string]bool // columns that have a place
+	kind       string          // the column with the type of the event
+	body       string          // the column with the payload
+	guessed    bool            // body is, by its content and not by its name
+	stateLines []Line          // on the state
 }
 
 // unfit refuses what is no table that can be streamed.
@@ -138,12 +140,14 @@ func (p *proposing) remove(key string) {
 // take finds the column for a place: the one whose name comes first in the list
 // and whose type fits.
 func (p *proposing) take(names []string, fits func(*Column) bool) *Column {
-	for _, name := range names {
-		for i := range p.f.Columns {
-			c := &p.f.Columns[i]
-			if fold(c.Name) == name && !p.used[c.Name] && !c.Generated && fits(c) {
-				p.used[c.Name] = true
-				return c
+	for _, called := range []func(string) string{fold, bare} {
+		for _, name := range names {
+			for i := range p.f.Columns {
+				c := &p.f.Columns[i]
+				if called(c.Name) == name && !p.used[c.Name] && !c.Generated && fits(c) {
+					p.used[c.Name] = true
+					return c
+				}
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func made(t *testing.T, conn *pgx.Conn, schema, sql string) *Facts {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	var table string
-	if err := conn.QueryRow(t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p')", schema).Scan(&table); err != nil {
+	if err := conn.QueryRow(t.Context(), "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition", schema).Scan(&table); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Read(t.Context(), conn, schema, table, 200)

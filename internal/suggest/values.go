@@ -3,6 +3,7 @@ package suggest
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,9 @@ func cut(text string, most int) string {
 // fieldsOf are the fields of an object whose values are texts and numbers; ok says
 // that there is an object, plain that all its values are texts, numbers or booleans.
 func fieldsOf(text string) (names []string, ok, plain bool) {
+	if raw, hex := strings.CutPrefix(text, `\x`); hex {
+		text = string(unhex(raw))
+	}
 	var object map[string]any
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -61,6 +65,9 @@ func (p *proposing) headersFit(c *Column) bool {
 	return c.json() && strings.Contains(fold(c.Name), "headers")
 }
 
+// numberLike: invoiceNo, order_nr.
+var numberLike = regexp.MustCompile(`(?:[a-z](?:No|Nr)|_no|_nr)$`)
+
 // commonFields are fields of every sampled payload that could be a key: those
 // that are called like an id come first.
 func commonFields(p *proposing) []string {
@@ -78,7 +85,7 @@ func commonFields(p *proposing) []string {
 	var common []string
 	for name, n := range counts {
 		folded := fold(name)
-		if n == rows && !slices.Contains(otherIDs, folded) && (strings.HasSuffix(folded, "id") || strings.HasSuffix(folded, "key") || strings.HasSuffix(folded, "number")) {
+		if n == rows && !slices.Contains(otherIDs, folded) && (strings.HasSuffix(folded, "id") || strings.HasSuffix(folded, "key") || strings.HasSuffix(folded, "number") || numberLike.MatchString(name)) {
 			common = append(common, name)
 		}
 	}
