@@ -307,8 +307,50 @@ func (r *Relation) Complete() error {
 	if len(m.ID) == 0 {
 		return &MappingError{Table: r.Table, Problem: "has no id columns", Hint: "name the columns of its primary key in the mapping"}
 	}
+	for _, word := range words(m) {
+		if r.Charset.Writable(word) != word {
+			return &MappingError{
+				Table: r.Table, Problem: fmt.Sprintf("has the word %q in its mapping, which its database's encoding %s cannot hold", word, r.Charset.Name()),
+				Hint: "no row can have it: correct the word, or take it out of the mapping",
+			}
+		}
+	}
 	r.look = r.lookSQL()
 	return nil
+}
+
+// words are the texts of the mapping that statements hold. One that the database's encoding lacks
+// ends each of them.
+func words(m *outbox.Mapping) []string {
+	s := &m.Status
+	all := slices.Concat(s.Pending, []string{s.Sent, s.Failed, s.Processing, m.Cluster.Default}, m.Cluster.Known, m.Topic.Literals)
+	for i := range m.Rows {
+		all = append(all, m.Rows[i].Values...)
+	}
+	for i := range m.Topic.Columns {
+		all = append(all, wordsOf(&m.Topic.Columns[i])...)
+	}
+	if m.Key != nil {
+		all = append(all, wordsOf(m.Key)...)
+	}
+	return all
+}
+
+func wordsOf(e *outbox.Expr) []string {
+	all := slices.Clone(e.Pointer)
+	for i := range e.Or {
+		all = append(all, wordsOf(&e.Or[i])...)
+	}
+	if e.Map == nil {
+		return all
+	}
+	for from, to := range e.Map.Exact {
+		all = append(all, from, to)
+	}
+	for _, b := range e.Map.Beginnings {
+		all = append(all, b.With, b.Text)
+	}
+	return append(all, e.Map.Otherwise)
 }
 
 // identified makes sure that rows are found by their ids again.
