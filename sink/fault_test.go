@@ -391,7 +391,7 @@ func TestLowTransactionTimeout(t *testing.T) {
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"), kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "10000"}))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)
-	if !r.sink.Fencing() {
+	if r.sink.Fencing() != FencingOn {
 		t.Error("not fencing")
 	}
 }

@@ -23,8 +23,10 @@ func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{}, make([]byte, 100))                                                          // batches of no length
 	f.Add([]byte{}, append(make([]byte, 8), "\x00\x00\x00\x0e1234\x00\x001234567812345678"...)) // of the oldest form
 	f.Fuzz(func(t *testing.T, answer, records []byte) {
-		if at, err := recordsAt(answer); err == nil && at+4 > len(answer) {
-			t.Errorf("records at %d of %d bytes", at, len(answer))
+		for version := int16(oldestFetch); version <= fetchVersion; version++ {
+			if at, err := recordsAt(answer, version); err == nil && at+4 > len(answer) {
+				t.Errorf("version %d: records at %d of %d bytes", version, at, len(answer))
+			}
 		}
 		list := headersOf(records)
 		if len(list) > len(records)/26 {
@@ -111,9 +113,7 @@ var questions = []func(*sarama.Broker, *headersConn){
 		(&metadataClient{conn: b}).limits(map[string]topicInfo{"orders": {}})
 	},
 	func(b *sarama.Broker, c *headersConn) {
-		if block, err := (&reader{Broker: b, conn: c}).fetch(place{"orders", 0}, 5); err == nil {
-			search{n: 1}.in(block, 5)
-		}
+		lookFor(b, c, fetchVersion)
 	},
 	func(b *sarama.Broker, _ *headersConn) {
 		_ = listOffsets(b, []place{{"orders", 0}}, sarama.OffsetOldest, map[place]int64{})
@@ -133,6 +133,18 @@ var questions = []func(*sarama.Broker, *headersConn){
 	func(b *sarama.Broker, _ *headersConn) {
 		_, _ = b.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{Version: 3, TopicPartitions: map[string][]int32{"orders": {0}}})
 	},
+	func(b *sarama.Broker, c *headersConn) {
+		lookFor(b, c, oldestFetch)
+	},
+	func(b *sarama.Broker, _ *headersConn) {
+		_ = CanFence(b)
+	},
+}
+
+func lookFor(b *sarama.Broker, c *headersConn, version int16) {
+	if block, err := (&reader{Broker: b, conn: c, version: version}).fetch(place{"orders", 0}, 5); err == nil {
+		search{n: 1}.in(block, 5)
+	}
 }
 
 // ask puts a question to a broker that gives this answer, and hangs up. It
@@ -255,7 +267,7 @@ func recordBatch(first int64, records int32) []byte {
 // The seeds are answers that are understood.
 func TestGoodAnswersAreUnderstood(t *testing.T) {
 	t.Parallel()
-	if at, err := recordsAt(append(make([]byte, 8), goodAnswer(t, 2)...)); err != nil || at == 0 {
+	if at, err := recordsAt(append(make([]byte, 8), goodAnswer(t, 2)...), fetchVersion); err != nil || at == 0 {
 		t.Errorf("%d, %v", at, err)
 	}
 	if got := headersOf(append(recordBatch(5, 3), recordBatch(8, 1)...)); len(got) != 2 || got[0].last != 7 || got[1].pid != 7 {

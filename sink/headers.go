@@ -27,6 +27,7 @@ type header struct {
 
 // fetched is the answer to a fetch of one partition.
 type fetched struct {
+	version int16 // of the request
 	code    sarama.KError
 	high    int64 // watermark
 	headers []header
@@ -35,7 +36,8 @@ type fetched struct {
 // reader is a connection for searches.
 type reader struct {
 	*sarama.Broker
-	conn *headersConn
+	conn    *headersConn
+	version int16 // of fetches
 }
 
 // openReader connects like open.
@@ -48,18 +50,28 @@ func (n *network) openReader(addr string) (*reader, error) {
 	}
 	own.conf.Net.Proxy.Dialer = &own
 	var err error
-	r.Broker, err = own.open(addr)
-	return r, err
+	if r.Broker, err = own.open(addr); err != nil {
+		return nil, err
+	}
+	known, err := versions(r.Broker)
+	if r.version = min(fetchVersion, known[keyFetch]); err == nil && r.version < oldestFetch {
+		err = fmt.Errorf("broker %s knows fetches up to version %d, not %d", addr, r.version, oldestFetch)
+	}
+	if err != nil {
+		_ = r.Close() // it is given up anyway
+		return nil, n.explain(addr, err)
+	}
+	return r, nil
 }
 
 // fetch reads what is at an offset and behind it.
 func (r *reader) fetch(p place, from int64) (*fetched, error) {
 	req := &sarama.FetchRequest{
-		Version: fetchVersion, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
+		Version: r.version, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
 		Isolation: sarama.ReadUncommitted, SessionEpoch: -1,
 	}
 	req.AddBlock(p.topic, p.partition, from, fetchBytes, -1)
-	r.conn.answers.Store(&fetched{})
+	r.conn.answers.Store(&fetched{version: r.version})
 	res, err := r.Fetch(req)
 	answer := r.conn.answers.Swap(nil)
 	switch {
@@ -76,8 +88,13 @@ func (r *reader) fetch(p place, from int64) (*fetched, error) {
 	return answer, nil
 }
 
-// fetchVersion has one form of answer whatever else the broker speaks.
-const fetchVersion = 11
+// fetchVersion is the newest version of fetches that searches use: from 12 on answers
+// have another form. oldestFetch is the first whose answers have record batches.
+// https://kafka.apache.org/protocol#The_Messages_Fetch
+const (
+	fetchVersion = 11
+	oldestFetch  = 4
+)
 
 // headersConn is a connection whose answers to fetches have no records.
 type headersConn struct {
@@ -120,7 +137,7 @@ func (c *headersConn) next() error {
 	if _, err := io.ReadFull(c.Conn, answer[4:]); err != nil {
 		return err
 	}
-	at, err := recordsAt(answer)
+	at, err := recordsAt(answer, into.version)
 	if err != nil {
 		return err
 	}
@@ -135,15 +152,24 @@ func (c *headersConn) next() error {
 }
 
 // recordsAt is where the length of the records of the only partition stands in
-// an answer to a fetch; 0: there is no partition.
-func recordsAt(answer []byte) (int, error) {
+// an answer to a fetch of that version; 0: there is no partition.
+func recordsAt(answer []byte, version int16) (int, error) {
 	const (
-		topics    = 4 + 4 + 4 + 2 + 4 // length, correlation id, throttle time, error, session
-		partition = 4 + 2 + 8 + 8 + 8 // id, error, high watermark, stable offset, start
-		aborted   = 8 + 8             // an aborted transaction
-		behind    = 4                 // preferred replica
+		aborted   = 8 + 8 // an aborted transaction
 		malformed = "a fetch answered with %s at byte %d"
 	)
+	topics := 4 + 4 + 4        // length, correlation id, throttle time
+	partition := 4 + 2 + 8 + 8 // id, error, high watermark, stable offset
+	behind := 0
+	if version >= 5 {
+		partition += 8 // start
+	}
+	if version >= 7 {
+		topics += 2 + 4 // error, session
+	}
+	if version >= 11 {
+		behind = 4 // preferred replica
+	}
 	at := topics
 	number := func(size int) int {
 		if at+size > len(answer) {

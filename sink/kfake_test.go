@@ -261,7 +261,7 @@ func TestPublishesInOrder(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(6, "orders"))
 	r := newRig(t, Config{Brokers: c.ListenAddrs(), TransactionalID: "tx"})
 	r.usable(5*time.Second, true)
-	if !r.sink.Fencing() {
+	if r.sink.Fencing() != FencingOn {
 		t.Error("not fencing")
 	}
 	var all []*outbox.Row

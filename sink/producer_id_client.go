@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -28,8 +29,17 @@ const (
 	fetchBytes = 4 << 20
 )
 
-// errNoACL says that the transactional id may not be used.
-var errNoACL = errors.New("transactional id not authorised")
+// Why former leaders are not fenced.
+var (
+	// errNoACL says that the transactional id may not be used.
+	errNoACL = errors.New("transactional id not authorised")
+	// ErrNoTransactions says that the brokers give nobody a transactional id.
+	ErrNoTransactions = errors.New("the brokers have no transactions")
+)
+
+// refusals is how often in a row the coordinator is asked for in vain, where the
+// answer says neither that it is too early nor that it is forbidden.
+const refusals = 3
 
 // producerIDClient obtains and keeps the producer id and epoch, fences partitions against
 // older producers, and finds out what became of batches. It does one job at a time.
@@ -44,6 +54,7 @@ type producerIDClient struct {
 	fencing bool
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
+	refused int // answers in a row, see refusals
 }
 
 // run obtains an identity and then does jobs until ctx ends or the identity
@@ -56,7 +67,7 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 	if err := pc.insist(ctx, pc.start); err != nil {
 		return pc.end(err)
 	}
-	pc.sink.fencing.Store(pc.fencing)
+	pc.sink.fencing.Store(int32(pc.state()))
 	pc.events.Put(event{started: &started{pc.id, pc.fencing}})
 	for {
 		select {
@@ -109,13 +120,30 @@ func (pc *producerIDClient) start() error {
 		return pc.initPlain()
 	}
 	err := pc.init(nobody)
-	if !errors.Is(err, errNoACL) {
+	log := pc.sink.cfg.Log.Error().Str("transactional_id", pc.sink.cfg.TransactionalID)
+	switch {
+	case !errors.Is(err, errNoACL) && !errors.Is(err, ErrNoTransactions):
 		return err
+	case pc.sink.cfg.RequireFencing:
+		return fmt.Errorf("nothing is published without fencing (fencing: required): %w", err)
+	case errors.Is(err, errNoACL):
+		log.Msg("NOT FENCED: our user lacks WRITE on the transactional id, so a stopped and continued process can publish duplicates; grant it and restart")
+	default:
+		log.Err(err).Msg("NOT FENCED: the brokers have no transactions, so a stopped and continued process can publish duplicates; fencing: off accepts that")
 	}
 	pc.fencing = false
-	pc.sink.cfg.Log.Error().Str("transactional_id", pc.sink.cfg.TransactionalID).
-		Msg("NOT FENCED: our user lacks WRITE on the transactional id, so a stopped and continued process can publish duplicates; grant it and restart")
 	return pc.initPlain()
+}
+
+// state is what became of fencing.
+func (pc *producerIDClient) state() Fencing {
+	switch {
+	case pc.fencing:
+		return FencingOn
+	case pc.sink.cfg.TransactionalID == "":
+		return FencingOff
+	}
+	return FencingRefused
 }
 
 // do carries one job out and answers it.
@@ -390,12 +418,16 @@ func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := CanFence(b); err != nil {
+		pc.metadata.close()
+		return nil, pc.net.explain(b.Addr(), err)
+	}
 	res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{
 		Version: 2, CoordinatorKey: pc.sink.cfg.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction,
 	})
 	if err != nil {
 		pc.metadata.close()
-		return nil, pc.net.explain(b.Addr(), err)
+		return nil, pc.inVain(pc.net.explain(b.Addr(), err), errors.Is(err, io.EOF))
 	}
 	switch {
 	case res.Err == sarama.ErrTransactionalIDAuthorizationFailed:
@@ -403,12 +435,34 @@ func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	case res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w (if it lasts: transaction.state.log.replication.factor may be larger than the number of brokers)", res.Err)
 	case res.Err != sarama.ErrNoError:
-		return nil, fmt.Errorf("finding the transaction coordinator: %w", res.Err)
+		early := res.Err == sarama.ErrOffsetsLoadInProgress || res.Err == sarama.ErrRequestTimedOut || res.Err == sarama.ErrNotCoordinatorForConsumer
+		return nil, pc.inVain(refusal(res), !early)
 	case res.Coordinator == nil:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w", sarama.ErrConsumerCoordinatorNotAvailable)
 	}
+	pc.refused = 0
 	pc.coord, err = pc.net.open(res.Coordinator.Addr())
 	return pc.coord, err
+}
+
+// inVain counts refusals to name a coordinator. Azure Event Hubs is known to refuse
+// by an error or by closing the connection, where the tier has no transactions.
+func (pc *producerIDClient) inVain(err error, refused bool) error {
+	if !refused {
+		return err
+	}
+	if pc.refused++; pc.refused < refusals {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNoTransactions, err)
+}
+
+func refusal(res *sarama.FindCoordinatorResponse) error {
+	err := fmt.Errorf("finding the transaction coordinator: %w", res.Err)
+	if res.ErrMsg != nil && *res.ErrMsg != "" {
+		err = fmt.Errorf("%w: %.200s", err, *res.ErrMsg)
+	}
+	return err
 }
 
 func (pc *producerIDClient) closeCoordinator() {

@@ -262,7 +262,7 @@ func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 	poor := &SASL{Mechanism: MechanismPlain, Username: "poor", Password: "right"}
 	r := newRig(t, Config{Brokers: brokers, SASL: poor, TransactionalID: "poor"})
 	r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
-	if r.sink.Fencing() {
+	if r.sink.Fencing() != FencingRefused {
 		t.Error("fencing without the ACL")
 	}
 	rows := r.publish(newRow(forbidden, "k", "v0"))
@@ -282,7 +282,7 @@ func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 	allow(sarama.AclResourceTransactionalID, "poor", sarama.AclOperationWrite)
 	again := newRig(t, Config{Brokers: brokers, SASL: poor, TransactionalID: "poor", Topics: []string{topic, forbidden}})
 	again.usable(10*time.Second, true)
-	if !again.sink.Fencing() {
+	if again.sink.Fencing() != FencingOn {
 		t.Error("not fencing with the ACL")
 	}
 	again.expect(outbox.Delivered, 10*time.Second, again.publish(newRow(topic, "k", "v1"))...)

@@ -34,6 +34,9 @@ type Config struct {
 	// be the same in every process that may lead the stream, and used by
 	// nothing else. Records are produced without transactions. Empty: no fencing.
 	TransactionalID string
+	// RequireFencing publishes nothing while the brokers refuse the transactional
+	// id. Otherwise the sink goes on without fencing and says so.
+	RequireFencing bool
 	// Topics that are known beforehand are fenced together at the start. Those
 	// that rows bring later are fenced then.
 	Topics []string
@@ -100,7 +103,7 @@ type Sink struct {
 	inbox    *mailbox.Mailbox[outbox.Command]
 	outcomes *mailbox.Mailbox[outbox.Outcome]
 	states   *mailbox.Mailbox[outbox.ClusterState]
-	fencing  atomic.Bool
+	fencing  atomic.Int32
 }
 
 // New checks the configuration and returns a Sink that does nothing until Run.
@@ -120,10 +123,21 @@ func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.
 // Do gives commands, to be carried out in order. It never blocks.
 func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
 
-// Fencing says whether older producers are fenced: a transactional id is
-// configured, and its ACL allows us to use it. Known once the cluster was
-// reported usable.
-func (s *Sink) Fencing() bool { return s.fencing.Load() }
+// Fencing says whether older producers are fenced.
+type Fencing int32
+
+// What may become of fencing.
+const (
+	FencingUnknown Fencing = iota // the cluster was not usable yet
+	FencingOn
+	FencingRefused // our user may not use the transactional id, or the brokers have no transactions
+	FencingOff     // no transactional id is configured
+)
+
+func (f Fencing) String() string { return [...]string{"unknown", "on", "refused", "off"}[f] }
+
+// Fencing says whether older producers are fenced.
+func (s *Sink) Fencing() Fencing { return Fencing(s.fencing.Load()) }
 
 // or returns the value, or what stands in for zero.
 func or[T comparable](value, instead T) T {

@@ -218,10 +218,13 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 		line(s.Tables[i].Name, "%s", tableText(&s.Tables[i]))
 	}
 	for _, c := range s.Kafka {
-		if c.Usable {
-			line("kafka "+c.Name, "usable")
-		} else {
+		switch {
+		case !c.Usable:
 			line("kafka "+c.Name, "cannot be used: %s", c.Error)
+		case c.Fencing == status.FencingRefused:
+			line("kafka "+c.Name, "usable, but the brokers refuse to fence former leaders (docs/runbooks/OutboxNotFenced.md)")
+		default:
+			line("kafka "+c.Name, "usable")
 		}
 	}
 	if s.Limit != nil {

@@ -109,17 +109,20 @@ const requestBytes = 8 << 20
 
 func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Config {
 	out := sink.Config{
-		Cluster:         c.Name,
-		Brokers:         c.Brokers,
-		ClientID:        c.ClientID,
-		TransactionalID: c.TransactionalIDPrefix + "-" + s.Name + "-" + c.Name,
-		Topics:          constantTopics(s, c.Name),
-		Compression:     c.Compression,
-		BatchBytes:      int(c.MaxRequestBytes),
-		RequestBytes:    max(requestBytes, int(c.MaxRequestBytes)),
-		DialTimeout:     c.DialTimeout,
-		RequestTimeout:  c.RequestTimeout,
-		Log:             log,
+		Cluster:        c.Name,
+		Brokers:        c.Brokers,
+		ClientID:       c.ClientID,
+		RequireFencing: c.Fencing == config.FencingRequired,
+		Topics:         constantTopics(s, c.Name),
+		Compression:    c.Compression,
+		BatchBytes:     int(c.MaxRequestBytes),
+		RequestBytes:   max(requestBytes, int(c.MaxRequestBytes)),
+		DialTimeout:    c.DialTimeout,
+		RequestTimeout: c.RequestTimeout,
+		Log:            log,
+	}
+	if c.Fencing != config.FencingOff {
+		out.TransactionalID = c.TransactionalIDPrefix + "-" + s.Name + "-" + c.Name
 	}
 	if t := c.TLS; t != nil {
 		out.TLS = &sink.TLS{
@@ -130,7 +133,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 	if l := c.SASL; l != nil {
 		out.SASL = &sink.SASL{
 			Mechanism: l.Mechanism, Username: l.Username, PasswordNow: l.Password.Read, Region: l.Region,
-			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Read, Scopes: l.Scopes},
+			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Read, Scopes: l.Scopes, Extensions: l.Extensions},
 		}
 	}
 	return out

@@ -142,7 +142,7 @@ var saslKeys = map[string]struct{ need, may []string }{
 	SASLPlain:       {need: []string{"username", "password"}},
 	SASLScramSHA256: {need: []string{"username", "password"}},
 	SASLScramSHA512: {need: []string{"username", "password"}},
-	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes"}},
+	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes", "extensions"}},
 	SASLAWSMSKIAM:   {need: []string{"region"}},
 }
 
@@ -153,7 +153,7 @@ func checkSASL(b *binder, s *SASL, at string) {
 	}
 	given := map[string]bool{
 		"username": s.Username != "", "password": s.Password.Given(), "token_url": s.TokenURL != "",
-		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(), "scopes": len(s.Scopes) > 0, "region": s.Region != "",
+		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(), "scopes": len(s.Scopes) > 0, "extensions": len(s.Extensions) > 0, "region": s.Region != "",
 	}
 	for _, key := range keysOf(typeSASL) {
 		path := at + "." + key

@@ -69,7 +69,18 @@ type Cluster struct {
 	// predecessors: PREFIX-STREAM-CLUSTER. It must differ between installations
 	// that share a Kafka cluster and have streams of the same name.
 	TransactionalIDPrefix string `yaml:"transactional_id_prefix" default:"outbox-cdc"`
+	// Fencing is what happens where the brokers refuse the transactional id or have
+	// no transactions: auto goes on without it, and a leader that was cut off and comes
+	// back may add duplicates; required publishes nothing. off never uses one.
+	Fencing string `yaml:"fencing" default:"auto" enum:"auto,required,off"`
 }
+
+// The values of Cluster.Fencing.
+const (
+	FencingAuto     = "auto"
+	FencingRequired = "required"
+	FencingOff      = "off"
+)
 
 // TLS is how connections to a Kafka cluster are encrypted.
 type TLS struct {
@@ -114,6 +125,9 @@ type SASL struct {
 	ClientSecret *Credential `yaml:"client_secret"`
 	// Scopes to ask for, for OAUTHBEARER.
 	Scopes []string `yaml:"scopes"`
+	// Extensions are sent with the token (KIP-342), for OAUTHBEARER; Confluent Cloud
+	// wants logicalCluster and identityPoolId.
+	Extensions map[string]string `yaml:"extensions"`
 	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment,
 	// as the AWS tools find them.
 	Region string `yaml:"region"`

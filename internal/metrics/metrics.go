@@ -143,7 +143,7 @@ type kafkaFamilies struct {
 func (r *Registry) kafkaFamilies() kafkaFamilies {
 	return kafkaFamilies{
 		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
-		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used.", "cluster"),
+		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used, or the brokers have no transactions. Left out with fencing: off.", "cluster"),
 		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
 			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
 		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),

@@ -117,7 +117,13 @@ func (d *driver) gauges(now time.Time) {
 	marks := d.updater.Stats()
 	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
 	for name, s := range d.sinks {
-		d.cfg.Metrics.Fenced(name, s.Fencing())
+		switch f := s.Fencing(); f {
+		case sink.FencingOn, sink.FencingRefused:
+			d.cfg.Metrics.Fenced(name, f == sink.FencingOn)
+			d.stream.tracker.fencing(name, f)
+		case sink.FencingOff:
+			d.stream.tracker.fencing(name, f)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // statusTracker is what the stream's status is told from. The driver and the code that counts
@@ -156,7 +157,17 @@ func (b *statusTracker) cluster(c outbox.ClusterState) {
 	if before, known := b.kafka[c.Cluster]; !known || before.Usable != c.Usable {
 		b.recent.recordEvent(time.Now(), "kafka", "Kafka cluster "+c.Cluster+map[bool]string{true: " can be used", false: " cannot be used: " + one.Error}[c.Usable])
 	}
+	one.Fencing = b.kafka[c.Cluster].Fencing
 	b.kafka[c.Cluster] = one
+}
+
+func (b *statusTracker) fencing(cluster string, f sink.Fencing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if one, known := b.kafka[cluster]; known {
+		one.Fencing = f.String()
+		b.kafka[cluster] = one
+	}
 }
 
 // retained takes what the server says of the slot, and returns it with the forecast

@@ -207,6 +207,10 @@ type ClusterFacts struct {
 	// Idempotent is the answer to a producer id without a name, Transactional
 	// the answer to the question for the transactional id's coordinator.
 	Idempotent, Transactional *sarama.KError
+	// NoTransactions is why some broker's protocol does not allow to fence former
+	// leaders; empty: it does. RequireFencing: nothing is published then.
+	NoTransactions string
+	RequireFencing bool
 	// Err is why no broker told anything.
 	Err string
 }

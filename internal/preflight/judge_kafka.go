@@ -21,10 +21,10 @@ var kafkaChecks = []check{
 	},
 	{
 		name: "kafka-version", judge: judgeKafkaVersion,
-		looks:  "the newest Produce request that all brokers know",
-		levels: "FAIL: older than Kafka 2.8",
+		looks:  "how much of Kafka's protocol all brokers know: the full protocol (Kafka 2.8 or later), one without transactions, or an old one",
+		levels: "FAIL: records with headers (Kafka 0.11) are not in it",
 		hint:   "an upgrade of the brokers",
-		why:    "older brokers have not been tried, and do not say which record of a batch they refuse",
+		why:    "brokers of an old protocol do not say which record of a batch they refuse, so the batch is divided until it is found. Without transactions former leaders are not fenced",
 	},
 	{
 		name: "topics", judge: judgeTopics,
@@ -71,8 +71,8 @@ var kafkaChecks = []check{
 	{
 		name: "transactional-id", judge: judgeTransactional,
 		looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
-		levels: "WARN: refused",
-		hint:   "`kafka-acls.sh --add … --operation Write --transactional-id`",
+		levels: "WARN: refused, or the brokers have no transactions. FAIL: that with `fencing: required`",
+		hint:   "`kafka-acls.sh --add … --operation Write --transactional-id`; `fencing: off`, which accepts it",
 		why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
 	},
 }
@@ -148,8 +148,12 @@ func brokerHints(c *ClusterFacts, b *BrokerFacts) []string {
 	return []string{"start the broker, or correct kafka.clusters." + c.Name + ".brokers, .tls and .sasl"}
 }
 
-// produceOf28 is the newest Produce request of Kafka 2.8.
-const produceOf28 = 9
+// Versions of the Produce request: the first with headers, and the newest of Kafka 2.8.
+// https://kafka.apache.org/protocol#The_Messages_Produce
+const (
+	produceOfHeaders = 3
+	produceOf28      = 9
+)
 
 func judgeKafkaVersion(j *judgment) {
 	j.clusters(func(c *ClusterFacts) {
@@ -157,10 +161,14 @@ func judgeKafkaVersion(j *judgment) {
 		switch v := c.ProduceVersion; {
 		case v < 0:
 			j.unseen(subject, "no broker tells which requests it knows")
+		case v < produceOfHeaders:
+			whole(j.fail(subject, fmt.Sprintf("the oldest broker knows Produce requests up to version %d; records have headers from version %d on (Kafka 0.11)", v, produceOfHeaders), "upgrade the brokers"))
 		case v < produceOf28:
-			whole(j.fail(subject, fmt.Sprintf("the oldest broker knows Produce requests up to version %d; Kafka 2.8 knows %d", v, produceOf28), "upgrade the brokers to Kafka 2.8 or later"))
+			whole(j.ok(subject, "an old protocol: the oldest broker knows Produce requests up to version %d (Kafka 2.8: %d)", v, produceOf28))
+		case c.NoTransactions != "":
+			whole(j.ok(subject, "a protocol without transactions: all brokers know Produce requests of version %d (Kafka 2.8)", produceOf28))
 		default:
-			whole(j.ok(subject, "all brokers know Produce requests of version %d or later (Kafka 2.8)", produceOf28))
+			whole(j.ok(subject, "the full protocol: all brokers know Produce requests of version %d (Kafka 2.8), and transactions", produceOf28))
 		}
 	})
 }
@@ -371,15 +379,30 @@ func judgeTransactional(j *judgment) {
 		subject := "transactional id " + c.TransactionalID
 		switch answer := c.Transactional; {
 		case c.TransactionalID == "":
-			j.skip("cluster "+c.Name, "there is none")
+			j.skip("cluster "+c.Name, "`fencing: off`: former leaders are not fenced")
+		case c.NoTransactions != "":
+			j.unfenced(c, subject, c.NoTransactions, acceptUnfenced)
 		case answer == nil:
 			j.unseen(subject, "the broker did not answer")
 		case *answer == sarama.ErrTransactionalIDAuthorizationFailed:
-			j.warn(subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
+			j.unfenced(c, subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
 		case *answer == sarama.ErrNoError, *answer == sarama.ErrConsumerCoordinatorNotAvailable:
 			j.ok(subject, "we may see it; whether WRITE is granted shows when a process leads (it was not tried, so as to fence nobody)")
-		default:
+		case *answer == sarama.ErrOffsetsLoadInProgress, *answer == sarama.ErrNotCoordinatorForConsumer, *answer == sarama.ErrRequestTimedOut:
 			j.unseen(subject, answer.Error())
+		default:
+			j.unfenced(c, subject, "the brokers name no coordinator for it: "+answer.Error(), acceptUnfenced)
 		}
 	})
+}
+
+const acceptUnfenced = "use brokers with transactions, or accept duplicates from a leader that was cut off and comes back: `fencing: off`"
+
+// unfenced: former leaders cannot be fenced.
+func (j *judgment) unfenced(c *ClusterFacts, subject, why string, hints ...string) {
+	if c.RequireFencing {
+		j.fail(subject, why+"; with `fencing: required` nothing is published", hints...)
+		return
+	}
+	j.warn(subject, why, hints...)
 }

@@ -296,7 +296,18 @@ func TestJudgments(t *testing.T) {
 		"wrong password": {"brokers", Fail, func(f *Facts) {
 			f.Kafka[0].Brokers[1].Err, f.Kafka[0].Brokers[1].Permanent = errors.New("it refused our credentials"), true
 		}, []string{"kafka.clusters.main.sasl", "--entity-name cdc"}},
-		"old brokers":   {"kafka-version", Fail, func(f *Facts) { f.Kafka[0].ProduceVersion = 8 }, []string{"version 8", "2.8"}},
+		"brokers of 0.10": {"kafka-version", Fail, func(f *Facts) { f.Kafka[0].ProduceVersion = 2 }, []string{"up to version 2", "0.11"}},
+		"old brokers":     {"kafka-version", OK, func(f *Facts) { f.Kafka[0].ProduceVersion = 7 }, []string{"an old protocol", "version 7", "2.8"}},
+		"no transactions": {"kafka-version", OK, func(f *Facts) { f.Kafka[0].NoTransactions = "no" }, []string{"without transactions"}},
+		"unfenced":        {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].NoTransactions = "broker b knows none" }, []string{"broker b knows none", "fencing: off"}},
+		"unfenced, required": {"transactional-id", Fail, func(f *Facts) {
+			f.Kafka[0].NoTransactions, f.Kafka[0].RequireFencing = "broker b knows none", true
+		}, []string{"nothing is published"}},
+		"coordinator refused": {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrInvalidRequest) }, []string{"name no coordinator", "fencing: off"}},
+		"forbidden, required": {"transactional-id", Fail, func(f *Facts) {
+			f.Kafka[0].Transactional, f.Kafka[0].RequireFencing = answer(sarama.ErrTransactionalIDAuthorizationFailed), true
+		}, []string{"--transactional-id outbox-cdc-orders-main"}},
+		"fencing off":   {"transactional-id", Skip, func(f *Facts) { f.Kafka[0].TransactionalID = "" }, []string{"fencing: off"}},
 		"no topic":      {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"}},
 		"topic hidden":  {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--allow-principal User:cdc --operation Write --topic orders"}},
 		"topic illegal": {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrInvalidTopic }), []string{"1 to 249"}},

@@ -72,7 +72,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	defer cancel()
 	f := &c.facts
 	f.TransactionalID, f.BatchBytes, f.ProduceVersion = c.cfg.TransactionalID, cmp.Or(c.cfg.BatchBytes, 1_000_000), -1
-	f.Bootstrap = c.cfg.Brokers[0]
+	f.Bootstrap, f.RequireFencing = c.cfg.Brokers[0], c.cfg.RequireFencing
 	if c.cfg.SASL != nil {
 		f.Principal = c.cfg.SASL.Username
 	}
@@ -146,7 +146,8 @@ func permanent(err error) bool {
 		errors.Is(err, sarama.ErrIllegalSASLState) || untrusted(err)
 }
 
-// version notes the newest Produce request that every broker knows.
+// version notes the newest Produce request that every broker knows, and whether they
+// can fence.
 // https://kafka.apache.org/protocol#The_Messages_ApiVersions
 func (c *clusterProbe) version(conn *sarama.Broker) {
 	if conn == nil {
@@ -161,6 +162,9 @@ func (c *clusterProbe) version(conn *sarama.Broker) {
 		if key.ApiKey == 0 && (c.facts.ProduceVersion < 0 || known < c.facts.ProduceVersion) {
 			c.facts.ProduceVersion = known
 		}
+	}
+	if err := sink.CanFence(conn); errors.Is(err, sink.ErrNoTransactions) {
+		c.facts.NoTransactions = err.Error()
 	}
 }
 

@@ -122,7 +122,12 @@ type Cluster struct {
 	Name   string `json:"name"`
 	Usable bool   `json:"usable"`
 	Error  string `json:"error,omitempty"`
+	// Fencing of former leaders: on, refused by the brokers, or off; empty: not known yet.
+	Fencing string `json:"fencing,omitempty"`
 }
+
+// FencingRefused is a cluster's Fencing where the brokers do not let us fence.
+const FencingRefused = "refused"
 
 // Limit is what slows a stream down.
 type Limit struct {

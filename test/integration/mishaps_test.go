@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
 // The configuration is edited, and broken, while the program runs, and SIGHUP asks
@@ -95,6 +96,48 @@ func TestABrokerAdvertisesAWrongAddress(t *testing.T) {
 		t.Errorf("the row was charged %d attempts", n)
 	}
 	p.stop()
+}
+
+// Brokers without transactions, of an old protocol: rows are published in order, a row
+// that Kafka refuses is found, and it is said that former leaders are not fenced.
+func TestBrokersWithoutTransactions(t *testing.T) {
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
+	w := newWorld(t, surroundings{kafka: k, partitions: 3})
+	limited := k.Limit(t, harness.Limits{Versions: harness.EventHubs()})
+	w.serve()
+	p := w.run()
+	p.Await(30*time.Second, "NOT FENCED: the brokers have no transactions")
+	p.streaming()
+	w.writeRows(steady(), 300)
+	w.settled(60 * time.Second)
+	harness.Eventually(t, 30*time.Second, func() error {
+		_, metrics, err := p.page("/metrics")
+		if err == nil && !strings.Contains(metrics, `outbox_cdc_kafka_fenced{cluster="main",stream="s"} 0`) {
+			err = errors.New("no metric says that former leaders are not fenced")
+		}
+		return err
+	})
+	if _, out, err := p.page("/api/v1/status"); err != nil || !strings.Contains(out, `"fencing": "refused"`) {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	if out, _ := w.command("check", "--config", w.file()); !strings.Contains(out, "an old protocol") || !strings.Contains(out, "fencing: off") {
+		t.Errorf("check:\n%s", out)
+	}
+	p.Kill()
+
+	w.cluster["fencing"] = "off"
+	p = w.run().streaming()
+	w.writeRows(steady(), 300)
+	w.settled(60 * time.Second)
+	if _, metrics, err := p.page("/metrics"); err != nil || strings.Contains(metrics, "outbox_cdc_kafka_fenced{") || p.logged("NOT FENCED") > 0 {
+		t.Errorf("with fencing: off it is still complained: %v", err)
+	}
+	p.stop()
+	w.judge(history.Rules{})
+	if n := limited.Unknown.Load(); n > 0 {
+		t.Errorf("%d requests that the brokers do not know", n)
+	}
 }
 
 // The disk of the table is full: rows are published and cannot be marked. They are

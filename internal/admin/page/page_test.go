@@ -40,7 +40,7 @@ func busy() (status.Stream, status.Activity) {
 		},
 		Tables: []status.Table{{Name: "public.outbox", Pending: ptr(int64(1234)), Oldest: 90, Failed: ptr(int64(3))}},
 		Parks:  status.Parks{Total: 201, Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Reason: hostile, Count: 1, Example: "topic " + hostile}}},
-		Kafka:  []status.Cluster{{Name: "main", Error: hostile}},
+		Kafka:  []status.Cluster{{Name: "main", Error: hostile}, {Name: "other", Usable: true, Fencing: status.FencingRefused}},
 		Flow:   &status.Flow{Published: 1234567, InFlight: 4321},
 	}
 	a := status.Activity{
@@ -105,7 +105,7 @@ func TestStreamsAreShown(t *testing.T) {
 			"Needs you now", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
 			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="rows published in the last hour: at most 99 rows/s, now 99 rows/s"`,
 		},
-		"/streams/orders": {"What happened", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
+		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
 	} {
 		w := get(p, path)
 		body := w.Body.String()

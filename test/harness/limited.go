@@ -1,0 +1,186 @@
+package harness
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+// Limits make real brokers behave like older ones, or like a service that speaks
+// only a part of Kafka's protocol.
+type Limits struct {
+	// Versions are the requests that the brokers claim to know, and up to which
+	// version. As brokers do, the proxy closes a connection on any other.
+	Versions *kversion.Versions
+	// NoCoordinator is what the search for a transaction coordinator is answered
+	// with: an error code and a text. 0: it goes to the broker.
+	NoCoordinator int16
+	// Hangup: the connection is closed on such a search.
+	Hangup bool
+	// LoseAnswer closes the connection instead of passing on the answer to the
+	// produce request of that number, counted from 1; 0: none.
+	LoseAnswer int32
+}
+
+// EventHubs is the protocol of Azure Event Hubs without transactions as seen in 2023,
+// but for the requests of consumers (github.com/aio-libs/aiokafka/issues/945).
+func EventHubs() *kversion.Versions {
+	v := new(kversion.Versions)
+	for key, newest := range map[kmsg.Key]int16{
+		kmsg.Produce: 7, kmsg.Fetch: 6, kmsg.ListOffsets: 7, kmsg.Metadata: 5, kmsg.FindCoordinator: 4,
+		kmsg.SASLHandshake: 1, kmsg.ApiVersions: 3, kmsg.InitProducerID: 1, kmsg.DescribeConfigs: 2, kmsg.SASLAuthenticate: 1,
+	} {
+		v.SetMaxKeyVersion(int16(key), newest)
+	}
+	return v
+}
+
+// NoTransactionsText is what comes with Limits.NoCoordinator.
+const NoTransactionsText = "coordinators of transactions are not supported in this tier"
+
+// Limited are brokers behind proxies with Limits.
+type Limited struct {
+	limits   Limits
+	produced atomic.Int32
+	// Unknown counts requests that the brokers claim not to know.
+	Unknown atomic.Int32
+}
+
+// Limit has all connections to a cluster with KafkaOptions.Proxied go through Limits
+// until the test ends.
+func (c *Cluster) Limit(t testing.TB, limits Limits) *Limited {
+	t.Helper()
+	l := &Limited{limits: limits}
+	for _, p := range c.Proxies {
+		p.Refuse()
+		listener, err := net.Listen("tcp", p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var open sync.WaitGroup
+		open.Go(func() {
+			for {
+				client, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				open.Go(func() { l.serve(client, p.proxy.Upstream) })
+			}
+		})
+		t.Cleanup(func() {
+			_ = listener.Close()
+			open.Wait()
+			p.Allow()
+		})
+	}
+	return l
+}
+
+// asked is a request under way.
+type asked struct{ key, version int16 }
+
+// serve ends with either side's connection.
+func (l *Limited) serve(client net.Conn, upstream string) {
+	defer func() { _ = client.Close() }()
+	broker, err := net.Dial("tcp", upstream)
+	if err != nil {
+		return
+	}
+	defer func() { _ = broker.Close() }()
+	var pending sync.Map // correlation id → asked
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer func() { _ = broker.Close() }()
+		for frame, err := next(client); err == nil; frame, err = next(client) {
+			if !l.request(frame, client, broker, &pending) {
+				return
+			}
+		}
+	})
+	both.Go(func() {
+		defer func() { _ = client.Close() }()
+		for frame, err := next(broker); err == nil; frame, err = next(broker) {
+			if !l.answer(frame, client, &pending) {
+				return
+			}
+		}
+	})
+	both.Wait()
+}
+
+// next reads a message without its length.
+func next(from io.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(from, length[:]); err != nil {
+		return nil, err
+	}
+	frame := make([]byte, binary.BigEndian.Uint32(length[:]))
+	_, err := io.ReadFull(from, frame)
+	return frame, err
+}
+
+func send(to io.Writer, frame []byte) bool {
+	_, err := to.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...))
+	return err == nil
+}
+
+// request passes a request on, answers it, or says that the connection is to be closed.
+func (l *Limited) request(frame []byte, client, broker io.Writer, pending *sync.Map) bool {
+	be := binary.BigEndian
+	a, correlation := asked{int16(be.Uint16(frame)), int16(be.Uint16(frame[2:]))}, be.Uint32(frame[4:])
+	if newest, known := l.limits.Versions.LookupMaxKeyVersion(a.key); (!known || a.version > newest) && a.key != int16(kmsg.ApiVersions) {
+		l.Unknown.Add(1)
+		return false
+	}
+	if a.key == int16(kmsg.FindCoordinator) && a.version > 0 {
+		if l.limits.Hangup {
+			return false
+		}
+		if code := l.limits.NoCoordinator; code != 0 {
+			text := NoTransactionsText
+			res := &kmsg.FindCoordinatorResponse{Version: a.version, ErrorCode: code, ErrorMessage: &text, NodeID: -1}
+			return send(client, res.AppendTo(be.AppendUint32(nil, correlation)))
+		}
+	}
+	pending.Store(correlation, a)
+	return send(broker, frame)
+}
+
+func (l *Limited) answer(frame []byte, client io.Writer, pending *sync.Map) bool {
+	correlation := binary.BigEndian.Uint32(frame)
+	stored, known := pending.LoadAndDelete(correlation)
+	if !known {
+		return false
+	}
+	switch a := stored.(asked); a.key {
+	case int16(kmsg.Produce):
+		if l.produced.Add(1) == l.limits.LoseAnswer {
+			return false
+		}
+	case int16(kmsg.ApiVersions):
+		res := &kmsg.ApiVersionsResponse{Version: a.version}
+		if err := res.ReadFrom(frame[4:]); err != nil {
+			return false
+		}
+		res.ApiKeys = l.claimed(res.ApiKeys)
+		frame = res.AppendTo(frame[:4:4])
+	}
+	return send(client, frame)
+}
+
+// claimed leaves of what a broker knows what it is to know.
+func (l *Limited) claimed(keys []kmsg.ApiVersionsResponseApiKey) (left []kmsg.ApiVersionsResponseApiKey) {
+	for _, k := range keys {
+		if newest, known := l.limits.Versions.LookupMaxKeyVersion(k.ApiKey); known && newest >= k.MinVersion {
+			k.MaxVersion = min(k.MaxVersion, newest)
+			left = append(left, k)
+		}
+	}
+	return left
+}
