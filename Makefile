@@ -115,10 +115,12 @@ endif
 sim-once: ## the simulation of exactly-once transactions (SEEDS=100000, or SEED=n), pairs of faults one after the other (WINDOW=6); RULES=all or names: that each of its rules is needed
 ifdef RULES
 	OUTBOX_TEST_RULES=$(RULES) go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestRules$$' -v
+	OUTBOX_TEST_LONG=1 go test ./checkpoint -count=1 -timeout 0 -run 'TestOnceRulesMatter$$' -v
 else ifdef SEED
 	go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestSimulation$$' -v -sim.seed=$(SEED)
 else
 	go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestSimulation$$|TestExhaustive$$' -sim.seeds=$(SEEDS) -sim.window=$(or $(WINDOW),6)
+	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulationOnce$$' -sim.seeds=$(SEEDS)
 endif
 
 .PHONY: sim-coverage

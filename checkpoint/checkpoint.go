@@ -68,6 +68,12 @@ type Connected struct {
 	Uncovered []Uncovered
 	// Snapshot taken after this connection's start.
 	Snapshot outbox.Snapshot
+	// Left are published rows that are not marked yet, as read together with the
+	// journals of a stream that delivers exactly once, and told once: see Core.Left.
+	Left []*outbox.Row
+	// Unrecovered are clusters of such a stream whose journals could not be read: what
+	// was published there is not known. They are unusable until Cluster says otherwise.
+	Unrecovered []string
 }
 
 // Uncovered is a table that the publication does not cover, and why.

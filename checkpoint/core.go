@@ -99,6 +99,8 @@ func (c *Core) Connect(conn Connected) {
 	c.txs.begin(&conn.Snapshot)
 	c.rows.carry()
 	c.readParks(conn.Parks)
+	c.Left(conn.Left)
+	c.parkUnrecovered(conn.Unrecovered)
 	for _, r := range conn.Failed {
 		c.block(r)
 	}
@@ -160,7 +162,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 	}
 	for _, p := range c.parks.list {
 		// While a change is outstanding what was read may be old.
-		p.durable = held[p.Scope] && c.writing == nil
+		p.durable = p.left || held[p.Scope] && c.writing == nil
 		if !p.durable {
 			p.written = 0
 			p.version = max(p.version, 1)

@@ -13,7 +13,7 @@ func (c *Core) Outcome(o outbox.Outcome) {
 	case outbox.Delivered:
 		c.topics.tookRecord(o.Rows[0])
 		for _, r := range o.Rows {
-			c.delivered(r.Handle)
+			c.delivered(r.Handle, o.Unit)
 		}
 	case outbox.Refused:
 		for _, r := range o.Rows {
@@ -39,7 +39,7 @@ func (c *Core) release(o outbox.Outcome) {
 	}
 }
 
-func (c *Core) delivered(h uint32) {
+func (c *Core) delivered(h uint32, unit *outbox.Unit) {
 	e := &c.rows.entries[h]
 	c.answered(e)
 	if !e.row.Table.Stateful() {
@@ -47,7 +47,8 @@ func (c *Core) delivered(h uint32) {
 		return
 	}
 	e.state = acked
-	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})
+	e.once = unit != nil
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent, Unit: unit})
 }
 
 func (c *Core) refused(h uint32, err error) {
@@ -243,7 +244,7 @@ type remark struct {
 
 func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 	e := &c.rows.entries[a.Row.Handle]
-	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged}
+	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged, Left: e.once}
 	c.retries.list = append(c.retries.list, remark{mark: m, at: at})
 }
 

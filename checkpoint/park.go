@@ -46,6 +46,8 @@ type park struct {
 	blocker   blocker // of CauseBlocked
 	// mark is the outstanding one of a park that is Unmarked, or nil.
 	mark *outbox.Row
+	// left: the mark of a park that is Unmarked is one of Core.Left's.
+	left bool
 	// created is when its row was, 0: not known.
 	created int64
 	// ready: the last sweep of the scope was small and every transaction it had

@@ -34,6 +34,7 @@ type entry struct {
 	reason     string    // of attempt: the error's text
 	uncharged  bool      // of attempt: the error is not to be counted
 	unmarked   bool      // its mark was refused with the table's last
+	once       bool      // delivered exactly once: its unit is noted with its first mark's answer
 	arrival    uint64    // the order of coming into memory
 	page       *sweep    // that brought the row, or nil: the log did
 	due        time.Time // of queued: when it may be looked at

@@ -97,6 +97,9 @@ func (w *world) leftToSweeper(r *dbRow) bool {
 	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone || r.taken || r.reissued {
 		return true
 	}
+	if w.plan.once && w.tallyOf(r.cluster).left[r] {
+		return true
+	}
 	row := r.probe()
 	for s := range w.parks {
 		if s.Contains(row) {
@@ -195,7 +198,7 @@ func (w *world) settled() bool {
 func (w *world) staysParked(p outbox.Park) bool {
 	if p.Scope.Kind >= outbox.ScopeKey {
 		return p.Cause == outbox.CauseBlocked || slices.ContainsFunc(w.rows, func(r *dbRow) bool {
-			return p.Scope.Contains(r.probe()) && (r.stuck() || p.Unmarked() && r.exists() && r.unmarked < 0)
+			return p.Scope.Contains(r.probe()) && (r.stuck() || (p.Unmarked() || w.plan.once && w.remembered(r)) && r.exists() && r.unmarked < 0)
 		})
 	}
 	if p.Scope.Kind != outbox.ScopeTable {
@@ -204,6 +207,11 @@ func (w *world) staysParked(p outbox.Park) bool {
 	blocked := 0
 	for _, o := range w.parks {
 		if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && w.staysParked(o) {
+			blocked++
+		}
+	}
+	for _, r := range w.rows {
+		if w.plan.once && r.unmarked < 0 && r.exists() && r.table.String() == p.Scope.Table && w.tallyOf(r.cluster).left[r] {
 			blocked++
 		}
 	}

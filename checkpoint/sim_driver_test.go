@@ -87,6 +87,9 @@ type conn struct {
 	pos       int
 	unread    map[*outbox.Table]bool // TableBroken was said
 	confirm   outbox.LSN             // highest Confirm seen
+
+	recovered bool // of exactly once: the journals were read
+	left      []*outbox.Row
 }
 
 func (p *proc) String() string { return p.name }
@@ -261,7 +264,7 @@ func (p *proc) lead() {
 	}
 	// Another led in between: what this Core believes and has outstanding
 	// (a removal of a park, say) is void.
-	if p.epoch != 0 && p.epoch != old && !w.off.epochContinuity {
+	if p.epoch != 0 && (p.epoch != old && !w.off.epochContinuity || w.plan.once && !w.offOnce.voidCore) {
 		c := p.conn
 		p.dispose("another led in between")
 		p.fresh()
@@ -274,6 +277,9 @@ func (p *proc) lead() {
 func (p *proc) connectStep() {
 	w, c := p.w, p.conn
 	switch {
+	case w.plan.once && !c.recovered:
+		c.recovered = true
+		p.recoverAll(c)
 	case !c.haveParks:
 		c.haveParks, c.parks = true, w.parkList()
 		if w.off.parksReadBack {
@@ -297,6 +303,9 @@ func (p *proc) connect(streaming bool) {
 		w.ownXID()
 	}
 	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
+	if w.plan.once {
+		p.recoveries(&in)
+	}
 	if !streaming {
 		in.Cause, in.Reason = outbox.CauseSlot, "slot missing or unsound"
 	}
@@ -646,6 +655,9 @@ func (p *proc) held() map[*dbRow]bool {
 
 // excuse allows one more copy of what the process holds.
 func (p *proc) excuse() {
+	if p.w.plan.once {
+		return
+	}
 	for r := range p.held() {
 		if !p.w.remembered(r) {
 			r.allowed++
@@ -677,6 +689,13 @@ func (p *proc) dispose(string) {
 	}
 	if x := p.write; x != nil && !x.ran && !x.lost {
 		w.strays = append(w.strays, stray{"parks of " + p.name, func() { w.runParks(x) }})
+	}
+	if w.plan.once {
+		p.strayOnce()
+		for _, tx := range p.sink.txs {
+			w.strays = append(w.strays, stray{"commit of " + p.name, func() { w.commitOnce(p, tx) }})
+		}
+		return
 	}
 	for _, m := range p.marks {
 		w.strays = append(w.strays, stray{"mark of " + p.name, func() { w.strayMark(m) }})

@@ -68,7 +68,7 @@ func (w *world) listUnmarked() {
 // remembered says that our schema has it that the row was published.
 func (w *world) remembered(r *dbRow) bool {
 	p, ok := w.parks[outbox.RowScope(r.probe())]
-	return ok && p.Unmarked()
+	return ok && p.Unmarked() || w.plan.once && w.tallyOf(r.cluster).left[r]
 }
 
 // stuck says that the row can neither be published nor be charged, for ever: its key
@@ -381,7 +381,7 @@ func (s *sink) adopt(cluster, topic string) {
 		}
 		s.move(l.queue, l, waiting)
 		l.queue = nil
-		flying = flying || l.wire != nil
+		flying = flying || l.wire != nil || s.inTransaction(l)
 	}
 	if flying {
 		return

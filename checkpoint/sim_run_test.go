@@ -267,7 +267,8 @@ func newWorld(c chooser, p plan) *world {
 		chooser: c, plan: p, now: epochStart, patience: true, byID: map[rowID][]*dbRow{}, ids: map[*outbox.Table]int{}, lacks: map[*outbox.Table]bool{}, insert: 1000, nextXID: 100, completed: 99,
 		noWrite: map[*outbox.Table]bool{}, broken: map[*outbox.Table]bool{}, parks: map[outbox.Scope]outbox.Park{},
 		cursors: map[string]*cursor{}, idOrders: map[*outbox.Table]*idOrder{},
-		kafka: kafka{down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
+		tallies: map[string]*tally{}, offOnce: p.offOnce,
+		kafka: kafka{journals: map[string]journal{}, down: map[string]bool{}, topicDown: map[string]bool{}, partitions: map[string]int{}, epochs: map[string]int{}},
 	}
 	if c.chance(30) { // near the wrap-around of 32-bit ids
 		w.nextXID, w.completed = 1<<32-5, 1<<32-6
@@ -513,7 +514,7 @@ func (p *proc) makeSlot() {
 
 func (w *world) listQueries(p *proc) {
 	if q := p.check; q != nil {
-		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.check(p, q.ask) }, func() {
+		listQuery(p, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.check(p, q.ask) }, func() {
 			p.check = nil
 			if q.refuse != nil {
 				p.input(func() { p.core.CheckRefused(q.refuse, errMapping) })
@@ -524,10 +525,10 @@ func (w *world) listQueries(p *proc) {
 		})
 	}
 	if q := p.sweep; q != nil {
-		listQuery(w, q, func() { q.answer, q.refuse = w.sweep(&q.ask); w.readInsert(&q.insert, &q.read) }, func() { p.swept(q) })
+		listQuery(p, q, func() { q.answer, q.refuse = w.sweep(&q.ask); w.readInsert(&q.insert, &q.read) }, func() { p.swept(q) })
 	}
 	if q := p.watch; q != nil {
-		listQuery(w, q, func() { q.answer, q.refuse = w.watch(&q.ask); w.readInsert(&q.insert, &q.read) }, func() {
+		listQuery(p, q, func() { q.answer, q.refuse = w.watch(&q.ask); w.readInsert(&q.insert, &q.read) }, func() {
 			p.watch = nil
 			if q.refuse != nil {
 				p.input(func() { p.core.WatchRefused(q.refuse, errMapping) })
@@ -542,7 +543,7 @@ func (w *world) listQueries(p *proc) {
 		})
 	}
 	if q := p.rewatch; q != nil {
-		listQuery(w, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.rewatch(q.ask) }, func() {
+		listQuery(p, q, func() { q.refuse, q.answer = w.anyBroken(q.ask), w.rewatch(q.ask) }, func() {
 			p.rewatch = nil
 			if q.refuse != nil {
 				p.input(func() { p.core.WatchRefused(q.refuse, errMapping) })
@@ -552,7 +553,7 @@ func (w *world) listQueries(p *proc) {
 		})
 	}
 	if q := p.failed; q != nil {
-		listQuery(w, q, func() { q.answer, q.refuse = w.failedRows(), w.failedRefused() }, func() {
+		listQuery(p, q, func() { q.answer, q.refuse = w.failedRows(), w.failedRefused() }, func() {
 			p.failed = nil
 			if q.refuse != nil {
 				p.input(func() { p.core.FailedRefused(q.refuse, errMapping) })
@@ -563,8 +564,12 @@ func (w *world) listQueries(p *proc) {
 	}
 }
 
-func listQuery[Q, A any](w *world, q *query[Q, A], run, deliver func()) {
+func listQuery[Q, A any](p *proc, q *query[Q, A], run, deliver func()) {
+	w := p.w
 	if !q.ran {
+		if p.elsewhere() {
+			return // refused, until the process sees that its connection is gone
+		}
 		w.can(evQuery, func() { run(); q.ran = true })
 		return
 	}
@@ -619,8 +624,18 @@ func (w *world) listSink(p *proc) {
 	}
 	for _, cl := range w.plan.clusters {
 		down := w.kafka.down[cl]
-		if s.epochs[cl] == 0 && !down && (p.conn != nil || p.draining && w.lock == nil) {
+		switch {
+		case s.epochs[cl] != 0 || down:
+		case w.plan.once:
+			if p.conn != nil && p.conn.connected {
+				w.can(evFence, func() { p.recoverLate(cl) })
+			}
+		case p.conn != nil || p.draining && w.lock == nil:
 			w.can(evFence, func() { s.fence(cl) })
+		}
+		if w.plan.once {
+			down = down || s.epochs[cl] == 0
+			s.listOnce(cl)
 		}
 		if s.told[cl] != down {
 			w.can(evState, func() {
@@ -635,6 +650,9 @@ func (w *world) listSink(p *proc) {
 		}
 	}
 	for _, l := range s.queues {
+		if w.plan.once {
+			break
+		}
 		if l.part != draining && l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
 			w.can(evSend, func() { s.send(l, 1+w.intn(3)) })
 		}
@@ -662,7 +680,9 @@ func (w *world) listAnswers(p *proc) {
 		})
 	}
 	p.listClaims()
-	if list := p.markable(); len(list) > 0 {
+	if w.plan.once {
+		p.listOnceMarks()
+	} else if list := p.markable(); len(list) > 0 {
 		w.can(evMark, func() { p.runBatch(list, false) })
 	}
 	if len(p.answers) > 0 {
@@ -785,7 +805,10 @@ func (w *world) listOperator() {
 				w.note("operator: requeues %v, which was %v", r, r.status)
 				r.requeued = true
 				r.allowed++
-				w.set(r, statusPending, 0)
+				w.atomically(func() {
+					w.owe(r)
+					w.set(r, statusPending, 0)
+				})
 			})
 		}
 		if r.status != statusSent && w.chance(20) {
@@ -819,7 +842,7 @@ func (w *world) listProcFaults(p *proc) {
 				p.input(p.core.Drain)
 			})
 		}
-		if list := p.markable(); len(list) > 0 {
+		if list := p.markable(); len(list) > 0 && !w.plan.once {
 			w.can(evMarkLost, func() { p.runBatch(list, true) })
 		}
 	}

@@ -28,6 +28,7 @@ type kafka struct {
 	partitions map[string]int  // that were added
 	epochs     map[string]int  // producer epoch by cluster: older ones are refused
 	log        []landing
+	journals   map[string]journal // by cluster, of what was published exactly once
 }
 
 // landing is one record in Kafka.
@@ -54,6 +55,7 @@ type batch struct {
 	queue  *partitionQueue
 	done   bool // Kafka has answered
 	landed int  // this many of the first items are in the log
+	tx     *onceTx
 	result error
 }
 
@@ -76,10 +78,11 @@ type sink struct {
 	draining   map[string]bool
 	epochs     map[string]int // 0: not fenced yet, nothing may be sent
 	told       map[string]bool
+	txs        map[string]*onceTx // by cluster
 }
 
 func newSink(p *proc) *sink {
-	return &sink{w: p.w, p: p, blocked: map[blocked]bool{}, owed: map[outbox.Scope]int{}, partitions: map[string]int{}, draining: map[string]bool{}, epochs: map[string]int{}, told: map[string]bool{}}
+	return &sink{w: p.w, p: p, blocked: map[blocked]bool{}, owed: map[outbox.Scope]int{}, partitions: map[string]int{}, draining: map[string]bool{}, epochs: map[string]int{}, told: map[string]bool{}, txs: map[string]*onceTx{}}
 }
 
 func (s *sink) queueFor(row *outbox.Row) *partitionQueue {
@@ -252,6 +255,10 @@ func (s *sink) send(l *partitionQueue, n int) {
 // arrive is Kafka's side of a batch.
 func (s *sink) arrive(b *batch) {
 	w := s.w
+	if w.plan.once {
+		s.arriveOnce(b)
+		return
+	}
 	b.done = true
 	switch {
 	case s.fenced(b.queue.cluster) && !w.off.fencing:
@@ -391,7 +398,7 @@ func (w *world) land(p *proc, row *outbox.Row) {
 	w.kafka.log = append(w.kafka.log, landing{r, m, p, w.step})
 	w.note("kafka: %v is in the log, from %v", r, p)
 	r.copies++
-	if p != nil && (p.conn == nil || w.lock != p.conn) {
+	if p != nil && (p.conn == nil || w.lock != p.conn) && !w.plan.once {
 		r.allowed++ // by one who does not lead any more and was not fenced yet
 	}
 	w.checkLanding(r, &w.kafka.log[len(w.kafka.log)-1])

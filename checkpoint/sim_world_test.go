@@ -126,6 +126,7 @@ type dbRow struct {
 	refusals       int       // by Kafka, or read with an error of its own
 	unknown        int       // attempts that may have been charged twice
 	copies         int       // in Kafka
+	owed           int       // copies before the row may be SENT, where delivery is exactly once
 	allowed        int       // copies that an unknown outcome explains
 	first          *landing
 }
@@ -217,6 +218,8 @@ type plan struct {
 	// stateless: the table keeps no state, so there is nothing to park, sweep,
 	// mark or look at.
 	stateless bool
+	once      bool // delivery is exactly once
+	offOnce   onceRules
 	procs     int
 	cfg       Config
 	tables    []*outbox.Table
@@ -260,8 +263,10 @@ type world struct {
 	failovers        int
 	parks            map[outbox.Scope]outbox.Park
 
-	kafka kafka
-	procs []*proc
+	kafka   kafka
+	tallies map[string]*tally
+	offOnce onceRules
+	procs   []*proc
 
 	claims []*dbClaim
 
@@ -454,7 +459,7 @@ func (r *dbRow) survives() bool { return r.tx.state == txnCommitted && !r.delete
 func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 	s, a := r.status, r.attempts
 	w.logged(func() {
-		if r.status == statusSent && s == statusPending {
+		if r.status == statusSent && s == statusPending && !w.plan.once {
 			r.allowed++ // the failover forgot that it was sent
 		}
 		r.undone = r.undone || r.status != statusPending
@@ -465,7 +470,12 @@ func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 }
 
 func (w *world) remove(r *dbRow) {
-	w.logged(func() { r.deleted, r.undone = false, true; r.allowed++ })
+	w.logged(func() {
+		r.deleted, r.undone = false, true
+		if !w.plan.once {
+			r.allowed++
+		}
+	})
 	r.deleted = true
 }
 
@@ -643,7 +653,7 @@ func (w *world) runParks(x *parkWrite) {
 	}
 	w.logged(func() {
 		for s, p := range w.parks {
-			if _, kept := old[s]; p.Unmarked() && !kept {
+			if _, kept := old[s]; p.Unmarked() && !kept && !w.plan.once {
 				w.row(&outbox.Row{Table: w.table(s.Table), ID: s.ID}).allowed++ // nobody knows any more that it was published
 			}
 		}
@@ -951,6 +961,9 @@ func (w *world) markSent(r *dbRow) {
 	}
 	if r.status != statusPending {
 		w.fail("I5", r, "%v was %v and is marked SENT", r, r.status)
+	}
+	if r.copies < r.owed {
+		w.fail("requeue", r, "%v was requeued, and is marked SENT without being published again", r)
 	}
 	if r.table.Mapping.Published == outbox.PublishedDelete {
 		w.remove(r)

@@ -137,7 +137,12 @@ func firstBroken(from uint64, n int, off switches) (seed uint64, v *violation) {
 
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	from, n, world := *simFrom, *simSeeds, worldOf(*simRule)
+	playSeeds(t, *simSeeds, worldOf(*simRule))
+}
+
+// playSeeds fails with the story of the first seed that breaks an invariant.
+func playSeeds(t *testing.T, n int, world switches) {
+	from := *simFrom
 	if *simSeed != 0 {
 		from, n = *simSeed, 1
 		t.Log(story(*simSeed, world, -1))
@@ -152,8 +157,8 @@ func TestSimulation(t *testing.T) {
 	}
 	_, planned := simulate(seed, world, 0, nil)
 	steps := shrink(seed, world, planned)
-	t.Fatalf("seed %d: %v\nrepeat with: go test ./checkpoint -run 'TestSimulation$' -sim.seed=%d -v\nits story with %d of %d steps:\n%s",
-		seed, v, seed, steps, planned, story(seed, world, steps))
+	t.Fatalf("seed %d: %v\nrepeat with: go test ./checkpoint -run '%s$' -sim.seed=%d -v\nits story with %d of %d steps:\n%s",
+		seed, v, t.Name(), seed, steps, planned, story(seed, world, steps))
 }
 
 // census counts what breaks over all seeds.

@@ -22,6 +22,9 @@ func (c *Core) unmarkable(h uint32, err error) {
 	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
 	p.tries, p.failedRow, p.mark = 1, "", nil
 	c.rememberCreated(p, r.CreatedAt)
+	if e.once {
+		p.leave()
+	}
 	c.settleUnder(e.tx, p)
 	c.drop(h)
 	if key != p {
@@ -37,7 +40,7 @@ func (c *Core) markUnmarked() {
 	for _, p := range c.parks.list {
 		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
 			p.mark = &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
-			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true})
+			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true, Left: p.left})
 		}
 	}
 }

@@ -38,6 +38,18 @@ type Outcome struct {
 	// Sent is when the try that succeeded was sent, of Delivered. For measuring
 	// only; zero: not known.
 	Sent time.Time
+	// Unit is, of Delivered exactly once, the journal record that names these rows
+	// and no others, so an outcome has all rows of its unit. Else nil.
+	Unit *Unit
+}
+
+// Unit is a record in the journal of a cluster where delivery is exactly once
+// (docs/exactly-once.md). One transaction of the database marks its rows and notes it.
+type Unit struct {
+	Cluster string
+	Number  uint64 // from 1, without gaps
+	Place   int64  // its offset
+	Rows    int    // how many it names
 }
 
 // Command is one instruction to a sink: exactly one field is set. A sink
@@ -83,6 +95,12 @@ type Mark struct {
 	// Refused says that the row was refused before, alone: it is tried apart from
 	// rows that were not.
 	Refused bool
+	// Left says that the row was left when its unit was noted: it is marked in the
+	// transaction that removes it from those that are left, or not if it is none of them.
+	Left bool
+	// Unit of MarkSent, where delivery is exactly once: the unit's rows are marked in
+	// the transaction that notes it, and those that cannot be are left there.
+	Unit *Unit
 }
 
 // MarkState is what the database says after a mark.

@@ -149,7 +149,7 @@ var rules = []rule{
 
 	// Marks, confirming, memory, stopping.
 	{name: "markAfterAck", without: []edit{
-		{"Core.delivered", "c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})", ""},
+		{"Core.delivered", "c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent, Unit: unit})", ""},
 		{"Core.publish", "c.rows.fly(h, inSink)", "c.rows.fly(h, inSink); c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})"},
 	}},
 	{name: "confirmAfterMark", without: []edit{{"Core.delivered", "e.state = acked", "e.state = acked; c.ledger.release(e.tx, 1); e.tx = noTx"}}},

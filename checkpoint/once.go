@@ -1,0 +1,42 @@
+package checkpoint
+
+import (
+	"errors"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Where delivery is exactly once, what was published is known before anything is
+// looked at: the journals are read, and the rows that they name are marked, before
+// Connect. Each connection has a Core of its own, since what an earlier one had in
+// memory may be in a journal by now. docs/exactly-once.md has the rules.
+
+// unrecovered is why a cluster cannot be used yet.
+const unrecovered = "its journal was not read yet: which rows were published there is not known"
+
+// parkUnrecovered leaves the rows of clusters to the sweeper, which reads them when
+// the journal was read. What the log brings before may be published already.
+func (c *Core) parkUnrecovered(clusters []string) {
+	for _, name := range clusters {
+		c.down[name] = errors.New(unrecovered)
+		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
+	}
+}
+
+// Left takes rows that were published and could not be marked, since somebody had
+// them locked or they were not visible yet. They are parked as rows are whose mark is
+// refused: marked again and again, and never published.
+func (c *Core) Left(rows []*outbox.Row) {
+	for _, r := range rows {
+		p := c.parks.of(outbox.RowScope(r))
+		if p == nil || !p.Unmarked() {
+			p = c.park(outbox.RowScope(r), outbox.CauseWriteBack, "it was published, and could not be marked yet", time.Time{})
+		}
+		c.rememberCreated(p, r.CreatedAt)
+		p.leave()
+	}
+}
+
+// leave says that the database remembers the row by itself: the park need not be written.
+func (p *park) leave() { p.left, p.durable, p.written = true, true, p.version }

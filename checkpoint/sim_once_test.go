@@ -1,0 +1,607 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file is exactly-once delivery in the simulation: the sink publishes in Kafka
+// transactions, what a transaction published is in the cluster's journal, and the
+// transaction of the database that marks a unit of it notes it in the tally. What
+// package internal/exactlyonce shows of its Machine is taken for granted here: an epoch
+// ends all that was under way under earlier ones, and whoever has it has read what they
+// committed. Here it is about the Core: whether rows of all its ways (log, gate, sweep,
+// hand-back, parks) are published once.
+
+// journal is a cluster's; unit n is journal[n-1].
+type journal []onceUnit
+
+type onceUnit struct{ rows []*dbRow }
+
+// tally is what the database knows of a journal.
+type tally struct {
+	noted map[int]bool
+	left  map[*dbRow]bool
+}
+
+// onceRules are switched off one by one: each has to be needed.
+type onceRules struct {
+	recovers    bool // nothing is looked at before the journal was read
+	leftBrought bool // the Core hears of rows that were left
+	together    bool // a unit is noted in the transaction of its marks
+	notedOnce   bool // a unit that was noted is not marked again
+	leftOnce    bool // … nor a row that is not left any more
+	voidCore    bool // a connection has a Core and a sink of its own
+	unrecovered bool // a cluster that was not recovered is parked before anything is read
+	drainsTx    bool // a topic is drained of what is in a transaction before it uses new partitions
+	guarded     bool // a look or a page is read where the leader's lock is held
+	wholeUnits  bool // an outcome has all rows of its unit
+}
+
+// onceTx is a Kafka transaction of a sink.
+type onceTx struct {
+	cluster   string
+	epoch     int
+	open      []*batch // not answered
+	acked     []*item
+	from      map[*item]*partitionQueue
+	units     []*outbox.Unit
+	rows      [][]*item // of each unit
+	committed bool
+	asked     bool // for the commit
+	doubt     bool // the answer to the commit got lost
+}
+
+// exactlyOnce changes a plan.
+func (p *plan) exactlyOnce() {
+	p.once = true
+	if p.stateless { // needs positions in the tally, which are not simulated here
+		p.stateless = false
+		p.tables[0].Mapping.Published = outbox.PublishedStatus
+	}
+	p.besideNobody()
+	p.weights[evMode], p.weights[evRelay] = 0, 0
+}
+
+// ---- the sink
+
+// listOnce gives what the transaction of a cluster can do.
+func (s *sink) listOnce(cl string) {
+	w, tx := s.w, s.txs[cl]
+	switch {
+	case w.kafka.down[cl] || s.epochs[cl] == 0:
+	case tx == nil:
+		if waiting := s.waiting(cl); len(waiting) > 0 {
+			w.can(evSend, func() { s.beginTx(cl, waiting) })
+		}
+	case tx.doubt:
+		w.can(evFence, func() { s.seal(tx) })
+	case len(tx.open) == 0:
+		w.can(evSend, func() { s.commit(tx, false) })
+		if !w.healing {
+			w.can(evMarkLost, func() { s.commit(tx, true) })
+		}
+	default:
+		for _, b := range tx.open {
+			if b.done {
+				w.can(evSinkAnswer, func() { s.answerOnce(tx, b) })
+			}
+		}
+		if !w.healing {
+			w.can(evMarkLost, func() { s.giveUp(tx) })
+		}
+	}
+}
+
+func (s *sink) waiting(cl string) (queues []*partitionQueue) {
+	for _, l := range s.queues {
+		if l.cluster == cl && l.part != draining && len(l.queue) > 0 {
+			queues = append(queues, l)
+		}
+	}
+	return queues
+}
+
+// beginTx puts a batch of some queues on the wire.
+func (s *sink) beginTx(cl string, queues []*partitionQueue) {
+	tx := &onceTx{cluster: cl, epoch: s.epochs[cl], from: map[*item]*partitionQueue{}}
+	s.txs[cl] = tx
+	for i, l := range queues {
+		if i > 0 && s.w.chance(40) {
+			continue
+		}
+		s.send(l, 1+s.w.intn(3))
+		l.wire.tx = tx
+		tx.open = append(tx.open, l.wire)
+		for _, it := range l.wire.items {
+			tx.from[it] = l
+		}
+	}
+}
+
+// arriveOnce is Kafka's side of a batch in a transaction.
+func (s *sink) arriveOnce(b *batch) {
+	w := s.w
+	b.done = true
+	switch {
+	case b.tx.epoch != w.kafka.epochs[b.queue.cluster]:
+		b.result = errFenced
+		return
+	case w.kafka.topicDown[topicID(b.queue.cluster, b.queue.topic)]:
+		b.result = errTopic
+		return
+	}
+	for _, it := range b.items {
+		if r := w.meta(it.row).row; r.poison != 0 {
+			r.poison = max(r.poison-1, min(r.poison, -1))
+			r.refusals++
+			w.note("kafka: refuses %v", r)
+			b.result = errRefused
+			return
+		}
+		b.landed++
+	}
+}
+
+// answerOnce: what was appended is delivered when its transaction is committed.
+func (s *sink) answerOnce(tx *onceTx, b *batch) {
+	l := b.queue
+	l.wire = nil
+	tx.open = slices.DeleteFunc(tx.open, func(o *batch) bool { return o == b })
+	tx.acked = append(tx.acked, b.items[:b.landed]...)
+	rest := b.items[b.landed:]
+	switch b.result {
+	case errFenced:
+		s.p.discard("its epoch of " + tx.cluster + " is over")
+		return
+	case errRefused:
+		s.refuse(l, rest)
+	case errTopic:
+		s.topicError(l, rest)
+	}
+	s.emit()
+}
+
+// inTransaction says whether rows of the queue may come back when their transaction is
+// aborted.
+func (s *sink) inTransaction(l *partitionQueue) bool {
+	tx := s.txs[l.cluster]
+	return tx != nil && !s.w.offOnce.drainsTx && slices.ContainsFunc(tx.acked, func(it *item) bool { return tx.from[it] == l })
+}
+
+// giveUp leaves a transaction whose partitions do not answer.
+func (s *sink) giveUp(tx *onceTx) {
+	s.w.note("%v: sink: gives its transaction on %s up", s.p, tx.cluster)
+	for _, b := range tx.open {
+		b.queue.wire = nil
+		tx.acked = append(tx.acked, b.items...)
+	}
+	tx.open, tx.doubt = nil, true
+}
+
+// commit ends a transaction; lost: nobody hears the answer, and it may come late.
+func (s *sink) commit(tx *onceTx, lost bool) {
+	w := s.w
+	if len(tx.acked) == 0 {
+		delete(s.txs, tx.cluster)
+		return
+	}
+	tx.name()
+	tx.asked = true
+	switch {
+	case lost && w.chance(50):
+		tx.doubt = true
+		w.strays = append(w.strays, stray{"commit of " + s.p.name, func() { w.commitOnce(s.p, tx) }})
+	default:
+		w.commitOnce(s.p, tx)
+		tx.doubt = lost
+	}
+	switch {
+	case tx.doubt:
+	case tx.committed:
+		s.delivered(tx)
+	default:
+		s.p.discard("its epoch of " + tx.cluster + " is over")
+	}
+}
+
+// name makes units of at most two rows of one table.
+func (tx *onceTx) name() {
+	byTable := map[*outbox.Table][]*item{}
+	var tables []*outbox.Table
+	for _, it := range tx.acked {
+		if byTable[it.row.Table] == nil {
+			tables = append(tables, it.row.Table)
+		}
+		byTable[it.row.Table] = append(byTable[it.row.Table], it)
+	}
+	for _, t := range tables {
+		for part := range slices.Chunk(byTable[t], 2) {
+			tx.units = append(tx.units, &outbox.Unit{Cluster: tx.cluster, Rows: len(part)})
+			tx.rows = append(tx.rows, part)
+		}
+	}
+}
+
+// commitOnce is Kafka's side of the commit: all of it, or nothing.
+func (w *world) commitOnce(p *proc, tx *onceTx) {
+	if !tx.asked || tx.committed || tx.epoch != w.kafka.epochs[tx.cluster] {
+		return
+	}
+	tx.committed = true
+	for i, u := range tx.units {
+		var named onceUnit
+		for _, it := range tx.rows[i] {
+			named.rows = append(named.rows, w.meta(it.row).row)
+		}
+		w.kafka.journals[tx.cluster] = append(w.kafka.journals[tx.cluster], named)
+		u.Number = uint64(len(w.kafka.journals[tx.cluster]))
+		w.note("kafka: unit %d of %s: %v", u.Number, tx.cluster, rowIDs(named.rows))
+	}
+	for _, it := range tx.acked {
+		w.land(p, it.row)
+	}
+}
+
+// seal finds out what became of a transaction, under a new epoch.
+func (s *sink) seal(tx *onceTx) {
+	if tx.epoch != s.w.kafka.epochs[tx.cluster] {
+		s.p.discard("its epoch of " + tx.cluster + " is over")
+		return
+	}
+	s.fence(tx.cluster)
+	if tx.committed {
+		s.delivered(tx)
+		return
+	}
+	s.w.note("%v: sink: its transaction on %s was aborted", s.p, tx.cluster)
+	delete(s.txs, tx.cluster)
+	for _, it := range slices.Backward(tx.acked) {
+		l := tx.from[it]
+		if s.draining[topicID(l.cluster, l.topic)] {
+			s.move([]*item{it}, l, s.queueOf(l.cluster, l.topic, draining))
+		} else {
+			l.queue = slices.Concat([]*item{it}, l.queue)
+		}
+	}
+}
+
+// delivered gives each unit's rows in one outcome.
+func (s *sink) delivered(tx *onceTx) {
+	delete(s.txs, tx.cluster)
+	for i, u := range tx.units {
+		o := outbox.Outcome{Class: outbox.Delivered, Unit: u}
+		for _, it := range tx.rows[i] {
+			o.Rows = append(o.Rows, it.row)
+			l := tx.from[it]
+			l.order = slices.DeleteFunc(l.order, func(x *item) bool { return x == it })
+		}
+		if s.w.offOnce.wholeUnits && len(o.Rows) > 1 {
+			s.p.outcomes = append(s.p.outcomes, outbox.Outcome{Class: outbox.Delivered, Unit: u, Rows: o.Rows[1:]})
+			o.Rows = o.Rows[:1]
+		}
+		s.p.outcomes = append(s.p.outcomes, o)
+	}
+	s.emit()
+}
+
+// ---- the database
+
+func (w *world) tallyOf(cl string) *tally {
+	if w.tallies[cl] == nil {
+		w.tallies[cl] = &tally{noted: map[int]bool{}, left: map[*dbRow]bool{}}
+	}
+	return w.tallies[cl]
+}
+
+// atomically has what f writes undone together by a failover.
+func (w *world) atomically(f func()) {
+	from := len(w.undone)
+	f()
+	for i := from; i < len(w.undone); i++ {
+		w.undone[i].at = w.undone[len(w.undone)-1].at
+	}
+}
+
+// owe: a row that was requeued has to be published once more before it is marked. A
+// failover may take an earlier requeue back, whose record is in Kafka and settles the row.
+func (w *world) owe(r *dbRow) {
+	if !w.plan.once || w.failovers > 0 {
+		return
+	}
+	was := r.owed
+	w.logged(func() { r.owed = was })
+	r.owed = r.copies + 1
+}
+
+func (w *world) noteUnit(cl string, unit int) {
+	t := w.tallyOf(cl)
+	was := t.noted[unit]
+	w.logged(func() { t.noted[unit] = was })
+	t.noted[unit] = true
+}
+
+func (w *world) leave(cl string, r *dbRow, left bool) {
+	t := w.tallyOf(cl)
+	was := t.left[r]
+	w.logged(func() { t.left[r] = was })
+	t.left[r] = left
+}
+
+// later says that the row is not there and may come to be.
+func (r *dbRow) later() bool { return r.tx.running() && !r.deleted }
+
+// recover reads a cluster's journal under a new epoch, and marks what it names.
+func (p *proc) recover(cl string) {
+	w := p.w
+	p.sink.fence(cl)
+	if w.offOnce.recovers {
+		return
+	}
+	for i, u := range w.kafka.journals[cl] {
+		if !w.tallyOf(cl).noted[i+1] {
+			w.note("%v: recovers unit %d of %s", p, i+1, cl)
+			w.atomically(func() { w.recoverUnit(cl, i+1, u) })
+		}
+	}
+}
+
+func (w *world) recoverUnit(cl string, unit int, u onceUnit) {
+	w.noteUnit(cl, unit)
+	for _, r := range u.rows {
+		switch {
+		case r.later(), r.exists() && r.status == statusPending && (r.locked || r.unmarked != 0 || w.noWrite[r.table]):
+			w.leave(cl, r, true)
+		case r.exists() && r.status == statusPending:
+			w.markSent(r)
+		}
+	}
+}
+
+// leftRows are those of the tally as a recovery reads them.
+func (w *world) leftRows(cl string) (rows []*outbox.Row) {
+	for _, r := range w.rows {
+		if w.tallyOf(cl).left[r] && !w.offOnce.leftBrought {
+			rows = append(rows, r.probe())
+		}
+	}
+	return rows
+}
+
+// recoverAll is the recovery before Connect; a cluster that does not answer is left
+// for later.
+func (p *proc) recoverAll(c *conn) {
+	for _, cl := range p.w.plan.clusters {
+		if !p.w.kafka.down[cl] {
+			p.recover(cl)
+			c.left = append(c.left, p.w.leftRows(cl)...)
+		}
+	}
+}
+
+// recoveries are what the first Connect tells: the rows left, once, and the clusters
+// whose journals were not read.
+func (p *proc) recoveries(in *Connected) {
+	in.Left, p.conn.left = p.conn.left, nil
+	for _, cl := range p.w.plan.clusters {
+		if p.sink.epochs[cl] == 0 && !p.w.offOnce.unrecovered {
+			in.Unrecovered = append(in.Unrecovered, cl)
+			p.sink.told[cl] = true
+		}
+	}
+}
+
+// recoverLate is the recovery of a cluster that answers at last.
+func (p *proc) recoverLate(cl string) {
+	p.recover(cl)
+	p.input(func() { p.core.Left(p.w.leftRows(cl)) })
+}
+
+// elsewhere says that a statement would be run on a server on which the process does
+// not lead: one that was promoted, maybe, and does not know of marks that were answered.
+// Each look and page asks whether the leader's lock is held, in its own statement.
+func (p *proc) elsewhere() bool {
+	return p.w.plan.once && !p.w.offOnce.guarded && p.conn != p.w.lock
+}
+
+// ---- marks
+
+// listOnceMarks gives units, rows that were left and attempts to be written.
+func (p *proc) listOnceMarks() {
+	w := p.w
+	var units []*outbox.Unit
+	for _, m := range p.marks {
+		if m.Unit != nil && !slices.Contains(units, m.Unit) {
+			units = append(units, m.Unit)
+		}
+	}
+	for _, u := range units {
+		w.can(evMark, func() { p.markUnit(u, false) })
+		if !w.healing {
+			w.can(evMarkLost, func() { p.markUnit(u, true) })
+		}
+	}
+	for _, i := range p.markable() {
+		m := p.marks[i]
+		switch {
+		case m.Unit != nil:
+		case m.Kind == outbox.MarkSent:
+			w.can(evMark, func() { p.markLeft(m, false) })
+			if !w.healing {
+				w.can(evMarkLost, func() { p.markLeft(m, true) })
+			}
+		default:
+			w.can(evMark, func() { p.runMark(slices.IndexFunc(p.marks, func(o outbox.Mark) bool { return o == m }), false) })
+		}
+	}
+}
+
+// markUnit is the transaction that marks a unit's rows and notes it.
+func (p *proc) markUnit(u *outbox.Unit, lost bool) {
+	var marks []outbox.Mark
+	for _, m := range p.marks {
+		if m.Unit == u {
+			marks = append(marks, m)
+		}
+	}
+	if len(marks) != u.Rows && !p.w.offOnce.wholeUnits {
+		p.w.fail("contract", nil, "%v: %d marks of unit %d, which names %d rows", p, len(marks), u.Number, u.Rows)
+	}
+	if lost && p.w.chance(50) {
+		return
+	}
+	p.w.note("%v: marks unit %d of %s: %v, answer lost: %v", p, u.Number, u.Cluster, marks, lost)
+	var answers []outbox.Marked
+	p.w.atomically(func() { answers = p.w.writeUnit(u, marks) })
+	if !lost {
+		for _, a := range answers {
+			p.answeredMark(a)
+		}
+	}
+}
+
+func (p *proc) answeredMark(a outbox.Marked) {
+	i := slices.IndexFunc(p.marks, func(m outbox.Mark) bool { return m.Row == a.Row && m.Kind == a.Kind })
+	if a.State == 0 { // locked: the status updater tries it again
+		p.marks[i].Unit, p.marks[i].Left = nil, true
+		return
+	}
+	p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
+	p.answers = append(p.answers, a)
+}
+
+// writeUnit marks what can be marked and leaves the rest. Of a unit that was noted before
+// only rows that are left are marked.
+func (w *world) writeUnit(u *outbox.Unit, marks []outbox.Mark) (answers []outbox.Marked) {
+	repeated := w.tallyOf(u.Cluster).noted[int(u.Number)] && !w.offOnce.notedOnce
+	if !repeated && !w.offOnce.together {
+		w.noteUnit(u.Cluster, int(u.Number))
+	}
+	for _, m := range marks {
+		r := w.row(m.Row)
+		if repeated && !w.tallyOf(u.Cluster).left[r] {
+			answers = append(answers, outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled})
+			continue
+		}
+		answers = append(answers, w.markOrLeave(u.Cluster, m, r))
+	}
+	return answers
+}
+
+func (w *world) markOrLeave(cl string, m outbox.Mark, r *dbRow) outbox.Marked {
+	a := outbox.Marked{Row: m.Row, Kind: m.Kind}
+	switch {
+	case r.later():
+		a.State = outbox.MarkedInvisible
+	case r.locked && r.exists() && r.status == statusPending:
+	default:
+		a = w.mark(m)
+	}
+	left := a.State == 0 || a.State == outbox.MarkedInvisible || a.State == outbox.MarkedRefused
+	if left != w.tallyOf(cl).left[r] {
+		w.leave(cl, r, left)
+	}
+	return a
+}
+
+// markLeft is the transaction that marks a row that was left.
+func (p *proc) markLeft(m outbox.Mark, lost bool) {
+	w := p.w
+	if lost && w.chance(50) {
+		return
+	}
+	r := w.row(m.Row)
+	a := outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled}
+	if !m.Left {
+		w.fail("contract", r, "%v: a mark of %v with no unit that is not said to be left", p, r)
+	}
+	if w.tallyOf(r.cluster).left[r] || w.offOnce.leftOnce {
+		w.atomically(func() { a = w.markOrLeave(r.cluster, m, r) })
+	}
+	a.Row = m.Row
+	w.note("%v: marks %v, which was left: %s, answer lost: %v", p, r, markStates[a.State], lost)
+	if !lost {
+		p.answeredMark(a)
+	}
+}
+
+// strayOnce are marks of a process that is gone, on their way still.
+func (p *proc) strayOnce() {
+	w := p.w
+	units := map[*outbox.Unit][]outbox.Mark{}
+	for _, m := range p.marks {
+		if m.Unit != nil {
+			units[m.Unit] = append(units[m.Unit], m)
+		}
+	}
+	for _, m := range p.marks {
+		if marks := units[m.Unit]; m.Unit != nil && marks[0] == m && len(marks) == m.Unit.Rows {
+			w.strays = append(w.strays, stray{fmt.Sprintf("marks of unit %d of %s", m.Unit.Number, m.Unit.Cluster), func() {
+				w.atomically(func() { w.writeUnit(m.Unit, marks) })
+			}})
+		}
+	}
+}
+
+// ---- tests
+
+func onceWorld(off onceRules) switches {
+	return switches{about: func(p *plan) { p.exactlyOnce(); p.offOnce = off }}
+}
+
+// TestSimulationOnce: with exactly-once delivery every row is in Kafka once, whatever
+// fails, and all else holds as ever.
+func TestSimulationOnce(t *testing.T) {
+	t.Parallel()
+	n := *simSeeds
+	if n == defaultSeeds {
+		n /= 3 // next to TestSimulation's
+	}
+	playSeeds(t, n, onceWorld(onceRules{}))
+}
+
+// TestOnceRulesMatter: without any of the rules something breaks.
+func TestOnceRulesMatter(t *testing.T) {
+	t.Parallel()
+	if ruleSeeds == 0 || testing.Short() {
+		t.Skip("thousands of seeds")
+	}
+	for _, r := range []struct {
+		name  string
+		off   onceRules
+		often []eventKind
+		long  bool
+	}{
+		{"recovers", onceRules{recovers: true}, nil, false},
+		{"leftBrought", onceRules{leftBrought: true}, nil, false},
+		{"together", onceRules{together: true}, []eventKind{evRequeue}, false},
+		{"notedOnce", onceRules{notedOnce: true}, []eventKind{evMarkLost, evRequeue}, false},
+		{"leftOnce", onceRules{leftOnce: true}, []eventKind{evMarkLost, evRequeue, evInvisible, evLock}, true},
+		{"voidCore", onceRules{voidCore: true}, []eventKind{evFailover, evDrop}, true},
+		{"unrecovered", onceRules{unrecovered: true}, []eventKind{evClusterDown, evKill}, true},
+		{"wholeUnits", onceRules{wholeUnits: true}, nil, false},
+		{"drainsTx", onceRules{drainsTx: true}, []eventKind{evAddPartition, evClusterDown, evMarkLost}, true},
+		{"guarded", onceRules{guarded: true}, []eventKind{evFailover, evSlotLost}, true},
+	} {
+		if r.long && os.Getenv("OUTBOX_TEST_LONG") == "" {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			world := onceWorld(r.off)
+			world.often = r.often
+			seed, v := firstBroken(1, ruleSeeds, world)
+			if v == nil {
+				t.Fatalf("%d seeds without it broke nothing", ruleSeeds)
+			}
+			t.Logf("seed %d: %v", seed, v)
+			if _, v := firstBroken(seed, 1, switches{often: r.often, about: onceWorld(onceRules{}).about}); v != nil {
+				t.Fatalf("with the rule, too: %v", v)
+			}
+		})
+	}
+}
