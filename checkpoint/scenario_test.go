@@ -352,6 +352,50 @@ func TestHandBackWaitsForRowsInFlight(t *testing.T) {
 	})
 }
 
+// r1 was published and marked, and the server heard nothing of it before the process was killed. The
+// slot brings it again: without a look it would be in Kafka twice.
+func TestStartLooksAtWhatWasMarked(t *testing.T) {
+	play(t, func(s *scene) {
+		r1 := s.row("k", 0)
+		s.rest(evStatus)
+		s.restart()
+		s.rest()
+		s.inKafka(r1, 1, "after the restart")
+	})
+}
+
+// r1 is on its way to Kafka when the connection ends. The next one brings it again, in the same
+// process: it is not published again, and nothing is confirmed beyond it.
+func TestRowsInFlightOutlastTheirConnection(t *testing.T) {
+	play(t, func(s *scene) {
+		r1 := s.row("k", 0)
+		s.rest(evArrive)
+		s.a.conn.dropped()
+		s.rest(evArrive)
+		s.row("j", 0)
+		s.rest(evArrive)
+		s.rest()
+		s.inKafka(r1, 1, "after the reconnect")
+	})
+}
+
+// The rows of a hand-back's statement come through the WAL as well, those that were committed before it
+// and are received after it. They are looked at, or they would be published twice.
+func TestHandBackLooksAtWhatItsStatementHad(t *testing.T) {
+	play(t, func(s *scene) {
+		s.parkStream()
+		for s.rest(evQuery); s.a.core.sweeps.page.hb == nil; s.rest(evQuery) {
+			s.must(evQuery)
+			s.advance(300 * time.Millisecond)
+		}
+		r1 := s.row("k", 0)
+		s.must(evQuery) // the statement, which shows r1
+		s.rest(evReceive)
+		s.rest()
+		s.inKafka(r1, 1, "after the hand-back")
+	})
+}
+
 // The watcher finds r1, which the operator put back. Before it looks again, r2
 // of the same key is refused and the key parked. Parking the key once more would
 // end its backoff.

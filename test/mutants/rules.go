@@ -91,7 +91,7 @@ var rules = []rule{
 		{"unended.observe", "ended := len(u.started) == 0", "ended := true"},
 	}},
 	{name: "handBackMarks", without: []edit{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
-	{name: "checkKept", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
+	{name: "checkKept", scenario: "TestHandBackLooksAtWhatItsStatementHad", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
 	{name: "voidHandBack", without: []edit{
 		{"Core.Disconnect", "c.connected, c.streaming = false, false", "c.connected, c.streaming = false, false; if c.hb != nil { c.ledger.reset(); return }"},
 	}},
@@ -101,15 +101,15 @@ var rules = []rule{
 	},
 
 	// Start and reconnect.
-	{name: "checkAtStart", without: []edit{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
+	{name: "checkAtStart", scenario: "TestStartLooksAtWhatWasMarked", without: []edit{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
 	{name: "invisibleWaits", without: []edit{{"Core.checked", "case a.State == outbox.CheckSettled:", "case a.State == outbox.CheckSettled, a.State == outbox.CheckInvisible:"}}},
-	{name: "skipInFlight", without: []edit{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
-	{name: "inFlightInLedger", without: []edit{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
+	{name: "skipInFlight", scenario: "TestRowsInFlightOutlastTheirConnection", without: []edit{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
+	{name: "inFlightInLedger", scenario: "TestRowsInFlightOutlastTheirConnection", without: []edit{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
 	{name: "nextBounded", without: []edit{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
 	{name: "dueByCommit", without: []edit{{"Core.scheduled", " && r.AvailableAt > c.ledger.opened", ""}}},
 
 	// Sweep and watch.
-	{name: "excludeInFlight", without: []edit{
+	{name: "excludeInFlight", scenario: "TestHandBackWaitsForRowsInFlight", without: []edit{
 		{"rowTable.ids", "return ids", "clear(ids); return ids"},
 		{"Core.mayPublish", "h != 0 {", "h != 0 && false {"},
 	}},
