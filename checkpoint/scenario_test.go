@@ -352,6 +352,36 @@ func TestHandBackWaitsForRowsInFlight(t *testing.T) {
 	})
 }
 
+// After a failover positions are reused. A process that asked for the WAL from where it had been would
+// not get r1, which lies before that.
+func TestStartReadsFromWhereTheSlotIs(t *testing.T) {
+	playWithout(t, worldRules{startZero: true}, func(s *scene) {
+		before := s.insert
+		for range 5 {
+			s.row("j", 0)
+		}
+		s.rest()
+		s.failover(before, true)
+		s.slot.confirmed, s.slot.persisted = before, before
+		s.row("k", 0)
+		s.rest()
+	})
+}
+
+// r1 was committed while there was no slot. Were the slot made before the stream's park is durable, the next
+// start would find a sound slot behind r1, and nothing that says so.
+func TestSlotIsMadeUnderADurablePark(t *testing.T) {
+	play(t, func(s *scene) {
+		s.a.kill()
+		s.slot = slot{}
+		s.row("k", 0)
+		s.a.boot()
+		s.rest(evParks)
+		s.restart()
+		s.rest()
+	})
+}
+
 // r1 was published and marked, and the server heard nothing of it before the process was killed. The
 // slot brings it again: without a look it would be in Kafka twice.
 func TestStartLooksAtWhatWasMarked(t *testing.T) {

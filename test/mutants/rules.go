@@ -42,7 +42,7 @@ var rules = []rule{
 		{"Core.settleUnder", "case p.durable:", "case true:"},
 		{"Core.row", "if !p.durable {", "if false {"},
 	}},
-	{name: "slotAfterPark", without: []edit{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
+	{name: "slotAfterPark", scenario: "TestSlotIsMadeUnderADurablePark", without: []edit{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
 	{name: "narrowing", scenario: "TestNarrowingIsOneTransaction", without: []edit{
 		{"Core.writeParks", "if p.dirty() && ", "if !(c.hb != nil && c.hb.step == hbRemoving) && p.dirty() && "},
 	}},
