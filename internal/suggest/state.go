@@ -325,9 +325,13 @@ func (p *proposing) budget(failed bool) {
 	if c := p.take(attemptNames, (*Column).integer); c != nil {
 		p.add("status.attempts", c.Name, "counts failures of the row itself")
 		switch most := p.has(mostNames); {
-		case most != nil && number.MatchString(most.Default):
-			n, _ := strconv.Atoi(literal(most.Default))
-			p.add("status.max_attempts", n, "the default of %s", shown(most.Name))
+		case most != nil && most.integer():
+			n, err := strconv.Atoi(literal(most.Default))
+			if err != nil || n < 1 {
+				n = 10
+			}
+			p.add("status.max_attempts", n, "of rows in which %s is NULL", shown(most.Name))
+			p.add("status.max_attempts_column", most.Name, "the row's own budget")
 		case failed:
 			p.add("status.max_attempts", 10, "failures until the row is given up")
 		default:

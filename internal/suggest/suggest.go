@@ -77,7 +77,7 @@ func Propose(f *Facts, o Options) *Proposal {
 
 // inOrder is how a mapping is written: the record, times, the state, the rest.
 var inOrder = words(`id rows topic key payload headers event_id partition created_at available_after order published
-	status.column status.pending status.processing status.recover_after status.sent status.failed status.sent_at status.failed_at status.touched_at status.expires_at status.attempts status.max_attempts status.last_error
+	status.column status.pending status.processing status.recover_after status.sent status.failed status.sent_at status.failed_at status.touched_at status.expires_at status.attempts status.max_attempts status.max_attempts_column status.last_error
 	on_failed head_start claim`)
 
 // quotedName is a name as the configuration takes it in schema.table.
