@@ -255,20 +255,36 @@ func TestCommitsThatWaitForAStandby(t *testing.T) {
 		}
 		return nil
 	})
-	exec(t, writer, `BEGIN`)
-	var id string
-	var xid uint32
-	if err := writer.QueryRow(t.Context(), `INSERT INTO outbox (aggregate_id, event_id, topic) VALUES (gen_random_uuid(), gen_random_uuid(), 't')
-		RETURNING aggregate_id || E'\001' || event_id, pg_current_xact_id()::text::bigint % 4294967296`).Scan(&id, &xid); err != nil {
+	var row *outbox.Row
+	var committed chan error
+	begin := func() error {
+		exec(t, writer, `BEGIN`)
+		var id string
+		var xid uint32
+		if err := writer.QueryRow(t.Context(), `INSERT INTO outbox (aggregate_id, event_id, topic) VALUES (gen_random_uuid(), gen_random_uuid(), 't')
+			RETURNING aggregate_id || E'\001' || event_id, pg_current_xact_id()::text::bigint % 4294967296`).Scan(&id, &xid); err != nil {
+			return err
+		}
+		row = &outbox.Row{Table: b.table, ID: strings.Replace(id, "\x01", "\x00", 1), XID: xid}
+		committed = make(chan error, 1)
+		go func(done chan error) {
+			_, err := writer.Exec(context.Background(), `COMMIT`)
+			done <- err
+		}(committed)
+		return nil
+	}
+	if err := begin(); err != nil {
 		t.Fatal(err)
 	}
-	row := &outbox.Row{Table: b.table, ID: strings.Replace(id, "\x01", "\x00", 1), XID: xid}
-	committed := make(chan error, 1)
-	go func() {
-		_, err := writer.Exec(context.Background(), `COMMIT`)
-		committed <- err
-	}()
 	harness.Eventually(t, 20*time.Second, func() error {
+		select {
+		case err := <-committed: // the checkpointer, which has commits wait, has not read the settings yet
+			if err == nil {
+				err = begin()
+			}
+			return fmt.Errorf("a commit did not wait (%v)", err)
+		default:
+		}
 		n, err := harness.TryOne[int](t.Context(), db, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 		if err != nil || n != 1 {
 			return fmt.Errorf("%d wait (%v)", n, err)
