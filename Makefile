@@ -84,9 +84,11 @@ integration: ## the tests of the whole program against real servers
 # installed are fetched on first use.
 POSTGRES_VERSIONS ?= 14 15 16 17 18
 KAFKA_VERSIONS    ?= 3.9.1
-SPEAKING := ./replication/... ./internal/statestore/... ./internal/sweeper/... ./statusupdater/... ./test/integration/... ./test/security/... ./test/bytes/...
+SPEAKING := ./replication/... ./internal/statestore/... ./internal/tablesql/... ./internal/sweeper/... ./statusupdater/... ./test/integration/... ./test/security/... ./test/bytes/...
 # Stream, restart, lost slot, sweep and hand-back, publication, roles, failover.
 CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut)$$
+# What Go and SQL read of a row, and what a publication's row filter can have.
+CORE_TWINS := Twins|RowFilter
 # Settings of roles and database, a schema that everybody may create in, and one
 # encoding's bytes.
 CORE_STRANGERS := ^(TestSettingsOfRolesAndDatabase|TestAReadersFunctionMarksNoRow|TestTheSameBytesWhicheverWayARowComes)$$/^WIN1252$$
@@ -99,6 +101,7 @@ test-matrix: ## all that speaks to servers, on PostgreSQL 14 to 18, and on Kafka
 .PHONY: test-core
 test-core: ## a few tests of the whole program on the same versions
 	@set -e; for v in $(filter-out 15,$(POSTGRES_VERSIONS)); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; \
+	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./internal/tablesql ./replication -run '$(CORE_TWINS)'; \
 	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/security ./test/bytes -run '$(CORE_STRANGERS)'; done; \
 	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; done
 

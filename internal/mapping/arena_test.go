@@ -167,3 +167,66 @@ func BenchmarkRow(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
+
+// BenchmarkRowWith is a row with 256 bytes of JSON, without a feature and with one each.
+func BenchmarkRowWith(b *testing.B) {
+	words := &outbox.ValueMap{Exact: map[string]string{}, Beginnings: []outbox.Beginning{{With: "com.acme.billing.", Text: "billing"}}}
+	for i := range 20 {
+		words.Exact[fmt.Sprint("OrderPlaced", i)] = "orders"
+	}
+	for _, bench := range []struct {
+		name   string
+		change func(*outbox.Mapping)
+	}{
+		{"nothing", func(*outbox.Mapping) {}},
+		{"map", func(m *outbox.Mapping) { m.Topic.Columns[0].Map = words }},
+		{"path", func(m *outbox.Mapping) { m.Key = &outbox.Expr{Column: "payload", Pointer: []string{"orderId"}} }},
+		{"rows", func(m *outbox.Mapping) { m.Rows = []outbox.RowCondition{{Column: "broker", Values: []string{"kafka"}}} }},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			plan, values := jsonPlan(b, bench.change)
+			arena := new(Arena)
+			b.ReportAllocs()
+			for b.Loop() {
+				if plan.Ours(values, arena) {
+					plan.Row(values, arena)
+				}
+			}
+		})
+	}
+}
+
+func jsonPlan(tb testing.TB, change func(*outbox.Mapping)) (*Plan, []Value) {
+	tb.Helper()
+	plain, _ := plainPlan(tb, 1)
+	table := *plain.table
+	table.Mapping.ID, table.Mapping.EventID = []string{"id"}, outbox.EventID{Name: "id", Columns: []string{"id"}}
+	table.Mapping.Key = &outbox.Expr{Column: "id"}
+	table.Mapping.Headers = nil
+	table.Mapping.Topic.Columns = []outbox.Expr{{Column: "topic"}}
+	change(&table.Mapping)
+	texts := map[string]string{
+		"id": uuid1, "status": "PENDING", "topic": "OrderPlaced7", "broker": "kafka", "created_at": "2026-01-02 03:04:05.678901+00",
+		"payload": fmt.Sprintf(`{"orderId": "7d1e", "customer": {"id": 4711, "name": "Jane"}, "items": [{"sku": "a-1", "n": 2}], "note": "%0170d"}`, 1),
+	}
+	cols := []Column{
+		{Name: "id", OID: oidUUID},
+		{Name: "status", OID: oidVarchar},
+		{Name: "topic", OID: oidVarchar},
+		{Name: "broker", OID: oidText},
+		{Name: "payload", OID: oidJSONB},
+		{Name: "created_at", OID: oidTimestamptz},
+	}
+	plan, err := Compile(nil, &table, cols)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var values []Value
+	for _, i := range plan.Wanted() {
+		values = append(values, Value{Data: []byte(texts[cols[i].Name]), Format: Text})
+	}
+	if r := plan.Row(values, new(Arena)); r.Err != nil {
+		tb.Fatal(r.Err)
+	}
+	return plan, values
+}

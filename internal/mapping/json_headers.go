@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -321,7 +322,7 @@ func (s *jsonScanner) rawNumber() ([]byte, bool) {
 
 // one steps over one of the bytes if it comes next.
 func (s *jsonScanner) one(of string) bool {
-	if s.at == len(s.text) || bytes.IndexByte([]byte(of), s.text[s.at]) < 0 {
+	if s.at == len(s.text) || strings.IndexByte(of, s.text[s.at]) < 0 {
 		return false
 	}
 	s.at++
@@ -357,12 +358,24 @@ func (s *jsonScanner) raw(problem string) (raw []byte, escapes, ok bool) {
 	if !s.take('"', problem) {
 		return nil, false, false
 	}
-	for start := s.at; s.at < len(s.text); {
-		switch c := s.text[s.at]; {
-		case c == '"':
+	start, quote := s.at, -1
+	for s.at < len(s.text) {
+		if quote < s.at { // not for each escape, or a long string would be read again and again
+			quote = len(s.text)
+			if i := bytes.IndexByte(s.text[s.at:], '"'); i >= 0 {
+				quote = s.at + i
+			}
+		}
+		s.at += plainBytes(s.text[s.at:quote])
+		switch {
+		case s.at == len(s.text):
+		case s.at == quote:
 			s.at++
-			return s.text[start : s.at-1], escapes, true
-		case c == '\\':
+			return s.text[start:quote], escapes, true
+		case s.text[s.at] != '\\':
+			s.fail("a control character in a string")
+			return nil, false, false
+		default:
 			decoded, length := unescapeOne(s.text[s.at:])
 			if length == 0 || s.strict && decoded == 0 || s.ascii && decoded >= utf8.RuneSelf {
 				s.fail("a malformed escape")
@@ -370,15 +383,29 @@ func (s *jsonScanner) raw(problem string) (raw []byte, escapes, ok bool) {
 			}
 			escapes = true
 			s.at += length
-		case c < ' ':
-			s.fail("a control character in a string")
-			return nil, false, false
-		default:
-			s.at++
 		}
 	}
 	s.fail("no end of a string")
 	return nil, false, false
+}
+
+// plainBytes is how many bytes come before the first control character or backslash. It
+// looks at eight at once.
+// https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
+func plainBytes(text []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(text); i += 8 {
+		x := binary.LittleEndian.Uint64(text[i:])
+		y := x ^ ones*'\\'
+		if ((x-ones*' ')&^x|(y-ones)&^y)&highs != 0 {
+			break
+		}
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // unescapeOne decodes the escape that b begins with; length 0: malformed.
