@@ -165,11 +165,30 @@ type PayloadSpec struct {
 	Path string `yaml:"path"`
 	// Decode says what the text is to be decoded from.
 	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
+	// Object makes the payload an object of JSON, in place of column: its members in this
+	// order, without blanks.
+	Object []MemberSpec `yaml:"object"`
 	// Tombstone publishes a NULL payload as a null value. Otherwise a NULL
 	// payload is an error of that row.
 	Tombstone bool `yaml:"tombstone" default:"false"`
 	// EmptyTombstone publishes an empty payload as a null value too.
 	EmptyTombstone bool `yaml:"empty_tombstone" default:"false"`
+}
+
+// MemberSpec is a member of an object: exactly one of column and value.
+type MemberSpec struct {
+	// Name of the member.
+	Name string `yaml:"name"`
+	// Column with its value.
+	Column string `yaml:"column"`
+	// Value of the member in every record, a string.
+	Value *string `yaml:"value"`
+	// As says how the column's value stands there: as a string, as the JSON that it holds
+	// (json, jsonb, text or bytea), as a number, as a boolean, as a time in RFC 3339 (UTC), or
+	// as a string with the column's bytes in base64.
+	As string `yaml:"as" default:"string" enum:"string,json,number,boolean,time,base64"`
+	// OmitNull leaves the member out where the column is NULL. Otherwise it is null.
+	OmitNull bool `yaml:"omit_null" default:"false"`
 }
 
 // HeaderSpec is one source of headers: name with column, name with value, json,

@@ -123,16 +123,55 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Grace:          s.Grace,
 		Retention:      s.Retention,
 	}
+	r.object(&m.Payload)
 	r.coexistence(&m)
 	m.EventID = r.eventID(m.ID)
 	if len(m.ID) == 0 {
 		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
 	}
-	if m.Payload.Column == "" {
+	if m.Payload.Column == "" && s.Payload.Object == nil {
 		r.complain("payload.column", "is missing", "write payload: {column: payload}")
 	}
 	r.state(&m)
 	return m
+}
+
+// object is a payload made of columns.
+func (r *resolver) object(m *outbox.PayloadMapping) {
+	s := &r.spec.Payload
+	if s.Object == nil {
+		return
+	}
+	const hint = "write payload: {object: [{name: type, value: OrderPlaced}, {name: data, column: payload, as: json}]}"
+	if s.Column != "" || s.Path != "" || s.Decode != "none" || s.Tombstone || s.EmptyTombstone {
+		r.complain("payload.object", "cannot be combined with column, path, decode, tombstone and empty_tombstone", hint)
+	}
+	seen := map[string]bool{}
+	for i, member := range s.Object {
+		key := fmt.Sprintf("payload.object[%d]", i)
+		out := outbox.Member{Name: member.Name, Column: r.column(key+".column", member.Column), Form: outbox.MemberForm(member.As), OmitNull: member.OmitNull}
+		switch {
+		case (member.Column == "") == (member.Value == nil):
+			r.complain(key, "has not exactly one of column and value", hint)
+		case member.Name == "":
+			r.complain(key, "has no name", hint)
+		case seen[member.Name]:
+			r.complain(key+".name", fmt.Sprintf("%q stands here twice", member.Name), "give each member a name of its own")
+		case member.Value != nil && (member.As != "string" || member.OmitNull):
+			r.complain(key, "has as or omit_null with a constant value", "remove it")
+		}
+		if seen[member.Name] = true; member.Value != nil {
+			out.Value = *member.Value
+		}
+		// People are shown the document, or what comes first.
+		if out.Column != "" && (m.Column == "" || out.Form == outbox.MemberJSON && !slices.ContainsFunc(m.Object, func(m outbox.Member) bool { return m.Form == outbox.MemberJSON })) {
+			m.Column = out.Column
+		}
+		m.Object = append(m.Object, out)
+	}
+	if m.Column == "" {
+		r.complain("payload.object", "has no member with a column", hint)
+	}
 }
 
 // column checks one column's name; an empty one is none.

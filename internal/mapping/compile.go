@@ -358,6 +358,10 @@ func (c *compiler) payload(p *Plan, m *outbox.PayloadMapping) {
 	if m.Column == "" {
 		c.fault("has no payload", "name the payload's column")
 	}
+	if len(m.Object) > 0 {
+		p.object = c.members(m.Object)
+		return
+	}
 	if m.Column != "" {
 		p.payload = c.value(&m.Expr, rolePayload)
 	}

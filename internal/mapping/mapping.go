@@ -70,6 +70,7 @@ type Plan struct {
 	key          *value
 	keyUUID      bool
 	payload      value
+	object       []memberPlan // in place of payload; none: there is no object
 	// headers are the event id's, then the mapping's, in its order.
 	headers []headerPlan
 
@@ -450,6 +451,10 @@ func (r *reading) nameless() bool {
 }
 
 func (r *reading) payload() {
+	if len(r.plan.object) > 0 {
+		r.object(r.plan.object)
+		return
+	}
 	v := &r.plan.payload
 	payload, fault := r.bytes(v, true)
 	m := &r.plan.table.Mapping.Payload

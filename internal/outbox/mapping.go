@@ -311,7 +311,44 @@ type PayloadMapping struct {
 	Tombstone bool
 	// EmptyTombstone publishes an empty payload as a null value too.
 	EmptyTombstone bool
+	// Object is an object that the payload is made as, in place of the Expr, whose Column is
+	// the member's that people are shown. Empty: none.
+	Object []Member
 }
+
+// Names are the columns that the payload is made of.
+func (m *PayloadMapping) Names() []string {
+	names := m.Expr.Names()
+	for i := range m.Object {
+		names = append(names, m.Object[i].Column)
+	}
+	return names
+}
+
+// Plain says that the payload is a column's as it is.
+func (m *PayloadMapping) Plain() bool { return len(m.Object) == 0 && m.Expr.Plain() }
+
+// Member is a value of an object: of a column in a form, or a constant.
+type Member struct {
+	Name     string
+	Column   string // empty: Value
+	Value    string
+	Form     MemberForm
+	OmitNull bool // leave it out where the column is NULL; otherwise it is null
+}
+
+// MemberForm is how a column's value stands in JSON.
+type MemberForm string
+
+// The forms.
+const (
+	MemberString  MemberForm = "string"
+	MemberJSON    MemberForm = "json" // as it is written
+	MemberNumber  MemberForm = "number"
+	MemberBoolean MemberForm = "boolean"
+	MemberTime    MemberForm = "time" // RFC 3339, in UTC
+	MemberBase64  MemberForm = "base64"
+)
 
 // HeaderMapping is one source of headers: exactly one of Column (with Name),
 // Value (a constant, with Name), Trace (with Name) and JSON (a column with an

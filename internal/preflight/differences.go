@@ -152,7 +152,7 @@ func places(m *outbox.Mapping) []place {
 		sentAt = nil // the time is the state
 	}
 	all := []place{
-		one("payload.column", m.Payload.Column, anyColumn),
+		payloadPlace(&m.Payload),
 		one("cluster.column", m.Cluster.Column, textColumn, "cluster"),
 		one("partition", m.Partition, countColumn, "partition"),
 		one("timestamp", m.Timestamp, timeColumn, "timestamp"),
@@ -182,6 +182,13 @@ func places(m *outbox.Mapping) []place {
 		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
 	}
 	return append(all, headersPlace(m.Headers))
+}
+
+func payloadPlace(m *outbox.PayloadMapping) place {
+	if len(m.Object) == 0 {
+		return one("payload.column", m.Column, anyColumn)
+	}
+	return place{m.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
 }
 
 // list is a place for several columns, written behind other keys. The key without
@@ -342,7 +349,7 @@ func (d *differing) nulls() {
 			d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a topic fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
 		}
 	}
-	if nullable(m.Payload.Column) && !m.Payload.Tombstone {
+	if nullable(m.Payload.Column) && !m.Payload.Tombstone && len(m.Payload.Object) == 0 {
 		d.add(Difference{
 			Problem:  fmt.Sprintf("column %q may be NULL; a row without a payload fails", m.Payload.Column),
 			Override: Overrides{{"payload.column", m.Payload.Column}, {"payload.tombstone", true}}, Hint: "which publishes NULL as a tombstone",

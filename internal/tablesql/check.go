@@ -46,7 +46,7 @@ func scan(value []byte, into *int64) (err error) {
 // bytes is about what the row's record takes.
 func (r *Relation) bytes() string {
 	m := &r.Table.Mapping
-	names := []string{m.Payload.Column}
+	names := m.Payload.Names()
 	if m.Key != nil {
 		names = append(names, m.Key.Column)
 	}

@@ -1,0 +1,152 @@
+package mapping
+
+import (
+	"encoding/base64"
+	"encoding/json"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// memberPlan is a compiled outbox.Member.
+type memberPlan struct {
+	field
+	head     []byte // the name as JSON, and the colon
+	constant []byte // as JSON; nil: of the column
+	form     outbox.MemberForm
+	omitNull bool
+}
+
+// The roles of members' columns, by their forms.
+var roleMembers = map[outbox.MemberForm]role{
+	outbox.MemberString:  {name: "a string of the payload", ok: anyKind, content: true},
+	outbox.MemberBase64:  {name: "base64 in the payload", hint: "a bytea or text column", ok: func(k kind) bool { return k == kindBytea || isText(k) }, content: true},
+	outbox.MemberJSON:    {name: "JSON in the payload", hint: "a json, jsonb, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }, content: true},
+	outbox.MemberNumber:  {name: "a number of the payload", hint: "a column of numbers", ok: func(k kind) bool { return isInteger(k) || isText(k) || k == kindOther }, content: true},
+	outbox.MemberBoolean: {name: "a boolean of the payload", hint: "a boolean column", ok: func(k kind) bool { return k == kindBool }, content: true},
+	outbox.MemberTime:    {name: "a time of the payload", hint: "a timestamptz or timestamp column", ok: isTime, content: true},
+}
+
+func (c *compiler) members(list []outbox.Member) []memberPlan {
+	plans := make([]memberPlan, len(list))
+	for i := range list {
+		m := &list[i]
+		name, _ := json.Marshal(m.Name) // a string always can
+		plans[i] = memberPlan{head: append(name, ':'), form: m.Form, omitNull: m.OmitNull}
+		if m.Column == "" {
+			plans[i].constant = appendString(nil, []byte(m.Value))
+			continue
+		}
+		plans[i].field = c.field(m.Column, roleMembers[m.Form])
+	}
+	return plans
+}
+
+// object makes the payload of members, as compact JSON in their order.
+func (r *reading) object(members []memberPlan) {
+	text := append(r.arena.joined[:0], '{')
+	for i := range members {
+		m := &members[i]
+		before := len(text)
+		if before > 1 {
+			text = append(text, ',')
+		}
+		text = append(text, m.head...)
+		with, null, fault := r.member(text, m)
+		switch {
+		case fault != "":
+			r.fail(&m.field, fault)
+		case null && m.omitNull:
+			with = text[:before]
+		case null:
+			with = append(text, "null"...)
+		}
+		text = with
+	}
+	text = append(text, '}')
+	r.arena.joined = text
+	r.row.Value = r.arena.copy(text)
+}
+
+// member appends a value.
+func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault fault) {
+	if m.constant != nil {
+		return append(to, m.constant...), false, ""
+	}
+	v := r.values[m.at]
+	if v.Format == Null {
+		return to, true, ""
+	}
+	var text []byte
+	switch m.form {
+	case outbox.MemberBoolean:
+		return r.booleanMember(to, m, v)
+	case outbox.MemberBase64:
+		if text, fault = m.content(v, r.arena); fault != "" {
+			return to, false, fault
+		}
+		return append(base64.StdEncoding.AppendEncode(append(to, '"'), text), '"'), false, ""
+	case outbox.MemberTime:
+		text, fault = m.rfc3339(v, r.arena)
+	default:
+		text, fault = m.document(v, r.arena)
+	}
+	switch {
+	case fault != "":
+		return to, false, fault
+	case m.form == outbox.MemberJSON:
+		return r.jsonMember(to, m, text)
+	case m.form == outbox.MemberNumber && !isNumber(text):
+		return to, false, "is not a number that JSON can say: correct the row, or map it as a string"
+	case m.form == outbox.MemberNumber:
+		return append(to, text...), false, ""
+	}
+	return appendString(to, text), false, ""
+}
+
+func (r *reading) booleanMember(to []byte, m *memberPlan, v Value) (out []byte, null bool, fault fault) {
+	is, _, fault := m.boolean(v)
+	if is {
+		return append(to, "true"...), false, fault
+	}
+	return append(to, "false"...), false, fault
+}
+
+// jsonMember appends a document as it is written. What is no JSON would make none of the
+// whole payload.
+func (r *reading) jsonMember(to []byte, m *memberPlan, text []byte) (out []byte, null bool, fault fault) {
+	if m.kind != kindJSON && m.kind != kindJSONB {
+		if _, fault := locate(text, nil, false, false, deepest, r.arena); fault != "" {
+			return to, false, fault
+		}
+	}
+	return append(to, text...), false, ""
+}
+
+func isNumber(text []byte) bool {
+	s := jsonScanner{text: text}
+	_, ok := s.rawNumber()
+	return ok && s.problem == "" && s.at == len(text)
+}
+
+// appendString appends a text as a string of JSON: only what has to be escaped is.
+func appendString(to, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	to = append(to, '"')
+	from := 0
+	for i, c := range text {
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		to = append(to, text[from:i]...)
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			to = append(to, '\\', c)
+		case '\n':
+			to = append(to, '\\', 'n')
+		default:
+			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+	}
+	return append(append(to, text[from:]...), '"')
+}
