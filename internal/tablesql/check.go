@@ -67,9 +67,9 @@ func (r *Relation) bytes() string {
 func (r *Relation) Destinations(limit int, found func(cluster, topic string)) Step {
 	cluster := "''::text"
 	if c := r.Table.Mapping.Cluster.Column; c != "" {
-		cluster = "coalesce(" + r.Column(c).word() + ", '')"
+		cluster = "coalesce(" + sampled(r.Column(c).word()) + ", '')"
 	}
-	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, r.topic(), r.Name())
+	some := fmt.Sprintf("SELECT %s AS cluster, %s AS topic FROM %s t", cluster, sampled(r.topic()), r.Name())
 	read := func(row [][]byte) error {
 		found(r.readText(row[0]), r.readText(row[1]))
 		return nil
@@ -77,6 +77,10 @@ func (r *Relation) Destinations(limit int, found func(cluster, topic string)) St
 	return Step{Each: read, SQL: fmt.Sprintf("SELECT DISTINCT %s, %s FROM ((%s WHERE %s LIMIT %d) UNION ALL (%s WHERE %s LIMIT %d)) sampled WHERE topic <> ''",
 		r.asText("cluster"), r.asText("topic"), some, r.ourPending(), limit, some, r.ofOurs("true"), limit)}
 }
+
+// sampled is the beginning of a text that a writer can make long: one character more than a
+// topic may have.
+func sampled(text string) string { return "left(" + text + ", 250)" }
 
 // Chosen is a count of rows, and of those that are ours by the mapping's conditions.
 type Chosen struct{ Rows, Ours int64 }
@@ -95,7 +99,7 @@ func (r *Relation) States(limit int, found func(state string)) Step {
 		return nil
 	}
 	return Step{Each: read, SQL: fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT %s AS state FROM %s t WHERE %s LIMIT %d) sampled WHERE state IS NOT NULL ORDER BY 1",
-		r.asText("state"), c.printed(), r.Name(), r.ofOurs("true"), limit)}
+		r.asText("state"), sampled(c.printed()), r.Name(), r.ofOurs("true"), limit)}
 }
 
 // SweepIndex is a statement, for people, that makes an index which serves the sweep.
