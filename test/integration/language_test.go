@@ -52,18 +52,18 @@ func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 	p := w.run().streaming()
 	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, attempts) VALUES ('k', '1', 0), ('k', NULL, 0), ('k', '2', 0), ('k', '9', 2)`)
 	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, max_retries) VALUES ('m', NULL, 0), ('n', NULL, 3)`)
-	w.awaitSQL(20*time.Second, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '' AND updated_at > created_at AND expires_at IS NULL) = 1
+	w.awaitSQL(time.Minute, `SELECT count(*) FILTER (WHERE published_at IS NOT NULL) = 2 AND count(*) FILTER (WHERE attempts = 2 AND last_error <> '' AND updated_at > created_at AND expires_at IS NULL) = 1
 		AND count(*) FILTER (WHERE aggregate_id = 'm' AND attempts = 1) = 1 AND count(*) FILTER (WHERE aggregate_id = 'n' AND attempts = 3) = 1 FROM outbox`)
 	w.db.Exec(t, `DELETE FROM outbox WHERE aggregate_id IN ('m', 'n')`)
 	w.db.Exec(t, `INSERT INTO outbox (aggregate_id, payload, next_try, locked_until) VALUES ('o', '5', now() - interval '1 hour', timezone('utc', now()) + interval '2 s'), ('o', '6', now() + interval '1 day', NULL)`)
-	w.awaitSQL(20*time.Second, `SELECT count(*) = 1 FROM outbox WHERE aggregate_id = 'o' AND published_at >= timezone('utc', locked_until) - interval '100 ms'`)
+	w.awaitSQL(time.Minute, `SELECT count(*) = 1 FROM outbox WHERE aggregate_id = 'o' AND published_at >= timezone('utc', locked_until) - interval '100 ms'`)
 	w.db.Exec(t, `DELETE FROM outbox WHERE aggregate_id = 'o'`)
 	if got := w.values(); got != "1 2 5" {
 		t.Errorf("published: %q", got)
 	}
 	w.db.Exec(t, `UPDATE outbox SET payload = '3' WHERE payload IS NULL`)
 	w.operatorDoes("failed", "requeue", "--all")
-	w.awaitSQL(20*time.Second, `SELECT count(*) = 4 FROM outbox WHERE published_at IS NOT NULL`)
+	w.awaitSQL(time.Minute, `SELECT count(*) = 4 FROM outbox WHERE published_at IS NOT NULL`)
 	p.stop()
 	if got := harness.One[int](t, w.db, `SELECT count(*) FROM outbox WHERE attempts > 0 OR last_error IS NOT NULL OR updated_at < published_at OR expires_at <> published_at + interval '24 hours'`); got != 0 {
 		t.Errorf("%d rows keep a count or an error", got)
