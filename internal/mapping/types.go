@@ -261,7 +261,7 @@ func (f *field) uuid(v Value, a *Arena) ([]byte, fault) {
 func (a *Arena) uuid(text []byte) ([]byte, fault) {
 	out := a.bytes(16)
 	if !parseUUID(out, text) {
-		return nil, "is not a uuid like 123e4567-e89b-12d3-a456-426614174000"
+		return nil, "is not a uuid like 123e4567-e89b-12d3-a456-426614174000: correct the row, or take encoding out of the mapping"
 	}
 	return out, ""
 }
@@ -285,7 +285,7 @@ func (f *field) rfc3339(v Value, a *Arena) ([]byte, fault) {
 	}
 	t := time.UnixMicro(at).UTC()
 	if at == infinity || t.Year() < 0 || t.Year() > 9999 {
-		return nil, "is a time that RFC 3339 cannot say"
+		return nil, "is a time that RFC 3339 cannot say: correct the row, or take encoding out of the mapping"
 	}
 	var text [32]byte
 	return a.copy(t.AppendFormat(text[:0], time.RFC3339Nano)), ""
