@@ -89,6 +89,42 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
+// How long rows of another writer take, from INSERT to SENT, while a row of 1 GB is
+// inserted and read. docs/security.md has the figures; they decide nothing.
+func TestLatencyNextToALongRow(t *testing.T) {
+	if !long {
+		t.Skip("measures for a minute: only in the long form, OUTBOX_TEST_LONG=1")
+	}
+	w := newWorld(t)
+	w.table["status"] = fields{
+		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
+		"attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
+	}
+	w.run()
+	w.good(5, 20*time.Second)
+	measure := func(what string) {
+		for range 100 {
+			w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ($1, $2, 'x')`, w.topic, what)
+			time.Sleep(100 * time.Millisecond) // the load, not a wait
+		}
+		w.none(`key = '`+what+`' AND status <> 'SENT'`, 2*time.Minute)
+		t.Log(what, harness.One[string](t, w.db, `SELECT 'p50 ' || percentile_disc(0.5) WITHIN GROUP (ORDER BY took) || ', at most ' || max(took)
+			FROM (SELECT sent_at - created_at AS took FROM outbox WHERE key = $1) AS s`, what))
+	}
+	measure("alone")
+	conn := w.db.Conn(t)
+	inserted := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), `INSERT INTO outbox (topic, key, payload)
+			SELECT $1, 'long', string_agg(b, '') FROM (SELECT convert_to(repeat('x', 10000000), 'UTF8') AS b FROM generate_series(1, 100)) AS s`, w.topic)
+		inserted <- err
+	}()
+	measure("next to a row of 1 GB")
+	if err := <-inserted; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A writer inserts JSON of a hundred kilobytes whose numbers print as more than
 // PostgreSQL can hold at once. The log cannot be read past it, nor a page.
 func TestRowThatCannotBePrinted(t *testing.T) {
