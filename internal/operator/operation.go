@@ -141,12 +141,23 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 // ids reads the ids of picked rows.
 func (t *Table) ids(ctx context.Context, filter *tablesql.Filter, limit int) ([]string, error) {
 	var ids []string
-	step, err := t.relation.PickIDs(filter, limit, func(id string) { ids = append(ids, id) })
+	bytes := 0
+	step, err := t.relation.PickIDs(filter, limit, func(id string) {
+		if bytes += len(id); bytes <= maxIDBytes {
+			ids = append(ids, id)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("read the ids of rows", err)
+	}
+	if bytes > maxIDBytes {
+		return nil, &tablesql.MappingError{
+			Table: t.relation.Table, Problem: fmt.Sprintf("has rows whose ids take %d MiB, more than the %d MiB that are read at once", bytes>>20, maxIDBytes>>20),
+			Hint: "take fewer rows (--limit)",
+		}
 	}
 	return ids, nil
 }

@@ -29,6 +29,8 @@ const (
 	// MaxLimit is the most rows that one act takes: their ids are read first, so
 	// that a row that fails again meanwhile is not acted on twice.
 	MaxLimit = 1_000_000
+	// maxIDBytes of the rows that one act takes are kept: far more than MaxLimit ids of the usual kinds have.
+	maxIDBytes = 256 << 20
 	// MaxNamed is how many ids of changed rows are returned.
 	MaxNamed         = 100
 	maxExplained     = 100 // parks that a listing looks at

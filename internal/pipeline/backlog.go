@@ -25,14 +25,14 @@ func (d *driver) countBacklog(ctx context.Context) error {
 	ticker := time.NewTicker(pendingEvery)
 	defer ticker.Stop()
 	failedAt := map[*outbox.Table]time.Time{}
-	never := map[*outbox.Table]int64{}
+	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // counting them takes long
 	for {
 		for _, t := range d.cfg.Tables {
 			if !t.Stateful() {
 				continue
 			}
-			d.countPending(ctx, t)
+			noID[t] = d.countPending(ctx, t, noID[t])
 			never[t] = d.countNeverReady(ctx, t, never[t])
 			if now := time.Now(); !now.Before(failedAt[t]) {
 				next := d.countFailed(ctx, t)
@@ -70,15 +70,21 @@ func (s *Stream) Recount() {
 	}
 }
 
-func (d *driver) countPending(ctx context.Context, t *outbox.Table) {
+// countPending also reports rows whose ids cannot be read: a line in the log when there are more than before.
+func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64) (noID int64) {
 	began := time.Now()
 	p, err := d.sweeper.CountPending(ctx, t)
 	if err != nil {
 		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
-		return
+		return before
 	}
 	d.stream.tracker.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
 	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
+	if p.NoID > before {
+		d.cfg.Log.Warn().Int64("rows", p.NoID).Stringer("table", t).
+			Msg("pending rows are never swept: their id is NULL or longer than max_row_bytes; find them with outbox-cdc pending list, then correct or delete them, and make the id unique and NOT NULL")
+	}
+	return p.NoID
 }
 
 // countFailed returns when to count the table's FAILED rows again.

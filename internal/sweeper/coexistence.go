@@ -87,8 +87,12 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	s.mu.Lock()
 	before := s.taken[p.relation.Table]
 	s.mu.Unlock()
-	now, seen := s.cfg.Now(), taken{}
+	now, seen, bytes := s.cfg.Now(), taken{}, 0
 	step, err := p.relation.Processing(maxTaken, func(id, stamp string) {
+		if bytes > maxIDOrderBytes {
+			return // it is seen when those before it are no longer taken
+		}
+		bytes += len(id)
 		since := now
 		if earlier, ok := before[id]; ok && earlier.stamp == stamp {
 			since = earlier.since

@@ -80,8 +80,14 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 	byID.ByIndex = true
 	for {
 		var ids []string
+		bytes := 0
 		began := time.Now()
-		find := removal.Find(foundPages*r.cfg.RetainRows, func(id string) { ids = append(ids, id) })
+		find := removal.Find(foundPages*r.cfg.RetainRows, func(id string) {
+			if bytes <= maxIDOrderBytes { // the next round finds what does not fit
+				ids = append(ids, id)
+			}
+			bytes += len(id)
+		})
 		if err := r.send(ctx, conn, settings.Step(nil), find); err != nil {
 			return err
 		}

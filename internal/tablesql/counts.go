@@ -18,6 +18,7 @@ type PendingCount struct {
 	Capped bool          // there are more than Rows
 	Ready  int64         // of these, rows whose time has come
 	Oldest time.Duration // age of the oldest of Ready; 0: none, or the table has no creation time
+	NoID   int64         // of Rows, those whose id is NULL or too long to be read
 }
 
 // CountPending counts the pending rows, due or not.
@@ -32,7 +33,12 @@ func (r *Relation) CountPending(into *PendingCount) Step {
 	if at := r.Table.Mapping.CreatedAt; at != "" {
 		oldest = "(SELECT " + r.age() + due + " AND " + Ref(at) + " > '-infinity' ORDER BY " + Ref(at) + " LIMIT 1)"
 	}
-	return Step{SQL: "SELECT " + counted(from) + ", " + oldest + ", " + ready, Each: into.read}
+	noID := "false"
+	if short := r.shortIDs(); short != "" {
+		noID = "(" + short + ") IS NOT TRUE"
+	}
+	return Step{Each: into.read, SQL: fmt.Sprintf("SELECT p.n, %s, %s, p.bad FROM (SELECT count(*) AS n, count(*) FILTER (WHERE bad) AS bad FROM (SELECT %s AS bad%s LIMIT %d) AS counted) AS p",
+		oldest, ready, noID, from, MaxCounted+1)}
 }
 
 func (p *PendingCount) read(row [][]byte) (err error) {
@@ -45,6 +51,9 @@ func (p *PendingCount) read(row [][]byte) (err error) {
 		if p.Ready, _, err = readCount(row[2]); err != nil {
 			return err
 		}
+	}
+	if p.NoID, _, err = readCount(row[3]); err != nil {
+		return err
 	}
 	p.Oldest, err = readAge(row[1])
 	return err
@@ -86,8 +95,11 @@ type NeverReadyCount struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
 	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
-	Sample string        // id of the oldest, its columns joined by ", "
+	Sample string        // id of the oldest, its columns joined by ", ", and cut
 }
+
+// sampleCharacters of an id column name a row.
+const sampleCharacters = 250
 
 // CountNeverReady counts them, those that are past their grace: a row may be in
 // this state while its writer sends it. The mapping must have a writer column.
@@ -99,7 +111,7 @@ func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	}
 	from := " FROM " + r.Name() + " AS t WHERE " + where
 	return Step{
-		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + r.idList() + from + r.inOrder(1),
+		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + strings.Join(r.shownIDs(sampleCharacters), ", ") + from + r.inOrder(1),
 		Args: params, Each: func(row [][]byte) error { return into.read(r, row) },
 	}
 }

@@ -102,7 +102,17 @@ func (c *Column) prefix(characters int) string {
 	return "CASE WHEN NOT (" + fits + ") THEN " + sql.Literal(tooLong) + "::text ELSE left(" + c.printed() + ", " + n + ") END"
 }
 
-// shownID is the prefix of an id column, in the form that ReadID reads.
+// shownIDs are the prefixes of the id columns, in the form that readID reads.
+func (r *Relation) shownIDs(characters int) []string {
+	columns := r.idColumnsOf()
+	shown := make([]string, len(columns))
+	for i, c := range columns {
+		shown[i] = r.shownID(c, characters)
+	}
+	return shown
+}
+
+// shownID is the prefix of an id column, in the form that readID reads.
 func (r *Relation) shownID(c *Column, characters int) string {
 	shown := c.prefix(characters)
 	if c.OID == oidBytea {
@@ -114,20 +124,20 @@ func (r *Relation) shownID(c *Column, characters int) string {
 	return shown
 }
 
-// shortIDs is the condition that a row has no id of more than most bytes; empty:
+// shortIDs is the condition that a row has no id of more than MaxRowBytes; empty:
 // none can have. A unique index has no room for one, so only a table without
-// holds such rows: nothing can be written of them.
-func (r *Relation) shortIDs(most int) string {
+// holds such rows. Nothing can be written of them: no statement but for people reads
+// their ids, and CountPending tells how many there are.
+func (r *Relation) shortIDs() string {
+	most := r.Table.Mapping.MaxRowBytes
 	var terms []string
 	for _, c := range r.idColumnsOf() {
-		if most > 0 && c.sized() && !c.short(most) {
-			terms = append(terms, "octet_length("+Ref(c.Name)+") <= "+strconv.Itoa(most))
+		if most > 0 && !c.short(most) {
+			fits, _ := c.within(most)
+			terms = append(terms, fits)
 		}
 	}
-	if len(terms) == 0 {
-		return ""
-	}
-	return conjunction(terms)
+	return strings.Join(terms, " AND ")
 }
 
 // sized: octet_length tells the length of a value without reading it.

@@ -181,11 +181,11 @@ func (r *Relation) Counting(filter *Filter, limit int) (Step, error) {
 	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
-// PickIDs finds the ids of picked rows, in the order of sweeping.
+// PickIDs finds the ids of picked rows, in the order of sweeping, but for ids that are too long.
 func (r *Relation) PickIDs(filter *Filter, limit int, found func(id string)) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
-	return Step{SQL: "SELECT " + r.idList() + " FROM " + r.Name() + " AS t WHERE " + where + r.inOrder(limit), Args: p, Each: r.eachID(found)}, err
+	return Step{SQL: r.selectIDs(where) + r.inOrder(limit), Args: p, Each: r.eachID(found)}, err
 }
 
 // List is what of picked rows is listed, in the order of sweeping.
@@ -215,11 +215,7 @@ type Listed struct {
 func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
-	columns := make([]string, 0, 16)
-	for _, c := range r.idColumnsOf() {
-		columns = append(columns, r.shownID(c, list.Characters+1))
-	}
-	columns = append(columns, r.listed(list.Characters+1)...)
+	columns := append(r.shownIDs(list.Characters+1), r.listed(list.Characters+1)...)
 	columns = append(columns, r.shownPayload(list.Payload), r.firstCovering(&p, list.Parks))
 	read := func(row [][]byte) error {
 		l, err := r.readListed(row, len(list.Parks))

@@ -30,15 +30,14 @@ func (r *Relation) Page(columns Selected, limit int) *PageQuery {
 	if due := r.due(); due != "" {
 		q.where = append(q.where, due)
 	}
-	if short := r.shortIDs(r.Table.Mapping.MaxRowBytes); short != "" {
-		q.where = append(q.where, short)
-	}
+	q.where = appendNotEmpty(q.where, r.shortIDs())
 	return q
 }
 
 // PendingIDs selects the ids of pending rows, due or not.
 func (r *Relation) PendingIDs(limit int) *PageQuery {
-	return &PageQuery{relation: r, columns: r.idList(), where: []string{r.ourPending()}, limit: limit}
+	columns, short := r.idList()
+	return &PageQuery{relation: r, columns: columns, where: appendNotEmpty([]string{r.ourPending()}, short), limit: limit}
 }
 
 // WantedAmong begins what Among asks of rows with the ids.

@@ -154,11 +154,20 @@ func (r *Relation) bindList(ids []string) (p Params, from, on string, err error)
 	return p, r.list(), r.sameID(), err
 }
 
-// idList is the list of the id columns to select, for readID.
-func (r *Relation) idList() string {
+// idList is the list of the id columns to select, for readID, and the condition that goes
+// with it; see shortIDs.
+func (r *Relation) idList() (columns, short string) {
 	selected := make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
 		selected[i], _ = r.stored(r.Column(name))
 	}
-	return strings.Join(selected, ", ")
+	return strings.Join(selected, ", "), r.shortIDs()
+}
+
+// selectIDs selects the ids, and more columns behind them, of the rows that meet a condition and
+// whose ids are not too long.
+func (r *Relation) selectIDs(where string, more ...string) string {
+	columns, short := r.idList()
+	return "SELECT " + strings.Join(append([]string{columns}, more...), ", ") + " FROM " + r.Name() + " AS t WHERE " +
+		conjunction(appendNotEmpty([]string{where}, short))
 }

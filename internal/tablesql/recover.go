@@ -27,8 +27,7 @@ func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error)
 	for i, name := range r.Table.Mapping.ID {
 		refs[i] = Ref(name)
 	}
-	return Step{Each: read, SQL: fmt.Sprintf("SELECT %s, %s FROM %s AS t WHERE %s ORDER BY %s LIMIT %d",
-		r.idList(), stamp, r.Name(), r.ofOurs(r.processing()), strings.Join(refs, ", "), n)}, nil
+	return Step{Each: read, SQL: fmt.Sprintf("%s ORDER BY %s LIMIT %d", r.selectIDs(r.ofOurs(r.processing()), stamp), strings.Join(refs, ", "), n)}, nil
 }
 
 // Recover makes rows pending again that another relay took and left, by the ids and the texts of

@@ -58,7 +58,7 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 		order = " ORDER BY " + strings.Join(refs, ", ")
 	}
 	return Step{
-		SQL:  fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s LIMIT %d", m.relation.idList(), m.relation.Name(), m.where, order, n),
+		SQL:  fmt.Sprintf("%s%s LIMIT %d", m.relation.selectIDs(m.where), order, n),
 		Args: m.params,
 		Each: m.relation.eachID(found),
 	}
