@@ -141,7 +141,8 @@ type TopicSpec struct {
 	Allow []string `yaml:"allow"`
 }
 
-// KeySpec says which column is the record's key. A NULL is a record without a key.
+// KeySpec says where the record's key comes from: exactly one of column, first and
+// template. A NULL is a record without a key.
 type KeySpec struct {
 	// Column with the key.
 	Column string `yaml:"column"`
@@ -150,9 +151,13 @@ type KeySpec struct {
 	Path string `yaml:"path"`
 	// First lists places in place of column: the first counts that is not NULL.
 	First []PlaceSpec `yaml:"first"`
+	// Template is text with columns in it, for a key of several: ${tenant_id}:${order_id}. A NULL
+	// in one of them is an error of the row.
+	Template Template `yaml:"template"`
 	// Encoding of the column as bytes: text is what PostgreSQL prints (a bytea
-	// column is always its own bytes), uuid is the 16 bytes of a uuid column.
-	Encoding string `yaml:"encoding" default:"text" enum:"text,uuid"`
+	// column is always its own bytes), uuid the 16 bytes of a uuid, int64 the 8 bytes of an
+	// integer, big-endian, rfc3339 a timestamp in UTC such as 2026-01-31T10:00:00.123456Z.
+	Encoding string `yaml:"encoding" default:"text" enum:"text,uuid,int64,rfc3339"`
 }
 
 // PayloadSpec says which column is the record's value, byte for byte: bytea as

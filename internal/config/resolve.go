@@ -378,12 +378,29 @@ func (r *resolver) key() *outbox.Expr {
 	if k == nil {
 		return nil
 	}
-	if k.Column == "" && len(k.First) == 0 {
+	const forms = "write one of key: {column: aggregate_id}, {first: [{column: headers, path: /key}, {column: id}]} or {template: \"${tenant_id}:${order_id}\"}"
+	given := count(k.Column != "", len(k.First) > 0, !k.Template.Empty())
+	switch {
+	case given == 0:
 		r.complain("key.column", "is missing", "write key: {column: aggregate_id}, or leave key out for records without one")
+	case given > 1 || !k.Template.Empty() && k.Path != "":
+		r.complain("key", "has more than one of column, first and template", forms)
+	case k.Encoding != "text" && (!k.Template.Empty() || k.Encoding != "uuid" && (k.Path != "" || len(k.First) > 0)):
+		r.complain("key.encoding", fmt.Sprintf("%s, which is of a whole column", k.Encoding), "name that column alone, or remove encoding")
+	case !k.Template.Empty():
+		return r.keyTemplate(&k.Template.Template)
 	}
 	e := r.expr("key", k.Column, k.Path, k.First, "")
 	e.Encoding = outbox.Encoding(k.Encoding)
 	return &e
+}
+
+func (r *resolver) keyTemplate(t *outbox.Template) *outbox.Expr {
+	if len(t.Columns) == 0 {
+		r.complain("key.template", "has no ${column} in it", "name columns, as in ${tenant_id}:${order_id}, or leave key out for records without one")
+		return nil
+	}
+	return &outbox.Expr{Column: t.Columns[0].Column, Parts: t}
 }
 
 func (r *resolver) headers() []outbox.HeaderMapping {

@@ -19,7 +19,7 @@ func checkShare(b *binder, t *Table, at string) {
 	case !t.Outbox.Stateful():
 		complain("a share of a table that keeps no state (published: none)", "split such a table by publications of your own: nothing tells whose row one is after the slot is lost")
 	case m.Key != nil && !m.Key.Plain():
-		complain("a share is by the key's column, and the key is in the column's JSON", "map a column as the key, or stream the table once")
+		complain("a share is by the key's column, and the key is more than a column", "map a column as the key, or stream the table once")
 	case m.ShedLock.Name != "":
 		complain("a share cannot be combined with shedlock: one stream would hold the lock, and the others wait for it", "stream the table once while its relay is there, or stop the relay")
 	case len(m.ID) == 0: // complained about already

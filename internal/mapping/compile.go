@@ -105,6 +105,9 @@ var (
 	roleCluster    = role{name: "the Kafka cluster's name", hint: "a text column", ok: isName, found: true}
 	roleKey        = role{name: "the record key", hint: "", ok: anyKind, found: true, content: true}
 	roleKeyUUID    = role{name: "a record key with encoding uuid", hint: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
+	roleKeyInt64   = role{name: "a record key with encoding int64", hint: "a smallint, integer or bigint column, or set encoding: text", ok: isInteger, found: true}
+	roleKeyTime    = role{name: "a record key with encoding rfc3339", hint: "a timestamptz or timestamp column, or set encoding: text", ok: isTime, found: true}
+	roleKeyPart    = role{name: "a part of the record key", hint: "a text, uuid or integer column", ok: isName, found: true, content: true}
 	rolePayload    = role{name: "the payload", hint: "", ok: anyKind, content: true}
 	roleHeader     = role{name: "a header", hint: "", ok: anyKind, content: true}
 	roleInt64      = role{name: "a header with encoding int64", hint: "a smallint, integer or bigint column", ok: isInteger}
@@ -287,12 +290,18 @@ func (c *compiler) topic(m *outbox.Template) topicPlan {
 		c.fault("has the topic "+quoted(m.Literals[0])+", which is not legal in Kafka",
 			"use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
 	}
-	p := topicPlan{literals: m.Literals, columns: make([]value, len(m.Columns))}
-	for i := range m.Columns {
-		p.columns[i] = c.value(&m.Columns[i], roleTopic)
-	}
+	p := topicPlan{templatePlan: c.template(m, roleTopic)}
+	p.null = "is NULL, but names the topic: write one into the row, or map the topic to what every row has"
 	if m.Known() == nil {
 		p.allow = newTopicList(c.table)
+	}
+	return p
+}
+
+func (c *compiler) template(m *outbox.Template, r role) templatePlan {
+	p := templatePlan{literals: m.Literals, columns: make([]value, len(m.Columns))}
+	for i := range m.Columns {
+		p.columns[i] = c.value(&m.Columns[i], r)
 	}
 	return p
 }
@@ -338,16 +347,26 @@ func (c *compiler) key(p *Plan, m *outbox.Expr) {
 	if m == nil {
 		return
 	}
+	if m.Column == "" {
+		c.fault("has a key without a column", "name the key's column, or leave the key out")
+		return
+	}
 	r := roleKey
 	switch m.Encoding {
 	case outbox.EncodingUUID:
-		r, p.keyUUID = roleKeyUUID, true
+		r, p.keyEncode = roleKeyUUID, (*field).uuid
+	case outbox.EncodingInt64:
+		r, p.keyEncode = roleKeyInt64, (*field).int64
+	case outbox.EncodingRFC3339:
+		r, p.keyEncode = roleKeyTime, (*field).rfc3339
 	case outbox.EncodingText, "":
 	default:
-		c.fault(fmt.Sprintf("has the key encoding %q", m.Encoding), "use text or uuid")
+		c.fault(fmt.Sprintf("has the key encoding %q", m.Encoding), "use text, uuid, int64 or rfc3339")
 	}
-	if m.Column == "" {
-		c.fault("has a key without a column", "name the key's column, or leave the key out")
+	if m.Parts != nil {
+		parts := c.template(m.Parts, roleKeyPart)
+		parts.null = "is NULL, but is a part of the key: write a value into the row, or make the key of columns that every row has"
+		p.key = &value{field: parts.columns[0].field, parts: &parts}
 		return
 	}
 	v := c.value(m, r)
@@ -397,7 +416,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders), form: m.Form}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
-		r, encode := roleHeader, (func(*field, Value, *Arena) ([]byte, fault))(nil)
+		r, encode := roleHeader, encoder(nil)
 		switch m.Encoding {
 		case outbox.EncodingInt64:
 			r, encode = roleInt64, (*field).int64

@@ -68,7 +68,7 @@ type Plan struct {
 	cluster      clusterPlan
 	topic        topicPlan
 	key          *value
-	keyUUID      bool
+	keyEncode    encoder // nil: its text
 	payload      value
 	object       []memberPlan // in place of payload; none: there is no object
 	// headers are the event id's, then the mapping's, in its order.
@@ -99,13 +99,21 @@ type clusterPlan struct {
 	fallback string // empty: none
 }
 
-// topicPlan is literals[0] columns[0] literals[1] …; without columns the topic
+// templatePlan is literals[0] columns[0] literals[1] …; without columns the text
 // is literals[0].
-type topicPlan struct {
+type templatePlan struct {
 	literals []string
 	columns  []value
-	allow    *topicList // nil: the names are the mapping's own
+	null     fault // of a column that is NULL
 }
+
+type topicPlan struct {
+	templatePlan
+	allow *topicList // nil: the names are the mapping's own
+}
+
+// encoder makes bytes of a column's value, other than its text; nil for NULL. They are the arena's.
+type encoder func(*field, Value, *Arena) ([]byte, fault)
 
 // headerPlan is one source of headers: the event id, a constant, a column, a
 // JSON object or a trace context.
@@ -115,9 +123,9 @@ type headerPlan struct {
 	constant []byte
 	column   value
 	omitNull bool
-	encode   func(*field, Value, *Arena) ([]byte, fault) // nil: the column's content
-	form     *outbox.JSONHeaders                         // of headerJSON; nil: an object of strings
-	trace    *tracePlan                                  // of headerTrace
+	encode   encoder             // nil: the column's content
+	form     *outbox.JSONHeaders // of headerJSON; nil: an object of strings
+	trace    *tracePlan          // of headerTrace
 }
 
 type headerSource uint8
@@ -385,24 +393,29 @@ func (r *reading) topic() {
 // memory or scratch.
 func (r *reading) topicName(t *topicPlan) (name []byte, ok bool) {
 	if len(t.columns) == 1 && t.literals[0] == "" && t.literals[1] == "" {
-		return r.topicPart(&t.columns[0])
+		return r.part(&t.columns[0], t.null)
 	}
-	ok = true
-	filled := append(r.arena.joined[:0], t.literals[0]...)
-	for i := range t.columns {
-		part, fine := r.topicPart(&t.columns[i])
-		ok = ok && fine
-		filled = append(filled, part...)
-		filled = append(filled, t.literals[i+1]...)
-	}
-	r.arena.joined = filled
-	return filled, ok
+	return r.filled(&t.templatePlan)
 }
 
-func (r *reading) topicPart(v *value) (part []byte, ok bool) {
+// filled is scratch. It is not ok if a part is not.
+func (r *reading) filled(t *templatePlan) (text []byte, ok bool) {
+	ok = true
+	text = append(r.arena.joined[:0], t.literals[0]...)
+	for i := range t.columns {
+		part, fine := r.part(&t.columns[i], t.null)
+		ok = ok && fine
+		text = append(text, part...)
+		text = append(text, t.literals[i+1]...)
+	}
+	r.arena.joined = text
+	return text, ok
+}
+
+func (r *reading) part(v *value, null fault) (part []byte, ok bool) {
 	part, fault := r.name(v)
 	if fault == "" && part == nil {
-		fault = "is NULL, but names the topic: write one into the row, or map the topic to what every row has"
+		fault = null
 	}
 	if fault != "" {
 		r.fail(&v.field, fault)
@@ -419,9 +432,13 @@ func (r *reading) key() {
 	}
 	var fault fault
 	switch {
-	case r.plan.keyUUID && v.plain():
-		r.row.Key, fault = v.uuid(r.values[v.at], r.arena)
-	case r.plan.keyUUID:
+	case v.parts != nil:
+		if key, ok := r.filled(v.parts); ok {
+			r.row.Key = r.arena.copy(key)
+		}
+	case r.plan.keyEncode != nil && v.plain():
+		r.row.Key, fault = r.plan.keyEncode(&v.field, r.values[v.at], r.arena)
+	case r.plan.keyEncode != nil:
 		r.row.Key, fault = r.uuid(v)
 	default:
 		r.row.Key, fault = r.bytes(v, false)

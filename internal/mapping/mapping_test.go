@@ -334,7 +334,7 @@ func TestCompileErrors(t *testing.T) {
 		{"illegal topic", func(m *outbox.Mapping, _ []Column) { m.Topic = outbox.Template{Literals: []string{"a b"}} }, `the mapping has the topic "a b", which is not legal in Kafka: use`},
 		{"no payload", func(m *outbox.Mapping, _ []Column) { m.Payload.Column = "" }, "the mapping has no payload: name the payload's column"},
 		{"key without column", func(m *outbox.Mapping, _ []Column) { m.Key.Column = "" }, "the mapping has a key without a column"},
-		{"unknown encoding", func(m *outbox.Mapping, _ []Column) { m.Key.Encoding = "hex" }, `the mapping has the key encoding "hex": use text or uuid`},
+		{"unknown encoding", func(m *outbox.Mapping, _ []Column) { m.Key.Encoding = "hex" }, `the mapping has the key encoding "hex": use text, uuid, int64 or rfc3339`},
 		{"header without name", func(m *outbox.Mapping, _ []Column) { m.Headers[0].Name = "" }, "the mapping has a header that is none of"},
 		{"header of two sources", func(m *outbox.Mapping, _ []Column) { m.Headers[0].JSON = "headers" }, "the mapping has a header that is none of"},
 		{"event id without columns", func(m *outbox.Mapping, _ []Column) { m.EventID.Columns = nil }, "the mapping has an event id header without columns"},

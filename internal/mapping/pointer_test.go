@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,6 +87,86 @@ func TestPathsAndMapsAllocateNextToNothing(t *testing.T) {
 	}) / rows
 	if perRow >= 0.1 {
 		t.Errorf("%.3f allocations per row", perRow)
+	}
+}
+
+// keyedBy makes rows with a key of the values.
+func keyedBy(t *testing.T, arena *Arena, key *outbox.Expr) func(values ...string) *outbox.Row {
+	t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Key: key, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "id"}}, Published: outbox.PublishedDelete,
+	}}
+	columns := []Column{{Name: "id", OID: oidInt8}, {Name: "tenant", OID: oidText}, {Name: "n", OID: oidInt4}, {Name: "at", OID: oidTimestamp}}
+	columns = slices.DeleteFunc(columns, func(c Column) bool { return c.Name != "id" && !slices.Contains(key.Names(), c.Name) })
+	plan, err := Compile(nil, table, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(values ...string) *outbox.Row {
+		row := []Value{{Data: []byte("7"), Format: Text}}
+		for _, text := range values {
+			row = append(row, Value{Data: []byte(text), Format: Text})
+			if text == "NULL" {
+				row[len(row)-1] = Value{Format: Null}
+			}
+		}
+		return plan.Row(row, arena)
+	}
+}
+
+func TestKeysOfSeveralColumns(t *testing.T) {
+	t.Parallel()
+	row := keyedBy(t, new(Arena), &outbox.Expr{Column: "tenant", Parts: &outbox.Template{Literals: []string{"", ":", ""}, Columns: []outbox.Expr{{Column: "tenant"}, {Column: "n"}}}})
+	if r := row("a", "-7"); r.Err != nil || string(r.Key) != "a:-7" {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+	if r := row("", "7"); r.Err != nil || string(r.Key) != ":7" {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+	if r := row("a", "NULL"); r.Key != nil || r.Err == nil || !saysFirst(r.Err.Error(), `column "n" is NULL, but is a part of the key`) {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+}
+
+func TestKeysOfSeveralColumnsAllocateNextToNothing(t *testing.T) {
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Key:     &outbox.Expr{Column: "tenant", Parts: &outbox.Template{Literals: []string{"", ":", ""}, Columns: []outbox.Expr{{Column: "tenant"}, {Column: "id"}}}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "id"}}, Published: outbox.PublishedDelete,
+	}}
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: oidInt8}, {Name: "tenant", OID: oidText}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := []Value{{Data: []byte("7"), Format: Text}, {Data: []byte("acme"), Format: Text}}
+	arena := new(Arena)
+	const rows = 1000
+	if perRow := testing.AllocsPerRun(20, func() {
+		for range rows {
+			if r := plan.Row(values, arena); r.Err != nil || string(r.Key) != "acme:7" {
+				t.Fatal(r.Err)
+			}
+		}
+	}) / rows; perRow >= 0.1 {
+		t.Errorf("%.3f allocations per row", perRow)
+	}
+}
+
+func TestKeyEncodings(t *testing.T) {
+	t.Parallel()
+	if r := keyedBy(t, new(Arena), &outbox.Expr{Column: "n", Encoding: outbox.EncodingInt64})("-2"); r.Err != nil || string(r.Key) != "\xff\xff\xff\xff\xff\xff\xff\xfe" {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+	row := keyedBy(t, new(Arena), &outbox.Expr{Column: "at", Encoding: outbox.EncodingRFC3339})
+	if r := row("2026-01-31 10:00:00.5"); r.Err != nil || string(r.Key) != "2026-01-31T10:00:00.5Z" {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+	if r := row("NULL"); r.Err != nil || r.Key != nil {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+	if r := row("infinity"); r.Err == nil || r.Key != nil {
+		t.Errorf("%q, %v", r.Key, r.Err)
 	}
 }
 

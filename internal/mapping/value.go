@@ -15,12 +15,13 @@ type value struct {
 	field
 	pointer []string         // nil: the column itself
 	or      []value          // further places
+	parts   *templatePlan    // of a key that is put together; nil: it is not
 	words   *outbox.ValueMap // nil: what is found itself
 	base64  bool
 }
 
 // plain says that the value is the column's own.
-func (v *value) plain() bool { return v.pointer == nil && v.or == nil && !v.base64 }
+func (v *value) plain() bool { return v.pointer == nil && v.or == nil && v.parts == nil && !v.base64 }
 
 // long says that one of the columns was too long to be read.
 func (v *value) long(values []Value) bool {
@@ -32,7 +33,10 @@ func (v *value) long(values []Value) bool {
 			return true
 		}
 	}
-	return false
+	if v.parts == nil {
+		return false
+	}
+	return slices.ContainsFunc(v.parts.columns, func(part value) bool { return values[part.at].long() })
 }
 
 // name is a value as names are read; nil: NULL. It may be the value's own memory or

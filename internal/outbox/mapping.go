@@ -187,6 +187,9 @@ type Expr struct {
 	Encoding Encoding
 	// Or are further places, without any of their own: the first counts that is not NULL.
 	Or []Expr
+	// Parts are several columns that the value, a key, is put together of; nil: it is not. Column
+	// is the first of them.
+	Parts *Template
 	// Base64: the value is decoded.
 	Base64 bool
 	// Map gives another text for the value; nil: the value itself.
@@ -199,12 +202,17 @@ func (e *Expr) Names() []string {
 	for i := range e.Or {
 		names = append(names, e.Or[i].Column)
 	}
+	if e.Parts != nil {
+		for i := range e.Parts.Columns {
+			names = append(names, e.Parts.Columns[i].Column)
+		}
+	}
 	return names
 }
 
 // Plain says that the value is a column's as it is.
 func (e *Expr) Plain() bool {
-	return e.Map == nil && len(e.Pointer) == 0 && len(e.Or) == 0 && !e.Base64
+	return e.Map == nil && len(e.Pointer) == 0 && len(e.Or) == 0 && e.Parts == nil && !e.Base64
 }
 
 // MaxJSONDepth is how deep JSON may be nested from which a topic or a key is read.
@@ -295,11 +303,10 @@ type Encoding string
 // The encodings. Text is what PostgreSQL prints; a bytea column is always its
 // own bytes.
 const (
-	EncodingText Encoding = "text"
-	EncodingUUID Encoding = "uuid" // 16 bytes, of a uuid column
-	// Of headers: 8 bytes, big-endian, of an integer column; and a timestamp in RFC 3339.
-	EncodingInt64   Encoding = "int64"
-	EncodingRFC3339 Encoding = "rfc3339"
+	EncodingText    Encoding = "text"
+	EncodingUUID    Encoding = "uuid"    // 16 bytes, of a uuid column
+	EncodingInt64   Encoding = "int64"   // 8 bytes, big-endian, of an integer column
+	EncodingRFC3339 Encoding = "rfc3339" // of a timestamp, in UTC
 )
 
 // PayloadMapping says what the record value is, byte for byte: bytea

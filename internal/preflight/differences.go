@@ -176,7 +176,7 @@ func places(m *outbox.Mapping) []place {
 		topicPlace(&m.Topic),
 	}
 	if m.Key != nil {
-		all = append(all, one("key.column", m.Key.Column, anyColumn, "key"))
+		all = append(all, keyPlace(m.Key))
 	}
 	if m.EventID.Name != "" {
 		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
@@ -206,6 +206,22 @@ func list(key string, columns []string, without string, before Overrides) place 
 	}}
 }
 
+func keyPlace(m *outbox.Expr) place {
+	if m.Parts == nil {
+		return one("key.column", m.Column, anyColumn, "key")
+	}
+	return place{topicColumns(m.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(m.Parts, names)}} }}
+}
+
+// template is written out with the columns' names.
+func template(t *outbox.Template, names []string) string {
+	text := t.Literals[0]
+	for i, name := range names {
+		text += "${" + or(name, unknown) + "}" + t.Literals[i+1]
+	}
+	return text
+}
+
 func topicColumns(topic *outbox.Template) (names []string) {
 	for i := range topic.Columns {
 		names = append(names, topic.Columns[i].Column)
@@ -221,11 +237,7 @@ func topicPlace(topic *outbox.Template) place {
 		if len(names) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
 			return Overrides{{"topic.column", or(names[0], unknown)}}
 		}
-		text := topic.Literals[0]
-		for i, name := range names {
-			text += "${" + or(name, unknown) + "}" + topic.Literals[i+1]
-		}
-		return Overrides{{"topic.template", text}}
+		return Overrides{{"topic.template", template(topic, names)}}
 	}}
 }
 
@@ -355,8 +367,15 @@ func (d *differing) nulls() {
 			Override: Overrides{{"payload.column", m.Payload.Column}, {"payload.tombstone", true}}, Hint: "which publishes NULL as a tombstone",
 		})
 	}
-	if m.Key != nil && nullable(m.Key.Column) {
+	if m.Key != nil && m.Key.Parts == nil && nullable(m.Key.Column) {
 		d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; such records have no key, and no order", m.Key.Column)})
+	}
+	if m.Key != nil && m.Key.Parts != nil {
+		for _, column := range topicColumns(m.Key.Parts) {
+			if nullable(column) {
+				d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a part of its key fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
+			}
+		}
 	}
 	if m.Cluster.Column != "" && m.Cluster.Default == "" && nullable(m.Cluster.Column) {
 		d.add(Difference{

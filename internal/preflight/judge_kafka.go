@@ -338,7 +338,7 @@ func judgeCompaction(j *judgment) {
 
 func keyMayBeNull(t *TableFacts, key *outbox.Expr) bool {
 	c := t.column(key.Column)
-	return c != nil && !c.NotNull
+	return c != nil && !c.NotNull && key.Parts == nil // else such a row fails
 }
 
 func judgeTopicACL(j *judgment) {

@@ -48,7 +48,7 @@ func (r *Relation) bytes() string {
 	m := &r.Table.Mapping
 	names := m.Payload.Names()
 	if m.Key != nil {
-		names = append(names, m.Key.Column)
+		names = append(names, m.Key.Names()...)
 	}
 	var terms []string
 	for _, name := range names {

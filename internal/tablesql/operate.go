@@ -136,10 +136,18 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 		return "", &MappingError{Table: r.Table, Problem: "has records without keys", Hint: "leave the key out"}
 	}
 	expression, sqlType, encode := r.key()
-	if r.Table.Mapping.Key.Encoding == outbox.EncodingUUID {
+	switch r.Table.Mapping.Key.Encoding {
+	case outbox.EncodingUUID:
 		encode = func(key string) (string, bool) {
 			key = strings.ToLower(key)
 			return key, (&Column{OID: oidUUID}).fits(key)
+		}
+	case outbox.EncodingInt64:
+		encode = func(key string) (string, bool) { return key, r.Column(r.Table.Mapping.Key.Column).fits(key) }
+	case outbox.EncodingRFC3339:
+		encode = func(key string) (string, bool) {
+			t, err := time.Parse(time.RFC3339Nano, key)
+			return key, err == nil && t.UTC().Year() > 0
 		}
 	}
 	value, ok := encode(key)
@@ -267,8 +275,11 @@ func (r *Relation) listed(characters int) []string {
 // shownKey is the beginning of the key for people.
 func (r *Relation) shownKey(characters int) string {
 	key := r.Table.Mapping.Key
-	if !key.Plain() {
-		return "left(" + r.first(key, (*Column).printed) + ", " + strconv.Itoa(characters) + ")"
+	switch {
+	case !key.Plain():
+		return "left(" + r.keyText() + ", " + strconv.Itoa(characters) + ")"
+	case key.Encoding == outbox.EncodingRFC3339:
+		return instant(Ref(key.Column))
 	}
 	return r.Column(key.Column).prefix(characters)
 }

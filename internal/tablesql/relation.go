@@ -296,6 +296,9 @@ func (r *Relation) Complete() error {
 	for i := range m.Rows {
 		names = append(names, m.Rows[i].Column)
 	}
+	if m.Key != nil {
+		names = append(names, m.Key.Names()...)
+	}
 	for _, name := range names {
 		if name != "" && r.Column(name) == nil {
 			return &MappingError{
@@ -340,6 +343,9 @@ func wordsOf(e *outbox.Expr) []string {
 	all := slices.Clone(e.Pointer)
 	for i := range e.Or {
 		all = append(all, wordsOf(&e.Or[i])...)
+	}
+	if e.Parts != nil {
+		all = append(all, e.Parts.Literals...)
 	}
 	if e.Map == nil {
 		return all

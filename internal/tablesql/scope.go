@@ -1,11 +1,13 @@
 package tablesql
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -163,7 +165,11 @@ func (r *Relation) key() (expression, sqlType string, encode func(string) (strin
 	case !m.Plain() && m.Encoding == outbox.EncodingUUID:
 		return "lower(" + r.first(m, (*Column).word) + ")", "text", uuidText
 	case !m.Plain():
-		return r.first(m, (*Column).printed), "text", func(key string) (string, bool) { return key, validText(key) }
+		return r.keyText(), "text", func(key string) (string, bool) { return key, validText(key) }
+	case m.Encoding == outbox.EncodingInt64:
+		return Ref(c.Name), c.Type, c.int64Text
+	case m.Encoding == outbox.EncodingRFC3339:
+		return Ref(c.Name), c.Type, rfc3339Text
 	case m.Encoding == outbox.EncodingUUID && c.OID == oidUUID:
 		return Ref(c.Name), "uuid", uuidText
 	case m.Encoding == outbox.EncodingUUID:
@@ -174,6 +180,37 @@ func (r *Relation) key() (expression, sqlType string, encode func(string) (strin
 		return Ref(c.Name), c.Type, func(key string) (string, bool) { return key, c.fits(key) }
 	}
 	return c.printed(), "text", func(key string) (string, bool) { return key, validText(key) }
+}
+
+// keyText is the text of a key that is more than a column.
+func (r *Relation) keyText() string {
+	m := r.Table.Mapping.Key
+	if m.Parts == nil {
+		return r.first(m, (*Column).printed)
+	}
+	var parts []string
+	for i, literal := range m.Parts.Literals {
+		if i > 0 {
+			parts = append(parts, r.Column(m.Parts.Columns[i-1].Column).word())
+		}
+		parts = append(parts, sql.Literal(literal)+"::text")
+	}
+	return "(" + strings.Join(parts, " || ") + `) COLLATE "C"`
+}
+
+// int64Text is the number of a key of 8 bytes.
+func (c *Column) int64Text(key string) (string, bool) {
+	if len(key) != 8 {
+		return "", false
+	}
+	text := strconv.FormatInt(int64(binary.BigEndian.Uint64([]byte(key))), 10)
+	return text, c.fits(text)
+}
+
+// rfc3339Text is a key that is a time: PostgreSQL reads it as it is.
+func rfc3339Text(key string) (string, bool) {
+	t, err := time.Parse(time.RFC3339Nano, key)
+	return key, err == nil && t.Year() > 0 && t.UTC().Format(time.RFC3339Nano) == key && t.Nanosecond()%1000 == 0
 }
 
 func uuidText(key string) (string, bool) {

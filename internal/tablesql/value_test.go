@@ -100,6 +100,81 @@ func (w *twins) agree(name string, m outbox.Mapping) {
 	}
 }
 
+// found compares which rows the server finds by the key of each row with those that have it.
+func (w *twins) found(name string, m outbox.Mapping) {
+	w.t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "twins", Mapping: m}
+	r, err := Load(w.t.Context(), w.conn, table)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	plan, err := mapping.Compile(r.Charset, table, r.MappingColumns())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ids := map[string]string{} // by key
+	var list []string
+	for _, i := range plan.Wanted() {
+		list = append(list, Ref(r.Columns[i].Name))
+	}
+	err = Run(w.t.Context(), w.conn, Step{SQL: "SELECT " + strings.Join(list, ", ") + " FROM " + r.Name() + " AS t ORDER BY id", Each: func(row [][]byte) error {
+		values := make([]mapping.Value, len(row))
+		for i, text := range row {
+			if values[i] = (mapping.Value{Data: text, Format: mapping.Text}); text == nil {
+				values[i].Format = mapping.Null
+			}
+		}
+		if made := plan.Row(values, new(mapping.Arena)); made.Key != nil {
+			ids[string(made.Key)] += made.ID + " "
+		}
+		return nil
+	}})
+	if err != nil || len(ids) < 2 {
+		w.t.Fatalf("%s: %d keys, %v", name, len(ids), err)
+	}
+	for key, want := range ids {
+		got, p := "", Params{}
+		where, _ := r.covering(&p, []outbox.Scope{{Kind: outbox.ScopeKey, Topic: m.Topic.Literals[0], Key: key}})
+		if where == "" {
+			where = "false"
+		}
+		step := Step{SQL: "SELECT id FROM " + r.Name() + " AS t WHERE " + where + " ORDER BY id", Args: p, Each: func(row [][]byte) error { got += string(row[0]) + " "; return nil }}
+		if err := Run(w.t.Context(), w.conn, step); err != nil || got != want {
+			w.t.Errorf("%s: the key %q is found in rows %s, and %swere read with it: %v", name, key, got, want, err)
+		}
+	}
+}
+
+// Rows are found by keys of several columns, and of columns in other encodings.
+func TestKeysHaveTwins(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TYPE mood AS ENUM ('sad', 'it''s');
+		CREATE TABLE twins (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a text, v varchar(40), c char(5), n int, s smallint, l bigint, u uuid, e mood, z timestamptz, y timestamp);
+		INSERT INTO twins (a, v, c, n, s, l, u, e, z, y)
+			SELECT a, v, left(a, 5), n, n::bigint % 30000, n::bigint * 4294967295, (ARRAY['123e4567-e89b-12d3-a456-426614174000', '123e4567-e89b-12d3-a456-426614174001', NULL]::uuid[])[abs(n::bigint) % 3 + 1], (ARRAY['sad', 'it''s', NULL]::mood[])[abs(n::bigint) % 3 + 1], z, z AT TIME ZONE 'UTC'
+			FROM unnest(ARRAY['', ':', 'a', 'a:', '\', 'ü€𝄞', 'it''s ', NULL]) AS a, unnest(ARRAY['', 'a', ':a', NULL]) AS v,
+				unnest(ARRAY[0, 1, -1, 2147483647, -2147483648], ARRAY['infinity', '2026-01-31 10:00:00.123456+00', '0001-01-01 00:00+00', '0001-01-01 BC', '9999-12-31 23:59:59.999999+00']::timestamptz[]) AS x(n, z)
+		UNION ALL SELECT 'k', 'k', 'k', NULL, NULL, NULL, NULL, NULL, z, z AT TIME ZONE 'UTC' FROM unnest(ARRAY[NULL, '2026-01-31 10:00:00.12+00', '2026-01-31 11:00:00.12+01', '1969-12-31 23:59:59.9+00', '10000-01-01 00:00+00', '-infinity', '4713-01-01 BC']::timestamptz[]) AS z`)
+	w := twins{t, db.Conn(t)}
+	m := outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "a"}}, Published: outbox.PublishedDelete, Order: []string{"id"},
+	}
+	for _, columns := range [][]string{{"a", "v"}, {"v", "a"}, {"a", "n", "u"}, {"c", "v"}, {"e", "l"}, {"s"}} {
+		parts := outbox.Template{Literals: []string{"it's "}}
+		for _, name := range columns {
+			parts.Columns, parts.Literals = append(parts.Columns, outbox.Expr{Column: name}), append(parts.Literals, ":")
+		}
+		m.Key = &outbox.Expr{Column: columns[0], Parts: &parts}
+		w.agree(fmt.Sprint(columns), m)
+		w.found(fmt.Sprint(columns), m)
+	}
+	for column, encoding := range map[string]outbox.Encoding{"n": "int64", "s": "int64", "l": "int64", "z": "rfc3339", "y": "rfc3339", "u": "uuid", "a": "text", "c": "text"} {
+		m.Key = &outbox.Expr{Column: column, Encoding: encoding}
+		w.found(column, m)
+	}
+}
+
 // word is a topic by a column's value.
 func word(column string, m *outbox.ValueMap) outbox.Template {
 	return outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: column, Map: m}}}

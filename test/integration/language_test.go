@@ -74,13 +74,13 @@ func TestACountAloneSaysThatARowHasFailed(t *testing.T) {
 // ours are published, marked, swept, counted, requeued and deleted, whether their publication
 // lets the others pass or not; a type without a topic fails its row alone.
 func TestOnlyOurRowsAreTouched(t *testing.T) {
-	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, broker text, event_type text, aggregate_id text, payload text,
+	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, broker text, event_type text, tenant int NOT NULL DEFAULT 1, aggregate_id text, payload text,
 			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), published_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text)`,
 		func(topic string) fields {
 			return fields{
 				"id": "id", "rows": []any{fields{"column": "broker", "in": []any{"kafka", nil}}},
 				"topic": fields{"column": "event_type", "map": fields{"OrderPlaced": topic, "com.acme.*": topic}},
-				"key":   fields{"column": "aggregate_id"}, "payload": fields{"column": "payload"}, "created_at": "created_at", "order": "id",
+				"key":   fields{"template": "${tenant}:${aggregate_id}"}, "payload": fields{"column": "payload"}, "created_at": "created_at", "order": "id",
 				"status": fields{"sent_at": "published_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
 			}
 		})
@@ -100,6 +100,11 @@ func TestOnlyOurRowsAreTouched(t *testing.T) {
 	if w.db.Major(t) >= 15 {
 		if got := harness.One[string](t, w.db, `SELECT string_agg(rowfilter, '') FROM pg_publication_tables WHERE tablename = 'outbox'`); got != "((broker = 'kafka'::text) OR (broker IS NULL))" {
 			t.Errorf("the publication passes rows WHERE %s", got)
+		}
+	}
+	for _, r := range w.kafka.Records(t, w.topic) {
+		if string(r.Key) != "1:k" {
+			t.Errorf("a record has the key %q", r.Key)
 		}
 	}
 	// A key that is parked is found by its topic in SQL.
