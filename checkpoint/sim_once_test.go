@@ -13,7 +13,7 @@ import (
 // transactions, what a transaction published is in the cluster's journal, and the
 // transaction of the database that marks a unit of it notes it in the tally. What
 // package internal/exactlyonce shows of its Machine is taken for granted here: an epoch
-// ends all that was under way under earlier ones, and whoever has it has read what they
+// ends all that was under way under earlier ones, and the process that has it has read what they
 // committed. Here it is about the Core: whether rows of all its ways (log, gate, sweep,
 // hand-back, parks) are published once.
 

@@ -312,8 +312,11 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 		v.Tables = append(v.Tables, TableVerdict{Table: t.Table, Reason: reason, Hint: hint})
 	}
 	if t.FilterFit() == FilterDiffers && (t.Table.Share.Of == 0 || outbox.HasFilter(t.RowFilter, t.Table.Filter(""))) {
-		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; the sweeper publishes the others",
-			cfg.Publication, t.Table, t.RowFilter, t.notRows()))
+		others := "the sweeper publishes the others"
+		if !t.Table.Stateful() {
+			others = "the others are never published, since the table keeps no state: " + alterPublication(cfg, "SET TABLE "+t.Listed()) + "  -- with every other table that it is to keep"
+		}
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; %s", cfg.Publication, t.Table, t.RowFilter, t.notRows(), others))
 	}
 }
 

@@ -133,8 +133,10 @@ func TestRowFiltersAreReplaced(t *testing.T) {
 	replace(FilterDiffers, true)
 	table.Mapping.Published = outbox.PublishedNone
 	table.Mapping.Rows = nil
-	if _, steps := look(FilterDiffers, true); len(steps) > 0 {
-		t.Errorf("of a table without state: %v", steps)
+	stateless, steps := look(FilterDiffers, true)
+	if warnings := Judge(stateless, &cfg, Identity{}).Warnings; len(steps) > 0 || !strings.Contains(warnings[0], "never published") || strings.Contains(warnings[0], "sweeper") ||
+		!strings.Contains(warnings[0], `ALTER PUBLICATION "p" SET TABLE "public"."outbox";`) {
+		t.Errorf("of a table without state: %v, %q", steps, warnings)
 	}
 	table.Mapping.Published = outbox.PublishedStatus
 	replace(FilterDiffers, true)

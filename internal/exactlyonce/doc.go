@@ -10,7 +10,7 @@
 //   - Tally (tally.go) is what the database knows: units whose rows are marked, and
 //     rows that are published and not marked.
 //
-// One rule carries the rest: whoever publishes under an epoch has read, after it had
+// One rule carries the rest: a process that publishes under an epoch has read, after it had
 // that epoch, every unit that was committed under earlier ones, before it looked at a
 // row. Kafka gives an epoch to one process at a time, so it does not matter how many
 // processes believe that they lead, or which copy of the database they see.

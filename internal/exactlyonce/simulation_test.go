@@ -89,7 +89,7 @@ func (w *world) oldMode() {
 	}
 }
 
-// faults are what can happen besides progress, of a kind chosen at random.
+// faults are what can happen other than progress, of a kind chosen at random.
 func (w *world) faults() []action {
 	var groups [][]action
 	kinds := [][]action{w.inserts(), w.cuts(), w.ends(), w.onRows(), w.onServers(), w.onTopics()}

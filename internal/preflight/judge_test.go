@@ -203,18 +203,18 @@ func TestJudgments(t *testing.T) {
 			f.State.Tables[0].Kind, f.State.Tables[0].Leaves, f.State.Publication.ViaRoot = "p", 3, false
 		}, []string{"publish_via_partition_root = true"}},
 		"column list":     {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Columns = []string{"id", "topic"} }, []string{"lacks columns", "payload", "headers", `SET TABLE "public"."outbox"`}},
-		"row filter":      {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5)", "SET TABLE"}},
-		"filter of rows":  {"row-filter", OK, func(f *Facts) { ofRows(f, "(topic = 'orders'::text)") }, []string{"only our rows"}},
+		"row filter":      {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5); PostgreSQL lets nobody drop a column of it", "SET TABLE"}},
+		"filter of rows":  {"row-filter", OK, func(f *Facts) { ofRows(f, "(topic = 'orders'::text)") }, []string{"only our rows", "drop a column of it"}},
 		"rows unfiltered": {"row-filter", OK, func(f *Facts) { ofRows(f, "") }, []string{"are dropped here", "WHERE (\"topic\" = 'orders'::text)"}},
 		"another filter of rows": {"row-filter", Warn, func(f *Facts) { ofRows(f, "(topic = 'bills'::text)") }, []string{
-			"WHERE (topic = 'bills'::text), not WHERE (\"topic\" = 'orders'::text)", `SET TABLE "public"."outbox" WHERE (("topic" = 'orders'::text))`,
+			"WHERE (topic = 'bills'::text), not WHERE (\"topic\" = 'orders'::text);", `SET TABLE "public"."outbox" WHERE (("topic" = 'orders'::text))`,
 		}},
 		"filter and no state": {"row-filter", Fail, func(f *Facts) {
 			f.State.Tables[0].RowFilter = "x"
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
 		}, nil},
 
-		"share": {"row-filter", OK, func(f *Facts) { shared(f, 1, 2) }, []string{"part 1 of 2"}},
+		"share": {"row-filter", OK, func(f *Facts) { shared(f, 1, 2) }, []string{"part 1 of 2", "drop a column of it"}},
 		"another's share": {"publication-tables", Fail, func(f *Facts) {
 			shared(f, 1, 2)
 			f.State.Tables[0].RowFilter = other(f.Tables[0].Table.Table, 2)

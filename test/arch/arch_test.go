@@ -233,24 +233,14 @@ var (
 )
 
 func TestOneWayToPostgres(t *testing.T) {
-	for _, p := range packages(t) {
-		name := strings.TrimPrefix(p.ImportPath, module+"/")
-		if strings.HasPrefix(name, "test/") || name == "internal/postgres" {
-			continue
+	outsidePostgres(t, func(name, file, text string) {
+		if found := connecting.FindString(text); found != "" {
+			t.Errorf("%s/%s calls %s): connect by package postgres, which sets sessions up", name, file, found)
 		}
-		for _, file := range p.GoFiles {
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found := connecting.FindString(string(text)); found != "" {
-				t.Errorf("%s/%s calls %s): connect by package postgres, which sets sessions up", name, file, found)
-			}
-			if found := running.FindString(string(text)); found != "" && name != "internal/demo" {
-				t.Errorf("%s/%s calls %s): run statements by postgres.On or postgres.Exec, which set the transaction up", name, file, found)
-			}
+		if found := running.FindString(text); found != "" && name != "internal/demo" {
+			t.Errorf("%s/%s calls %s): run statements by postgres.On or postgres.Exec, which set the transaction up", name, file, found)
 		}
-	}
+	})
 }
 
 // parsesErrors may name the driver's type of a server's error: it reads the server's messages
@@ -258,6 +248,16 @@ func TestOneWayToPostgres(t *testing.T) {
 const parsesErrors = "replication/stream.go"
 
 func TestOneReaderOfServerErrors(t *testing.T) {
+	outsidePostgres(t, func(name, file, text string) {
+		if name+"/"+file != parsesErrors && strings.Contains(text, "pgconn.PgError") {
+			t.Errorf("%s/%s names pgconn.PgError: ask by postgres.HasCode, postgres.Code or postgres.ServerError", name, file)
+		}
+	})
+}
+
+// outsidePostgres gives the text of each file of the program but for package postgres.
+func outsidePostgres(t *testing.T, each func(name, file, text string)) {
+	t.Helper()
 	for _, p := range packages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		if strings.HasPrefix(name, "test/") || name == "internal/postgres" {
@@ -268,9 +268,7 @@ func TestOneReaderOfServerErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name+"/"+file != parsesErrors && strings.Contains(string(text), "pgconn.PgError") {
-				t.Errorf("%s/%s names pgconn.PgError: ask by postgres.HasCode, postgres.Code or postgres.ServerError", name, file)
-			}
+			each(name, file, string(text))
 		}
 	}
 }

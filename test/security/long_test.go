@@ -34,16 +34,21 @@ func (w *world) none(condition string, within time.Duration) {
 	})
 }
 
+// tries gives rows a budget of so many attempts.
+func (w *world) tries(most int) {
+	w.table["status"] = fields{
+		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
+		"attempts": "attempts", "max_attempts": most, "last_error": "last_error",
+	}
+}
+
 // A writer inserts rows of 50 MB and more, some of which PostgreSQL stores in a
 // few, and rows with very many headers. They come by the log, and after the slot was lost by a
 // sweep; each time the others' rows are published, the process's memory does not
 // follow, and the rows become FAILED.
 func TestLongRows(t *testing.T) {
 	w := newWorld(t)
-	w.table["status"] = fields{
-		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
-		"attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
-	}
+	w.tries(2)
 	sizes := []int{50, 300}
 	if long {
 		sizes = []int{50, 150, 300, 600, 1000}
@@ -96,10 +101,7 @@ func TestLatencyNextToALongRow(t *testing.T) {
 		t.Skip("measures for a minute: only in the long form, OUTBOX_TEST_LONG=1")
 	}
 	w := newWorld(t)
-	w.table["status"] = fields{
-		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
-		"attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
-	}
+	w.tries(2)
 	w.run()
 	w.good(5, 20*time.Second)
 	measure := func(what string) {
@@ -132,10 +134,7 @@ func TestRowThatCannotBePrinted(t *testing.T) {
 		t.Skip("takes gigabytes of the server: only in the long form, OUTBOX_TEST_LONG=1")
 	}
 	w := newWorld(t)
-	w.table["status"] = fields{
-		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
-		"attempts": "attempts", "max_attempts": 2, "last_error": "last_error",
-	}
+	w.tries(2)
 	w.run()
 	w.good(3, 20*time.Second)
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers)
@@ -180,10 +179,7 @@ func TestRowsThatCannotBePrintedHideNoOther(t *testing.T) {
 // bytes. A sweep does not take them for short.
 func TestCompressedNumbersAreLongRows(t *testing.T) {
 	w := newWorld(t)
-	w.table["status"] = fields{
-		"column": "status", "pending": "PENDING", "sent": "SENT", "failed": "FAILED", "sent_at": "sent_at",
-		"attempts": "attempts", "max_attempts": 1, "last_error": "last_error",
-	}
+	w.tries(1)
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers)
 		SELECT $1, 'bad', '', ('{"x": [' || repeat('1e131071,', 700) || '0]}')::jsonb FROM generate_series(1, 3)`, w.topic)
 	if n := harness.One[int](t, w.db, `SELECT max(pg_column_size(headers)) FROM outbox`); n > 256 {
