@@ -33,6 +33,7 @@ type State struct {
 	Snapshot   outbox.Snapshot
 	Insert     outbox.LSN // WAL insert position
 	Schema     bool       // schema outbox_cdc is there
+	Tally      bool       // … with the tables of exactly-once delivery
 	// SyncStandbys is synchronous_standby_names.
 	SyncStandbys string
 
@@ -194,7 +195,7 @@ func (in *inspection) number(text string) int {
 }
 
 func (in *inspection) server() {
-	rows := in.rows(9, sql.InspectServer)
+	rows := in.rows(10, sql.InspectServer)
 	if in.err != nil {
 		return
 	}
@@ -205,7 +206,7 @@ func (in *inspection) server() {
 	r, s := rows[0], &in.state
 	s.Version, s.WALLevel, s.InRecovery = in.number(r[0]), r[1], r[2] == "true"
 	s.Database, s.Insert, s.User, s.Schema = r[4], in.lsn(r[5]), r[6], r[7] == "true"
-	s.SyncStandbys = r[8]
+	s.SyncStandbys, s.Tally = r[8], r[9] == "true"
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
 	}

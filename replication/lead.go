@@ -314,6 +314,24 @@ func (c *Conn) Beat(ctx context.Context) error {
 	return nil
 }
 
+// Guard takes one more lock, of a key that nobody else has, and returns the key. For as
+// long as this session lives, a statement of another session finds by it that it runs on
+// the very server that the session is on, and not on one that was promoted meanwhile, or
+// has begun again. Call it before streaming; the lock ends with the connection.
+func (c *Conn) Guard(ctx context.Context) (int64, error) {
+	const what = "take the lock that guards looks"
+	for {
+		key := rand.Int64() // #nosec G404 -- distinct, no secret
+		rows, err := c.query(ctx, what, fmt.Sprintf("SELECT pg_try_advisory_lock(%d)::text", key))
+		if err != nil {
+			return 0, err
+		}
+		if len(rows) == 1 && rows[0][0] == "true" && key != 0 {
+			return key, nil
+		}
+	}
+}
+
 func jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.75 + rand.Float64()/2)) // #nosec G404 -- spreads standbys, no secret
 }

@@ -410,7 +410,9 @@ func TestActiveSlotIsLeftAlone(t *testing.T) {
 
 func TestInitIsIdempotentAndDestroyUndoesIt(t *testing.T) {
 	t.Parallel()
-	b := newBench(t).init(t).init(t)
+	b := newBench(t)
+	b.setup.Tally = true
+	b.init(t).init(t)
 	plan, err := InitPlan(&State{}, b.setup)
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +429,7 @@ func TestInitIsIdempotentAndDestroyUndoesIt(t *testing.T) {
 	if _, v := b.judge(t, c, known); !v.Sound {
 		t.Errorf("a known slot: %s", v.Reason)
 	}
-	if s.SystemID == "" || s.Timeline != 1 || s.Insert == 0 || s.Snapshot.Xmax == 0 || !s.Publication.Ours || !s.Schema {
+	if s.SystemID == "" || s.Timeline != 1 || s.Insert == 0 || s.Snapshot.Xmax == 0 || !s.Publication.Ours || !s.Schema || !s.Tally {
 		t.Errorf("state %+v", s)
 	}
 	c.Close(t.Context())
@@ -463,6 +465,31 @@ func TestInitIsIdempotentAndDestroyUndoesIt(t *testing.T) {
 	if left != 0 {
 		t.Errorf("%d things are left", left)
 	}
+}
+
+// What the guard's key says is true for as long as the leader's session lives.
+func TestGuardEndsWithTheSession(t *testing.T) {
+	t.Parallel()
+	b := newBench(t).init(t)
+	c := b.lead(t)
+	key, err := c.Guard(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := c.Guard(t.Context()); err != nil || other == key {
+		t.Errorf("the key is given out again: %v", err)
+	}
+	held := func() bool { return !harness.One[bool](t, b.DB, "SELECT pg_try_advisory_xact_lock_shared($1)", key) }
+	if !held() {
+		t.Error("the lock is not seen by another session")
+	}
+	b.Exec(t, "SELECT pg_terminate_backend($1)", c.PID())
+	harness.Eventually(t, patience, func() error {
+		if held() {
+			return errors.New("the session's lock is still there")
+		}
+		return nil
+	})
 }
 
 // The script that --show-sql prints, pasted as it is, does what init does.

@@ -39,6 +39,8 @@ type Setup struct {
 	StreamRole, WriteRole string
 	// NoSlot leaves the slot out (sweeping only).
 	NoSlot bool
+	// Tally adds the tables of exactly-once delivery.
+	Tally bool
 }
 
 // InitPlan lists what is to be made, in order: roles, schema, grants,
@@ -55,6 +57,12 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 		Done: "SELECT to_regclass('outbox_cdc.park') IS NOT NULL AND (SELECT count(*) = 2 FROM pg_catalog.pg_attribute " +
 			"WHERE attrelid = to_regclass('outbox_cdc.leader') AND attname IN ('relations', 'claim'))",
 	})
+	if setup.Tally {
+		plan = append(plan, Step{
+			Title: "tables of exactly-once delivery in schema outbox_cdc", SQL: sql.Tally,
+			Done: "SELECT to_regclass('outbox_cdc.tally_left') IS NOT NULL",
+		})
+	}
 	plan = append(plan, grantSteps(s, setup)...)
 	if setup.NoSlot {
 		return plan, nil
@@ -111,6 +119,9 @@ func grantSteps(s *State, setup Setup) []Step {
 	}
 	grant(setup.WriteRole, "USAGE ON SCHEMA outbox_cdc")
 	grant(setup.WriteRole, "SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park")
+	if setup.Tally {
+		grant(setup.WriteRole, "SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left")
+	}
 	for _, t := range setup.Tables {
 		name := quoteTable(t)
 		grant(setup.WriteRole, "USAGE ON SCHEMA %s", sql.Identifier(t.Schema))
@@ -316,15 +327,20 @@ func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	var kept strings.Builder
+	tables := []string{"outbox_cdc.park", "outbox_cdc.leader"}
+	if s.Tally {
+		tables = append([]string{"outbox_cdc.tally_left", "outbox_cdc.tally_unit", "outbox_cdc.tally"}, tables...)
+	}
+	for _, table := range tables {
+		fmt.Fprintf(&kept, "DELETE FROM %s WHERE stream = %s;\n", table, stream)
+	}
 	return append(plan,
+		Step{Title: "what is kept about stream " + setup.Stream, SQL: strings.TrimSuffix(kept.String(), "\n"), inside: true},
 		Step{
-			Title:  "what is kept about stream " + setup.Stream,
-			SQL:    fmt.Sprintf("DELETE FROM outbox_cdc.park WHERE stream = %s;\nDELETE FROM outbox_cdc.leader WHERE stream = %s;", stream, stream),
-			inside: true,
-		},
-		Step{
-			Title: "schema outbox_cdc, if no other stream is left in it", SQL: "DROP TABLE outbox_cdc.park, outbox_cdc.leader;\nDROP SCHEMA outbox_cdc;",
-			Done: "SELECT EXISTS (SELECT FROM outbox_cdc.leader)", inside: true,
+			Title: "schema outbox_cdc, if no other stream is left in it",
+			SQL:   "DROP TABLE " + strings.Join(tables, ", ") + ";\nDROP SCHEMA outbox_cdc;",
+			Done:  "SELECT EXISTS (SELECT FROM outbox_cdc.leader)", inside: true,
 		}), nil
 }
 

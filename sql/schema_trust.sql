@@ -12,7 +12,7 @@ WITH asked AS MATERIALIZED (
   UNION ALL
     SELECT c.oid, 'outbox_cdc.' || c.relname::text, c.relowner, c.relkind::text, c.oid
     FROM asked, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE asked.strict AND n.nspname = 'outbox_cdc' AND c.relname IN ('leader', 'park')
+    WHERE asked.strict AND n.nspname = 'outbox_cdc' AND c.relname IN ('leader', 'park', 'tally', 'tally_unit', 'tally_left')
 ), part AS (
     SELECT o.relation, o.named, 'pg_class'::regclass::oid AS class, o.relation AS object FROM ours o WHERE o.relation IS NOT NULL
   UNION

@@ -20,6 +20,40 @@ import (
 //go:embed schema.sql
 var Schema string
 
+// Tally creates the tables of exactly-once delivery in schema outbox_cdc; every statement
+// of it may be repeated.
+//
+//go:embed tally.sql
+var Tally string
+
+// The statements on outbox_cdc.tally, tally_unit and tally_left.
+var (
+	//go:embed tally_open.sql
+	TallyOpen string
+	//go:embed tally_read.sql
+	TallyRead string
+	//go:embed tally_left.sql
+	TallyLeft string
+	//go:embed tally_advance.sql
+	TallyAdvance string
+	//go:embed tally_position.sql
+	TallyPosition string
+	//go:embed tally_close.sql
+	TallyClose string
+	//go:embed tally_orphans.sql
+	TallyOrphans string
+	//go:embed tally_note.sql
+	TallyNote string
+	//go:embed tally_behind.sql
+	TallyBehind string
+	//go:embed tally_leave.sql
+	TallyLeave string
+	//go:embed tally_find.sql
+	TallyFind string
+	//go:embed tally_settled.sql
+	TallySettled string
+)
+
 // The statements on outbox_cdc.park and outbox_cdc.leader.
 var (
 	//go:embed park_write.sql

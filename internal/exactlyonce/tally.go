@@ -1,6 +1,10 @@
 package exactlyonce
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
 
 // Tally is what the database knows of a journal. A transaction that marks the rows of
 // a unit also notes the unit, once, and the rows that it could not mark: so marks and
@@ -13,8 +17,10 @@ type Tally struct {
 	Head Placed
 	// Marked are the units behind the head that are noted, by number.
 	Marked map[uint64]int64
-	// Left are published rows that are not marked: locked, or not visible.
+	// Left are published rows that are not marked: locked, not visible, or refused.
 	Left []Left
+	// LSN: rows of tables without state are settled up to there.
+	LSN outbox.LSN
 }
 
 // Left is a row that was published and is still to be marked.

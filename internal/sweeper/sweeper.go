@@ -46,7 +46,10 @@ type Config struct {
 	RetainRows int
 	// Now is the clock that Recover measures by, monotonic. Default time.Now.
 	Now func() time.Time
-	Log zerolog.Logger
+	// Guard, of a stream that delivers exactly once, has nothing read where the leader's
+	// session is not; see tablesql.Guard. nil: anywhere.
+	Guard *tablesql.Guard
+	Log   zerolog.Logger
 }
 
 // Sweeper may be used by any number of goroutines.
@@ -145,7 +148,9 @@ func (s *Sweeper) timeout() time.Duration { return s.cfg.StatementTimeout * 6 / 
 
 // settings are those of a statement that reads.
 func (s *Sweeper) settings() tablesql.Settings {
-	return tablesql.Reading(s.cfg.StatementTimeout)
+	settings := tablesql.Reading(s.cfg.StatementTimeout)
+	settings.Guard = s.cfg.Guard
+	return settings
 }
 
 // fresh runs f, and where a table refuses, once more with the catalogue read

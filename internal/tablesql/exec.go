@@ -105,6 +105,7 @@ func (p *prepared) prepare(ctx context.Context, conn *pgx.Conn, s Settings, stat
 	}
 	pipeline := conn.PgConn().StartPipeline(ctx)
 	pipeline.SendQueryParams("BEGIN", nil, nil, nil, nil)
+	s.Guard = nil // nothing is read or written
 	pipeline.SendQueryParams(s.Step(nil).SQL, nil, nil, nil, nil)
 	names := make([]string, len(statements))
 	for i, sql := range statements {

@@ -22,6 +22,10 @@ type Settings struct {
 	// statistics say that a table which fills quickly is small; and the plan
 	// may be kept.
 	ByIndex bool
+	// Guard, where delivery is exactly once, has the statement fail by ErrNotLeading
+	// where the leader's session is not. What is read is not given then; what is written
+	// takes a transaction that is committed later than that is known.
+	Guard *Guard
 }
 
 // lockTimeout is how long a statement that reads waits for a table that somebody
@@ -37,7 +41,12 @@ func Reading(timeout time.Duration) Settings {
 // Further expressions are selected with them, whose names must be qualified:
 // the search_path is being set. each gets the row.
 func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Step {
-	return Step{SQL: "SELECT " + strings.Join(append(expressions, s.calls()...), ", "), Each: each, settles: true}
+	list := append(expressions, s.calls()...)
+	if s.Guard == nil {
+		return Step{SQL: "SELECT " + strings.Join(list, ", "), Each: each, settles: true}
+	}
+	list = append(list, asked)
+	return s.Guard.guarded(Step{SQL: "SELECT " + strings.Join(list, ", "), Each: each, settles: true})
 }
 
 func (s Settings) calls() []string {

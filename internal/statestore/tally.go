@@ -1,0 +1,178 @@
+package statestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// This file is the tally of a stream that delivers exactly once: what the database knows
+// of the journals of its clusters. Units are noted where their rows are marked, in package
+// statusupdater; here the tally is opened, read, moved on and closed.
+
+// ErrUnsettled says that a tally cannot be closed: units or rows of it are not settled.
+var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
+
+// OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. One
+// of another journal is only read: the caller compares Tally.Journal. Rows are in no danger
+// from a leader that was deposed, but it opens nothing: its Error is of ErrFenced.
+func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim) (exactlyonce.Tally, error) {
+	what := "open " + s.tallyOf(cluster)
+	tables, err := json.Marshal(c.Tables)
+	if err != nil {
+		return exactlyonce.Tally{}, &postgres.Error{Permanent: true, What: what, Err: err}
+	}
+	var current int64
+	err = s.db.QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables)).Scan(&current)
+	switch {
+	case err != nil:
+		return exactlyonce.Tally{}, tallyFailure(what, err)
+	case current == 0:
+		return exactlyonce.Tally{}, &postgres.Error{What: what, Err: ErrFenced}
+	}
+	tally, there, err := s.ReadTally(ctx, cluster)
+	if err == nil && !there {
+		err = &postgres.Error{What: what, Err: errors.New("it was removed a moment after it was made")}
+	}
+	return tally, err
+}
+
+func (s *Store) tallyOf(cluster string) string {
+	return fmt.Sprintf("the tally of stream %s on Kafka cluster %s", s.cfg.Stream, cluster)
+}
+
+// ReadTally reads what the database knows of a cluster's journal; false: there is no
+// tally. What is left is read last: it has the rows of every unit that is Marked.
+func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Tally, there bool, err error) {
+	what := "read " + s.tallyOf(cluster)
+	var unit int64
+	var lsn string
+	var units, places []int64
+	err = s.db.QueryRow(ctx, sql.TallyRead, s.cfg.Stream, cluster).Scan(&t.Journal, &t.Closed, &unit, &t.Head.Offset, &lsn, &units, &places)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), postgres.HasCode(err, pgerrcode.UndefinedTable): // init makes the tables where they are needed
+		return exactlyonce.Tally{}, false, nil
+	case err != nil:
+		return t, false, tallyFailure(what, err)
+	}
+	t.Head.Number = uint64(unit) // #nosec G115 -- written from one
+	t.Marked = make(map[uint64]int64, len(units))
+	for i, number := range units {
+		t.Marked[uint64(number)] = places[i] // #nosec G115 -- written from one
+	}
+	if err = parseLSNs([]string{lsn}, &t.LSN); err == nil {
+		t.Left, err = s.left(ctx, cluster)
+	}
+	if err != nil {
+		return t, false, tallyFailure(what, err)
+	}
+	return t, true, nil
+}
+
+func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, error) {
+	rows, err := s.db.Query(ctx, sql.TallyLeft, s.cfg.Stream, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l exactlyonce.Left, err error) {
+		var unit int64
+		var id []string
+		var hash []byte
+		if err = row.Scan(&unit, &l.Table, &id, &hash); err != nil {
+			return l, err
+		}
+		if len(hash) != len(l.Name.Hash) {
+			return l, fmt.Errorf("outbox_cdc.tally_left: a hash of %d bytes", len(hash))
+		}
+		l.Unit, l.Name = uint64(unit), exactlyonce.Name{ID: outbox.JoinID(id...), Hash: exactlyonce.Hash(hash)} // #nosec G115 -- written from one
+		return l, nil
+	})
+}
+
+// AdvanceTally moves the head over units that are noted without a gap. Any process may.
+func (s *Store) AdvanceTally(ctx context.Context, cluster string) error {
+	_, err := s.db.Exec(ctx, sql.TallyAdvance, s.cfg.Stream, cluster)
+	return tallyFailure("move on "+s.tallyOf(cluster), err)
+}
+
+// SettleTally notes that rows of tables without state are settled up to the position, and that
+// no unit up to this one names others. guard is the key of replication.Conn.Guard: on another
+// server positions mean nothing. An Error of ErrFenced: nothing was written.
+func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, guard int64) error {
+	what := "note a position in " + s.tallyOf(cluster)
+	number := int64(upTo.Number) // #nosec G115 -- counted from 1
+	tag, err := s.db.Exec(ctx, sql.TallyPosition, s.cfg.Stream, cluster, number, upTo.Offset, lsn.String(), guard)
+	if err == nil && tag.RowsAffected() == 0 {
+		return &postgres.Error{What: what, Err: ErrFenced}
+	}
+	return tallyFailure(what, err)
+}
+
+// CloseTally says that nothing of a cluster's journal is left to be settled, which a stream
+// that delivers at least once needs to know. Where there is no tally, nothing is to be closed.
+// An Error of ErrUnsettled says that something is left.
+func (s *Store) CloseTally(ctx context.Context, cluster string) error {
+	what := "close " + s.tallyOf(cluster)
+	if err := s.AdvanceTally(ctx, cluster); err != nil {
+		return err
+	}
+	var current int64
+	var closed bool
+	err := s.db.QueryRow(ctx, sql.TallyClose, s.cfg.Stream, s.epoch.Load(), cluster).Scan(&current, &closed)
+	switch {
+	case err != nil:
+		return tallyFailure(what, err)
+	case current == 0:
+		return &postgres.Error{What: what, Err: ErrFenced}
+	case !closed:
+		return &postgres.Error{What: what, Err: ErrUnsettled}
+	}
+	return nil
+}
+
+// Orphan is an open tally over a table of the stream which the stream does not recover.
+type Orphan struct{ Stream, Cluster, Table string }
+
+// Orphans looks for tallies that nobody recovers: of clusters that were taken out of the
+// configuration, and of streams that had the tables before and lead no longer. What they published and did
+// not mark would be published again.
+func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orphan, error) {
+	what := "look for tallies that stream " + s.cfg.Stream + " does not recover"
+	tables, err := json.Marshal(c.Tables)
+	if err != nil {
+		return nil, &postgres.Error{Permanent: true, What: what, Err: err}
+	}
+	rows, err := s.db.Query(ctx, sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
+	var found []Orphan
+	if err == nil {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Orphan])
+	}
+	switch {
+	case postgres.HasCode(err, pgerrcode.UndefinedTable):
+		return nil, nil
+	case err != nil:
+		return nil, tallyFailure(what, err)
+	}
+	return found, nil
+}
+
+// tallyFailure is failure for statements on the tables that only exactly-once delivery needs.
+func tallyFailure(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := failure(what, err)
+	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+		e.Hint = "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.tally, outbox_cdc.tally_unit and outbox_cdc.tally_left"
+	}
+	return e
+}

@@ -1,0 +1,260 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// tallyDatabase has the tables of the mode, and a Store that leads.
+func tallyDatabase(t *testing.T) (*harness.DB, *Store) {
+	t.Helper()
+	db, pool := database(t)
+	for range 2 { // it may be repeated
+		db.Exec(t, sql.Tally)
+	}
+	s := New(Config{DB: pool, Stream: "orders"})
+	lead(t, s)
+	return db, s
+}
+
+func ordersClaim(part, of int) Claim {
+	return Claim{Slot: "s", Lock: 77, Tables: []ClaimedTable{{Name: "public.outbox", Part: part, Of: of, By: "id"}}}
+}
+
+func open(t *testing.T, s *Store, cluster string) exactlyonce.Tally {
+	t.Helper()
+	tally, err := s.OpenTally(t.Context(), cluster, "topic-1", ordersClaim(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tally
+}
+
+// shown is a tally in one line.
+func shown(t *testing.T, s *Store) string {
+	t.Helper()
+	y, there, err := s.ReadTally(t.Context(), "main")
+	if err != nil || !there {
+		t.Fatalf("there: %v, %v", there, err)
+	}
+	return fmt.Sprintf("%s head %d@%d marked %v left %d closed %v lsn %v", y.Journal, y.Head.Number, y.Head.Offset, y.Marked, len(y.Left), y.Closed, y.LSN)
+}
+
+func wantTally(t *testing.T, s *Store, want string) {
+	t.Helper()
+	if got := shown(t, s); got != want {
+		t.Fatalf("%s, want %s", got, want)
+	}
+}
+
+func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
+	t.Parallel()
+	db, s := tallyDatabase(t)
+	if _, there, err := s.ReadTally(t.Context(), "main"); there || err != nil {
+		t.Errorf("before it is opened: %v, %v", there, err)
+	}
+	open(t, s, "main")
+	open(t, s, "main")
+	wantTally(t, s, "topic-1 head 0@0 marked map[] left 0 closed false lsn 0/0")
+
+	note := func(unit int) {
+		db.Exec(t, `INSERT INTO outbox_cdc.tally_unit SELECT 'orders', 'main', n, n * 10 FROM (SELECT $1::bigint AS n) AS u`, unit)
+	}
+	advance := func() {
+		if err := s.AdvanceTally(t.Context(), "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	advance()
+	note(2)
+	advance()
+	wantTally(t, s, "topic-1 head 0@0 marked map[2:20] left 0 closed false lsn 0/0")
+	note(1)
+	note(4)
+	db.Exec(t, `INSERT INTO outbox_cdc.tally_unit VALUES ('orders', 'other', 3, 30), ('payments', 'main', 3, 30)`)
+	advance()
+	wantTally(t, s, "topic-1 head 2@20 marked map[4:40] left 0 closed false lsn 0/0")
+
+	// Nothing is closed before everything is settled.
+	if err := s.CloseTally(t.Context(), "main"); !errors.Is(err, ErrUnsettled) {
+		t.Errorf("closed with a gap: %v", err)
+	}
+	note(3)
+	db.Exec(t, `INSERT INTO outbox_cdc.tally_left VALUES ('orders', 'main', 4, 0, 'public.outbox', '{a,b}', decode(repeat('07', 16), 'hex'), '9')`)
+	if err := s.CloseTally(t.Context(), "main"); !errors.Is(err, ErrUnsettled) {
+		t.Errorf("closed with a row left: %v", err)
+	}
+	y, _, err := s.ReadTally(t.Context(), "main")
+	want := exactlyonce.Left{Unit: 4, Table: "public.outbox", Name: exactlyonce.Name{ID: outbox.JoinID("a", "b")}}
+	for i := range want.Name.Hash {
+		want.Name.Hash[i] = 7
+	}
+	if err != nil || len(y.Left) != 1 || y.Left[0] != want {
+		t.Errorf("left %+v, %v", y.Left, err)
+	}
+	db.Exec(t, `DELETE FROM outbox_cdc.tally_left`)
+	if err := s.CloseTally(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	wantTally(t, s, "topic-1 head 4@40 marked map[] left 0 closed true lsn 0/0")
+	if err := s.CloseTally(t.Context(), "nowhere"); err != nil {
+		t.Errorf("closing none: %v", err)
+	}
+
+	// Another journal is seen, and not taken.
+	if y, err := s.OpenTally(t.Context(), "main", "topic-2", ordersClaim(0, 0)); err != nil || y.Journal != "topic-1" || !y.Closed {
+		t.Errorf("%+v, %v", y, err)
+	}
+	open(t, s, "main")
+	wantTally(t, s, "topic-1 head 4@40 marked map[] left 0 closed false lsn 0/0")
+
+	// Who was deposed opens and closes nothing.
+	later := New(Config{DB: db.Pool(t), Stream: "orders"})
+	lead(t, later)
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.Is(err, ErrFenced) {
+		t.Errorf("opened by a deposed leader: %v", err)
+	}
+	if err := s.CloseTally(t.Context(), "main"); !errors.Is(err, ErrFenced) {
+		t.Errorf("closed by a deposed leader: %v", err)
+	}
+}
+
+// A position is noted only where the leader's lock is held, and never goes back.
+func TestPositionsOfTablesWithoutState(t *testing.T) {
+	t.Parallel()
+	db, s := tallyDatabase(t)
+	open(t, s, "main")
+	settle := func(unit uint64, lsn outbox.LSN) error {
+		return s.SettleTally(t.Context(), "main", exactlyonce.Placed{Unit: exactlyonce.Unit{Number: unit}, Offset: int64(unit) * 10}, lsn, 4711)
+	}
+	if err := settle(1, 100); !errors.Is(err, ErrFenced) {
+		t.Errorf("on a server without the leader: %v", err)
+	}
+	leader := db.Conn(t)
+	if _, err := leader.Exec(t.Context(), "SELECT pg_advisory_lock(4711)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		unit uint64
+		lsn  outbox.LSN
+	}{{3, 0x300}, {3, 0x310}, {3, 0x200}} {
+		if err := settle(step.unit, step.lsn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := settle(2, 0x400); !errors.Is(err, ErrFenced) {
+		t.Errorf("an earlier unit: %v", err)
+	}
+	wantTally(t, s, "topic-1 head 3@30 marked map[] left 0 closed false lsn 0/310")
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	db, s := tallyDatabase(t)
+	open(t, s, "main")
+	orphans := func(s *Store, c Claim, clusters ...string) string {
+		t.Helper()
+		found, err := s.Orphans(t.Context(), clusters, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(found)
+	}
+	renamed := New(Config{DB: db.Pool(t), Stream: "orders-2"})
+	lead(t, renamed)
+	mine := ordersClaim(0, 0)
+	for _, c := range []struct{ what, got, want string }{
+		{"recovered", orphans(s, mine, "main"), "[]"},
+		{"a cluster taken out", orphans(s, mine, "other"), "[{orders main public.outbox}]"},
+		{"a stream renamed", orphans(renamed, mine, "main"), "[{orders main public.outbox}]"},
+		{"other tables", orphans(renamed, Claim{Lock: 78, Tables: []ClaimedTable{{Name: "public.other"}}}, "main"), "[]"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, c.got, c.want)
+		}
+	}
+
+	// Who leads recovers its own.
+	claim := Claim{Slot: "s", Lock: 91, Tables: mine.Tables}
+	if _, err := s.Claim(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	leader := db.Conn(t)
+	if _, err := leader.Exec(t.Context(), "SELECT pg_advisory_lock(91)"); err != nil {
+		t.Fatal(err)
+	}
+	if got := orphans(renamed, Claim{Lock: 78, Tables: mine.Tables}, "main"); got != "[]" {
+		t.Errorf("of a stream that leads: %s", got)
+	}
+	_ = leader.Close(t.Context())
+
+	// Shares of one table are none of each other's.
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := orphans(renamed, ordersClaim(2, 2), "main"); got != "[]" {
+		t.Errorf("of another share: %s", got)
+	}
+	harness.Eventually(t, 20*time.Second, func() error { // the lock is gone when the server has seen the connection end
+		if got := orphans(renamed, ordersClaim(1, 2), "main"); got != "[{orders main public.outbox}]" {
+			return fmt.Errorf("of the same share: %s", got)
+		}
+		return nil
+	})
+	open(t, s, "main")
+	if err := s.CloseTally(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	if got := orphans(renamed, mine, "main"); got != "[]" {
+		t.Errorf("closed: %s", got)
+	}
+}
+
+// What is missing is said, with what to do; a stream that never delivered exactly once has nothing.
+func TestTallyIsMissingOrNotOurs(t *testing.T) {
+	t.Parallel()
+	db, pool := database(t)
+	s := New(Config{DB: pool, Stream: "orders"})
+	lead(t, s)
+	var e *postgres.Error
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.As(err, &e) || !errors.Is(err, ErrNoSchema) || !e.Permanent || e.Hint != "run outbox-cdc init" {
+		t.Errorf("without the tables: %v", err)
+	}
+	if _, there, err := s.ReadTally(t.Context(), "main"); there || err != nil {
+		t.Errorf("without the tables: %v, %v", there, err)
+	}
+	if found, err := s.Orphans(t.Context(), nil, ordersClaim(0, 0)); len(found) != 0 || err != nil {
+		t.Errorf("without the tables: %v, %v", found, err)
+	}
+	db.Exec(t, sql.Tally)
+	role := "w_" + db.Name
+	db.Exec(t, `CREATE ROLE `+sql.Identifier(role)+` LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA outbox_cdc TO `+sql.Identifier(role)+`;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park TO `+sql.Identifier(role))
+	defer func() { db.Exec(t, "DROP OWNED BY "+sql.Identifier(role)+"; DROP ROLE "+sql.Identifier(role)) }()
+	writer, err := pgxpool.New(t.Context(), db.Server.DSNAs(db.Name, role, "w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	poor := New(Config{DB: writer, Stream: "orders"})
+	lead(t, poor)
+	if _, err := poor.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "outbox_cdc.tally_left") {
+		t.Errorf("without privileges: %v", err)
+	}
+	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left TO `+sql.Identifier(role))
+	open(t, poor, "main")
+	if err := poor.CloseTally(t.Context(), "main"); err != nil {
+		t.Errorf("with the privileges that init grants: %v", err)
+	}
+}
