@@ -2,7 +2,7 @@ package mapping
 
 import (
 	"encoding/base64"
-	"encoding/json"
+	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -30,8 +30,7 @@ func (c *compiler) members(list []outbox.Member) []memberPlan {
 	plans := make([]memberPlan, len(list))
 	for i := range list {
 		m := &list[i]
-		name, _ := json.Marshal(m.Name) // a string always can
-		plans[i] = memberPlan{head: append(name, ':'), form: m.Form, omitNull: m.OmitNull}
+		plans[i] = memberPlan{head: append(appendString(nil, []byte(m.Name)), ':'), form: m.Form, omitNull: m.OmitNull}
 		if m.Column == "" {
 			plans[i].constant = appendString(nil, []byte(m.Value))
 			continue
@@ -128,9 +127,10 @@ func isNumber(text []byte) bool {
 	return ok && s.problem == "" && s.at == len(text)
 }
 
-// appendString appends a text as a string of JSON: only what has to be escaped is.
+// appendString appends a text as a string of JSON, as most encoders do: only what has to
+// be escaped is, and the controls that have a letter by it.
 func appendString(to, text []byte) []byte {
-	const digits = "0123456789abcdef"
+	const digits, letters = "0123456789abcdef", "\bb\tt\nn\ff\rr"
 	to = append(to, '"')
 	from := 0
 	for i, c := range text {
@@ -139,11 +139,11 @@ func appendString(to, text []byte) []byte {
 		}
 		to = append(to, text[from:i]...)
 		from = i + 1
-		switch c {
-		case '"', '\\':
+		switch letter := strings.IndexByte(letters, c); {
+		case c == '"', c == '\\':
 			to = append(to, '\\', c)
-		case '\n':
-			to = append(to, '\\', 'n')
+		case letter >= 0:
+			to = append(to, '\\', letters[letter+1])
 		default:
 			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
 		}

@@ -57,8 +57,8 @@ func TestPayloadOfColumns(t *testing.T) {
 		want, err string
 	}{
 		{
-			map[string]any{"id": "7", "type": "a\"\\\n\x01ü", "at": "2026-01-02 03:04:05.6+01", "doc": ` { "a" : [1.0] } `, "raw": `\x00ff`, "flag": "t"},
-			`{"specversion":"1.0\"","id":7,"type":"a\"\\\n\u0001ü","time":"2026-01-02T02:04:05.6Z","data": { "a" : [1.0] } ,"data_base64":"AP8=","replayed":true}`, "",
+			map[string]any{"id": "7", "type": "a\"\\/\b\t\n\f\r\x01\x1f\x7f<>&\u2028ü", "at": "2026-01-02 03:04:05.6+01", "doc": ` { "a" : [1.0] } `, "raw": `\x00ff`, "flag": "t"},
+			`{"specversion":"1.0\"","id":7,"type":"a\"\\/\b\t\n\f\r\u0001\u001f` + "\x7f<>&\u2028" + `ü","time":"2026-01-02T02:04:05.6Z","data": { "a" : [1.0] } ,"data_base64":"AP8=","replayed":true}`, "",
 		},
 		{map[string]any{"id": "7"}, `{"specversion":"1.0\"","id":7,"type":null,"data":null,"replayed":null}`, ""},
 		{map[string]any{"id": "7", "raw": binaryOf(0, 255), "flag": binaryOf(0)}, `{"specversion":"1.0\"","id":7,"type":null,"data":null,"data_base64":"AP8=","replayed":false}`, ""},

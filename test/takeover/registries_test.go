@@ -1,0 +1,122 @@
+package takeover
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// library is one whose packages are fetched: a program that uses it as an application
+// does makes the table, writes rows and relays them.
+type library struct {
+	outboxOf
+	// start runs the program for one job, with the topic.
+	start func(w *world, job string) *exec.Cmd
+	// relays: a second job sends what the first wrote. Otherwise writing sends too.
+	relays bool
+	// reset makes rows of a copy pending again.
+	reset string
+	order string
+}
+
+const libraryRows = 24
+
+// slow is what is run by make takeover alone: it fetches packages of hundreds of files.
+func slow(t *testing.T) {
+	t.Helper()
+	if os.Getenv("OUTBOX_TEST_LONG") == "" {
+		t.Skip("only with OUTBOX_TEST_LONG=1 (make takeover)")
+	}
+}
+
+// parity: the library's relay and outbox-cdc make the same records of the same rows,
+// those that were there before it started and those that came later.
+func (l library) parity(t *testing.T, kafka *harness.Cluster, topic string) {
+	t.Helper()
+	w := emptyWorld(t, l.outboxOf, kafka, topic)
+	w.succeeds(l.start(w, "write"))
+	if l.relays {
+		w.db.Exec(t, `CREATE TABLE kept AS SELECT * FROM `+l.table)
+		relay := harness.Start(t, l.start(w, "relay"))
+		kafka.AwaitRecords(t, topic, libraryRows, 2*time.Minute)
+		relay.Kill()
+	} else {
+		w.db.Exec(t, `CREATE TABLE kept AS SELECT * FROM `+l.table)
+	}
+	theirs := kafka.AwaitRecords(t, topic, libraryRows, time.Minute)
+
+	w.db.Exec(t, `TRUNCATE `+l.table)
+	if l.reset != "" {
+		w.db.Exec(t, `UPDATE kept SET `+l.reset)
+	}
+	again := func(which string) {
+		w.db.Exec(t, fmt.Sprintf(`INSERT INTO %s SELECT %s FROM (SELECT *, row_number() OVER (ORDER BY %s) AS nth FROM kept) AS k WHERE nth %s 10 ORDER BY nth`,
+			l.table, columns(t, w.db), l.order, which))
+	}
+	again("<=")
+	p := w.run()
+	p.Await(time.Minute, `"message":"streaming"`)
+	again(">")
+	ours := beyond(kafka.AwaitRecords(t, topic, 2*libraryRows, time.Minute), theirs)
+	p.Stop(30 * time.Second)
+	same(t, theirs, ours)
+}
+
+func columns(t *testing.T, db *harness.DB) string {
+	t.Helper()
+	return harness.One[string](t, db, `SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'kept'::regclass AND attnum > 0`)
+}
+
+func (w *world) succeeds(cmd *exec.Cmd) {
+	w.t.Helper()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+}
+
+// java runs a program with the jars of its pom.xml.
+func java(t *testing.T, dir, source, class string, args ...string) *exec.Cmd {
+	t.Helper()
+	classes := harness.Classes(t, harness.Jars(t, filepath.Join(dir, "pom.xml")), filepath.Join(dir, source))
+	return exec.Command("java", append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes, class}, args...)...)
+}
+
+// spring is what Spring is told of the servers.
+func (w *world) spring(more ...string) []string {
+	w.t.Helper()
+	c, err := pgx.ParseConfig(w.db.Own())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return append([]string{
+		fmt.Sprintf("--spring.datasource.url=jdbc:postgresql://%s:%d/%s?currentSchema=public", c.Host, c.Port, c.Database),
+		"--spring.datasource.username=" + c.User, "--spring.datasource.password=" + c.Password,
+		"--spring.kafka.bootstrap-servers=" + strings.Join(w.kafka.Addrs, ","), "--spring.main.web-application-type=none", "--topic=" + w.topic,
+	}, more...)
+}
+
+// Spring Modulith's sender and outbox-cdc make the same records of the same rows.
+func TestParityWithModulith(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	kafka := broker(t)
+	topic := kafka.Topic(t, 3)
+	library{
+		outboxOf: outboxOf{profile: "modulith", table: "public.event_publication", overrides: fields{
+			"topic": fields{"column": "event_type", "map": fields{"shop.Shop$OrderPlaced": topic, "shop.Shop$Imported": topic}},
+			"key":   fields{"column": "serialized_event", "path": "/orderId"}, "head_start": "1s",
+		}},
+		start: func(w *world, _ string) *exec.Cmd {
+			return java(t, "modulith", "Shop.java", "shop.Shop", w.spring("--spring.modulith.events.jdbc.schema-initialization.enabled=true")...)
+		},
+		reset: `status = 'PUBLISHED', completion_date = NULL`, order: "publication_date, id",
+	}.parity(t, kafka, topic)
+}
