@@ -22,7 +22,7 @@ func TestProfilesFitTheirTables(t *testing.T) {
 	tables := map[string]string{
 		"jeap": "public.deferred_message", "advert-market": "public.notification_outbox", "published-at": "public.outbox_events", "namastack": "public.outbox_record",
 		"tomorrow-one": "public.outbox_kafka", "modulith": "public.event_publication", "open-outbox": "public.openoutbox_events", "outbox-messages-dotnet": "public.outbox_messages",
-		"watermill-forwarder": "public.watermill_outbox", "cap": "public.published",
+		"watermill-forwarder": "public.watermill_outbox", "cap": "public.published", "eventuate": "public.message",
 	}
 	for _, name := range ProfileNames() {
 		t.Run(name, func(t *testing.T) {

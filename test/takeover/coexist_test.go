@@ -59,7 +59,7 @@ const rowsEach = 150
 // longer than a slow machine keeps it from sending.
 var coexisting = fields{"hot": 70, "immediate": 50, "after": 10, "pause": 2}
 
-var numbered = regexp.MustCompile(`(?:"n": ?|message )(\d+)`)
+var numbered = regexp.MustCompile(`(?:"n\\?": ?|message )(\d+)`)
 
 // counted checks that every row that the table holds is in the topic, or the
 // first so many, and gives how many are there more than once.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +80,12 @@ var documentedOutboxes = []documented{
 		`UPDATE cap.published SET "StatusName" = 'Succeeded', "ExpiresAt" = now() + interval '1 day' WHERE "StatusName" = 'Scheduled'`,
 	},
 	{
+		outboxOf{profile: "eventuate", table: "eventuate.message", unsettled: `SELECT count(*)::int FROM eventuate.message WHERE published = 0`},
+		`INSERT INTO eventuate.message (id, destination, headers, payload) SELECT to_char(n, '0000'), $3,
+			json_build_object('ID', to_char(n, '0000'), 'PARTITION_ID', (n % 7)::text), jsonb_build_object('n', n)` + ofSeries,
+		`UPDATE eventuate.message SET published = 1 WHERE published = 0`,
+	},
+	{
 		outboxOf{profile: "watermill-forwarder", table: "public.watermill_outbox", unsettled: `SELECT count(*)::int FROM watermill_outbox`},
 		`INSERT INTO watermill_outbox (uuid, payload, metadata, transaction_id) SELECT gen_random_uuid(), json_build_object('destination_topic', $3::text, 'uuid', n::text,
 			'payload', encode(convert_to(jsonb_build_object('n', n)::text, 'UTF8'), 'base64'), 'metadata', json_build_object('source', 'shop')), '{}', pg_current_xact_id()` + ofSeries,
@@ -139,13 +144,12 @@ func (app documented) world(t *testing.T, kafka *harness.Cluster) *world {
 	}
 	kafka.CreateTopic(t, topic, 3, nil)
 	w := emptyWorld(t, app.outboxOf, kafka, topic)
-	ddl, err := os.ReadFile(filepath.Join("..", "..", "internal", "suggest", "testdata", "tables", app.profile+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.db.Exec(t, string(ddl))
+	w.db.Exec(t, documentedTable(t, app.profile))
 	if app.profile == "cap" {
 		w.db.Exec(t, `CREATE SCHEMA cap; ALTER TABLE published SET SCHEMA cap`)
+	}
+	if app.profile == "eventuate" {
+		w.db.Exec(t, `CREATE SCHEMA eventuate; ALTER TABLE message SET SCHEMA eventuate`)
 	}
 	if app.profile == "watermill-forwarder" {
 		w.db.Exec(t, `CREATE TABLE watermill_offsets_outbox (consumer_group VARCHAR(255) NOT NULL PRIMARY KEY, offset_acked BIGINT, last_processed_transaction_id xid8 NOT NULL)`)

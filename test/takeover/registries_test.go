@@ -18,6 +18,8 @@ import (
 // does makes the table, writes rows and relays them.
 type library struct {
 	outboxOf
+	// ddl makes the table where the library does not.
+	ddl string
 	// start runs the program for one job, with the topic.
 	start func(w *world, job string) *exec.Cmd
 	// relays: a second job sends what the first wrote. Otherwise writing sends too.
@@ -42,6 +44,9 @@ func slow(t *testing.T) {
 func (l library) parity(t *testing.T, kafka *harness.Cluster, topic string) {
 	t.Helper()
 	w := emptyWorld(t, l.outboxOf, kafka, topic)
+	if l.ddl != "" {
+		w.db.Exec(t, l.ddl)
+	}
 	w.succeeds(l.start(w, "write"))
 	if l.relays {
 		w.db.Exec(t, `CREATE TABLE kept AS SELECT * FROM `+l.table)
@@ -92,14 +97,8 @@ func java(t *testing.T, dir, source, class string, args ...string) *exec.Cmd {
 // spring is what Spring is told of the servers.
 func (w *world) spring(more ...string) []string {
 	w.t.Helper()
-	c, err := pgx.ParseConfig(w.db.Own())
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	return append([]string{
-		fmt.Sprintf("--spring.datasource.url=jdbc:postgresql://%s:%d/%s?currentSchema=public", c.Host, c.Port, c.Database),
-		"--spring.datasource.username=" + c.User, "--spring.datasource.password=" + c.Password,
-		"--spring.kafka.bootstrap-servers=" + strings.Join(w.kafka.Addrs, ","), "--spring.main.web-application-type=none", "--topic=" + w.topic,
+		"--spring.datasource.url=" + w.jdbcURL(), "--spring.kafka.bootstrap-servers=" + strings.Join(w.kafka.Addrs, ","), "--spring.main.web-application-type=none", "--topic=" + w.topic,
 	}, more...)
 }
 
@@ -119,4 +118,41 @@ func TestParityWithModulith(t *testing.T) {
 		},
 		reset: `status = 'PUBLISHED', completion_date = NULL`, order: "publication_date, id",
 	}.parity(t, kafka, topic)
+}
+
+// The polling reader and the publisher of Eventuate's CDC service and outbox-cdc make
+// the same records of the messages of Tram's producer.
+func TestParityWithEventuate(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	kafka := broker(t)
+	topic := kafka.Topic(t, 3)
+	library{
+		outboxOf: outboxOf{profile: "eventuate", table: "eventuate.message"},
+		ddl:      documentedTable(t, "eventuate") + `CREATE SCHEMA eventuate; ALTER TABLE message SET SCHEMA eventuate`,
+		start: func(w *world, job string) *exec.Cmd {
+			return java(t, "eventuate", "Shop.java", "Shop", job, w.jdbcURL(), w.kafka.Addrs[0], topic)
+		},
+		relays: true, order: "id",
+	}.parity(t, kafka, topic)
+}
+
+// jdbcURL is the database in one address.
+func (w *world) jdbcURL() string {
+	w.t.Helper()
+	c, err := pgx.ParseConfig(w.db.Own())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("jdbc:postgresql://%s:%d/%s?currentSchema=public&user=%s&password=%s", c.Host, c.Port, c.Database, c.User, c.Password)
+}
+
+// documentedTable is the table as the library documents it.
+func documentedTable(t *testing.T, profile string) string {
+	t.Helper()
+	ddl, err := os.ReadFile(filepath.Join("..", "..", "internal", "suggest", "testdata", "tables", profile+".sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ddl)
 }

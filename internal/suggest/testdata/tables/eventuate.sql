@@ -1,5 +1,5 @@
 -- from: eventuate-foundation/eventuate-common 3.create-message-table.sql
--- want: topic=destination key=first column=published pending=0 sent=1
+-- want: profile=eventuate
 CREATE TABLE message (
     id VARCHAR(255) PRIMARY KEY,
     destination TEXT NOT NULL,
