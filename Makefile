@@ -41,6 +41,10 @@ VERSION   ?= $(shell git describe --tags --dirty 2>/dev/null || echo 0.0.0-g$$(g
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: screenshots
+screenshots: ## the documentation's pictures, from a demo with its page in Chromium
+	OUTBOX_SCREENSHOTS='$(CURDIR)/docs/images' OUTBOX_TEST_BROWSER=required go test -count=1 -v -run '^TestScreenshots$$' ./test/page
+
 .PHONY: demo
 demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outage 5s')
 	@go run ./cmd/outbox-cdc demo $(ARGS)

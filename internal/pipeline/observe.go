@@ -111,7 +111,7 @@ func (d *driver) gauges(now time.Time) {
 		d.parksShown = n
 	}
 	d.topicEvents = 0
-	d.stream.tracker.inFlight(inFlight)
+	d.stream.tracker.inFlight(inFlight, d.cfg.Metrics)
 	d.oneShot.look(now, inFlight)
 	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()

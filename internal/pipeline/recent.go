@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -35,6 +36,8 @@ type recent struct {
 	failed    bool  // rows became FAILED since they were counted
 	before    tally // of the rates
 	sampled   tally // of the history
+	ages      *metrics.Latencies
+	topics    map[string]*topicSamples // by topicKey
 	rates     status.Rates
 	positions *status.Positions
 	insert    outbox.LSN
@@ -47,10 +50,18 @@ type tally struct {
 	published, sent uint64
 }
 
+// topicSamples are one topic's part of the history.
+type topicSamples struct {
+	published uint64 // when it was sampled
+	perSecond []float32
+}
+
+func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
+
 // Activity is what the process remembers of the stream.
 func (s *Stream) Activity() status.Activity {
-	a, parks := s.tracker.remembered()
-	a.Parks, a.Topics = status.ListParks(parks), s.cfg.Metrics.Topics()
+	a, parks := s.tracker.remembered(s.cfg.Metrics.Topics())
+	a.Parks = status.ListParks(parks)
 	slices.Reverse(a.Events)
 	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
 	return a
@@ -58,13 +69,18 @@ func (s *Stream) Activity() status.Activity {
 
 // remembered copies what is remembered; the parks, of which there may be many,
 // are never changed and so are not copied.
-func (b *statusTracker) remembered() (status.Activity, []outbox.Park) {
+func (b *statusTracker) remembered(topics []status.Topic) (status.Activity, []outbox.Park) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := &b.recent
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
-		History: append([]status.Point{}, r.history...), Rates: r.rates,
+		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics,
+	}
+	for i := range topics {
+		if samples := r.topics[topicKey(&topics[i])]; samples != nil {
+			topics[i].History = slices.Clone(samples.perSecond)
+		}
 	}
 	if r.positions != nil {
 		positions := *r.positions
@@ -132,10 +148,10 @@ func (r *recent) refusals(o *outbox.Outcome, now time.Time) {
 }
 
 // sample takes the counts, now and then.
-func (r *recent) sample(now time.Time, published uint64, slot *status.Slot) {
+func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *metrics.Stream) {
 	current := tally{now, published, r.sent}
 	if r.before.at.IsZero() {
-		r.before, r.sampled = current, current
+		r.before, r.sampled, r.ages = current, current, m.Ages()
 		return
 	}
 	if passed := now.Sub(r.before.at); passed >= ratesEvery {
@@ -148,12 +164,37 @@ func (r *recent) sample(now time.Time, published uint64, slot *status.Slot) {
 		if slot != nil {
 			p.Lag, p.Retained = slot.Lag, slot.Retained
 		}
-		if len(r.history) == keptHistory {
-			r.history = slices.Delete(r.history, 0, 1)
-		}
-		r.history = append(r.history, p)
-		r.sampled = current
+		ages := m.Ages()
+		p.P50, p.P99 = ages.Since(r.ages, 0.5), ages.Since(r.ages, 0.99)
+		r.history = keep(r.history, p)
+		r.sampleTopics(m.Topics(), passed)
+		r.sampled, r.ages = current, ages
 	}
+}
+
+// sampleTopics takes the counts by topic, of which there is a bounded number.
+func (r *recent) sampleTopics(topics []status.Topic, passed time.Duration) {
+	if r.topics == nil {
+		r.topics = map[string]*topicSamples{}
+	}
+	for i := range topics {
+		key := topicKey(&topics[i])
+		samples := r.topics[key]
+		if samples == nil {
+			samples = &topicSamples{}
+			r.topics[key] = samples
+		}
+		rate := float64(topics[i].Published-samples.published) / passed.Seconds()
+		samples.published, samples.perSecond = topics[i].Published, keep(samples.perSecond, float32(rate))
+	}
+}
+
+// keep appends a sample to an hour of them.
+func keep[T any](samples []T, next T) []T {
+	if len(samples) == keptHistory {
+		samples = slices.Delete(samples, 0, 1)
+	}
+	return append(samples, next)
 }
 
 // retained remembers the positions, and how fast the server writes.

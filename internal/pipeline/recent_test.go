@@ -26,12 +26,16 @@ func TestErrorsAlikeAreCountedTogether(t *testing.T) {
 
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	var r recent
+	m := metrics.New("", "").Stream("orders", nil, 0)
 	at := time.Unix(1000, 0)
+	row := outbox.Row{Table: &outbox.Table{}, Cluster: "main", Topic: "t"}
 	for i := range 1000 {
+		row.CreatedAt = at.UnixMicro()
 		at = at.Add(sampleEvery)
 		r.recordEvent(at, "mode", fmt.Sprint(i))
 		r.recordError(at, "t", strings.Repeat("é", i), "")
-		r.sample(at, uint64(i), &status.Slot{Lag: 5})
+		m.Outcome(outbox.Outcome{Class: outbox.Delivered, Rows: []*outbox.Row{&row}}, at)
+		r.sample(at, uint64(i), &status.Slot{Lag: 5}, m)
 	}
 	if len(r.events) != keptEvents || r.events[keptEvents-1].Text != "999" || len(r.errors) != keptErrors || len(r.history) != keptHistory {
 		t.Error(len(r.events), len(r.errors), len(r.history))
@@ -41,8 +45,11 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 			t.Errorf("%d bytes", len(g.Text))
 		}
 	}
-	if p := r.history[keptHistory-1]; p.PerSecond != 0.1 || p.Lag != 5 || !p.At.Equal(at) {
+	if p := r.history[keptHistory-1]; p.PerSecond != 0.1 || p.Lag != 5 || !p.At.Equal(at) || p.P50 < 10 || p.P50 > 12 || p.P99 != p.P50 {
 		t.Errorf("%+v", p)
+	}
+	if got := r.topics["main t"].perSecond; len(got) != keptHistory || got[keptHistory-1] != 0.1 {
+		t.Errorf("%d samples of the topic, the last %v", len(got), got[len(got)-1])
 	}
 }
 
@@ -60,7 +67,7 @@ func TestActivity(t *testing.T) {
 	b.parked([]outbox.Park{
 		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
 	})
-	b.inFlight(2)
+	b.inFlight(2, s.cfg.Metrics)
 	a := s.Activity()
 	if len(a.Events) != 3 || !strings.Contains(a.Events[0].Text, "cannot be used: nobody answers") || !strings.Contains(a.Events[2].Text, "epoch 3") {
 		t.Errorf("%+v", a.Events)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -190,11 +191,11 @@ func (b *statusTracker) retained(name string, budget uint64, r replication.Retai
 }
 
 // inFlight takes what the Core holds.
-func (b *statusTracker) inFlight(inFlight int) {
+func (b *statusTracker) inFlight(inFlight int, m *metrics.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flow.InFlight = inFlight
-	b.recent.sample(time.Now(), b.flow.Published, b.slot)
+	b.recent.sample(time.Now(), b.flow.Published, b.slot, m)
 }
 
 // parked takes the parks, which have changed.

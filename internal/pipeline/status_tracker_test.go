@@ -49,7 +49,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b.retained("slot", 1000, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, time.Second, now)
 	b.retained("slot", 1000, replication.Retained{Insert: 600, Restart: 300, Status: "reserved", Safe: 50}, time.Second, now.Add(time.Second))
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
-	b.inFlight(3)
+	b.inFlight(3, s.cfg.Metrics)
 	b.left(2)
 	n := int64(5)
 	b.counted(table, func(s *status.Table) { s.Pending = &n })

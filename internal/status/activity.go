@@ -60,6 +60,10 @@ type Point struct {
 	PerSecond float64   `json:"published_rows_per_second"`
 	Lag       uint64    `json:"lag_bytes"`
 	Retained  uint64    `json:"retained_wal_bytes"`
+	// Half and 99 % of the rows were acknowledged within this many seconds after their
+	// created_at; 0: no row with one was.
+	P50 float64 `json:"p50_seconds,omitempty"`
+	P99 float64 `json:"p99_seconds,omitempty"`
 }
 
 // Topic is one topic's counts. Those beyond the first 200 count as other.
@@ -69,6 +73,8 @@ type Topic struct {
 	Published uint64 `json:"published_rows"`
 	Refused   uint64 `json:"refused_rows"`
 	Bytes     uint64 `json:"published_bytes"` // before compression
+	// History is rows per second at the last points of the stream's history.
+	History []float32 `json:"-"`
 }
 
 // Rates are means since the sample before the last, a few seconds.

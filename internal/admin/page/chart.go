@@ -3,13 +3,14 @@ package page
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// This file draws: a bar and a sparkline, as numbers for SVG.
+// This file draws a bar, and how the last hour went, as numbers for SVG.
 
 // bar is the WAL that a slot holds back, against its bounds, on a line of 1000.
 type bar struct {
@@ -33,7 +34,7 @@ func barOf(s *status.Slot) *bar {
 	}
 	scale := float64(max(s.Retained, s.Budget, limit, 1))
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "No end of it is in sight."}
+	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "At this rate no limit will be reached."}
 	if s.Loss != nil {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
 	}
@@ -61,40 +62,260 @@ func barText(s *status.Slot) string {
 	return text + ", the server allows " + status.Bytes(uint64(max(0, *s.Safe))) + " more"
 }
 
-// spark is a line of the last hour.
-type spark struct {
-	Lines []string // points of polylines: one for each stretch without a gap
-	Text  string
-	Top   string // the most, with its unit
+// chart is the last hour of one or more values, or as much of it as there is. Its lines are on chartWidth by
+// chartHeight; the labels of its axes are text of the page.
+type chart struct {
+	Title  string
+	Text   string   // the whole in words
+	Ticks  []string // evenly apart, the highest first
+	Times  []string // evenly apart, the oldest first
+	Lines  []chartLine
+	Points []chartPoint
+}
+
+// chartLine is one value; a stretch between two gaps is one polyline.
+type chartLine struct {
+	Name, Class string
+	Stretches   []string
+}
+
+// chartPoint is what is said where somebody points.
+type chartPoint struct {
+	X, Width int
+	Text     string
 }
 
 const (
-	sparkWidth, sparkHeight = 360, 40
-	sparkSpan               = time.Hour
-	sparkGap                = 35 * time.Second // longer than three samples apart
+	chartWidth, chartHeight = 360, 100
+	chartStep               = 10 * time.Second // samples are as far apart
+	chartGap                = 35 * time.Second // longer than three samples apart
+	chartPoints             = 60               // at most
 )
 
-// sparkOf draws one value of the history.
-func sparkOf(history []status.Point, now time.Time, name string, value func(status.Point) float64, print func(float64) string) *spark {
-	var top, last float64
-	for _, p := range history {
-		top, last = max(top, value(p)), value(p)
+// chartSpans are how much time is drawn: the first that is enough.
+var chartSpans = []time.Duration{6 * time.Minute, 20 * time.Minute, time.Hour}
+
+// timeline is a chart's horizontal axis, which ends now.
+type timeline struct {
+	now  time.Time
+	span time.Duration
+}
+
+func timelineOf(at []time.Time, now time.Time) timeline {
+	t := timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
+	for _, t.span = range chartSpans {
+		if t.now.Sub(at[0]) <= t.span {
+			break
+		}
 	}
-	if len(history) < 2 {
+	return t
+}
+
+func (t timeline) x(at time.Time) int {
+	return max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span))
+}
+
+// width of what is said at once.
+func (t timeline) width() int { return int(max(t.span/chartPoints, chartStep) * chartWidth / t.span) }
+
+func (t timeline) ticks() []string {
+	return []string{agoText(t.span), agoText(t.span / 2), "now"}
+}
+
+func agoText(ago time.Duration) string {
+	if ago < time.Minute {
+		return status.About(ago) + " ago"
+	}
+	return strconv.Itoa(int(ago.Minutes())) + " min ago"
+}
+
+// series is one value over the history.
+type series struct {
+	name, class string
+	value       func(i int) (float64, bool) // of a point, where it has one
+}
+
+// scale is a chart's vertical axis.
+type scale struct {
+	ticks []string // the highest first
+	y     func(float64) float64
+}
+
+// chartOf draws; nil: there is too little to draw.
+func chartOf(title string, at []time.Time, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
+	least, most, n := math.Inf(1), 0.0, 0
+	for _, s := range all {
+		for i := range at {
+			if v, ok := s.value(i); ok {
+				least, most, n = min(least, v), max(most, v), n+1
+			}
+		}
+	}
+	if n < 2 {
 		return nil
 	}
-	s := &spark{Top: print(top), Text: fmt.Sprintf("%s in the last hour: at most %s, now %s", name, print(top), print(last))}
-	var line []string
-	before := time.Time{}
-	for _, p := range history {
-		if !before.IsZero() && p.At.Sub(before) > sparkGap {
-			s.Lines, line = append(s.Lines, strings.Join(line, " ")), nil
+	a, line := axis(least, most), timelineOf(at, now)
+	c := &chart{Title: title, Ticks: a.ticks, Times: line.ticks(), Text: title + " in the last hour: at most " + print(most)}
+	for _, s := range all {
+		drawn := chartLine{Name: s.name, Class: s.class}
+		var points []string
+		end := func() {
+			if len(points) == 1 {
+				points = append(points, points[0]) // a dot
+			}
+			if len(points) > 0 {
+				drawn.Stretches, points = append(drawn.Stretches, strings.Join(points, " ")), nil
+			}
 		}
-		before = p.At
-		x := sparkWidth * (1 - now.Sub(p.At).Seconds()/sparkSpan.Seconds())
-		y := sparkHeight - 2 - value(p)/max(top, 1e-9)*(sparkHeight-4)
-		line = append(line, fmt.Sprintf("%.1f,%.1f", max(0, x), y))
+		for i := range at {
+			v, ok := s.value(i)
+			if i > 0 && at[i].Sub(at[i-1]) > chartGap || !ok {
+				end()
+			}
+			if ok {
+				points = append(points, fmt.Sprintf("%d,%.0f", line.x(at[i]), a.y(v)))
+			}
+		}
+		end()
+		c.Lines = append(c.Lines, drawn)
 	}
-	s.Lines = append(s.Lines, strings.Join(line, " "))
-	return s
+	c.Points = pointsOf(at, line, print, all)
+	return c
+}
+
+// pointsOf says the most of each stretch of time that has samples.
+func pointsOf(at []time.Time, line timeline, print func(float64) string, all []series) []chartPoint {
+	var list []chartPoint
+	width := line.width()
+	for i := 0; i < len(at); {
+		place := line.x(at[i]) / width
+		most, known := make([]float64, len(all)), make([]bool, len(all))
+		for ; i < len(at) && line.x(at[i])/width == place; i++ {
+			for k, s := range all {
+				if v, ok := s.value(i); ok {
+					most[k], known[k] = max(most[k], v), true
+				}
+			}
+		}
+		var said []string
+		for k, s := range all {
+			if known[k] {
+				said = append(said, strings.TrimSpace(s.name+" "+print(most[k])))
+			}
+		}
+		if len(said) > 0 {
+			ago := line.now.Sub(at[i-1])
+			list = append(list, chartPoint{place * width, width, agoText(ago) + ": " + strings.Join(said, ", ")})
+		}
+	}
+	return list
+}
+
+// linear is an axis from 0 to a round number, which rounds up.
+func linear(round func(float64) float64, print func(float64) string) func(least, most float64) scale {
+	return func(_, most float64) scale {
+		top := round(most)
+		return scale{[]string{print(top), print(top / 2), print(0)}, func(v float64) float64 { return chartHeight * (1 - v/top) }}
+	}
+}
+
+// decades is an axis of powers of ten, at least one of them.
+func decades(print func(float64) string) func(least, most float64) scale {
+	return func(least, most float64) scale {
+		low, high := math.Floor(math.Log10(max(least, 1e-9))), math.Ceil(math.Log10(max(most, 1e-9)))
+		high = max(high, low+1)
+		var ticks []string
+		for power := high; power >= low; power-- {
+			ticks = append(ticks, print(math.Pow(10, power)))
+		}
+		return scale{ticks, func(v float64) float64 { return chartHeight * (high - math.Log10(max(v, 1e-9))) / (high - low) }}
+	}
+}
+
+// roundCount is 2, 10, 20, 100, … : its half is round, too.
+func roundCount(most float64) float64 {
+	for top := 2.0; ; top *= 10 {
+		switch {
+		case most <= top:
+			return top
+		case most <= 5*top:
+			return 5 * top
+		}
+	}
+}
+
+// roundBytes is a power of two, and a kibibyte at least.
+func roundBytes(most float64) float64 {
+	return math.Exp2(math.Ceil(math.Log2(max(most, 1024))))
+}
+
+// chartsOf draws those of one stream, as far as there is something to draw.
+func chartsOf(history []status.Point, now time.Time) []*chart {
+	at := make([]time.Time, len(history))
+	for i := range history {
+		at[i] = history[i].At
+	}
+	always := func(value func(*status.Point) float64) func(int) (float64, bool) {
+		return func(i int) (float64, bool) { return value(&history[i]), true }
+	}
+	known := func(value func(*status.Point) float64) func(int) (float64, bool) {
+		return func(i int) (float64, bool) { v := value(&history[i]); return v, v > 0 }
+	}
+	var list []*chart
+	for _, c := range []*chart{
+		chartOf("Rows published", at, now, linear(roundCount, rateText), rateText,
+			series{"", "a", always(func(p *status.Point) float64 { return p.PerSecond })}),
+		chartOf("Time from created_at to Kafka", at, now, decades(powerText), durationText,
+			series{"p50", "a", known(func(p *status.Point) float64 { return p.P50 })},
+			series{"p99", "b", known(func(p *status.Point) float64 { return p.P99 })}),
+		chartOf("WAL held back by the slot", at, now, linear(roundBytes, bytesText), bytesText,
+			series{"", "a", always(func(p *status.Point) float64 { return float64(p.Retained) })}),
+	} {
+		if c != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// chartOfTopic is the rate of one topic, whose samples end with the history.
+func chartOfTopic(t *status.Topic, history []status.Point, now time.Time) *chart {
+	n := min(len(t.History), len(history))
+	samples, last := t.History[len(t.History)-n:], history[len(history)-n:]
+	at := make([]time.Time, n)
+	for i := range last {
+		at[i] = last[i].At
+	}
+	return chartOf("Rows published to "+t.Topic, at, now, linear(roundCount, rateText), rateText,
+		series{"", "a", func(i int) (float64, bool) { return float64(samples[i]), true }})
+}
+
+func bytesText(f float64) string { return status.Bytes(uint64(max(0, f))) }
+
+// durationText prints seconds with two digits or so.
+func durationText(seconds float64) string {
+	switch {
+	case seconds >= 60:
+		return status.About(time.Duration(seconds * float64(time.Second)))
+	case seconds >= 1:
+		return digits(seconds) + " s"
+	case seconds >= 1e-3:
+		return digits(seconds*1e3) + " ms"
+	}
+	return digits(seconds*1e6) + " µs"
+}
+
+// powerText prints a power of ten of seconds.
+func powerText(seconds float64) string {
+	if seconds >= 60 {
+		return digits(seconds) + " s"
+	}
+	return durationText(seconds)
+}
+
+func digits(f float64) string {
+	if f < 9.95 {
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+	}
+	return strconv.FormatFloat(f, 'f', 0, 64)
 }

@@ -3,10 +3,12 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -102,8 +104,8 @@ func TestStreamsAreShown(t *testing.T) {
 	p := page(t, config())
 	for path, want := range map[string][]string{
 		"/": {
-			"Needs you now", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
-			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="rows published in the last hour: at most 99 rows/s, now 99 rows/s"`,
+			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
+			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},
 		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
 	} {
@@ -161,7 +163,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg.Streams[0].Activity = func() status.Activity { return status.Activity{} }
 	p := page(t, cfg)
 	for path, want := range map[string][]string{
-		"/":               {"Nothing needs you", "standby: another process leads: outbox-cdc/orders@a", "not counted"},
+		"/":               {"Everything works", "standby: another process leads: outbox-cdc/orders@a", "not counted"},
 		"/streams/orders": {"Nothing is parked", "No errors since", "Nothing was published yet", "Nothing yet."},
 	} {
 		for _, s := range want {
@@ -218,14 +220,64 @@ func TestBar(t *testing.T) {
 	}
 }
 
-func TestSparkHasGaps(t *testing.T) {
+func TestCharts(t *testing.T) {
 	_, a := busy()
-	s := sparkOf(a.History, noon, "x", func(p status.Point) float64 { return p.PerSecond }, rateText)
-	if len(s.Lines) != 2 || !strings.HasPrefix(s.Lines[0], "0.0,38.0 1.0,37.6") {
-		t.Errorf("%d %v", len(s.Lines), s.Lines)
+	for i := range a.History {
+		a.History[i].Retained = uint64(i) << 20
+		if i >= 40 && i < 60 {
+			a.History[i].P50, a.History[i].P99 = 0.002, 2.5
+		}
 	}
-	if sparkOf(nil, noon, "x", nil, rateText) != nil {
+	charts := chartsOf(a.History, noon)
+	if len(charts) != 3 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	rate, latency, wal := charts[0], charts[1], charts[2]
+	if got := rate.Lines[0].Stretches; len(got) != 2 || !strings.HasPrefix(got[0], "0,100 1,99 2,98 ") {
+		t.Errorf("a gap of ten minutes: %q", got)
+	}
+	for name, c := range map[string]struct{ got, want any }{
+		"rows":            {rate.Ticks, []string{"100 rows/s", "50 rows/s", "0 rows/s"}},
+		"an hour":         {rate.Times, []string{"60 min ago", "30 min ago", "now"}},
+		"six minutes":     {chartsOf(a.History[98:], a.History[99].At)[0].Times, []string{"6 min ago", "3 min ago", "now"}},
+		"time":            {latency.Ticks, []string{"10 s", "1 s", "100 ms", "10 ms", "1 ms"}},
+		"bytes":           {wal.Ticks, []string{"128 MiB", "64 MiB", "0 B"}},
+		"in words":        {wal.Text, "WAL held back by the slot in the last hour: at most 99 MiB"},
+		"the first":       {rate.Points[0], chartPoint{0, 6, "59 min ago: 5.0 rows/s"}},
+		"each of several": {latency.Points[0].Text, "53 min ago: p50 2 ms, p99 2.5 s"},
+		"the last":        {rate.Points[len(rate.Points)-1].Text, "33 min ago: 99 rows/s"},
+	} {
+		if !reflect.DeepEqual(c.got, c.want) {
+			t.Errorf("%s: %q, want %q", name, c.got, c.want)
+		}
+	}
+	if chartsOf(nil, noon) != nil || chartsOf(a.History[:1], noon) != nil {
 		t.Error("a line of nothing")
+	}
+}
+
+func TestChartOfATopic(t *testing.T) {
+	_, a := busy()
+	c := chartOfTopic(&status.Topic{Topic: "t", History: []float32{1, 2, 3}}, a.History, noon)
+	last := a.History[len(a.History)-1].At
+	if c == nil || !strings.HasPrefix(c.Lines[0].Stretches[0], fmt.Sprintf("%d,", 360-int(noon.Sub(last)/chartStep)-2)) {
+		t.Errorf("%+v", c)
+	}
+	if c := chartOfTopic(&status.Topic{Topic: "t"}, a.History, noon); c != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestTicksAreRound(t *testing.T) {
+	for most, want := range map[float64]float64{0: 2, 1.5: 2, 3: 10, 11: 20, 60: 100, 100: 100, 101: 200, 333_000: 1_000_000} {
+		if got := roundCount(most); got != want {
+			t.Errorf("%v: %v, want %v", most, got, want)
+		}
+	}
+	for seconds, want := range map[float64]string{3e-6: "3 µs", 0.00095: "950 µs", 0.0042: "4.2 ms", 0.0996: "100 ms", 1: "1 s", 59: "59 s", 90: "1 min", 7200: "2.0 h"} {
+		if got := durationText(seconds); got != want {
+			t.Errorf("%v: %q, want %q", seconds, got, want)
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 package page
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
@@ -10,9 +12,9 @@ import (
 // streamRow is one stream on its way WAL → stream → Kafka → SENT.
 type streamRow struct {
 	status.Stream
-	Rates status.Rates
-	Bar   *bar
-	Spark *spark
+	Rates  status.Rates
+	Bar    *bar
+	Charts []*chart
 	// Level of the mode's mark: good, warn, bad or note.
 	Level   string
 	Needs   []attention
@@ -34,10 +36,9 @@ type table struct {
 
 func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	st, a := s.Report(), s.Activity()
-	now := p.cfg.Now()
 	l := streamRow{
 		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Level: levelOf(&st), Needs: needsOf(&st),
-		Spark: sparkOf(a.History, now, "rows published", func(p status.Point) float64 { return p.PerSecond }, rateText),
+		Charts: chartsOf(a.History, p.cfg.Now()),
 	}
 	for _, c := range st.Kafka {
 		if !c.Usable {
@@ -89,6 +90,12 @@ func levelOf(s *status.Stream) string {
 	return "warn"
 }
 
+// What is drawn at most.
+const (
+	shownTopics  = 12
+	chartStreams = 10 // beyond, the overview has no charts
+)
+
 // overviewData is the first page.
 type overviewData struct {
 	First      *attention // nil: all is well
@@ -101,6 +108,9 @@ func (p *Page) overviewView() view {
 	var needs []attention
 	for i := range p.cfg.Streams {
 		l, _ := p.rowOf(&p.cfg.Streams[i])
+		if len(p.cfg.Streams) > chartStreams {
+			l.Charts = nil
+		}
 		d.StreamRows = append(d.StreamRows, l)
 		needs = append(needs, l.Needs...)
 	}
@@ -140,7 +150,7 @@ type streamData struct {
 	More          []attention
 	Database      string
 	Configuration string
-	Lag           *spark
+	Busy          []*chart // topics, the busiest first
 	MoreParks     int
 }
 
@@ -149,10 +159,28 @@ func (p *Page) streamView(s *Stream) view {
 	l.Long = true
 	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
 	d.First, d.More = first(l.Needs)
-	d.Lag = sparkOf(a.History, p.cfg.Now(), "WAL not confirmed", func(p status.Point) float64 { return float64(p.Lag) },
-		func(f float64) string { return status.Bytes(uint64(f)) })
+	d.Busy = p.busyTopics(&a)
 	path := streamPath(s.Name)
 	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: "/live?stream=" + path[len("/streams/"):]}
+}
+
+// busyTopics draws the topics with the most rows in the last hour.
+func (p *Page) busyTopics(a *status.Activity) []*chart {
+	rows := func(t *status.Topic) (sum float32) {
+		for _, r := range t.History {
+			sum += r
+		}
+		return sum
+	}
+	topics := slices.Clone(a.Topics)
+	slices.SortStableFunc(topics, func(x, y status.Topic) int { return cmp.Compare(rows(&y), rows(&x)) })
+	var busy []*chart
+	for i := range topics[:min(len(topics), shownTopics)] {
+		if c := chartOfTopic(&topics[i], a.History, p.cfg.Now()); c != nil {
+			busy = append(busy, c)
+		}
+	}
+	return busy
 }
 
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {

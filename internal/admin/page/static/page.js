@@ -1,4 +1,4 @@
-// Times in the viewer's zone, live updates, and a box that ticks all. The pages
+// Times in the viewer's zone, live updates, what a chart says where one points, and a box that ticks all. The pages
 // work without it.
 "use strict";
 (() => {
@@ -40,6 +40,27 @@
     }
   }
 
+  // What a chart says of the minute that is pointed at, or chosen with the arrows.
+  function say(rect) {
+    const chart = rect.closest(".chart");
+    chart.querySelector("rect.at")?.classList.remove("at");
+    rect.classList.add("at");
+    chart.querySelector("output").textContent = rect.dataset.text;
+  }
+
+  function charts() {
+    document.addEventListener("pointerover", (e) => { if (e.target.matches?.(".chart rect")) say(e.target); });
+    document.addEventListener("keydown", (e) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+      if (!step || !e.target.matches?.(".chart svg")) return;
+      const all = [...e.target.querySelectorAll("rect")];
+      const at = all.findIndex((r) => r.classList.contains("at"));
+      const next = all[at < 0 ? all.length - 1 : Math.max(0, Math.min(all.length - 1, at + step))];
+      if (next) say(next);
+      e.preventDefault();
+    });
+  }
+
   const reachable = "a[href], summary, [tabindex]";
   function place(root, el) { return [...root.querySelectorAll(reachable)].indexOf(el); }
 
@@ -65,5 +86,6 @@
 
   localise(document);
   follow();
+  charts();
   tickAll();
 })();
