@@ -129,7 +129,7 @@ func grantSteps(s *State, setup Setup) []Step {
 		if columns := written(&t.Mapping); len(columns) > 0 {
 			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
 		}
-		if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 && !t.Mapping.DropPartitions || t.Mapping.RetentionUnsent > 0 {
+		if t.Mapping.Published.Removes() || t.Mapping.Retention > 0 && !t.Mapping.DropPartitions || t.Mapping.RetentionUnsent > 0 {
 			grant(setup.WriteRole, "DELETE ON %s", name)
 		}
 	}
@@ -143,7 +143,7 @@ func grantSteps(s *State, setup Setup) []Step {
 // sideTable is a table of the application besides its outbox.
 type sideTable struct{ schema, name, privileges string }
 
-// sideTables are those with headers and with locks, each once.
+// sideTables are those with headers, of archives and with locks, each once.
 func sideTables(tables []*outbox.Table) []sideTable {
 	var found []sideTable
 	add := func(b sideTable) {
@@ -154,6 +154,7 @@ func sideTables(tables []*outbox.Table) []sideTable {
 	for _, t := range tables {
 		m := &t.Mapping
 		add(sideTable{m.HeadersTable.Schema, m.HeadersTable.Name, "SELECT"})
+		add(sideTable{m.Archive.Schema, m.Archive.Name, "INSERT"})
 		for _, lock := range []outbox.ShedLock{m.ShedLock, m.RetentionLock} {
 			add(sideTable{lock.Schema, lock.Table, "SELECT, INSERT, UPDATE"})
 		}

@@ -209,7 +209,21 @@ func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates)
 			seen.addTable(s, t, server, path)
 		}
 	}
+	checkArchives(b, s, at)
 	checkStateless(b, s, at)
+}
+
+// checkArchives: rows that were published and moved would be published again.
+func checkArchives(b *binder, s *Stream, at string) {
+	for i, t := range s.Tables {
+		if t == nil || t.Outbox == nil || t.Outbox.Mapping.Archive.Name == "" {
+			continue
+		}
+		name := t.Outbox.Mapping.Archive.String()
+		if slices.ContainsFunc(s.Tables, func(other *Table) bool { return other != nil && other.Outbox != nil && other.Outbox.String() == name }) {
+			b.complain(fmt.Sprintf("%s.tables[%d].archive", at, i), "the table "+name+" is streamed, too", "name a table that is no outbox: rows that are moved there were published")
+		}
+	}
 }
 
 // checkSlot fills in and checks slot and publication. Slots are unique in the

@@ -121,8 +121,8 @@ func (r *resolver) processing(s *StatusSpec) {
 
 // resend checks that a row which is asked for again can be told from others.
 func (r *resolver) resend(s *StatusSpec) {
-	if s.Resend != "" && r.spec.Published == string(outbox.PublishedDelete) {
-		r.complain("status.resend", "cannot be combined with published: delete, which keeps nothing to send again", "remove it")
+	if s.Resend != "" && outbox.Published(r.spec.Published).Removes() {
+		r.complain("status.resend", fmt.Sprintf("cannot be combined with published: %s, which keeps nothing to send again", r.spec.Published), "remove it")
 	}
 	if len(r.spec.FailOn) > 0 && s.Failed == "" && s.FailedAt == "" {
 		r.complain("fail_on", "lists errors, but nothing says how a failed row is written", "write status: {failed: FAILED} (a value) or {failed_at: COLUMN} (a timestamp)")

@@ -44,9 +44,13 @@ type MappingSpec struct {
 	// the order of commits per key; ties keep the order of insertion within a
 	// transaction. Left out: created_at.
 	Order []string `yaml:"order"`
-	// Published says what happens to a row on success: its status is written,
-	// it is deleted, or nothing (then nothing covers the loss of the slot).
-	Published string `yaml:"published" default:"status" enum:"status,delete,none"`
+	// Published says what happens to a row on success: its status is written, it
+	// is deleted, it is moved to archive, or nothing (then nothing covers the loss of the slot).
+	Published string `yaml:"published" default:"status" enum:"status,delete,archive,none"`
+	// Archive is the table that rows are moved to with published: archive, schema.name. It needs a
+	// column of the same name and type for every column of the outbox. What status says of success
+	// (sent, sent_at, expires_at, touched_at) is written there.
+	Archive string `yaml:"archive"`
 	// Status is where the row's state is kept.
 	Status *StatusSpec `yaml:"status"`
 	// OnFailed says what a row whose budget is used up does to the later rows of

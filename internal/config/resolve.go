@@ -529,6 +529,7 @@ func (r *resolver) state(m *outbox.Mapping) {
 		s = &StatusSpec{}
 	}
 	m.Status = r.status(s)
+	m.Archive = r.archive(s)
 	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
 		r.statusForm(s)
 	}
@@ -537,6 +538,27 @@ func (r *resolver) state(m *outbox.Mapping) {
 	r.budget(s, m)
 	r.order(m)
 	r.times(m)
+}
+
+// archive is where rows are moved to.
+func (r *resolver) archive(s *StatusSpec) outbox.ArchiveTable {
+	const form = "write published: archive and archive: public.outbox_archive"
+	text, archives := r.spec.Archive, r.spec.Published == string(outbox.PublishedArchive)
+	if text == "" && !archives {
+		return outbox.ArchiveTable{}
+	}
+	schema, name, ok := SplitTable(text)
+	switch {
+	case text == "":
+		r.complain("archive", "is missing, but published is archive", form)
+	case !archives:
+		r.complain("archive", "is a table that no row is moved to, since published is "+r.spec.Published, form+", or remove it")
+	case !ok:
+		r.complain("archive", fmt.Sprintf("%q is not a table with its schema", text), "write schema.name, for example public.outbox_archive")
+	case s.Column != "" && s.Sent == "":
+		r.complain("status.sent", "is missing", "write the value that a row has in the archive, for example sent: SENT")
+	}
+	return outbox.ArchiveTable{Schema: schema, Name: name}
 }
 
 func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
@@ -619,10 +641,10 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if m.Status.MaxAttempts == 0 {
 		return
 	}
-	if s.Attempts == "" && (m.Status.MaxAttempts > 1 || m.Published == outbox.PublishedDelete) {
+	if s.Attempts == "" && (m.Status.MaxAttempts > 1 || m.Published.Removes()) {
 		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, max_attempts: 1 where the first failure is the last, or max_attempts: 0 to try for ever")
 	}
-	if s.Attempts != "" || m.Published == outbox.PublishedDelete {
+	if s.Attempts != "" || m.Published.Removes() {
 		return // a row is failed when its count has reached the budget
 	}
 	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
@@ -645,8 +667,8 @@ func (r *resolver) times(m *outbox.Mapping) {
 	if m.Retention > 0 && m.Published == outbox.PublishedStatus && m.Status.SentAt == "" && len(m.Status.SentBy) == 0 {
 		r.complain("retention", fmt.Sprintf("%s, but no column says when a row was sent", m.Retention), "write status: {sent_at: COLUMN}, or retention: 0s")
 	}
-	if m.Retention > 0 && m.Published == outbox.PublishedDelete {
-		r.complain("retention", "cannot be combined with published: delete, which keeps no sent rows", "remove it")
+	if m.Retention > 0 && m.Published.Removes() {
+		r.complain("retention", fmt.Sprintf("cannot be combined with published: %s, which keeps no sent rows in the table", m.Published), "remove it")
 	}
 	if m.DropPartitions && (m.Retention == 0 || m.CreatedAt == "" || m.RetentionUnsent > 0) {
 		r.complain("retention_by", "partitions, which needs retention and created_at, and does not go with retention_unsent", "write both, or retention_by: rows")
@@ -670,6 +692,7 @@ func (r *resolver) stateless() {
 		why   string
 	}{
 		{s.Status != nil, "status", ""},
+		{s.Archive != "", "archive", ""},
 		{len(s.AvailableAfter) > 0, "available_after", ", where nothing can wait"},
 		{s.Retention > 0, "retention", ""},
 		{s.RetentionUnsent > 0, "retention_unsent", ""},

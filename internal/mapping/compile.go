@@ -483,7 +483,7 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 			p.nulls = append(p.nulls, c.field(name, roleWhen))
 		}
 	}
-	if p.column == nil && len(p.nulls) == 0 && m.Published != outbox.PublishedDelete && m.Published != outbox.PublishedNone {
+	if p.column == nil && len(p.nulls) == 0 && !m.Published.Removes() && m.Published != outbox.PublishedNone {
 		c.fault("says nowhere which rows are pending", "map a status column or a sent_at column, or set published: delete or none")
 	}
 	return p

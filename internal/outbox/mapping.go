@@ -46,7 +46,9 @@ type Mapping struct {
 	Order []string
 
 	Published Published
-	Status    StatusMapping
+	// Archive is the table that rows are moved to on success, of PublishedArchive.
+	Archive ArchiveTable
+	Status  StatusMapping
 	// OnFailed says what a FAILED row does to its key.
 	OnFailed OnFailed
 	// Grace is how old a PENDING row must be before it can count as missed.
@@ -148,7 +150,17 @@ const (
 	PublishedStatus Published = "status" // its state is written
 	PublishedDelete Published = "delete" // it is deleted
 	PublishedNone   Published = "none"   // nothing: the table keeps no state
+	// PublishedArchive moves it to another table, where its state is written.
+	PublishedArchive Published = "archive"
 )
+
+// Removes says that a row which was published is no longer in its table.
+func (p Published) Removes() bool { return p == PublishedDelete || p == PublishedArchive }
+
+// ArchiveTable has a column of the same name and type for every column of the outbox.
+type ArchiveTable struct{ Schema, Name string }
+
+func (t ArchiveTable) String() string { return t.Schema + "." + t.Name }
 
 // OnFailed is what a row that used up its budget does to its key.
 type OnFailed string
@@ -419,7 +431,7 @@ type EventID struct {
 
 // StatusMapping says where a row's state is kept. Either Column with values,
 // or timestamps: SentAt set means SENT, FailedAt set means FAILED, both NULL
-// PENDING. With PublishedDelete the Column may be empty: what exists is PENDING.
+// PENDING. Where success removes rows the Column may be empty: what exists is PENDING.
 type StatusMapping struct {
 	Column  string
 	Pending []string // the first is the one we would write; all are selected

@@ -129,6 +129,7 @@ type inspector struct {
 	role    string
 	schema  bool // USAGE on it
 	remove  bool // DELETE
+	moves   bool // INSERT on the archive
 	unique  [][]int16
 	partial []string // names of partial indexes, quoted as plans have them
 }
@@ -233,6 +234,11 @@ func (i *inspector) grant(privilege string) string {
 func (i *inspector) read() []string {
 	m := &i.Table.Mapping
 	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.MaxAttemptsColumn, m.Status.Version, m.Status.SentAt, m.CreatedAt})
+	if i.Relation.Archive != nil {
+		for _, c := range i.Relation.Columns {
+			names = append(names, c.Name) // they are moved
+		}
+	}
 	return i.existing(distinct(names))
 }
 
@@ -257,6 +263,9 @@ SELECT current_user, has_schema_privilege(c.relnamespace, 'USAGE'), has_table_pr
                   (SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))), '')
 FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
 
+const archiveSQL = `
+SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'INSERT') FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
+
 const leavesSQL = `
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_partition_tree($1::oid::regclass) p
@@ -270,6 +279,12 @@ func (i *inspector) catalogue(ctx context.Context) error {
 		tablesql.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
 		tablesql.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
 	)
+	if archive := i.Relation.Archive; err == nil && archive != nil {
+		err = i.send(ctx, tablesql.Step{SQL: archiveSQL, Args: tablesql.Texts(strconv.AppendUint(nil, uint64(archive.OID), 10)), Each: func(row [][]byte) error {
+			i.moves = string(row[0]) == "t"
+			return nil
+		}})
+	}
 	if err != nil {
 		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
 	}
@@ -281,8 +296,12 @@ func (i *inspector) privileges() {
 	if !i.schema {
 		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+sql.Identifier(i.Table.Schema)+" TO "+i.role)
 	}
-	if i.Table.Mapping.Published == outbox.PublishedDelete && !i.remove {
+	if i.Table.Mapping.Published.Removes() && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
+	}
+	if archive := i.Table.Mapping.Archive; i.Relation.Archive != nil && !i.moves {
+		name := sql.Identifier(archive.Schema, archive.Name)
+		i.fatal(AboutPrivilege, "INSERT is missing on the archive "+archive.String(), fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %[3]s; GRANT INSERT ON %[2]s TO %[3]s", sql.Identifier(archive.Schema), name, i.role))
 	}
 	if i.Table.Retains() && !i.Table.Mapping.DropPartitions && !i.remove {
 		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
@@ -399,6 +418,6 @@ func (i *inspector) served(plan string) bool {
 	if strings.Contains(plan, "Seq Scan") {
 		return false
 	}
-	return strings.Contains(plan, "Index Cond") || i.Table.Mapping.Published == outbox.PublishedDelete ||
+	return strings.Contains(plan, "Index Cond") || i.Table.Mapping.Published.Removes() ||
 		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
 }

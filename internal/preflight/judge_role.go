@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -161,7 +160,7 @@ func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue, anothe
 		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+c.Owner, another)
 		return
 	}
-	deletes := m.Published == outbox.PublishedDelete || m.Retention > 0 && !m.DropPartitions || m.RetentionUnsent > 0
+	deletes := m.Published.Removes() || m.Retention > 0 && !m.DropPartitions || m.RetentionUnsent > 0
 	var excess []string
 	for _, p := range c.Privileges {
 		if p == "INSERT" || p == "TRUNCATE" || p == "DELETE" && !deletes {

@@ -114,7 +114,7 @@ func (r *Relation) SweepIndex() string {
 		names[i] = sql.Identifier(name)
 	}
 	index := "CREATE INDEX CONCURRENTLY ON " + r.Name() + " (" + strings.Join(names, ", ") + ")"
-	if m.Published == outbox.PublishedDelete {
+	if m.Published.Removes() {
 		return index
 	}
 	return index + " WHERE " + strings.ReplaceAll(r.ourPending(), `t."`, `"`)
@@ -129,7 +129,7 @@ func Written(m *outbox.Mapping) []string {
 		return nil
 	case outbox.PublishedStatus:
 		names = append(names, s.Column, s.SentAt, s.ExpiresAt)
-	case outbox.PublishedDelete:
+	case outbox.PublishedDelete, outbox.PublishedArchive:
 		names = append(names, s.Column)
 	}
 	slices.Sort(names)

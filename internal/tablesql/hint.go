@@ -44,10 +44,13 @@ func raised(err error, code string) error {
 
 // grants are the privileges of the role that reads and marks rows of the table.
 func grants(t *outbox.Table, role string) string {
-	privileges := "SELECT, UPDATE"
-	if t.Mapping.Published == outbox.PublishedDelete || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {
+	privileges, archive := "SELECT, UPDATE", ""
+	if a := t.Mapping.Archive; a.Name != "" {
+		archive = fmt.Sprintf("; GRANT USAGE ON SCHEMA %s TO %[3]s; GRANT INSERT ON %[2]s TO %[3]s", sql.Identifier(a.Schema), sql.Identifier(a.Schema, a.Name), sql.Identifier(role))
+	}
+	if t.Mapping.Published.Removes() || t.Mapping.Retention > 0 || t.Mapping.RetentionUnsent > 0 {
 		privileges = "SELECT, UPDATE, DELETE"
 	}
 	return fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %[3]s; GRANT %[4]s ON %[2]s TO %[3]s",
-		sql.Identifier(t.Schema), sql.Identifier(t.Schema, t.Name), sql.Identifier(role), privileges)
+		sql.Identifier(t.Schema), sql.Identifier(t.Schema, t.Name), sql.Identifier(role), privileges) + archive
 }

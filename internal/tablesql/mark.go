@@ -47,10 +47,13 @@ func (r *Relation) Marking() (Marking, error) {
 }
 
 func (r *Relation) sentSQL(free bool) (string, error) {
-	if r.Table.Mapping.Published == outbox.PublishedDelete {
+	switch r.Table.Mapping.Published {
+	case outbox.PublishedDelete:
 		return r.change("DELETE FROM "+r.Name()+" AS t USING ", r.sendable(), free, nil, "u.n"), nil
+	case outbox.PublishedArchive:
+		return r.moveSQL(free), nil
 	}
-	set := r.sentSet()
+	set := sets(r.sentValues())
 	if len(set) == 0 {
 		return "", &MappingError{
 			Table: r.Table, Problem: "has nothing to write success to",
@@ -63,16 +66,25 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 // change completes a statement from its FROM or USING on. It is guarded by the
 // row's state.
 func (r *Relation) change(head, state string, free bool, further []string, returning string, guards ...string) string {
+	with, statement := r.changing(head, state, free, further, returning, guards...)
+	if with != "" {
+		return "WITH " + with + " " + statement
+	}
+	return statement
+}
+
+// changing is change in two parts: what stands in WITH, or nothing, and the statement.
+func (r *Relation) changing(head, state string, free bool, further []string, returning string, guards ...string) (with, statement string) {
 	list, with := r.rowList(further...), ""
 	guards = append([]string{r.sameRow(), Opaque(state)}, guards...)
 	where := " WHERE " + strings.Join(guards, " AND ")
 	if free {
 		// The lock is taken first, passing over rows that others hold.
-		with = "WITH free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameRow() +
-			" WHERE " + Opaque(state) + " FOR UPDATE OF t SKIP LOCKED) "
+		with = "free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameRow() +
+			" WHERE " + Opaque(state) + " FOR UPDATE OF t SKIP LOCKED)"
 		list = "free AS u"
 	}
-	return with + head + list + where + " RETURNING " + returning
+	return with, head + list + where + " RETURNING " + returning
 }
 
 // Opaque hides a condition from the planner, so that rows are found by their
@@ -82,45 +94,60 @@ func (r *Relation) change(head, state string, free bool, further []string, retur
 // a million is half an hour.
 func Opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
 
-func (r *Relation) sentSet() []string {
+// assignment is a column that is set to the value of an expression.
+type assignment struct{ column, value string }
+
+func sets(all []assignment) []string {
+	set := make([]string, len(all))
+	for i, a := range all {
+		set[i] = sql.Identifier(a.column) + " = " + a.value
+	}
+	return set
+}
+
+// sentValues are what says that a row was sent; none where nothing does.
+func (r *Relation) sentValues() []assignment {
 	s := &r.Table.Mapping.Status
-	var set []string
+	var all []assignment
 	if s.Column != "" && s.Sent != "" {
-		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Sent))
+		all = append(all, assignment{s.Column, sql.Literal(s.Sent)})
 	}
 	if s.SentAt != "" {
-		set = append(set, sql.Identifier(s.SentAt)+" = now()")
+		all = append(all, assignment{s.SentAt, "now()"})
 	}
-	if len(set) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
 	for _, name := range []string{s.FailedAt, s.LastError} {
 		if name != "" {
-			set = append(set, sql.Identifier(name)+" = NULL")
+			all = append(all, assignment{name, "NULL"})
 		}
 	}
 	if s.Resend != "" {
-		set = append(set, sql.Identifier(s.Resend)+" = false")
+		all = append(all, assignment{s.Resend, "false"})
 	}
 	if s.ExpiresAt != "" {
-		set = append(set, fmt.Sprintf("%s = now() + %d * interval '1 microsecond'", sql.Identifier(s.ExpiresAt), s.ExpiresAfter.Microseconds()))
+		all = append(all, assignment{s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())})
 	}
-	return r.raise(set)
+	return append(all, r.raised()...)
 }
 
 // raise gives the row another version, and the time of its change. Behind the greatest comes 1: writers who
 // guard by the version notice this change as they do any other, which a version
 // that stayed would hide from them. Not 0 or less, which JPA takes for a row that
 // is not stored yet.
-func (r *Relation) raise(set []string) []string {
+func (r *Relation) raise(set []string) []string { return append(set, sets(r.raised())...) }
+
+func (r *Relation) raised() []assignment {
+	var all []assignment
 	if v := r.Table.Mapping.Status.Version; v != "" {
 		version := "coalesce(" + Ref(v) + ", 0)"
-		set = append(set, fmt.Sprintf("%s = CASE WHEN %s < %d THEN %[2]s + 1 ELSE 1 END", sql.Identifier(v), version, r.Column(v).greatest()))
+		all = append(all, assignment{v, fmt.Sprintf("CASE WHEN %s < %d THEN %[1]s + 1 ELSE 1 END", version, r.Column(v).greatest())})
 	}
 	if at := r.Table.Mapping.Status.TouchedAt; at != "" {
-		set = append(set, sql.Identifier(at)+" = now()")
+		all = append(all, assignment{at, "now()"})
 	}
-	return set
+	return all
 }
 
 // raisedAttempts is the stored count and one more. It stays at the greatest that

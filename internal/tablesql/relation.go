@@ -41,6 +41,9 @@ type Relation struct {
 	// Charset is what the database stores text in; nil: UTF-8.
 	Charset *charset.Set
 
+	// Archive is the table that rows are moved to; nil: none is, or it is not there.
+	Archive *Relation
+
 	brief bool // see Brief
 	// look is lookSQL's text, which connections keep prepared: one for all.
 	look string
@@ -70,7 +73,9 @@ type Column struct {
 	// Readable and Writable: the role has SELECT and UPDATE on it.
 	Readable, Writable bool
 
-	brief bool // see Brief
+	brief  bool // see Brief
+	typmod int  // of the type; -1: none
+	filled bool // a row that says nothing of it has a value there: a default, or an identity
 }
 
 // The types that are treated in a way of their own.
@@ -94,7 +99,8 @@ const (
 const loadSQL = `
 WITH RECURSIVE attribute AS (
     SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
-        a.attcollation, a.atttypid AS type, a.atttypmod AS typmod
+        a.attcollation, a.atttypid AS type, a.atttypmod AS typmod,
+        a.atthasdef OR a.attidentity <> '' OR (SELECT typdefault IS NOT NULL FROM pg_catalog.pg_type WHERE oid = a.atttypid) AS filled
     FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
     JOIN pg_catalog.pg_namespace s ON s.nspname = w.schema
     JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = w.name
@@ -124,7 +130,7 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
         WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
             SELECT FROM pg_catalog.pg_cast x
             WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i'))),
-    row_security_active(a.relation), current_user
+    row_security_active(a.relation), current_user, a.filled
 FROM attribute a
 JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -178,7 +184,32 @@ func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, 
 	return all[0].relation, all[0].err
 }
 
+// describe reads the tables, and in the same round trip their archives.
 func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+	all := slices.Clone(tables)
+	for _, t := range tables {
+		if a := t.Mapping.Archive; a.Name != "" {
+			all = append(all, &outbox.Table{Schema: a.Schema, Name: a.Name})
+		}
+	}
+	found, err := describeEach(ctx, conn, all)
+	if err != nil {
+		return nil, err
+	}
+	archives := found[len(tables):]
+	for i, t := range tables {
+		if t.Mapping.Archive.Name == "" {
+			continue
+		}
+		if found[i].relation.Archive = archives[0].relation; found[i].err == nil {
+			found[i].err = archives[0].err
+		}
+		archives = archives[1:]
+	}
+	return found[:len(tables)], nil
+}
+
+func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
 	var schemas, names Array
 	all := make([]loaded, len(tables))
 	for i, t := range tables {
@@ -243,7 +274,7 @@ func (r *Relation) add(row [][]byte) error {
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
 		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
-		Identifies: yes(18),
+		Identifies: yes(18), typmod: typmod, filled: yes(21),
 	}
 	c.Exact = exact(c.OID) && yes(13)
 	// A length is kept with four bytes added (VARHDRSZ).
@@ -317,6 +348,9 @@ func (r *Relation) Complete() error {
 				Hint: "no row can have it: correct the word, or take it out of the mapping",
 			}
 		}
+	}
+	if err := r.archived(); err != nil {
+		return err
 	}
 	r.look = r.lookSQL()
 	return nil

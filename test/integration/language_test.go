@@ -187,3 +187,53 @@ func TestRowsOfOneDocument(t *testing.T) {
 		t.Errorf("published: %v", got)
 	}
 }
+
+// A table from which rows are moved to an archive once they were published, as outbox-event-bus and
+// Spring Modulith do: what the archive refuses stays in the outbox, is published and holds up no
+// other row, and is moved when the archive takes it; failed rows stay and are requeued.
+func TestRowsAreMovedToAnArchive(t *testing.T) {
+	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text, payload jsonb, status text NOT NULL DEFAULT 'created',
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), completed_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text);
+		CREATE SCHEMA history;
+		CREATE TABLE history.done (id bigint, type text, payload jsonb, status text, created_at timestamptz, completed_at timestamptz, attempts int, last_error text, PRIMARY KEY (id, status)) PARTITION BY LIST (status);
+		CREATE TABLE history.completed PARTITION OF history.done FOR VALUES IN ('completed')`,
+		func(topic string) fields {
+			return fields{
+				"id": "id", "topic": fields{"constant": topic}, "key": fields{"column": "type"}, "payload": fields{"column": "payload"}, "created_at": "created_at",
+				"published": "archive", "archive": "history.done",
+				"status": fields{"column": "status", "pending": []any{"created"}, "sent": "completed", "failed": "failed", "sent_at": "completed_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
+			}
+		})
+	w.db.Exec(t, `INSERT INTO history.done (id, status) VALUES (2, 'completed')`) // in the way of a row
+	const insert = `INSERT INTO outbox (type, payload) VALUES ('a', '1'), ('a', '2'), ('a', '3'), ('a', NULL)`
+	done := func(moved, failed, left int) string {
+		return fmt.Sprintf(`SELECT (SELECT count(*) FROM history.done WHERE completed_at IS NOT NULL AND attempts = 0) = %d AND count(*) FILTER (WHERE status = 'failed') = %d AND count(*) = %d FROM outbox`, moved, failed, left)
+	}
+	w.db.Exec(t, insert) // swept
+	p := w.run().streaming()
+	w.awaitSQL(60*time.Second, done(2, 1, 2))
+	w.db.Exec(t, insert) // streamed
+	w.awaitSQL(60*time.Second, done(5, 2, 3))
+	w.db.Exec(t, `UPDATE outbox SET payload = '4' WHERE status = 'failed'`)
+	w.operatorDoes("failed", "requeue", "--all")
+	w.awaitSQL(60*time.Second, done(7, 0, 1))
+	w.db.Exec(t, `DELETE FROM history.done WHERE completed_at IS NULL`)
+	p.stop()
+	p = w.run().streaming()
+	w.awaitSQL(60*time.Second, done(8, 0, 0))
+	p.stop()
+	distinct := map[string]bool{}
+	for _, v := range strings.Fields(w.values()) {
+		distinct[v] = true
+	}
+	if len(distinct) != 4 {
+		t.Errorf("published: %s", w.values())
+	}
+	w.db.Exec(t, `ALTER TABLE history.done DROP COLUMN last_error`)
+	if out, err := w.command("check", "--config", w.file()); err == nil || !strings.Contains(out, `cannot be moved to the archive history.done (column "last_error" is missing there)`) {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	if out, _ := w.command("replay", "--id", "1", "--config", w.file(), "--yes"); !strings.Contains(out, "history.done") {
+		t.Errorf("replay: %s", out)
+	}
+}
