@@ -17,10 +17,12 @@ const (
 
 // Error codes of Kafka that tell requests' outcomes apart.
 const (
+	codeUnknown                = -1
 	codeNone                   = 0
 	codeUnknownTopic           = 3
 	codeRequestTimedOut        = 7
 	codeTooLarge               = 10
+	codeNetworkException       = 13
 	codeLoading                = 14
 	codeNotAvailable           = 15
 	codeNotCoordinator         = 16
@@ -29,6 +31,8 @@ const (
 	codeNotEnoughAfterAppend   = 20
 	codeTopicAuthorization     = 29
 	codeInvalidTimestamp       = 32
+	codeUnsupportedFormat      = 43
+	codePolicyViolation        = 44
 	codeDuplicate              = 46
 	codeInvalidEpoch           = 47
 	codeInvalidState           = 48
@@ -82,11 +86,11 @@ func classifyProduce(code int16, appended bool) Class {
 	switch code {
 	case codeTooLarge, codeRecordListTooLarge, codeInvalidTimestamp, codeInvalidRecord:
 		return Refused
-	case codeTopicAuthorization, codeInvalidTopic:
+	case codeTopicAuthorization, codeInvalidTopic, codeUnsupportedFormat, codePolicyViolation:
 		return Forbidden
 	case codeInvalidEpoch, codeFenced, codeOutOfOrder, codeUnknownProducer, codeInvalidMapping, codeTransactionAbortable:
 		return Superseded // find out by a seal
-	case codeRequestTimedOut, codeNotEnoughAfterAppend:
+	case codeRequestTimedOut, codeNotEnoughAfterAppend, codeUnknown, codeNetworkException:
 		return Silence
 	}
 	return Again // 19 and 48 may be the broker's check of the transaction

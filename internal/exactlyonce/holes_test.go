@@ -552,6 +552,30 @@ func TestC4UnitsAreBounded(t *testing.T) {
 	s.expect(batches > 5, "all units in one batch")
 }
 
+func TestC4LongIDsMakeSmallUnits(t *testing.T) {
+	cfg := Config{UnitRows: 1000, UnitBytes: 10_000, BatchBytes: func(string) int { return 500 }}
+	l := &portion{}
+	for i := range 30 {
+		l.acked = append(l.acked, &Record{Table: "o", Name: Name{ID: strings.Repeat("x", 300*i)}, Size: 150})
+	}
+	tx := &transaction{portions: []*portion{l}}
+	tx.name(0, cfg)
+	names := 0
+	for _, u := range tx.units {
+		names += len(u.Names)
+		if len(u.Names) > 1 && u.size() > cfg.UnitBytes+100 {
+			t.Errorf("%d names in %d bytes", len(u.Names), u.size())
+		}
+	}
+	if names != 30 || len(tx.units) < 13 {
+		t.Errorf("%d names in %d units", names, len(tx.units))
+	}
+	l.todo, l.most = l.acked, 100
+	if n := (&Machine{cfg: cfg}).batch(l); n != 3 {
+		t.Errorf("%d rows of 150 bytes in a batch of 500", n)
+	}
+}
+
 func TestC5HeldUpAtMost(t *testing.T) {
 	if HeldUp(30) != 40 {
 		t.Error("brokers look for transactions that are over every 10 s")

@@ -15,7 +15,10 @@ type Config struct {
 	MaxRows int
 	// BatchRows is the most rows of one batch.
 	BatchRows int
-	// UnitRows is the most names of one unit, UnitBytes about the most bytes of a batch of units.
+	// BatchBytes, if set, is about the most bytes of one batch of a topic.
+	BatchBytes func(topic string) int
+	// UnitRows is the most names of one unit, UnitBytes about the most bytes of a unit and
+	// of a batch of units.
 	UnitRows, UnitBytes int
 }
 
@@ -33,6 +36,7 @@ type Record struct {
 	// Key is what the row shares with the rows that must not overtake it; empty: nothing.
 	Key  string
 	Name Name
+	Size int // bytes in a batch
 }
 
 // Kind is what a Request asks.
@@ -176,6 +180,11 @@ func (m *Machine) Recovered() {
 
 // Idle says that no transaction is open and nothing waits.
 func (m *Machine) Idle() bool { return m.state == idle && len(m.queue) == 0 }
+
+// Awaits says that a batch still has to be answered: its transaction is not given up.
+func (m *Machine) Awaits(b *Batch) bool {
+	return m.state == producing && slices.ContainsFunc(m.tx.portions, func(l *portion) bool { return l.inFlight != nil && l.inFlight.Batch == b })
+}
 
 // KeepAlive refreshes the transactional id, which brokers forget after a while.
 func (m *Machine) KeepAlive() {

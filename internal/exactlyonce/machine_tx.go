@@ -60,7 +60,7 @@ func (m *Machine) begin() {
 }
 
 func (tx *transaction) portion(at Partition, most int) *portion {
-	for _, l := range tx.portions {
+	for _, l := range slices.Backward(tx.portions) { // rows of one partition mostly come together
 		if l.at == at {
 			return l
 		}
@@ -129,8 +129,16 @@ func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
 	}
-	n := min(len(l.todo), l.most)
-	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
+	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:m.batch(l)])})
+}
+
+// batch is how many rows, at least one, go into the portion's next batch.
+func (m *Machine) batch(l *portion) int {
+	most := min(len(l.todo), l.most)
+	if m.cfg.BatchBytes == nil {
+		return most
+	}
+	return fitting(l.todo[:most], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
 }
 
 func (m *Machine) put(l *portion, b *Batch) {
@@ -241,7 +249,7 @@ func (m *Machine) next() {
 	}
 	if left := m.tx.units[len(m.tx.placed):]; len(left) > 0 {
 		l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
-		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes)]})
+		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes, Unit.size)]})
 		return
 	}
 	m.state = committing
@@ -262,7 +270,10 @@ func (tx *transaction) name(number uint64, cfg Config) {
 		}
 	}
 	for _, table := range tables {
-		for part := range slices.Chunk(rows[table], cfg.UnitRows) {
+		for left := rows[table]; len(left) > 0; {
+			n := fitting(left[:min(len(left), cfg.UnitRows)], cfg.UnitBytes, func(r *Record) int { return r.Name.size() })
+			part := left[:n:n]
+			left = left[n:]
 			number++
 			u := Unit{Number: number, Table: table}
 			for _, r := range part {
@@ -273,15 +284,15 @@ func (tx *transaction) name(number uint64, cfg Config) {
 	}
 }
 
-// fitting is how many of the units, at least one, go into one batch.
-func fitting(units []Unit, most int) int {
-	size := 0
-	for i := range units {
-		if size += units[i].size(); size > most && i > 0 {
+// fitting is how many of them, at least one, go together into so many bytes.
+func fitting[T any](all []T, most int, size func(T) int) int {
+	sum := 0
+	for i := range all {
+		if sum += size(all[i]); sum > most && i > 0 {
 			return i
 		}
 	}
-	return len(units)
+	return len(all)
 }
 
 // committed takes the answer to the commit. Anything but success is no answer.

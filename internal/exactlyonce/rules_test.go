@@ -90,7 +90,7 @@ var rules = []rule{
 		"",
 	},
 	{
-		"awaitsTheJournal", "machine_tx.go", "UnitBytes)]})\n\t\treturn\n", "UnitBytes)]})\n",
+		"awaitsTheJournal", "machine_tx.go", "Unit.size)]})\n\t\treturn\n", "Unit.size)]})\n",
 		nil, "",
 	},
 	{"staleAnswers", "machine.go", "\tcase r != m.asked:\n", "", nil, ""},
@@ -110,7 +110,7 @@ var rules = []rule{
 	{"fromTheHead", "journal.go", "if b.Offset+int64(i) < from {", "if false {", []string{"TestHeadInTheMiddleOfABatch"}, ""},
 	{"gapless", "journal.go", "u.Number != last.Number+uint64(i)+1", "false", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
 	{"sameJournal", "journal.go", "if len(units) == 0 || units[0].Number != last.Number || units[0].Offset != last.Offset {", "if len(units) == 0 {", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
-	{"units", "machine_tx.go", "size > most && i > 0", "false", []string{"TestC4UnitsAreBounded"}, "the simulated broker takes a batch of any size"},
+	{"units", "machine_tx.go", "sum > most && i > 0", "false", []string{"TestC4UnitsAreBounded"}, "the simulated broker takes a batch of any size"},
 
 	// The tally.
 	{"sameName", "tally.go", "return now == published, false", "return true, false", []string{"TestA3ReissuedIDIsAnotherRow"}, ""},

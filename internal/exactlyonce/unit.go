@@ -102,13 +102,15 @@ func (u *Unit) Append(b []byte) []byte {
 }
 
 // size is about how many bytes Append appends.
-func (u *Unit) size() int {
+func (u Unit) size() int {
 	n := 32 + len(u.Table)
 	for i := range u.Names {
-		n += len(u.Names[i].ID) + len(Hash{}) + 4
+		n += u.Names[i].size()
 	}
 	return n
 }
+
+func (n Name) size() int { return len(n.ID) + len(Hash{}) + 4 }
 
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
