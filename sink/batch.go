@@ -5,6 +5,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -44,6 +45,8 @@ type batch struct {
 	// same over all tries.
 	made time.Time
 	sent time.Time // the current try
+
+	request *exactlyonce.Request // of a transaction: what the batch is sent for
 }
 
 const (

@@ -270,6 +270,9 @@ func (bc *brokerConn) request(batches []*batch, a *arena) *sarama.ProduceRequest
 		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
 		Timeout: int32(bc.sink.cfg.RequestTimeout / time.Millisecond),
 	}
+	if bc.sink.cfg.Transactions != nil {
+		req.TransactionalID = &bc.sink.cfg.TransactionalID
+	}
 	a.reset(batches)
 	for _, b := range batches {
 		req.AddBatch(b.queue.topic.name, b.queue.partition, a.encode(b, bc.sink.codec))
@@ -328,8 +331,11 @@ func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBa
 		})
 		a.recordRefs = append(a.recordRefs, &a.records[len(a.records)-1])
 	}
+	if b.request != nil && len(b.request.Batch.Units) > 0 {
+		codec = sarama.CompressionNone // see logBatch
+	}
 	return &sarama.RecordBatch{
-		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
+		Version: 2, IsTransactional: b.request != nil, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
 		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(last),
 		ProducerID: b.as.pid, ProducerEpoch: b.as.epoch, FirstSequence: b.seq,
 		LastOffsetDelta: int32(len(b.rows) - 1),

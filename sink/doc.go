@@ -75,6 +75,18 @@
 // superseded: Run then ends with ErrFenced. An empty transaction now and then
 // keeps the id from expiring (transactional.id.expiration.ms, 7 days).
 //
+// # Transactions
+//
+// With Config.Transactions each row is published exactly once (docs/exactly-once.md).
+// An exactlyonce.Machine decides over the transaction, the epochs and the journal;
+// machine_transactions.go gives it the partition queues' rows, as many as one transaction takes,
+// and takes those back that are not delivered when it has ended. So a transaction is to a queue what
+// a batch in flight is otherwise, and all that is said above of topics, splits and blocked keys holds.
+// transaction_client.go sends the Machine's requests: those of the coordinator and the journal by
+// the producerIDClient, batches by brokerConns. Run ends with exactlyonce.ErrSuperseded when
+// another epoch is the current one, and with exactlyonce.ErrJournal when the journal is not
+// the one that the database knows. Nothing above is said of resolve and fences then: a seal is both.
+//
 // # What is not promised
 //
 // Without WRITE on the transactional id nothing is fenced (Sink.Fencing), and

@@ -2,9 +2,11 @@ package sink
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
 // FuzzHeaders: whatever stands in a partition's log, a search reads on behind
@@ -20,7 +24,8 @@ func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{}, []byte{})
 	f.Add(make([]byte, 100), recordBatch(0, 100))
 	f.Add([]byte("\x00\x00\x00\x10"), append(recordBatch(0, 3), recordBatch(3, 1)[:40]...))
-	f.Add([]byte{}, make([]byte, 100))                                                          // batches of no length
+	f.Add([]byte{}, make([]byte, 100)) // batches of no length
+	f.Add([]byte{}, journalBatches(f))
 	f.Add([]byte{}, append(make([]byte, 8), "\x00\x00\x00\x0e1234\x00\x001234567812345678"...)) // of the oldest form
 	f.Fuzz(func(t *testing.T, answer, records []byte) {
 		for version := int16(oldestFetch); version <= fetchVersion; version++ {
@@ -31,6 +36,10 @@ func FuzzHeaders(f *testing.F) {
 		list := headersOf(records)
 		if len(list) > len(records)/26 {
 			t.Errorf("%d batches in %d bytes", len(list), len(records))
+		}
+		reader := exactlyonce.NewReader(0, exactlyonce.Nobody)
+		if _, err := feedJournal(reader, list); err == nil && reader.Next() < 0 {
+			t.Errorf("the journal goes on at %d", reader.Next())
 		}
 		s := search{n: 1}
 		if next, _, _ := s.in(&fetched{headers: list}, 7); next < 7 {
@@ -138,6 +147,11 @@ var questions = []func(*sarama.Broker, *headersConn){
 	},
 	func(b *sarama.Broker, _ *headersConn) {
 		_ = CanFence(b)
+	},
+	func(b *sarama.Broker, c *headersConn) {
+		if block, err := (&reader{Broker: b, conn: c, version: fetchVersion}).fetch(place{"orders", 0}, 5); err == nil {
+			_, _ = feedJournal(exactlyonce.NewReader(0, exactlyonce.Nobody), block.headers)
+		}
 	},
 }
 
@@ -255,6 +269,62 @@ func fillAnswer(res kmsg.Response) {
 		r.ProducerID, r.ProducerEpoch = 7, 1
 	case *kmsg.AddPartitionsToTxnResponse:
 		r.Topics = []kmsg.AddPartitionsToTxnResponseTopic{{Topic: topic, Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{ErrorCode: 55}}}}
+	}
+}
+
+// journalBatches are units and their markers, as a journal has them.
+func journalBatches(t testing.TB) []byte {
+	t.Helper()
+	unit := exactlyonce.Unit{Number: 1, Table: "public.outbox", Names: []exactlyonce.Name{{ID: "1"}}}
+	records := func(n int, r kmsg.Record) (all []byte) {
+		for i := range n {
+			r.OffsetDelta = int32(i)
+			r.Length = 0
+			r.Length = int32(len(r.AppendTo(nil)) - 1)
+			all = r.AppendTo(all)
+		}
+		return all
+	}
+	batch := func(first int64, n int, attributes int16, r kmsg.Record) []byte {
+		b := kmsg.RecordBatch{
+			FirstOffset: first, Magic: 2, Attributes: attributes, LastOffsetDelta: int32(n - 1), ProducerID: 7, ProducerEpoch: 1,
+			NumRecords: int32(n), Records: records(n, r),
+		}
+		b.Length = int32(len(b.AppendTo(nil)) - 12)
+		return b.AppendTo(nil)
+	}
+	return slices.Concat(
+		batch(0, 1, 0x10, kmsg.Record{Value: unit.Append(nil)}),
+		batch(1, 1, 0x30, kmsg.Record{Key: []byte{0, 0, 0, 1}, Value: []byte{0, 0, 0, 0, 0, 0}}), // committed
+		batch(2, 2, 0x10, kmsg.Record{Value: unit.Append(nil)}),
+		batch(4, 1, 0x30, kmsg.Record{Key: []byte{0, 0, 0, 0}, Value: []byte{0, 0, 0, 0, 0, 0}}), // aborted
+	)
+}
+
+func TestJournalIsRead(t *testing.T) {
+	t.Parallel()
+	good := journalBatches(t)
+	reader := exactlyonce.NewReader(0, exactlyonce.Identity{PID: 7, Epoch: 1})
+	done, err := feedJournal(reader, headersOf(good))
+	if u := reader.Units(); !done || err != nil || len(u) != 1 || u[0].Number != 1 || u[0].Table != "public.outbox" || reader.Next() != 5 {
+		t.Errorf("%+v, next %d, %v", u, reader.Next(), err)
+	}
+	for _, c := range []struct {
+		what   string
+		damage func(b []byte)
+		want   error
+	}{
+		{"compressed", func(b []byte) { b[22] |= 2 }, errCompressed},
+		{"of no transaction", func(b []byte) { b[22] = 0 }, exactlyonce.ErrForeign},
+		{"cleaned", func(b []byte) { b[26] = 3 }, errGap},
+		{"with a wrong count", func(b []byte) { b[60] = 0 }, errGap},
+		{"with a record of no length", func(b []byte) { b[61] = 0 }, errRecord},
+	} {
+		bad := slices.Clone(good)
+		c.damage(bad)
+		if _, err := feedJournal(exactlyonce.NewReader(0, exactlyonce.Nobody), headersOf(bad)); !errors.Is(err, c.want) {
+			t.Errorf("a batch %s: %v, want %v", c.what, err, c.want)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type header struct {
 	pid         int64
 	epoch       int16
 	sequence    int32
+	batch       []byte // whole
 }
 
 // fetched is the answer to a fetch of one partition.
@@ -223,7 +224,7 @@ func headersOf(records []byte) (list []header) {
 			list = append(list, header{first: first, last: first, pid: -1})
 			continue
 		}
-		h := header{first: first, last: first + int64(int32(be.Uint32(b[23:]))), control: b[22]&0x20 != 0}
+		h := header{first: first, last: first + int64(int32(be.Uint32(b[23:]))), control: b[22]&0x20 != 0, batch: b}
 		h.pid, h.epoch, h.sequence = int64(be.Uint64(b[43:])), int16(be.Uint16(b[51:])), int32(be.Uint32(b[53:]))
 		list = append(list, h)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -16,6 +17,7 @@ import (
 //
 // Invariants:
 //   - a row is in exactly one of: topic.waiting, partitionQueue.rows, partitionQueue.inFlight, outcomes;
+//     with transactions, in partitionQueue.given in place of inFlight;
 //   - a batch that may be in the partition log is never changed, split or given back
 //     before its fate is known;
 //   - a partition's rows leave it in order.
@@ -26,7 +28,8 @@ type machine struct {
 	closed  bool // nothing may be sent now; see Config.Until
 
 	id      identity
-	fencing bool // the identity belongs to a transactional id
+	fencing bool        // the identity belongs to a transactional id
+	tx      *transactor // nil: no transactions
 	topics  map[string]*topic
 	last    *topic            // of the last row: most rows go where the one before went
 	dirty   []*partitionQueue // to be looked at by pump
@@ -71,6 +74,8 @@ type machineConfig struct {
 	keepAlive   time.Duration
 	// random chooses one of n; it spreads records without a key.
 	random func(n int) int
+	// transactions, nil: none.
+	transactions *Transactions
 }
 
 type usability uint8
@@ -95,6 +100,12 @@ type work struct {
 	ask      *metadataRequest
 	job      *producerIDJob
 	notes    []note
+
+	// Of transactions: requests of the coordinator and the journal, units that the
+	// database may not know, and why Run ends.
+	requests []*exactlyonce.Request
+	recovery *exactlyonce.Recovery
+	fatal    error
 }
 
 // metadataRequest is what metadata is asked for.
@@ -126,6 +137,8 @@ type producerIDJob struct {
 	resolve []search
 	// keepAlive, if set, refreshes the id by an empty transaction there.
 	keepAlive *place
+	// request, if set, is all there is to do; see transactor.
+	request *exactlyonce.Request
 }
 
 type fenceTarget struct {
@@ -170,7 +183,7 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]stall{}}
+	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]stall{}, tx: newTransactor(cfg.transactions)}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}

@@ -49,6 +49,9 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 		}
 		q := t.queueFor(r, m.cfg.random)
 		q.rows.push(r)
+		if m.tx != nil && len(r.ID) > longestID {
+			q.reject(r, errLongID)
+		}
 		m.touch(q)
 	default:
 		if t.waiting.len() == 0 {

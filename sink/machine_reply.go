@@ -11,6 +11,10 @@ import (
 
 // produced takes the reply to a try.
 func (m *machine) produced(b *batch, r reply) {
+	if m.tx != nil {
+		m.producedOnce(b, r)
+		return
+	}
 	q := b.queue
 	if errors.Is(r.err, errLate) {
 		m.hold(q)

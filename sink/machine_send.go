@@ -31,15 +31,19 @@ func (m *machine) drive(q *partitionQueue) {
 	case topicUnknown: // released, and metadata awaited
 		return
 	}
-	if q.inFlight != nil || q.state == queueWaiting {
+	if q.busy() || q.state == queueWaiting {
 		return
 	}
 	m.front(q)
-	if q.rows.len() == 0 || m.id == nobody {
+	if q.rows.len() == 0 || m.id == nobody && m.tx == nil {
 		return
 	}
 	if q.leader == "" {
 		m.wait(q, errLeaderless(q), backoffMax)
+		return
+	}
+	if m.tx != nil {
+		m.offer(q)
 		return
 	}
 	if !q.fenced {
@@ -137,6 +141,10 @@ func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
 func (m *machine) launch(q *partitionQueue) {
 	delete(m.waiting, q)
 	b := q.inFlight
+	if b.request != nil && !m.tx.once.Awaits(b.request.Batch) {
+		m.clearBatch(q)
+		return
+	}
 	if b.unresolved {
 		q.state = queueResolving
 		m.resolves = append(m.resolves, b)

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"pgregory.net/rapid"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -34,6 +35,9 @@ type world struct {
 	network []*message // sent, not handled
 	asked   *metadataRequest
 	job     *producerIDJob
+	// Of transactions.
+	requests []*exactlyonce.Request
+	recovery *exactlyonce.Recovery
 
 	published []*outbox.Row
 	index     map[*outbox.Row]int
@@ -75,20 +79,25 @@ const (
 	oversized = "oversized" // rows with this value have their batch refused
 	invalid   = "invalid"   // and these are named next to
 	worldName = "t"
+
+	worldJournal = "journal"
 )
 
-func newWorld(t *rapid.T) *world {
+func newWorld(t *rapid.T, tx *Transactions) *world {
 	w := &world{
 		t: t, now: time.Unix(1_000_000, 0), count: 2, uuid: 1, parts: map[place]*modelLog{},
 		index: map[*outbox.Row]int{}, fate: map[*outbox.Row]outbox.Outcome{}, blocked: map[outbox.Scope]bool{}, where: map[*outbox.Row]int{}, gone: map[*outbox.Row]bool{}, closed: map[string]outbox.Scope{},
 	}
 	w.m = newMachine("main", machineConfig{
 		limits: limits{rows: 5, bytes: 1 << 20}, topicGrace: time.Second, outageAfter: time.Second, refresh: time.Minute, keepAlive: time.Hour,
-		random: func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "partition") },
+		random:       func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "partition") },
+		transactions: tx,
 	}, nil)
 	w.m.tick(w.now)
 	w.collect()
-	w.m.started(identity{1, 0}, true)
+	if tx == nil {
+		w.m.started(identity{1, 0}, true)
+	}
 	return w
 }
 
@@ -109,6 +118,13 @@ func (w *world) collect() {
 	}
 	if out.ask != nil {
 		w.asked = out.ask
+	}
+	w.requests = append(w.requests, out.requests...)
+	if out.fatal != nil {
+		w.t.Fatal(out.fatal)
+	}
+	if out.recovery != nil {
+		w.recovery = out.recovery
 	}
 	if out.job != nil {
 		if w.job != nil {
@@ -274,7 +290,8 @@ func (w *world) answerMetadata(fail bool) {
 	for range w.count {
 		info.leaders = append(info.leaders, "broker:1")
 	}
-	w.m.metadata(asked, map[string]topicInfo{worldName: info}, nil)
+	journal := topicInfo{uuid: sarama.Uuid{99}, leaders: []string{"broker:1"}}
+	w.m.metadata(asked, map[string]topicInfo{worldName: info, worldJournal: journal}, nil)
 }
 
 // answerJob fences and searches like the producerIDClient.
@@ -390,7 +407,7 @@ func (w *world) withdraw() {
 func (w *world) flying(r *outbox.Row) bool {
 	for _, t := range w.m.topics {
 		for _, q := range t.queues {
-			if q.inFlight != nil && slices.Contains(q.inFlight.rows, r) {
+			if slices.Contains(q.inFlightRows(), r) {
 				return true
 			}
 		}
@@ -454,7 +471,7 @@ func (w *world) check() {
 // of a key are there in the order of publishing.
 func TestExactlyOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
+		w := newWorld(t, nil)
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			switch rapid.SampledFrom([]string{
 				"publish", "publish", "publish", "network", "network", "network", "network", "network", "tick", "tick", "metadata", "metadata", "job", "job", "rare",

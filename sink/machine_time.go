@@ -19,6 +19,9 @@ func (m *machine) tick(now time.Time) {
 	m.askIfDue()
 	m.giveJobIfDue()
 	m.pump() // partitions that need no fence
+	if m.tx != nil {
+		m.tickTransactions()
+	}
 	m.judgeCluster()
 }
 
@@ -86,9 +89,12 @@ func (m *machine) askable() []string {
 		})
 		topics = topics[:maxAsked]
 	}
-	names := make([]string, len(topics))
-	for i, t := range topics {
-		names[i] = t.name
+	names := make([]string, 0, len(topics)+1)
+	for _, t := range topics {
+		names = append(names, t.name)
+	}
+	if m.tx != nil && !slices.Contains(names, m.tx.journal.name) {
+		names = append(names, m.tx.journal.name)
 	}
 	return names
 }
@@ -130,6 +136,9 @@ func (m *machine) next() time.Time {
 			sooner(m.keepAt)
 		}
 	}
+	if m.tx != nil {
+		sooner(m.nextTransaction())
+	}
 	if m.verdict != unusable {
 		if since, err := m.trouble(); err != nil {
 			sooner(since.Add(m.cfg.outageAfter))
@@ -168,7 +177,7 @@ func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {
 	case err == nil:
-		if m.verdict != usable && m.id != nobody && !m.answered.IsZero() {
+		if m.verdict != usable && m.begun() && !m.answered.IsZero() {
 			m.say(usable, nil)
 		}
 	case m.verdict == unusable:
@@ -176,6 +185,14 @@ func (m *machine) judgeCluster() {
 	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askErr != nil:
 		m.say(unusable, err)
 	}
+}
+
+// begun says that rows may be published.
+func (m *machine) begun() bool {
+	if m.tx != nil {
+		return m.tx.recovered
+	}
+	return m.id != nobody
 }
 
 // retell reports a new reason why the cluster cannot be used: first brokers do not

@@ -52,6 +52,9 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 			m.learn(m.topics[name], info)
 		}
 	}
+	if m.tx != nil {
+		m.learnJournal(infos[m.tx.journal.name])
+	}
 	m.followUp()
 }
 
@@ -124,6 +127,10 @@ func (m *machine) want(d time.Duration) {
 
 // learn takes what metadata says of a topic.
 func (m *machine) learn(t *topic, info topicInfo) {
+	if m.isJournal(t.name) {
+		m.unfit(t, fmt.Errorf("topic %s: %w", t.name, errIsJournal))
+		return
+	}
 	switch info.code {
 	case sarama.ErrNoError, sarama.ErrReplicaNotAvailable:
 		if info.internal { // so it is never fenced either, which would write to it

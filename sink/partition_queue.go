@@ -39,6 +39,10 @@ type partitionQueue struct {
 	inFlight *batch // nil when idle, or when waiting for a leader
 	at       time.Time
 
+	// Of transactions: rows that are in one, until it has ended; offered: there are rows for the next.
+	given   []*outbox.Row
+	offered bool
+
 	as  identity
 	seq int32
 	// tail is the offset behind everything known to be in the partition log before the
@@ -91,13 +95,19 @@ func (q *partitionQueue) elsewhere(r *outbox.Row) bool {
 	return r.Partition >= 0 && r.Partition != q.partition
 }
 
-// inFlightRows are the rows of the batch in flight.
+// inFlightRows are the rows of the batch in flight, or of the transaction.
 func (q *partitionQueue) inFlightRows() []*outbox.Row {
-	if q.inFlight == nil {
+	switch {
+	case len(q.given) > 0:
+		return q.given
+	case q.inFlight == nil:
 		return nil
 	}
 	return q.inFlight.rows
 }
+
+// busy says that rows are on their way.
+func (q *partitionQueue) busy() bool { return q.inFlight != nil || len(q.given) > 0 }
 
 // holds says whether a row of the same key is under way here.
 func (q *partitionQueue) holds(r *outbox.Row) bool {
@@ -144,10 +154,10 @@ func (q *partitionQueue) clearInFlight() { q.inFlight, q.state = nil, queueIdle 
 // recall puts the rows in flight back in the queue when nothing of it is or
 // will be in the partition log. It says whether nothing is in flight now.
 func (q *partitionQueue) recall() bool {
-	if q.inFlight == nil {
+	if !q.busy() {
 		return true
 	}
-	if q.state != queueWaiting || q.inFlight.maybe || q.inFlight.unresolved {
+	if len(q.given) > 0 || q.state != queueWaiting || q.inFlight.maybe || q.inFlight.unresolved {
 		return false
 	}
 	q.rows.unshift(q.inFlight.rows)

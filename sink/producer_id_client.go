@@ -64,11 +64,15 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 	defer pc.metadata.close()
 	pc.timeout = transactionTimeout
 	pc.id, pc.fencing = nobody, pc.sink.cfg.TransactionalID != ""
-	if err := pc.insist(ctx, pc.start); err != nil {
-		return pc.end(err)
+	if tx := pc.sink.cfg.Transactions; tx != nil { // begins when it is asked to
+		pc.timeout = tx.Timeout
+	} else {
+		if err := pc.insist(ctx, pc.start); err != nil {
+			return pc.end(err)
+		}
+		pc.sink.fencing.Store(int32(pc.state()))
+		pc.events.Put(event{started: &started{pc.id, pc.fencing}})
 	}
-	pc.sink.fencing.Store(int32(pc.state()))
-	pc.events.Put(event{started: &started{pc.id, pc.fencing}})
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,8 +152,11 @@ func (pc *producerIDClient) state() Fencing {
 
 // do carries one job out and answers it.
 func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
-	if job.keepAlive != nil {
+	switch {
+	case job.keepAlive != nil:
 		return pc.keepAlive(ctx, *job.keepAlive)
+	case job.request != nil:
+		return pc.transact(ctx, job.request)
 	}
 	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
 	if err := pc.seal(ctx, job, &res); err != nil {
@@ -360,19 +367,24 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, res *producerIDRe
 }
 
 func (pc *producerIDClient) abort() error {
+	err := pc.endTxn(false)
+	if errors.Is(err, sarama.ErrInvalidTxnState) {
+		return nil // it has ended already, and its answer was lost
+	}
+	return err
+}
+
+func (pc *producerIDClient) endTxn(commit bool) error {
 	c, err := pc.coordinator()
 	if err != nil {
 		return err
 	}
 	res, err := c.EndTxn(&sarama.EndTxnRequest{
 		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,
-		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TransactionResult: false,
+		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TransactionResult: commit,
 	})
 	if err != nil {
 		return pc.lost(c, err)
-	}
-	if res.Err == sarama.ErrInvalidTxnState {
-		return nil // it has ended already, and its answer was lost
 	}
 	return pc.classify("EndTxn", res.Err)
 }
@@ -406,8 +418,13 @@ func inWords(code sarama.KError) error {
 // lost drops the coordinator's connection.
 func (pc *producerIDClient) lost(c *sarama.Broker, err error) error {
 	pc.closeCoordinator()
-	return pc.net.explain(c.Addr(), err)
+	return &noAnswer{pc.net.explain(c.Addr(), err)}
 }
+
+// noAnswer is the error of a request that may have taken effect, or may yet.
+type noAnswer struct{ error }
+
+func (e *noAnswer) Unwrap() error { return e.error }
 
 // coordinator connects to the broker that keeps our transactional id.
 func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {

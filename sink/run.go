@@ -3,16 +3,18 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // event is one thing that happened: exactly one of batch, answer, started,
-// jobDone, trouble and fatal is set.
+// jobDone, trouble, answered, recovered and fatal is set.
 type event struct {
 	batch   *batch
 	reply   reply
@@ -21,6 +23,9 @@ type event struct {
 	jobDone *producerIDResult
 	trouble error
 	fatal   error
+
+	answered  *answered
+	recovered bool
 }
 
 // metadataAnswer answers a metadataRequest.
@@ -122,7 +127,11 @@ func (d *driver) loop() error {
 			commands = taken
 		}
 		d.m.tick(now)
-		d.carryOut(d.m.take())
+		w := d.m.take()
+		d.carryOut(w)
+		if w.fatal != nil {
+			return fmt.Errorf("kafka cluster %s: %w", d.m.cluster, w.fatal)
+		}
 		if next := d.m.next(); !next.IsZero() {
 			timer.Reset(max(0, time.Until(next)))
 		} else {
@@ -156,6 +165,10 @@ func (d *driver) handle(e *event) error {
 		d.m.idTrouble(e.trouble)
 	case e.fatal != nil:
 		return e.fatal
+	case e.answered != nil:
+		d.m.wasAnswered(*e.answered)
+	case e.recovered:
+		d.m.wasRecovered()
 	}
 	return nil
 }
@@ -164,7 +177,7 @@ func (d *driver) handle(e *event) error {
 func (d *driver) observe(b *batch, r reply) {
 	o := d.sink.cfg.Observer
 	switch {
-	case o == nil || errors.Is(r.err, errLate):
+	case o == nil || errors.Is(r.err, errLate) || d.m.isJournal(b.queue.topic.name):
 	case r.err == nil && r.code == 0:
 		o.Produced(b.queue.topic.name, len(b.rows), b.bytes, d.m.now.Sub(b.sent))
 	default:
@@ -185,7 +198,23 @@ func (d *driver) carryOut(w work) {
 	if w.job != nil {
 		d.jobs.Put(w.job)
 	}
+	for _, r := range w.requests {
+		d.jobs.Put(&producerIDJob{request: r})
+	}
+	if w.recovery != nil {
+		d.recover(w.recovery)
+	}
 	d.dispatch(w.send)
+}
+
+// recover tells the database what was published.
+func (d *driver) recover(found *exactlyonce.Recovery) {
+	cfg, journal := d.sink.cfg.Transactions, d.m.tx.journal.uuid.String()
+	d.group.Go(func() error {
+		err := cfg.Recover(d.ctx, journal, found.Units)
+		d.events.Put(event{fatal: err, recovered: err == nil})
+		return nil
+	})
 }
 
 // dispatch hands batches to their leaders' connections, those of one leader together

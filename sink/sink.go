@@ -79,6 +79,9 @@ type Config struct {
 	// it after transactional.id.expiration.ms (7 days). Default: 12h.
 	KeepAlive time.Duration
 
+	// Transactions, if set, has each row published exactly once. Not offered yet.
+	Transactions *Transactions
+
 	// Observer, if set, hears of every acknowledged batch and every retry.
 	Observer Observer
 	// Log takes what people should know. The zero Logger is silent.
@@ -185,7 +188,7 @@ func (c *Config) validate() error {
 	case c.RequestBytes > int(sarama.MaxRequestSize):
 		return fmt.Errorf("kafka cluster %s: requests of %d bytes: brokers take at most %d", c.Cluster, c.RequestBytes, sarama.MaxRequestSize)
 	}
-	return nil
+	return c.Transactions.validate(c)
 }
 
 func (c *Config) machine() machineConfig {
@@ -193,6 +196,6 @@ func (c *Config) machine() machineConfig {
 		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
 		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
 		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
-		random: rand.IntN,
+		random: rand.IntN, transactions: c.Transactions,
 	}
 }

@@ -202,7 +202,7 @@ func (t *topic) batched(partition int32) {
 // anyInFlight says whether any partition has a batch in flight.
 func (t *topic) anyInFlight() bool {
 	for _, q := range t.queues {
-		if q.inFlight != nil {
+		if q.busy() {
 			return true
 		}
 	}

@@ -54,7 +54,8 @@ func (r *Reader) Next() int64 { return r.next }
 // Units are those of committed transactions, in order.
 func (r *Reader) Units() []Placed { return r.units }
 
-var errForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
+// ErrForeign says that the journal has records that are not of ours.
+var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
 // Feed takes the next batch. A Fetch returns whole batches, also one that begins before
 // the offset asked for. It says whether the marker was reached.
@@ -66,7 +67,7 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	r.next = end
 	switch {
 	case !b.Transactional:
-		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, errForeign)
+		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, ErrForeign)
 	case b.Control == CommitMarker:
 		r.units = append(r.units, r.open[b.By.PID]...)
 		delete(r.open, b.By.PID)

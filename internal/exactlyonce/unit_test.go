@@ -68,7 +68,7 @@ func TestNamesTellRecordsApart(t *testing.T) {
 
 func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
 	r := NewReader(0, Identity{1, 1})
-	if _, err := r.Feed(&LogBatch{By: Identity{1, 0}, Records: [][]byte{{1}}}); !errors.Is(err, errForeign) {
+	if _, err := r.Feed(&LogBatch{By: Identity{1, 0}, Records: [][]byte{{1}}}); !errors.Is(err, ErrForeign) {
 		t.Error(err)
 	}
 	if _, err := r.Feed(&LogBatch{Offset: 5, Transactional: true, Records: [][]byte{{9}}}); !errors.Is(err, errVersion) {

@@ -1,0 +1,105 @@
+package sink
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+)
+
+// Records of the journal are read here and not by sarama, which would decompress whatever
+// somebody else wrote there. We write them without compression.
+
+var (
+	errCompressed = errors.New("a batch is compressed: compression.type of the topic must be producer")
+	errGap        = errors.New("records are missing in a batch: cleanup.policy of the topic must be delete")
+	errRecord     = errors.New("a record is not as it should be")
+	errNoBatch    = errors.New("somebody else writes to the journal, in a form older than transactions")
+)
+
+// logBatch reads a batch as a partition log has it.
+// https://kafka.apache.org/documentation/#recordbatch
+func logBatch(h *header) (*exactlyonce.LogBatch, error) {
+	const (
+		attributes = 22
+		count      = 57
+		records    = 61
+	)
+	if h.batch == nil {
+		return nil, fmt.Errorf("offset %d: %w", h.first, errNoBatch)
+	}
+	b := &exactlyonce.LogBatch{
+		Offset: h.first, By: exactlyonce.Identity{PID: h.pid, Epoch: h.epoch}, Transactional: h.batch[attributes]&0x10 != 0,
+	}
+	n := int64(int32(binary.BigEndian.Uint32(h.batch[count:])))
+	switch {
+	case h.batch[attributes]&0x07 != 0:
+		return nil, fmt.Errorf("offset %d: %w", h.first, errCompressed)
+	case n < 1 || n != h.last-h.first+1:
+		return nil, fmt.Errorf("offset %d: %w", h.first, errGap)
+	}
+	p := recordParser{b: h.batch[records:]}
+	for i := range n {
+		key, value, err := p.record(i)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("offset %d: %w", h.first+i, err)
+		case !h.control:
+			b.Records = append(b.Records, value)
+		case len(key) < 4 || n != 1:
+			return nil, fmt.Errorf("offset %d: %w", h.first+i, errRecord)
+		case binary.BigEndian.Uint16(key[2:]) == 1:
+			b.Control = exactlyonce.CommitMarker
+		default:
+			b.Control = exactlyonce.AbortMarker
+		}
+	}
+	return b, nil
+}
+
+// recordParser takes the records of a batch apart.
+type recordParser struct{ b []byte }
+
+// record reads the next one, which is at that place in its batch. Its headers are passed over.
+func (p *recordParser) record(at int64) (key, value []byte, err error) {
+	length, ok := p.varint()
+	if !ok || length < 1 || length > int64(len(p.b)) {
+		return nil, nil, errRecord
+	}
+	in := recordParser{b: p.b[1:length]} // behind the attributes
+	p.b = p.b[length:]
+	if _, ok = in.varint(); !ok { // the time
+		return nil, nil, errRecord
+	}
+	if delta, ok := in.varint(); !ok || delta != at {
+		return nil, nil, errGap
+	}
+	key, ok = in.bytes()
+	value, okToo := in.bytes()
+	if !ok || !okToo {
+		return nil, nil, errRecord
+	}
+	return key, value, nil
+}
+
+func (p *recordParser) varint() (int64, bool) {
+	n, size := binary.Varint(p.b)
+	if size <= 0 {
+		return 0, false
+	}
+	p.b = p.b[size:]
+	return n, true
+}
+
+// bytes reads bytes behind their length; -1: null.
+func (p *recordParser) bytes() ([]byte, bool) {
+	n, ok := p.varint()
+	if !ok || n < -1 || n > int64(len(p.b)) {
+		return nil, false
+	}
+	n = max(n, 0)
+	out := p.b[:n]
+	p.b = p.b[n:]
+	return out, true
+}

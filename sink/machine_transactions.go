@@ -1,0 +1,415 @@
+package sink
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// transactor has partition queues publish in transactions. They give their rows to an
+// exactlyonce.Machine, as many as one transaction takes, and only when it has none. When
+// it is idle again each row was delivered, or goes back to the front of its queue, where the
+// refused ones are refused: so every outcome comes after those of the key's earlier rows.
+type transactor struct {
+	cfg     *Transactions
+	once    *exactlyonce.Machine // nil: the journal is not known yet
+	journal *topic
+	// recovered: the database knows what earlier leaders published.
+	recovered bool
+	ready     []*partitionQueue // have rows for the next transaction
+	giving    []*partitionQueue // have rows in the transaction
+	// back are the transaction's rows that are not delivered: refused with the error, or nil.
+	back map[*outbox.Row]error
+	// given is when the transaction got its rows, progress when anything of it was answered.
+	given, progress time.Time
+}
+
+// answered is what a request of the exactlyonce.Machine led to.
+type answered struct {
+	request *exactlyonce.Request
+	answer  exactlyonce.Answer
+	refused map[place]sarama.KError // of an Add: why
+}
+
+func newTransactor(cfg *Transactions) *transactor {
+	if cfg == nil {
+		return nil
+	}
+	t := newTopic(cfg.Journal)
+	t.queues = []*partitionQueue{{topic: t, as: nobody, tail: -1}}
+	return &transactor{cfg: cfg, journal: t, back: map[*outbox.Row]error{}}
+}
+
+// ---- the journal
+
+// isJournal says that the topic is the journal of published rows.
+func (m *machine) isJournal(topic string) bool { return m.tx != nil && m.tx.journal.name == topic }
+
+// learnJournal takes what metadata says of the journal. The first time, publishing begins.
+func (m *machine) learnJournal(info topicInfo) {
+	t := m.tx.journal
+	switch {
+	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:
+		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows: %w", t.name, info.code))
+		m.want(backoffMax)
+		return
+	case len(info.leaders) != 1:
+		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows, has %d partitions, must have 1", t.name, len(info.leaders)))
+		m.want(backoffMax)
+		return
+	case m.isAnother(info.uuid):
+		m.out.fatal = fmt.Errorf("%w: topic %s was deleted and created again", exactlyonce.ErrJournal, t.name)
+		return
+	}
+	t.state, t.uuid, t.maxBytes = topicReady, info.uuid, info.maxBytes
+	m.lead(t, info)
+	if m.tx.once == nil {
+		m.idErr, m.idErrSince = nil, time.Time{}
+		m.beginTransactions()
+	}
+}
+
+// isAnother says that the journal is not the one that the database knows, or that there was.
+func (m *machine) isAnother(uuid sarama.Uuid) bool {
+	known := m.tx.cfg.Tally.Journal
+	if m.tx.once != nil {
+		known = m.tx.journal.uuid.String()
+	}
+	return known != "" && known != uuid.String()
+}
+
+// beginTransactions begins to lead: first it is found out what was published before.
+func (m *machine) beginTransactions() {
+	var known []exactlyonce.Partition
+	for _, t := range m.topics {
+		for _, q := range t.queues {
+			if q.leader != "" && t.state == topicReady {
+				known = append(known, q.ref())
+			}
+		}
+	}
+	most := unitBytes
+	if limit := m.tx.journal.maxBytes; limit > 0 {
+		most = min(most, limit/2)
+	}
+	m.tx.once = exactlyonce.New(exactlyonce.Config{
+		Journal: m.tx.journal.queues[0].ref(), MaxRows: m.tx.cfg.MaxRows, BatchRows: m.cfg.limits.rows,
+		BatchBytes: func(topic string) int { return m.limits(m.topics[topic]).bytes },
+		UnitRows:   unitRows, UnitBytes: most,
+	}, m.tx.cfg.Tally.Head, known)
+	m.goOn(nil)
+}
+
+// wasRecovered says that the database knows all that was published.
+func (m *machine) wasRecovered() {
+	m.tx.once.Recovered()
+	m.tx.recovered = true
+	m.keepAt = m.now.Add(m.cfg.keepAlive)
+	m.goOn(nil)
+	for _, t := range m.topics {
+		for _, q := range t.queues {
+			m.touch(q)
+		}
+	}
+}
+
+// ---- rows
+
+// ref is the queue's partition.
+func (q *partitionQueue) ref() exactlyonce.Partition {
+	return exactlyonce.Partition{Topic: q.topic.name, Number: q.partition}
+}
+
+// offer has the queue's rows taken by the next transaction.
+func (m *machine) offer(q *partitionQueue) {
+	if !q.offered {
+		q.offered = true
+		m.tx.ready = append(m.tx.ready, q)
+	}
+}
+
+// give gives rows of all queues to the next transaction, the short queues' first, so that
+// what these leave goes to the others.
+func (m *machine) give() {
+	if m.tx.once == nil || !m.tx.once.Idle() {
+		return
+	}
+	ready := slices.DeleteFunc(m.tx.ready, func(q *partitionQueue) bool {
+		q.offered = q.topic.state == topicReady && q.state == queueIdle && q.rows.len() > 0
+		return !q.offered
+	})
+	slices.SortStableFunc(ready, func(a, b *partitionQueue) int { return cmp.Compare(a.rows.len(), b.rows.len()) })
+	rows, bytes := m.tx.cfg.MaxRows, transactionBytes
+	for i, q := range ready {
+		left := len(ready) - i
+		n, size := m.giveOf(q, max(rows/left, min(rows, 1)), max(bytes/left, 1))
+		rows, bytes = rows-n, bytes-size
+	}
+	m.tx.ready = slices.DeleteFunc(ready, func(q *partitionQueue) bool { return !q.offered })
+	if len(m.tx.giving) == 0 {
+		return
+	}
+	m.tx.given, m.tx.progress = m.now, m.now
+	m.goOn(nil)
+}
+
+// giveOf gives the first rows of a queue, at most so many with about so many bytes.
+func (m *machine) giveOf(q *partitionQueue, rows, bytes int) (n, size int) {
+	run := q.rows.peek()
+	for n < len(run) && n < rows && size < bytes && q.rejected[run[n]] == nil && !q.elsewhere(run[n]) {
+		record := recordOf(run[n], q)
+		m.tx.once.Publish(record)
+		n, size = n+1, size+record.Size
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	q.offered = false // the rest when the transaction has ended
+	q.given = slices.Clone(run[:n])
+	q.rows.drop(n)
+	q.topic.batched(q.partition)
+	m.tx.giving = append(m.tx.giving, q)
+	return n, size
+}
+
+func recordOf(r *outbox.Row, q *partitionQueue) *exactlyonce.Record {
+	return &exactlyonce.Record{Row: r, At: q.ref(), Table: r.Table.String(), Key: orderOf(r), Name: exactlyonce.NameOf(r), Size: recordSize(r)}
+}
+
+// orderOf is what the row shares with the rows that must not overtake it; empty: nothing.
+func orderOf(r *outbox.Row) string {
+	if r.Key == nil {
+		return ""
+	}
+	return outbox.JoinID(r.Table.String(), r.Topic, string(r.Key))
+}
+
+// ended takes the transaction's rows back that were not delivered.
+func (m *machine) ended() {
+	giving := m.tx.giving
+	m.tx.giving = nil
+	for _, q := range giving {
+		given := q.given
+		q.given = nil
+		m.clearBatch(q)
+		if len(m.tx.back) > 0 {
+			m.takeBack(q, given)
+		}
+		m.touch(q)
+	}
+	m.clearBatch(m.tx.journal.queues[0])
+	clear(m.tx.back)
+}
+
+// takeBack puts rows back in their old order. Refused ones are refused at the front of the queue.
+func (m *machine) takeBack(q *partitionQueue, given []*outbox.Row) {
+	var back []*outbox.Row
+	for _, r := range given {
+		err, is := m.tx.back[r]
+		if !is {
+			continue
+		}
+		back = append(back, r)
+		if err != nil {
+			q.reject(r, err)
+			m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
+		}
+	}
+	q.rows.unshift(back)
+}
+
+// clearBatch forgets a batch that is not awaited any more.
+func (m *machine) clearBatch(q *partitionQueue) {
+	if q.inFlight == nil {
+		return
+	}
+	delete(m.waiting, q)
+	m.calm(q)
+	q.clearInFlight()
+}
+
+// ---- requests and answers
+
+// goOn carries out what the exactlyonce.Machine decided after an input; cause is why, if
+// it was the failure of a request.
+func (m *machine) goOn(cause error) {
+	ready := m.tx.once.Take()
+	if ready.Err != nil {
+		m.out.fatal = ready.Err
+		return
+	}
+	for _, r := range ready.Requests {
+		m.request(r, cause)
+	}
+	for i := range ready.Delivered {
+		m.delivered(&ready.Delivered[i])
+	}
+	for _, r := range ready.Refused {
+		m.tx.back[r.Row] = cause
+	}
+	for _, r := range ready.Withdrawn {
+		m.tx.back[r.Row] = nil
+	}
+	if ready.Recover != nil {
+		m.out.recovery = ready.Recover
+	}
+	if m.tx.once.Idle() {
+		m.ended()
+	}
+}
+
+func (m *machine) delivered(d *exactlyonce.Delivery) {
+	rows := make([]*outbox.Row, len(d.Records))
+	for i, r := range d.Records {
+		rows[i] = r.Row
+	}
+	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+		Rows: rows, Class: outbox.Delivered, Sent: m.tx.given,
+		Unit: &outbox.Unit{Cluster: m.cluster, Number: d.Unit.Number, Place: d.Unit.Offset, Rows: len(rows)},
+	})
+}
+
+// request asks the partition's leader, or the producerIDClient.
+func (m *machine) request(r *exactlyonce.Request, cause error) {
+	if r.Kind != exactlyonce.Produce {
+		m.out.requests = append(m.out.requests, r)
+		return
+	}
+	q := m.queueAt(r.Batch.At)
+	if q.inFlight != nil && q.inFlight.request.Batch == r.Batch { // once more
+		q.inFlight.request = r
+		m.wait(q, cause, backoffMax)
+		return
+	}
+	m.clearBatch(q)
+	q.inFlight = m.batchOf(r, q)
+	m.launch(q)
+}
+
+func (m *machine) queueAt(p exactlyonce.Partition) *partitionQueue {
+	if m.isJournal(p.Topic) {
+		return m.tx.journal.queues[0]
+	}
+	return m.topics[p.Topic].queues[p.Number] // while it has rows in the transaction it stays
+}
+
+// batchOf makes a batch of a request's records or units.
+func (m *machine) batchOf(r *exactlyonce.Request, q *partitionQueue) *batch {
+	rows := make([]*outbox.Row, 0, len(r.Batch.Records)+len(r.Batch.Units))
+	for _, record := range r.Batch.Records {
+		rows = append(rows, record.Row)
+	}
+	for i := range r.Batch.Units {
+		rows = append(rows, &outbox.Row{Topic: q.topic.name, Value: r.Batch.Units[i].Append(nil)})
+	}
+	b := &batch{queue: q, rows: rows, bytes: batchOverhead, made: m.now, request: r, as: identity{r.As.PID, r.As.Epoch}, seq: r.Batch.Seq}
+	for _, row := range rows {
+		b.bytes, b.headers = b.bytes+recordSize(row), b.headers+len(row.Headers)
+	}
+	return b
+}
+
+// producedOnce takes the reply to a try in a transaction.
+func (m *machine) producedOnce(b *batch, r reply) {
+	q := b.queue
+	if q.inFlight != b {
+		return // its transaction is over
+	}
+	if r.leader != "" {
+		q.leader = r.leader
+	}
+	class := b.class(r)
+	switch {
+	case r.unsent && !encoding(r.err):
+		m.wait(q, r.cause(q), backoffMax)
+		return
+	case class == exactlyonce.OK:
+		m.ackedAt, m.tx.progress = m.now, m.now
+		q.topic.accepted = max(q.topic.accepted, b.bytes)
+		m.clearBatch(q)
+	case class == exactlyonce.Refused && (r.code == sarama.ErrMessageSizeTooLarge || r.code == sarama.ErrMessageSetSizeTooLarge):
+		q.topic.tooLarge(b)
+	case class == exactlyonce.Forbidden && q.topic != m.tx.journal:
+		m.blockTopic(q.topic, withHint(r.cause(q)))
+	}
+	bad := slices.DeleteFunc(slices.Clone(r.rejected), func(i int) bool { return i < 0 || i >= len(b.rows) })
+	m.tx.once.Answer(b.request, exactlyonce.Answer{Class: class, Bad: bad, Offset: r.offset})
+	m.goOn(r.cause(q))
+}
+
+// class is what a reply means in a transaction.
+func (b *batch) class(r reply) exactlyonce.Class {
+	switch {
+	case encoding(r.err):
+		return exactlyonce.Refused
+	case r.err != nil:
+		return exactlyonce.Silence
+	case r.code == sarama.ErrInvalidMessage && r.offset < 0:
+		if b.corrupt++; b.corrupt >= corruptTries {
+			return exactlyonce.Refused
+		}
+	}
+	return exactlyonce.Classify(exactlyonce.Produce, int16(r.code), r.code != 0 && r.offset >= 0)
+}
+
+// wasAnswered takes what the producerIDClient found out.
+func (m *machine) wasAnswered(a answered) {
+	if a.answer.Class == exactlyonce.OK {
+		m.idErr, m.idErrSince = nil, time.Time{}
+		m.tx.progress = m.now
+	}
+	for p, code := range a.refused {
+		m.addRefused(p, code)
+	}
+	m.tx.once.Answer(a.request, a.answer)
+	m.goOn(nil)
+}
+
+// addRefused has a partition that no transaction can have wait, or blocks its topic.
+func (m *machine) addRefused(p place, code sarama.KError) {
+	t := m.topics[p.topic]
+	if t == nil || int(p.partition) >= len(t.queues) {
+		return
+	}
+	if errors.Is(code, sarama.ErrTopicAuthorizationFailed) || errors.Is(code, sarama.ErrInvalidTopic) {
+		m.unfit(t, withHint(fmt.Errorf("topic %s: %w", t.name, code)))
+		return
+	}
+	m.wait(t.queues[p.partition], fmt.Errorf("topic %s, partition %d: %w", t.name, p.partition, code), backoffMax)
+}
+
+// tickTransactions does what is due.
+func (m *machine) tickTransactions() {
+	if m.tx.once == nil {
+		return
+	}
+	if len(m.tx.giving) > 0 && !m.now.Before(m.tx.progress.Add(stuckAfter)) {
+		m.tx.progress = m.now
+		m.tx.once.GiveUp()
+		m.goOn(nil)
+	}
+	if m.tx.recovered && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
+		m.keepAt = m.now.Add(m.cfg.keepAlive)
+		m.tx.once.KeepAlive()
+		m.goOn(nil)
+	}
+	m.give()
+}
+
+// nextTransaction is when tickTransactions is due, or zero.
+func (m *machine) nextTransaction() time.Time {
+	switch {
+	case len(m.tx.giving) > 0:
+		return m.tx.progress.Add(stuckAfter)
+	case m.tx.recovered && m.cfg.keepAlive > 0:
+		return m.keepAt
+	}
+	return time.Time{}
+}

@@ -1,0 +1,157 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
+)
+
+// This file is the producerIDClient where delivery is exactly once: it asks what an
+// exactlyonce.Machine wants to know, each request once, and has no opinion of its own.
+
+// transact asks, and tells the answer.
+func (pc *producerIDClient) transact(ctx context.Context, r *exactlyonce.Request) error {
+	if wait.Sleep(ctx, again(r.Try)) != nil {
+		return context.Canceled
+	}
+	out := answered{request: r, refused: map[place]sarama.KError{}}
+	err := pc.carryOut(ctx, r, &out)
+	if out.answer.Class == 0 {
+		out.answer.Class = classOf(r.Kind, err)
+	}
+	if err != nil {
+		pc.events.Put(event{trouble: err})
+		pc.closeCoordinatorOn(err)
+	}
+	pc.events.Put(event{answered: &out})
+	return nil
+}
+
+// again is the wait before a request is repeated. A transaction's last markers take milliseconds.
+func again(try int) time.Duration {
+	if try == 0 {
+		return 0
+	}
+	return min(time.Millisecond<<min(try-1, 10), backoffMax)
+}
+
+// carryOut fills the answer where its class does not say all.
+func (pc *producerIDClient) carryOut(ctx context.Context, r *exactlyonce.Request, out *answered) (err error) {
+	as := identity{r.As.PID, r.As.Epoch}
+	if r.Kind != exactlyonce.Init {
+		pc.id = as
+	}
+	switch r.Kind {
+	case exactlyonce.Init:
+		if err = pc.init(as); err == nil {
+			out.answer.Identity = exactlyonce.Identity{PID: pc.id.pid, Epoch: pc.id.epoch}
+			pc.sink.fencing.Store(int32(FencingOn))
+		}
+	case exactlyonce.Add:
+		err = pc.addAll(r.Partitions, out)
+	case exactlyonce.Abort, exactlyonce.Commit:
+		err = pc.endTxn(r.Kind == exactlyonce.Commit)
+	case exactlyonce.Read:
+		out.answer.Units, err = pc.readJournal(ctx, r)
+		if errors.Is(err, exactlyonce.ErrJournal) {
+			out.answer.Err = err
+		}
+	}
+	return err
+}
+
+// addAll adds the partitions, or none.
+func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answered) error {
+	topics := map[string][]int32{}
+	for _, p := range partitions {
+		topics[p.Topic] = append(topics[p.Topic], p.Number)
+	}
+	res := producerIDResult{refused: out.refused}
+	refused, err := pc.addOnce(topics, &res)
+	if err != nil || !refused {
+		return err
+	}
+	out.answer.Class = exactlyonce.Refused
+	for p, code := range out.refused {
+		err = fmt.Errorf("adding topic %s, partition %d, to a transaction: %w", p.topic, p.partition, code)
+		out.answer.Refused = append(out.answer.Refused, exactlyonce.Partition{Topic: p.topic, Number: p.partition})
+	}
+	return err
+}
+
+// classOf is what a request led to.
+func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
+	var lost *noAnswer
+	var code sarama.KError
+	switch {
+	case err == nil:
+		return exactlyonce.OK
+	case errors.As(err, &lost):
+		return exactlyonce.Silence
+	case errors.Is(err, ErrFenced):
+		if kind == exactlyonce.Commit {
+			return exactlyonce.Silence
+		}
+		return exactlyonce.Superseded
+	case kind != exactlyonce.Read && errors.As(err, &code):
+		return exactlyonce.Classify(kind, int16(code), false)
+	}
+	return exactlyonce.Again // nothing was sent, or only read
+}
+
+// readJournal reads up to the marker that is waited for. A broker that has just begun to lead
+// the journal may not know its end yet.
+func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Request) ([]exactlyonce.Placed, error) {
+	at := place{pc.sink.cfg.Transactions.Journal, 0}
+	b, err := pc.reader(ctx, &search{fenceTarget: fenceTarget{place: at}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = b.Close() }()
+	reader, progress := exactlyonce.NewReader(r.From, r.Until), time.Now()
+	waitForEnd := 10 * pc.sink.cfg.OutageAfter
+	for ctx.Err() == nil {
+		block, err := b.fetch(at, reader.Next())
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
+		case block.code == sarama.ErrOffsetOutOfRange:
+			return nil, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
+		case block.code != sarama.ErrNoError:
+			return nil, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), block.code)
+		}
+		before := reader.Next()
+		done, err := feedJournal(reader, block.headers)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%w: topic %s: %w", exactlyonce.ErrJournal, at.topic, err)
+		case done:
+			return reader.Units(), nil
+		case reader.Next() > before:
+			progress = time.Now()
+		case time.Since(progress) > waitForEnd:
+			return nil, fmt.Errorf("%w: topic %s ends at offset %d, before what was written last", exactlyonce.ErrJournal, at.topic, before)
+		}
+	}
+	return nil, context.Canceled
+}
+
+// feedJournal says whether the marker was reached.
+func feedJournal(reader *exactlyonce.Reader, headers []header) (done bool, err error) {
+	for i := range headers {
+		b, err := logBatch(&headers[i])
+		if err != nil {
+			return false, err
+		}
+		if done, err := reader.Feed(b); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
