@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -29,7 +30,7 @@ type Config struct {
 	DSN string
 	// Password is asked for the password before each connection; nil: the DSN
 	// has it.
-	Password func(ctx context.Context) (string, error)
+	Password secret.Reader
 	// Name is shown as application_name, for example "outbox-cdc/orders@host".
 	Name string
 	// Slot and Publication are the stream's. Required.

@@ -1,17 +1,24 @@
 package sink
 
 import (
+	"crypto/tls"
 	"errors"
 
 	"github.com/IBM/sarama"
 )
 
 // ErrorClass is the error of a try in one of a few words: timeout, leadership,
-// replicas, topic, authorization, record, producer, broker, or connection where
+// replicas, topic, authorization, record, producer, broker, certificate, or connection where
 // no broker answered.
 func ErrorClass(err error) string {
 	var code sarama.KError
-	if !errors.As(err, &code) {
+	var untrusted *tls.CertificateVerificationError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &code):
+	case errors.As(err, &untrusted), errors.As(err, &alert):
+		return "certificate"
+	default:
 		return "connection"
 	}
 	switch code {

@@ -18,7 +18,7 @@ func (c Config) Dial(ctx context.Context, address string) (*sarama.Broker, error
 	if err != nil {
 		return nil, err
 	}
-	n := newNetwork(ctx, conf, c.SASL, conf.Net.ReadTimeout)
+	n := newNetwork(ctx, conf, c, conf.Net.ReadTimeout)
 	b, err := n.open(address)
 	if err != nil {
 		return nil, err
@@ -41,5 +41,5 @@ func (c Config) Explain(address string, err error) error {
 	if invalid != nil {
 		return invalid
 	}
-	return newNetwork(context.Background(), conf, c.SASL, conf.Net.ReadTimeout).explain(address, err)
+	return newNetwork(context.Background(), conf, c, conf.Net.ReadTimeout).explain(address, err)
 }

@@ -34,7 +34,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newNetwork(ctx, base, nil, 10*time.Second).openReader(k.Addrs[0])
+	b, err := newNetwork(ctx, base, Config{}, 10*time.Second).openReader(k.Addrs[0])
 	if err != nil {
 		t.Fatal(err)
 	}

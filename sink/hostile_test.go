@@ -289,7 +289,7 @@ func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b, err := newNetwork(ctx, base, nil, 10*time.Second).openReader(k.Addrs[0])
+	b, err := newNetwork(ctx, base, Config{}, 10*time.Second).openReader(k.Addrs[0])
 	if err != nil {
 		t.Fatal(err)
 	}

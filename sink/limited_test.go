@@ -32,7 +32,7 @@ func searchAt(t *testing.T, cfg Config, topic string) (sequences []int32, err er
 	if err != nil {
 		return nil, err
 	}
-	r, err := newNetwork(t.Context(), conf, nil, coordinatorTimeout).openReader(cfg.Brokers[0])
+	r, err := newNetwork(t.Context(), conf, Config{}, coordinatorTimeout).openReader(cfg.Brokers[0])
 	if err != nil {
 		return nil, err
 	}

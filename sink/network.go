@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
 // network makes connections that end with ctx, whatever sarama is doing with
@@ -20,20 +22,18 @@ type network struct {
 	ctx  context.Context // the life of one Run, also of what sarama dials
 	conf sarama.Config
 	// password tells it for each connection; nil: it is in conf.
-	password Secret
-	tls      *tls.Config // nil: plain
+	password secret.Reader
+	tls      *TLS // whose files are read for each connection; nil: plain
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
-func newNetwork(ctx context.Context, conf *sarama.Config, sasl *SASL, readTimeout time.Duration) *network {
-	n := &network{ctx: ctx, conf: *conf}
-	if conf.Net.TLS.Enable {
-		n.tls, n.conf.Net.TLS.Enable = conf.Net.TLS.Config, false // Dial encrypts
-	}
-	if sasl != nil {
-		n.password = sasl.PasswordNow
+func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout time.Duration) *network {
+	n := &network{ctx: ctx, conf: *conf, tls: c.TLS}
+	n.conf.Net.TLS.Enable = false // Dial encrypts
+	if c.SASL != nil {
+		n.password = c.SASL.PasswordNow
 	}
 	n.conf.Net.ReadTimeout = readTimeout
 	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
@@ -69,7 +69,12 @@ func (n *network) Dial(kind, addr string) (net.Conn, error) {
 func (n *network) encrypt(conn net.Conn, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.conf.Net.DialTimeout)
 	defer cancel()
-	encrypted := tls.Client(conn, named(n.tls, addr))
+	conf, err := n.tls.now()
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	encrypted := tls.Client(conn, named(conf, addr))
 	if err := encrypted.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS handshake: %w", err)
@@ -83,7 +88,6 @@ func named(conf *tls.Config, addr string) *tls.Config {
 	if err != nil || conf.ServerName != "" {
 		return conf
 	}
-	conf = conf.Clone()
 	conf.ServerName = host
 	return conf
 }
@@ -112,9 +116,24 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 	}
 	if ok, err := b.Connected(); !ok {
 		_ = b.Close()
+		n.noteRefusal(err)
 		return nil, n.explain(addr, or(err, sarama.ErrNotConnected))
 	}
 	return b, nil
+}
+
+// noteRefusal keeps a password or a token that is not taken any more from being used
+// again. Some brokers say so by closing the connection.
+func (n *network) noteRefusal(err error) {
+	if !errors.Is(err, sarama.ErrSASLAuthenticationFailed) && !errors.Is(err, io.EOF) {
+		return
+	}
+	if n.password != nil {
+		n.password.Refused()
+	}
+	if b, ok := n.conf.Net.SASL.TokenProvider.(bound); ok {
+		b.fetcher.refused()
+	}
 }
 
 // withPassword is the configuration with the password as it is now.
@@ -124,7 +143,7 @@ func (n *network) withPassword() (*sarama.Config, error) {
 	}
 	conf := n.conf
 	var err error
-	conf.Net.SASL.Password, err = n.password(n.ctx)
+	conf.Net.SASL.Password, err = n.password.Read(n.ctx)
 	return &conf, err
 }
 

@@ -63,7 +63,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), group: group, ctx: life,
 		events: mailbox.New[event](), asks: mailbox.New[*metadataRequest](), jobs: mailbox.New[*producerIDJob](),
 		conns: map[string]*brokerConn{},
-		net:   newNetwork(life, s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout),
+		net:   newNetwork(life, s.conf, s.cfg, s.conf.Net.ReadTimeout),
 	}
 	d.start()
 	err := d.loop()
@@ -76,11 +76,11 @@ func (s *Sink) Run(ctx context.Context) error {
 func (d *driver) start() {
 	s := d.sink
 	newMetadataClient := func(timeout time.Duration) *metadataClient {
-		return &metadataClient{net: newNetwork(d.ctx, s.conf, s.cfg.SASL, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &metadataClient{net: newNetwork(d.ctx, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
 	client := newMetadataClient(metadataTimeout)
 	d.group.Go(func() error { return d.metadata(client) })
-	o := &producerIDClient{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg.SASL, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
+	o := &producerIDClient{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
 	d.group.Go(func() error { return o.run(d.ctx) })
 }
 

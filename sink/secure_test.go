@@ -1,21 +1,14 @@
 package sink
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,82 +20,20 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// authority signs certificates for a test.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.key = a.newKey()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.file = a.write("ca.pem", "CERTIFICATE", der)
-	return a
-}
-
-func (a *authority) newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	return path
-}
-
-// issue writes a certificate and its key.
-func (a *authority) issue(name string) (certFile, keyFile string) {
-	key := a.newKey()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)
-}
-
 func TestTLS(t *testing.T) {
-	a := newAuthority(t)
-	serverCert, serverKey := a.issue("server")
-	clientCert, clientKey := a.issue("client")
+	a := harness.NewAuthority(t)
+	serverCert, serverKey := a.Issue("server")
+	clientCert, clientKey := a.Issue("client")
 	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
+	pool.AddCert(a.Certificate)
 	k := fake(t, kfake.SeedTopics(1, "t"), kfake.TLS(&tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 	}))
@@ -110,12 +41,12 @@ func TestTLS(t *testing.T) {
 		tls  *TLS
 		want string // in the error, or empty: works
 	}{
-		"mutual":            {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey}, ""},
-		"name":              {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey, ServerName: "server"}, ""},
+		"mutual":            {&TLS{CAFile: a.File, CertFile: clientCert, KeyFile: clientKey}, ""},
+		"name":              {&TLS{CAFile: a.File, CertFile: clientCert, KeyFile: clientKey, ServerName: "server"}, ""},
 		"insecure":          {&TLS{CertFile: clientCert, KeyFile: clientKey, Insecure: true}, ""},
-		"wrong name":        {&TLS{CAFile: a.file, CertFile: clientCert, KeyFile: clientKey, ServerName: "other"}, "tls.server_name"},
+		"wrong name":        {&TLS{CAFile: a.File, CertFile: clientCert, KeyFile: clientKey, ServerName: "other"}, "tls.server_name"},
 		"unknown authority": {&TLS{CertFile: clientCert, KeyFile: clientKey}, "tls.ca_file"},
-		"no certificate":    {&TLS{CAFile: a.file}, "certificate required"},
+		"no certificate":    {&TLS{CAFile: a.File}, "certificate required"},
 		"no TLS":            {nil, "neither TLS nor SASL"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +105,62 @@ func TestMSKIAMTokensAreSigned(t *testing.T) {
 	}
 }
 
+// What an OAuth server is asked for a token with, and what happens to a token and to a
+// secret that are refused.
+func TestOAuthTokens(t *testing.T) {
+	var asked []url.Values
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		if user, password, ok := r.BasicAuth(); ok {
+			r.PostForm.Set("basic", user+":"+password)
+		}
+		asked = append(asked, r.PostForm)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":"token %d","token_type":"bearer","expires_in":600}`, len(asked))
+	}))
+	t.Cleanup(s.Close)
+	file := func(text string) (secret.Reader, func(string)) {
+		path := filepath.Join(t.TempDir(), "secret")
+		write := func(text string) {
+			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(text)
+		return &secret.Source{File: path}, write
+	}
+	token, renewToken := file("given")
+	proof, renewProof := file("first")
+	expect := func(p *oauthProvider, token string, form string) {
+		t.Helper()
+		got, err := p.Token()
+		if err != nil || got.Token != token {
+			t.Fatalf("%v, %v; want %s", got, err, token)
+		}
+		if form != "" && asked[len(asked)-1].Encode() != form {
+			t.Errorf("asked with\n%s, want\n%s", asked[len(asked)-1].Encode(), form)
+		}
+	}
+	given := &oauthProvider{OAuth: OAuth{TokenNow: token}}
+	expect(given, "given", "")
+	renewToken("renewed")
+	expect(given, "renewed", "")
+
+	assertion := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", AssertionNow: proof, Scopes: []string{"kafka"}}}
+	const form = "client_assertion=%s&client_assertion_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Aclient-assertion-type%%3Ajwt-bearer&client_id=c&grant_type=client_credentials&scope=kafka"
+	expect(assertion, "token 1", fmt.Sprintf(form, "first"))
+	renewProof("second")
+	expect(assertion, "token 1", "") // still good
+	assertion.refused()
+	expect(assertion, "token 2", fmt.Sprintf(form, "second"))
+
+	byPassword := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", SecretNow: proof}}
+	expect(byPassword, "token 3", "basic=c%3Asecond&grant_type=client_credentials")
+	byPassword.refused()
+	renewProof("third")
+	expect(byPassword, "token 4", "basic=c%3Athird&grant_type=client_credentials")
+}
+
 // tokens is an OAuth server whose tokens nobody signed, which a broker takes
 // when it is told to.
 func tokens(t *testing.T, user string) *httptest.Server {
@@ -217,7 +204,7 @@ func TestRealSecurity(t *testing.T) {
 		return nil
 	})
 	server := tokens(t, "cdc")
-	now := func(text string) Secret { return func(context.Context) (string, error) { return text, nil } }
+	now := func(text string) secret.Reader { return &secret.Source{Value: text} }
 	for _, s := range []SASL{
 		{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
 		{Mechanism: MechanismScram256, Username: "cdc", Password: "right"},

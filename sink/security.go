@@ -7,7 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
+	"net/url"
 	"sort"
 	"strings"
 	"sync"
@@ -19,6 +19,8 @@ import (
 	"github.com/xdg-go/scram"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
 // TLS says how connections are encrypted. All files are PEM.
@@ -49,30 +51,32 @@ type SASL struct {
 	// Username and Password of PLAIN and SCRAM.
 	Username, Password string
 	// PasswordNow tells the password for each connection, in place of Password.
-	PasswordNow Secret
-	// OAuth of OAUTHBEARER: client credentials (RFC 6749, section 4.4).
+	PasswordNow secret.Reader
+	// OAuth of OAUTHBEARER.
 	OAuth OAuth
 	// Region of AWS_MSK_IAM. Credentials come from the usual AWS places.
 	Region string
 }
 
-// Secret tells a secret as it is now.
-type Secret func(context.Context) (string, error)
-
 // Resolve asks for the password once, for those who use Sarama's own clients.
 func (s *SASL) Resolve(ctx context.Context) (err error) {
 	if s != nil && s.PasswordNow != nil {
-		s.Password, err = s.PasswordNow(ctx)
+		s.Password, err = s.PasswordNow.Read(ctx)
 	}
 	return err
 }
 
-// OAuth is where tokens come from.
+// OAuth is where tokens come from: TokenNow, or client credentials (RFC 6749, section 4.4).
 type OAuth struct {
-	TokenURL, ClientID, ClientSecret string
-	// SecretNow tells the client's secret for each token, in place of ClientSecret.
-	SecretNow Secret
-	Scopes    []string
+	// TokenNow tells a token that somebody else fetches, for each connection.
+	TokenNow secret.Reader
+
+	TokenURL, ClientID string
+	// SecretNow tells the client's secret for each token.
+	SecretNow secret.Reader
+	// AssertionNow tells a JWT in place of SecretNow (RFC 7523, section 2.2).
+	AssertionNow secret.Reader
+	Scopes       []string
 	// Extensions are SASL extensions (KIP-342), such as logicalCluster.
 	Extensions map[string]string
 }
@@ -108,38 +112,59 @@ func (c Config) Sarama() (*sarama.Config, error) {
 	return conf, nil
 }
 
-func (t *TLS) apply(conf *sarama.Config) error {
+func (t *TLS) apply(conf *sarama.Config) (err error) {
 	if t == nil {
 		return nil
 	}
 	conf.Net.TLS.Enable = true
-	conf.Net.TLS.Config = &tls.Config{
+	conf.Net.TLS.Config, err = t.now()
+	return err
+}
+
+// now reads the files.
+func (t *TLS) now() (*tls.Config, error) {
+	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         t.ServerName,
 		InsecureSkipVerify: t.Insecure, //nolint:gosec // asked for, and documented as for tests
 	}
 	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
+		pem, err := secret.ReadFile(t.CAFile, maxPEM)
 		if err != nil {
-			return fmt.Errorf("reading ca_file: %w", err)
+			return nil, fmt.Errorf("reading ca_file: %w", err)
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("ca_file %s holds no PEM certificate", t.CAFile)
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca_file %s holds no PEM certificate", t.CAFile)
 		}
-		conf.Net.TLS.Config.RootCAs = pool
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return fmt.Errorf("cert_file and key_file go together: give both or none")
+		return nil, fmt.Errorf("cert_file and key_file go together: give both or none")
 	}
-	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return fmt.Errorf("reading cert_file and key_file: %w", err)
-		}
-		conf.Net.TLS.Config.Certificates = []tls.Certificate{cert}
+	if t.CertFile == "" {
+		return c, nil
 	}
-	return nil
+	cert, err := t.pair()
+	if err != nil {
+		return nil, fmt.Errorf("reading cert_file and key_file: %w", err)
+	}
+	c.Certificates = []tls.Certificate{cert}
+	return c, nil
+}
+
+// maxPEM bounds a file: the authorities of a whole system have some 200 KiB.
+const maxPEM = 4 << 20
+
+func (t *TLS) pair() (tls.Certificate, error) {
+	cert, err := secret.ReadFile(t.CertFile, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := secret.ReadFile(t.KeyFile, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 func (s *SASL) apply(conf *sarama.Config) error {
@@ -163,7 +188,7 @@ func (s *SASL) apply(conf *sarama.Config) error {
 		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
 	case MechanismOAuthBearer:
 		net.Mechanism = sarama.SASLTypeOAuth
-		net.TokenProvider = s.OAuth.provider()
+		net.TokenProvider = &oauthProvider{OAuth: s.OAuth}
 	case MechanismMSKIAM:
 		net.Mechanism = sarama.SASLTypeOAuth
 		net.TokenProvider = mskProvider{s.Region}
@@ -178,8 +203,8 @@ func (s *SASL) complete() error {
 	missing := map[string]bool{}
 	switch s.Mechanism {
 	case MechanismOAuthBearer:
-		missing["token_url"] = s.OAuth.TokenURL == ""
-		missing["client_id"] = s.OAuth.ClientID == ""
+		missing["token_url"] = s.OAuth.TokenURL == "" && s.OAuth.TokenNow == nil
+		missing["client_id"] = s.OAuth.ClientID == "" && s.OAuth.TokenNow == nil
 	case MechanismMSKIAM:
 		missing["region"] = s.Region == ""
 	default:
@@ -220,45 +245,91 @@ func (c *scramClient) Done() bool                            { return c.conv.Don
 // tokenTimeout bounds a request for a token.
 const tokenTimeout = 10 * time.Second
 
-// oauthProvider fetches tokens and keeps each until it expires.
+// oauthProvider fetches tokens and keeps each until it expires or is refused.
 type oauthProvider struct {
-	client     clientcredentials.Config
-	secret     Secret // nil: that of client
-	extensions map[string]string
+	OAuth
 
 	mu    sync.Mutex
 	token *oauth2.Token
-}
-
-func (o OAuth) provider() *oauthProvider {
-	return &oauthProvider{
-		client: clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL, Scopes: o.Scopes},
-		secret: o.SecretNow, extensions: o.Extensions,
-	}
 }
 
 // Token is for callers without a context.
 func (p *oauthProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
 
 func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.token.Valid() {
-		ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
-		defer cancel()
-		client, err := p.client, error(nil)
-		if p.secret != nil {
-			if client.ClientSecret, err = p.secret(ctx); err != nil {
-				return nil, fmt.Errorf("could not read client_secret: %w", err)
-			}
+	var err error
+	if p.TokenNow != nil { // somebody else knows how long it is good for
+		p.token = &oauth2.Token{}
+		if p.token.AccessToken, err = p.TokenNow.Read(ctx); err != nil {
+			return nil, fmt.Errorf("could not read the OAuth token: %w", err)
 		}
-		t, err := client.Token(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("fetching an OAuth token: %w", err)
+	} else if !p.token.Valid() {
+		if p.token, err = p.fetch(ctx); err != nil {
+			return nil, err
 		}
-		p.token = t
 	}
-	return &sarama.AccessToken{Token: p.token.AccessToken, Extensions: p.extensions}, nil
+	return &sarama.AccessToken{Token: p.token.AccessToken, Extensions: p.Extensions}, nil
+}
+
+// assertionType says that a JWT proves who we are (RFC 7523, section 2.2).
+const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
+	client := clientcredentials.Config{ClientID: p.ClientID, TokenURL: p.TokenURL, Scopes: p.Scopes}
+	proof, err := p.proof(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.AssertionNow != nil:
+		client.AuthStyle = oauth2.AuthStyleInParams
+		client.EndpointParams = url.Values{"client_assertion_type": {assertionType}, "client_assertion": {proof}}
+	default:
+		client.ClientSecret = proof
+	}
+	token, err := client.Token(ctx)
+	if err != nil {
+		p.refusedProof()
+		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
+	}
+	return token, nil
+}
+
+// proof is the assertion or the client's secret as it is now.
+func (p *oauthProvider) proof(ctx context.Context) (text string, err error) {
+	if p.AssertionNow != nil {
+		if text, err = p.AssertionNow.Read(ctx); err != nil {
+			err = fmt.Errorf("could not read client_assertion: %w", err)
+		}
+		return text, err
+	}
+	if p.SecretNow != nil {
+		if text, err = p.SecretNow.Read(ctx); err != nil {
+			err = fmt.Errorf("could not read client_secret: %w", err)
+		}
+	}
+	return text, err
+}
+
+func (p *oauthProvider) refusedProof() {
+	for _, s := range []secret.Reader{p.AssertionNow, p.SecretNow} {
+		if s != nil {
+			s.Refused()
+		}
+	}
+}
+
+// refused forgets a token that a broker did not take.
+func (p *oauthProvider) refused() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.token = nil
+	if p.TokenNow != nil {
+		p.TokenNow.Refused()
+	}
 }
 
 // mskProvider signs a request to connect with AWS credentials.
@@ -277,9 +348,14 @@ func (p mskProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) 
 	return &sarama.AccessToken{Token: token}, nil
 }
 
+// refused: each connection has its own.
+func (mskProvider) refused() {}
+
 // tokenFetcher is a provider whose requests end with a context.
 type tokenFetcher interface {
 	tokenFor(ctx context.Context) (*sarama.AccessToken, error)
+	// refused says that a broker did not take the token.
+	refused()
 }
 
 // bound is a provider for the life of one Run.

@@ -81,7 +81,7 @@ func TestABrokerConnLooksOnceMoreBeforeItSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := mailbox.New[event]()
-	bc := s.newBrokerConn(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, s.cfg.SASL, s.conf.Net.ReadTimeout), events)
+	bc := s.newBrokerConn(c.ListenAddrs()[0], newNetwork(t.Context(), s.conf, s.cfg, s.conf.Net.ReadTimeout), events)
 	defer bc.drop()
 	queue := &partitionQueue{topic: newTopic("orders"), leader: bc.addr}
 	b := &batch{queue: queue, rows: []*outbox.Row{newRow("orders", "a", "v")}, made: time.Now()}

@@ -132,8 +132,11 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 	}
 	if l := c.SASL; l != nil {
 		out.SASL = &sink.SASL{
-			Mechanism: l.Mechanism, Username: l.Username, PasswordNow: l.Password.Read, Region: l.Region,
-			OAuth: sink.OAuth{TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Read, Scopes: l.Scopes, Extensions: l.Extensions},
+			Mechanism: l.Mechanism, Username: l.Username, PasswordNow: l.Password.Reader(), Region: l.Region,
+			OAuth: sink.OAuth{
+				TokenNow: l.Token.Reader(), TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Reader(), AssertionNow: l.ClientAssertion.Reader(),
+				Scopes: l.Scopes, Extensions: l.Extensions,
+			},
 		}
 	}
 	return out

@@ -143,17 +143,21 @@ var saslKeys = map[string]struct{ need, may []string }{
 	SASLScramSHA256: {need: []string{"username", "password"}},
 	SASLScramSHA512: {need: []string{"username", "password"}},
 	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes", "extensions"}},
-	SASLAWSMSKIAM:   {need: []string{"region"}},
+	// The other ways of the same mechanism, see ways.
+	"with token":            {need: []string{"token"}, may: []string{"extensions"}},
+	"with client_assertion": {need: []string{"token_url", "client_id", "client_assertion"}, may: []string{"scopes", "extensions"}},
+	SASLAWSMSKIAM:           {need: []string{"region"}},
 }
 
 func checkSASL(b *binder, s *SASL, at string) {
-	rule, ok := saslKeys[s.Mechanism]
+	rule, ok := saslKeys[s.way()]
 	if !ok {
 		return // complained about as a word
 	}
 	given := map[string]bool{
 		"username": s.Username != "", "password": s.Password.Given(), "token_url": s.TokenURL != "",
-		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(), "scopes": len(s.Scopes) > 0, "extensions": len(s.Extensions) > 0, "region": s.Region != "",
+		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(),
+		"token": s.Token.Given(), "client_assertion": s.ClientAssertion.Given(), "scopes": len(s.Scopes) > 0, "extensions": len(s.Extensions) > 0, "region": s.Region != "",
 	}
 	for _, key := range keysOf(typeSASL) {
 		path := at + "." + key
@@ -161,12 +165,31 @@ func checkSASL(b *binder, s *SASL, at string) {
 		switch {
 		case key == "mechanism" || b.hasProblem(path):
 		case needed && !given[key]:
-			b.complain(path, "is missing", s.Mechanism+" needs "+strings.Join(rule.need, ", "))
+			b.complain(path, "is missing", s.named()+" needs "+strings.Join(rule.need, ", "))
 		case given[key] && !needed && !slices.Contains(rule.may, key):
-			b.complain(path, "is not used by "+s.Mechanism, "remove it, or choose the mechanism that needs it")
+			b.complain(path, "is not used by "+s.named(), "remove it, or choose the mechanism that needs it")
 		}
 	}
 	checkTokenURL(b, s, at+".token_url")
+}
+
+// way is the key of saslKeys: what is given decides how a token is got.
+func (s *SASL) way() string {
+	switch {
+	case s.Mechanism == SASLOAuthBearer && s.Token.Given():
+		return "with token"
+	case s.Mechanism == SASLOAuthBearer && s.ClientAssertion.Given():
+		return "with client_assertion"
+	}
+	return s.Mechanism
+}
+
+// named is the mechanism in messages.
+func (s *SASL) named() string {
+	if way := s.way(); way != s.Mechanism {
+		return s.Mechanism + " " + way
+	}
+	return s.Mechanism
 }
 
 func checkTokenURL(b *binder, s *SASL, at string) {

@@ -48,7 +48,7 @@ func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
 	}
 	const hint = "; or write allow_plaintext: true for this cluster"
 	if u, err := url.Parse(c.SASL.TokenURL); err == nil && u.Scheme == "http" && !transport.Loopback(u.Hostname()) {
-		b.complain(at+".sasl.token_url", fmt.Sprintf("the client_secret would go to %s in plain text", u.Host), "write https://"+hint)
+		b.complain(at+".sasl.token_url", fmt.Sprintf("the client's secret would go to %s in plain text", u.Host), "write https://"+hint)
 	}
 	if c.TLS != nil {
 		return

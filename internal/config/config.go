@@ -116,6 +116,9 @@ type SASL struct {
 	Username string `yaml:"username"`
 	// Password for PLAIN and SCRAM.
 	Password *Credential `yaml:"password"`
+	// Token for OAUTHBEARER, where something else fetches it: a Kubernetes service
+	// account token that is mounted, for example. Nothing but extensions goes with it.
+	Token *Credential `yaml:"token"`
 	// TokenURL is the address that issues tokens (OAuth 2.0 client
 	// credentials), for OAUTHBEARER.
 	TokenURL string `yaml:"token_url"`
@@ -123,6 +126,9 @@ type SASL struct {
 	ClientID string `yaml:"client_id"`
 	// ClientSecret for OAUTHBEARER.
 	ClientSecret *Credential `yaml:"client_secret"`
+	// ClientAssertion is a JWT in place of client_secret (RFC 7523), for OAUTHBEARER:
+	// {file: PATH} of a token that is projected into the pod, for example.
+	ClientAssertion *Credential `yaml:"client_assertion"`
 	// Scopes to ask for, for OAUTHBEARER.
 	Scopes []string `yaml:"scopes"`
 	// Extensions are sent with the token (KIP-342), for OAUTHBEARER; Confluent Cloud

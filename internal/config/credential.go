@@ -22,7 +22,8 @@ type Credential struct {
 	Command []string `yaml:"command"`
 	// Timeout of the command. It is then killed, with all that it started.
 	Timeout time.Duration `yaml:"timeout" default:"10s" min:"100ms" max:"5m"`
-	// Cache is how long what the command printed is used again.
+	// Cache is how long what the command printed is used again, unless the server
+	// refuses it.
 	Cache time.Duration `yaml:"cache" default:"0s" min:"0s" max:"24h"`
 
 	value  Secret
@@ -48,11 +49,11 @@ func (c *Credential) Read(ctx context.Context) (string, error) {
 }
 
 // Reader asks for the secret for each connection; nil: there is none.
-func (c *Credential) Reader() func(context.Context) (string, error) {
-	if !c.Given() {
+func (c *Credential) Reader() secret.Reader {
+	if !c.Given() || c.source == nil {
 		return nil
 	}
-	return c.Read
+	return c.source
 }
 
 // Static is the secret where it is a text, and fixed says that it is.

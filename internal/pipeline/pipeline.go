@@ -30,6 +30,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -46,7 +47,7 @@ type Config struct {
 	// Pool is the database with the role that reads and marks rows.
 	Pool *pgxpool.Pool
 	// Password is that role's, where the pool's connection string does not have it.
-	Password func(context.Context) (string, error)
+	Password secret.Reader
 	// TimelineGuard admits the Pool's connections (AfterConnect). nil: any.
 	TimelineGuard *TimelineGuard
 	// Replication is the replication connection, its slot and publication.

@@ -86,5 +86,8 @@ func WithoutSettings(err error) error {
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {
 		return c.Unwrap()
 	}
+	if p, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && p.Unwrap() != nil {
+		return p.Unwrap()
+	}
 	return err
 }

@@ -19,9 +19,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
 // Access is where to connect, and as whom.
@@ -31,7 +34,7 @@ type Access struct {
 	DSN string
 	// Password is asked for the password before each connection; nil: the DSN
 	// has it.
-	Password func(ctx context.Context) (string, error)
+	Password secret.Reader
 	// Application is shown as application_name; empty: as the DSN says.
 	Application string
 	// Replication makes connections that know replication commands.
@@ -82,7 +85,7 @@ func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	if adjust != nil {
 		adjust(c)
 	}
-	c.BeforeConnect = a.unlock
+	c.BeforeConnect = a.renew
 	c.PingTimeout = cmp.Or(c.PingTimeout, pingTimeout)
 	return pgxpool.NewWithConfig(context.Background(), c)
 }
@@ -138,6 +141,14 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	if a.Dial != nil {
 		cc.DialFunc = a.Dial
 	}
+	if closes := cc.OnPgError; a.Password != nil {
+		cc.OnPgError = func(pg *pgconn.PgConn, err *pgconn.PgError) bool {
+			if err.Code == pgerrcode.InvalidPassword || err.Code == pgerrcode.InvalidAuthorizationSpecification {
+				a.Password.Refused()
+			}
+			return closes(pg, err)
+		}
+	}
 	// A trigger may have the session LISTEN: what comes is dropped, not kept.
 	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	role := ownRole
@@ -173,12 +184,23 @@ func namesRole(params map[string]string) bool {
 	return false
 }
 
+// renew gives a pool's next connection the certificates and the password as they are
+// now; others are parsed when they are made.
+func (a Access) renew(ctx context.Context, c *pgx.ConnConfig) error {
+	now, err := a.parse()
+	if err != nil {
+		return fmt.Errorf("read the certificates of role %s: %w", c.User, WithoutSettings(err))
+	}
+	c.TLSConfig, c.Fallbacks, c.Password = now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks, now.ConnConfig.Password
+	return a.unlock(ctx, c)
+}
+
 // unlock puts the password of now into a configuration.
 func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 	if a.Password == nil {
 		return nil
 	}
-	password, err := a.Password(ctx)
+	password, err := a.Password.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the password of role %s: %w", c.User, err)
 	}

@@ -166,15 +166,24 @@ func TestACommitsErrorIsTold(t *testing.T) {
 	}
 }
 
-// The password is asked for at each connection.
+// now tells the password of now, and counts who asks and who is refused.
+type now struct {
+	password       string
+	asked, refused int
+}
+
+func (n *now) Read(context.Context) (string, error) { n.asked++; return n.password, nil }
+func (n *now) Refused()                             { n.refused++ }
+
+// The password is asked for at each connection, and who tells it hears of a refusal.
 func TestThePasswordIsAskedFor(t *testing.T) {
 	db := harness.Postgres(t)
-	asked := 0
-	access := postgres.Access{DSN: db.Server.DSNAs(db.Name, "postgres", "wrong"), Password: func(context.Context) (string, error) {
-		asked++
-		c, err := postgres.Parse(db.DSN)
-		return c.Password, err
-	}}
+	c, err := postgres.Parse(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password := &now{password: c.Password}
+	access := postgres.Access{DSN: db.Server.DSNAs(db.Name, "postgres", "wrong"), Password: password}
 	pool, err := access.Pool(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +200,15 @@ func TestThePasswordIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close(t.Context())
-	if asked != 3 {
-		t.Errorf("asked %d times, want 3", asked)
+	if password.asked != 3 || password.refused != 0 {
+		t.Errorf("asked %d times, want 3; refused %d times", password.asked, password.refused)
+	}
+	password.password = "old"
+	if _, err := access.ConnectPlain(t.Context()); err == nil || password.refused == 0 {
+		t.Errorf("%v; refused %d times", err, password.refused)
+	}
+	if before := password.refused; pool.Ping(t.Context()) == nil || password.refused == before {
+		t.Error("the pool tells nobody of a refused password")
 	}
 }
 

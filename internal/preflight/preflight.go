@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -26,7 +27,7 @@ type Stream struct {
 	// DSN of the role that reads and marks rows, with the parameters of pgx.
 	DSN string
 	// Password is that role's, where the DSN does not have it.
-	Password func(context.Context) (string, error)
+	Password secret.Reader
 	// Replication connects as the role that streams.
 	Replication replication.Config
 	Tables      []Table

@@ -19,6 +19,14 @@ import (
 // MaxBytes bounds a secret, and what a command may print.
 const MaxBytes = 64 << 10
 
+// Reader tells a secret as it is now.
+type Reader interface {
+	Read(ctx context.Context) (string, error)
+	// Refused says that a server did not take what was read, so an answer that is
+	// kept is not told again.
+	Refused()
+}
+
 // Source is where a secret is: exactly one of Value, File and Command.
 type Source struct {
 	Value string
@@ -106,6 +114,13 @@ func (s *Source) fromCommand(ctx context.Context) (string, error) {
 		s.kept, s.at = text, time.Now()
 	}
 	return text, nil
+}
+
+// Refused is of Reader.
+func (s *Source) Refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept, s.at = "", time.Time{}
 }
 
 func (s *Source) run(ctx context.Context) (string, error) {

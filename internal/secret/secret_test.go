@@ -64,6 +64,24 @@ func TestACommandIsAskedAndItsAnswerKept(t *testing.T) {
 	}
 }
 
+// An answer that a server refused is not used again.
+func TestARefusedAnswerIsNotKept(t *testing.T) {
+	s := command("cat " + file(t, "x") + "; date +%N")
+	s.Cache = time.Hour
+	read := func() string {
+		text, err := s.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first, again := read(), read()
+	s.Refused()
+	if after := read(); first != again || after == first {
+		t.Errorf("%s, %s, then %s", first, again, after)
+	}
+}
+
 func TestCommandsThatFail(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo hunter2; echo 'no\x1b[2J luck' >&2; echo more >&2; exit 3": `exit status 3: "no\x1b[2J luck"`,

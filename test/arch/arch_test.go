@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	"internal/wait":        {},
 	"sql":                  {},
 	"internal/failpoint":   {},
-	"internal/postgres":    {"sql"},
+	"internal/postgres":    {"sql", "internal/secret"},
 	"internal/charset":     {},
 	"internal/mapping":     {"internal/outbox", "internal/charset", "sql"},
 	"decoder":              {"internal/outbox", "internal/mapping", "internal/charset"},
@@ -35,8 +35,8 @@ var arrows = map[string][]string{
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
-	"replication":         {"internal/wait", "internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
-	"sink":                {"internal/wait", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
+	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
+	"sink":                {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
 	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/charset", "internal/exactlyonce", "internal/postgres", "internal/tablesql", "sql"},
@@ -56,13 +56,13 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
+	"internal/preflight": {"internal/outbox", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// What looks at a table before there is a configuration.
 	"internal/suggest": {"internal/tablesql", "sql"},
 
 	// One stream's flow, and the program.
-	"internal/pipeline": {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"internal/pipeline": {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
