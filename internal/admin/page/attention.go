@@ -20,8 +20,12 @@ type attention struct {
 	Link, LinkText string `json:"-"`
 }
 
-// urgentLoss is when a slot's end is near.
-const urgentLoss = 3600 // seconds
+// When a slot's end is near, and when it is told at all: what holds back little WAL for
+// moments always grows a bit or shrinks a bit.
+const (
+	urgentLoss = 3600 // seconds
+	toldLoss   = 48 * 3600
+)
 
 var levels = map[string]int{"bad": 0, "warn": 1, "note": 2}
 

@@ -34,8 +34,8 @@ func barOf(s *status.Slot) *bar {
 	}
 	scale := float64(max(s.Retained, s.Budget, limit, 1))
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "At this rate no limit will be reached."}
-	if s.Loss != nil {
+	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "At this rate no limit is reached within two days."}
+	if s.Loss != nil && s.Loss.Seconds < toldLoss {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
 	}
 	first := s.Budget

@@ -215,6 +215,11 @@ func TestBar(t *testing.T) {
 			t.Errorf("%s: %+v", name, b)
 		}
 	}
+	for seconds, want := range map[float64]string{toldLoss - 1: "It is at the WAL budget in about 48.0 h", toldLoss: "At this rate no limit is reached"} {
+		if b := barOf(&status.Slot{Retained: 1, Budget: 10, Loss: &status.Loss{Seconds: seconds, By: status.LossByBudget}}); !strings.HasPrefix(b.End, want) {
+			t.Errorf("%v s: %s", seconds, b.End)
+		}
+	}
 	if barOf(nil) != nil || barOf(&status.Slot{}) != nil {
 		t.Error("a bar of nothing")
 	}
