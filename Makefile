@@ -41,6 +41,15 @@ VERSION   ?= $(shell git describe --tags --dirty 2>/dev/null || echo 0.0.0-g$$(g
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: site
+site: build/site-tools/bin/mkdocs ## the website of docs/ in build/site (Python 3.9 or later; ARGS=serve to look at it)
+	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs $(or $(ARGS),build) -f deploy/site/mkdocs.yml
+
+build/site-tools/bin/mkdocs: deploy/site/requirements.txt
+	python3 -m venv build/site-tools
+	build/site-tools/bin/pip install --quiet --disable-pip-version-check -r deploy/site/requirements.txt
+	touch $@
+
 .PHONY: screenshots
 screenshots: ## the documentation's pictures, from a demo with its page in Chromium
 	OUTBOX_SCREENSHOTS='$(CURDIR)/docs/images' OUTBOX_TEST_BROWSER=required go test -count=1 -v -run '^TestScreenshots$$' ./test/page

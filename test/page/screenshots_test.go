@@ -52,12 +52,12 @@ func terminal(command, printed string) []byte {
 	lines := append([]string{"$ " + command}, strings.Split(strings.TrimSpace(printed), "\n")...)
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img"><title>%s in a terminal</title>`+"\n", width, line*(len(lines)+2), html.EscapeString(command))
-	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" rx="8" fill="#181d24"/><g font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="13" fill="#e6e9ee" xml:space="preserve">`+"\n")
+	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" rx="8" fill="#181d24"/><g font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="13" fill="#e6e9ee">`+"\n")
 	for i, text := range lines {
 		if runes := []rune(text); len(runes) > 128 {
 			text = string(runes[:127]) + "…"
 		}
-		fmt.Fprintf(&out, `<text x="16" y="%d">%s</text>`+"\n", line*(i+2)-4, html.EscapeString(text))
+		fmt.Fprintf(&out, `<text x="16" y="%d">%s</text>`+"\n", line*(i+2)-4, strings.ReplaceAll(html.EscapeString(text), " ", "\u00a0"))
 	}
 	out.WriteString("</g></svg>\n")
 	return []byte(out.String())
