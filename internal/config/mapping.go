@@ -201,7 +201,7 @@ type MemberSpec struct {
 }
 
 // HeaderSpec is one source of headers: name with column, name with value, json,
-// or trace.
+// properties, or trace.
 type HeaderSpec struct {
 	// Name of the header. Left out with trace: traceparent, or b3 by its format.
 	Name string `yaml:"name"`
@@ -215,8 +215,11 @@ type HeaderSpec struct {
 	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
 	// Value of the header in every record.
 	Value *string `yaml:"value"`
-	// JSON is a json or jsonb column with an object of strings, a header each.
+	// JSON is a json, jsonb, text or bytea column with an object of strings, a header each.
 	JSON string `yaml:"json"`
+	// Properties is a text column with what java.util.Properties stored, a header for each property,
+	// such as Debezium's tracingspancontext.
+	Properties string `yaml:"properties"`
 	// Values says what the strings of json are: text, or base64 of the values.
 	Values string `yaml:"values" default:"text" enum:"text,base64"`
 	// Nested says what becomes of an object or array as a value in json: an error of the row, or
@@ -225,7 +228,7 @@ type HeaderSpec struct {
 	// List says that json holds a list of objects, a header each, such as
 	// [{"Key": "a", "Value": "b"}], and not one object.
 	List *HeaderListSpec `yaml:"list"`
-	// Except lists headers of json that are left out: names, and beginnings with a star.
+	// Except lists headers of json, or of properties, that are left out: names, and beginnings with a star.
 	Except []string `yaml:"except"`
 	// Encoding of column as bytes: text is what PostgreSQL prints (a bytea column is always
 	// its own bytes), int64 the 8 bytes of an integer, big-endian, rfc3339 a timestamp in

@@ -407,7 +407,7 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 	var headers []outbox.HeaderMapping
 	for i, h := range r.spec.Headers {
 		key := fmt.Sprintf("headers[%d]", i)
-		out := outbox.HeaderMapping{Name: h.Name, Column: r.column(key+".column", h.Column), JSON: r.column(key+".json", h.JSON), OmitNull: h.OmitNull}
+		out := outbox.HeaderMapping{Name: h.Name, Column: r.column(key+".column", h.Column), JSON: cmp.Or(r.column(key+".json", h.JSON), r.column(key+".properties", h.Properties)), OmitNull: h.OmitNull}
 		if h.Trace != nil {
 			out.Trace = r.trace(key+".trace", h.Trace)
 			out.Name = cmp.Or(h.Name, map[outbox.TraceFormat]string{outbox.TraceW3C: "traceparent", outbox.TraceB3: "b3"}[out.Trace.Format])
@@ -420,7 +420,7 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 		}
 		out.Form = r.headerJSON(key, &h)
 		if h.Trace == nil {
-			e := r.expr(key, cmp.Or(h.Column, h.JSON), h.Path, h.First, h.Decode)
+			e := r.expr(key, cmp.Or(h.Column, out.JSON), h.Path, h.First, h.Decode)
 			out.Pointer, out.Or, out.Base64 = e.Pointer, e.Or, e.Base64
 			if len(h.First) > 0 {
 				out.Column = e.Column
@@ -437,16 +437,16 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 
 // headerJSON is how the headers stand in json.
 func (r *resolver) headerJSON(key string, h *HeaderSpec) *outbox.JSONHeaders {
-	if h.Values == "text" && h.Nested == "refuse" && h.List == nil && h.Except == nil {
+	if h.Values == "text" && h.Nested == "refuse" && h.List == nil && h.Except == nil && h.Properties == "" {
 		return nil
 	}
-	form := &outbox.JSONHeaders{Base64: h.Values == "base64", Nested: h.Nested == "json", Except: h.Except}
+	form := &outbox.JSONHeaders{Properties: h.Properties != "", Base64: h.Values == "base64", Nested: h.Nested == "json", Except: h.Except}
 	if h.List != nil {
 		form.Name, form.Value = h.List.Name, h.List.Value
 	}
 	const hint = "write {json: headers, list: {name: Key, value: Value}, values: base64, except: [\"x-*\"]}"
 	switch {
-	case h.JSON == "":
+	case h.JSON == "" && (!form.Properties || form.Base64 || form.Nested || h.List != nil):
 		r.complain(key, "has values, nested, list or except without json, whose headers they are about", hint)
 	case h.List != nil && (form.Name == "" || form.Value == "" || form.Name == form.Value):
 		r.complain(key+".list", "does not name two keys", hint)
@@ -459,17 +459,17 @@ func (r *resolver) headerJSON(key string, h *HeaderSpec) *outbox.JSONHeaders {
 }
 
 func (r *resolver) headerForm(key string, h HeaderSpec) {
-	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop}, {json: headers} or {trace: {trace_id: …, span_id: …}}"
+	const forms = "write {name: traceparent, column: trace_parent}, {name: source, value: shop}, {json: headers}, {properties: tracingspancontext} or {trace: {trace_id: …, span_id: …}}"
 	switch {
-	case count(h.Column != "", len(h.First) > 0, h.Value != nil, h.JSON != "", h.Trace != nil) != 1:
-		r.complain(key, "has not exactly one of column, first, value, json and trace", forms)
+	case count(h.Column != "", len(h.First) > 0, h.Value != nil, h.JSON != "", h.Properties != "", h.Trace != nil) != 1:
+		r.complain(key, "has not exactly one of column, first, value, json, properties and trace", forms)
 	case h.Path != "" && h.Column == "" && h.JSON == "", h.Decode != "none" && h.Column == "" && len(h.First) == 0:
 		r.complain(key, "has path or decode without a column to read", forms)
 	case h.Encoding != "text" && (h.Column == "" || h.Path != "" || h.Decode != "none"):
 		r.complain(key, "has an encoding, which is of a whole column", forms)
-	case h.JSON != "" && h.Name != "":
-		r.complain(key, "has a name with json, whose object names the headers", forms)
-	case h.JSON == "" && h.Trace == nil && h.Name == "":
+	case (h.JSON != "" || h.Properties != "") && h.Name != "":
+		r.complain(key, "has a name with json or properties, which name the headers", forms)
+	case h.JSON == "" && h.Properties == "" && h.Trace == nil && h.Name == "":
 		r.complain(key, "has no name", forms)
 	case h.Trace != nil && h.OmitNull:
 		r.complain(key, "has omit_null with trace, which is left out without a trace anyway", "remove omit_null")

@@ -112,7 +112,8 @@ var (
 	roleHeader     = role{name: "a header", hint: "", ok: anyKind, content: true}
 	roleInt64      = role{name: "a header with encoding int64", hint: "a smallint, integer or bigint column", ok: isInteger}
 	roleHeaderUUID = role{name: "a header with encoding uuid", hint: "a uuid column", ok: func(k kind) bool { return k == kindUUID || isText(k) }}
-	roleHeaders    = role{name: "headers as a JSON object", hint: "a jsonb, json or text column", ok: isJSONText}
+	roleHeaders    = role{name: "headers in JSON", hint: "a jsonb, json, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }}
+	roleProperties = role{name: "properties of Java", hint: "a text or bytea column", ok: func(k kind) bool { return isText(k) || k == kindBytea }}
 	rolePartition  = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
 	roleTime       = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
 	roleStatus     = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
@@ -413,7 +414,11 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 	case m.Trace != nil:
 	case m.JSON != "" && m.Column == "" && m.Value == "" && m.Name == "":
 		e := m.Expr()
-		return headerPlan{source: headerJSON, column: c.value(&e, roleHeaders), form: m.Form}
+		r := roleHeaders
+		if m.Form != nil && m.Form.Properties {
+			r = roleProperties
+		}
+		return headerPlan{source: headerJSON, column: c.value(&e, r), form: m.Form}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
 		r, encode := roleHeader, encoder(nil)

@@ -21,6 +21,9 @@ const MaxHeaders = 10_000
 // repeats nothing of the text. It follows RFC 8259 strictly; encoding/json
 // would lose order and duplicates, and allocate. form is another one than that; nil: none.
 func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
+	if form != nil && form.Properties {
+		return appendProperties(list, text, form, a)
+	}
 	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a}, most: len(list) + MaxHeaders}
 	what := "a JSON object of strings"
 	if form != nil {
@@ -33,7 +36,7 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 		list = s.object(list)
 	}
 	if s.many {
-		return list, fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
+		return list, tooManyHeaders()
 	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
@@ -42,6 +45,10 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 		return list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
 	return list, ""
+}
+
+func tooManyHeaders() fault {
+	return fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 }
 
 // headerScanner reads headers.
@@ -136,14 +143,7 @@ func (s *headerScanner) header(list []outbox.Header, name []byte) ([]outbox.Head
 	return append(list, outbox.Header{Name: asString(name), Value: value}), true
 }
 
-func (s *headerScanner) excepted(name []byte) bool {
-	for _, e := range s.form.Except {
-		if beginning, star := strings.CutSuffix(e, "*"); string(name) == e || star && strings.HasPrefix(asString(name), beginning) {
-			return true
-		}
-	}
-	return false
-}
+func (s *headerScanner) excepted(name []byte) bool { return s.form.Excepts(asString(name)) }
 
 // skip steps over any value.
 func (s *headerScanner) skip() bool {

@@ -321,7 +321,7 @@ func TestCompileErrors(t *testing.T) {
 		{"uuid key of bytea", func(m *outbox.Mapping, _ []Column) {
 			m.Key = &outbox.Expr{Column: "payload", Encoding: outbox.EncodingUUID}
 		}, `column "payload" (bytea) cannot be a record key with encoding uuid: map a uuid column, or set encoding: text`},
-		{"headers of an integer", func(m *outbox.Mapping, _ []Column) { m.Headers[3].JSON = "retries" }, `column "retries" (integer) cannot be headers as a JSON object: map a jsonb, json or text column`},
+		{"headers of an integer", func(m *outbox.Mapping, _ []Column) { m.Headers[3].JSON = "retries" }, `column "retries" (integer) cannot be headers in JSON: map a jsonb, json, text or bytea column`},
 		{"partition of text", func(_ *outbox.Mapping, c []Column) { c[10].OID = oidText }, `column "partition" (text) cannot be the partition: map a smallint, integer or bigint column`},
 		{"time of a date", func(_ *outbox.Mapping, c []Column) { c[13].OID = 1082 }, `column "due" (date) cannot be a time: map a timestamptz or timestamp column`},
 		{"status of an unknown type in binary only", func(_ *outbox.Mapping, c []Column) { c[1].OID = oidJSON }, `column "status" (json) cannot be the status`},

@@ -391,14 +391,25 @@ type HeaderMapping struct {
 	Trace *TraceMapping
 }
 
-// JSONHeaders is how headers stand in JSON.
+// JSONHeaders is how headers stand in a column.
 type JSONHeaders struct {
-	Base64 bool // strings are base64 of the values
-	Nested bool // an object or array is a value, as it is written; otherwise an error of the row
+	Properties bool // it is no JSON, but what java.util.Properties stored
+	Base64     bool // strings are base64 of the values
+	Nested     bool // an object or array is a value, as it is written; otherwise an error of the row
 	// Except are names that are left out, and beginnings that end with a star.
 	Except []string
 	// Name and Value are the keys of a list of objects, a header each; empty: it is an object.
 	Name, Value string
+}
+
+// Excepts says that a header of the name is left out.
+func (f *JSONHeaders) Excepts(name string) bool {
+	for _, e := range f.Except {
+		if beginning, star := strings.CutSuffix(e, "*"); name == e || star && strings.HasPrefix(name, beginning) {
+			return true
+		}
+	}
+	return false
 }
 
 // Expr is where the header's value comes from, or the object with headers.

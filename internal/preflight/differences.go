@@ -265,6 +265,9 @@ func header(h *outbox.HeaderMapping, column string) any {
 	named := yaml.MapSlice{{Key: "name", Value: h.Name}}
 	switch {
 	case h.JSON != "":
+		if h.Form != nil && h.Form.Properties {
+			return yaml.MapSlice{{Key: "properties", Value: column}}
+		}
 		return yaml.MapSlice{{Key: "json", Value: column}}
 	case h.Trace != nil && h.Column == "":
 		return unknown // written out in the profile

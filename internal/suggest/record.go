@@ -306,6 +306,9 @@ func (p *proposing) headers() {
 			header(yaml.MapItem{Key: "name", Value: name}, yaml.MapItem{Key: "column", Value: c.Name}, yaml.MapItem{Key: "omit_null", Value: true})
 		}
 	}
+	if c := p.take(words("tracingspancontext"), (*Column).text); c != nil {
+		header(yaml.MapItem{Key: "properties", Value: c.Name})
+	}
 	if c := p.take(headerNames, func(c *Column) bool { return c.json() || c.text() }); c != nil {
 		if p.headersFit(c) {
 			header(yaml.MapItem{Key: "json", Value: c.Name})

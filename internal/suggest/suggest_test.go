@@ -155,8 +155,8 @@ func said(l Line) string {
 	text := strings.Trim(flow(l.Value), `"`)
 	switch v := l.Value.(type) {
 	case yaml.MapSlice:
-		if text = fmt.Sprint(v[0].Value); v[0].Key == "first" {
-			text = "first"
+		if text = fmt.Sprint(v[0].Value); v[0].Key == "first" || v[0].Key == "object" {
+			text = fmt.Sprint(v[0].Key)
 		}
 	case []string:
 		text = strings.Join(v, ",")

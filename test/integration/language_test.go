@@ -192,20 +192,29 @@ func TestRowsOfOneDocument(t *testing.T) {
 // Spring Modulith do: what the archive refuses stays in the outbox, is published and holds up no
 // other row, and is moved when the archive takes it; failed rows stay and are requeued.
 func TestRowsAreMovedToAnArchive(t *testing.T) {
-	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text, payload jsonb, status text NOT NULL DEFAULT 'created',
-			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), completed_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text);
+	w := newWorldOf(t, `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text, payload text, status text NOT NULL DEFAULT 'created',
+			created_at timestamptz NOT NULL DEFAULT clock_timestamp(), completed_at timestamptz, attempts int NOT NULL DEFAULT 0, last_error text,
+			encoded jsonb DEFAULT '{"base": "aGk="}', listed text DEFAULT '[{"Value":1,"Key":"list"},{"Key":"xx-own","Value":{}}]', nested bytea DEFAULT '{"nest":{"x":[1, 2]}}',
+			context text DEFAULT E'#Mon Nov 23\ntraceparent=00-1-2-01\nbaggage=a\\=\\u00e9\n');
 		CREATE SCHEMA history;
-		CREATE TABLE history.done (id bigint, type text, payload jsonb, status text, created_at timestamptz, completed_at timestamptz, attempts int, last_error text, PRIMARY KEY (id, status)) PARTITION BY LIST (status);
+		CREATE TABLE history.done (LIKE outbox, PRIMARY KEY (id, status)) PARTITION BY LIST (status);
 		CREATE TABLE history.completed PARTITION OF history.done FOR VALUES IN ('completed')`,
 		func(topic string) fields {
 			return fields{
-				"id": "id", "topic": fields{"constant": topic}, "key": fields{"column": "type"}, "payload": fields{"column": "payload"}, "created_at": "created_at",
+				"id": "id", "topic": fields{"constant": topic}, "key": fields{"column": "type"}, "created_at": "created_at",
+				"payload": fields{"object": []any{fields{"name": "type", "column": "type"}, fields{"name": "data", "column": "payload", "as": "json"}, fields{"name": "why", "column": "last_error", "omit_null": true}, fields{"name": "by", "value": "\"me\""}}},
+				"headers": []any{
+					fields{"json": "encoded", "values": "base64"},
+					fields{"json": "listed", "list": fields{"name": "Key", "value": "Value"}, "except": []any{"xx-*"}},
+					fields{"json": "nested", "nested": "json"},
+					fields{"properties": "context"},
+				},
 				"published": "archive", "archive": "history.done",
 				"status": fields{"column": "status", "pending": []any{"created"}, "sent": "completed", "failed": "failed", "sent_at": "completed_at", "attempts": "attempts", "max_attempts": 2, "last_error": "last_error"},
 			}
 		})
-	w.db.Exec(t, `INSERT INTO history.done (id, status) VALUES (2, 'completed')`) // in the way of a row
-	const insert = `INSERT INTO outbox (type, payload) VALUES ('a', '1'), ('a', '2'), ('a', '3'), ('a', NULL)`
+	w.db.Exec(t, `INSERT INTO history.done (id, status, created_at, attempts) VALUES (2, 'completed', now(), 0)`) // in the way of a row
+	const insert = `INSERT INTO outbox (type, payload) VALUES ('a', '1'), ('a', '2'), ('a', '3'), ('a', 'no JSON')`
 	done := func(moved, failed, left int) string {
 		return fmt.Sprintf(`SELECT (SELECT count(*) FROM history.done WHERE completed_at IS NOT NULL AND attempts = 0) = %d AND count(*) FILTER (WHERE status = 'failed') = %d AND count(*) = %d FROM outbox`, moved, failed, left)
 	}
@@ -222,12 +231,21 @@ func TestRowsAreMovedToAnArchive(t *testing.T) {
 	p = w.run().streaming()
 	w.awaitSQL(60*time.Second, done(8, 0, 0))
 	p.stop()
-	distinct := map[string]bool{}
-	for _, v := range strings.Fields(w.values()) {
-		distinct[v] = true
+	records := map[string]string{}
+	for _, r := range w.kafka.Records(t, w.topic) {
+		records[string(r.Value)] = fmt.Sprintf("%s %s %s %s %s", r.Header("base"), r.Header("list"), r.Header("nest"), r.Header("traceparent"), r.Header("baggage"))
+		if len(r.Headers) != 5 {
+			t.Errorf("headers: %q", r.Headers)
+		}
 	}
-	if len(distinct) != 4 {
-		t.Errorf("published: %s", w.values())
+	for i := range 4 {
+		value := fmt.Sprintf(`{"type":"a","data":%d,"by":"\"me\""}`, i+1)
+		if records[value] != `hi 1 {"x":[1, 2]} 00-1-2-01 a=é` {
+			t.Errorf("%s has the headers %s", value, records[value])
+		}
+	}
+	if len(records) != 4 {
+		t.Errorf("published: %v", records)
 	}
 	w.db.Exec(t, `ALTER TABLE history.done DROP COLUMN last_error`)
 	if out, err := w.command("check", "--config", w.file()); err == nil || !strings.Contains(out, `cannot be moved to the archive history.done (column "last_error" is missing there)`) {

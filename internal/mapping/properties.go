@@ -1,0 +1,164 @@
+package mapping
+
+import (
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// appendProperties reads a text that java.util.Properties stored, as its load does: a header
+// for each property, in the order of the text. Comments and blank lines are no headers.
+// https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/Properties.html#load(java.io.Reader)
+func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
+	s := propertyScanner{text: text}
+	most := len(list) + MaxHeaders
+	for s.line() {
+		out, split := s.property(a.joined[:0])
+		a.joined = out
+		switch {
+		case s.malformed:
+			return list, fault(`is not what java.util.Properties stores: no character is meant by the \u before byte ` + strconv.Itoa(s.at+1) + "; correct the row")
+		case form.Excepts(asString(out[:split])):
+			continue
+		case len(list) == most:
+			return list, tooManyHeaders()
+		}
+		list = append(list, outbox.Header{Name: asString(a.copy(out[:split])), Value: a.copy(out[split:])})
+	}
+	return list, ""
+}
+
+// propertyScanner stands at text[at].
+type propertyScanner struct {
+	text      []byte
+	at        int
+	malformed bool
+}
+
+func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == '\f' }
+
+func (s *propertyScanner) skip(of func(rune) bool) {
+	for s.at < len(s.text) && of(rune(s.text[s.at])) {
+		s.at++
+	}
+}
+
+func isLineEnd(r rune) bool { return r == '\n' || r == '\r' }
+
+// line goes to the next line with a property.
+func (s *propertyScanner) line() bool {
+	for {
+		s.skip(func(r rune) bool { return isBlank(r) || isLineEnd(r) })
+		if s.at == len(s.text) {
+			return false
+		}
+		if c := s.text[s.at]; c != '#' && c != '!' {
+			return true
+		}
+		s.skip(func(r rune) bool { return !isLineEnd(r) })
+	}
+}
+
+// property appends a name and its value, which begins at split. They are parted by
+// blanks, an equals sign or a colon.
+func (s *propertyScanner) property(to []byte) (out []byte, split int) {
+	split = -1
+	signed, inValue := false, false
+	for {
+		r, escaped, ok := s.next()
+		if !ok {
+			break
+		}
+		sign := !escaped && (r == '=' || r == ':')
+		switch parts := sign || !escaped && isBlank(r); {
+		case split < 0 && parts:
+			split, signed = len(to), sign
+			continue
+		case split >= 0 && !inValue && parts && !(sign && signed):
+			signed = signed || sign
+			continue
+		}
+		inValue = split >= 0
+		to = utf8.AppendRune(to, r)
+	}
+	if split < 0 {
+		split = len(to)
+	}
+	return to, split
+}
+
+// next is the next character of a line, which may go on behind a backslash at its end.
+func (s *propertyScanner) next() (r rune, escaped, ok bool) {
+	for s.at < len(s.text) && !isLineEnd(rune(s.text[s.at])) {
+		r, size := utf8.DecodeRune(s.text[s.at:])
+		s.at += size
+		if r != '\\' {
+			return r, false, true
+		}
+		if s.at == len(s.text) {
+			break
+		}
+		if isLineEnd(rune(s.text[s.at])) {
+			s.goOn()
+			continue
+		}
+		r, ok = s.escape()
+		return r, true, ok
+	}
+	return 0, false, false
+}
+
+// goOn steps over a line's end and the blanks that the next one begins with.
+func (s *propertyScanner) goOn() {
+	if s.text[s.at] == '\r' && s.at+1 < len(s.text) && s.text[s.at+1] == '\n' {
+		s.at++
+	}
+	s.at++
+	s.skip(isBlank)
+}
+
+// escape is the character that stands behind a backslash.
+func (s *propertyScanner) escape() (rune, bool) {
+	r, size := utf8.DecodeRune(s.text[s.at:])
+	s.at += size
+	switch r {
+	case 't':
+		return '\t', true
+	case 'n':
+		return '\n', true
+	case 'r':
+		return '\r', true
+	case 'f':
+		return '\f', true
+	case 'u':
+		return s.unicode()
+	}
+	return r, true
+}
+
+// unicode is a character by one or two units of UTF-16.
+func (s *propertyScanner) unicode() (rune, bool) {
+	r, ok := s.unit()
+	if ok && utf16.IsSurrogate(r) {
+		low := rune(0)
+		if ok = s.at+1 < len(s.text) && s.text[s.at] == '\\' && s.text[s.at+1] == 'u'; ok {
+			s.at += 2
+			low, ok = s.unit()
+		}
+		r = utf16.DecodeRune(r, low)
+		ok = ok && r != utf8.RuneError
+	}
+	s.malformed = !ok
+	return r, ok
+}
+
+func (s *propertyScanner) unit() (rune, bool) {
+	if len(s.text)-s.at < 4 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(asString(s.text[s.at:s.at+4]), 16, 16)
+	s.at += 4
+	return rune(n), err == nil
+}
