@@ -40,6 +40,43 @@ func BenchmarkMarking(b *testing.B) {
 	}
 }
 
+// BenchmarkMarkingUnits compares marks in the transactions that note their units, of 1000 rows
+// each, with marks as at least once writes them, in turn.
+func BenchmarkMarkingUnits(b *testing.B) {
+	for _, exactly := range []bool{false, true, false, true} {
+		b.Run(fmt.Sprintf("once=%v", exactly), func(b *testing.B) {
+			for range b.N {
+				o := newOnce(b, fixture.Im2be(), Config{})
+				rows := o.im2be(benchRows)
+				b.ResetTimer()
+				started := time.Now()
+				o.feedUnits(rows, exactly)
+				b.ReportMetric(benchRows/time.Since(started).Seconds(), "rows/s")
+				b.ReportMetric(float64(o.updater.Stats().Statements), "statements")
+			}
+		})
+	}
+}
+
+// feedUnits gives whole units, ten at a time.
+func (b *bench) feedUnits(rows []*outbox.Row, exactly bool) {
+	given, answered := 0, 0
+	for answered < len(rows) {
+		if given < len(rows) && given-answered < 10_000 {
+			unit := rows[given:min(given+1000, len(rows))]
+			given += len(unit)
+			if exactly {
+				b.updater.Do(unitMarks(uint64(given/1000), unit...)...)
+			} else {
+				b.do(outbox.MarkSent, "", unit...)
+			}
+			continue
+		}
+		<-b.answers.Ready()
+		answered += len(b.answers.Take(nil))
+	}
+}
+
 func (b *bench) bare(rows []*outbox.Row) {
 	conn := b.db.Conn(b.t)
 	for len(rows) > 0 {

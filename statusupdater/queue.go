@@ -25,6 +25,7 @@ type queueKey struct {
 	// suspect: rows whose statement hung or broke the connection, and those that
 	// were refused before. They are tried apart from the others.
 	suspect bool
+	way     way // of marks of success, where delivery is exactly once
 }
 
 // markQueue is the queue of one kind of mark for one table.
@@ -99,7 +100,8 @@ func (q *queue) put(marks []outbox.Mark) {
 	var mq *markQueue
 	for i := range marks {
 		items[i].mark = marks[i]
-		key := queueKey{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused}
+		key := queueKey{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused, way: wayOf(&marks[i])}
+		key.free = key.way == ofLeft
 		if mq == nil || mq.key != key {
 			mq = q.of(key)
 		}
@@ -245,6 +247,9 @@ func (q *queue) cut(mq *markQueue, now time.Time) batch {
 
 // batch is how many of the first items may share a batch.
 func (mq *markQueue) batch(rows int) int {
+	if mq.key.way == ofUnit {
+		return wholeUnits(mq.items, rows)
+	}
 	for n, it := range mq.items {
 		if it.most > 0 {
 			rows = min(rows, it.most)

@@ -21,8 +21,13 @@ type round struct {
 }
 
 func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
-	if r.key.kind == outbox.MarkAttempt {
+	switch {
+	case r.key.kind == outbox.MarkAttempt:
 		return r.attempts(ctx, items)
+	case r.key.way == ofUnit:
+		return r.units(ctx, items)
+	case r.key.way == ofLeft:
+		return r.left(ctx, items)
 	}
 	left, err := r.sent(ctx, items)
 	if err != nil || len(left) == 0 {
@@ -118,6 +123,12 @@ func (r *round) settings() tablesql.Settings {
 	s := tablesql.Settings{LockTimeout: r.cfg.LockTimeout, StatementTimeout: r.limit, ByIndex: true}
 	if r.key.free || r.slow {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
+	}
+	if r.cfg.Once != nil {
+		s.Guard = r.cfg.Once.Guard
+	}
+	if r.key.way != ordinary { // a transaction of several round trips
+		s.IdleTimeout = r.cfg.StatementTimeout
 	}
 	return s
 }

@@ -75,7 +75,10 @@ type Config struct {
 	// OnBatch, where set, is told of every statement that was committed. It
 	// must not block.
 	OnBatch func(Batch)
-	Log     zerolog.Logger
+	// Once, where delivery is exactly once, has marks of success written in the
+	// transaction that notes their unit. nil: at least once.
+	Once *Once
+	Log  zerolog.Logger
 }
 
 // Batch is one committed statement, for metrics.
@@ -112,6 +115,7 @@ type Updater struct {
 type target struct {
 	relation *tablesql.Relation
 	marking  tablesql.Marking
+	naming   *naming // where delivery is exactly once
 }
 
 // New returns an Updater that puts its answers into the mailbox. Config.Pool is
@@ -130,13 +134,17 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.ClaimRows, 1000)
 	setDefault(&cfg.ClaimIdle, 15*time.Second)
 	setDefault(&cfg.ClaimWarn, 30*time.Second)
+	of := newTarget
+	if cfg.Once != nil {
+		of = newNamedTarget
+	}
 	return &Updater{
 		cfg:     cfg,
 		answers: answers,
 		queue:   newQueue(cfg.BatchRows, cfg.Connections, len(cfg.Tables)),
 		claims:  claims{requests: make(chan claimRequest), byRow: make(map[*outbox.Row]*claim)},
 		prepare: tablesql.Prepares(cfg.Pool.Config().ConnConfig),
-		targets: tablesql.NewRelationCache(cfg.Tables, newTarget),
+		targets: tablesql.NewRelationCache(cfg.Tables, of),
 	}
 }
 

@@ -131,6 +131,10 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if timedOut(err) && !p.slow { // a short limit says nothing about the table
 		p.queue.tellHung(p.key.table)
 	}
+	if p.key.way == ofUnit {
+		p.unitFault(ctx, items, err)
+		return
+	}
 	f := tablesql.FaultOf(err)
 	passes := f == tablesql.Locked || f == tablesql.Passing
 	switch {
@@ -363,6 +367,15 @@ func newTarget(relation *tablesql.Relation) (*target, error) {
 		return nil, err
 	}
 	return &target{relation: relation, marking: marking}, nil
+}
+
+// newNamedTarget is newTarget where rows are marked by their names as well.
+func newNamedTarget(relation *tablesql.Relation) (*target, error) {
+	t, err := newTarget(relation)
+	if err == nil {
+		t.naming, err = newNaming(relation)
+	}
+	return t, err
 }
 
 // step marks rows that the connection's transaction has locked; no SQL: the

@@ -1,0 +1,381 @@
+package statusupdater
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// This file marks rows that are known by their names only: those of a unit that a process
+// published which ended before it marked them, and those that were left. A row is locked,
+// its record is made and named, and only the row that was published is marked: a later one
+// with its id has another name.
+
+// named is a row that was published.
+type named struct {
+	name    exactlyonce.Name
+	cluster string
+	unit    uint64
+	entry   int    // of outbox_cdc.tally_left, or in the unit
+	horizon uint64 // absent when all transactions before it have ended: it will not come; 0: those in progress now
+	item    *item  // whose mark asks for it, or nil
+
+	seen        exactlyonce.Seen
+	now         exactlyonce.Name // of the row that is there
+	mark, leave bool
+}
+
+// naming makes names of rows in the table.
+type naming struct {
+	plan    *mapping.Plan
+	columns []tablesql.RowColumn
+}
+
+func newNaming(relation *tablesql.Relation) (*naming, error) {
+	plan, columns, err := relation.Plan()
+	if err != nil {
+		return nil, err
+	}
+	return &naming{plan, columns}, nil
+}
+
+// of names a row of a result. Nothing of the row is kept.
+func (n *naming) of(row [][]byte) (exactlyonce.Name, error) {
+	values := make([]mapping.Value, len(n.columns))
+	at := 0
+	for i := range values {
+		value, width, err := n.columns[i].Read(row[at:])
+		if err != nil {
+			return exactlyonce.Name{}, err
+		}
+		values[i], at = value, at+width
+	}
+	return exactlyonce.NameOf(n.plan.Row(values, new(mapping.Arena))), nil
+}
+
+// settle decides about the rows and marks those that were published and are pending, in the
+// transaction that has begun.
+func (r *round) settle(ctx context.Context, list []named) error {
+	if err := r.inspect(ctx, list); err != nil {
+		return err
+	}
+	var marked []int
+	for i := range list {
+		x := &list[i]
+		if x.mark, x.leave = exactlyonce.Settle(x.name, x.seen, x.now); x.mark {
+			marked = append(marked, i)
+		}
+	}
+	return r.markNamed(ctx, list, marked)
+}
+
+// inspect sees what has become of the rows.
+func (r *round) inspect(ctx context.Context, list []named) error {
+	var snapshot outbox.Snapshot
+	names := r.target.naming
+	l := &tablesql.Look{Relation: r.target.relation, N: len(list), Row: func(i int) *outbox.Row { return &outbox.Row{ID: list[i].name.ID} }}
+	steps, err := l.Records(r.passOver(), tablesql.Select(names.columns, false, false), func(n int, row [][]byte) (err error) {
+		list[n].now, err = names.of(row)
+		return err
+	}, &snapshot)
+	if err == nil {
+		err = tablesql.Run(ctx, r.conn, append([]tablesql.Step{r.settings().Step(nil)}, steps...)...)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		list[i].seen = list[i].judge(l.Seen[i].State, &snapshot)
+	}
+	return nil
+}
+
+func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyonce.Seen {
+	switch state {
+	case tablesql.Held:
+		return exactlyonce.Pending
+	case tablesql.Pending:
+		return exactlyonce.Locked
+	case tablesql.Absent:
+		horizon := x.horizon
+		if horizon == 0 {
+			horizon = snapshot.Xmax
+		}
+		if snapshot.Xmin < horizon {
+			return exactlyonce.Absent
+		}
+	}
+	return exactlyonce.Settled
+}
+
+// markNamed marks rows that are locked. One that the statement does not write, for a trigger
+// keeps it from it, is left.
+func (r *round) markNamed(ctx context.Context, list []named, marked []int) error {
+	if len(marked) == 0 {
+		return nil
+	}
+	args, err := r.target.relation.RowArrays(len(marked), func(i int) *outbox.Row { return &outbox.Row{ID: list[marked[i]].name.ID} })
+	if err != nil {
+		return err
+	}
+	for _, i := range marked {
+		list[i].mark, list[i].leave = false, true
+	}
+	r.stats.statements.Add(1)
+	return tablesql.Run(ctx, r.conn, tablesql.Step{SQL: r.target.marking.Sent, Args: args, Each: func(row [][]byte) error {
+		n, err := tablesql.Ordinal(row[0], len(marked))
+		if err == nil {
+			list[marked[n]].mark, list[marked[n]].leave = true, false
+		}
+		return err
+	}})
+}
+
+// left marks rows that were left, together with their removal from those.
+func (r *round) left(ctx context.Context, items []*item) ([]*item, error) {
+	list, err := r.find(ctx, items)
+	if err == nil && len(list) > 0 {
+		err = r.settle(ctx, list)
+	}
+	if err == nil {
+		err = writeMarks(ctx, r.conn, append(r.settled(list), tablesql.Step{SQL: "COMMIT"})...)
+	}
+	if err != nil {
+		return items, r.rollback(ctx, err)
+	}
+	return r.answerLeft(items, list), nil
+}
+
+// find begins the transaction and locks what is left of the items.
+func (r *round) find(ctx context.Context, items []*item) ([]named, error) {
+	var args tablesql.Params
+	var ids tablesql.Array
+	for _, it := range items {
+		ids.Add(idLiteral(it.mark.Row.ID))
+	}
+	args.Bind([]byte(r.cfg.Once.Stream), "text")
+	args.Bind([]byte(r.key.table.String()), "text")
+	args.BindArray(&ids, "text")
+	var list []named
+	find := tablesql.Step{SQL: sql.TallyFind, Args: args, Each: func(row [][]byte) error {
+		x, err := parseLeft(row, items)
+		list = append(list, x)
+		return err
+	}}
+	settings := r.settings()
+	settings.ByIndex = false // thousands of rows may be left
+	err := tablesql.Run(ctx, r.conn, beginStep, settings.Step(nil), find)
+	if err != nil && tablesql.FaultOf(err) != tablesql.Passing && tablesql.FaultOf(err) != tablesql.Locked {
+		err = tallyError(err)
+	}
+	return list, err
+}
+
+func parseLeft(row [][]byte, items []*item) (x named, err error) {
+	n, err := tablesql.Ordinal(row[0], len(items))
+	if err != nil {
+		return x, err
+	}
+	x = named{item: items[n], cluster: string(row[1]), name: exactlyonce.Name{ID: items[n].mark.Row.ID}}
+	hash, err := tablesql.StoredText(row[4])
+	if err == nil && len(hash) != len(x.name.Hash) {
+		err = fmt.Errorf("outbox_cdc.tally_left: a hash of %d bytes", len(hash))
+	}
+	if err != nil {
+		return x, err
+	}
+	copy(x.name.Hash[:], hash)
+	if x.unit, err = strconv.ParseUint(string(row[2]), 10, 63); err != nil {
+		return x, err
+	}
+	if x.entry, err = strconv.Atoi(string(row[3])); err != nil {
+		return x, err
+	}
+	x.horizon, err = strconv.ParseUint(string(row[5]), 10, 64)
+	return x, err
+}
+
+// settled removes those that are not left any more.
+func (r *round) settled(list []named) []tablesql.Step {
+	var args tablesql.Params
+	var clusters, units, entries tablesql.Array
+	n := 0
+	for i := range list {
+		if x := &list[i]; !x.leave {
+			clusters.Add(x.cluster)
+			units.AddInt(int64(x.unit)) // #nosec G115 -- read from one
+			entries.AddInt(int64(x.entry))
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	args.Bind([]byte(r.cfg.Once.Stream), "text")
+	args.BindArray(&clusters, "text")
+	args.BindArray(&units, "bigint")
+	args.BindArray(&entries, "integer")
+	return []tablesql.Step{{SQL: sql.TallySettled, Args: args}}
+}
+
+// answerLeft answers what is settled, and what is not visible yet, and returns the rest: locked
+// by somebody, or not written. A row of which nothing was left is settled.
+func (r *round) answerLeft(items []*item, list []named) []*item {
+	state := make(map[*item]outbox.MarkState, len(items))
+	for i := range list {
+		x := &list[i]
+		if s, known := state[x.item]; known && s != outbox.MarkedSent {
+			continue // published twice under one id, and one of them is still left
+		}
+		switch {
+		case x.leave && x.seen == exactlyonce.Absent:
+			state[x.item] = outbox.MarkedInvisible
+		case x.leave:
+			state[x.item] = 0
+		case x.mark:
+			state[x.item] = outbox.MarkedSent
+		}
+	}
+	var rest []*item
+	var answers []outbox.Marked
+	for _, it := range items {
+		s, known := state[it]
+		switch {
+		case !known:
+			s = outbox.MarkedSettled
+		case s == 0:
+			rest = append(rest, it)
+			continue
+		}
+		answers = append(answers, answerTo(it, s))
+	}
+	r.answer(answers)
+	return rest
+}
+
+// Recover settles the rows of a unit that the tally lacks, and notes it: of those that are pending
+// the ones that were published are marked, and those of which nothing is known yet are left.
+// A unit that was noted meanwhile is passed over. Where its rows cannot be marked together all of
+// them are left. It works while Run does not, and repeats nothing: an error passes, or says
+// what to do.
+func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
+	table := u.tableOf(unit.Table)
+	p := &process{worker: &worker{u}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
+	of := &outbox.Unit{Cluster: cluster, Number: unit.Number, Place: unit.Offset, Rows: len(unit.Names)}
+	err := errUnknownTable
+	if table != nil {
+		err = u.recover(ctx, p, of, unit.Names)
+	}
+	if ctx.Err() == nil && apart(err) {
+		u.targets.Forget(table)
+		err = p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.recoverLater(ctx, of, unit) })
+	}
+	if errors.Is(err, errNoted) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("marking the rows of unit %d of Kafka cluster %s, which was published: %w", unit.Number, cluster, err)
+	}
+	return nil
+}
+
+// apart says whether the rows of a unit cannot be marked together, which each of them can try
+// by itself.
+func apart(err error) bool {
+	var ours *postgres.Error
+	switch {
+	case err == nil, errors.Is(err, errNoted), errors.As(err, &ours):
+		return false
+	case errors.Is(err, errUnknownTable), timedOut(err), errors.Is(err, context.DeadlineExceeded):
+		return true
+	}
+	return tablesql.FaultOf(err) != tablesql.Passing
+}
+
+// errUnknownTable: the table was taken out of the configuration.
+var errUnknownTable = errors.New("the table is not the stream's")
+
+func (u *Updater) tableOf(name string) *outbox.Table {
+	for _, t := range u.cfg.Tables {
+		if t.String() == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func (u *Updater) recover(ctx context.Context, p *process, of *outbox.Unit, names []exactlyonce.Name) error {
+	conn, t, err := p.connect(ctx, false)
+	if err != nil {
+		return err
+	}
+	conn.Release()
+	return p.with(ctx, t, func(ctx context.Context, r *round) error { return r.rollback(ctx, r.recoverUnit(ctx, of, names)) })
+}
+
+func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactlyonce.Name) error {
+	n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
+	if err := n.judge(tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)...)); err != nil {
+		return err
+	}
+	var snapshot outbox.Snapshot
+	if err := tablesql.Run(ctx, r.conn, tablesql.SnapshotStep(&snapshot)); err != nil {
+		return err
+	}
+	list := make([]named, len(names))
+	for i := range names {
+		list[i] = named{name: names[i], cluster: of.Cluster, unit: of.Number, entry: i}
+	}
+	if err := r.settle(ctx, list); err != nil {
+		return err
+	}
+	leave := leaving{stream: r.cfg.Once.Stream, horizon: snapshot.Xmax}
+	for i := range list {
+		if list[i].leave {
+			leave.put(of.Cluster, of.Number, i, r.key.table.String(), list[i].name)
+		}
+	}
+	return writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...)
+}
+
+// recoverLater leaves all rows of a unit.
+func (r *round) recoverLater(ctx context.Context, of *outbox.Unit, unit exactlyonce.Placed) error {
+	leave := leaving{stream: r.cfg.Once.Stream}
+	for i, name := range unit.Names {
+		leave.put(of.Cluster, of.Number, i, unit.Table, name)
+	}
+	return r.rollback(ctx, r.noteLeft(ctx, newNoting(r.cfg.Once.Stream, []*outbox.Unit{of}), &leave))
+}
+
+// LeftRows are the rows that a tally has left, of those of the tables.
+func LeftRows(tables []*outbox.Table, left []exactlyonce.Left) (rows []*outbox.Row) {
+	byName := make(map[string]*outbox.Table, len(tables))
+	for _, t := range tables {
+		byName[t.String()] = t
+	}
+	for i := range left {
+		if t := byName[left[i].Table]; t != nil {
+			rows = append(rows, &outbox.Row{Table: t, ID: left[i].Name.ID})
+		}
+	}
+	return rows
+}
+
+func idLiteral(id string) string {
+	var columns tablesql.Array
+	for _, part := range outbox.SplitID(id) {
+		columns.Add(part)
+	}
+	return columns.Literal()
+}
+
+func hexOf(h exactlyonce.Hash) string { return hex.EncodeToString(h[:]) }

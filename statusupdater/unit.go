@@ -1,0 +1,410 @@
+package statusupdater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// This file marks rows that were published in Kafka transactions: the rows of a unit
+// are marked in the transaction that notes it, or left in the tally there. So marks and the knowledge of them are
+// kept together or lost together, and a unit that was noted is not marked again, which would
+// swallow a requeue. See docs/exactly-once.md.
+
+// Once is what exactly-once delivery takes.
+type Once struct {
+	// Stream names the tallies.
+	Stream string
+	// Guard has nothing written where the leader's session is not.
+	Guard *tablesql.Guard
+}
+
+// way says how a mark is written.
+type way uint8
+
+const (
+	ordinary way = iota
+	ofUnit       // together with the rows of its unit, which is noted
+	ofLeft       // together with its removal from the rows that are left
+)
+
+func wayOf(m *outbox.Mark) way {
+	switch {
+	case m.Unit != nil:
+		return ofUnit
+	case m.Left:
+		return ofLeft
+	}
+	return ordinary
+}
+
+// errNoted: a unit was noted before, by another try or another process.
+var errNoted = errors.New("the unit was noted before")
+
+// sameUnit counts the first items that share a unit.
+func sameUnit(items []*item) int {
+	n := 1
+	for n < len(items) && items[n].mark.Unit == items[0].mark.Unit {
+		n++
+	}
+	return n
+}
+
+// wholeUnits is how many of the first items are units of no more than so many rows
+// together, or the first unit.
+func wholeUnits(items []*item, rows int) int {
+	n := sameUnit(items)
+	for n < len(items) {
+		size := sameUnit(items[n:])
+		if n+size > rows {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// noting is what the transaction that notes units does about them.
+type noting struct {
+	args   tablesql.Params // of sql.TallyNote
+	behind tablesql.Params // of sql.TallyBehind
+	units  int
+	// Of the units: not noted before, with a tally, and not passed by its head.
+	noted, there, ahead int
+	told                bool // the server has done its part
+}
+
+func newNoting(stream string, units []*outbox.Unit) *noting {
+	var clusters, numbers, places tablesql.Array
+	for _, u := range units {
+		clusters.Add(u.Cluster)
+		numbers.AddInt(int64(u.Number)) // #nosec G115 -- counted from 1
+		places.AddInt(u.Place)
+	}
+	n := &noting{units: len(units)}
+	for _, args := range []*tablesql.Params{&n.args, &n.behind} {
+		args.Bind([]byte(stream), "text")
+		args.BindArray(&clusters, "text")
+		args.BindArray(&numbers, "bigint")
+	}
+	n.args.BindArray(&places, "bigint")
+	return n
+}
+
+// steps note the units.
+func (n *noting) steps() []tablesql.Step {
+	return []tablesql.Step{
+		{SQL: sql.TallyNote, Args: n.args, Each: func([][]byte) error { n.noted++; return nil }},
+		{SQL: sql.TallyBehind, Args: n.behind, Each: func(row [][]byte) (err error) {
+			n.told = true
+			if n.there, err = strconv.Atoi(string(row[0])); err == nil {
+				n.ahead, err = strconv.Atoi(string(row[1]))
+			}
+			return err
+		}},
+	}
+}
+
+// judge gives the error of the transaction so far.
+func (n *noting) judge(err error) error {
+	switch {
+	case err != nil && !n.told && postgres.ServerError(err) != nil:
+		return tallyError(err)
+	case err != nil:
+		return err
+	case n.there < n.units:
+		return tallyError(errors.New("the stream has no tally on this Kafka cluster any more"))
+	case n.noted < n.units || n.ahead < n.units:
+		return errNoted
+	}
+	return nil
+}
+
+// tallyError is an error of a statement on our own tables, which says nothing about the user's.
+func tallyError(err error) error {
+	e := &postgres.Error{What: "note what was published in the tally", Err: err}
+	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName) {
+		e.Hint = "run outbox-cdc init, which makes outbox_cdc.tally, outbox_cdc.tally_unit and outbox_cdc.tally_left and grants SELECT, INSERT, UPDATE and DELETE on them"
+	}
+	return e
+}
+
+var beginStep = tablesql.Step{SQL: "BEGIN ISOLATION LEVEL READ COMMITTED"}
+
+// unitsOf are the units of the items, in their order.
+func unitsOf(items []*item) (units []*outbox.Unit) {
+	for len(items) > 0 {
+		units = append(units, items[0].mark.Unit)
+		items = items[sameUnit(items):]
+	}
+	return units
+}
+
+// errPart is a mistake of ours, to be seen in the log: rows of which no mark came would be
+// neither marked nor left.
+var errPart = errors.New("marks of a unit are missing, so none of its rows is marked: start the stream again")
+
+func whole(items []*item) bool {
+	for len(items) > 0 {
+		n := sameUnit(items)
+		if n != items[0].mark.Unit.Rows {
+			return false
+		}
+		items = items[n:]
+	}
+	return true
+}
+
+// units marks the rows of units and notes these, in one transaction.
+func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
+	if !whole(items) {
+		return items, errPart
+	}
+	w := &written{items: items, state: make([]outbox.MarkState, len(items))}
+	started := time.Now()
+	if err := r.markUnits(ctx, w); err != nil {
+		return items, r.rollback(ctx, err)
+	}
+	leaving, err := r.unmarked(ctx, w)
+	if err == nil {
+		err = writeMarks(ctx, r.conn, append(leaving, tablesql.Step{SQL: "COMMIT"})...)
+	}
+	if err != nil {
+		return items, r.rollback(ctx, err)
+	}
+	if r.cfg.OnBatch != nil {
+		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
+	}
+	r.toLeft(r.answerWritten(w))
+	return nil, nil
+}
+
+// markUnits does what most units need, but for the commit.
+func (r *round) markUnits(ctx context.Context, w *written) error {
+	args, err := r.target.ids(w.items)
+	if err != nil {
+		return err
+	}
+	mark := tablesql.Step{SQL: r.target.marking.Sent, Args: args, Each: w.sent}
+	if r.target.relation.Lockable {
+		mark.SQL = r.target.marking.SentFree
+	}
+	n := newNoting(r.cfg.Once.Stream, unitsOf(w.items))
+	steps := append([]tablesql.Step{r.settings().Step(nil)}, append(n.steps(), mark)...)
+	if r.prepare {
+		if err := tablesql.Prepare(ctx, r.conn, r.settings(), steps); err != nil {
+			return &unsent{err}
+		}
+	}
+	r.stats.statements.Add(1)
+	return n.judge(tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep}, steps...)...))
+}
+
+// unmarked looks at the rows that were passed over, and gives the step that leaves those that are
+// still to be marked. Rows that are not visible yet are answered; the others of those stay
+// without an answer.
+func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, error) {
+	var at []int
+	for i := range w.items {
+		if w.state[i] == 0 {
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return nil, nil
+	}
+	var snapshot outbox.Snapshot
+	l := &tablesql.Look{Relation: r.target.relation, N: len(at), Row: func(i int) *outbox.Row { return w.items[at[i]].mark.Row }}
+	steps, err := l.States(&snapshot)
+	if err == nil {
+		err = tablesql.Run(ctx, r.conn, steps...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	leave := leaving{stream: r.cfg.Once.Stream, horizon: snapshot.Xmax}
+	for n, i := range at {
+		row := w.items[i].mark.Row
+		switch state := l.Seen[n].State; {
+		case state == tablesql.Pending:
+			leave.add(w.items, i)
+		case state == tablesql.Absent && tablesql.Invisible(row, &snapshot):
+			w.state[i] = outbox.MarkedInvisible
+			leave.add(w.items, i)
+		default:
+			w.state[i] = outbox.MarkedSettled
+		}
+	}
+	return leave.steps(), nil
+}
+
+// toLeft has rows that were left tried on, as rows that somebody has locked are.
+func (p *process) toLeft(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	for _, it := range items {
+		it.mark.Unit, it.mark.Left = nil, true
+	}
+	left := process{worker: p.worker, key: queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}}
+	left.setAside(items)
+}
+
+// leaving collects entries of outbox_cdc.tally_left.
+type leaving struct {
+	stream  string
+	horizon uint64
+
+	clusters, units, entries, tables, ids, hashes tablesql.Array
+	n                                             int
+}
+
+// add leaves the i-th of items that are whole units.
+func (l *leaving) add(items []*item, i int) {
+	u, row := items[i].mark.Unit, items[i].mark.Row
+	first := i
+	for first > 0 && items[first-1].mark.Unit == u {
+		first--
+	}
+	l.put(u.Cluster, u.Number, i-first, row.Table.String(), exactlyonce.NameOf(row))
+}
+
+func (l *leaving) put(cluster string, unit uint64, entry int, table string, name exactlyonce.Name) {
+	l.n++
+	l.clusters.Add(cluster)
+	l.units.AddInt(int64(unit)) // #nosec G115 -- counted from 1
+	l.entries.AddInt(int64(entry))
+	l.tables.Add(table)
+	l.ids.Add(idLiteral(name.ID))
+	l.hashes.Add(`\x` + hexOf(name.Hash))
+}
+
+func (l *leaving) steps() []tablesql.Step {
+	if l.n == 0 {
+		return nil
+	}
+	var args tablesql.Params
+	args.Bind([]byte(l.stream), "text")
+	for _, a := range []struct {
+		of  *tablesql.Array
+		typ string
+	}{{&l.clusters, "text"}, {&l.units, "bigint"}, {&l.entries, "integer"}, {&l.tables, "text"}, {&l.ids, "text"}, {&l.hashes, "bytea"}} {
+		args.BindArray(a.of, a.typ)
+	}
+	args.Bind(strconv.AppendUint(nil, l.horizon, 10), "text")
+	return []tablesql.Step{{SQL: sql.TallyLeave, Args: args}}
+}
+
+// leaveAll notes units whose rows cannot be marked together, with all of them left: each is marked by itself then.
+func (r *round) leaveAll(ctx context.Context, items []*item) error {
+	n := newNoting(r.cfg.Once.Stream, unitsOf(items))
+	leave := leaving{stream: r.cfg.Once.Stream}
+	for i := range items {
+		leave.add(items, i)
+	}
+	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
+}
+
+// noteLeft notes units and leaves rows of theirs.
+func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
+	var snapshot outbox.Snapshot
+	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
+	steps = append(steps, tablesql.SnapshotStep(&snapshot))
+	if err := n.judge(tablesql.Run(ctx, r.conn, steps...)); err != nil {
+		return err
+	}
+	leave.horizon = snapshot.Xmax
+	if err := writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...); err != nil {
+		return tallyError(err)
+	}
+	return nil
+}
+
+// rollback ends a transaction that failed; the error is passed on. Where that takes long the
+// connection is closed, which ends it as well.
+func (r *round) rollback(ctx context.Context, err error) error {
+	if err == nil || r.conn.IsClosed() || r.conn.PgConn().TxStatus() == 'I' {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if tablesql.Run(ctx, r.conn, tablesql.Step{SQL: "ROLLBACK"}) != nil {
+		_ = r.conn.Close(ctx) // it is given up anyway
+	}
+	return err
+}
+
+// unitFault deals with units whose transaction failed.
+func (p *process) unitFault(ctx context.Context, items []*item, err error) {
+	var ours *postgres.Error
+	f := tablesql.FaultOf(err)
+	switch {
+	case errors.Is(err, errNoted) && p.splitUnits(items):
+	case errors.Is(err, errNoted):
+		p.noted(items)
+	case errors.As(err, &ours), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
+		p.repeat(ctx, items, err)
+	case f != tablesql.Passing && f != tablesql.Locked && !p.reloaded:
+		p.reloaded = true
+		p.targets.Forget(p.key.table)
+		p.groups = append(p.groups, items)
+	case p.splitUnits(items):
+	default:
+		p.leave(ctx, items)
+	}
+}
+
+// noted has the rows of a unit that was noted before looked for among those that are left.
+func (p *process) noted(items []*item) {
+	for _, it := range items {
+		it.mark.Unit, it.mark.Left = nil, true
+	}
+	p.queue.putBack(queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}, items)
+}
+
+// splitUnits has the first of several units tried by itself.
+func (p *process) splitUnits(items []*item) bool {
+	n := sameUnit(items)
+	if n == len(items) {
+		return false
+	}
+	p.groups = append(p.groups, items[n:], items[:n:n])
+	return true
+}
+
+// leave notes a unit with all of its rows left, which are then marked as single rows are.
+func (p *process) leave(ctx context.Context, items []*item) {
+	err := p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.leaveAll(ctx, items) })
+	switch {
+	case err == nil, errors.Is(err, errNoted):
+		p.noted(items)
+	case ctx.Err() == nil:
+		p.repeat(ctx, items, err)
+	}
+}
+
+// with runs f on a connection; target may be nil where the table is not touched.
+func (p *process) with(ctx context.Context, t *target, f func(ctx context.Context, r *round) error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
+	defer cancel()
+	conn, err := p.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to note what was published: %w", err)
+	}
+	defer conn.Release()
+	r := &round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
+	if err = f(ctx, r); err != nil {
+		discard(conn, err)
+	}
+	return err
+}
