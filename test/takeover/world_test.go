@@ -82,7 +82,10 @@ func newWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) 
 func emptyWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string) *world {
 	t.Helper()
 	w := &world{t: t, app: app, db: harness.Postgres(t), kafka: kafka, topic: topic, dir: t.TempDir()}
-	w.table = fields{"table": app.table, "profile": app.profile}
+	w.table = fields{"table": app.table}
+	if app.profile != "" {
+		w.table["profile"] = app.profile
+	}
 	maps.Copy(w.table, app.overrides)
 	return w
 }
