@@ -24,6 +24,14 @@ func premium() *kversion.Versions {
 	return v
 }
 
+// restarts are answers of brokers that come and go: refusals, never many in a row.
+func restarts() (answers []int16) {
+	for range 6 {
+		answers = append(answers, harness.HangupCode, kerr.UnknownServerError.Code, kerr.CoordinatorNotAvailable.Code)
+	}
+	return answers
+}
+
 // searchAt returns the sequences of the batches that a search finds.
 func searchAt(t *testing.T, cfg Config, topic string) (sequences []int32, err error) {
 	t.Helper()
@@ -63,6 +71,7 @@ func TestBrokersWithLess(t *testing.T) {
 		"no transactions":             {harness.Limits{Versions: harness.EventHubs()}, false, FencingRefused},
 		"the coordinator is refused":  {harness.Limits{Versions: premium(), NoCoordinator: kerr.InvalidRequest.Code}, false, FencingRefused},
 		"the connection is closed":    {harness.Limits{Versions: premium(), Hangup: true}, false, FencingRefused},
+		"brokers that restart":        {harness.Limits{Versions: premium(), Coordinators: restarts()}, false, FencingOn},
 		"an old protocol":             {harness.Limits{Versions: premium()}, false, FencingOn},
 		"Kafka 2.8":                   {harness.Limits{Versions: kversion.V2_8_0()}, false, FencingOn},
 		"no fencing is wanted":        {harness.Limits{Versions: harness.EventHubs()}, true, FencingOff},
@@ -120,10 +129,11 @@ func TestBrokersWithLess(t *testing.T) {
 		topic := k.Topic(t, 1)
 		r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "limited", RequireFencing: true})
 		r.publish(newRow(topic, "k", "v0"))
-		why := r.usable(60*time.Second, false).Err.Error()
-		if !strings.Contains(why, "fencing: required") || !strings.Contains(why, harness.NoTransactionsText) {
-			t.Error(why)
-		}
+		r.until("why nothing is published", 60*time.Second, func() bool {
+			return slices.ContainsFunc(r.said, func(s outbox.ClusterState) bool {
+				return !s.Usable && strings.Contains(s.Err.Error(), "fencing: required") && strings.Contains(s.Err.Error(), harness.NoTransactionsText)
+			})
+		})
 		if records := k.Records(t, topic); len(records) > 0 {
 			t.Errorf("%d records without fencing", len(records))
 		}

@@ -35,11 +35,15 @@ var (
 	errNoACL = errors.New("transactional id not authorised")
 	// ErrNoTransactions says that the brokers give nobody a transactional id.
 	ErrNoTransactions = errors.New("the brokers have no transactions")
+	// errNoCoordinator says that a broker names no coordinator, and not that it is too
+	// early. Azure Event Hubs is known to do so, by an error or by closing the connection,
+	// where the tier has no transactions; other brokers do while they start or stop.
+	errNoCoordinator = errors.New("the broker names no transaction coordinator")
 )
 
-// refusals is how often in a row the coordinator is asked for in vain, where the
-// answer says neither that it is too early nor that it is forbidden.
-const refusals = 3
+// refusals is how often in a row, within some 2.5 s, fencing is refused before the process
+// goes on without it, for its whole life.
+const refusals = 10
 
 // producerIDClient obtains and keeps the producer id and epoch, fences partitions against
 // older producers, and finds out what became of batches. It does one job at a time.
@@ -54,7 +58,6 @@ type producerIDClient struct {
 	fencing bool
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
-	refused int // answers in a row, see refusals
 }
 
 // run obtains an identity and then does jobs until ctx ends or the identity
@@ -67,7 +70,7 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 	if tx := pc.sink.cfg.Transactions; tx != nil { // begins when it is asked to
 		pc.timeout = tx.Timeout
 	} else {
-		if err := pc.insist(ctx, pc.start); err != nil {
+		if err := pc.insist(ctx, func() error { return pc.start(ctx) }); err != nil {
 			return pc.end(err)
 		}
 		pc.sink.fencing.Store(int32(pc.state()))
@@ -119,11 +122,11 @@ func (pc *producerIDClient) insist(ctx context.Context, step func() error) error
 // start obtains the first identity. Only here an older producer is superseded:
 // every later request names the identity that we hold, so that it fails if we
 // were superseded ourselves.
-func (pc *producerIDClient) start() error {
+func (pc *producerIDClient) start(ctx context.Context) error {
 	if !pc.fencing {
 		return pc.initPlain()
 	}
-	err := pc.init(nobody)
+	err := pc.initFirst(ctx)
 	log := pc.sink.cfg.Log.Error().Str("transactional_id", pc.sink.cfg.TransactionalID)
 	switch {
 	case !errors.Is(err, errNoACL) && !errors.Is(err, ErrNoTransactions):
@@ -137,6 +140,25 @@ func (pc *producerIDClient) start() error {
 	}
 	pc.fencing = false
 	return pc.initPlain()
+}
+
+// initFirst is init, again and again while it is refused.
+func (pc *producerIDClient) initFirst(ctx context.Context) error {
+	for tries := 1; ; tries++ {
+		err := pc.init(nobody)
+		refused := errors.Is(err, errNoCoordinator)
+		switch {
+		case !refused && !errors.Is(err, errNoACL): // a grant may still be on its way to the brokers
+			return err
+		case tries == refusals && refused:
+			return fmt.Errorf("%w: %w", ErrNoTransactions, err)
+		case tries == refusals:
+			return err
+		}
+		if wait.Sleep(ctx, backoff(tries, backoffMax)) != nil {
+			return context.Canceled
+		}
+	}
 }
 
 // state is what became of fencing.
@@ -444,34 +466,25 @@ func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	})
 	if err != nil {
 		pc.metadata.close()
-		return nil, pc.inVain(pc.net.explain(b.Addr(), err), errors.Is(err, io.EOF))
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w: %w", errNoCoordinator, pc.net.explain(b.Addr(), err))
+		}
+		return nil, pc.net.explain(b.Addr(), err)
 	}
 	switch {
 	case res.Err == sarama.ErrTransactionalIDAuthorizationFailed:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w (%w)", errNoACL, res.Err)
 	case res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w (if it lasts: transaction.state.log.replication.factor may be larger than the number of brokers)", res.Err)
+	case res.Err == sarama.ErrOffsetsLoadInProgress, res.Err == sarama.ErrRequestTimedOut, res.Err == sarama.ErrNotCoordinatorForConsumer:
+		return nil, refusal(res)
 	case res.Err != sarama.ErrNoError:
-		early := res.Err == sarama.ErrOffsetsLoadInProgress || res.Err == sarama.ErrRequestTimedOut || res.Err == sarama.ErrNotCoordinatorForConsumer
-		return nil, pc.inVain(refusal(res), !early)
+		return nil, fmt.Errorf("%w: %w", errNoCoordinator, refusal(res))
 	case res.Coordinator == nil:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w", sarama.ErrConsumerCoordinatorNotAvailable)
 	}
-	pc.refused = 0
 	pc.coord, err = pc.net.open(res.Coordinator.Addr())
 	return pc.coord, err
-}
-
-// inVain counts refusals to name a coordinator. Azure Event Hubs is known to refuse
-// by an error or by closing the connection, where the tier has no transactions.
-func (pc *producerIDClient) inVain(err error, refused bool) error {
-	if !refused {
-		return err
-	}
-	if pc.refused++; pc.refused < refusals {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrNoTransactions, err)
 }
 
 func refusal(res *sarama.FindCoordinatorResponse) error {

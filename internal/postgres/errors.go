@@ -38,8 +38,13 @@ func WithHint(err error, hint string) error { return &Error{Err: err, Hint: hint
 
 // Permanent says of an error that only a person can fix what it is about.
 func Permanent(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Permanent
+	for {
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Permanent {
+			return ok
+		}
+		err = e.Err // what it was added to
+	}
 }
 
 // ServerError is the server's own error in err, or nil: it did not answer, or something else failed.

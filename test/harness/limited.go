@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ type Limits struct {
 	NoCoordinator int16
 	// Hangup: the connection is closed on such a search.
 	Hangup bool
+	// Coordinators is what the first of such searches are answered with, a code each,
+	// before they go to the broker; HangupCode closes the connection.
+	Coordinators []int16
 	// LoseAnswer closes the connection instead of passing on the answer to the
 	// produce request of that number, counted from 1; 0: none.
 	LoseAnswer int32
@@ -41,6 +45,9 @@ func EventHubs() *kversion.Versions {
 	return v
 }
 
+// HangupCode is no code of Kafka's.
+const HangupCode = math.MinInt16
+
 // NoTransactionsText is what comes with Limits.NoCoordinator.
 const NoTransactionsText = "coordinators of transactions are not supported in this tier"
 
@@ -48,6 +55,7 @@ const NoTransactionsText = "coordinators of transactions are not supported in th
 type Limited struct {
 	limits   Limits
 	produced atomic.Int32
+	searches atomic.Int32
 	// Unknown counts requests that the brokers claim not to know.
 	Unknown atomic.Int32
 }
@@ -139,10 +147,14 @@ func (l *Limited) request(frame []byte, client, broker io.Writer, pending *sync.
 		return false
 	}
 	if a.key == int16(kmsg.FindCoordinator) && a.version > 0 {
-		if l.limits.Hangup {
+		code := l.limits.NoCoordinator
+		if n := int(l.searches.Add(1)); n <= len(l.limits.Coordinators) {
+			code = l.limits.Coordinators[n-1]
+		}
+		if l.limits.Hangup || code == HangupCode {
 			return false
 		}
-		if code := l.limits.NoCoordinator; code != 0 {
+		if code != 0 {
 			text := NoTransactionsText
 			res := &kmsg.FindCoordinatorResponse{Version: a.version, ErrorCode: code, ErrorMessage: &text, NodeID: -1}
 			return send(client, res.AppendTo(be.AppendUint32(nil, correlation)))
