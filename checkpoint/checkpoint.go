@@ -71,6 +71,8 @@ type Connected struct {
 	// Left are published rows that are not marked yet, as read together with the
 	// journals of a stream that delivers exactly once, and told once: see Core.Left.
 	Left []*outbox.Row
+	// Paused is what an operator has paused: see Core.Pause.
+	Paused []outbox.Park
 	// Unrecovered are clusters of such a stream whose journals could not be read: what
 	// was published there is not known. They are unusable until Cluster says otherwise.
 	Unrecovered []string
@@ -151,5 +153,6 @@ const (
 	ModeStream  Mode = "stream"  // nothing is parked at stream scope
 	ModeHold    Mode = "hold"    // a broker is unusable and memory is full
 	ModeSweep   Mode = "sweep"   // the stream is parked
+	ModePaused  Mode = "paused"  // an operator wants nothing published
 	ModeShadow  Mode = "shadow"  // nothing is published or marked
 )

@@ -105,6 +105,7 @@ func (c *Core) Connect(conn Connected) {
 		c.block(r)
 	}
 	c.parkUncovered(conn.Uncovered)
+	c.Pause(conn.Paused)
 	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
 	switch {
 	case c.tables.stateless:
@@ -387,6 +388,8 @@ func (c *Core) currentMode() Mode {
 		return ModeStandby
 	case c.cfg.Shadow:
 		return ModeShadow
+	case c.parks.stream() != nil && c.parks.stream().Cause == outbox.CausePaused:
+		return ModePaused
 	case c.parks.stream() != nil:
 		return ModeSweep
 	case len(c.down) > 0 || len(c.stalls) > 0:

@@ -81,6 +81,9 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
+	if p.keepsPaused(cause) {
+		cause, reason, next = p.Cause, p.Reason, time.Time{}
+	}
 	known := p.version > 0 && p.Cause == cause && p.Reason == reason
 	p.phase = sweeping
 	c.parks.setCause(p, cause)
@@ -116,7 +119,7 @@ func (c *Core) unpark(p *park) {
 // blocksSweep says that rows of the park must not be published now.
 func (c *Core) blocksSweep(p *park) bool {
 	switch {
-	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked, p.Unmarked():
+	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked, p.Cause == outbox.CausePaused, p.Unmarked():
 		return true
 	case p.Next.After(c.now):
 		return true

@@ -24,8 +24,9 @@ type proc struct {
 	sink *sink
 	// terminal are rows that a look found SENT, FAILED or gone.
 	terminal map[*outbox.Row]bool
-	told     bool // Tick was called with the time that it is
-	dirty    bool // Take is due
+	paused   []outbox.Park // that it knows of
+	told     bool          // Tick was called with the time that it is
+	dirty    bool          // Take is due
 	conn     *conn
 	epoch    int // the last that this process raised, with this Core; 0: none
 	start    outbox.LSN
@@ -116,7 +117,7 @@ func (p *proc) fresh() {
 	p.dropClaims()
 	p.core = New(p.w.plan.cfg)
 	p.sink = newSink(p)
-	p.epoch, p.told, p.dirty = 0, false, false
+	p.epoch, p.told, p.dirty, p.paused = 0, false, false, nil
 	p.voidQueries()
 	p.change, p.write, p.retain = nil, nil, nil
 	p.marks, p.answers, p.outcomes, p.states = nil, nil, nil, nil
@@ -147,6 +148,7 @@ func (p *proc) take() {
 	r := p.core.Take()
 	p.checkWake(&r)
 	p.tell(r.Notes)
+	p.checkPaused(r.Commands)
 	p.sink.cmds = append(p.sink.cmds, r.Commands...)
 	for _, m := range r.Marks {
 		w.note("%v: wants %s of row %s", p, markNames[m.Kind], m.Row.ID)
@@ -303,6 +305,8 @@ func (p *proc) connect(streaming bool) {
 		w.ownXID()
 	}
 	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
+	in.Paused = w.paused
+	p.paused = in.Paused
 	if w.plan.once {
 		p.recoveries(&in)
 	}

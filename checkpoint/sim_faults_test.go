@@ -166,6 +166,53 @@ func (w *world) listPublication(p *proc) {
 	}
 }
 
+// ---- the operator
+
+// listPause gives what operators can pause and resume.
+func (w *world) listPause() {
+	scopes := []outbox.Scope{outbox.StreamScope()}
+	for _, t := range w.plan.tables {
+		scopes = append(scopes, outbox.TableScope(t))
+	}
+	for _, s := range scopes {
+		w.can(evPause, func() {
+			if i := slices.IndexFunc(w.paused, func(p outbox.Park) bool { return p.Scope == s }); i >= 0 {
+				w.paused = slices.Delete(slices.Clone(w.paused), i, i+1)
+				w.note("operator: resumes %v", s)
+			} else {
+				w.paused = append(slices.Clone(w.paused), outbox.Park{Scope: s, Cause: outbox.CausePaused, Since: w.now})
+				w.note("operator: pauses %v", s)
+			}
+		})
+	}
+}
+
+// listPaused is the driver's regular look at what is paused.
+func (w *world) listPaused(p *proc) {
+	if p.conn == nil || !p.conn.connected || slices.Equal(p.paused, w.paused) {
+		return
+	}
+	w.can(evPause, func() {
+		w.note("%v: sees what is paused", p)
+		p.take()
+		p.paused = w.paused
+		p.input(func() { p.core.Pause(p.paused) })
+	})
+}
+
+// checkPaused checks that nothing is published of what the process knows to be paused.
+func (p *proc) checkPaused(commands []outbox.Command) {
+	for _, c := range commands {
+		for _, row := range c.Publish {
+			for _, s := range p.paused {
+				if s.Scope.Contains(row) {
+					p.w.fail("paused", p.w.row(row), "%v: row %s is published while %v is paused", p, row.ID, s.Scope)
+				}
+			}
+		}
+	}
+}
+
 // ---- rows
 
 // listLocks gives rows that applications lock and unlock.

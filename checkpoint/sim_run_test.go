@@ -87,6 +87,7 @@ const (
 	evPace
 	evReissue
 	evUnmarked
+	evPause
 	numEvents
 )
 
@@ -108,7 +109,7 @@ var usual = [numEvents]int{
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
 	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1, evPace: 2,
-	evReissue: 1, evUnmarked: 1,
+	evReissue: 1, evUnmarked: 1, evPause: 1,
 }
 
 type event struct {
@@ -164,6 +165,8 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	faults := [...]int{1, 1, 2, 2, 3, 4, 5}[r.IntN(7)] // of six
 	for k := range p.weights {
 		switch kind := eventKind(k); {
+		case kind == evPause: // in every fourth run
+			p.weights[k] = max(0, 1-p.steps%4) * (1 + p.steps%9)
 		case kind >= firstFault && r.IntN(6) >= faults:
 			p.weights[k] = 0
 		case kind == evFailover || kind == evLapse || kind == evBroken:
@@ -225,7 +228,7 @@ func (p *plan) besideNobody() {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked, evPause}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -489,6 +492,7 @@ func (w *world) listConn(p *proc) {
 		w.can(evReceive, p.receive)
 	}
 	w.listPublication(p)
+	w.listPaused(p)
 	w.can(evKeepalive, p.keepalive)
 	w.can(evStatus, p.status)
 	if w.plan.cfg.WALBudget > 0 {
@@ -716,6 +720,7 @@ func (w *world) listFaults() {
 	w.listOperator()
 	w.listReissue()
 	w.listUnmarked()
+	w.listPause()
 	w.can(evCrash, w.crash)
 	if n := len(w.undone); n > 0 {
 		w.can(evFailover, func() {
@@ -865,7 +870,7 @@ func (w *world) heal() {
 	w.note("---- healed")
 	w.healing = true
 	w.noWrite, w.kafka.down, w.kafka.topicDown = map[*outbox.Table]bool{}, map[string]bool{}, map[string]bool{}
-	w.lapse = false
+	w.lapse, w.paused = false, nil
 	for _, r := range w.rows {
 		r.unmarked = min(r.unmarked, 0)
 	}

@@ -253,6 +253,7 @@ type world struct {
 	slot      slot
 	noWrite   map[*outbox.Table]bool // UPDATE refused
 	broken    map[*outbox.Table]bool // definition does not fit the mapping
+	paused    []outbox.Park          // what the operator has paused
 	lapse     bool                   // the publication lacks our tables, which nobody notices
 	lacks     map[*outbox.Table]bool // the publication lacks the table
 

@@ -22,9 +22,10 @@ CREATE TABLE IF NOT EXISTS outbox_cdc.leader (
 
 -- relations: which relation each table was when the stream went on, so that a
 -- swapped table is noticed. claim: which tables, or shares of them, the leader of
--- an epoch publishes, so that no other stream does.
+-- an epoch publishes, so that no other stream does. paused: by table, or by nothing for
+-- the whole stream, who paused it and when.
 ALTER TABLE outbox_cdc.leader ADD COLUMN IF NOT EXISTS relations jsonb NOT NULL DEFAULT '{}',
-    ADD COLUMN IF NOT EXISTS claim jsonb NOT NULL DEFAULT '{}';
+    ADD COLUMN IF NOT EXISTS claim jsonb NOT NULL DEFAULT '{}', ADD COLUMN IF NOT EXISTS paused jsonb NOT NULL DEFAULT '{}';
 
 COMMENT ON TABLE outbox_cdc.leader IS 'outbox-cdc: the leader of each stream, and the slot it went on from';
 

@@ -72,6 +72,12 @@ var (
 	LeaderSerial string
 	//go:embed leader_relations.sql
 	LeaderRelations string
+	//go:embed leader_paused.sql
+	LeaderPaused string
+	//go:embed leader_pause.sql
+	LeaderPause string
+	//go:embed leader_resume.sql
+	LeaderResume string
 	//go:embed slot_noted.sql
 	SlotNoted string
 )

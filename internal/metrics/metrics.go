@@ -115,7 +115,7 @@ type stateFamilies struct {
 
 func (r *Registry) stateFamilies() stateFamilies {
 	return stateFamilies{
-		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, shadow.", "mode"),
+		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, paused, shadow.", "mode"),
 		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
 		leader:      r.gauges("leader", "1 while this process leads the stream."),
 		lockForeign: r.gauges("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),

@@ -64,7 +64,7 @@ const (
 	ClassWriteBack = "write_back"
 )
 
-var modes = []string{"standby", "stream", "hold", "sweep", "shadow"}
+var modes = []string{"standby", "stream", "hold", "sweep", "paused", "shadow"}
 
 // Stream makes the metrics of a stream, all at 0. walBudget is in bytes. A
 // stream's name may be used once.
@@ -401,7 +401,7 @@ func (s *Stream) ShedLock(lock string, held bool) {
 	s.families.shedLocks.WithLabelValues(s.name, lock).Set(number(held))
 }
 
-// Mode tells the stream's mode: standby, stream, hold, sweep or shadow.
+// Mode tells the stream's mode: standby, stream, hold, sweep, paused or shadow.
 func (s *Stream) Mode(mode string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -473,7 +473,7 @@ var began = time.Now()
 
 // Status is what readiness is judged by.
 type Status struct {
-	// Mode is standby, stream, hold, sweep or shadow; empty: not working yet or any more.
+	// Mode is standby, stream, hold, sweep, paused or shadow; empty: not working yet or any more.
 	Mode string
 	// Leader says whether this process leads.
 	Leader bool

@@ -288,6 +288,8 @@ const (
 	CauseScheduled   Cause = "scheduled"   // a row whose time has come
 	CauseShadow      Cause = "shadow"      // the stream only watches next to the application's own relay
 	CauseMissed      Cause = "missed"      // a PENDING row that the stream does not carry
+	CausePaused      Cause = "paused"      // an operator wants nothing of it published
+	CauseResumed     Cause = "resumed"     // what came while it was paused is left to publish
 )
 
 // Snapshot is a PostgreSQL snapshot, as pg_current_snapshot() shows it.

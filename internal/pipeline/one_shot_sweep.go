@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -154,7 +155,13 @@ func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (check
 	if c.Parks, err = d.stream.store.Load(ctx); err != nil {
 		return c, err
 	}
-	c.Failed, err = d.sweeper.Failed(ctx)
+	paused, err := d.stream.store.Paused(ctx)
+	if err == nil && len(paused) > 0 {
+		err = &postgres.Error{Permanent: true, What: "sweep", Err: fmt.Errorf("%s is %s", paused[0].Scope, paused[0].Reason), Hint: "outbox-cdc resume"}
+	}
+	if err == nil {
+		c.Failed, err = d.sweeper.Failed(ctx)
+	}
 	return c, err
 }
 

@@ -146,6 +146,9 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	if connected.Parks, err = w.stream.store.Load(ctx); err != nil {
 		return err
 	}
+	if connected.Paused, err = w.stream.store.Paused(ctx); err != nil {
+		return err
+	}
 	connected.Failed, err = w.d.sweeper.Failed(ctx)
 	refused, other := refusals(err)
 	if other != nil {

@@ -25,6 +25,8 @@ type Facts struct {
 	Retained *replication.Retained
 	Blockers []replication.Blocker // nil: not asked for
 	Leader   *replication.Holder   // PID is empty: nobody
+	// Paused is what operators have paused.
+	Paused []outbox.Park
 	// Claimed is why another stream has the tables, or nil.
 	Claimed error
 	Tables  []TableFacts   // in the order of Stream.Tables

@@ -215,7 +215,7 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 	})
 }
 
-// rivals looks for other streams of the same tables.
+// rivals looks for other streams of the same tables, and for what is paused.
 func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if g.facts.Stream.Shadow {
 		return
@@ -223,6 +223,9 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	cfg := &g.facts.Stream.Replication
 	claim := statestore.NewClaim(cfg.Slot, replication.LockKey(cfg.Slot), cfg.Tables)
 	rivals, err := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name}).Rivals(ctx, claim)
+	if paused, err := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name}).Paused(ctx); err == nil {
+		g.facts.Paused = paused
+	}
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}

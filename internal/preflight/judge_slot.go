@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -37,6 +38,13 @@ var slotChecks = []check{
 		levels: "FAIL: a session that neither streams nor may write `outbox_cdc.leader`",
 		hint:   "`SELECT pg_terminate_backend(PID)`; REVOKE CONNECT, or NOLOGIN, where the role takes it again",
 		why:    "while somebody else holds it no process leads, and nothing is published",
+	},
+	{
+		name: "paused", judge: judgePaused,
+		looks:  "what operators have paused: the stream, or tables of it",
+		levels: "WARN: something is",
+		hint:   "`outbox-cdc resume`",
+		why:    "its rows stay pending until somebody resumes it",
 	},
 	{
 		name: "publication", judge: judgePublication,
@@ -102,6 +110,18 @@ func judgeSlot(j *judgment) {
 		j.ok("slot "+name, "pgoutput, wal_status %s, read by the leader: %s", slot.WALStatus, holder)
 	default:
 		j.ok("slot "+name, "pgoutput, wal_status %s, read by nobody", slot.WALStatus)
+	}
+}
+
+func judgePaused(j *judgment) {
+	if _, ok := j.server(); !ok {
+		return
+	}
+	for _, p := range j.Paused {
+		j.warn("", fmt.Sprintf("%s is %s since %s", p.Scope, p.Reason, p.Since.UTC().Format(time.RFC3339)), "outbox-cdc resume --stream "+j.Stream.Name)
+	}
+	if len(j.Paused) == 0 {
+		j.ok("", "nothing is paused")
 	}
 }
 

@@ -28,12 +28,13 @@ const (
 	FromDatabase = "database"
 )
 
-// The modes. The first five are those of docs/design.md, as the process that
+// The modes. The first six are those of docs/design.md, as the process that
 // leads, or waits as a standby, sees them.
 const (
 	ModeStream   = "stream"
 	ModeHold     = "hold"
 	ModeSweep    = "sweep"
+	ModePaused   = "paused"
 	ModeShadow   = "shadow"
 	ModeStandby  = "standby"
 	ModeStarting = "starting" // this process is connecting

@@ -42,6 +42,8 @@ func Words(mode string) string {
 		return "holding: a Kafka cluster cannot be used, its rows wait"
 	case ModeSweep:
 		return "sweeping: rows are read from the table, not from the WAL"
+	case ModePaused:
+		return "paused: rows stay pending until outbox-cdc resume"
 	case ModeShadow:
 		return "in shadow: rows are read and compared, nothing is published"
 	case ModeStandby:

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,8 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 		return status.ModeStopped, last
 	case leader.Intruder != "":
 		return status.ModeStopped, leader.Intruder
+	case park != nil && park.Cause == outbox.CausePaused:
+		return status.ModePaused, park.Reason
 	case park != nil:
 		return status.ModeSweep, park.Reason
 	case !active:
@@ -145,7 +148,13 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	case err != nil:
 		return nil, err
 	}
-	return statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).Load(ctx)
+	store := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})
+	held, err := store.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	paused, err := store.Paused(ctx)
+	return append(slices.DeleteFunc(held, func(p outbox.Park) bool { return p.Cause == outbox.CausePaused }), paused...), err
 }
 
 // Leader says who holds the leadership of a stream now, nil: nobody; and in words

@@ -53,6 +53,8 @@ var rules = []rule{
 	{name: "knownParks", without: []edit{
 		{"Core.parkKnownTopic", "p := c.parks.of(s)", "if true { c.parks.addKnownTopic(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
+	{name: "pausedWaits", scenario: "TestPausedRowsWaitAndThePositionPassesThem", without: []edit{{"Core.blocksSweep", "p.Cause == outbox.CausePaused, ", ""}}},
+	{name: "pausedStays", scenario: "TestAnotherReasonLeavesItPaused", without: []edit{{"Core.park", "if p.keepsPaused(cause) {", "if false {"}}},
 	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
 	{
 		name: "sameRow", scenario: "TestRowWithTheIDOfAnotherIsPublished", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}},

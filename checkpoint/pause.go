@@ -1,0 +1,34 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Pause tells what operators have paused: the stream, or tables of it. Their rows of the
+// log are discarded and nothing of them is swept, so the slot moves on and they stay
+// PENDING. What is no longer told is swept and handed back like after any other park.
+func (c *Core) Pause(paused []outbox.Park) {
+	if !c.connected || c.tables.stateless || c.cfg.Shadow {
+		return
+	}
+	for _, told := range paused {
+		if p := c.parks.of(told.Scope); p != nil && p.Cause == outbox.CausePaused || told.Scope.Table != "" && c.tables.byName[told.Scope.Table] == nil {
+			continue // as known, or a table of another configuration
+		}
+		c.park(told.Scope, outbox.CausePaused, told.Reason, time.Time{}).Since = told.Since
+	}
+	for _, p := range slices.Clone(c.parks.list) {
+		ended := !slices.ContainsFunc(paused, func(told outbox.Park) bool { return told.Scope == p.Scope })
+		if p.Cause == outbox.CausePaused && ended {
+			c.park(p.Scope, outbox.CauseResumed, "it was paused; what came meanwhile goes first", time.Time{})
+		}
+	}
+}
+
+// keepsPaused says that another reason to park the scope leaves it paused.
+func (p *park) keepsPaused(cause outbox.Cause) bool {
+	return p.Cause == outbox.CausePaused && cause != outbox.CauseResumed
+}

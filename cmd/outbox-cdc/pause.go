@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func pauseCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "pause",
+		Short: "Publish nothing of a stream, or of a table, until it is resumed",
+		Long: `Publishes nothing more of a stream, or of one of its tables: rows stay PENDING. The slot moves on,
+so no WAL is kept for them. The database remembers it, through restarts and changes of leadership.
+The process that leads notices within five seconds; what is on its way to Kafka by then is still
+published and marked.`,
+		Example: `  outbox-cdc pause --stream orders
+  outbox-cdc pause --stream orders --table public.outbox`,
+	}
+	return pausing(c, io, "an operator paused a stream or a table", func(ctx context.Context, s *statestore.Store, table string, by actor) error {
+		return s.Pause(ctx, table, by.OSUser+"@"+by.Host)
+	})
+}
+
+func resumeCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "resume",
+		Short: "End a pause",
+		Long: `Ends the pause of a table, or every pause of a stream. The rows that waited are swept in the order
+of the table, then the stream goes on.`,
+		Example: `  outbox-cdc resume --stream orders`,
+	}
+	return pausing(c, io, "an operator resumed a stream or a table", func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
+		return s.Resume(ctx, table)
+	})
+}
+
+// pauses is the JSON of pause and resume.
+type pauses struct {
+	Stream string `json:"stream"`
+	// Paused is what is paused now.
+	Paused []paused `json:"paused"`
+	By     actor    `json:"by"`
+}
+
+type paused struct {
+	Scope string    `json:"scope"`
+	Words string    `json:"reason"`
+	Since time.Time `json:"since"`
+}
+
+func pausing(c *cobra.Command, io streams, done string, change func(context.Context, *statestore.Store, string, actor) error) *cobra.Command {
+	var stream, table string
+	var asJSON bool
+	c.Args = noArguments
+	file, logs := configFlag(c), addLogFlags(c)
+	streamFlag(c, &stream)
+	c.Flags().StringVar(&table, "table", "", "only the table `SCHEMA.NAME`")
+	jsonFlag(c, &asJSON)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		log, err := logs.logger(io.err)
+		if err != nil {
+			return err
+		}
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return err
+		}
+		s, err := pausable(cfg, stream, table)
+		if err != nil {
+			return err
+		}
+		now, err := pauseStream(c.Context(), s, table, change)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		now.By.audit(log).Str("stream", s.Name).Str("table", table).Msg(done)
+		if asJSON {
+			return printJSON(io.out, now)
+		}
+		if len(now.Paused) == 0 {
+			fmt.Fprintf(io.out, "%s: nothing is paused\n", now.Stream)
+		}
+		for _, p := range now.Paused {
+			fmt.Fprintf(io.out, "%s: %s: %s since %s\n", now.Stream, p.Scope, p.Words, p.Since.Format(time.RFC3339))
+		}
+		return nil
+	}
+	return c
+}
+
+// pausable is the stream that is meant.
+func pausable(cfg *config.Config, name, table string) (*config.Stream, error) {
+	chosen, err := chooseStreams(cfg, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(chosen) > 1 {
+		return nil, usage("there are several streams: name one with --stream")
+	}
+	s := chosen[0]
+	tables := s.OutboxTables()
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.String())
+	}
+	switch {
+	case s.Mode == "shadow":
+		return nil, usage("stream %s is in shadow: it publishes nothing", s.Name)
+	case slices.ContainsFunc(tables, func(t *outbox.Table) bool { return !t.Stateful() }):
+		return nil, usage("a table of stream %s keeps no state, so its rows cannot wait in it: stop the process instead", s.Name)
+	case table != "" && !slices.Contains(names, table):
+		return nil, usage("stream %s has no table %q (write one of %s)", s.Name, table, strings.Join(names, ", "))
+	}
+	return s, nil
+}
+
+func pauseStream(ctx context.Context, s *config.Stream, table string, change func(context.Context, *statestore.Store, string, actor) error) (pauses, error) {
+	now := pauses{Stream: s.Name, Paused: []paused{}}
+	conn, err := connectOperator(ctx, s)
+	if err != nil {
+		return now, err
+	}
+	defer hangUp(conn)
+	now.By = whoActs(conn.PgConn().ParameterStatus("session_authorization"))
+	if err := replication.TrustSchema(ctx, postgres.On(conn)); err != nil {
+		return now, err
+	}
+	store := statestore.New(statestore.Config{DB: conn, Stream: s.Name})
+	if err := change(ctx, store, table, now.By); err != nil {
+		return now, err
+	}
+	parks, err := store.Paused(ctx)
+	for _, p := range parks {
+		now.Paused = append(now.Paused, paused{p.Scope.String(), p.Reason, p.Since.UTC()})
+	}
+	return now, err
+}
