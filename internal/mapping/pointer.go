@@ -28,13 +28,25 @@ type pointerScan struct {
 	jsonScanner
 	depth int // containers may yet be opened
 	found place
+	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
+	unique, done bool
 }
 
 // locate finds the place that the pointer leads to. strict: nothing is read that
 // PostgreSQL does not turn into text: characters that are no text of the database.
 func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Arena) (place, fault) {
 	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a, strict: strict, ascii: ascii}, depth: depth}
-	if s.any(pointer, true) && !s.end() {
+	return s.locate(pointer)
+}
+
+// locateJSONB is locate in what PostgreSQL printed of a jsonb.
+func locateJSONB(text []byte, pointer []string, a *Arena) (place, fault) {
+	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a}, depth: deepest, unique: true}
+	return s.locate(pointer)
+}
+
+func (s *pointerScan) locate(pointer []string) (place, fault) {
+	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
 	}
 	if s.problem != "" {
@@ -106,6 +118,9 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 		}
 		if !s.any(rest, here) {
 			return false
+		}
+		if s.done = s.done || here && s.unique; s.done {
+			return true
 		}
 		if s.next() == last {
 			s.at++

@@ -115,15 +115,22 @@ func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault faul
 	if document == nil || fault != "" {
 		return nil, 0, fault
 	}
-	depth := deepest
-	if v.exact && v.kind != kindJSONB {
-		depth = maxDepth
-	}
-	p, fault := locate(document, v.pointer, v.exact, v.exact && v.set != nil, depth, r.arena)
+	p, fault := v.place(document, r.arena)
 	if fault != "" {
 		return nil, 0, fault
 	}
 	return textAt(document, p, r.arena), p.kind, ""
+}
+
+// place is where the pointer leads in the document.
+func (v *value) place(document []byte, a *Arena) (place, fault) {
+	switch {
+	case v.kind == kindJSONB:
+		return locateJSONB(document, v.pointer, a)
+	case v.exact:
+		return locate(document, v.pointer, true, v.set != nil, maxDepth, a)
+	}
+	return locate(document, v.pointer, false, false, deepest, a)
 }
 
 // document is a column's text as JSON. It may be the value's own memory or scratch.

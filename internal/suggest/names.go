@@ -48,7 +48,8 @@ var (
 	failNames  = words(`failedat failedon failedonutc failedatutc abandonedat deadat deadletteredat deadletterat discardedat gaveupat poisonedat`)
 	dueNames   = words(`availableat availableafter nextattemptat nextretryat nextattempt nextretry nextattempttime nextretrytime nextrunat nextrun nextpublishat retryat retryafter scheduledat scheduledfor
 		dueat visibleat visibleafter processafter notbefore deliverafter sendafter publishafter runat nextdeliveryat backoffuntil`)
-	leaseNames     = words(`lockeduntil claimeduntil leaseuntil leaseexpiresat processinguntil processingexpiresat lockexpiresat reserveduntil processingat lockedat claimedat lockedby claimedby leaseowner lockowner processingowner instanceid`)
+	untilNames     = words(`lockeduntil claimeduntil leaseuntil leaseexpiresat processinguntil processingexpiresat lockexpiresat reserveduntil`)
+	leaseNames     = slices.Concat(untilNames, words(`processingat lockedat claimedat lockedby claimedby leaseowner lockowner processingowner instanceid`))
 	partitionNames = words(`partition kafkapartition partitionnumber`)
 	sharedNames    = words(`broker channel queue queuename transport exchange listenerid handlerid consumer subscriber connector`)
 	otherIDs       = words(`id eventid messageid outboxid correlationid causationid tenantid traceid spanid requestid userid actorid schemaid workerid batchid parentid conversationid`)

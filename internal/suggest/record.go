@@ -344,9 +344,7 @@ func (p *proposing) times(stateful bool) {
 	if created != nil {
 		p.add("created_at", created.Name, "the age of a row")
 	}
-	if c := p.take(dueNames, (*Column).time); c != nil && stateful {
-		p.add("available_after", c.Name, "rows wait until then")
-	}
+	p.due(stateful)
 	order := p.f.Unique[0]
 	switch {
 	case len(order) == 1 && p.f.column(order[0]).counted():
@@ -364,6 +362,30 @@ func (p *proposing) times(stateful bool) {
 	if c := p.take(partitionNames, (*Column).integer); c != nil {
 		p.ask("is %s the partition of the record? If so: partition: %[1]s", shown(c.Name))
 	}
+}
+
+// due are the times before which a row is not sent: those that were set for it, and, next to one,
+// until when another relay has it.
+func (p *proposing) due(stateful bool) {
+	all := p.takeTimes(dueNames)
+	if len(all) > 0 {
+		all = append(all, p.takeTimes(untilNames)...)
+	}
+	switch {
+	case !stateful || len(all) == 0:
+	case len(all) == 1:
+		p.add("available_after", all[0], "rows wait until then")
+	default:
+		p.add("available_after", all, "rows wait until each of these has passed")
+	}
+}
+
+// takeTimes takes all columns of the names that are times.
+func (p *proposing) takeTimes(names []string) (all []string) {
+	for c := p.take(names, (*Column).time); c != nil; c = p.take(names, (*Column).time) {
+		all = append(all, c.Name)
+	}
+	return all
 }
 
 func (p *proposing) sequence() *Column {

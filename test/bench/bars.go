@@ -91,6 +91,10 @@ var bars = []bar{
 	{name: "B12", round: (*bench).startUp, lines: []line{
 		{"start with nothing to do until ready", "s", "≤ 1 s", atMost(1)},
 	}},
+	{name: "mapping", round: (*bench).mapped, lines: []line{
+		{"B1's rows, with a topic by a map of 20 values; reference: without", "rows/s", "ratio ≥ 0.85", ratioAtLeast(0.85)},
+		{"B1's rows, with a key out of JSON; reference: without", "rows/s", "ratio ≥ 0.85", ratioAtLeast(0.85)},
+	}},
 	cost("im2be", im2be()), cost("hot", hot()), cost("native", native()), cost("delete", deleting()), cost("none", unmarked()),
 	scale("partitions", "1,000 partitions", func(rows int) job { j := standard(im2be(), rows); j.partitions = 1000; return j }),
 	scale("transaction", "one transaction of five times as many rows", func(rows int) job { j := standard(im2be(), 5*rows); j.perTx = j.rows; return j }),
@@ -147,6 +151,20 @@ func large(rows int) job {
 	j := standard(im2be(), max(20, rows/1000))
 	j.bytes, j.perTx = 1<<20, 10
 	return j
+}
+
+// mapped is B1 with what a mapping can do in place of columns that say it.
+func (b *bench) mapped(t *testing.T, rows int) []sample {
+	run := func(key string, value fields) sample { return b.streamed(t, standard(documented(key, value), rows)) }
+	topics := fields{"OrderPlaced": theTopic, "com.acme.billing.*": theTopic}
+	for i := range 18 {
+		topics[fmt.Sprint("OrderChanged", i)] = theTopic
+	}
+	without := run("topic", fields{"column": "topic"}).value
+	return []sample{
+		run("topic", fields{"column": "event_type", "map": topics}).over(without),
+		run("key", fields{"column": "doc", "path": "/customer/id"}).over(without),
+	}
 }
 
 // writtenBack is B2.

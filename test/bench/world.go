@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -63,6 +64,23 @@ func unmarked() layout {
 	}
 	return l
 }
+
+// documented is unmarked with a type and a document of 250 bytes, of which a mapping can make
+// the topic and the key. The mapping's key has the value.
+func documented(key string, value fields) layout {
+	l := unmarked()
+	l.name = "im2be with a document, published: none"
+	l.ddl = strings.Replace(l.ddl, "topic varchar", "event_type varchar(100), doc jsonb, topic varchar", 1)
+	l.insert = `INSERT INTO %[1]s (aggregate_id, event_id, topic, payload, event_type, doc)
+		SELECT k, gen_random_uuid(), '%[4]s', convert_to(rpad(i || '|', %[3]d, 'x'), 'UTF8'), (ARRAY['OrderPlaced', 'OrderChanged7', 'com.acme.billing.Paid'])[i %% 3 + 1],
+			jsonb_build_object('type', 'OrderPlaced', 'total', i, 'currency', 'EUR', 'customer', jsonb_build_object('id', k, 'name', 'Ann'), 'placedAt', '2026-01-31T10:00:00Z', 'items', '[{"sku": "a-1", "count": 2}, {"sku": "b-2", "count": 1}]'::jsonb)
+		FROM (SELECT i, lpad(to_hex(i %% %[2]d), 32, '0')::uuid AS k FROM generate_series(%[6]s, %[7]s) i) AS x WHERE %[5]s`
+	l.config[key] = value
+	return l
+}
+
+// theTopic stands in a layout's configuration for the world's topic.
+const theTopic = "THE.TOPIC"
 
 // hot is the im2be table with no index on the status: with room on its pages a
 // mark adds no index entry.
@@ -184,6 +202,7 @@ func (w *world) configure() {
 		w.t.Fatal(err)
 	}
 	w.file = filepath.Join(w.t.TempDir(), "outbox-cdc.yaml")
+	text = bytes.ReplaceAll(text, []byte(theTopic), []byte(w.topic))
 	if err := os.WriteFile(w.file, text, 0o600); err != nil {
 		w.t.Fatal(err)
 	}

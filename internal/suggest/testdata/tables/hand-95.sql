@@ -1,5 +1,5 @@
 -- from: stored public code, index 67109611206: transactional_outbox (payload bytea, claimed_until)
--- want: id=event_id topic=? key=aggregate_id sent_at=published_at attempts=attempts due=available_at created=occurred_at
+-- want: id=event_id topic=? key=aggregate_id sent_at=published_at attempts=attempts due=available_at,claimed_until created=occurred_at
 CREATE TABLE transactional_outbox (
     event_id uuid PRIMARY KEY,
     event_type text NOT NULL,
