@@ -24,8 +24,11 @@ import (
 // does makes the table, writes rows and relays them.
 type library struct {
 	outboxOf
+	name string
 	// ddl makes the table where the library does not.
 	ddl string
+	// moved puts the documented table where the library has it.
+	moved string
 	// start runs the program for one job, with the topic.
 	start func(w *world, job string) *exec.Cmd
 	// relays: a second job sends what the first wrote. Otherwise writing sends too.
@@ -65,11 +68,12 @@ func (l library) parity(t *testing.T, kafka *harness.Cluster, topic string) {
 		w.db.Exec(t, `CREATE TABLE kept AS SELECT * FROM `+l.table)
 	}
 	theirs := kafka.AwaitRecords(t, topic, libraryRows, time.Minute)
-
 	w.db.Exec(t, `TRUNCATE `+l.table)
 	if l.reset != "" {
 		w.db.Exec(t, `UPDATE kept SET `+l.reset)
 	}
+	l.record(t, w, theirs)
+
 	again := func(which string) {
 		w.db.Exec(t, fmt.Sprintf(`INSERT INTO %s SELECT %s FROM (SELECT *, row_number() OVER (ORDER BY %s) AS nth FROM kept) AS k WHERE nth %s 10 ORDER BY nth`,
 			l.table, columns(t, w.db), l.order, which))
@@ -120,7 +124,12 @@ func TestParityWithModulith(t *testing.T) {
 	slow(t)
 	kafka := broker(t)
 	topic := kafka.Topic(t, 3)
-	library{
+	modulith(t, topic).parity(t, kafka, topic)
+}
+
+func modulith(t *testing.T, topic string) library {
+	return library{
+		name: "modulith",
 		outboxOf: outboxOf{profile: "modulith", table: "public.event_publication", overrides: fields{
 			"topic": fields{"column": "event_type", "map": fields{"shop.Shop$OrderPlaced": topic, "shop.Shop$Imported": topic}},
 			"key":   fields{"column": "serialized_event", "path": "/orderId"}, "head_start": "1s",
@@ -129,7 +138,7 @@ func TestParityWithModulith(t *testing.T) {
 			return java(t, "modulith", "Shop.java", "shop.Shop", w.spring("--spring.modulith.events.jdbc.schema-initialization.enabled=true")...)
 		},
 		reset: `status = 'PUBLISHED', completion_date = NULL`, order: "publication_date, id",
-	}.parity(t, kafka, topic)
+	}
 }
 
 // The polling reader and the publisher of Eventuate's CDC service and outbox-cdc make
@@ -139,14 +148,21 @@ func TestParityWithEventuate(t *testing.T) {
 	slow(t)
 	kafka := broker(t)
 	topic := kafka.Topic(t, 3)
-	library{
+	l := eventuate(t, topic)
+	l.ddl = documentedTable(t, "eventuate") + l.moved
+	l.parity(t, kafka, topic)
+}
+
+func eventuate(t *testing.T, topic string) library {
+	return library{
+		name:     "eventuate",
 		outboxOf: outboxOf{profile: "eventuate", table: "eventuate.message"},
-		ddl:      documentedTable(t, "eventuate") + `CREATE SCHEMA eventuate; ALTER TABLE message SET SCHEMA eventuate`,
+		moved:    `CREATE SCHEMA eventuate; ALTER TABLE message SET SCHEMA eventuate`,
 		start: func(w *world, job string) *exec.Cmd {
 			return java(t, "eventuate", "Shop.java", "Shop", job, w.jdbcURL(), w.kafka.Addrs[0], topic)
 		},
 		relays: true, order: "id",
-	}.parity(t, kafka, topic)
+	}
 }
 
 // jdbcURL is the database in one address.
@@ -177,8 +193,12 @@ func TestParityWithFastStream(t *testing.T) {
 	slow(t)
 	kafka := broker(t)
 	topic := kafka.Topic(t, 1)
-	python := pythonWith(t, filepath.Join("faststream", "requirements.txt"))
-	library{
+	fastStream(t, topic, pythonWith(t, filepath.Join("faststream", "requirements.txt"))).parity(t, kafka, topic)
+}
+
+func fastStream(_ *testing.T, topic, python string) library {
+	return library{
+		name: "faststream",
 		outboxOf: outboxOf{table: "public.outbox", overrides: fields{
 			"id": []string{"id"}, "topic": fields{"column": "queue"}, "payload": fields{"column": "payload"}, "headers": []fields{{"json": "headers"}},
 			"available_after": "next_attempt_at", "order": []string{"id"}, "published": "delete", "created_at": "created_at",
@@ -194,7 +214,7 @@ func TestParityWithFastStream(t *testing.T) {
 				records[i].Headers = headers
 			}
 		},
-	}.parity(t, kafka, topic)
+	}
 }
 
 // pythonWith is a Python with packages of its own.
@@ -217,8 +237,12 @@ func TestParityWithPgTransactionalOutbox(t *testing.T) {
 	kafka := broker(t)
 	topic := strings.NewReplacer(".", "-", "_", "-").Replace(kafka.Topic(t, 1)) + ".Placed"
 	kafka.CreateTopic(t, topic, 3, nil)
-	dir := nodeWith(t, "pg-transactional-outbox")
-	library{
+	pgTransactionalOutbox(t, topic, nodeWith(t, "pg-transactional-outbox")).parity(t, kafka, topic)
+}
+
+func pgTransactionalOutbox(t *testing.T, topic, dir string) library {
+	return library{
+		name:     "pg-transactional-outbox",
 		outboxOf: outboxOf{profile: "pg-transactional-outbox", table: "public.outbox"},
 		start: func(w *world, job string) *exec.Cmd {
 			return exec.Command("node", filepath.Join(dir, "shop.js"), job, w.address()+"?options=-csearch_path%3Dpublic", w.kafka.Addrs[0], topic)
@@ -233,7 +257,7 @@ func TestParityWithPgTransactionalOutbox(t *testing.T) {
 				records[i].Value = compact.Bytes()
 			}
 		},
-	}.parity(t, kafka, topic)
+	}
 }
 
 // nodeWith is a folder with a program and the packages that its package.json lists.
