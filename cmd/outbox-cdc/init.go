@@ -164,6 +164,7 @@ func setupOf(s *config.Stream, connected string, stream string) replication.Setu
 	if setup.WriteRole == connected {
 		setup.WriteRole = ""
 	}
+	unoffered.setup(&setup)
 	return setup
 }
 

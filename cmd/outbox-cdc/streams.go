@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // prepared are the streams of a process, put together and not yet connected.
@@ -29,6 +30,12 @@ type instruments struct {
 	metrics *metrics.Registry
 	traces  *tracing.Provider
 }
+
+// unoffered is changed by tests only: what the program can do and no configuration asks for.
+var unoffered = struct {
+	stream func(*pipeline.Config)
+	setup  func(*replication.Setup)
+}{func(*pipeline.Config) {}, func(*replication.Setup) {}}
 
 // prepareStreams puts the streams of a configuration together.
 func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*prepared, error) {
@@ -51,7 +58,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 	p.pools = append(p.pools, pool)
 	m := seen.metrics.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
 	m.Limits(s.Memory.Rows, int(s.Memory.Bytes))
-	stream := pipeline.New(pipeline.Config{
+	conf := pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
 		Pool:              pool,
@@ -68,7 +75,9 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
-	})
+	}
+	unoffered.stream(&conf)
+	stream := pipeline.New(conf)
 	p.streams = append(p.streams, stream)
 	proof := newProof()
 	p.proofs = append(p.proofs, proof)

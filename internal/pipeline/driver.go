@@ -31,6 +31,7 @@ type driver struct {
 	sinks   map[string]*sink.Sink
 	updater *statusupdater.Updater
 	sweeper *sweeper.Sweeper
+	once    *once // nil: rows are delivered at least once
 
 	outcomes *mailbox.Mailbox[outbox.Outcome]
 	states   *mailbox.Mailbox[outbox.ClusterState]
@@ -89,6 +90,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		d.advance(time.Now())
 		if d.core.Drained() {
 			d.giveLocksBack(ctx)
+			d.closeTallies(ctx)
 			return d.wal.finish(ctx)
 		}
 		arm(timer, d.core.NextTick())
@@ -165,6 +167,9 @@ func (d *driver) takeStates() {
 func (d *driver) takeMarks() {
 	d.tick()
 	d.marksTaken = d.marked.Take(d.marksTaken)
+	if d.once != nil {
+		d.once.moved.Store(true)
+	}
 	d.marksAnswered(d.marksTaken)
 }
 
@@ -191,10 +196,14 @@ func arm(timer *time.Timer, next time.Time) {
 
 // connChanged takes a change of the replication connection.
 func (d *driver) connChanged(e connEvent) {
-	if e.lost {
+	switch {
+	case e.lost && d.once != nil:
+		d.end(errNewTerm)
+	case e.lost:
 		d.forgetQuestions()
 		d.core.Disconnect()
-	} else {
+	default:
+		d.once.tell(&e.connected)
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)
 		if e.connected.Streaming { // else what is wrong with the slot is still wrong

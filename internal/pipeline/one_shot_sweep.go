@@ -58,7 +58,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
 	s.tracker.leads(s.cfg.Replication.Name, lead.Epoch)
-	d, err := s.newDriver(conn, lead)
+	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
 		return Swept{}, err
 	}
@@ -107,6 +107,7 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 // nothing streams, and keeps the leadership.
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
+	d.recoverFirst(ctx, conn)
 	connected, err := d.unconnected(ctx, conn)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
@@ -56,6 +57,8 @@ type Config struct {
 	Sinks map[string]sink.Config
 	// Core bounds memory, pages and waits.
 	Core checkpoint.Config
+	// Once, if set, has each row delivered exactly once. Not offered yet.
+	Once *Once
 	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
 	// marked or deleted. No sink is made.
 	Shadow bool
@@ -93,8 +96,10 @@ type Stream struct {
 	watchdog watchdog
 	tracker  statusTracker
 	locks    locks
-	// silence is the WAL reader's.
+	// silence is the WAL reader's, and so is remake: why the slot must be re-created though it
+	// looks sound. It outlives a term where a term ends with its connection.
 	silence silence
+	remake  checkpoint.Connected
 	// relations are the tables' as last seen, for a schema that has no place for them.
 	relations atomic.Pointer[map[string]uint32]
 	// text: a column's binary form is not understood, the WAL has to be text.
@@ -148,7 +153,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		case postgres.Permanent(err), errors.Is(err, errForeign):
 			pause = retryMax
 		}
-		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) { // as it should
+		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) || errors.Is(err, errNewTerm) || errors.Is(err, exactlyonce.ErrSuperseded) { // as it should
 			s.cfg.Log.Info().Msg(err.Error())
 		} else {
 			s.report(err, pause)
@@ -303,7 +308,7 @@ func (s *Stream) term(ctx context.Context) error {
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
 	s.warnOfRights(ctx)
-	d, err := s.newDriver(conn, lead)
+	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
 		conn.Kill()
 		return err
@@ -312,7 +317,7 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	return s.foreign(ctx, d.run(ctx, d.wal.run, d.maintain, d.retention, d.countBacklog))
+	return s.foreign(ctx, d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies))
 }
 
 // errForeign: somebody who does not lead in this database uses our transactional
@@ -375,10 +380,15 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 	return err
 }
 
-func (s *Stream) newDriver(conn *replication.Conn, lead statestore.Leadership) (*driver, error) {
+func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead statestore.Leadership) (*driver, error) {
 	cfg := s.cfg
+	exactly, err := s.openOnce(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
 	d := &driver{
 		stream:   s,
+		once:     exactly,
 		cfg:      cfg,
 		limit:    limit{Limits: cfg.Limits},
 		sinks:    map[string]*sink.Sink{},
@@ -388,15 +398,14 @@ func (s *Stream) newDriver(conn *replication.Conn, lead statestore.Leadership) (
 		answers:  mailbox.New[answer](),
 		fatal:    make(chan error, 1),
 	}
-	var err error
-	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Log: cfg.Log}); err != nil {
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: exactly.guards(), Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	for name, sc := range cfg.Sinks {
 		if cfg.Shadow {
 			break
 		}
-		sc.Observer = observer{cfg.Metrics, name}
+		sc.Observer, sc.Transactions = observer{cfg.Metrics, name}, d.transactions(name)
 		if len(s.locks) > 0 {
 			sc.Until = s.locks.until
 		}
@@ -406,6 +415,7 @@ func (s *Stream) newDriver(conn *replication.Conn, lead statestore.Leadership) (
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
 		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		Once:    exactly.marking(cfg.Name),
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
 	d.core = checkpoint.New(cfg.Core)

@@ -129,9 +129,9 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	for _, warning := range verdict.Warnings {
 		w.d.cfg.Log.Warn().Msg(warning)
 	}
-	if w.remake.Cause != "" {
+	if w.stream.remake.Cause != "" {
 		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
-		verdict.Cause, verdict.Reason = w.remake.Cause, w.remake.Reason
+		verdict.Cause, verdict.Reason = w.stream.remake.Cause, w.stream.remake.Reason
 	}
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error { return w.lookAtTables(ctx, &connected) })
 	if err == nil && verdict.Sound {
@@ -273,7 +273,7 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 		if err == nil {
 			w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
 			w.stream.tracker.recordEvent("slot", "made slot "+w.d.cfg.Replication.Slot+" at "+at.String())
-			w.remake = checkpoint.Connected{}
+			w.stream.remake = checkpoint.Connected{}
 			return failpoint.Here(failpoint.AfterSlot)
 		}
 		if !errors.As(err, &blocked) {

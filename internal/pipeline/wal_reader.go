@@ -69,8 +69,6 @@ type walReader struct {
 
 	// statusEvery is at most a quarter of SenderTimeout.
 	statusEvery time.Duration
-	// remake is why the slot must be re-created though it looks sound.
-	remake checkpoint.Connected
 }
 
 // batch is decoded frames, and the position up to which everything was
@@ -104,6 +102,9 @@ type history struct {
 }
 
 func newWALReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *walReader {
+	if s.cfg.Once == nil {
+		s.remake = checkpoint.Connected{}
+	}
 	w := &walReader{
 		stream: s, d: d, conn: conn, remembered: s.remembers(lead.Known),
 		decoder: decoder.New(s.cfg.Tables),
@@ -145,10 +146,10 @@ func (w *walReader) run(ctx context.Context) error {
 			return err
 		}
 		w.tellEnd(err)
+		w.noteRemake(err)
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
-		w.noteRemake(err)
 		if time.Since(began) > reconnectMax {
 			waits.Reset()
 		}
@@ -217,10 +218,10 @@ func (w *walReader) noteRemake(err error) {
 	var unreadable *decoder.Error
 	switch {
 	case errors.Is(err, replication.ErrPublicationGone):
-		w.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
+		w.stream.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
 	case errors.As(err, &unreadable) && !unreadable.NeedsText, errors.Is(err, replication.ErrUnreadable),
 		errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
-		w.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
 	}
 }
 

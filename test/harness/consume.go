@@ -51,6 +51,19 @@ func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 	return records
 }
 
+// Committed gives what a read_committed consumer sees of a topic; it waits for the end of
+// transactions that are open.
+func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
+	t.Helper()
+	Eventually(t, 60*time.Second, func() (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		records, err = c.read(ctx, topic, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		return err
+	})
+	return records
+}
+
 // TryRecords is Records for use in Eventually, and after the test.
 func (c *Cluster) TryRecords(ctx context.Context, topic string) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
@@ -82,7 +95,7 @@ func (c *Cluster) Count(t testing.TB, topic string) int {
 	return len(c.Records(t, topic))
 }
 
-func (c *Cluster) read(ctx context.Context, topic string) ([]Record, error) {
+func (c *Cluster) read(ctx context.Context, topic string, opts ...kgo.Opt) ([]Record, error) {
 	ends, err := c.ends(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -98,7 +111,8 @@ func (c *Cluster) read(ctx context.Context, topic string) ([]Record, error) {
 	if missing == 0 {
 		return nil, nil
 	}
-	client, err := c.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: start}), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	opts = append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: start}), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	client, err := c.client(opts...)
 	if err != nil {
 		return nil, err
 	}

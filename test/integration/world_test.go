@@ -96,6 +96,8 @@ type world struct {
 	// recovery is the longest of the test's faults.
 	recovery time.Duration
 
+	// records reads a topic; nil: all that is in it.
+	records func(t testing.TB, topic string) []harness.Record
 	sampler *sampler // of tests that are judged all through
 
 	// Of single tests: what stands in the way.
@@ -289,7 +291,11 @@ func (w *world) history(topics ...string) *history.History {
 		topics = []string{w.topic}
 	}
 	for _, topic := range topics {
-		for _, r := range w.kafka.Records(w.t, topic) {
+		read := w.kafka.Records
+		if w.records != nil {
+			read = w.records
+		}
+		for _, r := range read(w.t, topic) {
 			h.Records = append(h.Records, w.record(r))
 		}
 	}

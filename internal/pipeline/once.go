@@ -1,0 +1,261 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+)
+
+// Once has a stream deliver each row exactly once; docs/exactly-once.md has the rules.
+type Once struct {
+	// Journals are the topics that name what was published, by Kafka cluster.
+	Journals map[string]string
+	// MaxRows is the most rows of one transaction, Timeout after how long brokers end one that
+	// nobody ends.
+	MaxRows int
+	Timeout time.Duration
+}
+
+const (
+	// recoverWithin is how long the clusters' journals are waited for. Rows of those that
+	// were not read by then are swept when they were, so the others go on.
+	recoverWithin = 5 * time.Second
+	// advanceEvery is how often the tallies' heads are moved on.
+	advanceEvery = time.Second
+	// closeWithin bounds what a clean stop does to the tallies.
+	closeWithin = 5 * time.Second
+)
+
+// errNewTerm: each connection to the database has a Core and sinks of its own, since what was
+// published before may be marked, or not, on the server that comes.
+var errNewTerm = errors.New("leading from the beginning")
+
+// once is exactly-once delivery during one leadership. The driver owns it.
+type once struct {
+	guard   *tablesql.Guard
+	tallies map[string]exactlyonce.Tally
+	// unrecovered are clusters whose journal was not read yet, ready is closed when there are none.
+	unrecovered map[string]bool
+	ready       chan struct{}
+	// left are published rows to be told with the first connection.
+	left      []*outbox.Row
+	connected bool
+	moved     atomic.Bool // units were marked
+}
+
+// openOnce reads what the database knows of what was published.
+func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, error) {
+	if s.cfg.Once == nil || s.cfg.Shadow {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	clusters := slices.Sorted(maps.Keys(s.cfg.Once.Journals))
+	o := &once{guard: &tablesql.Guard{}, tallies: map[string]exactlyonce.Tally{}, unrecovered: map[string]bool{}, ready: make(chan struct{})}
+	key, err := conn.Guard(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.guard.Hold(key)
+	orphans, err := s.store.Orphans(ctx, clusters, s.claim())
+	if err != nil {
+		return nil, err
+	}
+	if len(orphans) > 0 {
+		return nil, orphaned(orphans)
+	}
+	for _, cluster := range clusters {
+		if o.tallies[cluster], _, err = s.store.ReadTally(ctx, cluster); err != nil {
+			return nil, err
+		}
+		o.unrecovered[cluster] = true
+	}
+	return o, nil
+}
+
+func orphaned(orphans []statestore.Orphan) error {
+	o := orphans[0]
+	return &postgres.Error{
+		Permanent: true, What: "look for rows that were published and are not marked",
+		Err:  fmt.Errorf("stream %s published rows of table %s to Kafka cluster %s, and did not mark them all", o.Stream, o.Table, o.Cluster),
+		Hint: "run that stream with that cluster once more until it has stopped cleanly",
+	}
+}
+
+// guards is the sweeper's Guard, marking the status updater's part; nil: none.
+func (o *once) guards() *tablesql.Guard {
+	if o == nil {
+		return nil
+	}
+	return o.guard
+}
+
+func (o *once) marking(stream string) *statusupdater.Once {
+	if o == nil {
+		return nil
+	}
+	return &statusupdater.Once{Stream: stream, Guard: o.guard}
+}
+
+// transactions are those of a cluster's sink; nil: none.
+func (d *driver) transactions(cluster string) *sink.Transactions {
+	if d.once == nil {
+		return nil
+	}
+	return &sink.Transactions{
+		Journal: d.cfg.Once.Journals[cluster], Tally: d.once.tallies[cluster],
+		MaxRows: d.cfg.Once.MaxRows, Timeout: d.cfg.Once.Timeout,
+		Recover: func(ctx context.Context, journal string, units []exactlyonce.Placed) error {
+			return d.recoverUnits(ctx, cluster, journal, units)
+		},
+	}
+}
+
+// recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
+// that cannot be marked yet, before the sink says that the cluster can be used.
+func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, units []exactlyonce.Placed) error {
+	left, err := backoff.Retry(ctx, func() ([]*outbox.Row, error) {
+		left, err := d.tryRecovering(ctx, cluster, journal, units)
+		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) {
+			err = backoff.Permanent(err)
+		}
+		return left, err
+	}, d.retryPolicy("mark rows that were published")...)
+	if err != nil {
+		return err
+	}
+	told := make(chan struct{})
+	d.answers.Put(answer{0, func() { d.recovered(cluster, left); close(told) }})
+	select {
+	case <-told:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, units []exactlyonce.Placed) ([]*outbox.Row, error) {
+	store := d.stream.store
+	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim())
+	switch {
+	case err != nil:
+		return nil, err
+	case tally.Journal != journal:
+		return nil, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
+	}
+	for _, u := range tally.Missing(units) {
+		if err := d.updater.Recover(ctx, cluster, u); err != nil {
+			return nil, err
+		}
+	}
+	if err := store.AdvanceTally(ctx, cluster); err != nil {
+		return nil, err
+	}
+	tally, _, err = store.ReadTally(ctx, cluster)
+	left := statusupdater.LeftRows(d.cfg.Tables, tally.Left)
+	for _, r := range left {
+		r.Cluster = cluster
+	}
+	return left, err
+}
+
+// recovered takes the end of a cluster's recovery.
+func (d *driver) recovered(cluster string, left []*outbox.Row) {
+	o := d.once
+	delete(o.unrecovered, cluster)
+	if len(o.unrecovered) == 0 {
+		close(o.ready)
+	}
+	if o.connected {
+		d.core.Left(left)
+		return
+	}
+	o.left = append(o.left, left...)
+}
+
+// tell adds to the first connection what was recovered.
+func (o *once) tell(connected *checkpoint.Connected) {
+	if o == nil || o.connected {
+		return
+	}
+	o.connected = true
+	connected.Left, o.left = o.left, nil
+	connected.Unrecovered = slices.Sorted(maps.Keys(o.unrecovered))
+}
+
+// readWAL reads it when the clusters are recovered, or their time is over.
+func (d *driver) readWAL(ctx context.Context) error {
+	d.recoverFirst(ctx, d.wal.conn)
+	return d.wal.run(ctx)
+}
+
+func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) {
+	if d.once != nil {
+		_ = whileBeating(ctx, conn, d.awaitRecovery) // whoever uses the connection next finds out what is wrong with it
+	}
+}
+
+func (d *driver) awaitRecovery(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-d.wal.finishing:
+	case <-d.once.ready:
+	case <-time.After(recoverWithin):
+	}
+	return nil
+}
+
+// advanceTallies keeps the heads of the tallies near.
+func (d *driver) advanceTallies(ctx context.Context) error {
+	if d.once == nil {
+		return nil
+	}
+	ticker := time.NewTicker(advanceEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if !d.once.moved.Swap(false) {
+			continue
+		}
+		for cluster := range d.cfg.Once.Journals {
+			_, err := backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, d.stream.store.AdvanceTally(ctx, cluster) },
+				d.retryPolicy("note what is marked")...)
+			if err != nil {
+				return nil // the end of ctx
+			}
+		}
+	}
+}
+
+// closeTallies says, at a clean stop, that all which was published is marked. Where it
+// cannot be said, the next start finds it out.
+func (d *driver) closeTallies(ctx context.Context) {
+	if d.once == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeWithin)
+	defer cancel()
+	for cluster := range d.cfg.Once.Journals {
+		if err := d.stream.store.CloseTally(ctx, cluster); err != nil {
+			d.cfg.Log.Info().Err(err).Str("cluster", cluster).Msg("the next start asks the journal what was published")
+		}
+	}
+}

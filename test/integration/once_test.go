@@ -1,0 +1,140 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// exactlyOnce makes the journal and what init makes, and gives what has the program deliver
+// exactly once. Topics are read as a read_committed consumer reads them.
+func (w *world) exactlyOnce() (env string) {
+	w.t.Helper()
+	journal := w.topic + "-journal"
+	w.kafka.CreateTopic(w.t, journal, 1, map[string]string{"retention.ms": "-1", "unclean.leader.election.enable": "false"})
+	env = "OUTBOX_TEST_ONCE=" + journal
+	w.init(env)
+	w.records = w.kafka.Committed
+	return env
+}
+
+// kill -9 on the way of a row, at different moments, under load: each row is there once for a
+// read_committed consumer, those of a key in order, and every one is SENT.
+func TestExactlyOnceThroughKills(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	env := w.exactlyOnce()
+	w.small()
+	load := w.write(steady())
+	kills := 0
+	for _, name := range scaled([]string{failpoint.AfterProduce, failpoint.BeforeMark, failpoint.AfterMark}, hotPath) {
+		for _, hit := range scaled([]int{3}, []int{1, 2, 3, 7, 20, 50}) {
+			kills++
+			w.run(env, at(name, hit)).killed(60 * time.Second)
+		}
+	}
+	p := w.run(env)
+	w.recovered()
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	h := w.judge(history.Rules{})
+	if units := harness.One[int](t, w.db, `SELECT unit FROM outbox_cdc.tally WHERE closed`); units < len(h.Records)/1000 || units == 0 {
+		t.Errorf("%d units for %d records", units, len(h.Records))
+	}
+	t.Logf("%d kills, %d records", kills, len(h.Records))
+}
+
+// A leader is stopped, replaced and continued; connections to database and brokers are cut, answers
+// get lost, rows are locked while they are published; a start finds no broker. Nothing
+// comes twice.
+func TestExactlyOnceThroughFaults(t *testing.T) {
+	onlyLong(t)
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
+	w := newWorld(t, surroundings{kafka: k, partitions: 3, noInit: true})
+	env, proxy := w.exactlyOnce(), k.Proxies[0]
+	w.small()
+	a := w.run(env).streaming()
+	b := w.run(env)
+	b.Await(20*time.Second, "waiting as a standby")
+	load := w.write(steady())
+	faults := []struct {
+		name   string
+		happen func()
+	}{
+		{"the leader is stopped and continued", func() {
+			a.Signal(syscall.SIGSTOP)
+			b.streaming()
+			w.recovered()
+			a.Signal(syscall.SIGCONT)
+			a.Await(30*time.Second, "waiting as a standby")
+			a, b = b, a
+		}},
+		{"the replication connection ends", func() {
+			w.db.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()`)
+		}},
+		{"every session ends", func() {
+			w.db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
+		}},
+		{"rows are locked", func() { w.lockSome(t.Context(), 700*time.Millisecond) }},
+		{"connections to the broker are cut", proxy.Cut},
+		{"answers of the broker get lost", func() {
+			proxy.Silence(harness.Replies)
+			time.Sleep(50 * time.Millisecond) // how long the fault lasts
+			proxy.Speak()
+		}},
+		{"requests to the broker get lost", func() {
+			proxy.Silence(harness.Requests)
+			time.Sleep(50 * time.Millisecond) // how long the fault lasts
+			proxy.Speak()
+		}},
+		{"no broker at a start", func() {
+			proxy.Refuse()
+			for _, p := range []*process{a, b} {
+				p.Signal(syscall.SIGKILL)
+				p.Ended(30 * time.Second)
+			}
+			a = w.run(env).streaming() // its clusters are not recovered yet
+			proxy.Allow()
+			w.recovered()
+			b = w.run(env)
+		}},
+	}
+	for round := range scaled(1, 5) {
+		for _, f := range faults {
+			began := time.Now()
+			load.wrote(100, 30*time.Second)
+			f.happen()
+			w.recovered()
+			t.Logf("round %d, %s: %v", round, f.name, time.Since(began).Round(time.Millisecond))
+		}
+	}
+	load.stop()
+	w.settled(60 * time.Second)
+	b.stop()
+	a.stop()
+	w.judge(history.Rules{})
+}
+
+// lockSome has an application hold locks on rows that are PENDING or will be marked in a moment.
+func (w *world) lockSome(ctx context.Context, d time.Duration) {
+	w.t.Helper()
+	tx, err := w.db.Conn(w.t).Begin(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		sql := fmt.Sprintf(`SELECT FROM %s WHERE status = 'PENDING' FOR UPDATE SKIP LOCKED LIMIT 20`, w.tableName())
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
