@@ -2,6 +2,7 @@ package decoder
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -14,6 +15,8 @@ import (
 type Batch struct {
 	// Ignored counts what is of no concern to the stream.
 	Ignored Ignored
+	// Left counts inserts of rows that the mapping leaves to others, by their tables.
+	Left []Left
 
 	events []event
 	rows   []*outbox.Row
@@ -24,11 +27,25 @@ type Batch struct {
 // Ignored counts changes that make no rows.
 type Ignored struct {
 	Inserts   int // of tables that are not the stream's
-	Left      int // inserts of rows that the mapping leaves to others
 	Updates   int // of any table: the publication is not insert-only
 	Deletes   int
 	Truncates int
 	Messages  int // of pg_logical_emit_message
+}
+
+// Left is a count of rows of a table.
+type Left struct {
+	Table *outbox.Table
+	Rows  int
+}
+
+// left counts a row.
+func (b *Batch) left(t *outbox.Table) {
+	i := slices.IndexFunc(b.Left, func(l Left) bool { return l.Table == t })
+	if i < 0 {
+		i, b.Left = len(b.Left), append(b.Left, Left{Table: t})
+	}
+	b.Left[i].Rows++
 }
 
 // Kind is what an Event says.
@@ -135,7 +152,7 @@ func (b *Batch) Reset() {
 	clear(b.notes)
 	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
 	b.bytes = 0
-	b.Ignored = Ignored{}
+	b.Ignored, b.Left = Ignored{}, b.Left[:0]
 }
 
 func (b *Batch) begin(tx outbox.Transaction) {

@@ -297,7 +297,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 		// No fault of the row, so it must not fail for it.
 		return problem{what: "has a value in binary form: " + r.plan.Binary().Error(), needsText: true}
 	case !r.plan.Ours(d.values, d.arena):
-		b.Ignored.Left++
+		b.left(r.state.table)
 	default:
 		row := r.plan.Row(d.values, d.arena)
 		row.XID, row.Commit = d.tx.XID, d.tx.Commit

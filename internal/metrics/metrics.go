@@ -76,7 +76,7 @@ func (r *Registry) rowFamilies() rowFamilies {
 		markLocked:  r.counters("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
 		shadowRows: r.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
 			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
-		left:          r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back."),
+		left:          r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back.", "table"),
 		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
 		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
 		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),

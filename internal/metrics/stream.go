@@ -27,7 +27,7 @@ type Stream struct {
 	connections, errors                       prometheus.Counter
 	progressed, markWaiting                   prometheus.Gauge
 	markRetries, markLocked, leaderships      prometheus.Counter
-	publication, left                         prometheus.Counter
+	publication                               prometheus.Counter
 	slot                                      *slot
 	topics                                    *topics
 
@@ -44,7 +44,8 @@ type Stream struct {
 // tableCounters are a table's counters, its labels resolved.
 type tableCounters struct {
 	name                          string
-	decoded, published, marked    prometheus.Counter
+	decoded, published            prometheus.Counter
+	marked, left                  prometheus.Counter
 	row, budget, topic, writeBack prometheus.Counter
 	marks                         [len(markOutcomes)]prometheus.Counter
 	relay                         *relay // the replaced relay's own metrics, or nil
@@ -96,7 +97,6 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		markLocked:    f.markLocked.WithLabelValues(name),
 		leaderships:   f.leaderships.WithLabelValues(name),
 		publication:   f.publication.WithLabelValues(name),
-		left:          f.left.WithLabelValues(name),
 		slot:          newSlot(f, name),
 		topics:        newTopics(f, name),
 		usable:        map[string]bool{},
@@ -119,6 +119,7 @@ func (f *families) table(stream, table string) *tableCounters {
 		decoded:   f.decoded.WithLabelValues(stream, table),
 		published: f.published.WithLabelValues(stream, table),
 		marked:    f.marked.WithLabelValues(stream, table),
+		left:      f.left.WithLabelValues(stream, table),
 		row:       f.failed.WithLabelValues(stream, table, ClassRow),
 		budget:    f.failed.WithLabelValues(stream, table, ClassBudget),
 		topic:     f.failed.WithLabelValues(stream, table, ClassTopic),
@@ -170,7 +171,11 @@ func (s *Stream) Decoded(rows []*outbox.Row) {
 }
 
 // Left counts rows from the log that are left to others.
-func (s *Stream) Left(n int) { s.left.Add(float64(n)) }
+func (s *Stream) Left(t *outbox.Table, n int) {
+	if c := s.tables[t]; c != nil {
+		c.left.Add(float64(n))
+	}
+}
 
 // Swept counts rows that a sweep read, by the cause of their park.
 func (s *Stream) Swept(cause outbox.Cause, rows []*outbox.Row) {

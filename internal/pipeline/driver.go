@@ -230,9 +230,9 @@ func (d *driver) feed(b *batch) {
 		}
 		d.cfg.Traces.Decoded(b.Rows(), b.began, time.Now())
 	}
-	if n := b.Ignored.Left; n > 0 {
-		d.cfg.Metrics.Left(n)
-		d.stream.tracker.left(n)
+	for _, l := range b.Left {
+		d.cfg.Metrics.Left(l.Table, l.Rows)
+		d.stream.tracker.left(l.Rows)
 	}
 	for e := range b.All() {
 		switch e.Kind {
