@@ -70,7 +70,12 @@ type Server struct {
 	Standbys      int                `json:"standbys"`
 	Connections   int                `json:"connections"`
 	Holder        string             `json:"holder"`
-	Clock         float64            `json:"clock"` // seconds since 1970
+	// Signs of who runs the server: see platforms.
+	Roles         []string `json:"roles"`
+	CommandLine   []string `json:"command_line"` // settings that come from there
+	Aurora        bool     `json:"aurora"`
+	CloudNativePG bool     `json:"cloudnative_pg"`
+	Clock         float64  `json:"clock"` // seconds since 1970
 
 	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how
 	// much that may be wrong (half of the round trip).

@@ -50,6 +50,7 @@ func (j *judgment) add(f Finding) *Finding {
 	if f.Level == Warn || f.Level == Fail {
 		f.Why = j.check.why
 	}
+	f.Hints = platformOf(j.Server).hints(f.Hints)
 	j.found = append(j.found, f)
 	return &j.found[len(j.found)-1]
 }

@@ -69,7 +69,16 @@ func judgeStreamingRole(j *judgment) {
 		return
 	}
 	subject, role := "role "+r.User, sql.Identifier(r.User)
-	if !r.Replication && !r.Superuser {
+	grant := ""
+	if p := platformOf(j.Server); p != nil {
+		grant = p.grant
+	}
+	switch {
+	case r.Replication || r.Superuser, grant != "" && s.Err == nil: // a role of the platform lets it, and it is connected
+	case grant != "":
+		j.fail(subject, "it may not replicate", fmt.Sprintf(grant, role))
+		return
+	default:
 		j.fail(subject, "it has no REPLICATION", "ALTER ROLE "+role+" REPLICATION;")
 		return
 	}
@@ -88,7 +97,7 @@ func judgeStreamingRole(j *judgment) {
 		j.warn(subject, strings.Join(found, "; "), slices.Compact(hint)...)
 		return
 	}
-	j.ok(subject, "it has REPLICATION, and nothing on the tables")
+	j.ok(subject, "it may replicate, and has nothing on the tables")
 }
 
 func revokeAll(j *judgment, r *Role) string {

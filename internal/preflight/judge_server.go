@@ -27,6 +27,12 @@ var serverChecks = []check{
 		why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 	},
 	{
+		name: "platform", judge: judgePlatform,
+		looks:  "who runs the server (RDS, Aurora, Cloud SQL, AlloyDB, Azure, Supabase, Neon, Crunchy Bridge, CloudNativePG, Patroni), by roles and settings",
+		levels: "always OK: it says what a failover does to the slot there, and all hints change settings in its way ([platforms](platforms.md))",
+		hint:   "nothing",
+	},
+	{
 		name: "encoding", judge: judgeEncoding,
 		looks:  "the database's encoding",
 		levels: "FAIL: one whose text cannot be turned into UTF-8. WARN: SQL_ASCII, which says nothing about its text",

@@ -1,0 +1,140 @@
+package preflight
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// This file knows who runs a server for others, and how settings are changed there, where
+// ALTER SYSTEM is refused or does not last. docs/platforms.md has the sources.
+
+// platform is a service or an operator of PostgreSQL.
+type platform struct {
+	name string
+	// is says whether these facts are its.
+	is func(s *Server) bool
+	// set has a setting changed: %s is NAME = VALUE.
+	set string
+	// own are settings that have another name there.
+	own map[string]string
+	// grant lets a role replicate: %s is the role. Empty: as everywhere.
+	grant string
+	// failover says what becomes of the slot.
+	failover string
+}
+
+const swept = "where the slot is gone, the table is swept and nothing is lost"
+
+// platforms in the order in which they are looked for: some have the signs of others.
+var platforms = []platform{
+	{
+		name: "Amazon Aurora", is: func(s *Server) bool { return s.has("rds_superuser") && s.Aurora },
+		set: "in the DB cluster parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
+		grant: "GRANT rds_replication TO %s;", failover: swept,
+	},
+	{
+		name: "Amazon RDS", is: func(s *Server) bool { return s.has("rds_superuser") },
+		set: "in the DB parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
+		grant: "GRANT rds_replication TO %s;",
+		failover: "a Multi-AZ instance keeps its storage and the slot. A read replica that is promoted has it from version 17 on, with failover_slot: true, sync_replication_slots = 1, " +
+			"hot_standby_feedback = 1 and rds.logical_slot_sync_dbname; " + swept,
+	},
+	{
+		name: "AlloyDB", is: func(s *Server) bool { return s.has("alloydbsuperuser") },
+		set: "as a database flag of the instance: %s", own: map[string]string{"wal_level": "alloydb.logical_decoding = on"},
+		failover: swept,
+	},
+	{
+		name: "Cloud SQL", is: func(s *Server) bool { return s.has("cloudsqlsuperuser") },
+		set: "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): %s", own: map[string]string{"wal_level": "cloudsql.logical_decoding = on"},
+		failover: "high availability keeps the disk and the slot; a read replica that is promoted has none; " + swept,
+	},
+	{
+		name: "Azure Database for PostgreSQL", is: func(s *Server) bool { return s.has("azure_pg_admin") },
+		set: "as a server parameter (az postgres flexible-server parameter set --name … --value …): %s; a static one takes a restart",
+		failover: "before version 17 the extension pg_failover_slots keeps the slot, with hot_standby_feedback = on; from 17 on failover_slot: true, with sync_replication_slots = on and " +
+			"hot_standby_feedback = on; " + swept,
+	},
+	{
+		name: "Neon", is: func(s *Server) bool { return s.has("neon_superuser") },
+		set: "Neon sets it for the project (Settings, Logical Replication): %s", own: map[string]string{"wal_level": "wal_level = logical, which cannot be taken back"},
+		failover: "Neon removes a slot that nobody has read for about 40 hours while another one is read, and all slots of a branch that is restored; " + swept,
+	},
+	{
+		name: "Supabase", is: func(s *Server) bool { return s.has("supabase_admin") },
+		set: "by the CLI (supabase postgres-config update --config …): %s", failover: swept,
+	},
+	{
+		name: "Crunchy Bridge", is: func(s *Server) bool { return s.has("crunchy_read") && s.has("crunchy_write") },
+		set: "as a configuration parameter of the cluster (dashboard, or cb config-param set): %s", failover: "from version 17 on the slot is kept with failover_slot: true; " + swept,
+	},
+	{
+		name: "CloudNativePG", is: func(s *Server) bool { return s.has("streaming_replica") && s.CloudNativePG },
+		set: "in the Cluster, spec.postgresql.parameters: %s", own: map[string]string{"wal_level": "nothing else: CloudNativePG's default is logical"},
+		failover: "from version 17 on the slot is kept with failover_slot: true, spec.replicationSlots.highAvailability.synchronizeLogicalDecoding: true and sync_replication_slots and hot_standby_feedback on. " +
+			"A primary that was demoted keeps its own slot of that name, and the slot is not kept there again until it is dropped on that instance (pg_drop_replication_slot); " + swept,
+	},
+	{
+		name: "Patroni", is: func(s *Server) bool {
+			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
+		},
+		set: "by patronictl edit-config, postgresql.parameters: %s",
+		failover: "a slot is kept that stands in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
+			"sync_replication_slots = on; " + swept,
+	},
+}
+
+func (s *Server) has(role string) bool { return slices.Contains(s.Roles, role) }
+
+// platformOf is nil where nothing tells that somebody else runs the server.
+func platformOf(s *Server) *platform {
+	if s == nil {
+		return nil
+	}
+	for i := range platforms {
+		if platforms[i].is(s) {
+			return &platforms[i]
+		}
+	}
+	return nil
+}
+
+func judgePlatform(j *judgment) {
+	if _, ok := j.server(); !ok {
+		return
+	}
+	if p := platformOf(j.Server); p != nil {
+		j.ok("", "%s; %s", p.name, p.failover)
+		return
+	}
+	j.ok("", "nothing tells that somebody else runs the server: hints are PostgreSQL's own statements")
+}
+
+var alterSystem = regexp.MustCompile(`ALTER SYSTEM SET (\w+) = ([^;]+);( SELECT pg_reload_conf\(\);)?`)
+
+// hints are those of the platform: a setting is changed in its way.
+func (p *platform) hints(all []string) []string {
+	if p == nil {
+		return all
+	}
+	var own []string
+	for _, hint := range all {
+		if hint == "SELECT pg_reload_conf();" || hint == "restart PostgreSQL" {
+			continue
+		}
+		hint = strings.TrimSuffix(hint, "  -- and restart PostgreSQL")
+		own = append(own, alterSystem.ReplaceAllStringFunc(hint, p.setting))
+	}
+	return own
+}
+
+func (p *platform) setting(statement string) string {
+	part := alterSystem.FindStringSubmatch(statement)
+	what := p.own[part[1]]
+	if what == "" {
+		what = part[1] + " = " + part[2]
+	}
+	return fmt.Sprintf(p.set, what)
+}
