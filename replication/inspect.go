@@ -372,8 +372,14 @@ func mapped(m *outbox.Mapping) []string {
 	for _, h := range m.Headers {
 		e := h.Expr()
 		note(e.Names()...)
+		if t := h.Trace; t != nil {
+			note(t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+		}
 	}
+	note(m.Writer.Column, m.Writer.Until)
 	s := &m.Status
+	note(s.SentBy...)
+	note(s.Resend)
 	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
