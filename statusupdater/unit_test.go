@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -427,6 +428,73 @@ func TestTallyWithoutPrivileges(t *testing.T) {
 		t.Error(err)
 	}
 	o.expect("rows", o.shown(), "aS")
+}
+
+// Units and names are of every kind of table, also one whose rows the role may not lock: there a
+// row that somebody has locked holds the others of its unit up for no longer than a lock timeout.
+func TestUnitsOfEveryKindOfTable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		layout         fixture.Layout
+		insert, rights string
+	}{
+		{fixture.Im2be(), `INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes) SELECT gen_random_uuid(), gen_random_uuid(), 'orders', 'x' FROM generate_series(1, 4)`, "SELECT, UPDATE"},
+		{fixture.Stamps(), `INSERT INTO "Odd ""Schema"."out-box" ("the topic", "select", "pay""load") SELECT 'orders', n, '{"a": 1e3}' FROM generate_series(1, 4) n`, "SELECT, UPDATE"},
+		{fixture.Deleting(), `INSERT INTO queue (key, body) SELECT '\x00ff', 'x' || n FROM generate_series(1, 4) n`, "SELECT, DELETE"},
+	} {
+		t.Run(c.layout.Table.Name, func(t *testing.T) {
+			t.Parallel()
+			db := harness.Postgres(t)
+			prepareOnce(t, db, c.layout)
+			db.Exec(t, c.insert)
+			role := sql.Identifier("u_" + db.Name)
+			db.Exec(t, `CREATE ROLE `+role+` LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA outbox_cdc, `+sql.Identifier(c.layout.Table.Schema)+` TO `+role+`;
+				GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left TO `+role+`;
+				GRANT `+c.rights+` ON `+sql.Identifier(c.layout.Table.Schema, c.layout.Table.Name)+` TO `+role)
+			o := &once{guard: new(tablesql.Guard)}
+			o.hold(t, db)
+			o.bench = runOn(t, db, c.layout.Table, Config{
+				Pool: pool(t, db.Server.DSNAs(db.Name, "u_"+db.Name, "w")), Tables: []*outbox.Table{c.layout.Table},
+				Once: &Once{Stream: "orders", Guard: o.guard}, LockTimeout: 100 * time.Millisecond, LockedRetry: 50 * time.Millisecond,
+			})
+			rows := readPending(t, db, c.layout.Table)
+			tx := o.lock(t, rows[1])
+			o.updater.Do(unitMarks(1, rows[0], rows[1])...)
+			if a := o.await(1); a[rows[0]].State != outbox.MarkedSent {
+				t.Errorf("next to a locked row: %+v", a)
+			}
+			unit := placed(2, rows[2], rows[3])
+			unit.Table = c.layout.Table.String()
+			if err := o.updater.Recover(t.Context(), "main", unit); err != nil {
+				t.Fatal(err)
+			}
+			if got := readPending(t, db, c.layout.Table); len(got) != 1 || got[0].ID != rows[1].ID {
+				t.Errorf("%d rows are pending", len(got))
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if a := o.await(1)[rows[1]]; a.State != outbox.MarkedSent {
+				t.Errorf("the locked row: %+v", a)
+			}
+			o.expect("tally", o.tally(), "units 1,2 left ")
+		})
+	}
+}
+
+// lock has somebody lock a row.
+func (o *once) lock(t *testing.T, row *outbox.Row) pgx.Tx {
+	t.Helper()
+	tx, err := o.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := o.table.Mapping.ID[len(o.table.Mapping.ID)-1]
+	parts := outbox.SplitID(row.ID)
+	if _, err := tx.Exec(t.Context(), "SELECT FROM "+sql.Identifier(o.table.Schema, o.table.Name)+" WHERE "+sql.Identifier(id)+"::text = $1 FOR UPDATE", parts[len(parts)-1]); err != nil {
+		t.Fatal(err)
+	}
+	return tx
 }
 
 // A failover that loses marks loses their unit's note with them: who leads there marks what the
