@@ -119,6 +119,27 @@ func TestRowThatCannotBecomeARecordIsARow(t *testing.T) {
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
 }
 
+func TestRowsThatAreLeftToOthersAreCountedByTable(t *testing.T) {
+	t.Parallel()
+	one, two := table("one"), table("two")
+	for _, of := range []*outbox.Table{one, two} {
+		of.Mapping.Rows = []outbox.RowCondition{{Column: "key", Values: []string{"ours"}}}
+	}
+	ours := values("a")
+	ours[2] = text("ours")
+	b := decode(
+		t, New([]*outbox.Table{one, two}), beginMsg(7, 0x100),
+		relationMsg(1, "public", "one", columns()...), relationMsg(2, "public", "two", columns()...),
+		insertMsg(1, values("b")...), insertMsg(2, values("c")...), insertMsg(1, ours...), insertMsg(1, values("d")...),
+	)
+	if want := []Left{{one, 2}, {two, 1}}; !reflect.DeepEqual(b.Left, want) || b.Rows() != 1 {
+		t.Errorf("%+v, %d rows", b.Left, b.Rows())
+	}
+	if b.Reset(); len(b.Left) > 0 {
+		t.Error("Reset leaves counts")
+	}
+}
+
 func TestOtherChangesAreCounted(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})

@@ -54,10 +54,15 @@ func (s *propertyScanner) line() bool {
 		if s.at == len(s.text) {
 			return false
 		}
-		if c := s.text[s.at]; c != '#' && c != '!' {
+		switch c := s.text[s.at]; {
+		case c == '#' || c == '!':
+			s.skip(func(r rune) bool { return !isLineEnd(r) })
+		case c == '\\' && s.at+1 < len(s.text) && isLineEnd(rune(s.text[s.at+1])): // it goes on, and has nothing yet
+			s.at++
+			s.goOn()
+		default:
 			return true
 		}
-		s.skip(func(r rune) bool { return !isLineEnd(r) })
 	}
 }
 

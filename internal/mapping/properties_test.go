@@ -24,7 +24,8 @@ func TestProperties(t *testing.T) {
 		"a=1,\\\n   2,\\\r\n\t3\\\n\nb=4\\\\\nc=5\\":        {h("a", "1,2,3"), h("b", `4\`), h("c", "5")},
 		"a\\\n  b=c\n#x\\\nd=e":                             {h("ab", "c"), h("d", "e")},
 		`a=\t\n\r\f\q\"\u00e9\uD83D\uDE00\u0000é😀`:          {h("a", "\t\n\r\fq\"é😀\x00é😀")},
-		"a=1\na=2": {h("a", "1"), h("a", "2")},
+		"\\\n\na=b\n\\\r#no\n\\\n\\\r\n c=d":                {h("a", "b"), h("c", "d")},
+		"a=1\na=2":                                          {h("a", "1"), h("a", "2")},
 	} {
 		got, fault := appendProperties(nil, []byte(text), &outbox.JSONHeaders{}, new(Arena))
 		if fault != "" || !reflect.DeepEqual(got, want) {
