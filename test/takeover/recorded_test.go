@@ -26,7 +26,7 @@ const fewBytes = 10_000
 func TestRecordsOfLibraries(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]func(t *testing.T, topic string) library{
-		"modulith": modulith, "eventuate": eventuate,
+		"modulith": modulith, "namastack": namastack, "eventuate": eventuate,
 		"faststream":              func(t *testing.T, topic string) library { return fastStream(t, topic, "") },
 		"pg-transactional-outbox": func(t *testing.T, topic string) library { return pgTransactionalOutbox(t, topic, "") },
 	} {

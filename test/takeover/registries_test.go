@@ -141,6 +141,33 @@ func modulith(t *testing.T, topic string) library {
 	}
 }
 
+// Namastack Outbox, with a handler like that of its module for Kafka, and outbox-cdc make
+// the same records.
+func TestParityWithNamastack(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	kafka := broker(t)
+	topic := kafka.Topic(t, 3)
+	namastack(t, topic).parity(t, kafka, topic)
+}
+
+func namastack(t *testing.T, topic string) library {
+	return library{
+		name:     "namastack",
+		outboxOf: outboxOf{profile: "namastack", table: "public.outbox_record", overrides: fields{"topic": fields{"constant": topic}}},
+		start: func(w *world, job string) *exec.Cmd {
+			polling := "--namastack.outbox.polling.fixed.interval=36500d" // as the profile says: its scheduler rests
+			if job == "relay" {
+				polling = "--namastack.outbox.polling.fixed.interval=100ms"
+			}
+			return java(t, "namastack", "Shop.java", "shop.Shop", w.spring("--job="+job, "--namastack.outbox.polling.trigger=fixed", polling,
+				"--namastack.outbox.jdbc.schema-initialization.enabled=true", "--namastack.outbox.retry.max-retries=3",
+				"--spring.kafka.producer.value-serializer=org.springframework.kafka.support.serializer.JacksonJsonSerializer")...)
+		},
+		relays: true, order: "created_at, id",
+	}
+}
+
 // The polling reader and the publisher of Eventuate's CDC service and outbox-cdc make
 // the same records of the messages of Tram's producer.
 func TestParityWithEventuate(t *testing.T) {
