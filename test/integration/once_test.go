@@ -138,3 +138,38 @@ func (w *world) lockSome(ctx context.Context, d time.Duration) {
 		}
 	}
 }
+
+// A failover loses marks, and the tally with them: the rows are PENDING on the new primary,
+// the journal names them, and they are marked there and not published again.
+func TestExactlyOnceThroughAFailover(t *testing.T) {
+	onlyLong(t)
+	t.Parallel() // it mostly waits
+	pair := harness.PrivatePair(t, nil)
+	w := newWorld(t, surroundings{db: pair.Either, partitions: 3, noInit: true})
+	env := w.exactlyOnce()
+	w.small()
+	p := w.run(env).streaming()
+	writers := w.write(patient())
+	writers.wrote(200, 30*time.Second)
+	p.Signal(syscall.SIGKILL)
+	p.Ended(30 * time.Second)
+	writers.wrote(500, 30*time.Second) // PENDING on both servers
+	from := len(w.log.Inserts())       // before the standby has them all
+	pair.CaughtUp(t)
+	pair.Link.Refuse()
+	p = w.run(env).streaming()
+	w.recovered() // those rows are marked on a server that nobody will have
+	writers.wrote(200, 60*time.Second)
+	w.recovered()
+	pair.FailOver(t)
+	w.recovered()
+	p.Await(60*time.Second, "handed back to the stream", "stream")
+	writers.wrote(200, 60*time.Second)
+	writers.stop()
+	w.settled(60 * time.Second)
+	p.stop()
+	if lost := w.takeBack(from); lost == 0 {
+		t.Error("nothing was taken back: the test is void")
+	}
+	w.judge(history.Rules{})
+}
