@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ func (a *actFlags) run(c *cobra.Command, io streams, op operator.Operation) erro
 	}
 	out := acted{Action: op.Action, DryRun: !a.yes, Tables: []actedTable{}}
 	err = a.each(c.Context(), io, func(d *openTable) error {
-		done, by, err := a.onTable(c, d, op, log)
+		done, by, err := a.onTable(c, io, d, op, log)
 		if a.yes {
 			out.By = &by
 		}
@@ -80,7 +81,7 @@ func (a *actFlags) run(c *cobra.Command, io streams, op operator.Operation) erro
 	return err
 }
 
-func (a *actFlags) onTable(c *cobra.Command, d *openTable, op operator.Operation, log zerolog.Logger) (actedTable, actor, error) {
+func (a *actFlags) onTable(c *cobra.Command, io streams, d *openTable, op operator.Operation, log zerolog.Logger) (actedTable, actor, error) {
 	by := whoActs(d.conn.Config().User)
 	var err error
 	if op.Filter, err = a.pick(c, d.Outbox(), 0); err != nil {
@@ -95,10 +96,10 @@ func (a *actFlags) onTable(c *cobra.Command, d *openTable, op operator.Operation
 	if !a.yes || plan.Taken == 0 {
 		return t, by, nil
 	}
-	op.Progress = func(done, of int) {
-		log.Debug().Int("done", done).Int("of", of).Stringer("table", d.Outbox()).Msg(string(op.Action))
-	}
+	going := newProgress(io.err, log, fmt.Sprintf("%s rows of %s", op.Action, d.Outbox()))
+	op.Progress = func(done, of int) { going.tell(done, of, time.Now()) }
 	result, err := d.Do(c.Context(), op)
+	going.end()
 	t.Result = &result
 	d.Audit(log, d.stream.Name, &op, &result, err, func(e *zerolog.Event) { by.fields(e).Strs("filter", picked(c)) })
 	return t, by, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -106,6 +107,26 @@ func (w *sweepRun) run(ctx context.Context) error {
 	return led(errors.Join(errs...))
 }
 
+// tellProgress logs how many rows were published so far: the log's lines are on the
+// terminal as well.
+func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name string) (stop func()) {
+	going := newProgress(io.Discard, log, "sweep stream "+name)
+	ticker, done := time.NewTicker(time.Second), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case now := <-ticker.C:
+				if st := s.Status(); st.Flow != nil {
+					going.tell(int(st.Flow.Published), 0, now) // #nosec G115 -- rows of one run
+				}
+			}
+		}
+	}()
+	return func() { ticker.Stop(); close(done) }
+}
+
 // led: somebody has to stop the leader, or the sweeps.
 func led(err error) error {
 	if errors.Is(err, pipeline.ErrLed) {
@@ -124,7 +145,9 @@ func (w *sweepRun) sweep(ctx context.Context, cfg *config.Config, s *config.Stre
 	if err := p.add(cfg, s, instruments{metrics: metrics.New(v, commit)}, log.With().Str("stream", s.Name).Logger()); err != nil {
 		return out, err
 	}
+	stop := w.tellProgress(p.streams[0], log, s.Name)
 	done, err := p.streams[0].SweepOnce(ctx, w.giveUp)
+	stop()
 	out.Published, out.Refused, out.GivenUp, out.Parks = done.Published, done.Refused, done.GivenUp, done.Parks
 	out.Seconds = time.Since(began).Seconds()
 	if ctx.Err() == nil && !errors.Is(err, pipeline.ErrLed) {

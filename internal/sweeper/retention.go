@@ -20,7 +20,7 @@ import (
 // and its mark finds it gone.) It returns how many, and how long it took to find
 // them: each time the whole table is read where no index helps.
 func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
-	r := retention{Sweeper: s}
+	r := retention{Sweeper: s, table: t, began: time.Now(), told: time.Now()}
 	err := s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			if err := r.run(ctx, conn, t, inFlight); err != nil {
@@ -35,8 +35,23 @@ func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string
 // retention is one table's.
 type retention struct {
 	*Sweeper
+	table   *outbox.Table
 	deleted int
 	finding time.Duration
+
+	began, told time.Time
+}
+
+// toldEvery is how often a round that takes long says how far it is.
+const toldEvery = 10 * time.Second
+
+func (r *retention) tell(now time.Time) {
+	if now.Sub(r.told) < toldEvery {
+		return
+	}
+	r.told = now
+	r.cfg.Log.Info().Stringer("table", r.table).Int("deleted", r.deleted).Float64("rows_per_second", float64(r.deleted)/now.Sub(r.began).Seconds()).
+		Msg("deleting rows past their retention")
 }
 
 func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, inFlight []string) error {
@@ -101,6 +116,7 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 			if err != nil {
 				return err
 			}
+			r.tell(time.Now())
 		}
 		if len(ids) < foundPages*r.cfg.RetainRows || r.deleted == before {
 			return nil

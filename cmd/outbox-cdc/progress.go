@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// progress tells how far a long errand is: on a terminal in a line that is written
+// over twice a second, elsewhere in the log every ten seconds.
+type progress struct {
+	terminal io.Writer // nil: the log
+	log      zerolog.Logger
+	what     string // is done, to what
+
+	began, told time.Time
+}
+
+const (
+	progressShown  = 500 * time.Millisecond
+	progressLogged = 10 * time.Second
+)
+
+func newProgress(to io.Writer, log zerolog.Logger, what string) *progress {
+	p := &progress{log: log, what: what, began: time.Now()}
+	p.told = p.began
+	if isTerminal(to) {
+		p.terminal = raw(to)
+	}
+	return p
+}
+
+// tell says how many rows are done; of 0 is an unknown number.
+func (p *progress) tell(done, of int, now time.Time) {
+	every := progressLogged
+	if p.terminal != nil {
+		every = progressShown
+	}
+	if now.Sub(p.told) < every {
+		return
+	}
+	p.told = now
+	words := progressWords(done, of, now.Sub(p.began))
+	if p.terminal == nil {
+		p.log.Info().Int("done", done).Int("of", of).Str("what", p.what).Msg("working: " + words)
+		return
+	}
+	fmt.Fprintf(p.terminal, "\r\x1b[K%s: %s", printable(p.what), words) // carriage return, and the rest of the line is erased
+}
+
+// end makes room for what is said next.
+func (p *progress) end() {
+	if p.terminal != nil && p.told != p.began {
+		fmt.Fprint(p.terminal, "\r\x1b[K")
+	}
+}
+
+func progressWords(done, of int, took time.Duration) string {
+	rate := float64(done) / max(took.Seconds(), 0.001)
+	if of == 0 {
+		return fmt.Sprintf("%d rows, %.0f/s", done, rate)
+	}
+	words := fmt.Sprintf("%d of %d rows, %.0f/s", done, of, rate)
+	if left := of - done; left > 0 && rate > 0 {
+		words += fmt.Sprintf(", %s left", (time.Duration(float64(left)/rate) * time.Second).Round(time.Second))
+	}
+	return words
+}
