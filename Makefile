@@ -299,6 +299,12 @@ image: ## the container image for amd64 and arm64, from nothing (needs buildah),
 image-push: image
 	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) docker://$(IMAGE):$(IMAGE_TAG)
 
+# The chart of the same version, for helm install oci://…: make chart-push CHARTS=oci://registry.example/charts VERSION=1.2.3
+.PHONY: chart-push
+chart-push:
+	helm package deploy/helm/outbox-cdc --version $(VERSION) --app-version $(VERSION) --destination dist
+	helm push dist/outbox-cdc-$(VERSION).tgz $(CHARTS)
+
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;
 # OUTBOX_TEST_LONG=1 builds a second time with nothing compiled before.

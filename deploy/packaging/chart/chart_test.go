@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -92,6 +93,7 @@ func TestTemplates(t *testing.T) {
 			for _, kind := range sortedKeys(kinds) {
 				got.WriteString("---\n" + kinds[kind])
 				strictly(t, kind, kinds[kind])
+				published(t, kind, kinds[kind])
 			}
 			golden := filepath.Join("testdata", name+".golden.yaml")
 			if *update {
@@ -117,6 +119,78 @@ func sortedKeys(m map[string]string) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// definitions are the names of the chart's kinds in Kubernetes' OpenAPI documents.
+var definitions = map[string]string{
+	"Deployment": "io.k8s.api.apps.v1.Deployment", "Service": "io.k8s.api.core.v1.Service", "ServiceAccount": "io.k8s.api.core.v1.ServiceAccount",
+	"ConfigMap": "io.k8s.api.core.v1.ConfigMap", "PodDisruptionBudget": "io.k8s.api.policy.v1.PodDisruptionBudget", "NetworkPolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+}
+
+// schemas are the documents of some versions, made by chart/schemas.
+func schemas(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/kubernetes-*.json")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%q, %v: three versions are wanted", files, err)
+	}
+	return files
+}
+
+// published holds an object against what several versions of Kubernetes publish of
+// its kind: types, required fields, no others.
+func published(t *testing.T, kind, text string) {
+	t.Helper()
+	name, known := definitions[kind]
+	if !known {
+		return
+	}
+	for _, file := range schemas(t) {
+		if err := validate(t, file, name, text); err != nil {
+			t.Errorf("%s, %s: %v\n%s", file, kind, err, text)
+		}
+	}
+}
+
+var compiled = map[string]*jsonschema.Schema{} // by place
+
+func validate(t *testing.T, file, name, text string) error {
+	t.Helper()
+	at := file + "#/definitions/" + name
+	schema, err := compiled[at], error(nil)
+	if schema == nil {
+		if schema, err = jsonschema.NewCompiler().Compile(at); err != nil {
+			t.Fatal(err)
+		}
+		compiled[at] = schema
+	}
+	plain, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := jsonschema.UnmarshalJSON(bytes.NewReader(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema.Validate(object)
+}
+
+// The schemas do refuse what a server would.
+func TestSchemasRefuse(t *testing.T) {
+	good := manifests(t, "small")["Deployment"]
+	for _, wrong := range []string{
+		strings.Replace(good, "  replicas: 2", "  replicas: two", 1), strings.Replace(good, "  replicas: 2", "  replica: 2", 1),
+		strings.Replace(good, "  selector:", "  selectors:", 1),
+	} {
+		if wrong == good {
+			t.Fatalf("nothing was made wrong in\n%s", good)
+		}
+		for _, file := range schemas(t) {
+			if validate(t, file, definitions["Deployment"], wrong) == nil {
+				t.Errorf("%s takes\n%s", file, wrong)
+			}
+		}
+	}
 }
 
 // strictly reads an object into Kubernetes' own type: a field that it does not
