@@ -288,6 +288,8 @@ func judgeRowFilter(j *judgment) {
 			j.filterDiffers(t)
 		case t.FilterFit() == replication.FilterMissing:
 			j.ok(name, "rows of others come through the log and are dropped here; outbox-cdc init has the publication hold them back, WHERE %s", t.Filter())
+		case t.Filter() == "" && (len(t.Table.Mapping.Rows) > 0 || t.Table.Mapping.Leaves() != nil):
+			j.ok(name, "no row filter: rows of others come through the log and are dropped here; %s", unfilterable(j.State))
 		case t.Filter() == "":
 			j.ok(name, "no row filter")
 		case t.Table.Share.Of > 0:
@@ -296,6 +298,17 @@ func judgeRowFilter(j *judgment) {
 			j.ok(name, "the publication passes only our rows, WHERE %s"+heldColumns, t.RowFilter)
 		}
 	}
+}
+
+// unfilterable says why no row filter can have the mapping's conditions.
+func unfilterable(s *replication.State) string {
+	switch {
+	case s.Version < 150000:
+		return "row filters came with PostgreSQL 15"
+	case s.Publication.Update || s.Publication.Delete:
+		return "the publication publishes more than inserts, so a filter would have the server refuse the application's changes"
+	}
+	return "a row filter can have no types or collations of users, no paths into JSON, and here no words beyond ASCII"
 }
 
 // filterDiffers: rows of ours may be held back. Nobody reads what two conditions mean, so

@@ -206,6 +206,14 @@ func TestJudgments(t *testing.T) {
 		"row filter":      {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5); PostgreSQL lets nobody drop a column of it", "SET TABLE"}},
 		"filter of rows":  {"row-filter", OK, func(f *Facts) { ofRows(f, "(topic = 'orders'::text)") }, []string{"only our rows", "drop a column of it"}},
 		"rows unfiltered": {"row-filter", OK, func(f *Facts) { ofRows(f, "") }, []string{"are dropped here", "WHERE (\"topic\" = 'orders'::text)"}},
+		"rows of a type of users": {"row-filter", OK, func(f *Facts) {
+			ofRows(f, "")
+			f.State.Tables[0].Types = nil
+		}, []string{"are dropped here", "no types or collations of users"}},
+		"rows and updates": {"row-filter", OK, func(f *Facts) {
+			ofRows(f, "")
+			f.State.Tables[0].Types, f.State.Publication.Update = nil, true
+		}, []string{"more than inserts"}},
 		"another filter of rows": {"row-filter", Warn, func(f *Facts) { ofRows(f, "(topic = 'bills'::text)") }, []string{
 			"WHERE (topic = 'bills'::text), not WHERE (\"topic\" = 'orders'::text);", `SET TABLE "public"."outbox" WHERE (("topic" = 'orders'::text))`,
 		}},
