@@ -124,11 +124,8 @@ func (r *round) settings() tablesql.Settings {
 	if r.key.free || r.slow {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}
-	if r.cfg.Once != nil {
-		s.Guard = r.cfg.Once.Guard
-	}
-	if r.key.way != ordinary { // a transaction of several round trips
-		s.IdleTimeout = r.cfg.StatementTimeout
+	if r.cfg.Once != nil { // its transactions have several round trips
+		s.Guard, s.IdleTimeout = r.cfg.Once.Guard, r.cfg.StatementTimeout
 	}
 	return s
 }
@@ -144,13 +141,26 @@ func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error 
 	}
 	started := time.Now()
 	r.stats.statements.Add(1)
-	if err := writeMarks(ctx, r.conn, steps...); err != nil {
+	if err := r.write(ctx, steps); err != nil {
 		return err
 	}
 	if r.cfg.OnBatch != nil {
 		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
 	}
 	return nil
+}
+
+// write commits the steps at once, or, where delivery is exactly once, when it is known that they
+// ran where the leader's session is.
+func (r *round) write(ctx context.Context, steps []tablesql.Step) error {
+	if r.cfg.Once == nil {
+		return writeMarks(ctx, r.conn, steps...)
+	}
+	err := tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep}, steps...)...)
+	if err == nil {
+		err = writeMarks(ctx, r.conn, tablesql.Step{SQL: "COMMIT"})
+	}
+	return r.rollback(ctx, err)
 }
 
 // writeMarks runs steps that mark rows, and commit.

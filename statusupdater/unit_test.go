@@ -379,8 +379,9 @@ func TestARefusedRowOfAUnit(t *testing.T) {
 func TestUnitsWaitForTheLeadersServer(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{BackoffMax: 100 * time.Millisecond})
-	rows := o.rows("a", "b")
+	rows := o.rows("a", "b", "refused")
 	o.guard.Release()
+	o.updater.Do(marks(outbox.MarkAttempt, "too large", rows[2])...)
 	if err := o.updater.Recover(t.Context(), "main", placed(1, rows[0])); !errors.Is(err, tablesql.ErrNotLeading) {
 		t.Errorf("recovery: %v", err)
 	}
@@ -391,12 +392,15 @@ func TestUnitsWaitForTheLeadersServer(t *testing.T) {
 		}
 		return nil
 	})
-	o.expect("rows", o.shown(), "aP bP")
+	o.expect("rows", o.shown(), "aP bP refusedP")
 	o.expect("tally", o.tally(), "units  left ")
+	o.want("0", `SELECT sum(tries)::text FROM plain`)
 	o.guard.Hold(leadersKey)
-	if a := o.await(1)[rows[1]]; a.State != outbox.MarkedSent {
-		t.Errorf("%+v", a)
+	got := o.await(2)
+	if got[rows[1]].State != outbox.MarkedSent || got[rows[2]].State != outbox.MarkedRetry {
+		t.Errorf("%+v", got)
 	}
+	o.want("1", `SELECT sum(tries)::text FROM plain`)
 }
 
 // Without privileges on the tally nothing is marked, and the error says what grants them.
