@@ -411,7 +411,7 @@ func (d *differing) status() {
 		})
 	}
 	for _, w := range []struct{ word, when string }{{s.Sent, "a row was sent"}, {s.Failed, "a row has failed"}} {
-		if refused(w.word) {
+		if refused(w.word) && !(w.word == s.Sent && d.t.Table.Mapping.Published.Removes()) {
 			d.add(Difference{
 				Problem: fmt.Sprintf("column %q cannot be %s, which is written when %s; it may be %s", s.Column, w.word, w.when, some(allowed)),
 				Fatal:   true, words: true, Override: suggestion,

@@ -64,15 +64,14 @@ func (r *Relation) TimeOf(state RowState) []string {
 // no such rows.
 func (r *Relation) inState(state RowState) (string, error) {
 	condition := map[RowState]string{RowsPending: r.ourPending(), RowsFailed: r.ourFailed(), RowsSent: r.ourSent(), RowsAny: r.ofOurs("true")}[state]
-	archived := state == RowsSent && r.Table.Mapping.Published == outbox.PublishedArchive
-	if condition != "false" && r.Table.Stateful() && !archived {
+	if condition != "false" && r.Table.Stateful() {
 		return condition, nil
 	}
 	e := &MappingError{Table: r.Table, Problem: "keeps no " + state.String() + " rows"}
 	switch {
 	case !r.Table.Stateful():
 		e.Problem, e.Hint = "keeps no state (published: none)", "map a status, or look at the topics"
-	case archived:
+	case state == RowsSent && r.Table.Mapping.Published == outbox.PublishedArchive:
 		e.Hint = fmt.Sprintf("rows that were published are in the archive %s; INSERT one into %s again, as it was, to have it published again", r.Table.Mapping.Archive, r.Table)
 	case state == RowsSent:
 		e.Hint = "rows that were published are deleted; nothing can be replayed"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -135,6 +136,9 @@ func (r *Relation) ourSent() string { return r.ofOurs(r.sent()) }
 
 // sent is the same of all rows, ours or not.
 func (r *Relation) sent() string {
+	if r.Table.Mapping.Published == outbox.PublishedArchive {
+		return "false" // they are in the archive
+	}
 	s := &r.Table.Mapping.Status
 	var ways []string
 	switch {
