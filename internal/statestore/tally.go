@@ -50,6 +50,13 @@ func (s *Store) tallyOf(cluster string) string {
 	return fmt.Sprintf("the tally of stream %s on Kafka cluster %s", s.cfg.Stream, cluster)
 }
 
+// HasTallies says whether the tables are there: init makes them where they are needed. A
+// stream that delivers at least once asks before it looks for tallies, which would be an error in the server's log.
+func (s *Store) HasTallies(ctx context.Context) (there bool, err error) {
+	err = s.db.QueryRow(ctx, "SELECT to_regclass('outbox_cdc.tally') IS NOT NULL").Scan(&there)
+	return there, tallyFailure("look for the tables of exactly-once delivery", err)
+}
+
 // ReadTally reads what the database knows of a cluster's journal; false: there is no
 // tally. What is left is read last: it has the rows of every unit that is Marked.
 func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Tally, there bool, err error) {

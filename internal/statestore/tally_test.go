@@ -237,6 +237,9 @@ func TestTallyIsMissingOrNotOurs(t *testing.T) {
 	if found, err := s.Orphans(t.Context(), nil, ordersClaim(0, 0)); len(found) != 0 || err != nil {
 		t.Errorf("without the tables: %v, %v", found, err)
 	}
+	if there, err := s.HasTallies(t.Context()); there || err != nil {
+		t.Errorf("without the tables: %v, %v", there, err)
+	}
 	db.Exec(t, sql.Tally)
 	role := "w_" + db.Name
 	db.Exec(t, `CREATE ROLE `+sql.Identifier(role)+` LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA outbox_cdc TO `+sql.Identifier(role)+`;
@@ -249,6 +252,9 @@ func TestTallyIsMissingOrNotOurs(t *testing.T) {
 	defer writer.Close()
 	poor := New(Config{DB: writer, Stream: "orders"})
 	lead(t, poor)
+	if there, err := poor.HasTallies(t.Context()); !there || err != nil {
+		t.Errorf("without privileges: %v, %v", there, err)
+	}
 	if _, err := poor.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "outbox_cdc.tally_left") {
 		t.Errorf("without privileges: %v", err)
 	}
