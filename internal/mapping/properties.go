@@ -30,7 +30,7 @@ func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeader
 	return list, ""
 }
 
-// propertyScanner stands at text[at].
+// propertyScanner is at text[at].
 type propertyScanner struct {
 	text      []byte
 	at        int
@@ -124,7 +124,7 @@ func (s *propertyScanner) goOn() {
 	s.skip(isBlank)
 }
 
-// escape is the character that stands behind a backslash.
+// escape is the character behind a backslash.
 func (s *propertyScanner) escape() (rune, bool) {
 	r, size := utf8.DecodeRune(s.text[s.at:])
 	s.at += size

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The texts are what java.util.Properties stores, and what its load reads besides.
+// The texts are what java.util.Properties stores, and what else its load reads.
 func TestProperties(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]outbox.Header{

@@ -391,7 +391,7 @@ type HeaderMapping struct {
 	Trace *TraceMapping
 }
 
-// JSONHeaders is how headers stand in a column.
+// JSONHeaders is how headers are written in a column.
 type JSONHeaders struct {
 	Properties bool // it is no JSON, but what java.util.Properties stored
 	Base64     bool // strings are base64 of the values

@@ -205,7 +205,7 @@ func (d *driver) readWAL(ctx context.Context) error {
 
 func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) {
 	if d.once != nil {
-		_ = whileBeating(ctx, conn, d.awaitRecovery) // whoever uses the connection next finds out what is wrong with it
+		_ = whileBeating(ctx, conn, d.awaitRecovery) // who uses the connection next finds out what is wrong with it
 	}
 }
 

@@ -81,7 +81,7 @@ var platforms = []platform{
 			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
 		},
 		set: "by patronictl edit-config, postgresql.parameters: %s",
-		failover: "a slot is kept that stands in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
+		failover: "a slot is kept that is listed in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
 			"sync_replication_slots = on; " + swept,
 	},
 }

@@ -73,7 +73,7 @@ func (r *Relation) change(head, state string, free bool, further []string, retur
 	return statement
 }
 
-// changing is change in two parts: what stands in WITH, or nothing, and the statement.
+// changing is change in two parts: what goes into WITH, or nothing, and the statement.
 func (r *Relation) changing(head, state string, free bool, further []string, returning string, guards ...string) (with, statement string) {
 	list, with := r.rowList(further...), ""
 	guards = append([]string{r.sameRow(), Opaque(state)}, guards...)

@@ -79,7 +79,7 @@ func documented(key string, value fields) layout {
 	return l
 }
 
-// theTopic stands in a layout's configuration for the world's topic.
+// theTopic is a layout's placeholder for the world's topic.
 const theTopic = "THE.TOPIC"
 
 // hot is the im2be table with no index on the status: with room on its pages a
