@@ -12,7 +12,7 @@ import (
 func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 	for _, scope := range []outbox.Scope{outbox.StreamScope(), {Kind: outbox.ScopeTable, Table: "public.outbox"}} {
 		play(t, func(s *scene) {
-			s.paused = []outbox.Park{{Scope: scope}}
+			s.pause(outbox.Park{Scope: scope})
 			s.rest()
 			r := s.row("k", 0)
 			s.rest()
@@ -25,7 +25,7 @@ func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 			s.restart()
 			s.rest()
 			s.inKafka(r, 0, "after a restart")
-			s.paused = nil
+			s.pause()
 			later := s.row("k", 0)
 			s.rest()
 			s.advance(10 * time.Second)
@@ -39,7 +39,7 @@ func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 // Another reason to park what is paused does not end the pause.
 func TestAnotherReasonLeavesItPaused(t *testing.T) {
 	play(t, func(s *scene) {
-		s.paused = []outbox.Park{{Scope: outbox.StreamScope()}}
+		s.pause(outbox.Park{Scope: outbox.StreamScope()})
 		s.rest()
 		s.a.input(func() { s.a.core.Retained(1 << 60) })
 		s.a.input(func() {
@@ -51,6 +51,13 @@ func TestAnotherReasonLeavesItPaused(t *testing.T) {
 		s.rest()
 		s.inKafka(r, 0, "while it is paused")
 		s.a.input(func() { s.a.core.Retained(0) })
-		s.paused = nil
+		s.pause()
 	})
+}
+
+// pause has process a see that this is paused, and nothing else.
+func (s *scene) pause(parks ...outbox.Park) {
+	s.paused = parks
+	s.a.sees(parks)
+	s.a.input(func() { s.a.core.Pause(parks) })
 }

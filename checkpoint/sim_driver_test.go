@@ -24,9 +24,10 @@ type proc struct {
 	sink *sink
 	// terminal are rows that a look found SENT, FAILED or gone.
 	terminal map[*outbox.Row]bool
-	paused   []outbox.Park // that it knows of
-	told     bool          // Tick was called with the time that it is
-	dirty    bool          // Take is due
+	paused   []outbox.Park        // that it knows of
+	flew     map[*outbox.Row]bool // in flight when it heard of it
+	told     bool                 // Tick was called with the time that it is
+	dirty    bool                 // Take is due
 	conn     *conn
 	epoch    int // the last that this process raised, with this Core; 0: none
 	start    outbox.LSN
@@ -306,7 +307,7 @@ func (p *proc) connect(streaming bool) {
 	}
 	in := Connected{Parks: c.parks, Failed: w.failedRows(), Streaming: streaming, Insert: c.insert, Snapshot: w.snapshot()}
 	in.Paused = w.paused
-	p.paused = in.Paused
+	p.sees(in.Paused)
 	if w.plan.once {
 		p.recoveries(&in)
 	}
