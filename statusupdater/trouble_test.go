@@ -159,6 +159,30 @@ func TestDDLBetweenMarks(t *testing.T) {
 	b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0)
 }
 
+// A table that was altered is compared with its archive before another row is moved.
+func TestDDLBetweenMovesToAnArchive(t *testing.T) {
+	b := newBench(t, fixture.Layout{
+		DDL: `CREATE TABLE outbox (id bigint PRIMARY KEY, status text NOT NULL DEFAULT 'PENDING', price numeric(6, 2)); CREATE TABLE archive (LIKE outbox INCLUDING ALL)`,
+		Table: &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+			ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+			Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "price"}}, Order: []string{"id"},
+			Published: outbox.PublishedArchive, Archive: outbox.ArchiveTable{Schema: "public", Name: "archive"},
+			Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT"},
+		}},
+	})
+	rows := b.insert(`INSERT INTO outbox (id) VALUES (1), (2), (3) RETURNING id::text`)
+	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
+	b.db.Exec(t, `ALTER TABLE outbox ALTER price TYPE numeric(12, 4); UPDATE outbox SET price = 1.2345`)
+	if a := b.expect(outbox.MarkSent, rows[1], outbox.MarkedRefused, 0); a.Alone || !strings.Contains(a.Err.Error(), `column "price" holds less there`) {
+		t.Fatal(a.Alone, a.Err)
+	}
+	b.db.Exec(t, `ALTER TABLE archive ALTER price TYPE numeric(12, 4)`)
+	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
+	b.db.Exec(t, `ALTER TABLE archive ADD more text`) // which it may have
+	b.expect(outbox.MarkSent, rows[2], outbox.MarkedSent, 0)
+	b.want("1.2345 1.2345", `SELECT string_agg(price::text, ' ') FROM archive WHERE id > 1 AND status = 'SENT'`)
+}
+
 func TestRevokedPrivileges(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Im2be().DDL)

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -11,25 +12,45 @@ import (
 
 // moveSQL deletes rows, and inserts them with what says that they were sent into the archive.
 // It returns the ordinals of the rows. Where the archive takes fewer than were deleted, because a trigger
-// there drops one, it is an error, so that no row is lost.
+// there drops one, it is an error, so that no row is lost. So it is where one of the tables was altered since they
+// were compared: an INSERT rounds or cuts a value, without an error, to what its column holds.
 func (r *Relation) moveSQL(free bool) string {
 	columns, refs := make([]string, len(r.Columns)), make([]string, len(r.Columns))
 	for i := range r.Columns {
 		columns[i], refs[i] = sql.Identifier(r.Columns[i].Name), Ref(r.Columns[i].Name)
 	}
 	names, values := r.inserted()
-	archive := sql.Identifier(r.Table.Mapping.Archive.Schema, r.Table.Mapping.Archive.Name)
 	with, gone := r.changing("DELETE FROM "+r.Name()+" AS t USING ", r.sendable(), free, nil, "u.n, "+strings.Join(refs, ", "))
 	if with != "" {
 		with += ", "
 	}
+	current, loaded := r.shapes()
 	refusal := sql.Literal("the archive " + r.Table.Mapping.Archive.String() + " did not take each row: a trigger there drops some. Rows missing: ")
 	return "WITH " + with + "gone(outbox_cdc_n, " + strings.Join(columns, ", ") + ") AS (" + gone + "), " +
-		"kept AS (INSERT INTO " + archive + " (" + strings.Join(names, ", ") + ") OVERRIDING SYSTEM VALUE SELECT " + strings.Join(values, ", ") + " FROM gone AS t RETURNING 1), " +
-		// Never run: it is not even understood once the table has got another column, which would be left behind.
-		"whole AS (SELECT t.* FROM " + r.Name() + " AS t WHERE false UNION ALL SELECT " + strings.Join(refs, ", ") + " FROM " + r.Name() + " AS t WHERE false), " +
-		"missing AS (SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM kept) AS n) " +
-		"SELECT CASE WHEN missing.n = 0 THEN gone.outbox_cdc_n ELSE (" + refusal + " || missing.n)::bigint END FROM gone, missing"
+		"kept AS (INSERT INTO " + r.Archive.Name() + " (" + strings.Join(names, ", ") + ") OVERRIDING SYSTEM VALUE SELECT " + strings.Join(values, ", ") + " FROM gone AS t RETURNING 1), " +
+		"missing AS (SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM kept) AS n), " +
+		"shape AS MATERIALIZED (" + current + ") " +
+		"SELECT CASE WHEN shape.s IS DISTINCT FROM " + loaded + " THEN " + r.altered() +
+		" WHEN missing.n = 0 THEN gone.outbox_cdc_n ELSE (" + refusal + " || missing.n)::bigint END FROM gone, missing, shape"
+}
+
+// altered raises an error with a SQLSTATE that refuses the table, not the row. A column is in it, so that it is not
+// evaluated before the condition.
+func (r *Relation) altered() string {
+	text := "the table " + r.Table.String() + " or its archive " + r.Table.Mapping.Archive.String() + " was altered after they had been compared"
+	return "current_setting(concat(" + sql.Literal(text) + ", left(shape.s, 0)))::bigint"
+}
+
+// shapes are a query for the shape that the table and its archive have, and the one that they had when they were
+// compared. The statement has both locked when it reads the catalogue.
+func (r *Relation) shapes() (current, loaded string) {
+	first, second := r, r.Archive
+	if first.OID > second.OID {
+		first, second = second, first
+	}
+	oid := func(r *Relation) string { return sql.Literal(r.Name()) + "::regclass" }
+	return "SELECT string_agg(" + columnShape + ", ',' ORDER BY a.attrelid, a.attnum) AS s FROM pg_catalog.pg_attribute a " +
+		"JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE a.attrelid IN (" + oid(r) + ", " + oid(r.Archive) + ") AND a.attnum > 0 AND NOT a.attisdropped", sql.Literal(first.shape + "," + second.shape)
 }
 
 // inserted are the columns of the archive that are written, and their values in terms of a row t.
@@ -68,6 +89,8 @@ func (r *Relation) archived() error {
 			differs(fmt.Sprintf("column %q is missing there", c.Name), "ADD %s %s", sql.Identifier(c.Name), c.Type)
 		case a.OID != c.OID:
 			differs(fmt.Sprintf("column %q is %s there, and %s here", c.Name, a.Type, c.Type), "ALTER %s TYPE %s", sql.Identifier(c.Name), c.Type)
+		case a.Generated && !c.Generated:
+			differs(fmt.Sprintf("column %q is generated there, and not here", c.Name), "ALTER %s DROP EXPRESSION", sql.Identifier(c.Name))
 		case a.typmod != -1 && a.typmod != c.typmod && (a.OID != oidVarchar || c.typmod == -1 || a.typmod < c.typmod):
 			differs(fmt.Sprintf("column %q holds less there", c.Name), "ALTER %s TYPE %s", sql.Identifier(c.Name), c.Type)
 		}
@@ -81,8 +104,12 @@ func (r *Relation) archived() error {
 	if r.Archive.Unlogged {
 		differs("it is unlogged, and a crash empties it", "SET LOGGED")
 	}
-	if r.Archive.OID == r.OID {
+	switch {
+	case r.Archive.OID == r.OID:
 		problems, hints = append(problems, "it is the outbox itself"), append(hints, "name another table as archive")
+	case slices.Contains(r.Archive.above, r.OID):
+		problems = append(problems, "it inherits from the outbox, or is a partition of it: what is moved there is still read with the outbox")
+		hints = append(hints, "name another table as archive")
 	}
 	if len(problems) == 0 {
 		return nil

@@ -88,20 +88,67 @@ func TestArchivesThatDoNotFit(t *testing.T) {
 	conn := db.Conn(t)
 	const columns = `id bigint, status varchar(20), done_at timestamptz, why text, version int, payload text, price numeric(6, 2)`
 	for name, c := range map[string]struct{ ddl, want string }{
-		"no table":     {"", "does not exist in this database"},
-		"same":         {columns, ""},
-		"wider":        {strings.Replace(columns, "(20)", "(30)", 1) + ", more int, most int NOT NULL DEFAULT 1", ""},
-		"narrower":     {strings.Replace(columns, "(20)", "(10)", 1), `column "status" holds less there`},
-		"rounds":       {strings.Replace(columns, "(6, 2)", "(6, 1)", 1), `column "price" holds less there`},
-		"another type": {strings.Replace(columns, "payload text", "payload jsonb", 1), `column "payload" is jsonb there, and text here`},
-		"wants more":   {columns + ", more int NOT NULL", `column "more" must have a value there, and is not here`},
+		"no table":      {"", "does not exist in this database"},
+		"same":          {columns, ""},
+		"wider":         {strings.Replace(columns, "(20)", "(30)", 1) + ", more int, most int NOT NULL DEFAULT 1", ""},
+		"narrower":      {strings.Replace(columns, "(20)", "(10)", 1), `column "status" holds less there`},
+		"rounds":        {strings.Replace(columns, "(6, 2)", "(6, 1)", 1), `column "price" holds less there`},
+		"another type":  {strings.Replace(columns, "payload text", "payload jsonb", 1), `column "payload" is jsonb there, and text here`},
+		"wants more":    {columns + ", more int NOT NULL", `column "more" must have a value there, and is not here`},
+		"makes its own": {strings.Replace(columns, "payload text", "payload text GENERATED ALWAYS AS ('x'::text) STORED", 1), `column "payload" is generated there, and not here): ALTER TABLE "old"."Outbox Archive" ALTER "payload" DROP EXPRESSION`},
+		"child":         {`) INHERITS (outbox`, `it inherits from the outbox`},
+		"grandchild":    {`) INHERITS (outbox); CREATE TABLE old."Outbox Archive" () INHERITS (child`, `it inherits from the outbox`},
 	} {
-		db.Exec(t, `DROP TABLE IF EXISTS old."Outbox Archive"`)
-		if c.ddl != "" {
+		db.Exec(t, `DROP TABLE IF EXISTS old."Outbox Archive"; DROP TABLE IF EXISTS child`)
+		switch {
+		case name == "grandchild":
+			db.Exec(t, `CREATE TABLE child (`+c.ddl+`)`)
+		case c.ddl != "":
 			db.Exec(t, `CREATE TABLE old."Outbox Archive" (`+c.ddl+`)`)
 		}
 		if _, err := Load(t.Context(), conn, archivedTable()); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What ALTER does to one of the two tables while the statement is in use costs no row anything.
+func TestWhatIsAlteredMeanwhileLosesNothing(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE SCHEMA old`)
+	conn := db.Conn(t)
+	for name, ddl := range map[string]string{
+		"more digits":      `ALTER TABLE outbox ALTER price TYPE numeric(12, 4); UPDATE outbox SET price = 1.2345`,
+		"another type":     `ALTER TABLE outbox ALTER version TYPE numeric; UPDATE outbox SET version = 1.5`,
+		"finer times":      `ALTER TABLE outbox ALTER done_at TYPE timestamptz`,
+		"fewer digits":     `ALTER TABLE old."Outbox Archive" ALTER price TYPE numeric(6, 1)`,
+		"generated":        `ALTER TABLE old."Outbox Archive" DROP payload, ADD payload text GENERATED ALWAYS AS ('x'::text) STORED`,
+		"unlogged":         `ALTER TABLE old."Outbox Archive" SET UNLOGGED`,
+		"child":            `ALTER TABLE old."Outbox Archive" INHERIT outbox`,
+		"other archive":    `ALTER TABLE old."Outbox Archive" RENAME TO gone; CREATE TABLE old."Outbox Archive" (LIKE old.gone); ALTER TABLE old."Outbox Archive" ALTER price TYPE numeric(6, 1)`,
+		"one more":         `ALTER TABLE outbox ADD late text DEFAULT 'late'`,
+		"nothing of these": ``,
+	} {
+		db.Exec(t, `DROP TABLE IF EXISTS old."Outbox Archive", old.gone; DROP TABLE IF EXISTS outbox;
+			CREATE TABLE outbox (id bigint PRIMARY KEY, status varchar(20), done_at timestamptz(0), why text, version int, payload text, price numeric(6, 2));
+			CREATE TABLE old."Outbox Archive" (LIKE outbox INCLUDING ALL); INSERT INTO outbox (id, status) VALUES (1, 'created'), (2, 'created')`)
+		r, err := Load(t.Context(), conn, archivedTable())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := r.Marking()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ddl != "" {
+			db.Exec(t, ddl)
+		}
+		for id, sql := range map[string]string{"1": m.Sent, "2": m.SentFree} {
+			err := Run(t.Context(), conn, Step{SQL: sql, Args: Texts([]byte("{" + id + "}"))})
+			left := harness.One[int](t, db, `SELECT count(*) FROM ONLY outbox WHERE id = `+id)
+			if ddl == "" && (err != nil || left != 0) || ddl != "" && (err == nil || FaultOf(err) != TableRefused || left != 1) {
+				t.Errorf("%s: %v, %d rows left", name, err, left)
+			}
 		}
 	}
 }

@@ -43,6 +43,10 @@ type Relation struct {
 
 	// Archive is the table that rows are moved to; nil: none is, or it is not there.
 	Archive *Relation
+	// above are the tables that this one inherits from or is a partition of, at any distance.
+	above []uint32
+	// shape is what of its columns decides whether another table holds as much: see columnShape.
+	shape string
 
 	brief bool // see Brief
 	// look is lookSQL's text, which connections keep prepared: one for all.
@@ -94,13 +98,17 @@ const (
 	oidUUID        = pgtype.UUIDOID
 )
 
+// columnShape is the shape of a column a of a table c. attinhcount changes where the table gets or loses a parent.
+const columnShape = "concat_ws(':', a.attrelid, c.relpersistence, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attinhcount)"
+
 // n is the table's place in the list. A domain's base type is found by walking
 // down; attcollation is the column's.
 const loadSQL = `
 WITH RECURSIVE attribute AS (
     SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
         a.attcollation, a.atttypid AS type, a.atttypmod AS typmod,
-        a.atthasdef OR a.attidentity <> '' OR (SELECT typdefault IS NOT NULL FROM pg_catalog.pg_type WHERE oid = a.atttypid) AS filled
+        a.atthasdef OR a.attidentity <> '' OR (SELECT typdefault IS NOT NULL FROM pg_catalog.pg_type WHERE oid = a.atttypid) AS filled,
+        ` + columnShape + ` AS shape
     FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
     JOIN pg_catalog.pg_namespace s ON s.nspname = w.schema
     JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = w.name
@@ -111,6 +119,10 @@ WITH RECURSIVE attribute AS (
   UNION ALL
     SELECT b.n, b.attnum, d.typbasetype, d.typtypmod
     FROM base b JOIN pg_catalog.pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+), above AS (
+    SELECT a.relation, i.inhparent AS parent FROM attribute a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relation
+  UNION
+    SELECT v.relation, i.inhparent FROM above v JOIN pg_catalog.pg_inherits i ON i.inhrelid = v.parent
 )
 SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
@@ -130,7 +142,8 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
         WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
             SELECT FROM pg_catalog.pg_cast x
             WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i'))),
-    row_security_active(a.relation), current_user, a.filled
+    row_security_active(a.relation), current_user, a.filled, a.shape,
+    (SELECT string_agg(v.parent::text, ' ') FROM above v WHERE v.relation = a.relation)
 FROM attribute a
 JOIN base b USING (n, attnum)
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -271,6 +284,13 @@ func (r *Relation) add(row [][]byte) error {
 	}
 	r.OID = uint32(oid)
 	r.SystemColumns, r.Lockable = yes(3), yes(4)
+	if r.shape != "" {
+		r.shape += ","
+	}
+	r.shape += string(row[22])
+	if r.above, err = oids(string(row[23])); err != nil {
+		return err
+	}
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
 		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
@@ -283,6 +303,18 @@ func (r *Relation) add(row [][]byte) error {
 	}
 	r.Columns = append(r.Columns, c)
 	return nil
+}
+
+func oids(text string) ([]uint32, error) {
+	var all []uint32
+	for _, field := range strings.Fields(text) {
+		oid, err := strconv.ParseUint(field, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("reading an oid of the catalogue: %w", err)
+		}
+		all = append(all, uint32(oid))
+	}
+	return all, nil
 }
 
 func exact(oid uint32) bool {
