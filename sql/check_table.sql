@@ -1,6 +1,6 @@
 -- What a check wants to know of one table in addition to its columns' fitness, as one
 -- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
--- column of the status, or nothing. WithPublished puts published before it.
+-- column of the status, or nothing, $4 schema and $5 name of the archive, or nothing. WithPublished puts published before it.
 SELECT jsonb_build_object(
     'kind', c.relkind, 'persistence', c.relpersistence,
     'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
@@ -49,7 +49,11 @@ SELECT jsonb_build_object(
         FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid WHERE a.attrelid = c.oid AND a.attname = $3),
     'status_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
         FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
-        WHERE k.conrelid = c.oid AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
+        WHERE k.conrelid = c.oid AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum]),
+    -- The same of the archive.
+    'archive_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
+        FROM pg_namespace o JOIN pg_class r ON r.relnamespace = o.oid JOIN pg_attribute a ON a.attrelid = r.oid JOIN pg_constraint k ON k.conrelid = r.oid
+        WHERE o.nspname = $4 AND r.relname = $5 AND a.attname = $3 AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
 )::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')

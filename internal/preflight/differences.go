@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Difference is one way in which a table does not fit its mapping.
@@ -410,13 +411,19 @@ func (d *differing) status() {
 			Fatal:   true, words: true, Override: suggestion,
 		})
 	}
-	for _, w := range []struct{ word, when string }{{s.Sent, "a row was sent"}, {s.Failed, "a row has failed"}} {
-		if refused(w.word) && !(w.word == s.Sent && d.t.Table.Mapping.Published.Removes()) {
-			d.add(Difference{
-				Problem: fmt.Sprintf("column %q cannot be %s, which is written when %s; it may be %s", s.Column, w.word, w.when, some(allowed)),
-				Fatal:   true, words: true, Override: suggestion,
-			})
-		}
+	if refused(s.Sent) && (!d.t.Table.Mapping.Published.Removes() || len(c.StatusLabels) > 0 && d.t.Table.Mapping.Published == outbox.PublishedArchive) {
+		d.unwritable(s.Sent, "a row was sent", allowed, suggestion)
+	}
+	if refused(s.Failed) {
+		d.unwritable(s.Failed, "a row has failed", allowed, suggestion)
+	}
+	if rules := allowedWords(&Catalogue{StatusRules: c.ArchiveRules}); s.Sent != "" && len(rules) > 0 && !slices.Contains(rules, s.Sent) {
+		archive := d.t.Table.Mapping.Archive
+		d.add(Difference{
+			Problem: fmt.Sprintf("column %q of the archive %s cannot be %s, which is written there when a row was sent; it may be %s", s.Column, archive, s.Sent, some(rules)),
+			Fatal:   true, words: true,
+			Hint: fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT …, the one on %s", sql.Identifier(archive.Schema, archive.Name), sql.Identifier(s.Column)),
+		})
 	}
 	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed)
 	var unknown []string
@@ -432,6 +439,13 @@ func (d *differing) status() {
 		}
 		d.add(f)
 	}
+}
+
+func (d *differing) unwritable(word, when string, allowed []string, suggestion Overrides) {
+	d.add(Difference{
+		Problem: fmt.Sprintf("column %q cannot be %s, which is written when %s; it may be %s", d.t.Table.Mapping.Status.Column, word, when, some(allowed)),
+		Fatal:   true, words: true, Override: suggestion,
+	})
 }
 
 // strangers says that rows have states, and none of the mapping's.

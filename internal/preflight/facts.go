@@ -173,6 +173,7 @@ type Catalogue struct {
 	Columns      []Column    `json:"columns"`
 	StatusLabels []string    `json:"status_labels"`
 	StatusRules  []string    `json:"status_constraints"`
+	ArchiveRules []string    `json:"archive_constraints"` // on the archive's status
 }
 
 // Trigger fires on our UPDATE.

@@ -465,7 +465,8 @@ func foreignWord(err error) bool {
 func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
 	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		version := postgres.Major(conn.Conn().PgConn().ParameterStatus("server_version"))
-		text, err := sql.Bind(sql.WithPublished(version, sql.CheckTable), t.Table.Schema, t.Table.Name, t.Table.Mapping.Status.Column)
+		m := t.Table.Table
+		text, err := sql.Bind(sql.WithPublished(version, sql.CheckTable), m.Schema, m.Name, m.Mapping.Status.Column, m.Mapping.Archive.Schema, m.Mapping.Archive.Name)
 		if err != nil {
 			return err
 		}

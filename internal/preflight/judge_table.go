@@ -95,7 +95,7 @@ var tableChecks = []check{
 var stateChecks = []check{
 	{
 		name: "status-values", judge: judgeStates,
-		looks:  "the words of the status: what its type and its CHECK constraints allow, and what rows have (a sample)",
+		looks:  "the words of the status: what its type, its CHECK constraints and those of the archive allow, and what rows have (a sample)",
 		levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
 		hint:   "`status: {pending: […], sent: …, failed: …}`",
 		why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
@@ -443,7 +443,7 @@ func judgeStates(j *judgment) {
 			}
 			n++
 			if d.Fatal {
-				j.fail(name, d.Problem, d.Override.Lines()...)
+				j.fail(name, d.Problem, slices.DeleteFunc(append(d.Override.Lines(), d.Hint), func(hint string) bool { return hint == "" })...)
 			} else if strangers(t) {
 				j.warn(name, d.Problem, d.Override.Lines()...)
 			} else {

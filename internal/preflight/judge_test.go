@@ -120,6 +120,15 @@ func catalogue(change func(*Catalogue)) func(*Facts) {
 	return func(f *Facts) { change(f.Tables[0].Catalogue) }
 }
 
+// archiving is catalogue of a table whose rows are moved to an archive.
+func archiving(change func(*Catalogue)) func(*Facts) {
+	return func(f *Facts) {
+		m := &f.Tables[0].Table.Mapping
+		m.Published, m.Archive = outbox.PublishedArchive, outbox.ArchiveTable{Schema: "old", Name: "archive"}
+		change(f.Tables[0].Catalogue)
+	}
+}
+
 func answer(code sarama.KError) *sarama.KError { return &code }
 
 // Each of these is one thing wrong in good order: the finding has its level, the
@@ -285,6 +294,16 @@ func TestJudgments(t *testing.T) {
 		"other words": {"status-values", Fail, catalogue(func(c *Catalogue) {
 			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['NEW'::text, 'SENT'::text, 'DEAD'::text])))"}
 		}), []string{"can never be PENDING", "status: {pending: [NEW], sent: SENT, failed: DEAD}"}},
+		"archive's words": {"status-values", Fail, archiving(func(c *Catalogue) {
+			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'FAILED'::text])))"}
+			c.ArchiveRules = c.StatusRules
+		}), []string{"column \"status\" of the archive old.archive cannot be SENT", `ALTER TABLE "old"."archive" DROP CONSTRAINT`}},
+		"archive's enum": {"status-values", Fail, archiving(func(c *Catalogue) {
+			c.StatusRules, c.StatusLabels = nil, []string{"PENDING", "DONE", "FAILED"}
+		}), []string{"cannot be SENT", "sent: DONE"}},
+		"archive without words": {"status-values", OK, archiving(func(c *Catalogue) {
+			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'FAILED'::text])))"}
+		}), nil},
 		"strangers":   {"status-values", Warn, func(f *Facts) { f.Tables[0].States = []string{"OPEN", "DONE"}; f.Tables[0].Catalogue.StatusRules = nil }, []string{"OPEN, DONE", "pending: [OPEN], sent: DONE"}},
 		"archived":    {"status-values", OK, func(f *Facts) { f.Tables[0].States = []string{"SENT", "ARCHIVED"} }, []string{"ARCHIVED", "left alone"}},
 		"old backlog": {"backlog", Warn, func(f *Facts) { f.Tables[0].Backlog = &tablesql.Backlog{Rows: 100_000, More: true, Oldest: 3 * 86400} }, []string{"more than 100000 rows wait", "3 days"}},

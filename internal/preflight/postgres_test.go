@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -114,6 +115,28 @@ func TestTablesAsTheyAre(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An archive that was made LIKE the outbox has its constraint on the status, too.
+func TestTheConstraintsOfAnArchive(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE SCHEMA old; CREATE TABLE outbox (id bigint PRIMARY KEY CHECK (id > 0), status text CHECK (status IN ('PENDING', 'FAILED')));
+		CREATE TABLE old."the archive" (LIKE outbox INCLUDING ALL)`)
+	pool, err := pgxpool.New(t.Context(), db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	facts := TableFacts{Table: Table{Table: native()}}
+	for archive, want := range map[string]string{"the archive": "[FAILED PENDING]", "": "[]"} {
+		facts.Table.Mapping.Archive = outbox.ArchiveTable{Schema: "old", Name: archive}
+		if err := facts.catalogue(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(allowedWords(&Catalogue{StatusRules: facts.Catalogue.ArchiveRules})); got != want {
+			t.Errorf("archive %q: %s", archive, got)
+		}
 	}
 }
 
