@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,16 +148,42 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 	case outbox.EncodingInt64:
 		encode = func(key string) (string, bool) { return key, r.Column(r.Table.Mapping.Key.Column).fits(key) }
 	case outbox.EncodingRFC3339:
-		encode = func(key string) (string, bool) {
-			t, err := time.Parse(time.RFC3339Nano, key)
-			return key, err == nil && t.UTC().Year() > 0
-		}
+		encode = momentText
 	}
 	value, ok := encode(key)
 	if !ok {
-		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: "write it as the column " + r.Table.Mapping.Key.Column + " prints it"}
+		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: r.keyForm()}
 	}
 	return expression + " = " + p.Bind([]byte(value), sqlType), nil
+}
+
+// finerThanNanoseconds are digits of a second that time.Parse drops.
+var finerThanNanoseconds = regexp.MustCompile(`[.,]\d{10}`)
+
+// momentText is a time as people write it, in any zone: PostgreSQL reads the zone for timestamptz alone, and
+// rounds what is finer than microseconds.
+func momentText(key string) (string, bool) {
+	t, err := time.Parse(time.RFC3339Nano, key)
+	if err != nil || finerThanNanoseconds.MatchString(key) {
+		return "", false
+	}
+	return rfc3339Text(t.UTC().Format(time.RFC3339Nano))
+}
+
+// keyForm says how a key is written.
+func (r *Relation) keyForm() string {
+	key := r.Table.Mapping.Key
+	switch {
+	case key.Parts != nil:
+		form := key.Parts.Literals[0]
+		for i := range key.Parts.Columns {
+			form += "${" + key.Parts.Columns[i].Column + "}" + key.Parts.Literals[i+1]
+		}
+		return "write it as " + form
+	case key.Encoding == outbox.EncodingRFC3339:
+		return "write it as 2026-01-31T10:00:00.5Z, with at most six digits behind the point"
+	}
+	return "write it as the column " + key.Column + " prints it"
 }
 
 func (r *Relation) withError(p *Params, pattern string) (string, error) {
@@ -281,7 +308,7 @@ func (r *Relation) shownKey(characters int) string {
 	case !key.Plain():
 		return "left(" + r.keyText() + ", " + strconv.Itoa(characters) + ")"
 	case key.Encoding == outbox.EncodingRFC3339:
-		return instant(Ref(key.Column))
+		return "regexp_replace(" + instant(Ref(key.Column)) + `, '[.]?0+Z$', 'Z')` // as the record has it
 	}
 	return r.Column(key.Column).prefix(characters)
 }

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -139,5 +140,61 @@ func TestWhatNothingMatchesIsNotWanted(t *testing.T) {
 		if err := Run(t.Context(), conn, step); err != nil || !nothing {
 			t.Errorf("rows %s: %v, %v", name, nothing, err)
 		}
+	}
+}
+
+// A key that is a time is found by that time alone, in whichever zone it is written, and shown as its record has it.
+func TestKeysThatAreTimes(t *testing.T) {
+	db := harness.Postgres(t)
+	l := fixture.Plain()
+	l.Table.Mapping.Key = &outbox.Expr{Column: "at", Encoding: outbox.EncodingRFC3339}
+	db.Exec(t, l.DDL)
+	db.Exec(t, `ALTER TABLE plain ADD at timestamp; INSERT INTO plain (at) VALUES ('2026-01-31 10:00:00.5'), ('2026-01-31 08:00:00.5'), ('2026-01-31 08:00:00.500001'), ('2026-01-31 08:00:00'), ('infinity')`)
+	for _, sqlType := range []string{"timestamp", "timestamptz USING at AT TIME ZONE 'UTC'"} {
+		db.Exec(t, `ALTER TABLE plain ALTER at TYPE `+sqlType)
+		conn := db.Conn(t)
+		r, err := Load(t.Context(), conn, l.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range map[string]string{
+			"2026-01-31T10:00:00.5+02:00": "2", "2026-01-31T08:00:00.500Z": "2", "2026-01-31T08:00:00.500001Z": "3", "2026-01-31T09:30:00+01:30": "4", "2026-01-31T10:00:00Z": "",
+		} {
+			found := ""
+			step, err := r.PickIDs(&Filter{State: RowsPending, Key: &key}, 10, func(id string) { found += id })
+			if err == nil {
+				err = Run(t.Context(), conn, step)
+			}
+			if err != nil || found != want {
+				t.Errorf("%s, key %s: rows %q, %v", sqlType, key, found, err)
+			}
+		}
+		for _, key := range []string{"2026-01-31T08:00:00.5000001Z", "2026-01-31T08:00:00.0000000001Z", "2026-01-31 08:00:00", "0001-01-01T00:00:00+01:00", "9999-12-31T23:30:00-01:00", "infinity"} {
+			_, err := r.PickIDs(&Filter{State: RowsPending, Key: &key}, 10, nil)
+			if err == nil || !strings.Contains(err.Error(), "write it as 2026-01-31T10:00:00.5Z") {
+				t.Errorf("%s, key %s: %v", sqlType, key, err)
+			}
+		}
+		shown := ""
+		step, err := r.Listing(&Filter{State: RowsPending}, List{Limit: 10, Characters: 100}, func(l *Listed) error { shown += *l.Key + " "; return nil })
+		if err == nil {
+			err = Run(t.Context(), conn, step)
+		}
+		if want := "2026-01-31T10:00:00.5Z 2026-01-31T08:00:00.5Z 2026-01-31T08:00:00.500001Z 2026-01-31T08:00:00Z infinity "; err != nil || shown != want {
+			t.Errorf("%s: %q, %v", sqlType, shown, err)
+		}
+	}
+}
+
+// Who writes a key that no row can have is told its form.
+func TestTheFormOfAKeyOfSeveralColumns(t *testing.T) {
+	r := &Relation{
+		Table: &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{Key: &outbox.Expr{Column: "tenant", Parts: &outbox.Template{
+			Literals: []string{"", ":", ""}, Columns: []outbox.Expr{{Column: "tenant"}, {Column: "id"}},
+		}}}},
+		Columns: []Column{{Name: "tenant", OID: oidText}, {Name: "id", OID: oidText}},
+	}
+	if _, err := r.withKey(&Params{}, "a\x00:b"); err == nil || !strings.Contains(err.Error(), "write it as ${tenant}:${id}") {
+		t.Error(err)
 	}
 }
