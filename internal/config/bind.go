@@ -48,6 +48,8 @@ var (
 	typeValue      = reflect.TypeFor[Value]()
 	typeTable      = reflect.TypeFor[Table]()
 	typeTopic      = reflect.TypeFor[TopicSpec]()
+	typeKey        = reflect.TypeFor[KeySpec]()
+	typePayload    = reflect.TypeFor[PayloadSpec]()
 )
 
 // maxProblems bounds how many faults are told at once.
@@ -170,6 +172,8 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 			to.SetZero() // one source; a profile's other one must not stay
 			setDefault(to, "")
 		}
+	case typeKey, typePayload:
+		b.oneSource(to, pairs)
 	}
 	given := map[string]bool{}
 	for _, p := range pairs {
@@ -190,6 +194,32 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		b.bind(field, p.value, at, tags)
 	}
 	b.requireFields(to, path, given)
+}
+
+// alternatives are keys that exclude each other, each with those that go with it alone.
+var alternatives = map[reflect.Type][][]string{
+	typeKey:     {{"column", "path"}, {"first"}, {"template"}},
+	typePayload: {{"column", "path", "decode", "tombstone", "empty_tombstone"}, {"object"}},
+}
+
+// oneSource takes the profile's source away where the file gives another.
+func (b *binder) oneSource(to reflect.Value, pairs []pair) {
+	given := func(source []string) bool {
+		return slices.ContainsFunc(pairs, func(p pair) bool { return p.key == source[0] && !isNull(b.plain(p.value)) })
+	}
+	if !slices.ContainsFunc(alternatives[to.Type()], given) {
+		return
+	}
+	for _, source := range alternatives[to.Type()] {
+		if given(source) {
+			continue
+		}
+		for _, key := range source {
+			field, tags, _ := fieldByKey(to, key)
+			field.SetZero()
+			setDefault(field, tags)
+		}
+	}
 }
 
 // inMapping lets null take values away until the returned function is called.

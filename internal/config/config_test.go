@@ -180,6 +180,45 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// A source that is given takes the place of the profile's, whichever that is; what goes with any source stays.
+func TestASourceReplacesTheProfiles(t *testing.T) {
+	const topic = ", topic: {constant: orders}"
+	for text, want := range map[string]string{
+		`profile: debezium, key: {template: "${a}:${b}"}`:                                "a b",
+		`profile: debezium, key: {first: [{column: a}, {column: b}]}`:                    "a b",
+		`profile: eventuate, key: {column: a}`:                                           "a object",
+		`profile: eventuate, key: {template: "${a}:${b}"}`:                               "a b object",
+		`profile: eventuate, key: {first: null, column: a}`:                              "a object",
+		`profile: im2be, key: {encoding: uuid}`:                                          "aggregate_id uuid",
+		`profile: im2be, key: {template: null}`:                                          "aggregate_id",
+		`profile: eventuate, key: {column: a}, payload: {column: p}`:                     "a from p",
+		`profile: debezium, key: {column: a}, payload: {object: [{name: x, column: p}]}`: "a from p object",
+		`profile: watermill-forwarder, key: {column: a}, payload: {tombstone: false}`:    "a from payload payload",
+	} {
+		m := load(t, oneTable+`{table: public.a, `+text+topic+`}`).Streams[0].Tables[0].Outbox.Mapping
+		names := m.Key.Names()
+		if m.Key.Parts != nil {
+			names = names[1:] // the first of them
+		}
+		got := strings.Join(names, " ")
+		if m.Key.Encoding == outbox.EncodingUUID {
+			got += " uuid"
+		}
+		if strings.Contains(text, "payload") {
+			got += strings.Join(append([]string{" from", m.Payload.Column}, m.Payload.Pointer...), " ")
+		}
+		if m.Payload.Object != nil {
+			got += " object"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if _, err := Parse([]byte(oneTable+`{table: public.a, profile: native, key: {column: a, template: "${b}"}}`), "test.yaml", t.TempDir()); err == nil || !strings.Contains(err.Error(), "has more than one of column, first and template") {
+		t.Error(err)
+	}
+}
+
 func TestProfileOverrides(t *testing.T) {
 	cfg := load(t, oneTable+`
         table: public.a
