@@ -217,7 +217,7 @@ type HeaderSpec struct {
 	Value *string `yaml:"value"`
 	// JSON is a json, jsonb, text or bytea column with an object of strings, a header each.
 	JSON string `yaml:"json"`
-	// Properties is a text column with what java.util.Properties stored, a header for each property,
+	// Properties is a text or bytea column with what java.util.Properties stored, a header for each property,
 	// such as Debezium's tracingspancontext.
 	Properties string `yaml:"properties"`
 	// Values says what the strings of json are: text, or base64 of the values.

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -39,6 +40,24 @@ func TestProperties(t *testing.T) {
 	}
 	if got, _ := appendProperties(nil, []byte("uber-a=1\nb=2"), &outbox.JSONHeaders{Except: []string{"uber-*"}}, new(Arena)); len(got) != 1 || got[0].Name != "b" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A bytea column of properties is no JSON, and is not called so.
+func TestPropertiesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Headers: []outbox.HeaderMapping{{JSON: "context", Form: &outbox.JSONHeaders{Properties: true}}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "id"}}, Published: outbox.PublishedDelete,
+	}}
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: oidInt8}, {Name: "context", OID: oidBytea}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := plan.Row([]Value{{Data: []byte("7"), Format: Text}, {Data: []byte(`\x613de9`), Format: Text}}, new(Arena))
+	if row.Err == nil || !strings.Contains(row.Err.Error(), `column "context" is no text that can be read: it is not UTF-8`) {
+		t.Error(row.Err)
 	}
 }
 

@@ -133,7 +133,7 @@ func (v *value) place(document []byte, a *Arena) (place, fault) {
 	return locate(document, v.pointer, false, false, deepest, a)
 }
 
-// document is a column's text as JSON. It may be the value's own memory or scratch.
+// document is a column's text, of bytea also. It may be the value's own memory or scratch.
 func (f *field) document(v Value, a *Arena) ([]byte, fault) {
 	if f.kind != kindBytea {
 		return f.text(v, a)
@@ -156,7 +156,7 @@ func (f *field) document(v Value, a *Arena) ([]byte, fault) {
 	case v.Format != Text && v.Format != Binary:
 		return nil, faultOfFormat(v.Format)
 	case !utf8.Valid(data) || f.exact && f.set != nil && !isASCII(data):
-		return nil, "is not JSON that can be read: it is not UTF-8, or not ASCII where the database is not UTF-8; correct the row"
+		return nil, "is no text that can be read: it is not UTF-8, or not ASCII where the database is not UTF-8; correct the row"
 	}
 	return notNil(data), ""
 }
