@@ -54,8 +54,8 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	plan := roleSteps(setup)
 	plan = append(plan, Step{
 		Title: "schema outbox_cdc, where outbox-cdc keeps who leads and what is parked", SQL: sql.Schema,
-		Done: "SELECT to_regclass('outbox_cdc.park') IS NOT NULL AND (SELECT count(*) = 2 FROM pg_catalog.pg_attribute " +
-			"WHERE attrelid = to_regclass('outbox_cdc.leader') AND attname IN ('relations', 'claim'))",
+		Done: "SELECT to_regclass('outbox_cdc.park') IS NOT NULL AND (SELECT count(*) = 3 FROM pg_catalog.pg_attribute " +
+			"WHERE attrelid = to_regclass('outbox_cdc.leader') AND attname IN ('relations', 'claim', 'paused'))",
 	})
 	if setup.Tally {
 		plan = append(plan, Step{

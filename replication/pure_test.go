@@ -6,13 +6,32 @@ import (
 	"errors"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
+
+// Columns that came later than their table are what an upgrade needs init for, so init looks for each.
+func TestInitLooksForEachColumnThatCameLater(t *testing.T) {
+	plan, err := InitPlan(&State{}, Setup{Stream: "s", NoSlot: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := regexp.MustCompile(`ADD COLUMN IF NOT EXISTS (\w+)`).FindAllStringSubmatch(sql.Schema, -1)
+	if len(columns) < 3 {
+		t.Fatal(columns)
+	}
+	for _, c := range columns {
+		if !strings.Contains(plan[0].Done, "'"+c[1]+"'") {
+			t.Errorf("init takes a schema without column %s for complete: %s", c[1], plan[0].Done)
+		}
+	}
+}
 
 func FuzzCopyData(f *testing.F) {
 	f.Add([]byte{})

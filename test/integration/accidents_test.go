@@ -208,7 +208,7 @@ func TestTwoStreamsOnOneTable(t *testing.T) {
 func TestAnEarlierSchema(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
-	w.db.Exec(t, `ALTER TABLE outbox_cdc.leader DROP COLUMN relations, DROP COLUMN claim`)
+	w.db.Exec(t, `ALTER TABLE outbox_cdc.leader DROP COLUMN relations, DROP COLUMN claim, DROP COLUMN paused`)
 	p := w.run()
 	p.Await(30*time.Second, "schema outbox_cdc is of an earlier version")
 	p.streaming()
@@ -219,10 +219,14 @@ func TestAnEarlierSchema(t *testing.T) {
 	if out, err := w.command("init", "--config", w.file()); err != nil {
 		t.Fatal(out)
 	}
-	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_attribute WHERE attrelid = 'outbox_cdc.leader'::regclass AND attname IN ('claim', 'relations')`); n != 2 {
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_attribute WHERE attrelid = 'outbox_cdc.leader'::regclass AND attname IN ('claim', 'relations', 'paused')`); n != 3 {
 		t.Error("init does not add the columns")
 	}
 	p.stop()
+	w.db.Exec(t, `ALTER TABLE outbox_cdc.leader DROP COLUMN paused`) // the version before had the others
+	w.says("init")
+	w.says("pause")
+	w.says("resume")
 }
 
 // A rollout with a wrong broker, topic, privilege or table does not turn green
