@@ -81,6 +81,32 @@ func TestACommitWasReceived(t *testing.T) {
 	}
 }
 
+// A table that refuses its marks while it is paused is asked now and then, and stays paused.
+func TestAPausedTableThatRefusesMarksIsAskedNowAndThen(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	row := rowOf(table, "1")
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10, End: 20})
+	c.Rows([]*outbox.Row{row})
+	c.Commit(20)
+	c.Take()
+	c.Pause([]outbox.Park{{Scope: outbox.TableScope(table)}})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{row}, Class: outbox.Delivered})
+	p := c.parks.of(outbox.TableScope(table))
+	version := p.version
+	for range 3 {
+		if r := c.Take(); len(r.Marks) != 1 {
+			t.Fatalf("%d marks when it is time", len(r.Marks))
+		}
+		c.Marked([]outbox.Marked{{Row: row, Kind: outbox.MarkSent, State: outbox.MarkedRefused, Err: errors.New("refused")}})
+		if r := c.Take(); len(r.Marks) != 0 || p.Cause != outbox.CausePaused || p.version != version {
+			t.Fatalf("asked %d times at once; the park is %+v", len(r.Marks), p.Park)
+		}
+		now = now.Add(time.Second)
+		c.Tick(now)
+	}
+}
+
 // A table that goes on refusing its marks is asked less often each time.
 func TestATableThatRefusesMarksIsAskedLessOften(t *testing.T) {
 	t.Parallel()

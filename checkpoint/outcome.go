@@ -254,18 +254,27 @@ func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 // not be marked either.
 func (c *Core) writeBackRefused(a outbox.Marked) {
 	s := outbox.TableScope(a.Row.Table)
-	p := c.parks.of(s)
-	if p == nil || p.Cause != outbox.CauseWriteBack || !p.Next.After(c.now) {
-		tries := 1
-		if p != nil && p.Cause == outbox.CauseWriteBack {
-			tries = p.tries + 1
-		}
-		p = c.park(s, outbox.CauseWriteBack, a.Err.Error(), c.backoff(tries))
-		p.tries = tries
+	again := c.backoff(1)
+	if p := c.parks.of(s); p == nil || p.Cause != outbox.CausePaused { // it stays so, and is never due
+		again = c.parkWriteBack(s, a.Err).Next
 	}
-	c.remarkLater(a, p.Next)
+	c.remarkLater(a, again)
 	c.rows.entries[a.Row.Handle].unmarked = true
 	c.retries.refused[s.Table]++
+}
+
+func (c *Core) parkWriteBack(s outbox.Scope, err error) *park {
+	p := c.parks.of(s)
+	if p != nil && p.Cause == outbox.CauseWriteBack && p.Next.After(c.now) {
+		return p
+	}
+	tries := 1
+	if p != nil && p.Cause == outbox.CauseWriteBack {
+		tries = p.tries + 1
+	}
+	p = c.park(s, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
+	p.tries = tries
+	return p
 }
 
 // markAnswered: until a refused mark is answered again, its table brings no more rows
