@@ -8,8 +8,8 @@ import (
 )
 
 // Pause tells what operators have paused: the stream, or tables of it. Their rows of the
-// log are discarded and nothing of them is swept, so the slot moves on and they stay
-// PENDING. What is no longer told is swept and handed back like after any other park.
+// log are discarded, nothing of them is swept, and what was never sent is withdrawn, so the
+// slot moves on and they stay PENDING. What is no longer told is swept and handed back like after any other park.
 func (c *Core) Pause(paused []outbox.Park) {
 	if !c.connected || c.tables.stateless || c.cfg.Shadow {
 		return
@@ -18,7 +18,9 @@ func (c *Core) Pause(paused []outbox.Park) {
 		if p := c.parks.of(told.Scope); p != nil && p.Cause == outbox.CausePaused || told.Scope.Table != "" && c.tables.byName[told.Scope.Table] == nil {
 			continue // as known, or a table of another configuration
 		}
-		c.park(told.Scope, outbox.CausePaused, told.Reason, time.Time{}).Since = told.Since
+		p := c.park(told.Scope, outbox.CausePaused, told.Reason, time.Time{})
+		p.Since = told.Since
+		c.withdraw(p)
 	}
 	for _, p := range slices.Clone(c.parks.list) {
 		ended := !slices.ContainsFunc(paused, func(told outbox.Park) bool { return told.Scope == p.Scope })

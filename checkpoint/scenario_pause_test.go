@@ -36,6 +36,31 @@ func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 	}
 }
 
+// A pause in an outage of Kafka takes back what was never sent: it is not published when Kafka is
+// there again, and the position passes it.
+func TestAPauseTakesBackWhatWasNeverSent(t *testing.T) {
+	for _, scope := range []outbox.Scope{outbox.StreamScope(), {Kind: outbox.ScopeTable, Table: "public.outbox"}} {
+		play(t, func(s *scene) {
+			r := s.row("k", 0)
+			s.rest(evSend)
+			s.pause(outbox.Park{Scope: scope})
+			s.rest(evSend)
+			if s.slot.confirmed <= r.tx.commit {
+				s.fail("paused", r, "the position does not move while Kafka is away")
+			}
+			s.rest()
+			s.advance(10 * time.Second)
+			s.rest()
+			s.inKafka(r, 0, "while it is paused")
+			s.pause()
+			s.rest()
+			s.advance(10 * time.Second)
+			s.rest()
+			s.inKafka(r, 1, "when it is resumed")
+		})
+	}
+}
+
 // Another reason to park what is paused does not end the pause.
 func TestAnotherReasonLeavesItPaused(t *testing.T) {
 	play(t, func(s *scene) {

@@ -22,8 +22,8 @@ func pauseCommand(io streams) *cobra.Command {
 		Short: "Publish nothing of a stream, or of a table, until it is resumed",
 		Long: `Publishes nothing more of a stream, or of one of its tables: rows stay PENDING. The slot moves on,
 so no WAL is kept for them. The database remembers it, through restarts and changes of leadership.
-The process that leads notices within five seconds; what is on its way to Kafka by then is still
-published and marked.`,
+The process that leads notices within five seconds; what was sent to Kafka by then is still
+acknowledged and marked, what waits for Kafka is taken back.`,
 		Example: `  outbox-cdc pause --stream orders
   outbox-cdc pause --stream orders --table public.outbox`,
 	}
