@@ -81,6 +81,31 @@ func TestACommitWasReceived(t *testing.T) {
 	}
 }
 
+// Retention leaves rows that were not sent while they are paused, and until they went out.
+func TestRetentionLeavesWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	other := &outbox.Table{Schema: "public", Name: "other"}
+	keeps := func(when string, ours, others bool) {
+		t.Helper()
+		if c.KeepsUnsent(table) != ours || c.KeepsUnsent(other) != others {
+			t.Errorf("%s: kept %v, of another table %v", when, c.KeepsUnsent(table), c.KeepsUnsent(other))
+		}
+	}
+	keeps("streaming", false, false)
+	c.Pause([]outbox.Park{{Scope: outbox.TableScope(table)}})
+	keeps("the table is paused", true, false)
+	c.Pause(nil)
+	keeps("the table is resumed", true, false)
+	c.unpark(c.parks.of(outbox.TableScope(table)))
+	keeps("handed back", false, false)
+	c.Pause([]outbox.Park{{Scope: outbox.StreamScope()}})
+	keeps("the stream is paused", true, true)
+	c.unpark(c.parks.stream())
+	c.Disconnect()
+	keeps("without a connection", true, true)
+}
+
 // A table that refuses its marks while it is paused is asked now and then, and stays paused.
 func TestAPausedTableThatRefusesMarksIsAskedNowAndThen(t *testing.T) {
 	t.Parallel()

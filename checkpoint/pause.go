@@ -30,6 +30,18 @@ func (c *Core) Pause(paused []outbox.Park) {
 	}
 }
 
+// KeepsUnsent says that rows of the table that were not sent must not be deleted, however
+// old they are: an operator has paused them, or they are only now going out, or there
+// is no connection, so what is paused is not known.
+func (c *Core) KeepsUnsent(t *outbox.Table) bool {
+	for _, s := range []outbox.Scope{outbox.StreamScope(), outbox.TableScope(t)} {
+		if p := c.parks.of(s); p != nil && (p.Cause == outbox.CausePaused || p.Cause == outbox.CauseResumed) {
+			return true
+		}
+	}
+	return !c.connected
+}
+
 // keepsPaused says that another reason to park the scope leaves it paused.
 func (p *park) keepsPaused(cause outbox.Cause) bool {
 	return p.Cause == outbox.CausePaused && cause != outbox.CauseResumed

@@ -66,7 +66,7 @@ type MappingSpec struct {
 	// run out for every row in it, and deletes no other row.
 	RetentionBy string `yaml:"retention_by" default:"rows" enum:"rows,partitions"`
 	// RetentionUnsent deletes also rows that are still pending, or failed, this
-	// long after created_at. 0s: never.
+	// long after created_at, but none that a pause keeps waiting. 0s: never.
 	RetentionUnsent time.Duration `yaml:"retention_unsent" default:"0s" min:"0s"`
 	// RetentionLock is the ShedLock of the application's own housekeeping, held
 	// while rows are deleted.

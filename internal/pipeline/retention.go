@@ -39,29 +39,40 @@ func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding 
 }
 
 func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
-	var flying []string
+	var unsent unsentRows
 	if t.Mapping.RetentionUnsent > 0 {
-		if flying, err = d.inFlight(ctx, t); err != nil {
+		if unsent, err = d.unsent(ctx, t); err != nil {
 			return 0, err
 		}
 	}
-	n, finding, err := d.sweeper.Retain(ctx, t, flying)
+	n := 0
+	if unsent.kept {
+		n, finding, err = d.sweeper.RetainSent(ctx, t)
+	} else {
+		n, finding, err = d.sweeper.Retain(ctx, t, unsent.inFlight)
+	}
 	if n > 0 {
 		d.cfg.Log.Info().Int("rows", n).Stringer("table", t).Msg("deleted rows past their retention")
 	}
 	return finding, err
 }
 
-// inFlight asks the driver's goroutine for the ids of the table's rows that are
-// in memory.
-func (d *driver) inFlight(ctx context.Context, t *outbox.Table) ([]string, error) {
-	ids := make(chan []string, 1)
-	d.answers.Put(answer{0, func() { ids <- d.core.InFlight(t) }})
+// unsentRows says which rows of a table retention must leave alone though they are old
+// enough: all that were not sent, or those with the ids.
+type unsentRows struct {
+	kept     bool
+	inFlight []string
+}
+
+// unsent asks the driver's goroutine.
+func (d *driver) unsent(ctx context.Context, t *outbox.Table) (unsentRows, error) {
+	told := make(chan unsentRows, 1)
+	d.answers.Put(answer{0, func() { told <- unsentRows{d.core.KeepsUnsent(t), d.core.InFlight(t)} }})
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case flying := <-ids:
-		return flying, nil
+		return unsentRows{}, ctx.Err()
+	case unsent := <-told:
+		return unsent, nil
 	}
 }
 

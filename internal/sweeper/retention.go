@@ -20,10 +20,19 @@ import (
 // and its mark finds it gone.) It returns how many, and how long it took to find
 // them: each time the whole table is read where no index helps.
 func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
+	return s.retain(ctx, t, t.Mapping.RetentionUnsent, inFlight)
+}
+
+// RetainSent deletes only rows that were sent.
+func (s *Sweeper) RetainSent(ctx context.Context, t *outbox.Table) (int, time.Duration, error) {
+	return s.retain(ctx, t, 0, nil)
+}
+
+func (s *Sweeper) retain(ctx context.Context, t *outbox.Table, unsent time.Duration, inFlight []string) (int, time.Duration, error) {
 	r := retention{Sweeper: s, table: t, began: time.Now(), told: time.Now()}
 	err := s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			if err := r.run(ctx, conn, t, inFlight); err != nil {
+			if err := r.run(ctx, conn, t, unsent, inFlight); err != nil {
 				return tablesql.Refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
 			}
 			return nil
@@ -54,7 +63,7 @@ func (r *retention) tell(now time.Time) {
 		Msg("deleting rows past their retention")
 }
 
-func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, inFlight []string) error {
+func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, unsent time.Duration, inFlight []string) error {
 	p, err := r.plan(ctx, conn, t)
 	if err != nil {
 		return err
@@ -74,14 +83,14 @@ func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, in
 			return err
 		}
 	}
-	if m.RetentionUnsent <= 0 {
+	if unsent <= 0 {
 		return nil
 	}
-	unsent, err := p.relation.ExpiredUnsent(m.RetentionUnsent, inFlight)
+	expired, err := p.relation.ExpiredUnsent(unsent, inFlight)
 	if err != nil {
 		return err
 	}
-	return r.remove(ctx, conn, unsent)
+	return r.remove(ctx, conn, expired)
 }
 
 // foundPages is for how many pages rows are found at once, which may take as long
