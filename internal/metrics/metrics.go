@@ -110,7 +110,7 @@ func (r *Registry) slotFamilies() slotFamilies {
 type stateFamilies struct {
 	leaderships, errors, parked, handedBack, uncounted                 *prometheus.CounterVec
 	mode, limit, leader, lockForeign, epoch, parks, shedLocks, pending *prometheus.GaugeVec
-	failedRows, neverReady, oldest                                     *prometheus.GaugeVec
+	failedRows, neverReady, oldest, tablePaused                        *prometheus.GaugeVec
 }
 
 func (r *Registry) stateFamilies() stateFamilies {
@@ -130,6 +130,7 @@ func (r *Registry) stateFamilies() stateFamilies {
 		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
 		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
 		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
+		tablePaused: r.gauges("table_paused", "1 while an operator has paused the table, or its stream; else left out.", "table"),
 		uncounted:   r.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
 	}
 }

@@ -72,7 +72,7 @@ func everything() (*Registry, *Stream) {
 	s.Fenced("main", true)
 	s.ShedLock("outbox-poller", true)
 	s.Shadowed(rows)
-	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot}})
+	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CauseSlot}, {Scope: outbox.TableScope(a), Cause: outbox.CausePaused}})
 	for _, usable := range []bool{false, true, false, true} {
 		s.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable})
 	}
@@ -125,6 +125,7 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_created_to_published_seconds{stream=orders} 2",
 		"outbox_cdc_publish_latency_seconds{stream=orders} 3",
 		"outbox_cdc_parks{cause=slot,scope=stream,stream=orders} 1",
+		"outbox_cdc_table_paused{stream=orders,table=public.a} 1",
 		"outbox_cdc_mode{mode=stream,stream=orders} 1",
 		"outbox_cdc_mode{mode=sweep,stream=orders} 0",
 		"outbox_cdc_leader_epoch{stream=orders} 7",
@@ -164,6 +165,23 @@ func TestWhatIsTold(t *testing.T) {
 	}
 	if value(t, r, "outbox_cdc_parks{cause=slot,scope=stream,stream=orders} 1") || !value(t, r, "outbox_cdc_leader{stream=orders} 0") {
 		t.Error("a standby shows what a leader has")
+	}
+}
+
+// The pause of a table is that table's, and the pause of a stream all its tables'.
+func TestWhichTablesAreToldToBePaused(t *testing.T) {
+	r, s := everything()
+	const other = "outbox_cdc_table_paused{stream=orders,table=public.b} 1"
+	if value(t, r, other) {
+		t.Error("the pause of one table is another's")
+	}
+	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CausePaused}})
+	if !value(t, r, other) {
+		t.Error("the pause of the stream is not its table's")
+	}
+	s.Parks([]outbox.Park{{Scope: outbox.StreamScope(), Cause: outbox.CauseResumed}})
+	if value(t, r, other) {
+		t.Error("it is told when it is resumed")
 	}
 }
 

@@ -374,12 +374,25 @@ func (s *Stream) HandedBack(p *outbox.Park) {
 // Parks tells everything that is parked.
 func (s *Stream) Parks(parks []outbox.Park) {
 	s.families.parks.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	s.families.tablePaused.DeletePartialMatch(prometheus.Labels{"stream": s.name})
 	counts := map[[2]string]int{}
 	for i := range parks {
 		counts[[2]string{parks[i].Scope.Kind.String(), string(parks[i].Cause)}]++
+		if parks[i].Cause == outbox.CausePaused {
+			s.paused(parks[i].Scope)
+		}
 	}
 	for k, n := range counts {
 		s.families.parks.WithLabelValues(s.name, k[0], k[1]).Set(float64(n))
+	}
+}
+
+// paused tells which tables a pause stops.
+func (s *Stream) paused(scope outbox.Scope) {
+	for t, c := range s.tables {
+		if scope == outbox.StreamScope() || scope == outbox.TableScope(t) {
+			s.families.tablePaused.WithLabelValues(s.name, c.name).Set(1)
+		}
 	}
 }
 
