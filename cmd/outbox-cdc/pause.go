@@ -27,7 +27,7 @@ acknowledged and marked, what waits for Kafka is taken back.`,
 		Example: `  outbox-cdc pause --stream orders
   outbox-cdc pause --stream orders --table public.outbox`,
 	}
-	return pausing(c, io, "an operator paused a stream or a table", func(ctx context.Context, s *statestore.Store, table string, by actor) error {
+	return pausing(c, io, "an operator paused a stream or a table", pausable, func(ctx context.Context, s *statestore.Store, table string, by actor) error {
 		return s.Pause(ctx, table, by.OSUser+"@"+by.Host)
 	})
 }
@@ -37,10 +37,15 @@ func resumeCommand(io streams) *cobra.Command {
 		Use:   "resume",
 		Short: "End a pause",
 		Long: `Ends the pause of a table, or every pause of a stream. The rows that waited are swept in the order
-of the table, then the stream goes on.`,
+of the table, then the stream goes on. A table that is paused may be named though the configuration
+has it no more.`,
 		Example: `  outbox-cdc resume --stream orders`,
 	}
-	return pausing(c, io, "an operator resumed a stream or a table", func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
+	anything := func(*config.Stream, string) error { return nil }
+	return pausing(c, io, "an operator resumed a stream or a table", anything, func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
+		if err := isPaused(ctx, s, table); err != nil {
+			return err
+		}
 		return s.Resume(ctx, table)
 	})
 }
@@ -59,7 +64,16 @@ type paused struct {
 	Since time.Time `json:"since"`
 }
 
-func pausing(c *cobra.Command, io streams, done string, change func(context.Context, *statestore.Store, string, actor) error) *cobra.Command {
+// isPaused refuses a table that is not paused, which may be a typing error.
+func isPaused(ctx context.Context, s *statestore.Store, table string) error {
+	parks, err := s.Paused(ctx)
+	if err != nil || table == "" || slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
+		return err
+	}
+	return usage("table %s is not paused by itself", table)
+}
+
+func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream, string) error, change func(context.Context, *statestore.Store, string, actor) error) *cobra.Command {
 	var stream, table string
 	var asJSON bool
 	c.Args = noArguments
@@ -76,7 +90,10 @@ func pausing(c *cobra.Command, io streams, done string, change func(context.Cont
 		if err != nil {
 			return err
 		}
-		s, err := pausable(cfg, stream, table)
+		s, err := oneStream(cfg, stream)
+		if err == nil {
+			err = may(s, table)
+		}
 		if err != nil {
 			return err
 		}
@@ -99,16 +116,8 @@ func pausing(c *cobra.Command, io streams, done string, change func(context.Cont
 	return c
 }
 
-// pausable is the stream that is meant.
-func pausable(cfg *config.Config, name, table string) (*config.Stream, error) {
-	chosen, err := chooseStreams(cfg, name)
-	if err != nil {
-		return nil, err
-	}
-	if len(chosen) > 1 {
-		return nil, usage("there are several streams: name one with --stream")
-	}
-	s := chosen[0]
+// pausable says why the stream, or the table where one is named, cannot be paused.
+func pausable(s *config.Stream, table string) error {
 	tables := s.OutboxTables()
 	var names []string
 	for _, t := range tables {
@@ -116,13 +125,13 @@ func pausable(cfg *config.Config, name, table string) (*config.Stream, error) {
 	}
 	switch {
 	case s.Mode == "shadow":
-		return nil, usage("stream %s is in shadow: it publishes nothing", s.Name)
+		return usage("stream %s is in shadow: it publishes nothing", s.Name)
 	case slices.ContainsFunc(tables, func(t *outbox.Table) bool { return !t.Stateful() }):
-		return nil, usage("a table of stream %s keeps no state, so its rows cannot wait in it: stop the process instead", s.Name)
+		return usage("a table of stream %s keeps no state, so its rows cannot wait in it: stop the process instead", s.Name)
 	case table != "" && !slices.Contains(names, table):
-		return nil, usage("stream %s has no table %q (write one of %s)", s.Name, table, strings.Join(names, ", "))
+		return usage("stream %s has no table %q (write one of %s)", s.Name, table, strings.Join(names, ", "))
 	}
-	return s, nil
+	return nil
 }
 
 func pauseStream(ctx context.Context, s *config.Stream, table string, change func(context.Context, *statestore.Store, string, actor) error) (pauses, error) {

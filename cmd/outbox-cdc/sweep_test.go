@@ -88,3 +88,38 @@ func TestSweepOnceRefuses(t *testing.T) {
 		t.Errorf("%d attempts, %s", attempts, time.Since(began))
 	}
 }
+
+// What is paused is not swept, also when it is paused in the middle. A table that the
+// configuration does not have is none of the sweep's business, and can be resumed.
+func TestSweepOncePaused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a program")
+	}
+	db, kafka, c := sweeping(t)
+	rewrite(t, c, kafka.Addrs[0], "127.0.0.1:1") // so that it lasts
+	db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'x')`)
+	const paused = `INSERT INTO outbox_cdc.leader AS l (stream, paused) VALUES ('orders', jsonb_build_object('%s', '{"since": "2026-01-01T00:00:00Z", "by": "somebody"}'::jsonb))
+		ON CONFLICT (stream) DO UPDATE SET paused = excluded.paused`
+	db.Exec(t, fmt.Sprintf(paused, "public.gone"))
+	_, e := command(t, exitFailure, "sweep", "--once", "-c", c, "--give-up-after", "1s", "--log-level", "error")
+	mustHave(t, e, "gave up after 1s without progress")
+	_, e = command(t, exitUsage, "resume", "-c", c, "--table", "public.typo")
+	mustHave(t, e, "table public.typo is not paused by itself")
+	out, _ := command(t, 0, "resume", "-c", c, "--table", "public.gone")
+	mustHave(t, out, "orders: nothing is paused")
+	db.Exec(t, `DELETE FROM outbox_cdc.park`)
+	conn, done := db.Conn(t), make(chan struct{})
+	go func() {
+		defer close(done)
+		for t.Context().Err() == nil { // until the sweep has begun
+			changed, err := conn.Exec(t.Context(), `UPDATE outbox_cdc.leader SET paused = '{"": {"since": "2026-01-01T00:00:00Z", "by": "somebody"}}' WHERE EXISTS (SELECT FROM outbox_cdc.park)`)
+			if err != nil || changed.RowsAffected() > 0 {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	_, e = command(t, exitPermanent, "sweep", "--once", "-c", c, "--give-up-after", "1m", "--log-level", "error")
+	mustHave(t, e, "paused by somebody", "outbox-cdc resume --stream orders")
+	<-done
+}

@@ -50,6 +50,9 @@ type driver struct {
 	xid        uint32 // of the WAL's open transaction
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
+	// paused is the last look at what is paused that was told the Core.
+	paused pausedLook
+	looks  pausedLooks
 	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
 	usableAgain time.Time
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
@@ -204,6 +207,7 @@ func (d *driver) connChanged(e connEvent) {
 		d.core.Disconnect()
 	default:
 		d.once.tell(&e.connected)
+		e.connected.Paused = d.newer(e.paused)
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)
 		if e.connected.Streaming { // else what is wrong with the slot is still wrong

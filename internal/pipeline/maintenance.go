@@ -62,18 +62,18 @@ func (d *driver) retried(ctx context.Context, err error, after time.Duration, wh
 	d.cfg.Log.Warn().Err(err).Dur("retry_in", after).Msg(what)
 }
 
-// checkSlot asks how much WAL the slot retains, watches publication and tables, makes sure that
-// this process still leads, and asks what is paused.
+// checkSlot asks how much WAL the slot retains and, whether or not that could be told, what
+// is paused, watches publication and tables, and makes sure that this process still leads.
 func (d *driver) checkSlot(ctx context.Context) error {
 	err := d.askRetained(ctx)
+	if paused := d.askPaused(ctx); err == nil {
+		err = paused
+	}
 	if err == nil {
 		err = d.watch(ctx)
 	}
 	if err == nil {
 		err = d.stream.store.Holds(ctx)
-	}
-	if err == nil {
-		err = d.askPaused(ctx)
 	}
 	if unkept(err) {
 		d.end(err)
@@ -131,15 +131,6 @@ func (d *driver) askRetained(ctx context.Context) error {
 		d.retained(r)
 	}})
 	return nil
-}
-
-// askPaused asks what operators have paused.
-func (d *driver) askPaused(ctx context.Context) error {
-	paused, err := d.stream.store.Paused(ctx)
-	if err == nil {
-		d.answers.Put(answer{0, func() { d.core.Pause(paused) }})
-	}
-	return err
 }
 
 // watch ends the connection when rows may have been passed over, or when the

@@ -9,7 +9,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -65,7 +64,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
 	d.oneShot = &oneShotSweep{tracker: &s.tracker, giveUp: giveUp, finish: finish, progressed: time.Now()}
-	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) })
+	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) }, d.watchPauses)
 	st := s.Status()
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
 	if err == nil {
@@ -112,7 +111,14 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := d.wal.tell(ctx, connEvent{connected: connected}); err != nil {
+	paused, err := d.lookAtPauses(ctx)
+	if err == nil {
+		err = d.pausedError(paused.parks)
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.wal.tell(ctx, connEvent{connected: connected, paused: paused}); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(d.wal.statusEvery)
@@ -156,13 +162,7 @@ func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (check
 	if c.Parks, err = d.stream.store.Load(ctx); err != nil {
 		return c, err
 	}
-	paused, err := d.stream.store.Paused(ctx)
-	if err == nil && len(paused) > 0 {
-		err = &postgres.Error{Permanent: true, What: "sweep", Err: fmt.Errorf("%s is %s", paused[0].Scope, paused[0].Reason), Hint: "outbox-cdc resume"}
-	}
-	if err == nil {
-		c.Failed, err = d.sweeper.Failed(ctx)
-	}
+	c.Failed, err = d.sweeper.Failed(ctx)
 	return c, err
 }
 
@@ -178,6 +178,7 @@ type oneShotSweep struct {
 	done       uint64
 	progressed time.Time
 	gaveUp     bool
+	refused    error // what is swept was paused meanwhile
 }
 
 // emptyPages in a row end the sweep: the first one was asked for while rows may
@@ -197,9 +198,22 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	}
 }
 
+// refuse ends a sweep for an error, if there is one.
+func (o *oneShotSweep) refuse(err error) {
+	if err == nil || o.over() {
+		return
+	}
+	o.refused = err
+	o.finish()
+}
+
+func (o *oneShotSweep) over() bool {
+	return o == nil || o.empty >= emptyPages || o.gaveUp || o.refused != nil
+}
+
 // look ends a sweep that does not get on.
 func (o *oneShotSweep) look(now time.Time, inFlight int) {
-	if o == nil || o.empty >= emptyPages || o.gaveUp {
+	if o.over() {
 		return
 	}
 	done := o.tracker.done()
@@ -212,10 +226,10 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	}
 }
 
-// stalled says why a sweep was given up; nil: it was not.
+// stalled says why a sweep ended before it was done; nil: it was done.
 func (o *oneShotSweep) stalled(st *status.Stream) error {
 	if !o.gaveUp {
-		return nil
+		return o.refused
 	}
 	why := "the log says why"
 	for _, c := range st.Kafka {

@@ -95,7 +95,7 @@ func (w *walReader) identify(ctx context.Context) error {
 // park has the stream parked, and waits until that is durable: from then on a
 // slot may be made, since the sweeper covers whatever it does not bring.
 func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) error {
-	if err := w.tell(ctx, connEvent{connected: connected}); err != nil {
+	if err := w.tellConnected(ctx, connected); err != nil {
 		return err
 	}
 	for !w.mayMake.Load() {
@@ -144,9 +144,6 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 // while where there are many tables.
 func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Connected) (err error) {
 	if connected.Parks, err = w.stream.store.Load(ctx); err != nil {
-		return err
-	}
-	if connected.Paused, err = w.stream.store.Paused(ctx); err != nil {
 		return err
 	}
 	connected.Failed, err = w.d.sweeper.Failed(ctx)

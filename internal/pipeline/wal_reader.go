@@ -84,6 +84,7 @@ type batch struct {
 type connEvent struct {
 	lost      bool
 	connected checkpoint.Connected
+	paused    pausedLook
 	done      chan struct{}
 }
 
@@ -281,6 +282,18 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	return conn, nil
 }
 
+// tellConnected tells the driver that a connection began, and what is paused by then:
+// to read the rest may have taken long.
+func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected) error {
+	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
+		paused, err := w.d.lookAtPauses(ctx)
+		if err != nil {
+			return err
+		}
+		return w.tell(ctx, connEvent{connected: connected, paused: paused})
+	})
+}
+
 // tell hands an event to the driver and waits until it was taken in.
 func (w *walReader) tell(ctx context.Context, e connEvent) error {
 	e.done = make(chan struct{})
@@ -307,8 +320,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 		return err
 	}
 	connected.Streaming = true
-	tell := func(ctx context.Context) error { return w.tell(ctx, connEvent{connected: connected}) }
-	if err := whileBeating(ctx, w.conn, tell); err != nil {
+	if err := w.tellConnected(ctx, connected); err != nil {
 		return err
 	}
 	w.conn.WaitLonger(w.stream.silence.timeout(w.d.cfg.Replication.SenderTimeout))

@@ -1,0 +1,51 @@
+package pipeline
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// A look that was made earlier and is told later ends no pause, and begins none.
+func TestAnOlderLookAtPausesCountsForNothing(t *testing.T) {
+	t.Parallel()
+	d := &driver{}
+	pause := []outbox.Park{{Scope: outbox.StreamScope()}}
+	for i, told := range []struct {
+		look pausedLook
+		want int
+	}{{pausedLook{2, pause}, 1}, {pausedLook{1, nil}, 1}, {pausedLook{3, nil}, 0}, {pausedLook{2, pause}, 0}} {
+		if n := len(d.newer(told.look)); n != told.want {
+			t.Errorf("%d: %d pauses, want %d", i, n, told.want)
+		}
+	}
+}
+
+func TestASweepThatIsPaused(t *testing.T) {
+	t.Parallel()
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	d := &driver{cfg: Config{Tables: []*outbox.Table{table}}}
+	other := outbox.Park{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.gone"}}
+	if err := d.pausedError([]outbox.Park{other}); err != nil {
+		t.Errorf("a table of another configuration: %v", err)
+	}
+	why := d.pausedError([]outbox.Park{other, {Scope: outbox.TableScope(table)}})
+	if why == nil || d.pausedError([]outbox.Park{{Scope: outbox.StreamScope()}}) == nil {
+		t.Fatal("it is swept though it is paused")
+	}
+	ended := 0
+	o := &oneShotSweep{tracker: &statusTracker{}, giveUp: time.Minute, finish: func() { ended++ }}
+	o.refuse(nil)
+	if ended != 0 {
+		t.Error("over though nothing is paused")
+	}
+	o.refuse(why)
+	o.look(time.Now().Add(time.Hour), 0)
+	if err := o.stalled(&status.Stream{}); ended != 1 || !errors.Is(err, why) {
+		t.Error(ended, err)
+	}
+	(*oneShotSweep)(nil).refuse(why)
+}
