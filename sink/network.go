@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -26,11 +27,13 @@ type network struct {
 	tls      *TLS // whose files are read for each connection; nil: plain
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
+	// closed is shared with copies.
+	closed *closings
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
 func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout time.Duration) *network {
-	n := &network{ctx: ctx, conf: *conf, tls: c.TLS}
+	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}}
 	n.conf.Net.TLS.Enable = false // Dial encrypts
 	if c.SASL != nil {
 		n.password = c.SASL.PasswordNow
@@ -125,7 +128,7 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 // noteRefusal keeps a password or a token that is not taken any more from being used
 // again. Some brokers say so by closing the connection.
 func (n *network) noteRefusal(err error) {
-	if !errors.Is(err, sarama.ErrSASLAuthenticationFailed) && !errors.Is(err, io.EOF) {
+	if !errors.Is(err, sarama.ErrSASLAuthenticationFailed) && !(errors.Is(err, io.EOF) && n.closed.counts(time.Now())) {
 		return
 	}
 	if n.password != nil {
@@ -134,6 +137,25 @@ func (n *network) noteRefusal(err error) {
 	if b, ok := n.conf.Net.SASL.TokenProvider.(bound); ok {
 		b.fetcher.refused()
 	}
+}
+
+// closedEvery is how often a connection that was closed counts as a refusal: in an outage each
+// is, and tokens and secrets would be fetched for every attempt.
+const closedEvery = time.Minute
+
+type closings struct {
+	mu   sync.Mutex
+	last time.Time // that counted
+}
+
+func (c *closings) counts(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.last.IsZero() && now.Sub(c.last) < closedEvery {
+		return false
+	}
+	c.last = now
+	return true
 }
 
 // withPassword is the configuration with the password as it is now.
