@@ -143,7 +143,7 @@ func (d *driver) note(n checkpoint.Note) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
 		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
-			Str("reason", n.Park.Reason).Msg("parked: left to the sweeper")
+			Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
@@ -180,6 +180,14 @@ func aboutPark(p *outbox.Park) string {
 		return "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
 	}
 	return p.Scope.String()
+}
+
+// parkedText is what becomes of a park's rows.
+func parkedText(cause outbox.Cause) string {
+	if cause == outbox.CausePaused {
+		return "paused: its rows stay pending until outbox-cdc resume"
+	}
+	return "parked: left to the sweeper"
 }
 
 // severity of a park in the log: single keys come and go.

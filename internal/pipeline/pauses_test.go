@@ -49,3 +49,11 @@ func TestASweepThatIsPaused(t *testing.T) {
 	}
 	(*oneShotSweep)(nil).refuse(why)
 }
+
+// What is paused is not left to the sweeper, and the log does not say so.
+func TestWhatTheLogSaysOfAPause(t *testing.T) {
+	t.Parallel()
+	if text := parkedText(outbox.CausePaused); text == parkedText(outbox.CauseSlot) {
+		t.Error(text)
+	}
+}

@@ -118,7 +118,11 @@ func judgePaused(j *judgment) {
 		return
 	}
 	for _, p := range j.Paused {
-		j.warn("", fmt.Sprintf("%s is %s since %s", p.Scope, p.Reason, p.Since.UTC().Format(time.RFC3339)), "outbox-cdc resume --stream "+j.Stream.Name)
+		hint := "outbox-cdc resume --stream " + j.Stream.Name
+		if p.Scope.Table != "" {
+			hint += " --table " + p.Scope.Table
+		}
+		j.warn("", fmt.Sprintf("%s is %s since %s", p.Scope, p.Reason, p.Since.UTC().Format(time.RFC3339)), hint)
 	}
 	if len(j.Paused) == 0 {
 		j.ok("", "nothing is paused")

@@ -148,7 +148,11 @@ func TestJudgments(t *testing.T) {
 		"no encoding":    {"encoding", Warn, func(f *Facts) { f.Server.Encoding = "SQL_ASCII" }, []string{"valid UTF-8", "pg_dump"}},
 		"mixed encoding": {"encoding", Fail, func(f *Facts) { f.Server.Encoding = "MULE_INTERNAL" }, []string{"MULE_INTERNAL", "pg_dump"}},
 		"standby":        {"primary", Fail, func(f *Facts) { f.State.InRecovery = true }, []string{"target_session_attrs=read-write"}},
-		"wal_level":      {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
+		"paused":         {"paused", Warn, func(f *Facts) { f.Paused = []outbox.Park{{Scope: outbox.StreamScope(), Reason: "paused by me"}} }, []string{"paused by me", "outbox-cdc resume --stream orders"}},
+		"paused table": {"paused", Warn, func(f *Facts) {
+			f.Paused = []outbox.Park{{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.old"}}}
+		}, []string{"outbox-cdc resume --stream orders --table public.old"}},
+		"wal_level": {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
 		"slots full": {"replication-slots", Fail, func(f *Facts) {
 			f.Server.Slots, f.State.Slot, f.Server.IdleSlots = 10, replication.Slot{}, []string{"o'ld"}
 		}, []string{"10 of 10", "pg_drop_replication_slot('o''ld')", "max_replication_slots = 15"}},

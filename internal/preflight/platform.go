@@ -17,8 +17,10 @@ type platform struct {
 	is func(s *Server) bool
 	// set has a setting changed: %s is NAME = VALUE.
 	set string
-	// own are settings that have another name there.
-	own map[string]string
+	// own are settings that have another name there, and whole those that are changed in another way.
+	own, whole map[string]string
+	// restart is what a change that takes a restart needs besides. Empty: set says it, or it restarts by itself.
+	restart string
 	// grant lets a role replicate: %s is the role. Empty: as everywhere.
 	grant string
 	// failover says what becomes of the slot.
@@ -59,7 +61,8 @@ var platforms = []platform{
 	},
 	{
 		name: "Neon", is: func(s *Server) bool { return s.has("neon_superuser") },
-		set: "Neon sets it for the project (Settings, Logical Replication): %s", own: map[string]string{"wal_level": "wal_level = logical, which cannot be taken back"},
+		set:      "users of Neon cannot change it, its support can: %s",
+		whole:    map[string]string{"wal_level": "Neon sets it for the project (Settings, Logical Replication): wal_level = logical, which cannot be taken back"},
 		failover: "Neon removes a slot that nobody has read for about 40 hours while another one is read, and all slots of a branch that is restored; " + swept,
 	},
 	{
@@ -68,11 +71,11 @@ var platforms = []platform{
 	},
 	{
 		name: "Crunchy Bridge", is: func(s *Server) bool { return s.has("crunchy_read") && s.has("crunchy_write") },
-		set: "as a configuration parameter of the cluster (dashboard, or cb config-param set): %s", failover: "from version 17 on the slot is kept with failover_slot: true; " + swept,
+		set: "as a configuration parameter of the cluster (dashboard, or cb config-param set): %s", restart: "restart the cluster", failover: "from version 17 on the slot is kept with failover_slot: true; " + swept,
 	},
 	{
 		name: "CloudNativePG", is: func(s *Server) bool { return s.has("streaming_replica") && s.CloudNativePG },
-		set: "in the Cluster, spec.postgresql.parameters: %s", own: map[string]string{"wal_level": "nothing else: CloudNativePG's default is logical"},
+		set: "in the Cluster, spec.postgresql.parameters: %s", own: map[string]string{"wal_level": "wal_level = logical (the default)"},
 		failover: "from version 17 on the slot is kept with failover_slot: true, spec.replicationSlots.highAvailability.synchronizeLogicalDecoding: true and sync_replication_slots and hot_standby_feedback on. " +
 			"A primary that was demoted keeps its own slot of that name, and the slot is not kept there again until it is dropped on that instance (pg_drop_replication_slot); " + swept,
 	},
@@ -80,7 +83,7 @@ var platforms = []platform{
 		name: "Patroni", is: func(s *Server) bool {
 			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
 		},
-		set: "by patronictl edit-config, postgresql.parameters: %s",
+		set: "by patronictl edit-config, postgresql.parameters: %s", restart: "patronictl restart CLUSTER",
 		failover: "a slot is kept that is listed in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
 			"sync_replication_slots = on; " + swept,
 	},
@@ -120,18 +123,27 @@ func (p *platform) hints(all []string) []string {
 		return all
 	}
 	var own []string
-	for _, hint := range all {
-		if hint == "SELECT pg_reload_conf();" || hint == "restart PostgreSQL" {
-			continue
+	for _, line := range all {
+		hint, restarts := strings.CutSuffix(line, "  -- and restart PostgreSQL")
+		switch hint {
+		case "SELECT pg_reload_conf();":
+		case "restart PostgreSQL":
+			restarts = true
+		default:
+			own = append(own, alterSystem.ReplaceAllStringFunc(hint, p.setting))
 		}
-		hint = strings.TrimSuffix(hint, "  -- and restart PostgreSQL")
-		own = append(own, alterSystem.ReplaceAllStringFunc(hint, p.setting))
+		if restarts && p.restart != "" {
+			own = append(own, p.restart)
+		}
 	}
 	return own
 }
 
 func (p *platform) setting(statement string) string {
 	part := alterSystem.FindStringSubmatch(statement)
+	if whole := p.whole[part[1]]; whole != "" {
+		return whole
+	}
 	what := p.own[part[1]]
 	if what == "" {
 		what = part[1] + " = " + part[2]

@@ -24,18 +24,18 @@ func TestPlatforms(t *testing.T) {
 			roles("azure_pg_admin"), "as a server parameter (az postgres flexible-server parameter set --name … --value …): wal_level = 'logical'; a static one takes a restart",
 			"as a server parameter (az", "pg_failover_slots",
 		},
-		"Neon":           {roles("neon_superuser"), "Neon sets it for the project (Settings, Logical Replication): wal_level = logical, which cannot be taken back", "Neon sets it for the project", "about 40 hours"},
+		"Neon":           {roles("neon_superuser"), "Neon sets it for the project (Settings, Logical Replication): wal_level = logical, which cannot be taken back", "users of Neon cannot change it, its support can: max_slot", "about 40 hours"},
 		"Supabase":       {roles("supabase_admin"), "by the CLI (supabase postgres-config update --config …): wal_level = 'logical'", "by the CLI (supabase", "the table is swept"},
-		"Crunchy Bridge": {roles("crunchy_read", "crunchy_write"), "as a configuration parameter of the cluster (dashboard, or cb config-param set): wal_level = 'logical'", "as a configuration parameter", "failover_slot: true"},
+		"Crunchy Bridge": {roles("crunchy_read", "crunchy_write"), "as a configuration parameter of the cluster (dashboard, or cb config-param set): wal_level = 'logical' | restart the cluster", "as a configuration parameter", "failover_slot: true"},
 		"CloudNativePG": {
 			func(s *Server) { s.Roles, s.CloudNativePG = []string{"streaming_replica"}, true },
-			"in the Cluster, spec.postgresql.parameters: nothing else: CloudNativePG's default is logical", "in the Cluster, spec.postgresql.parameters: max_slot", "until it is dropped on that instance",
+			"in the Cluster, spec.postgresql.parameters: wal_level = logical (the default)", "in the Cluster, spec.postgresql.parameters: max_slot", "until it is dropped on that instance",
 		},
 		"Patroni": {
 			func(s *Server) {
 				s.CommandLine = []string{"cluster_name", "max_connections", "max_locks_per_transaction", "wal_level"}
 			},
-			"by patronictl edit-config, postgresql.parameters: wal_level = 'logical'", "by patronictl edit-config, postgresql.parameters: max_slot", "slots of the dynamic configuration",
+			"by patronictl edit-config, postgresql.parameters: wal_level = 'logical' | patronictl restart CLUSTER", "by patronictl edit-config, postgresql.parameters: max_slot", "slots of the dynamic configuration",
 		},
 		"": {
 			func(s *Server) { s.Roles, s.CommandLine = []string{"streaming_replica"}, []string{"cluster_name"} },

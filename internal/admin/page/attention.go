@@ -96,6 +96,10 @@ func hintOf(cause string) string {
 		return "The database refuses to mark what was published: the reason names a right, a constraint or a trigger. It is tried again by itself; a single row holds up no other."
 	case "publication":
 		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
+	case "paused":
+		return "Nothing of it is published until outbox-cdc resume."
+	case "resumed":
+		return "Nothing to do: what came while it was paused is published first, then the stream goes on by itself."
 	case "row_error", "blocked":
 		return "Other keys go on. A row that uses up its tries is FAILED: look at its error then, and requeue or discard it."
 	}

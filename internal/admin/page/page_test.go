@@ -198,6 +198,14 @@ func TestWhatNeedsAttentionFirst(t *testing.T) {
 	}
 }
 
+func TestWhatEndsAPause(t *testing.T) {
+	for cause, want := range map[string]string{"paused": "until outbox-cdc resume", "resumed": "is published first", "slot": "Nothing to do"} {
+		if hint := hintOf(cause); !strings.Contains(hint, want) {
+			t.Errorf("%s: %s", cause, hint)
+		}
+	}
+}
+
 func TestBar(t *testing.T) {
 	for name, c := range map[string]struct {
 		slot                *status.Slot
