@@ -215,17 +215,19 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 	})
 }
 
-// rivals looks for other streams of the same tables, and for what is paused.
+// rivals looks for other streams of the same tables, and for what is paused. Nothing is read
+// of a schema that others made: a view there runs their functions.
 func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
-	if g.facts.Stream.Shadow {
+	if g.facts.Stream.Shadow || replication.TrustSchema(ctx, postgres.On(pool)) != nil {
 		return
 	}
 	cfg := &g.facts.Stream.Replication
 	claim := statestore.NewClaim(cfg.Slot, replication.LockKey(cfg.Slot), cfg.Tables)
-	rivals, err := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name}).Rivals(ctx, claim)
-	if paused, err := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name}).Paused(ctx); err == nil {
+	store := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name})
+	if paused, err := store.Paused(ctx); err == nil {
 		g.facts.Paused = paused
 	}
+	rivals, err := store.Rivals(ctx, claim)
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}

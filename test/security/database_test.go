@@ -137,7 +137,7 @@ func TestAPremadeSchemaMakesNobodySuperuser(t *testing.T) {
 		"trigger": premadeTrigger(rise),
 		"view": `CREATE SCHEMA outbox_cdc;
 			CREATE FUNCTION outbox_cdc.fire() RETURNS text LANGUAGE plpgsql AS $$ BEGIN ` + rise + ` RETURN 's'; END $$;
-			CREATE VIEW outbox_cdc.leader AS SELECT outbox_cdc.fire() AS stream, 1::bigint AS epoch, ''::text AS holder, now() AS since, ''::text AS slot;
+			CREATE VIEW outbox_cdc.leader AS SELECT outbox_cdc.fire() AS stream, 1::bigint AS epoch, ''::text AS holder, now() AS since, ''::text AS slot, '{}'::jsonb AS claim, '{}'::jsonb AS paused;
 			CREATE VIEW outbox_cdc.park AS SELECT outbox_cdc.fire() AS stream, ''::bytea AS scope`,
 		"default of a column": `CREATE SCHEMA outbox_cdc;
 			CREATE FUNCTION outbox_cdc.fire() RETURNS text LANGUAGE plpgsql AS $$ BEGIN ` + rise + ` RETURN ''; END $$;
