@@ -320,6 +320,8 @@ func TestAPromotedCopyIsStreamed(t *testing.T) {
 	load.wrote(200, 30*time.Second)
 	pair.CaughtUp(t)
 	pair.Standby.Exec(t, `SELECT pg_promote()`)
+	// Marks that the standby had not received, so that the copy publishes, and fences, for sure.
+	pair.Standby.Exec(t, `UPDATE outbox SET status = 'PENDING' WHERE id IN (SELECT id FROM outbox WHERE status = 'SENT' ORDER BY id DESC LIMIT 100)`)
 
 	w.dir, w.stream["postgres"] = t.TempDir(), fields{"dsn": pair.Standby.DSN, "wal_sender_timeout": "3s"}
 	copied := w.run()
