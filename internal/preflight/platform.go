@@ -19,7 +19,7 @@ type platform struct {
 	set string
 	// own are settings that have another name there, and whole those that are changed in another way.
 	own, whole map[string]string
-	// restart is what a change that takes a restart needs besides. Empty: set says it, or it restarts by itself.
+	// restart is what a change that takes a restart needs as well. Empty: set says it, or it restarts by itself.
 	restart string
 	// grant lets a role replicate: %s is the role. Empty: as everywhere.
 	grant string
