@@ -2,7 +2,7 @@
 // parked, swept and confirmed. It is pure: no I/O, no clock, no goroutine, no
 // randomness. The pipeline's driver goroutine feeds it what happened (log,
 // outcomes, answers, time) and carries out what Take returns; nobody else
-// calls it. docs/design.md states the rules, and the simulation in this
+// calls it. docs/internals/design.md states the rules, and the simulation in this
 // package checks them.
 //
 // Core is not safe for concurrent use.

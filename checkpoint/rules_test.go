@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// How the rules of docs/design.md are shown to be needed: those of the Core by
+// How the rules of docs/internals/design.md are shown to be needed: those of the Core by
 // mutants of its source (test/mutants/rules.go), of which each must break an
 // invariant in the world that this file gives for it; those of what is around the
 // Core (worldRules) by being switched off, here.

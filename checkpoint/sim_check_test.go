@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file checks the invariants of docs/design.md: I2, I5 and I7 where a row
+// This file checks the invariants of docs/internals/design.md: I2, I5 and I7 where a row
 // is marked (sim_world_test.go), the others here.
 
 // checkLanding checks I3, I4 and I10 when a record comes into Kafka's log.

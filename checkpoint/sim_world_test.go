@@ -13,7 +13,7 @@ import (
 
 // This file is the database of the simulation: rows, transactions, snapshots,
 // the write-ahead log, the slot and our own schema. It behaves as PostgreSQL
-// does where the rules of docs/design.md care:
+// does where the rules of docs/internals/design.md care:
 //
 //   - A commit is in the log, and is streamed, before it is visible to others
 //     while it waits for a standby; a server crash makes it visible.

@@ -28,7 +28,7 @@ const (
 	FromDatabase = "database"
 )
 
-// The modes. The first six are those of docs/design.md, as the process that
+// The modes. The first six are those of docs/internals/design.md, as the process that
 // leads, or waits as a standby, sees them.
 const (
 	ModeStream   = "stream"

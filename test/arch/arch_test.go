@@ -1,4 +1,4 @@
-// Package arch keeps the dependency rule of docs/design.md: arrows point down
+// Package arch keeps the dependency rule of docs/internals/design.md: arrows point down
 // only. It looks at what the packages really import.
 package arch
 

@@ -45,7 +45,7 @@ func TestNamesAreTheFieldsWords(t *testing.T) {
 
 // The glossary stays short enough to be read.
 func TestTheGlossaryIsShort(t *testing.T) {
-	text, err := os.ReadFile("../../docs/design.md")
+	text, err := os.ReadFile("../../docs/internals/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTheGlossaryIsShort(t *testing.T) {
 
 // A newcomer finds each package in the design.
 func TestTheDesignNamesEveryPackage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/design.md")
+	text, err := os.ReadFile("../../docs/internals/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // TestBench is make bench. The environment says what to measure: see
-// docs/performance.md.
+// docs/internals/performance.md.
 func TestBench(t *testing.T) {
 	if os.Getenv("OUTBOX_BENCH") != "1" {
 		t.Skip("only by make bench")

@@ -9,7 +9,7 @@ import (
 
 // unwanted are words that somebody has to look up or read twice, and the ones that
 // PostgreSQL's and Kafka's documentation has instead. Words of our own that are
-// used are in the glossary of docs/design.md.
+// used are in the glossary of docs/internals/design.md.
 var unwanted = map[string]string{
 	`mend(s|ed|ing)?`: "fix, hint",
 	`anew`:            "again; re-create, restart",

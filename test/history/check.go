@@ -68,7 +68,7 @@ func Report(violations []Violation) string {
 	return b.String()
 }
 
-// Check judges a history. It is I1 to I10 of docs/design.md, and
+// Check judges a history. It is I1 to I10 of docs/internals/design.md, and
 // that each record is what its writer wrote.
 func Check(h *History, r Rules) []Violation {
 	c := newChecker(h, r)

@@ -1,6 +1,6 @@
 // Package history judges a run of outbox-cdc from outside: what applications
 // inserted and committed, what lies in the topics, and what the tables say at
-// the end. Check compares the three with the invariants of docs/design.md. It
+// the end. Check compares the three with the invariants of docs/internals/design.md. It
 // reads no database and no topic itself, and knows nothing of how outbox-cdc
 // works; suites record a History and hand it in.
 package history

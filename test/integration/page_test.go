@@ -11,7 +11,7 @@ import (
 
 const (
 	root = "../.."
-	page = root + "/docs/reliability.md"
+	page = root + "/docs/internals/reliability.md"
 )
 
 var (
@@ -19,7 +19,7 @@ var (
 	defined = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
 )
 
-// docs/reliability.md names every test of this package and none that is not there.
+// docs/internals/reliability.md names every test of this package and none that is not there.
 func TestThePageNamesTheTests(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -30,12 +30,12 @@ func TestThePageNamesTheTests(t *testing.T) {
 	for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 		told[m[2]] = true
 		if !slices.ContainsFunc(exist[m[2]], func(dir string) bool { return m[1] == "" || dir == m[1] }) {
-			t.Errorf("docs/reliability.md names %s, which is no test of %q", m[2], m[1])
+			t.Errorf("docs/internals/reliability.md names %s, which is no test of %q", m[2], m[1])
 		}
 	}
 	for name, dirs := range exist {
 		if slices.Contains(dirs, "test/integration") && !told[name] && name != t.Name() && name != "TestMain" {
-			t.Errorf("docs/reliability.md does not name %s", name)
+			t.Errorf("docs/internals/reliability.md does not name %s", name)
 		}
 	}
 }

@@ -141,9 +141,9 @@ func TestFilesAreNamedRightly(t *testing.T) {
 	}
 }
 
-// docs/design.md says of each rule what it says, and which scenario shows it.
+// docs/internals/design.md says of each rule what it says, and which scenario shows it.
 func TestTheDesignListsTheRules(t *testing.T) {
-	design, err := os.ReadFile("../../docs/design.md")
+	design, err := os.ReadFile("../../docs/internals/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}

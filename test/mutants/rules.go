@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// The rules of package checkpoint (docs/design.md lists them) are each shown to be
+// The rules of package checkpoint (docs/internals/design.md lists them) are each shown to be
 // needed: the package is built without the rule, and then an invariant must break
 // in the simulation, and the rule's scenario test must fail.
 
@@ -35,7 +35,7 @@ const (
 	testLimit = "-test.timeout=20m" // of one run of the tests
 )
 
-// rules in the order of docs/design.md.
+// rules in the order of docs/internals/design.md.
 var rules = []rule{
 	// Parks.
 	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []edit{
@@ -273,7 +273,7 @@ func rulesNamed(names string) ([]rule, error) {
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(rules, func(r rule) bool { return r.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no rule %q: docs/design.md lists them", name)
+			return nil, fmt.Errorf("there is no rule %q: docs/internals/design.md lists them", name)
 		}
 		named = append(named, rules[i])
 	}
