@@ -188,7 +188,7 @@ fuzz: ## the fuzz targets of what strangers send for FUZZTIME=30s each, the othe
 
 .PHONY: bench
 bench: ## speed, latency, memory and cost, on servers of its own (ONLY=B1,B2 ROWS=1000000 ROUNDS=3 KAFKA=kfake OUT=bench.json)
-	OUTBOX_BENCH=1 BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_WARM_UP='$(WARM_UP)' BENCH_KAFKA='$(KAFKA)' \
+	OUTBOX_BENCH=1 BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_WARM_UP='$(WARM_UP)' BENCH_REPEATS='$(REPEATS)' BENCH_KAFKA='$(KAFKA)' \
 	  BENCH_IDLE_SECONDS='$(IDLE_SECONDS)' BENCH_OUTAGE_SECONDS='$(OUTAGE_SECONDS)' BENCH_OUT='$(abspath $(or $(OUT),bench.json))' \
 	  go test -count=1 -timeout 0 -v -run '^TestBench$$' ./test/bench
 

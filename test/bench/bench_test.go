@@ -20,6 +20,7 @@ func TestBench(t *testing.T) {
 		warmUp: setting(t, "BENCH_WARM_UP", 1) == 1, fake: os.Getenv("BENCH_KAFKA") == "kfake",
 		idleFor: time.Duration(setting(t, "BENCH_IDLE_SECONDS", 30)) * time.Second,
 		outage:  time.Duration(setting(t, "BENCH_OUTAGE_SECONDS", 10)) * time.Second,
+		repeats: setting(t, "BENCH_REPEATS", 2),
 	}
 	some, err := chosen(os.Getenv("BENCH_ONLY"))
 	if err != nil {

@@ -14,12 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The load of B3: rowsPerSecond over writers connections, one row in each
-// transaction.
+// The load of B3 comes over writers connections, one row in each transaction.
 const (
-	rowsPerSecond = 1000
-	writers       = 4
-	settling      = 2 * time.Second // the first of a run are not counted
+	writers  = 4
+	settling = 2 * time.Second // the first of a run are not counted
 	// While rows are written, few records go to the broker by themselves.
 	probesPerSecond = 50
 )
@@ -104,11 +102,11 @@ func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
 	})
 }
 
-// latency is B3.
-func (b *bench) latency(t *testing.T, rows int) []sample {
-	w := b.newWorld(t, standard(im2be(), rows))
+// latency is B3 at one rate.
+func (b *bench) latency(t *testing.T, perSecond int, lasting time.Duration) []sample {
+	w := b.newWorld(t, standard(im2be(), perSecond*int(lasting.Seconds())))
 	w.prime()
-	alone := b.brokerAlone(t, rows)
+	alone := b.brokerAlone(t, perSecond, lasting)
 	cpu := b.cpu(0)
 	p := w.run()
 	p.ready()
@@ -120,10 +118,10 @@ func (b *bench) latency(t *testing.T, rows int) []sample {
 	var probing sync.WaitGroup
 	probing.Go(func() { broker.produce(loaded, probesPerSecond) })
 	began := time.Now()
-	sent := w.writeSteadily(tr)
+	sent := w.writeSteadily(tr, perSecond)
 	over()
 	probing.Wait()
-	meanwhile := broker.milliseconds(settlingOf(rows))
+	meanwhile := broker.milliseconds(settlingOf(lasting))
 	await(t, time.Minute, 10*time.Millisecond, tr.complete)
 	s := sample{cpu: b.cpu(p.PID()).since(cpu)}
 	if peak, err := peakOf(p.PID()); err == nil {
@@ -132,7 +130,7 @@ func (b *bench) latency(t *testing.T, rows int) []sample {
 	w.delivered(p, time.Minute)
 	p.Stop(30 * time.Second)
 	w.judge()
-	took := tr.milliseconds(began.Add(settlingOf(rows)))
+	took := tr.milliseconds(began.Add(settlingOf(lasting)))
 	p50, p99, visible := s, s, s
 	p50.value, p99.value, visible.value = percentile(took, 0.5), percentile(took, 0.99), percentile(sent, 0.99)
 	visible.note = fmt.Sprintf("of %d rows, one after the other read by their id every millisecond", len(sent))
@@ -143,12 +141,9 @@ func (b *bench) latency(t *testing.T, rows int) []sample {
 	}
 }
 
-// rate is how long so many rows take.
-func rate(rows int) time.Duration { return time.Duration(rows) * time.Second / rowsPerSecond }
-
 // writeSteadily commits the job's rows, one by one, and meanwhile asks for
 // single rows whether they are SENT: how long that took, in milliseconds.
-func (w *world) writeSteadily(tr *trace) (sent []float64) {
+func (w *world) writeSteadily(tr *trace, perSecond int) (sent []float64) {
 	w.t.Helper()
 	g, ctx := errgroup.WithContext(w.t.Context())
 	// With an argument it is prepared, as an application has it.
@@ -161,7 +156,7 @@ func (w *world) writeSteadily(tr *trace) (sent []float64) {
 			// Each writer has the keys that are its number modulo writers, so that
 			// rows of one key are committed in the order of their numbers.
 			for i := n; i < w.job.rows; i += writers {
-				if !until(ctx, began.Add(time.Duration(i)*time.Second/rowsPerSecond)) {
+				if !until(ctx, began.Add(time.Duration(i)*time.Second/time.Duration(perSecond))) {
 					return ctx.Err()
 				}
 				if _, err := conn.Exec(ctx, sql, i); err != nil {
@@ -190,7 +185,7 @@ func (w *world) writeSteadily(tr *trace) (sent []float64) {
 				if err != nil {
 					return err
 				}
-				if time.Since(began) > settlingOf(w.job.rows) {
+				if time.Since(began) > settlingOf(time.Duration(w.job.rows/perSecond)*time.Second) {
 					sent = append(sent, float64(took.Microseconds())/1000)
 				}
 			case <-watch.Done():
@@ -265,17 +260,17 @@ func (p *probe) milliseconds(beginning time.Duration) []float64 {
 }
 
 // brokerAlone is the broker's own time at the rows' rate, with nothing else running.
-func (b *bench) brokerAlone(t *testing.T, rows int) []float64 {
+func (b *bench) brokerAlone(t *testing.T, perSecond int, lasting time.Duration) []float64 {
 	t.Helper()
 	p := b.probe(t)
-	ctx, cancel := context.WithTimeout(t.Context(), rate(rows))
+	ctx, cancel := context.WithTimeout(t.Context(), lasting)
 	defer cancel()
-	p.produce(ctx, rowsPerSecond)
-	return p.milliseconds(settlingOf(rows))
+	p.produce(ctx, perSecond)
+	return p.milliseconds(settlingOf(lasting))
 }
 
 // settlingOf is how much of a run's beginning does not count.
-func settlingOf(rows int) time.Duration { return min(settling, rate(rows)/4) }
+func settlingOf(lasting time.Duration) time.Duration { return min(settling, lasting/4) }
 
 // untilSent is how long a row that was just committed takes to be SENT.
 func (w *world) untilSent(ctx context.Context, conn *pgx.Conn, i int) (time.Duration, error) {

@@ -63,11 +63,11 @@ func TestASummaryIsItsMedianRound(t *testing.T) {
 	round := func(value, reference, cpu, peak float64) sample {
 		return sample{value: value, reference: &reference, cpu: CPU{OutboxCDC: &cpu}, peak: &peak}
 	}
-	r := summary("B2", line{unit: "rows/s", met: ratioAtLeast(1.25)}, []sample{round(300, 100, 3, 50), round(100, 100, 1, 70), round(200, 100, 2, 60)})
+	r := summary("B2", line{unit: "rows/s", missed: ratioAtLeast(1.25)}, []sample{round(300, 100, 3, 50), round(100, 100, 1, 70), round(200, 100, 2, 60)})
 	if *r.Value != 200 || *r.Ratio != 2 || *r.CPU.OutboxCDC != 2 || *r.PeakRSS != 70 || !*r.OK {
 		t.Errorf("%+v", r)
 	}
-	if r := summary("B2", line{met: ratioAtLeast(1.25)}, nil); r.Value != nil || r.OK != nil {
+	if r := summary("B2", line{missed: ratioAtLeast(1.25)}, nil); r.Value != nil || r.OK != nil {
 		t.Errorf("nothing was measured: %+v", r)
 	}
 }
@@ -87,5 +87,26 @@ func TestWhenToLookAgain(t *testing.T) {
 		if got := nextLook(c.took, c.share); (got - c.want).Abs() > time.Millisecond {
 			t.Errorf("%v for %v: %v, wanted %v", c.took, c.share, got, c.want)
 		}
+	}
+}
+
+func TestBarsSayByHowMuchTheyWereMissed(t *testing.T) {
+	t.Parallel()
+	of := func(value, reference, ratio float64, unit string) Result {
+		return Result{Value: &value, Reference: &reference, Ratio: &ratio, Unit: unit}
+	}
+	for want, got := range map[string]string{
+		"":         ratioAtLeast(0.65)(of(0, 0, 0.65, "rows/s")),
+		"10 %":     ratioAtLeast(0.65)(of(0, 0, 0.585, "rows/s")),
+		"25 %":     atLeast(50_000)(of(37_500, 0, 0, "rows/s")),
+		"6.00 MiB": atMost(64)(of(70, 0, 0, "MiB")),
+		"0.25 ms":  aboveReference(0.5)(of(1.5, 0.75, 2, "ms")),
+	} {
+		if got != want {
+			t.Errorf("missed by %q, wanted %q", got, want)
+		}
+	}
+	if aboveReference(1)(Result{Value: new(1.0)}) == "" {
+		t.Error("without a reference nothing is reached")
 	}
 }

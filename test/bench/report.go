@@ -24,9 +24,11 @@ type Result struct {
 	// is Value by Reference, the median of the rounds' own ratios.
 	Reference *float64 `json:"reference"`
 	Ratio     *float64 `json:"ratio"`
-	// Goal is the bar in words, OK whether it was reached.
-	Goal string `json:"goal"`
-	OK   *bool  `json:"ok"`
+	// Goal is the bar in words, OK whether it was reached, and MissedBy how much
+	// was missing.
+	Goal     string `json:"goal"`
+	OK       *bool  `json:"ok"`
+	MissedBy string `json:"missed_by"`
 	// CPU is the seconds of CPU that each part used in the median round.
 	CPU CPU `json:"cpu_seconds"`
 	// PeakRSS of outbox-cdc in MiB, the largest of all rounds.
@@ -36,6 +38,10 @@ type Result struct {
 	WALPerRow *float64 `json:"wal_bytes_per_row"`
 	// Rounds are the values of each round, in their order.
 	Rounds []float64 `json:"rounds"`
+	// Conditions are what the machine was like in each of them, and Quiet says
+	// that they all count.
+	Conditions []Conditions `json:"conditions"`
+	Quiet      bool         `json:"quiet"`
 	// Note says why something was not measured, or what else is to know.
 	Note string `json:"note"`
 
@@ -110,12 +116,14 @@ func verdict(r Result) string {
 	switch {
 	case r.Value == nil:
 		return "NOT MEASURED"
+	case !r.Quiet:
+		return "NOT QUIET"
 	case r.OK == nil:
 		return ""
 	case *r.OK:
 		return "ok"
 	}
-	return "MISSED"
+	return "MISSED by " + r.MissedBy
 }
 
 func withUnit(v *float64, unit string) string {

@@ -51,7 +51,7 @@ func TestTheFieldsOfTheReport(t *testing.T) {
 	if err := json.Unmarshal(text, &lines); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Fields("bar what value unit reference ratio goal ok cpu_seconds peak_rss_mib wal_bytes_per_row machine versions settings") {
+	for _, name := range strings.Fields("bar what value unit reference ratio goal ok cpu_seconds missed_by peak_rss_mib wal_bytes_per_row rounds conditions quiet machine versions settings") {
 		if _, there := lines[0][name]; !there {
 			t.Errorf("no field %s", name)
 		}
