@@ -37,7 +37,7 @@ func FuzzHeaders(f *testing.F) {
 		if len(list) > len(records)/26 {
 			t.Errorf("%d batches in %d bytes", len(list), len(records))
 		}
-		reader := exactlyonce.NewReader(0, exactlyonce.Nobody)
+		reader := exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Nobody})
 		if _, err := feedJournal(reader, list); err == nil && reader.Next() < 0 {
 			t.Errorf("the journal goes on at %d", reader.Next())
 		}
@@ -150,7 +150,7 @@ var questions = []func(*sarama.Broker, *headersConn){
 	},
 	func(b *sarama.Broker, c *headersConn) {
 		if block, err := (&reader{Broker: b, conn: c, version: fetchVersion}).fetch(place{"orders", 0}, 5); err == nil {
-			_, _ = feedJournal(exactlyonce.NewReader(0, exactlyonce.Nobody), block.headers)
+			_, _ = feedJournal(exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Nobody}), block.headers)
 		}
 	},
 }
@@ -304,9 +304,9 @@ func journalBatches(t testing.TB) []byte {
 func TestJournalIsRead(t *testing.T) {
 	t.Parallel()
 	good := journalBatches(t)
-	reader := exactlyonce.NewReader(0, exactlyonce.Identity{PID: 7, Epoch: 1})
+	reader := exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Identity{PID: 7, Epoch: 1}})
 	done, err := feedJournal(reader, headersOf(good))
-	if u := reader.Units(); !done || err != nil || len(u) != 1 || u[0].Number != 1 || u[0].Table != "public.outbox" || reader.Next() != 5 {
+	if u := reader.Answer().Units; !done || err != nil || len(u) != 1 || u[0].Number != 1 || u[0].Table != "public.outbox" || reader.Next() != 5 {
 		t.Errorf("%+v, next %d, %v", u, reader.Next(), err)
 	}
 	for _, c := range []struct {
@@ -322,7 +322,7 @@ func TestJournalIsRead(t *testing.T) {
 	} {
 		bad := slices.Clone(good)
 		c.damage(bad)
-		if _, err := feedJournal(exactlyonce.NewReader(0, exactlyonce.Nobody), headersOf(bad)); !errors.Is(err, c.want) {
+		if _, err := feedJournal(exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Nobody}), headersOf(bad)); !errors.Is(err, c.want) {
 			t.Errorf("a batch %s: %v, want %v", c.what, err, c.want)
 		}
 	}

@@ -102,14 +102,19 @@ func (m *machine) beginTransactions() {
 	m.tx.once = exactlyonce.New(exactlyonce.Config{
 		Journal: m.tx.journal.queues[0].ref(), MaxRows: m.tx.cfg.MaxRows, BatchRows: m.cfg.limits.rows,
 		BatchBytes: func(topic string) int { return m.limits(m.topics[topic]).bytes },
-		UnitRows:   unitRows, UnitBytes: most,
+		UnitRows:   unitRows, UnitBytes: most, PageBytes: pageBytes,
 	}, m.tx.cfg.Tally.Head, known)
 	m.goOn(nil)
 }
 
-// wasRecovered says that the database knows all that was published.
-func (m *machine) wasRecovered() {
+// wasRecovered says that the database knows what was found. When there is no more, it knows
+// all that was published.
+func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 	m.tx.once.Recovered()
+	if found.More {
+		m.goOn(nil)
+		return
+	}
 	m.tx.recovered = true
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
 	m.goOn(nil)

@@ -25,7 +25,7 @@ type event struct {
 	fatal   error
 
 	answered  *answered
-	recovered bool
+	recovered *exactlyonce.Recovery
 }
 
 // metadataAnswer answers a metadataRequest.
@@ -167,8 +167,8 @@ func (d *driver) handle(e *event) error {
 		return e.fatal
 	case e.answered != nil:
 		d.m.wasAnswered(*e.answered)
-	case e.recovered:
-		d.m.wasRecovered()
+	case e.recovered != nil:
+		d.m.wasRecovered(e.recovered)
 	}
 	return nil
 }
@@ -211,8 +211,11 @@ func (d *driver) carryOut(w work) {
 func (d *driver) recover(found *exactlyonce.Recovery) {
 	cfg, journal := d.sink.cfg.Transactions, d.m.tx.journal.uuid.String()
 	d.group.Go(func() error {
-		err := cfg.Recover(d.ctx, journal, found.Units)
-		d.events.Put(event{fatal: err, recovered: err == nil})
+		err := cfg.Recover(d.ctx, journal, found)
+		if err != nil {
+			found = nil
+		}
+		d.events.Put(event{fatal: err, recovered: found})
 		return nil
 	})
 }

@@ -58,7 +58,7 @@ func (pc *producerIDClient) carryOut(ctx context.Context, r *exactlyonce.Request
 	case exactlyonce.Abort, exactlyonce.Commit:
 		err = pc.endTxn(r.Kind == exactlyonce.Commit)
 	case exactlyonce.Read:
-		out.answer.Units, err = pc.readJournal(ctx, r)
+		out.answer, err = pc.readJournal(ctx, r)
 		if errors.Is(err, exactlyonce.ErrJournal) {
 			out.answer.Err = err
 		}
@@ -107,39 +107,39 @@ func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
 
 // readJournal reads up to the marker that is waited for. A broker that has just begun to lead
 // the journal may not know its end yet.
-func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Request) ([]exactlyonce.Placed, error) {
+func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Request) (answer exactlyonce.Answer, err error) {
 	at := place{pc.sink.cfg.Transactions.Journal, 0}
 	b, err := pc.reader(ctx, &search{fenceTarget: fenceTarget{place: at}})
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	defer func() { _ = b.Close() }()
-	reader, progress := exactlyonce.NewReader(r.From, r.Until), time.Now()
+	reader, progress := exactlyonce.NewReader(r), time.Now()
 	waitForEnd := 10 * pc.sink.cfg.OutageAfter
 	for ctx.Err() == nil {
 		block, err := b.fetch(at, reader.Next())
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
+			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
 		case block.code == sarama.ErrOffsetOutOfRange:
-			return nil, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
+			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
 		case block.code != sarama.ErrNoError:
-			return nil, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), block.code)
+			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), block.code)
 		}
 		before := reader.Next()
 		done, err := feedJournal(reader, block.headers)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%w: topic %s: %w", exactlyonce.ErrJournal, at.topic, err)
+			return answer, fmt.Errorf("%w: topic %s: %w", exactlyonce.ErrJournal, at.topic, err)
 		case done:
-			return reader.Units(), nil
+			return reader.Answer(), nil
 		case reader.Next() > before:
 			progress = time.Now()
 		case time.Since(progress) > waitForEnd:
-			return nil, fmt.Errorf("%w: topic %s ends at offset %d, before what was written last", exactlyonce.ErrJournal, at.topic, before)
+			return answer, fmt.Errorf("%w: topic %s ends at offset %d, before what was written last", exactlyonce.ErrJournal, at.topic, before)
 		}
 	}
-	return nil, context.Canceled
+	return answer, context.Canceled
 }
 
 // feedJournal says whether the marker was reached.

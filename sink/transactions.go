@@ -19,8 +19,9 @@ type Transactions struct {
 	// Tally is what the database knows of the journal, read before Run and as leader.
 	Tally exactlyonce.Tally
 	// Recover notes units in the database that it may not know, and marks their rows; journal
-	// is the topic's id. Nothing is published before it returned. An error ends Run.
-	Recover func(ctx context.Context, journal string, units []exactlyonce.Placed) error
+	// is the topic's id. It is called until there are no more, and nothing is published before
+	// it returned. An error ends Run.
+	Recover func(ctx context.Context, journal string, found *exactlyonce.Recovery) error
 	// MaxRows is the most rows of one transaction.
 	MaxRows int
 	// Timeout is after how long brokers end a transaction that nobody ends.
@@ -38,6 +39,8 @@ const (
 	unitRows = 1000
 	// unitBytes are about the most bytes of a batch of the journal.
 	unitBytes = 512 << 10
+	// pageBytes are about the most bytes of units in memory at a recovery.
+	pageBytes = 8 << 20
 	// longestID is the longest id, in bytes, that the journal takes.
 	longestID = 64 << 10
 )

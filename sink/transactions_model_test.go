@@ -34,7 +34,7 @@ func newTxWorld(t *rapid.T) *txWorld {
 	w := &txWorld{id: identity{1, 0}, units: map[uint64]int{}}
 	w.world = newWorld(t, &Transactions{
 		Journal: worldJournal, MaxRows: rapid.IntRange(1, 12).Draw(t, "rows of a transaction"), Timeout: time.Minute,
-		Recover: func(context.Context, string, []exactlyonce.Placed) error { return nil },
+		Recover: func(context.Context, string, *exactlyonce.Recovery) error { return nil },
 	})
 	w.begin()
 	return w
@@ -130,14 +130,14 @@ func (w *txWorld) end(commit bool) {
 }
 
 func (w *txWorld) read(r *exactlyonce.Request, a *answered) {
-	reader := exactlyonce.NewReader(r.From, r.Until)
+	reader := exactlyonce.NewReader(r)
 	for i := range w.journal {
 		done, err := reader.Feed(&w.journal[i])
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if done {
-			a.answer.Units = reader.Units()
+			a.answer = reader.Answer()
 			return
 		}
 	}
@@ -222,8 +222,9 @@ func refusedRows(rows []*outbox.Row) reply {
 func (w *txWorld) act(d time.Duration) {
 	w.step(d)
 	if w.recovery != nil {
+		found := w.recovery
 		w.recovery = nil
-		w.m.wasRecovered()
+		w.m.wasRecovered(found)
 		w.step(0)
 	}
 	for _, o := range w.fate {

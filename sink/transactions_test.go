@@ -57,11 +57,11 @@ func (db *onceDB) outcome(o outbox.Outcome) {
 	db.mark(o.Unit.Number, o.Unit.Place, ids)
 }
 
-func (db *onceDB) recover(_ context.Context, journal string, units []exactlyonce.Placed) error {
+func (db *onceDB) recover(_ context.Context, journal string, found *exactlyonce.Recovery) error {
 	db.mu.Lock()
 	db.tally.Journal = journal
 	db.mu.Unlock()
-	for _, u := range units {
+	for _, u := range found.Units {
 		ids := make([]string, len(u.Names))
 		for i, n := range u.Names {
 			ids[i] = n.ID
@@ -314,8 +314,17 @@ func journalTrouble(t *testing.T, k *harness.Cluster) {
 	for _, o := range r.order {
 		db.outcome(o)
 	}
+	// It is deleted under a leader, and created again.
 	k.DeleteTopic(t, name+"-journal")
+	r.publish(newRow(name, "k", "later"))
+	if said := r.usable(30*time.Second, false); !strings.Contains(said.Err.Error(), name+"-journal") {
+		t.Error(said.Err)
+	}
 	k.CreateTopic(t, name+"-journal", 1, nil)
+	if err := <-r.done; !errors.Is(err, exactlyonce.ErrJournal) {
+		t.Error(err)
+	}
+	r.finished = true
 	second := newRig(t, db.config(k.Addrs, name))
 	if err := <-second.done; !errors.Is(err, exactlyonce.ErrJournal) {
 		t.Error(err)
@@ -329,9 +338,6 @@ func journalTrouble(t *testing.T, k *harness.Cluster) {
 		t.Error(err)
 	}
 	third.finished = true
-	r.publish(newRow(name, "k", "later"))
-	<-r.done
-	r.finished = true
 }
 
 // transactionsUnderFaults: requests and answers get lost, processes are killed or go on as
@@ -399,9 +405,11 @@ func (db *onceDB) process(life context.Context, t *testing.T, brokers []string, 
 	cfg := db.config(brokers, name)
 	cfg.Cluster, cfg.Transactions.MaxRows = "main", 20
 	began := make(chan struct{})
-	cfg.Transactions.Recover = func(ctx context.Context, journal string, units []exactlyonce.Placed) error {
-		defer close(began)
-		return db.recover(ctx, journal, units)
+	cfg.Transactions.Recover = func(ctx context.Context, journal string, found *exactlyonce.Recovery) error {
+		if !found.More {
+			defer close(began)
+		}
+		return db.recover(ctx, journal, found)
 	}
 	s, err := New(cfg, outcomes, states)
 	if err != nil {

@@ -407,6 +407,22 @@ func TestB8LostJournalIsRefused(t *testing.T) {
 	s.expect(p.phase == waiting && errors.Is(s.refusedErr, ErrJournal), "it runs with another journal")
 }
 
+// A journal that is deleted and created again under a leader takes what it is given. The
+// unit's place shows it, before the rows are committed.
+func TestB8JournalReplacedUnderALeader(t *testing.T) {
+	s := newStage(t)
+	p := s.running()
+	s.insert("a", 0, true)
+	s.until("marked and noted", func() bool { return s.db.tally.Head.Number > 0 })
+	s.rest()
+	l := s.kafka.log(journalAt)
+	l.entries, l.end, l.epoch, l.next = nil, 0, -1, 0
+	s.damaged = true
+	s.insert("b", 0, true)
+	s.until("the leadership ended", func() bool { return p.m == nil })
+	s.expect(s.count("b") == 0, "published without a journal")
+}
+
 func TestB9RenamedStreamsAreRefused(t *testing.T) {
 	open := []OpenTally{{"old", "main"}, {"orders", "main"}, {"orders", "other"}}
 	got := Orphans(open, []Stream{{Name: "orders", Cluster: "main"}})

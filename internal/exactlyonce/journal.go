@@ -38,27 +38,32 @@ type LogBatch struct {
 // offset has to be asked for, of a broker that may not know it yet.
 type Reader struct {
 	until Identity
+	most  int // bytes of units; 0: any number
+	size  int // of those found
+	more  bool
 	open  map[int64][]Placed // by producer id: of the transaction that is not ended yet
 	units []Placed
+	from  int64
 	next  int64
 }
 
-// NewReader returns a Reader from an offset until the abort marker of an identity.
-func NewReader(from int64, until Identity) *Reader {
-	return &Reader{until: until, open: map[int64][]Placed{}, next: from}
+// NewReader returns a Reader for a request: from an offset until the abort marker of an identity.
+func NewReader(r *Request) *Reader {
+	return &Reader{from: r.From, until: r.Until, most: r.Most, open: map[int64][]Placed{}, next: r.From}
 }
 
 // Next is the offset to fetch from.
 func (r *Reader) Next() int64 { return r.next }
 
-// Units are those of committed transactions, in order.
-func (r *Reader) Units() []Placed { return r.units }
+// Answer has the units of committed transactions, in order.
+func (r *Reader) Answer() Answer { return Answer{Class: OK, Units: r.units, More: r.more} }
 
 // ErrForeign says that the journal has records that are not of ours.
 var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
 // Feed takes the next batch. A Fetch returns whole batches, also one that begins before
-// the offset asked for. It says whether the marker was reached.
+// the offset asked for. It says whether the marker was reached, or
+// enough was read.
 func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	end, from := b.Offset+int64(max(len(b.Records), 1)), r.next
 	if end <= from {
@@ -69,15 +74,27 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	case !b.Transactional:
 		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, ErrForeign)
 	case b.Control == CommitMarker:
-		r.units = append(r.units, r.open[b.By.PID]...)
-		delete(r.open, b.By.PID)
+		r.commit(b.By.PID)
+		return r.more, nil
 	case b.Control == AbortMarker:
 		delete(r.open, b.By.PID)
 		return b.By.PID == r.until.PID && b.By.Epoch >= r.until.Epoch, nil
 	default:
 		return false, r.data(b, from)
 	}
-	return false, nil
+}
+
+// commit takes the units of a transaction that was committed. The first one, which is known,
+// does not count: there has to be one behind it.
+func (r *Reader) commit(pid int64) {
+	for _, u := range r.open[pid] {
+		r.units = append(r.units, u)
+		if u.Offset > r.from {
+			r.size += u.size()
+		}
+	}
+	delete(r.open, pid)
+	r.more = r.most > 0 && r.size >= r.most
 }
 
 // data reads the records of a batch that are not before an offset.

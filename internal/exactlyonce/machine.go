@@ -20,6 +20,8 @@ type Config struct {
 	// UnitRows is the most names of one unit, UnitBytes about the most bytes of a unit and
 	// of a batch of units.
 	UnitRows, UnitBytes int
+	// PageBytes is about the most bytes of units that a leader recovers at a time.
+	PageBytes int
 }
 
 // Partition is one partition of a topic.
@@ -61,6 +63,7 @@ type Request struct {
 	Batch      *Batch      // of Produce
 	From       int64       // of Read
 	Until      Identity    // of Read
+	Most       int         // of Read: about how many bytes of units are enough; 0: all
 	Try        int         // how often the same was asked before; the caller waits accordingly
 }
 
@@ -72,6 +75,7 @@ type Answer struct {
 	Bad      []int       // of Produce: the refused records, where the broker names them
 	Offset   int64       // of Produce: of the first record
 	Units    []Placed    // of Read
+	More     bool        // of Read: there are more before the marker
 	Err      error       // of Read: the journal cannot be used
 }
 
@@ -91,8 +95,12 @@ type Ready struct {
 	Err error
 }
 
-// Recovery is what the journal holds behind the tally's head.
-type Recovery struct{ Units []Placed }
+// Recovery is what the journal holds behind the tally's head, or a part of it: More
+// says that the next part follows when this one is Recovered.
+type Recovery struct {
+	Units []Placed
+	More  bool
+}
 
 // Delivery is a unit of a committed transaction and the records of its names, in order.
 type Delivery struct {
@@ -170,10 +178,15 @@ func (m *Machine) Publish(records ...*Record) {
 // Release unblocks a key.
 func (m *Machine) Release(key string) { delete(m.blocked, key) }
 
-// Recovered says that the database knows all units of Recover. Rows may be looked at
-// and published from now on.
+// Recovered says that the database knows all units of Recover. If they were the last,
+// rows may be looked at and published from now on.
 func (m *Machine) Recovered() {
-	if m.state == recovering {
+	switch {
+	case m.state != recovering:
+	case m.seal.more:
+		m.state = sealing
+		m.askStep(0)
+	default:
 		m.state = idle
 	}
 }

@@ -24,6 +24,7 @@ type seal struct {
 	leads   bool // the begin of a leadership
 	targets []Partition
 	marker  Identity // of the abort marker
+	more    bool     // the journal was not read to the end
 }
 
 type step uint8
@@ -54,6 +55,9 @@ func (m *Machine) askStep(try int) {
 		r.Kind, r.Partitions = Add, m.seal.targets
 	case sealRead:
 		r.Kind, r.From, r.Until = Read, m.last.Offset, m.seal.marker
+		if m.seal.leads { // else it can only be our last transaction
+			r.Most = m.cfg.PageBytes
+		}
 	}
 	m.ask(r)
 }
@@ -96,7 +100,7 @@ func (m *Machine) stepped(a Answer) {
 			m.sound[p] = true
 		}
 	case sealRead:
-		m.journalRead(a.Units)
+		m.journalRead(a.Units, a.More)
 		return
 	}
 	m.seal.step++
@@ -106,7 +110,7 @@ func (m *Machine) stepped(a Answer) {
 // adopt takes a new epoch. Sequences begin at 0 with it.
 func (m *Machine) adopt(id Identity) { m.id, m.seqs = id, map[Partition]int32{} }
 
-func (m *Machine) journalRead(units []Placed) {
+func (m *Machine) journalRead(units []Placed, more bool) {
 	beyond, err := Beyond(m.last, units)
 	switch {
 	case err != nil:
@@ -114,8 +118,8 @@ func (m *Machine) journalRead(units []Placed) {
 		if len(beyond) > 0 {
 			m.last = beyond[len(beyond)-1]
 		}
-		m.state = recovering
-		m.ready.Recover = &Recovery{Units: beyond}
+		m.state, m.seal.more = recovering, more
+		m.ready.Recover = &Recovery{Units: beyond, More: more}
 		return
 	default:
 		m.state = idle

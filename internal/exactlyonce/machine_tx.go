@@ -1,6 +1,9 @@
 package exactlyonce
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // A transaction takes what is queued when it begins, so its size follows the load: one
 // row on an idle stream, thousands in a catch-up. Rows go first, the journal last: what
@@ -159,8 +162,14 @@ func (m *Machine) produced(r *Request, a Answer) {
 	l := m.tx.portions[i]
 	switch a.Class {
 	case OK:
-		if len(r.Batch.Units) > 0 && a.Offset < 0 {
+		switch {
+		case len(r.Batch.Units) == 0:
+		case a.Offset < 0:
 			m.doubt() // where the units are is not known
+			return
+		case m.last.Number > 0 && a.Offset <= m.last.Offset:
+			m.stop(fmt.Errorf("%w: unit %d was written at offset %d, behind unit %d at offset %d: the topic was deleted and created again, or lost records",
+				ErrJournal, r.Batch.Units[0].Number, a.Offset, m.last.Number, m.last.Offset))
 			return
 		}
 		m.ack(l, r.Batch, a.Offset)

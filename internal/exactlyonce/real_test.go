@@ -234,7 +234,7 @@ type answered struct {
 func (s *shell) run(ctx context.Context) error {
 	s.inFlight, s.running, s.answers = map[string]bool{}, false, make(chan answered, 100)
 	s.m = New(Config{
-		Journal: Partition{s.id + "-journal", 0}, MaxRows: 10, BatchRows: 3, UnitRows: 4, UnitBytes: 500,
+		Journal: Partition{s.id + "-journal", 0}, MaxRows: 10, BatchRows: 3, UnitRows: 4, UnitBytes: 500, PageBytes: 400,
 	}, s.table.head(), []Partition{{s.id, 0}, {s.id, 1}, {s.id, 2}})
 	for ctx.Err() == nil {
 		if s.running {
@@ -258,7 +258,7 @@ func (s *shell) run(ctx context.Context) error {
 				s.table.mark(u)
 			}
 			s.m.Recovered()
-			s.running = true
+			s.running = !out.Recover.More
 			continue
 		}
 		if len(out.Requests)+len(out.Delivered) == 0 {
@@ -394,7 +394,7 @@ func (s *shell) produce(b *sarama.Broker, batch *Batch) Answer {
 
 // readReal feeds the Reader what Fetch returns, aborted batches and markers included.
 func readReal(b *sarama.Broker, topic string, r *Request) Answer {
-	reader := NewReader(r.From, r.Until)
+	reader := NewReader(r)
 	for range 200 {
 		req := &sarama.FetchRequest{Version: 11, MaxWaitTime: 100, MinBytes: 1, MaxBytes: 1 << 20, Isolation: sarama.ReadUncommitted}
 		req.AddBlock(topic, 0, reader.Next(), 1<<20, -1)
@@ -417,7 +417,7 @@ func readReal(b *sarama.Broker, topic string, r *Request) Answer {
 				return Answer{Err: err}
 			}
 			if done {
-				return Answer{Class: OK, Units: reader.Units()}
+				return reader.Answer()
 			}
 		}
 	}

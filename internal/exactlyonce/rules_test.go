@@ -110,6 +110,10 @@ var rules = []rule{
 	{"fromTheHead", "journal.go", "if b.Offset+int64(i) < from {", "if false {", []string{"TestHeadInTheMiddleOfABatch"}, ""},
 	{"gapless", "journal.go", "u.Number != last.Number+uint64(i)+1", "false", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
 	{"sameJournal", "journal.go", "if len(units) == 0 || units[0].Number != last.Number || units[0].Offset != last.Offset {", "if len(units) == 0 {", []string{"TestB8LostJournalIsRefused"}, "the journal is damaged by a test only"},
+	{"journalGoesOn", "machine_tx.go", "case m.last.Number > 0 && a.Offset <= m.last.Offset:", "case false:", []string{"TestB8JournalReplacedUnderALeader"}, "the journal is damaged by a test only"},
+	{"pagesGoOn", "machine.go", "case m.seal.more:", "case false:", []string{"TestRecoveryInPages"}, ""},
+	{"pagesEnd", "journal.go", "r.most > 0 && r.size >= r.most", "false", []string{"TestRecoveryInPages"}, "memory is not looked at there"},
+	{"pagesBring", "journal.go", "if u.Offset > r.from {", "if true {", []string{"TestRecoveryInPages"}, ""},
 	{"units", "machine_tx.go", "sum > most && i > 0", "false", []string{"TestC4UnitsAreBounded"}, "the simulated broker takes a batch of any size"},
 
 	// The tally.
@@ -120,6 +124,8 @@ var rules = []rule{
 		"headHasNoGap", "tally.go", "offset, noted := t.Marked[head.Number+1]\n", "offset, noted := t.Marked[head.Number+1]\n\t\tif o, later := t.Marked[head.Number+2]; !noted && later {\n\t\t\toffset, noted = o, true\n\t\t\thead.Number++\n\t\t}\n",
 		nil, "",
 	},
+	{"namesSayTheMapping", "unit.go", "\tcopy(out[recordHash:], mapping[:])\n", "\t_ = mapping\n", []string{"TestRemappedRowsAreFound"}, "the configuration is never changed there"},
+	{"leftSayTheMapping", "mapping.go", "other(left[i].Table, &left[i].Name)", "false", []string{"TestRemappedRowsAreFound"}, "the configuration is never changed there"},
 	{"placeHasATime", "unit.go", "uint64(time), ordinal", "ordinal", []string{"TestA6ReissuedPositionIsAnotherRow"}, atHand},
 	{"nameHasNoXID", "unit.go", "number(h, uint64(r.CreatedAt))", "number(h, uint64(r.CreatedAt)+uint64(r.XID))", []string{"TestB7SavepointsChangeNoName"}, atHand},
 

@@ -281,7 +281,7 @@ func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
 // become leader may not know yet how far the log goes.
 func (k *kafka) read(w *world, r *Request) Answer {
 	l := k.log(journalAt)
-	reader := NewReader(r.From, r.Until)
+	reader := NewReader(r)
 	entries, stale := l.entries, false
 	if w.stale > 0 || w.chance(8) {
 		entries, stale = entries[:len(entries)*2/3], true
@@ -300,11 +300,11 @@ func (k *kafka) read(w *world, r *Request) Answer {
 			return Answer{Err: err}
 		}
 		if done {
-			return Answer{Class: OK, Units: reader.Units()}
+			return reader.Answer()
 		}
 	}
 	if w.off["marker"] { // as if the end offset had been asked for
-		return Answer{Class: OK, Units: reader.Units()}
+		return reader.Answer()
 	}
 	if !stale && !slices.Contains(k.coord.markers, journalAt) { // our marker was written, and is not there
 		return Answer{Err: ErrJournal}

@@ -28,6 +28,7 @@ type proc struct {
 	m     *Machine
 	tally Tally
 	todo  []Placed // units to be settled
+	more  bool     // of the journal
 
 	left     []Left
 	index    LeftRows
@@ -105,6 +106,8 @@ func (p *proc) take() {
 		p.w.happened["units committed"] += len(out.Delivered)
 		if out.Recover != nil {
 			p.w.happened["recoveries"]++
+			p.w.happened["pages of the journal"] += map[bool]int{true: 1}[out.Recover.More]
+			p.more = out.Recover.More
 			p.recover(out.Recover.Units)
 		}
 		if len(out.Requests)+len(out.Refused)+len(out.Withdrawn)+len(out.Delivered) == 0 {
@@ -197,6 +200,11 @@ func (p *proc) settleNext() {
 }
 
 func (p *proc) open() {
+	if p.more {
+		p.m.Recovered()
+		p.take()
+		return
+	}
 	p.phase = opening
 	p.query(func(d *database) any {
 		o := &opened{left: slices.Clone(d.tally.Left), confirmed: d.confirmed, insert: len(d.wal), running: map[string]bool{}, position: d.position}

@@ -45,7 +45,7 @@ func TestSimulation(t *testing.T) {
 func play(seed uint64) *world {
 	w := newWorld(seed, 3)
 	w.knownParts = 1 + w.rng.IntN(3)
-	w.cfg.UnitRows, w.cfg.UnitBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200)
+	w.cfg.UnitRows, w.cfg.UnitBytes, w.cfg.PageBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200), 1+w.rng.IntN(400)
 	w.stateless = w.rng.IntN(4) == 0
 	w.kinds = []int{2, 3, 4, 6, 6}[w.rng.IntN(5)] // in some, the network alone, or processes, too
 	if *simKinds > 0 {

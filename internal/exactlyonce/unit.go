@@ -31,8 +31,11 @@ type Name struct {
 	Hash Hash
 }
 
-// Hash is the first half of a SHA-256: nobody can make two rows with one hash.
-type Hash [16]byte
+// Hash is the first half of a SHA-256, so that nobody can make two rows with one hash, and
+// behind it which mapping made the record.
+type Hash [recordHash + len(Mapping{})]byte
+
+const recordHash = 16
 
 // NameOf names a row of a table with state by its id and what was published. A row
 // with the id of another has another name, unless its record is the same.
@@ -42,7 +45,7 @@ func NameOf(r *outbox.Row) Name {
 	nullable(h, r.Key)
 	nullable(h, r.Value)
 	number(h, uint64(r.CreatedAt))
-	return Name{ID: r.ID, Hash: half(h)}
+	return Name{ID: r.ID, Hash: half(h, r.Table)}
 }
 
 // NameInLog names a row of a table without state by its place in the WAL: commit
@@ -56,13 +59,18 @@ func NameInLog(commit outbox.LSN, xid uint32, time int64, ordinal uint64, r *out
 	field(h, []byte(r.Topic))
 	nullable(h, r.Key)
 	nullable(h, r.Value)
-	return Name{Hash: half(h)}
+	return Name{Hash: half(h, r.Table)}
 }
 
-func half(h hash.Hash) (out Hash) {
-	copy(out[:], h.Sum(nil))
+func half(h hash.Hash, t *outbox.Table) (out Hash) {
+	copy(out[:recordHash], h.Sum(nil))
+	mapping := MappingOf(t)
+	copy(out[recordHash:], mapping[:])
 	return out
 }
+
+// Mapping is the mapping that made the record.
+func (h *Hash) Mapping() Mapping { return Mapping(h[recordHash:]) }
 
 func number(h hash.Hash, n uint64) {
 	var b [8]byte

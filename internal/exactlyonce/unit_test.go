@@ -67,7 +67,7 @@ func TestNamesTellRecordsApart(t *testing.T) {
 }
 
 func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
-	r := NewReader(0, Identity{1, 1})
+	r := NewReader(&Request{Until: Identity{1, 1}})
 	if _, err := r.Feed(&LogBatch{By: Identity{1, 0}, Records: [][]byte{{1}}}); !errors.Is(err, ErrForeign) {
 		t.Error(err)
 	}
@@ -79,7 +79,7 @@ func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
 // TestReaderFollowsEachProducer: after the id expired, the next one is another.
 func TestReaderFollowsEachProducer(t *testing.T) {
 	unit := func(n uint64) [][]byte { return [][]byte{(&Unit{Number: n}).Append(nil)} }
-	r := NewReader(0, Identity{2, 1})
+	r := NewReader(&Request{Until: Identity{2, 1}})
 	for i, b := range []LogBatch{
 		{By: Identity{1, 0}, Records: unit(1)},
 		{By: Identity{2, 0}, Control: AbortMarker},
@@ -93,7 +93,7 @@ func TestReaderFollowsEachProducer(t *testing.T) {
 			t.Fatal(i, done, err)
 		}
 	}
-	if u := r.Units(); len(u) != 1 || u[0].Number != 1 || u[0].Offset != 0 || r.Next() != 5 {
+	if u := r.Answer().Units; len(u) != 1 || u[0].Number != 1 || u[0].Offset != 0 || r.Next() != 5 {
 		t.Error(u, r.Next())
 	}
 }
@@ -145,4 +145,80 @@ func FuzzUnit(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", u, again, err)
 		}
 	})
+}
+
+// TestRecoveryInPages: however much the journal holds behind the head, a leader gets a
+// little of it at a time, each unit once and in order.
+func TestRecoveryInPages(t *testing.T) {
+	var journal []LogBatch
+	put := func(b LogBatch) {
+		if last := len(journal) - 1; last >= 0 {
+			b.Offset = journal[last].Offset + int64(max(len(journal[last].Records), 1))
+		}
+		b.Transactional = true
+		journal = append(journal, b)
+	}
+	old, number := Identity{1, 0}, uint64(0)
+	for range 10 { // transactions of two units
+		var units [][]byte
+		for range 2 {
+			number++
+			units = append(units, (&Unit{Number: number, Table: "public.outbox", Names: make([]Name, 3)}).Append(nil))
+		}
+		put(LogBatch{By: old, Records: units})
+		put(LogBatch{By: old, Control: CommitMarker})
+	}
+	for _, c := range []struct {
+		head  Placed
+		page  int
+		pages int
+	}{
+		{Placed{}, 1, 11}, {Placed{}, 1 << 20, 1}, {Placed{}, 500, 4}, {Placed{Unit{Number: 20}, 28}, 1, 1}, {Placed{Unit{Number: 3}, 3}, 1, 10},
+	} {
+		m := New(Config{Journal: Partition{"j", 0}, MaxRows: 1, BatchRows: 1, UnitRows: 1, UnitBytes: 1, PageBytes: c.page}, c.head, nil)
+		epoch, next, pages := int16(1), c.head.Number+1, 0
+		for !m.Idle() {
+			out := m.Take()
+			if out.Err != nil {
+				t.Fatal(out.Err)
+			}
+			if found := out.Recover; found != nil {
+				pages++
+				for _, u := range found.Units {
+					if u.Number != next {
+						t.Fatalf("unit %d, want %d", u.Number, next)
+					}
+					next++
+				}
+				if c.page == 1 && len(found.Units) > 2 {
+					t.Errorf("%d units at a time", len(found.Units))
+				}
+				m.Recovered()
+				continue
+			}
+			for _, r := range out.Requests {
+				a := Answer{Class: OK}
+				switch r.Kind {
+				case Init:
+					epoch++
+					a.Identity = Identity{1, epoch}
+				case Read:
+					log := append(journal[:len(journal):len(journal)], LogBatch{Offset: 30, By: r.Until, Transactional: true, Control: AbortMarker})
+					reader := NewReader(r)
+					for i := range log {
+						if done, err := reader.Feed(&log[i]); err != nil {
+							t.Fatal(err)
+						} else if done {
+							break
+						}
+					}
+					a = reader.Answer()
+				}
+				m.Answer(r, a)
+			}
+		}
+		if next != 21 || pages != c.pages {
+			t.Errorf("from unit %d, pages of %d bytes: %d pages, up to unit %d", c.head.Number, c.page, pages, next-1)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgerrcode"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
@@ -61,8 +62,11 @@ type once struct {
 
 // openOnce reads what the database knows of what was published.
 func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, error) {
-	if s.cfg.Once == nil || s.cfg.Shadow {
-		return nil, nil //nolint:nilnil // there is none
+	switch {
+	case s.cfg.Shadow:
+		return nil, nil //nolint:nilnil // it publishes nothing
+	case s.cfg.Once == nil:
+		return nil, s.refuseOpenTallies(ctx)
 	}
 	clusters := slices.Sorted(maps.Keys(s.cfg.Once.Journals))
 	o := &once{guard: &tablesql.Guard{}, tallies: map[string]exactlyonce.Tally{}, unrecovered: map[string]bool{}, ready: make(chan struct{})}
@@ -87,12 +91,39 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	return o, nil
 }
 
+// refuseOpenTallies keeps a stream that delivers at least once from rows that were published
+// exactly once and may not be marked: it would publish them again, and what it marks would
+// later be taken for what the journal names, so that a requeue is not published.
+func (s *Stream) refuseOpenTallies(ctx context.Context) error {
+	there, err := s.store.HasTallies(ctx)
+	if err != nil || !there {
+		return err
+	}
+	orphans, err := s.store.Orphans(ctx, []string{}, s.claim())
+	switch {
+	case postgres.HasCode(err, pgerrcode.InsufficientPrivilege):
+		return nil // a role that never delivered exactly once
+	case err != nil || len(orphans) == 0:
+		return err
+	}
+	return orphaned(orphans)
+}
+
 func orphaned(orphans []statestore.Orphan) error {
 	o := orphans[0]
 	return &postgres.Error{
 		Permanent: true, What: "look for rows that were published and are not marked",
-		Err:  fmt.Errorf("stream %s published rows of table %s to Kafka cluster %s, and did not mark them all", o.Stream, o.Table, o.Cluster),
-		Hint: "run that stream with that cluster once more until it has stopped cleanly",
+		Err:  fmt.Errorf("stream %s delivered rows of table %s to Kafka cluster %s exactly once and did not stop cleanly, so some may be published and not marked", o.Stream, o.Table, o.Cluster),
+		Hint: "start stream " + o.Stream + " once more with exactly-once delivery to that cluster, and stop it cleanly (SIGTERM)",
+	}
+}
+
+// remapped: a row that is still to be marked cannot be told from a later one with its id.
+func remapped(table string) error {
+	return &postgres.Error{
+		Permanent: true, What: "mark rows that were published",
+		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrMapping),
+		Hint: "start once more with the topic, key, payload and created_at of before, and stop cleanly (SIGTERM); then change the mapping",
 	}
 }
 
@@ -119,23 +150,23 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 	return &sink.Transactions{
 		Journal: d.cfg.Once.Journals[cluster], Tally: d.once.tallies[cluster],
 		MaxRows: d.cfg.Once.MaxRows, Timeout: d.cfg.Once.Timeout,
-		Recover: func(ctx context.Context, journal string, units []exactlyonce.Placed) error {
-			return d.recoverUnits(ctx, cluster, journal, units)
+		Recover: func(ctx context.Context, journal string, found *exactlyonce.Recovery) error {
+			return d.recoverUnits(ctx, cluster, journal, found)
 		},
 	}
 }
 
 // recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
 // that cannot be marked yet, before the sink says that the cluster can be used.
-func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, units []exactlyonce.Placed) error {
+func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
 	left, err := backoff.Retry(ctx, func() ([]*outbox.Row, error) {
-		left, err := d.tryRecovering(ctx, cluster, journal, units)
-		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) {
+		left, err := d.tryRecovering(ctx, cluster, journal, found.Units)
+		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) {
 			err = backoff.Permanent(err)
 		}
 		return left, err
 	}, d.retryPolicy("mark rows that were published")...)
-	if err != nil {
+	if err != nil || found.More {
 		return err
 	}
 	told := make(chan struct{})
@@ -157,7 +188,11 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, uni
 	case tally.Journal != journal:
 		return nil, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
 	}
-	for _, u := range tally.Missing(units) {
+	missing := tally.Missing(units)
+	if table := exactlyonce.Remapped(missing, tally.Left, d.cfg.Tables); table != "" {
+		return nil, remapped(table)
+	}
+	for _, u := range missing {
 		if err := d.updater.Recover(ctx, cluster, u); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -49,6 +50,69 @@ func TestExactlyOnceThroughKills(t *testing.T) {
 		t.Errorf("%d units for %d records", units, len(h.Records))
 	}
 	t.Logf("%d kills, %d records", kills, len(h.Records))
+}
+
+// A stream is killed, and started with another mode or another mapping: which of its rows were
+// published cannot be said so, and the start says what to do. After a clean stop
+// both may change, there and back.
+func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	env := w.exactlyOnce()
+	w.small()
+	remapped := func(is bool) {
+		if delete(w.table, "payload"); is {
+			w.table["payload"] = fields{"column": "payload", "empty_tombstone": true}
+		}
+	}
+	refused := func(why string, env ...string) {
+		t.Helper()
+		p := w.run(env...)
+		p.Await(60*time.Second, "the stream does not work", why, `"needs_a_person":true`)
+		p.stop()
+	}
+	load := w.write(steady())
+	w.run(env, at(failpoint.BeforeMark, 3)).killed(60 * time.Second)
+	load.stop()
+	refused("did not stop cleanly")
+	remapped(true)
+	refused("published with another mapping", env)
+	remapped(false)
+	// Rows that are left after a recovery are still named by the old mapping.
+	lock, err := w.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `SELECT FROM `+w.tableName()+` WHERE status = 'PENDING' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	p := w.run(env)
+	harness.Eventually(t, 60*time.Second, func() error {
+		if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox_cdc.tally_left`); n == 0 {
+			return errors.New("no row is left to be marked")
+		}
+		return nil
+	})
+	p.Signal(syscall.SIGKILL)
+	p.Ended(30 * time.Second)
+	remapped(true)
+	refused("published with another mapping", env)
+	remapped(false)
+	refused("did not stop cleanly")
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []struct {
+		env      string
+		remapped bool
+	}{{env, false}, {"", true}, {env, true}, {"", false}} {
+		remapped(mode.remapped)
+		p := w.run(mode.env)
+		w.writeRows(steady(), 50)
+		w.settled(60 * time.Second)
+		p.stop()
+	}
+	w.judge(history.Rules{})
 }
 
 // A leader is stopped, replaced and continued; connections to database and brokers are cut, answers

@@ -1,0 +1,123 @@
+package exactlyonce
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Mapping tells the mappings of a table apart by which its rows become records. A row of
+// which the same record is made has the same name only under the same mapping.
+type Mapping [4]byte
+
+// ErrMapping says that the mapping was changed before all rows were marked that had been
+// published with the earlier one: whether a row is such a row cannot be said.
+var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload or created_at) and are not marked yet")
+
+// mappingVersion is increased when this program makes another topic, key, value or
+// time of creation of a row than before with the same configuration.
+const mappingVersion = 1
+
+// mappings has the Mapping of each table, since names are made on the hot path.
+var mappings sync.Map // of *outbox.Table
+
+// MappingOf is the table's.
+func MappingOf(t *outbox.Table) Mapping {
+	if t == nil {
+		return Mapping{}
+	}
+	if m, ok := mappings.Load(t); ok {
+		return m.(Mapping) //nolint:forcetypeassert // nothing else is stored
+	}
+	m := fingerprint(&t.Mapping)
+	mappings.Store(t, m)
+	return m
+}
+
+// fingerprint is of what a name is made of. What is not set does not count, so that a later
+// program, which knows more settings, comes to the same.
+func fingerprint(m *outbox.Mapping) (out Mapping) {
+	text, err := json.Marshal(map[string]any{
+		"version": mappingVersion, "topic": m.Topic, "key": m.Key, "payload": m.Payload, "created_at": m.CreatedAt,
+	})
+	var settings any
+	if err == nil {
+		err = json.Unmarshal(text, &settings)
+	}
+	if err == nil {
+		text, err = json.Marshal(set(settings)) // sorted by name
+	}
+	if err != nil {
+		panic(err) // a mapping is text, and lists and maps of text
+	}
+	sum := sha256.Sum256(text)
+	copy(out[:], sum[:])
+	return out
+}
+
+// set leaves out the fields of objects that are not set.
+func set(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, field := range v {
+			if field = set(field); unset(field) {
+				delete(v, name)
+			} else {
+				v[name] = field
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = set(v[i])
+		}
+	}
+	return v
+}
+
+func unset(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case float64:
+		return v == 0
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// Remapped is a table whose mapping is not the one by which rows were published that are
+// still to be marked; empty: there is none. Of tables that are not the stream's nothing is
+// marked.
+func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
+	now := make(map[string]Mapping, len(tables))
+	for _, t := range tables {
+		now[t.String()] = MappingOf(t)
+	}
+	other := func(table string, n *Name) bool {
+		m, ours := now[table]
+		return ours && n.Hash.Mapping() != m
+	}
+	for i := range missing {
+		for j := range missing[i].Names {
+			if other(missing[i].Table, &missing[i].Names[j]) {
+				return missing[i].Table
+			}
+		}
+	}
+	for i := range left {
+		if other(left[i].Table, &left[i].Name) {
+			return left[i].Table
+		}
+	}
+	return ""
+}
