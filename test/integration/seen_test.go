@@ -62,7 +62,11 @@ func TestWhatOperatorsSee(t *testing.T) {
 	c := &collects{}
 	server := httptest.NewServer(c)
 	defer server.Close()
+	w.stream["limits"] = fields{"rows_per_second": 100_000}
+	w.table["status"] = fields{"processing": "BUSY", "recover_after": "1s"}
+	w.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
 	p := w.run("OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=100").streaming()
+	dashboard := dashboardFills(t, p)
 
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers) VALUES ('`+w.topic+`', 'k', 'x', '{"traceparent": "00-`+trace+`-b7ad6b7169203331-01"}')`)
@@ -102,6 +106,8 @@ func TestWhatOperatorsSee(t *testing.T) {
 		}
 		return nil
 	})
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, status) VALUES ('`+w.topic+`', 'left', 'x', 'BUSY')`)
+	dashboard()
 	p.stop()
 	refused := 0
 	for _, line := range p.Said("Kafka refused the row") {
