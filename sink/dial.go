@@ -43,3 +43,55 @@ func (c Config) Explain(address string, err error) error {
 	}
 	return newNetwork(context.Background(), conf, c, conf.Net.ReadTimeout).explain(address, err)
 }
+
+// Client is Sarama's own, for those who read: each of its connections is made and logged in
+// as a Sink's are, with secrets and certificates as they are then.
+func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
+	c.defaults()
+	conf, err := c.Sarama()
+	if err != nil {
+		return nil, err
+	}
+	n := newNetwork(ctx, conf, c, conf.Net.ReadTimeout)
+	own := n.conf
+	if own.Net.SASL.Enable {
+		own.Net.SASL, own.Net.Proxy.Dialer = sarama.NewConfig().Net.SASL, loggingIn{n}
+	}
+	with(&own)
+	client, err := sarama.NewClient(c.Brokers, &own)
+	if err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
+	}
+	return client, nil
+}
+
+// dialer is what Sarama takes for its connections.
+type dialer interface {
+	Dial(network, addr string) (net.Conn, error)
+}
+
+// loggingIn dials connections that are logged in already. Sarama's client has one password for
+// all of its connections.
+type loggingIn struct{ *network }
+
+func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
+	conn, err := l.network.Dial(kind, addr)
+	if err != nil {
+		return nil, err
+	}
+	b, err := l.openBy(lent{conn}, addr)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	_ = b.Close() // it was lent
+	return conn, nil
+}
+
+// lent is a connection that outlives the Broker that logs it in.
+type lent struct{ net.Conn }
+
+// Dial is called by sarama.
+func (l lent) Dial(_, _ string) (net.Conn, error) { return l, nil }
+
+func (lent) Close() error { return nil }

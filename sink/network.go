@@ -108,11 +108,14 @@ func (c *ctxConn) Close() error {
 
 // open connects and authenticates. A Broker is used for one connection only:
 // after an error it stays dead (doc.go), so it is closed and replaced.
-func (n *network) open(addr string) (*sarama.Broker, error) {
+func (n *network) open(addr string) (*sarama.Broker, error) { return n.openBy(n, addr) }
+
+func (n *network) openBy(dialer dialer, addr string) (*sarama.Broker, error) {
 	conf, err := n.withPassword()
 	if err != nil {
 		return nil, fmt.Errorf("broker %s: could not read the password: %w", addr, err)
 	}
+	conf.Net.Proxy.Dialer = dialer
 	b := sarama.NewBroker(addr)
 	if err := b.Open(conf); err != nil {
 		return nil, fmt.Errorf("broker %s: %w", addr, err)
@@ -158,14 +161,13 @@ func (c *closings) counts(now time.Time) bool {
 	return true
 }
 
-// withPassword is the configuration with the password as it is now.
+// withPassword is the configuration of one connection, with the password as it is now.
 func (n *network) withPassword() (*sarama.Config, error) {
-	if n.password == nil {
-		return &n.conf, nil
-	}
 	conf := n.conf
 	var err error
-	conf.Net.SASL.Password, err = n.password.Read(n.ctx)
+	if n.password != nil {
+		conf.Net.SASL.Password, err = n.password.Read(n.ctx)
+	}
 	return &conf, err
 }
 

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -322,3 +323,43 @@ func TestRealSlowBrokerAlone(t *testing.T) {
 		t.Errorf("%d records", got)
 	}
 }
+
+// Sarama's own client, which has one password for all of its connections, asks for it for each,
+// tells of one that was refused, and gives the broker the connection that was logged in.
+func TestAClientLogsInWithTheSecretAsItIs(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"), kfake.EnableSASL(), kfake.Superuser(MechanismPlain, "cdc", "right"))
+	read := &told{text: "old"}
+	conf := Config{Cluster: "main", Brokers: k.ListenAddrs(), SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", PasswordNow: read}}
+	once := func(c *sarama.Config) { c.Metadata.Retry.Max = 0 }
+	if _, err := conf.Client(t.Context(), once); err == nil || read.refused == 0 {
+		t.Errorf("%v, told %d times of a refusal", err, read.refused)
+	}
+	read.text = "right"
+	client, err := conf.Client(t.Context(), once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	asked := read.asked
+	for partition := range int32(4) {
+		if _, err := client.GetOffset("t", partition, sarama.OffsetNewest); err != nil {
+			t.Errorf("partition %d: %v", partition, err)
+		}
+	}
+	if read.asked < asked+2 {
+		t.Errorf("two brokers, and the password was asked for %d times", read.asked-asked)
+	}
+}
+
+// told is a secret that counts. Sarama's client opens one connection at a time here.
+type told struct {
+	text           string
+	asked, refused int
+}
+
+func (r *told) Read(context.Context) (string, error) {
+	r.asked++
+	return r.text, nil
+}
+
+func (r *told) Refused() { r.refused++ }

@@ -58,14 +58,6 @@ type SASL struct {
 	Region string
 }
 
-// Resolve asks for the password once, for those who use Sarama's own clients.
-func (s *SASL) Resolve(ctx context.Context) (err error) {
-	if s != nil && s.PasswordNow != nil {
-		s.Password, err = s.PasswordNow.Read(ctx)
-	}
-	return err
-}
-
 // OAuth is where tokens come from: TokenNow, or client credentials (RFC 6749, section 4.4).
 type OAuth struct {
 	// TokenNow tells a token that somebody else fetches, for each connection.

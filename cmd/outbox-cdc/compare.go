@@ -120,18 +120,12 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 func readingClients(ctx context.Context, cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
 	clients := map[string]sarama.Client{}
 	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
-		if err := sc.SASL.Resolve(ctx); err != nil {
-			return clients, fmt.Errorf("kafka cluster %s: sasl.password: %w", name, err)
-		}
-		conf, err := sc.Sarama()
+		client, err := sc.Client(ctx, func(conf *sarama.Config) {
+			conf.Consumer.IsolationLevel = sarama.ReadCommitted
+			conf.Consumer.Return.Errors = true
+		})
 		if err != nil {
 			return clients, err
-		}
-		conf.Consumer.IsolationLevel = sarama.ReadCommitted
-		conf.Consumer.Return.Errors = true
-		client, err := sarama.NewClient(sc.Brokers, conf)
-		if err != nil {
-			return clients, fmt.Errorf("kafka cluster %s: %w", name, err)
 		}
 		clients[name] = client
 	}
