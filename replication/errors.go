@@ -83,7 +83,8 @@ func refusal(err error, user string) (permanent bool, hint string) {
 	}
 	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
-		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; and grant it CONNECT on the database", sql.Identifier(user))
+		role := sql.Identifier(user)
+		return true, fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION; (Amazon RDS and Aurora: GRANT rds_replication TO %s;) and grant it CONNECT on the database", role, role)
 	case pgerrcode.ProtocolViolation, pgerrcode.FeatureNotSupported:
 		return true, "a connection pooler that knows no replication connections stands in between: connect to PostgreSQL itself, or through PgBouncer 1.23 or later"
 	case pgerrcode.UndefinedObject:

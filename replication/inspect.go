@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -36,6 +37,8 @@ type State struct {
 	Tally      bool       // … with the tables of exactly-once delivery
 	// SyncStandbys is synchronous_standby_names.
 	SyncStandbys string
+	// Platform is who runs the server for others; nil: nobody, as far as it tells.
+	Platform *platform.Platform
 
 	Slot        Slot
 	Publication Publication
@@ -139,6 +142,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) {
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
+	in.platform()
 	if in.walsender() {
 		in.identify()
 	}
@@ -210,6 +214,14 @@ func (in *inspection) server() {
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
 	}
+}
+
+func (in *inspection) platform() {
+	var signs platform.Signs
+	if rows := in.rows(1, sql.Platform); len(rows) == 1 {
+		in.err = json.Unmarshal([]byte(rows[0][0]), &signs)
+	}
+	in.state.Platform = platform.Of(signs)
 }
 
 // walsender says whether the connection knows replication commands.

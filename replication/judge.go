@@ -116,7 +116,7 @@ func (v *Verdict) judgeServer(s *State) {
 	}
 	if s.WALLevel != "logical" {
 		v.unsound(outbox.CauseSlot, "wal_level is %s", s.WALLevel)
-		v.needsPerson("stream from the server", "ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
+		v.needsPerson("stream from the server", s.Platform.WALLevel(),
 			fmt.Errorf("wal_level is %s, not logical", s.WALLevel))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -51,7 +52,7 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	if err := checkSlotName(setup.Slot); err != nil && !setup.NoSlot {
 		return nil, err
 	}
-	plan := roleSteps(setup)
+	plan := roleSteps(setup, s.Platform)
 	plan = append(plan, Step{
 		Title: "schema outbox_cdc, where outbox-cdc keeps who leads and what is parked", SQL: sql.Schema,
 		Done: "SELECT to_regclass('outbox_cdc.park') IS NOT NULL AND (SELECT count(*) = 3 FROM pg_catalog.pg_attribute " +
@@ -78,11 +79,15 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	return slices.Concat(plan, steps, filterSteps(s, &setup.Config), slot), nil
 }
 
-func roleSteps(setup Setup) []Step {
+func roleSteps(setup Setup, on *platform.Platform) []Step {
 	var plan []Step
-	for _, role := range []struct{ name, attributes, does string }{
-		{setup.StreamRole, "LOGIN REPLICATION", "stream"},
-		{setup.WriteRole, "LOGIN", "read and update the outbox tables"},
+	replicates := " REPLICATION;"
+	if on.ByMembership() {
+		replicates = "; " + on.Replicates(sql.Identifier(setup.StreamRole))
+	}
+	for _, role := range []struct{ name, replicates, does string }{
+		{setup.StreamRole, replicates, "stream"},
+		{setup.WriteRole, ";", "read and update the outbox tables"},
 	} {
 		if role.name == "" || len(plan) > 0 && role.name == setup.StreamRole {
 			continue
@@ -94,7 +99,7 @@ func roleSteps(setup Setup) []Step {
 		plan = append(plan, Step{
 			Title: fmt.Sprintf(`role %s, to %s (give it a password with \password %s in psql, and a line in pg_hba.conf: hostssl DATABASE %s ADDRESS scram-sha-256)`,
 				role.name, role.does, sql.Identifier(role.name), sql.Identifier(role.name)),
-			SQL:  "CREATE ROLE " + sql.Identifier(role.name) + " " + role.attributes + ";",
+			SQL:  "CREATE ROLE " + sql.Identifier(role.name) + " LOGIN" + role.replicates,
 			Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = " + quoted + ")",
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -30,6 +31,25 @@ func TestInitLooksForEachColumnThatCameLater(t *testing.T) {
 		if !strings.Contains(plan[0].Done, "'"+c[1]+"'") {
 			t.Errorf("init takes a schema without column %s for complete: %s", c[1], plan[0].Done)
 		}
+	}
+}
+
+// On RDS and Aurora nobody may have the attribute REPLICATION: a role is granted instead, by init
+// and by the hints of what it could not make.
+func TestWhereARoleLetsReplicate(t *testing.T) {
+	rds, setup := platform.Of(platform.Signs{Roles: []string{"rds_superuser"}}), Setup{StreamRole: "streamer", WriteRole: "writer", NoSlot: true}
+	for _, c := range []struct {
+		on   *platform.Platform
+		want string
+	}{{nil, `CREATE ROLE "streamer" LOGIN REPLICATION;`}, {rds, `CREATE ROLE "streamer" LOGIN; GRANT rds_replication TO "streamer";`}} {
+		plan, err := InitPlan(&State{Platform: c.on}, setup)
+		if err != nil || plan[0].SQL != c.want || plan[1].SQL != `CREATE ROLE "writer" LOGIN;` {
+			t.Errorf("%v: %q, %q", err, plan[0].SQL, plan[1].SQL)
+		}
+	}
+	state := State{WALLevel: "replica", Platform: rds}
+	if v := Judge(&state, &Config{}, Identity{}); v.Err == nil || !strings.Contains(v.Err.Hint, "in the DB parameter group: rds.logical_replication = 1") {
+		t.Errorf("%+v", v.Err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -76,7 +77,7 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	}
 	version, err := serverVersion(ctx, pg)
 	if err != nil {
-		return 0, makeSlotError(cfg.Slot, err)
+		return 0, makeSlotError(ctx, pg, cfg.Slot, err)
 	}
 	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, timeout.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
@@ -84,7 +85,7 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 		return 0, slotNotMade(ctx, pg, cfg.Slot, timeout, err)
 	}
 	if len(rows) != 1 {
-		return 0, makeSlotError(cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))
+		return 0, makeSlotError(ctx, pg, cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))
 	}
 	return outbox.ParseLSN(rows[0][0])
 }
@@ -110,7 +111,7 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 
 func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
 	if !postgres.HasCode(err, pgerrcode.QueryCanceled) {
-		return makeSlotError(slot, err)
+		return makeSlotError(ctx, pg, slot, err)
 	}
 	blocked := &Blocked{Slot: slot, Waited: waited}
 	if rows, err := run(ctx, pg, sql.SlotBlockers); err == nil {
@@ -119,17 +120,22 @@ func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited tim
 	return blocked
 }
 
-func makeSlotError(slot string, err error) *postgres.Error {
+func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err error) *postgres.Error {
 	e := &postgres.Error{What: "make slot " + slot, Err: err}
+	on := func() *platform.Platform {
+		in := inspection{ctx: ctx, pg: pg}
+		in.platform()
+		return in.state.Platform
+	}
 	switch postgres.Code(err) {
 	case pgerrcode.ConfigurationLimitExceeded:
 		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
 	case pgerrcode.InsufficientPrivilege:
-		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION, or run outbox-cdc init as a role that has it"
+		e.Permanent, e.Hint = true, on().Replicates("…")+" or run outbox-cdc init as a role that may replicate"
 	case pgerrcode.DuplicateObject:
 		e.Err = as(errSlotExists, err)
 	case pgerrcode.ObjectNotInPrerequisiteState:
-		e.Permanent, e.Hint = true, "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
+		e.Permanent, e.Hint = true, on().WALLevel()
 	default:
 		if shuttingDown(err) {
 			e.Err = as(ErrShutdown, err)

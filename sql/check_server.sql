@@ -20,11 +20,5 @@ SELECT jsonb_build_object(
     'holder', (SELECT trim(concat_ws(' ', 'process', s.active_pid, nullif(a.application_name, ''), a.usename, host(a.client_addr)))
         FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
         WHERE s.slot_name = $1 AND s.active),
-    -- signs of who runs the server
-    'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r WHERE r.rolname IN ('rds_superuser', 'cloudsqlsuperuser',
-        'alloydbsuperuser', 'azure_pg_admin', 'neon_superuser', 'supabase_admin', 'crunchy_read', 'crunchy_write', 'streaming_replica')),
-    'command_line', (SELECT coalesce(jsonb_agg(s.name ORDER BY s.name), '[]') FROM pg_settings s WHERE s.source = 'command line'),
-    'aurora', to_regproc('pg_catalog.aurora_version') IS NOT NULL,
-    'cloudnative_pg', EXISTS (SELECT FROM pg_settings s WHERE s.name = 'archive_command' AND s.setting LIKE '/controller/manager %'),
     'clock', extract(epoch FROM clock_timestamp())
 )::text

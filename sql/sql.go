@@ -94,6 +94,8 @@ var (
 	Heartbeat string
 	//go:embed inspect_server.sql
 	InspectServer string
+	//go:embed platform.sql
+	Platform string
 	//go:embed inspect_slot.sql
 	InspectSlot string
 	//go:embed inspect_publication.sql

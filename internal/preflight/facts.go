@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -70,16 +71,20 @@ type Server struct {
 	Standbys      int                `json:"standbys"`
 	Connections   int                `json:"connections"`
 	Holder        string             `json:"holder"`
-	// Signs of who runs the server: see platforms.
-	Roles         []string `json:"roles"`
-	CommandLine   []string `json:"command_line"` // settings that come from there
-	Aurora        bool     `json:"aurora"`
-	CloudNativePG bool     `json:"cloudnative_pg"`
-	Clock         float64  `json:"clock"` // seconds since 1970
+	Clock         float64            `json:"clock"` // seconds since 1970
 
+	Signs platform.Signs `json:"-"` // of who runs the server
 	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how
 	// much that may be wrong (half of the round trip).
 	Ahead, Doubt time.Duration `json:"-"`
+}
+
+// platform is nil where nothing tells that somebody else runs the server.
+func (s *Server) platform() *platform.Platform {
+	if s == nil {
+		return nil
+	}
+	return platform.Of(s.Signs)
 }
 
 // Setting is a row of pg_settings.

@@ -345,6 +345,9 @@ func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) error {
 	if err := ask(ctx, pg, text, s); err != nil {
 		return err
 	}
+	if err := ask(ctx, pg, sql.Platform, &s.Signs); err != nil {
+		return err
+	}
 	sent := g.o.Now()
 	var clock float64
 	if err := ask(ctx, pg, "SELECT extract(epoch FROM clock_timestamp())::text", &clock); err != nil {

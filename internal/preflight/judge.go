@@ -50,7 +50,7 @@ func (j *judgment) add(f Finding) *Finding {
 	if f.Level == Warn || f.Level == Fail {
 		f.Why = j.check.why
 	}
-	f.Hints = platformOf(j.Server).hints(f.Hints)
+	f.Hints = j.Server.platform().Hints(f.Hints...)
 	j.found = append(j.found, f)
 	return &j.found[len(j.found)-1]
 }

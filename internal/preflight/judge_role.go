@@ -69,17 +69,14 @@ func judgeStreamingRole(j *judgment) {
 		return
 	}
 	subject, role := "role "+r.User, sql.Identifier(r.User)
-	grant := ""
-	if p := platformOf(j.Server); p != nil {
-		grant = p.grant
-	}
+	p := j.Server.platform()
 	switch {
-	case r.Replication || r.Superuser, grant != "" && s.Err == nil: // a role of the platform lets it, and it is connected
-	case grant != "":
-		j.fail(subject, "it may not replicate", fmt.Sprintf(grant, role))
+	case r.Replication || r.Superuser, p.ByMembership() && s.Err == nil: // it is connected
+	case p.ByMembership():
+		j.fail(subject, "it may not replicate", p.Replicates(role))
 		return
 	default:
-		j.fail(subject, "it has no REPLICATION", "ALTER ROLE "+role+" REPLICATION;")
+		j.fail(subject, "it has no REPLICATION", p.Replicates(role))
 		return
 	}
 	var found, hint []string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -171,6 +172,18 @@ func judgeVersion(j *judgment) {
 	}
 }
 
+func judgePlatform(j *judgment) {
+	s, ok := j.server()
+	if !ok {
+		return
+	}
+	if p := s.platform(); p != nil {
+		j.ok("", "%s; %s", p.Name, p.Failover)
+		return
+	}
+	j.ok("", "nothing tells that somebody else runs the server: hints are PostgreSQL's own statements")
+}
+
 func judgeEncoding(j *judgment) {
 	server, ok := j.server()
 	if !ok {
@@ -227,7 +240,7 @@ func judgeSlots(j *judgment) {
 			hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
 		}
 	}
-	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;  -- and restart PostgreSQL", limit+5))
+	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;"+platform.RestartToo, limit+5))
 	switch {
 	case free > 0:
 		j.ok("", "%s", found)
@@ -246,7 +259,7 @@ func judgeSenders(j *judgment) {
 	limit, _ := s.number("max_wal_senders")
 	free := int(limit) - s.Senders
 	found := fmt.Sprintf("%d of %d WAL senders are in use", s.Senders, limit)
-	hint := fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d;  -- and restart PostgreSQL", limit+5)
+	hint := fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d;"+platform.RestartToo, limit+5)
 	led := j.Leader != nil && j.Leader.PID != ""
 	switch {
 	case free >= 2, free == 1 && led:
@@ -268,7 +281,7 @@ func judgeConnections(j *judgment) {
 	more, _ := s.number("reserved_connections")
 	free := int(limit-reserved-more) - s.Connections
 	found := fmt.Sprintf("%d of %d connections are in use, %d are reserved; a process keeps up to %d", s.Connections, limit, reserved+more, j.Stream.PoolConnections+1)
-	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;  -- and restart PostgreSQL", limit+50), "or lower mark.connections in the configuration"}
+	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;"+platform.RestartToo, limit+50), "or lower mark.connections in the configuration"}
 	led := j.Leader != nil && j.Leader.PID != "" // then they are among those in use
 	switch role := j.Table.Role; {
 	case role != nil && role.ConnectionLimit >= 0 && role.ConnectionLimit < j.Stream.PoolConnections:

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 )
 
 // What is documented of the roles and settings of each platform, and what check then says
 // of the settings that a stream needs.
 func TestPlatforms(t *testing.T) {
-	roles := func(names ...string) func(*Server) { return func(s *Server) { s.Roles = names } }
+	roles := func(names ...string) func(*Server) { return func(s *Server) { s.Signs.Roles = names } }
 	for name, c := range map[string]struct {
 		facts    func(*Server)
 		wal      string // the hint of wal_level
@@ -17,7 +19,7 @@ func TestPlatforms(t *testing.T) {
 		failover string // is said of slots
 	}{
 		"Amazon RDS":    {roles("rds_superuser"), "in the DB parameter group: rds.logical_replication = 1; a static parameter takes a reboot", "in the DB parameter group: max_slot_wal_keep_size = ", "rds.logical_slot_sync_dbname"},
-		"Amazon Aurora": {func(s *Server) { s.Roles, s.Aurora = []string{"rds_superuser"}, true }, "in the DB cluster parameter group: rds.logical_replication = 1; a static parameter takes a reboot", "in the DB cluster parameter group: max_slot", "the table is swept"},
+		"Amazon Aurora": {func(s *Server) { s.Signs = platform.Signs{Roles: []string{"rds_superuser"}, Aurora: true} }, "in the DB cluster parameter group: rds.logical_replication = 1; a static parameter takes a reboot", "in the DB cluster parameter group: max_slot", "the table is swept"},
 		"AlloyDB":       {roles("alloydbsuperuser", "cloudsqlsuperuser"), "as a database flag of the instance: alloydb.logical_decoding = on", "as a database flag of the instance: max_slot", "the table is swept"},
 		"Cloud SQL":     {roles("cloudsqlsuperuser"), "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): cloudsql.logical_decoding = on", "as a database flag (gcloud", "keeps the disk"},
 		"Azure Database for PostgreSQL": {
@@ -28,17 +30,19 @@ func TestPlatforms(t *testing.T) {
 		"Supabase":       {roles("supabase_admin"), "by the CLI (supabase postgres-config update --config …): wal_level = 'logical'", "by the CLI (supabase", "the table is swept"},
 		"Crunchy Bridge": {roles("crunchy_read", "crunchy_write"), "as a configuration parameter of the cluster (dashboard, or cb config-param set): wal_level = 'logical' | restart the cluster", "as a configuration parameter", "failover_slot: true"},
 		"CloudNativePG": {
-			func(s *Server) { s.Roles, s.CloudNativePG = []string{"streaming_replica"}, true },
+			func(s *Server) { s.Signs = platform.Signs{Roles: []string{"streaming_replica"}, CloudNativePG: true} },
 			"in the Cluster, spec.postgresql.parameters: wal_level = logical (the default)", "in the Cluster, spec.postgresql.parameters: max_slot", "until it is dropped on that instance",
 		},
 		"Patroni": {
 			func(s *Server) {
-				s.CommandLine = []string{"cluster_name", "max_connections", "max_locks_per_transaction", "wal_level"}
+				s.Signs.CommandLine = []string{"cluster_name", "max_connections", "max_locks_per_transaction", "wal_level"}
 			},
 			"by patronictl edit-config, postgresql.parameters: wal_level = 'logical' | patronictl restart CLUSTER", "by patronictl edit-config, postgresql.parameters: max_slot", "slots of the dynamic configuration",
 		},
 		"": {
-			func(s *Server) { s.Roles, s.CommandLine = []string{"streaming_replica"}, []string{"cluster_name"} },
+			func(s *Server) {
+				s.Signs.Roles, s.Signs.CommandLine = []string{"streaming_replica"}, []string{"cluster_name"}
+			},
 			"ALTER SYSTEM SET wal_level = 'logical'; | restart PostgreSQL", "ALTER SYSTEM SET max_slot_wal_keep_size", "nothing tells that somebody else",
 		},
 	} {
@@ -73,7 +77,7 @@ func TestPlatforms(t *testing.T) {
 // membership in a role: where it is connected, it has that.
 func TestRolesThatReplicateOnRDS(t *testing.T) {
 	f := sound()
-	f.Server.Roles = []string{"rds_superuser"}
+	f.Server.Signs.Roles = []string{"rds_superuser"}
 	f.Streaming.Role.Replication = false
 	streaming := func() Finding {
 		for _, one := range Judge(f) {

@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"internal/failpoint":   {},
 	"internal/postgres":    {"sql", "internal/secret"},
 	"internal/charset":     {},
+	"internal/platform":    {},
 	"internal/mapping":     {"internal/outbox", "internal/charset", "sql"},
 	"decoder":              {"internal/outbox", "internal/mapping", "internal/charset"},
 	"checkpoint":           {"internal/outbox"},
@@ -35,7 +36,7 @@ var arrows = map[string][]string{
 
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
-	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
+	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/platform", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
 	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
@@ -56,7 +57,7 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
+	"internal/preflight": {"internal/outbox", "internal/platform", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// What looks at a table before there is a configuration.
 	"internal/suggest": {"internal/tablesql", "sql"},
@@ -72,7 +73,7 @@ var arrows = map[string][]string{
 }
 
 // pure packages import nothing that does I/O, reads a clock or waits.
-var pure = []string{"internal/outbox", "internal/charset", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce"}
+var pure = []string{"internal/outbox", "internal/charset", "internal/platform", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce"}
 
 // parsing is what pure packages may import of others: pglogrepl reads bytes, and of
 // what it does on a connection they can use nothing, since they have none.

@@ -1,0 +1,165 @@
+// Package platform knows who runs a server for others, and how settings are changed there,
+// where ALTER SYSTEM is refused or does not last. docs/platforms.md has the sources.
+package platform
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Signs are what sql.Platform tells: roles, settings that come from the command line, and more.
+type Signs struct {
+	Roles         []string `json:"roles"`
+	CommandLine   []string `json:"command_line"`
+	Aurora        bool     `json:"aurora"`
+	CloudNativePG bool     `json:"cloudnative_pg"`
+}
+
+// Platform is a service or an operator of PostgreSQL. Nil: nothing tells that there is one.
+type Platform struct {
+	Name string
+	// Failover says what becomes of the slot.
+	Failover string
+
+	// is says whether these signs are its.
+	is func(s *Signs) bool
+	// set has a setting changed: %s is NAME = VALUE.
+	set string
+	// own are settings that have another name there, and whole those that are changed in another way.
+	own, whole map[string]string
+	// grant lets a role replicate: %s is the role. Empty: as everywhere, the attribute REPLICATION.
+	grant string
+	// restart is what a change that takes a restart needs as well. Empty: set says it, or it restarts by itself.
+	restart string
+}
+
+const swept = "where the slot is gone, the table is swept and nothing is lost"
+
+// platforms in the order in which they are looked for: some have the signs of others.
+var platforms = []Platform{
+	{
+		Name: "Amazon Aurora", is: func(s *Signs) bool { return s.has("rds_superuser") && s.Aurora },
+		set: "in the DB cluster parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
+		grant: "GRANT rds_replication TO %s;", Failover: swept,
+	},
+	{
+		Name: "Amazon RDS", is: func(s *Signs) bool { return s.has("rds_superuser") },
+		set: "in the DB parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
+		grant: "GRANT rds_replication TO %s;",
+		Failover: "a Multi-AZ instance keeps its storage and the slot. A read replica that is promoted has it from version 17 on, with failover_slot: true, sync_replication_slots = 1, " +
+			"hot_standby_feedback = 1 and rds.logical_slot_sync_dbname; " + swept,
+	},
+	{
+		Name: "AlloyDB", is: func(s *Signs) bool { return s.has("alloydbsuperuser") },
+		set: "as a database flag of the instance: %s", own: map[string]string{"wal_level": "alloydb.logical_decoding = on"},
+		Failover: swept,
+	},
+	{
+		Name: "Cloud SQL", is: func(s *Signs) bool { return s.has("cloudsqlsuperuser") },
+		set: "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): %s", own: map[string]string{"wal_level": "cloudsql.logical_decoding = on"},
+		Failover: "high availability keeps the disk and the slot; a read replica that is promoted has none; " + swept,
+	},
+	{
+		Name: "Azure Database for PostgreSQL", is: func(s *Signs) bool { return s.has("azure_pg_admin") },
+		set: "as a server parameter (az postgres flexible-server parameter set --name … --value …): %s; a static one takes a restart",
+		Failover: "before version 17 the extension pg_failover_slots keeps the slot, with hot_standby_feedback = on; from 17 on failover_slot: true, with sync_replication_slots = on and " +
+			"hot_standby_feedback = on; " + swept,
+	},
+	{
+		Name: "Neon", is: func(s *Signs) bool { return s.has("neon_superuser") },
+		set:      "users of Neon cannot change it, its support can: %s",
+		whole:    map[string]string{"wal_level": "Neon sets it for the project (Settings, Logical Replication): wal_level = logical, which cannot be taken back"},
+		Failover: "Neon removes a slot that nobody has read for about 40 hours while another one is read, and all slots of a branch that is restored; " + swept,
+	},
+	{
+		Name: "Supabase", is: func(s *Signs) bool { return s.has("supabase_admin") },
+		set: "by the CLI (supabase postgres-config update --config …): %s", Failover: swept,
+	},
+	{
+		Name: "Crunchy Bridge", is: func(s *Signs) bool { return s.has("crunchy_read") && s.has("crunchy_write") },
+		set: "as a configuration parameter of the cluster (dashboard, or cb config-param set): %s", restart: "restart the cluster", Failover: "from version 17 on the slot is kept with failover_slot: true; " + swept,
+	},
+	{
+		Name: "CloudNativePG", is: func(s *Signs) bool { return s.has("streaming_replica") && s.CloudNativePG },
+		set: "in the Cluster, spec.postgresql.parameters: %s", own: map[string]string{"wal_level": "wal_level = logical (the default)"},
+		Failover: "from version 17 on the slot is kept with failover_slot: true, spec.replicationSlots.highAvailability.synchronizeLogicalDecoding: true and sync_replication_slots and hot_standby_feedback on. " +
+			"A primary that was demoted keeps its own slot of that name, and the slot is not kept there again until it is dropped on that instance (pg_drop_replication_slot); " + swept,
+	},
+	{
+		Name: "Patroni", is: func(s *Signs) bool {
+			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
+		},
+		set: "by patronictl edit-config, postgresql.parameters: %s", restart: "patronictl restart CLUSTER",
+		Failover: "a slot is kept that is listed in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
+			"sync_replication_slots = on; " + swept,
+	},
+}
+
+func (s *Signs) has(role string) bool { return slices.Contains(s.Roles, role) }
+
+// Of is nil where nothing tells that somebody else runs the server.
+func Of(s Signs) *Platform {
+	for i := range platforms {
+		if platforms[i].is(&s) {
+			return &platforms[i]
+		}
+	}
+	return nil
+}
+
+// RestartToo ends a hint that takes a restart.
+const RestartToo = "  -- and restart PostgreSQL"
+
+var alterSystem = regexp.MustCompile(`ALTER SYSTEM SET (\w+) = ([^;]+);( SELECT pg_reload_conf\(\);)?`)
+
+// WALLevel has logical decoding switched on.
+func (p *Platform) WALLevel() string {
+	return strings.Join(p.Hints("ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL"), " and ")
+}
+
+// Replicates lets a role replicate.
+func (p *Platform) Replicates(role string) string {
+	if p == nil || p.grant == "" {
+		return "ALTER ROLE " + role + " REPLICATION;"
+	}
+	return fmt.Sprintf(p.grant, role)
+}
+
+// ByMembership says that the attribute REPLICATION lets nobody replicate, but the membership in a role.
+func (p *Platform) ByMembership() bool { return p != nil && p.grant != "" }
+
+// Hints are those of the platform: a setting is changed in its way.
+func (p *Platform) Hints(all ...string) []string {
+	if p == nil {
+		return all
+	}
+	var own []string
+	for _, line := range all {
+		hint, restarts := strings.CutSuffix(line, RestartToo)
+		switch hint {
+		case "SELECT pg_reload_conf();":
+		case "restart PostgreSQL":
+			restarts = true
+		default:
+			own = append(own, alterSystem.ReplaceAllStringFunc(hint, p.setting))
+		}
+		if restarts && p.restart != "" {
+			own = append(own, p.restart)
+		}
+	}
+	return own
+}
+
+func (p *Platform) setting(statement string) string {
+	part := alterSystem.FindStringSubmatch(statement)
+	if whole := p.whole[part[1]]; whole != "" {
+		return whole
+	}
+	what := p.own[part[1]]
+	if what == "" {
+		what = part[1] + " = " + part[2]
+	}
+	return fmt.Sprintf(p.set, what)
+}
