@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -50,4 +51,34 @@ func (l *list) unknown(all []*mutant, packages []string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// known is what an earlier run remembered.
+func (o *options) known() (map[string]fate, error) {
+	known := map[string]fate{}
+	text, err := os.ReadFile(o.results)
+	if o.results == "" || os.IsNotExist(err) {
+		return known, nil
+	}
+	for line := range strings.Lines(string(text)) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		key, _, _ := strings.Cut(rest, "\t")
+		known[key] = map[string]fate{"killed": killed, "alive": alive}[word]
+	}
+	return known, err
+}
+
+// remember notes what was judged, and what killed it.
+func (o *options) remember(m *mutant) {
+	if o.results == "" || m.fate != killed && m.fate != alive {
+		return
+	}
+	file, err := os.OpenFile(o.results, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // #nosec G304 -- given by the person who runs it
+	if err == nil {
+		_, err = fmt.Fprintf(file, "%s\t%s\t%s\n", map[fate]string{killed: "killed", alive: "alive"}[m.fate], m.key(), m.by)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+	}
 }

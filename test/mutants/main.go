@@ -5,7 +5,10 @@
 // With -rules it shows instead that each rule of package checkpoint is needed
 // (rules.go).
 //
-// The tree is not changed: each mutant is built with `go test -c -overlay`.
+// The tree is not changed: all mutants of a package are built into one test binary
+// (`go test -c -overlay`), of which a variable picks one. Each test, and each schedule of
+// the core's simulation, is run without a mutant first, which tells in which mutants it
+// makes a difference: only these tests are run on it, the quickest first.
 // Survivors that are right are listed, with their reason, in survivors.txt. One
 // that is not listed there is a failure, and so is an entry that no mutant or no
 // survivor answers to.
@@ -28,27 +31,34 @@ import (
 
 type options struct {
 	root, listed string
+	results      string
 	rules        string
 	packages     []string
 	files        []string // none: all
 	count, part  int
+	schedules    int
+	effort       time.Duration
 	parts        int
 	workers      int
 	seed         uint64
 	limit        time.Duration
+	begin        time.Time
 }
 
 func main() {
-	o := options{parts: 1}
+	o := options{parts: 1, begin: time.Now()}
 	var packages, files, part string
 	flag.StringVar(&o.root, "root", ".", "the module's folder")
 	flag.StringVar(&packages, "package", "checkpoint,sink", "which of "+strings.Join(names(), ", "))
 	flag.StringVar(&files, "file", "", "which `files` of them, by name; none: all")
 	flag.StringVar(&o.listed, "listed", "test/mutants/survivors.txt", "the survivors that are right")
+	flag.IntVar(&o.schedules, "schedules", 3000, "how many schedules of a simulation there are at most to notice a mutant")
+	flag.DurationVar(&o.effort, "effort", 0, "the most processor time for the tests of one mutant; 0: all that say something")
+	flag.StringVar(&o.results, "results", "", "remember in this `file` what was judged; a run with it goes on where the last one ended")
 	flag.IntVar(&o.count, "count", 0, "how many mutants, drawn by -seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
 	flag.StringVar(&part, "part", "1/1", "part `i/n` of them, so that n machines can share the work")
-	flag.DurationVar(&o.limit, "for", 30*time.Minute, "begin no mutant after this time; 0: no limit")
+	flag.DurationVar(&o.limit, "for", 0, "begin no mutant after this time; 0: no limit")
 	flag.StringVar(&o.rules, "rules", "", "show instead that these `rules` of package checkpoint are needed, or all")
 	flag.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
 	flag.Parse()
@@ -82,12 +92,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	unknown, chosen := list.unknown(all, o.packages), choose(o.inFiles(all), o)
+	unknown, chosen := list.unknown(all, o.packages), choose(o.inFiles(slices.Clone(all)), o)
 	if len(chosen) == 0 {
 		return fmt.Errorf("none of %d mutants in %s is in files %q", len(all), strings.Join(o.packages, ", "), o.files)
 	}
 	fmt.Printf("%d mutants in %s, %d of them now\n", len(all), strings.Join(o.packages, ", "), len(chosen))
-	if err := judgeAll(ctx, o, chosen); err != nil {
+	if err := judgeAll(ctx, o, all, chosen); err != nil {
 		return err
 	}
 	return report(chosen, list, unknown)
@@ -129,18 +139,48 @@ func choose[T any](all []T, o options) []T {
 	return chosen
 }
 
-func judgeAll(ctx context.Context, o options, chosen []*mutant) error {
-	for _, name := range o.packages {
-		if !slices.ContainsFunc(chosen, func(m *mutant) bool { return m.pkg == name }) {
-			continue
-		}
-		if err := judges[name].measure(ctx, o.root, name); err != nil {
-			return fmt.Errorf("package %s without any change: %w", name, err)
-		}
+func judgeAll(ctx context.Context, o options, all, chosen []*mutant) error {
+	known, err := o.known()
+	if err != nil {
+		return err
 	}
 	progress := &progress{total: len(chosen), done: map[fate]int{}}
+	for _, name := range o.packages {
+		of := func(m *mutant) bool { return m.pkg == name }
+		if i := slices.IndexFunc(chosen, of); i >= 0 {
+			if err := judgePackage(ctx, o, name, filter(all, of), filter(chosen, of), known, progress); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func filter(all []*mutant, of func(*mutant) bool) []*mutant {
+	return slices.DeleteFunc(slices.Clone(all), func(m *mutant) bool { return !of(m) })
+}
+
+func judgePackage(ctx context.Context, o options, name string, all, chosen []*mutant, known map[string]fate, progress *progress) error {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	begin := time.Now()
+	court, err := judges[name].convene(ctx, o, name, dir, all)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s: %d tests and %d schedules pass without a mutant; %s to build and run them\n",
+		name, len(court.tests), len(court.seeds), time.Since(begin).Round(time.Second))
 	return each(ctx, o, chosen, func(dir string, m *mutant) {
-		m.fate = judges[m.pkg].judge(ctx, o.root, dir, m)
+		switch was, judged := known[m.key()]; {
+		case judged:
+			m.fate = was
+		case m.fate == waiting:
+			m.fate = court.judge(ctx, dir, m, o.effort)
+			o.remember(m)
+		}
 		progress.add(m)
 	})
 }
@@ -153,7 +193,7 @@ func each[T any](ctx context.Context, o options, items []T, work func(dir string
 		return err
 	}
 	defer os.RemoveAll(dir)
-	begin, next := time.Now(), make(chan T)
+	next := make(chan T)
 	var group sync.WaitGroup
 	for i := range o.workers {
 		group.Go(func() {
@@ -163,7 +203,7 @@ func each[T any](ctx context.Context, o options, items []T, work func(dir string
 		})
 	}
 	for _, item := range items {
-		if ctx.Err() != nil || o.limit > 0 && time.Since(begin) > o.limit {
+		if ctx.Err() != nil || o.limit > 0 && time.Since(o.begin) > o.limit {
 			break
 		}
 		next <- item

@@ -21,13 +21,13 @@ import (
 // rule is one of them.
 type rule struct {
 	name     string
-	without  []edit // what takes the rule out
-	scenario string // the test that plays the schedule it is there for, or ""
-	unseen   string // why no schedule of the simulation shows it, or ""
+	without  []removal // what takes the rule out
+	scenario string    // the test that plays the schedule it is there for, or ""
+	unseen   string    // why no schedule of the simulation shows it, or ""
 }
 
-// edit replaces a text that a function of the package has exactly once.
-type edit struct{ function, old, with string }
+// removal replaces a text that a function of the package has exactly once.
+type removal struct{ function, old, with string }
 
 const (
 	rulesOf   = "checkpoint"
@@ -38,130 +38,130 @@ const (
 // rules in the order of docs/internals/design.md.
 var rules = []rule{
 	// Parks.
-	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []edit{
+	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []removal{
 		{"Core.settleUnder", "case p.durable:", "case true:"},
 		{"Core.row", "if !p.durable {", "if false {"},
 	}},
-	{name: "slotAfterPark", scenario: "TestSlotIsMadeUnderADurablePark", without: []edit{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
-	{name: "narrowing", scenario: "TestNarrowingIsOneTransaction", without: []edit{
+	{name: "slotAfterPark", scenario: "TestSlotIsMadeUnderADurablePark", without: []removal{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
+	{name: "narrowing", scenario: "TestNarrowingIsOneTransaction", without: []removal{
 		{"Core.writeParks", "if p.dirty() && ", "if !(c.hb != nil && c.hb.step == hbRemoving) && p.dirty() && "},
 	}},
-	{name: "rewriteUnknown", scenario: "TestUnknownRemovalIsWrittenAgain", without: []edit{
+	{name: "rewriteUnknown", scenario: "TestUnknownRemovalIsWrittenAgain", without: []removal{
 		{"Core.parksUnknown", "p.written = 0", "p.written, p.durable = p.version, true; c.abandonHandback()"},
 	}},
-	{name: "tableHolds", without: []edit{{"Core.TableBroken", "c.settleUnder(c.ledger.hold(), p)", "_ = p"}}},
-	{name: "knownParks", without: []edit{
+	{name: "tableHolds", without: []removal{{"Core.TableBroken", "c.settleUnder(c.ledger.hold(), p)", "_ = p"}}},
+	{name: "knownParks", without: []removal{
 		{"Core.parkKnownTopic", "p := c.parks.of(s)", "if true { c.parks.addKnownTopic(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
-	{name: "pausedWaits", scenario: "TestPausedRowsWaitAndThePositionPassesThem", without: []edit{{"Core.blocksSweep", "p.Cause == outbox.CausePaused, ", ""}}},
-	{name: "pausedStays", scenario: "TestAnotherReasonLeavesItPaused", without: []edit{{"Core.park", "if p.keepsPaused(cause) {", "if false {"}}},
-	{name: "rowsAlone", without: []edit{{"Core.marked", "case !a.Alone:", "case true:"}}},
+	{name: "pausedWaits", scenario: "TestPausedRowsWaitAndThePositionPassesThem", without: []removal{{"Core.blocksSweep", "p.Cause == outbox.CausePaused, ", ""}}},
+	{name: "pausedStays", scenario: "TestAnotherReasonLeavesItPaused", without: []removal{{"Core.park", "if p.keepsPaused(cause) {", "if false {"}}},
+	{name: "rowsAlone", without: []removal{{"Core.marked", "case !a.Alone:", "case true:"}}},
 	{
-		name: "sameRow", scenario: "TestRowWithTheIDOfAnotherIsPublished", without: []edit{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}},
+		name: "sameRow", scenario: "TestRowWithTheIDOfAnotherIsPublished", without: []removal{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}},
 		unseen: "an id has to be given out again while its row is in flight and the connection ends, which random schedules rarely do",
 	},
 
 	// Keys.
-	{name: "keyBackoff", scenario: "TestBackoffBelongsToTheKey", without: []edit{
+	{name: "keyBackoff", scenario: "TestBackoffBelongsToTheKey", without: []removal{
 		{"Core.blocksSweep", "case p.Next.After(c.now):\n\t\treturn true", "case p.Next.After(c.now): return p.Scope.Kind < outbox.ScopeKey"},
 		onlyFailedWait,
 	}},
-	{name: "backoffHolds", scenario: "TestHandBackWaitsForTheBackoff", without: []edit{
+	{name: "backoffHolds", scenario: "TestHandBackWaitsForTheBackoff", without: []removal{
 		{"Core.handbackCandidates", "!p.ready || !p.durable || c.blocksSweep(p) ||", "!p.durable ||"},
 		onlyFailedWait,
 	}},
-	{name: "failureWithdraws", scenario: "TestFailureWithdrawsFromThePage", without: []edit{
+	{name: "failureWithdraws", scenario: "TestFailureWithdrawsFromThePage", without: []removal{
 		{"Core.letOut", "case p != nil:", "case false:"},
 		{"Core.checked", "case p != nil:", "case false:"},
 		{"Core.giveBack", "case p == nil:", "case true: c.publish(h); return\n\tcase p == nil:"},
 		{"Core.mayPublish", " || p.failedAt > s.askedAt", ""},
 	}},
-	{name: "chargeRefusedOnly", without: []edit{
+	{name: "chargeRefusedOnly", without: []removal{
 		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.rows.fly(h, attempt)`},
 	}},
-	{name: "blockStays", without: []edit{{"Core.marked", `case p.RowID != "":`, "case false:"}}},
-	{name: "blockAsks", without: []edit{{"Core.checkedBlocked", "case p.Scope.Kind == outbox.ScopeRow:", "case true:"}}},
+	{name: "blockStays", without: []removal{{"Core.marked", `case p.RowID != "":`, "case false:"}}},
+	{name: "blockAsks", without: []removal{{"Core.checkedBlocked", "case p.Scope.Kind == outbox.ScopeRow:", "case true:"}}},
 
 	// Hand-back.
-	{name: "keepFromStatement", without: []edit{{"parkSet.discarding", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
-	{name: "repeatDiscarded", scenario: "TestHandBackAwaitsWhatWasDiscarded", without: []edit{
+	{name: "keepFromStatement", without: []removal{{"parkSet.discarding", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
+	{name: "repeatDiscarded", scenario: "TestHandBackAwaitsWhatWasDiscarded", without: []removal{
 		{"Core.handbackPage", "if !page.Snapshot.Ended(", "if false && !page.Snapshot.Ended("},
 		{"unended.observe", "case at < generation:", "case false && at < generation:"},
 	}},
-	{name: "repeatInProgress", scenario: "TestHandBackAwaitsWhatWasInProgressAtTheStart", without: []edit{
+	{name: "repeatInProgress", scenario: "TestHandBackAwaitsWhatWasInProgressAtTheStart", without: []removal{
 		{"Core.handbackPage", " && len(c.txs.started) == 0", ""},
 		{"unended.observe", "ended := len(u.started) == 0", "ended := true"},
 	}},
-	{name: "handBackMarks", without: []edit{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
-	{name: "checkKept", scenario: "TestHandBackLooksAtWhatItsStatementHad", without: []edit{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
-	{name: "voidHandBack", without: []edit{
+	{name: "handBackMarks", without: []removal{{"Core.progressHandback", "h.step == hbRows && h.outstanding == 0", "h.step == hbRows"}}},
+	{name: "checkKept", scenario: "TestHandBackLooksAtWhatItsStatementHad", without: []removal{{"Core.letOut", "case r.Commit <= g.check &&", "case false &&"}}},
+	{name: "voidHandBack", without: []removal{
 		{"Core.Disconnect", "c.connected, c.streaming = false, false", "c.connected, c.streaming = false, false; if c.hb != nil { c.ledger.reset(); return }"},
 	}},
 	{
-		name: "voidDiscarded", scenario: "TestDiscardedXIDsAreVoidAfterAReconnect", without: []edit{{"unended.begin", "u.discarded = map[uint32]uint64{}", "if u.discarded == nil { u.discarded = map[uint32]uint64{} }"}},
+		name: "voidDiscarded", scenario: "TestDiscardedXIDsAreVoidAfterAReconnect", without: []removal{{"unended.begin", "u.discarded = map[uint32]uint64{}", "if u.discarded == nil { u.discarded = map[uint32]uint64{} }"}},
 		unseen: "a healed world's transaction ids soon pass those that a failover lost",
 	},
 
 	// Start and reconnect.
-	{name: "checkAtStart", scenario: "TestStartLooksAtWhatWasMarked", without: []edit{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
-	{name: "invisibleWaits", without: []edit{{"Core.checked", "case a.State == outbox.CheckSettled:", "case a.State == outbox.CheckSettled, a.State == outbox.CheckInvisible:"}}},
-	{name: "skipInFlight", scenario: "TestRowsInFlightOutlastTheirConnection", without: []edit{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
-	{name: "inFlightInLedger", scenario: "TestRowsInFlightOutlastTheirConnection", without: []edit{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
-	{name: "nextBounded", without: []edit{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
-	{name: "dueByCommit", without: []edit{{"Core.scheduled", " && r.AvailableAt > c.ledger.opened", ""}}},
+	{name: "checkAtStart", scenario: "TestStartLooksAtWhatWasMarked", without: []removal{{"Core.Connect", "c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}", ""}}},
+	{name: "invisibleWaits", without: []removal{{"Core.checked", "case a.State == outbox.CheckSettled:", "case a.State == outbox.CheckSettled, a.State == outbox.CheckInvisible:"}}},
+	{name: "skipInFlight", scenario: "TestRowsInFlightOutlastTheirConnection", without: []removal{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
+	{name: "inFlightInLedger", scenario: "TestRowsInFlightOutlastTheirConnection", without: []removal{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
+	{name: "nextBounded", without: []removal{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
+	{name: "dueByCommit", without: []removal{{"Core.scheduled", " && r.AvailableAt > c.ledger.opened", ""}}},
 
 	// Sweep and watch.
-	{name: "excludeInFlight", scenario: "TestHandBackWaitsForRowsInFlight", without: []edit{
+	{name: "excludeInFlight", scenario: "TestHandBackWaitsForRowsInFlight", without: []removal{
 		{"rowTable.ids", "return ids", "clear(ids); return ids"},
 		{"Core.mayPublish", "h != 0 {", "h != 0 && false {"},
 	}},
-	{name: "watchSecondRead", without: []edit{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
-	{name: "watchWaits", without: []edit{{"Core.progressWatch", " && c.ledger.settledTo(w.upTo)", ""}}},
-	{name: "watchNotParkedFirst", without: []edit{{"Core.requestWatch", "if p.knownTopics == nil {", "if false {"}}},
-	{name: "watchNotParkedSecond", scenario: "TestWatcherLeavesParkedKeys", without: []edit{{"Core.notOurs", "parked = true", "parked = false"}}},
-	{name: "watchAbandoned", scenario: "TestReconnectAbandonsTheWatchersRound", without: []edit{
+	{name: "watchSecondRead", without: []removal{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
+	{name: "watchWaits", without: []removal{{"Core.progressWatch", " && c.ledger.settledTo(w.upTo)", ""}}},
+	{name: "watchNotParkedFirst", without: []removal{{"Core.requestWatch", "if p.knownTopics == nil {", "if false {"}}},
+	{name: "watchNotParkedSecond", scenario: "TestWatcherLeavesParkedKeys", without: []removal{{"Core.notOurs", "parked = true", "parked = false"}}},
+	{name: "watchAbandoned", scenario: "TestReconnectAbandonsTheWatchersRound", without: []removal{
 		{"Core.Connect", "c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}", ""},
 	}},
-	{name: "watchPauses", without: []edit{{"Core.Watched", "!w.due.IsZero() && w.due.Before(pause)", "false"}}},
+	{name: "watchPauses", without: []removal{{"Core.Watched", "!w.due.IsZero() && w.due.Before(pause)", "false"}}},
 
 	// Together with an application's own relay.
-	{name: "looksFirst", without: []edit{{"Core.looksFirst", "return len(c.headStart.queues) > 0", "return false"}}},
-	{name: "headStart", scenario: "TestHeadStart", without: []edit{{"Core.enqueue", "if m.HeadStart > 0 {", "if false {"}}},
-	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []edit{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
-	{name: "headStartAgain", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []edit{
+	{name: "looksFirst", without: []removal{{"Core.looksFirst", "return len(c.headStart.queues) > 0", "return false"}}},
+	{name: "headStart", scenario: "TestHeadStart", without: []removal{{"Core.enqueue", "if m.HeadStart > 0 {", "if false {"}}},
+	{name: "horizonAges", scenario: "TestSweptBacklogWaitsOnce", without: []removal{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
+	{name: "headStartAgain", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []removal{
 		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
-	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []edit{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
-	{name: "queuedInFlight", without: []edit{
+	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
+	{name: "queuedInFlight", without: []removal{
 		{"Core.startHandback", "if g.keeps(e.row) {", "if g.keeps(e.row) && e.state != queued {"},
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
-	{name: "unclaims", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []edit{
+	{name: "unclaims", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []removal{
 		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Row)", ""},
 		{"Core.unclaim", "c.ready.Unclaim = append(c.ready.Unclaim, e.row)", ""},
 	}},
 	{
-		name: "askSoon", scenario: "TestWritersRowIsOnTime", without: []edit{{"Core.row", "c.watch.expectAt(c.now.Add(askSoon))", ""}},
+		name: "askSoon", scenario: "TestWritersRowIsOnTime", without: []removal{{"Core.row", "c.watch.expectAt(c.now.Add(askSoon))", ""}},
 		unseen: "only time is lost",
 	},
 	{
-		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []edit{{"Core.parkClusters", "!othersWait && !c.headStart.claims()", "!othersWait"}},
+		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []removal{{"Core.parkClusters", "!othersWait && !c.headStart.claims()", "!othersWait"}},
 		unseen: "locks are held through the outage, which no invariant forbids",
 	},
 
 	// Marks, confirming, memory, stopping.
-	{name: "markAfterAck", without: []edit{
+	{name: "markAfterAck", without: []removal{
 		{"Core.delivered", "c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent, Unit: unit})", ""},
 		{"Core.publish", "c.rows.fly(h, inSink)", "c.rows.fly(h, inSink); c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent})"},
 	}},
-	{name: "confirmAfterMark", without: []edit{{"Core.delivered", "e.state = acked", "e.state = acked; c.ledger.release(e.tx, 1); e.tx = noTx"}}},
-	{name: "keepaliveIdle", without: []edit{{"Core.Keepalive", "c.ledger.keepalive(walEnd)", "c.ledger.confirmed = max(c.ledger.confirmed, walEnd); c.ledger.keepalive(walEnd)"}}},
-	{name: "boundedMemory", scenario: "TestTransactionLargerThanMemory", without: []edit{{"Core.full", "c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes", "false"}}},
-	{name: "drainAwaits", without: []edit{{"Core.Drained", " && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)", ""}}},
+	{name: "confirmAfterMark", without: []removal{{"Core.delivered", "e.state = acked", "e.state = acked; c.ledger.release(e.tx, 1); e.tx = noTx"}}},
+	{name: "keepaliveIdle", without: []removal{{"Core.Keepalive", "c.ledger.keepalive(walEnd)", "c.ledger.confirmed = max(c.ledger.confirmed, walEnd); c.ledger.keepalive(walEnd)"}}},
+	{name: "boundedMemory", scenario: "TestTransactionLargerThanMemory", without: []removal{{"Core.full", "c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes", "false"}}},
+	{name: "drainAwaits", without: []removal{{"Core.Drained", " && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)", ""}}},
 }
 
 // onlyFailedWait: only the failed row itself waits for its next try, not its key.
-var onlyFailedWait = edit{"Core.parts", "ids := c.rows.ids()", `ids := c.rows.ids()
+var onlyFailedWait = removal{"Core.parts", "ids := c.rows.ids()", `ids := c.rows.ids()
 	for _, p := range c.parks.list {
 		if p.failedRow != "" && p.Next.After(c.now) {
 			ids[c.tables.byName[p.Scope.Table]] = append(ids[c.tables.byName[p.Scope.Table]], p.failedRow)
@@ -184,7 +184,7 @@ func (r rule) changed(root string) (map[string][]byte, error) {
 }
 
 // apply makes the change in the file that has the function.
-func (e edit) apply(paths []string, files map[string][]byte) error {
+func (e removal) apply(paths []string, files map[string][]byte) error {
 	for _, path := range paths {
 		source := files[path]
 		if strings.HasSuffix(path, "_test.go") {
