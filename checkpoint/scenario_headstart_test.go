@@ -148,6 +148,31 @@ func TestParkTakesQueuedRows(t *testing.T) {
 	})
 }
 
+// The sweeper has read r1, which was committed late and waits for its head start when the
+// hand-back begins. The statement leaves it out, since it is in flight: without the park,
+// a kill would leave it to nobody.
+func TestHandBackWaitsForQueuedRows(t *testing.T) {
+	withRelay(t, twoSeconds, func(s *scene) {
+		r, late := s.open("k", 0)
+		s.advance(3 * time.Second)
+		s.parkStream()
+		s.commit(late, true)
+		for range 5 {
+			s.rest()
+			s.advance(300 * time.Millisecond)
+			if !s.parked(outbox.StreamScope()) {
+				s.fail("head start", r, "the park is gone, and %v waits for its head start", r)
+			}
+		}
+		s.inKafka(r, 0, "within its head start")
+		s.advance(time.Second)
+		s.rest()
+		s.advance(time.Second)
+		s.rest()
+		s.inKafka(r, 1, "after its head start")
+	})
+}
+
 // The sweeper has read r1 of a parked cluster, and the next page, with r2 of its key,
 // is on its way. The cluster is unusable for a moment, in which another key's park
 // takes r1 from the queue: r2 must not pass it.

@@ -409,6 +409,27 @@ func TestRowsInFlightOutlastTheirConnection(t *testing.T) {
 	})
 }
 
+// r1 was refused, and is published when its key is tried again. The key is handed back:
+// r2, which its statement cannot show, is kept from there on. Discarded as before, it
+// would be nobody's when the park is gone.
+func TestHandBackKeepsWhatFollowsItsStatement(t *testing.T) {
+	play(t, func(s *scene) {
+		s.row("k", 1)
+		s.rest(evQuery)
+		for s.a.core.sweeps.page == nil || s.a.core.sweeps.page.hb == nil {
+			s.try(evQuery)
+			s.advance(300 * time.Millisecond)
+			s.rest(evQuery)
+		}
+		s.must(evQuery) // the statement
+		r2 := s.row("k", 0)
+		s.rest(evAnswer)
+		s.inKafka(r2, 0, "before the hand-back's statement is answered")
+		s.rest()
+		s.inKafka(r2, 1, "after the hand-back")
+	})
+}
+
 // The rows of a hand-back's statement come through the WAL as well, those that were committed before it
 // and are received after it. They are looked at, or they would be published twice.
 func TestHandBackLooksAtWhatItsStatementHad(t *testing.T) {

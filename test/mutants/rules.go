@@ -83,7 +83,7 @@ var rules = []rule{
 	{name: "blockAsks", without: []removal{{"Core.checkedBlocked", "case p.Scope.Kind == outbox.ScopeRow:", "case true:"}}},
 
 	// Hand-back.
-	{name: "keepFromStatement", without: []removal{{"parkSet.discarding", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
+	{name: "keepFromStatement", scenario: "TestHandBackKeepsWhatFollowsItsStatement", without: []removal{{"parkSet.discarding", "p.phase == sweeping &&", "(p.phase == sweeping || p.phase == keeping) &&"}}},
 	{name: "repeatDiscarded", scenario: "TestHandBackAwaitsWhatWasDiscarded", without: []removal{
 		{"Core.handbackPage", "if !page.Snapshot.Ended(", "if false && !page.Snapshot.Ended("},
 		{"unended.observe", "case at < generation:", "case false && at < generation:"},
@@ -132,7 +132,7 @@ var rules = []rule{
 		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
 	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
-	{name: "queuedInFlight", without: []removal{
+	{name: "queuedInFlight", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
 		{"Core.startHandback", "if g.keeps(e.row) {", "if g.keeps(e.row) && e.state != queued {"},
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
