@@ -192,6 +192,16 @@ bench: ## speed, latency, memory and cost, on servers of its own (ONLY=B1,B2 ROW
 	  BENCH_IDLE_SECONDS='$(IDLE_SECONDS)' BENCH_OUTAGE_SECONDS='$(OUTAGE_SECONDS)' BENCH_OUT='$(abspath $(or $(OUT),bench.json))' \
 	  go test -count=1 -timeout 0 -v -run '^TestBench$$' ./test/bench
 
+.PHONY: bench-peers
+bench-peers: ## the same outbox with Debezium's router and go-pq-cdc-kafka: speed, latency, memory, faults (ROWS=1000000 ROUNDS=3 SECONDS_EACH=20 OUT=bench-peers.json)
+	OUTBOX_BENCH=peers BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_REPEATS='$(REPEATS)' BENCH_SECONDS='$(SECONDS_EACH)' \
+	  BENCH_GO_PQ_CDC_KAFKA='$(GO_PQ_CDC_KAFKA)' BENCH_OUT='$(abspath $(or $(OUT),bench-peers.json))' \
+	  go test -count=1 -timeout 0 -v -run '^TestBenchPeers$$' ./test/bench
+
+.PHONY: bench-record
+bench-record: ## the figures of the docs from bench.json and bench-peers.json, of quiet runs only
+	BENCH_RECORD='$(abspath $(or $(BARS),bench.json))' BENCH_RECORD_PEERS='$(abspath $(or $(PEERS),bench-peers.json))' go test -count=1 -run '^TestRecord$$' ./test/bench
+
 .PHONY: microbench
 microbench: ## the micro benchmarks, for benchstat (COUNT=1)
 	go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')

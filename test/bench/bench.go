@@ -26,6 +26,7 @@ type bench struct {
 	idleFor time.Duration // of B8
 	outage  time.Duration // of B10
 	repeats int           // of a round that was not quiet
+	lasting time.Duration // of the peers' latencies, each rate
 
 	server  *localpg.Server  // once it was needed
 	cluster *harness.Cluster // the same
@@ -209,7 +210,13 @@ func valueOf(v *float64) float64 {
 
 // describe adds to each result where it was measured, and how.
 func (b *bench) describe() {
-	m := machine()
+	m, versions, settings := machine(), b.versions(), b.settings()
+	for i := range b.results {
+		b.results[i].Machine, b.results[i].Versions, b.results[i].Settings = m, versions, settings
+	}
+}
+
+func (b *bench) versions() map[string]string {
 	versions := map[string]string{"go": runtime.Version(), "outbox-cdc": revision()}
 	if b.server != nil {
 		versions["postgres"] = b.server.Version()
@@ -220,13 +227,15 @@ func (b *bench) describe() {
 	case b.cluster != nil:
 		versions["kafka"] = harness.KafkaVersion()
 	}
+	return versions
+}
+
+func (b *bench) settings() map[string]string {
 	settings := map[string]string{"rows": fmt.Sprint(b.rows), "rounds": fmt.Sprint(b.rounds), "payload_bytes": "256", "partitions": "6"}
 	for k, v := range postgresSettings {
 		settings["postgres."+k] = v
 	}
-	for i := range b.results {
-		b.results[i].Machine, b.results[i].Versions, b.results[i].Settings = m, versions, settings
-	}
+	return settings
 }
 
 // machine reads what Linux tells; elsewhere some of it stays empty.

@@ -3,6 +3,7 @@ package bench
 import (
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,34 @@ func TestBench(t *testing.T) {
 	writeTable(os.Stdout, b.results)
 	if path := os.Getenv("BENCH_OUT"); path != "" {
 		if err := writeJSON(path, b.results); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestBenchPeers is make bench-peers.
+func TestBenchPeers(t *testing.T) {
+	if os.Getenv("OUTBOX_BENCH") != "peers" {
+		t.Skip("only by make bench-peers")
+	}
+	t.Setenv(harness.EnvKafka, "required")
+	n := &tournament{found: map[string]map[string][]float64{}, bench: &bench{
+		t: t, rows: setting(t, "BENCH_ROWS", 1_000_000), rounds: setting(t, "BENCH_ROUNDS", 3), repeats: setting(t, "BENCH_REPEATS", 1),
+		lasting: time.Duration(setting(t, "BENCH_SECONDS", 20)) * time.Second,
+	}}
+	n.postgres()
+	n.kafka()
+	all := relays(t)
+	for _, r := range all {
+		if only := os.Getenv("BENCH_ONLY"); only == "" || strings.Contains(strings.ToLower(r.name), strings.ToLower(only)) {
+			n.relays = append(n.relays, r)
+		}
+	}
+	n.run(t)
+	report := n.finish()
+	report.print(os.Stdout)
+	if path := os.Getenv("BENCH_OUT"); path != "" {
+		if err := report.write(path); err != nil {
 			t.Error(err)
 		}
 	}

@@ -28,6 +28,7 @@ type trace struct {
 	mu       sync.Mutex
 	begun    map[int]time.Time
 	received map[int]time.Time
+	copies   int // records that were read again
 }
 
 func newTrace() *trace { return &trace{begun: map[int]time.Time{}, received: map[int]time.Time{}} }
@@ -62,12 +63,29 @@ func (tr *trace) milliseconds(after time.Time) (took []float64) {
 	return took
 }
 
-// complete says what has not been read yet.
-func (tr *trace) complete() error {
+// repeated is how many records were read again.
+func (tr *trace) repeated() int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	if len(tr.received) < len(tr.begun) {
-		return fmt.Errorf("%d of %d rows are readable", len(tr.received), len(tr.begun))
+	return tr.copies
+}
+
+// missing counts what was committed and has not been read yet.
+func (tr *trace) missing() (n int) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for i := range tr.begun {
+		if _, read := tr.received[i]; !read {
+			n++
+		}
+	}
+	return n
+}
+
+// complete says what has not been read yet.
+func (tr *trace) complete() error {
+	if n := tr.missing(); n > 0 {
+		return fmt.Errorf("%d rows are not readable", n)
 	}
 	return nil
 }
@@ -88,8 +106,12 @@ func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
 			now := time.Now()
 			tr.mu.Lock()
 			fetches.EachRecord(func(r *kgo.Record) {
-				if i := rowNumber(r.Value); tr.received[i].IsZero() {
+				switch i := rowNumber(r.Value); {
+				case i < 0: // not a row's
+				case tr.received[i].IsZero():
 					tr.received[i] = now
+				default:
+					tr.copies++
 				}
 			})
 			tr.mu.Unlock()
@@ -145,32 +167,8 @@ func (b *bench) latency(t *testing.T, perSecond int, lasting time.Duration) []sa
 // single rows whether they are SENT: how long that took, in milliseconds.
 func (w *world) writeSteadily(tr *trace, perSecond int) (sent []float64) {
 	w.t.Helper()
-	g, ctx := errgroup.WithContext(w.t.Context())
-	// With an argument it is prepared, as an application has it.
-	sql := w.insert(w.tables[0], "true", "$1::int", "$1::int")
 	latest := make(chan int, 1) // a row that was just committed
 	began := time.Now()
-	for n := range writers {
-		conn := w.dbs[0].Conn(w.t)
-		g.Go(func() error {
-			// Each writer has the keys that are its number modulo writers, so that
-			// rows of one key are committed in the order of their numbers.
-			for i := n; i < w.job.rows; i += writers {
-				if !until(ctx, began.Add(time.Duration(i)*time.Second/time.Duration(perSecond))) {
-					return ctx.Err()
-				}
-				if _, err := conn.Exec(ctx, sql, i); err != nil {
-					return err
-				}
-				tr.begin(i, time.Now())
-				select {
-				case latest <- i:
-				default:
-				}
-			}
-			return nil
-		})
-	}
 	watch, stop := context.WithCancel(w.t.Context())
 	conn := w.dbs[0].Conn(w.t)
 	var prober errgroup.Group
@@ -193,15 +191,46 @@ func (w *world) writeSteadily(tr *trace, perSecond int) (sent []float64) {
 			}
 		}
 	})
-	err := g.Wait()
+	w.write(w.t.Context(), tr, 0, w.job.rows, perSecond, latest)
 	stop()
-	if probing := prober.Wait(); err == nil {
-		err = probing
-	}
-	if err != nil {
-		w.t.Fatalf("writing rows: %v", err)
+	if err := prober.Wait(); err != nil {
+		w.t.Fatalf("looking whether rows are SENT: %v", err)
 	}
 	return sent
+}
+
+// write commits rows one by one at a rate, until there are no more or ctx ends.
+// Who wants to know gets one now and then that was just committed.
+func (w *world) write(ctx context.Context, tr *trace, from, to, perSecond int, latest chan<- int) {
+	w.t.Helper()
+	var g errgroup.Group
+	// With an argument it is prepared, as an application has it.
+	sql := w.insert(w.tables[0], "true", "$1::int", "$1::int")
+	began := time.Now()
+	for n := range writers {
+		conn := w.dbs[0].Conn(w.t)
+		g.Go(func() error {
+			// Each writer has the keys that are its number modulo writers, so that
+			// rows of one key are committed in the order of their numbers.
+			for i := from + n; i < to; i += writers {
+				if !until(ctx, began.Add(time.Duration(i-from)*time.Second/time.Duration(perSecond))) {
+					return nil
+				}
+				if _, err := conn.Exec(context.WithoutCancel(ctx), sql, i); err != nil {
+					return err
+				}
+				tr.begin(i, time.Now())
+				select {
+				case latest <- i:
+				default:
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		w.t.Errorf("writing rows: %v", err)
+	}
 }
 
 // until waits for a moment; false: the context ended.

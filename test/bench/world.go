@@ -118,6 +118,7 @@ type world struct {
 	tables []string
 	listen string
 	file   string
+	dir    string // a peer's
 	// slotLost: rows come from the table.
 	slotLost bool
 }
@@ -142,6 +143,14 @@ func standard(l layout, rows int) job {
 // newWorld makes databases, tables, topic, and runs init.
 func (b *bench) newWorld(t *testing.T, j job) *world {
 	t.Helper()
+	w := b.place(t, j)
+	w.initialize()
+	return w
+}
+
+// place makes databases, tables and topic.
+func (b *bench) place(t *testing.T, j job) *world {
+	t.Helper()
 	w := &world{t: t, job: j, kafka: b.kafka(), listen: freeAddress(t)}
 	w.topic = w.kafka.Topic(t, j.partitions)
 	t.Cleanup(func() { // the disk is not for many rounds
@@ -154,7 +163,7 @@ func (b *bench) newWorld(t *testing.T, j job) *world {
 		w.tables = []string{"outbox"} // as init makes it
 	}
 	for range j.streams {
-		db := harness.Database(t, b.postgres())
+		db := harness.PlainDatabase(t, b.postgres(), "")
 		for _, table := range w.tables {
 			if j.layout.ddl != "" {
 				db.Exec(t, fmt.Sprintf(j.layout.ddl, table))
@@ -162,13 +171,18 @@ func (b *bench) newWorld(t *testing.T, j job) *world {
 		}
 		w.dbs = append(w.dbs, db)
 	}
+	return w
+}
+
+// initialize configures the program and runs its init.
+func (w *world) initialize() {
+	w.t.Helper()
 	w.configure()
 	args := []string{"init"}
-	if j.layout.ddl == "" {
+	if w.job.layout.ddl == "" {
 		args = append(args, "--native-table")
 	}
 	w.command(args...)
-	return w
 }
 
 func (w *world) configure() {
