@@ -91,7 +91,7 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 		t.Errorf("closed with a gap: %v", err)
 	}
 	note(3)
-	db.Exec(t, `INSERT INTO outbox_cdc.tally_left VALUES ('orders', 'main', 4, 0, 'public.outbox', '{a,b}', decode(repeat('07', 16), 'hex'), '9')`)
+	db.Exec(t, `INSERT INTO outbox_cdc.tally_left VALUES ('orders', 'main', 4, 0, 'public.outbox', '{a,b}', decode(repeat('07', 20), 'hex'), '9')`)
 	if err := s.CloseTally(t.Context(), "main"); !errors.Is(err, ErrUnsettled) {
 		t.Errorf("closed with a row left: %v", err)
 	}
