@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -109,4 +110,75 @@ func BenchmarkOneRow(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 		})
 	}
+}
+
+// BenchmarkTransactions has the same rows published in transactions and without, in turn, with at
+// most 10,000 in flight as with the memory.rows of a stream that has none configured. One op is a
+// row; only ratios of one run mean something.
+func BenchmarkTransactions(b *testing.B) {
+	k := harness.Kafka(b)
+	for range 2 {
+		for _, most := range []int{0, 3333, 5000} {
+			b.Run(fmt.Sprint("rows=", most), func(b *testing.B) { benchmarkTransactions(b, k, most) })
+		}
+	}
+}
+
+func benchmarkTransactions(b *testing.B, k *harness.Cluster, most int) {
+	topic := fmt.Sprintf("bench-tx-%d-%d", most, time.Now().UnixNano())
+	k.CreateTopic(b, topic, 6, nil)
+	outcomes, states := mailbox.New[outbox.Outcome](), mailbox.New[outbox.ClusterState]()
+	var produced tally
+	cfg := Config{Cluster: "main", Brokers: k.Addrs, TransactionalID: topic, Topics: []string{topic}, Observer: &produced}
+	if most > 0 {
+		k.CreateTopic(b, topic+"-journal", 1, nil)
+		cfg.Transactions = &Transactions{
+			Journal: topic + "-journal", MaxRows: most, Timeout: time.Minute,
+			Recover: func(context.Context, string, *exactlyonce.Recovery) error { return nil },
+		}
+	}
+	s, err := New(cfg, outcomes, states)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	<-states.Ready()
+
+	const inFlight, command = 10_000, 500
+	rows := make([]outbox.Row, 20_000)
+	payload := make([]byte, 256)
+	for i := range rows {
+		rows[i] = outbox.Row{Table: testTable, ID: fmt.Sprint(i), Cluster: "main", Topic: topic, Key: []byte(fmt.Sprint("key-", i)), Value: payload, Partition: -1}
+	}
+	sent, acked := 0, 0
+	publish := func(to int) {
+		for acked < to {
+			for sent < to && sent-acked < inFlight {
+				n := min(command, to-sent, inFlight-sent+acked)
+				cmd := make([]*outbox.Row, n)
+				for i := range cmd {
+					cmd[i] = &rows[(sent+i)%len(rows)]
+				}
+				s.Do(outbox.Command{Publish: cmd})
+				sent += n
+			}
+			<-outcomes.Ready()
+			for _, o := range outcomes.Take(nil) {
+				if o.Class != outbox.Delivered {
+					b.Fatal(o)
+				}
+				acked += len(o.Rows)
+			}
+		}
+	}
+	publish(20_000) // to warm up
+	batches, before := produced.batches.Load(), produced.rows.Load()
+	b.ResetTimer()
+	publish(20_000 + b.N)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+	b.ReportMetric(float64(produced.rows.Load()-before)/float64(max(1, produced.batches.Load()-batches)), "rows/batch")
 }

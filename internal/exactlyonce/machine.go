@@ -141,7 +141,8 @@ type Machine struct {
 	queue []*Record // in order of publishing, not in a transaction yet
 	// blocked are keys of refused rows, until they are released.
 	blocked map[string]bool
-	doubts  int // since a transaction was committed
+	doubts  int  // since a transaction was committed
+	careful bool // a record was refused since then
 	ready   Ready
 }
 

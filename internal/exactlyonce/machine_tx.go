@@ -6,8 +6,9 @@ import (
 )
 
 // A transaction takes what is queued when it begins, so its size follows the load: one
-// row on an idle stream, thousands in a catch-up. Rows go first, the journal last: what
-// it names was acknowledged. Then it is committed.
+// row on an idle stream, thousands in a catch-up. The journal is written together with the rows
+// that it names, and all is committed when all was acknowledged. Where a row is refused, which is
+// rare, the transaction is ended, and the next one is careful: it names what was acknowledged.
 type transaction struct {
 	records  []*Record // in order of publishing
 	out      map[*Record]bool
@@ -15,6 +16,7 @@ type transaction struct {
 	units    []Unit
 	named    [][]*Record // of each unit
 	placed   []Placed    // acknowledged units
+	isNamed  bool        // its units are made
 }
 
 // portion is a partition's part of a transaction: one batch in flight.
@@ -181,8 +183,9 @@ func (m *Machine) produced(r *Request, a Answer) {
 		m.ready.Requests = append(m.ready.Requests, l.inFlight)
 		return
 	case Refused, Forbidden:
-		if r.Batch.open || len(r.Batch.Units) > 0 {
-			m.doubt() // what a try did that was not answered is not known
+		if r.Batch.open || m.tx.isNamed {
+			m.careful = true
+			m.doubt() // what a try did that was not answered is not known, or the row is named
 			return
 		}
 		l.inFlight = nil
@@ -248,30 +251,47 @@ func (m *Machine) refuseRecord(l *portion, bad *Record) {
 	}
 }
 
-// next writes the journal when every row is acknowledged, and commits when the journal is.
+// next writes the journal, and commits when every row and the journal are acknowledged.
 func (m *Machine) next() {
-	if m.state != producing || slices.ContainsFunc(m.tx.portions, func(l *portion) bool { return l.inFlight != nil || len(l.todo) > 0 }) {
+	if m.state != producing || m.careful && m.tx.open() {
 		return
 	}
-	if m.tx.units == nil {
+	if !m.tx.isNamed {
 		m.tx.name(m.last.Number, m.cfg)
 	}
-	if left := m.tx.units[len(m.tx.placed):]; len(left) > 0 {
-		l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
-		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes, Unit.size)]})
+	m.write()
+	if m.tx.open() {
 		return
 	}
 	m.state = committing
 	m.ask(&Request{Kind: Commit})
 }
 
+// open says that something is not acknowledged.
+func (tx *transaction) open() bool {
+	return slices.ContainsFunc(tx.portions, func(l *portion) bool { return l.inFlight != nil || len(l.todo) > 0 })
+}
+
+// write writes the next units into the journal.
+func (m *Machine) write() {
+	left := m.tx.units[len(m.tx.placed):]
+	if len(left) == 0 {
+		return
+	}
+	l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
+	if l.inFlight == nil {
+		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes, Unit.size)]})
+	}
+}
+
 // name makes the units: each of one table, since one statement marks its rows. A
 // transaction whose rows were all refused has none.
 func (tx *transaction) name(number uint64, cfg Config) {
+	tx.isNamed = true
 	var tables []string
 	rows := map[string][]*Record{}
 	for _, l := range tx.portions {
-		for _, r := range l.acked {
+		for _, r := range slices.Concat(l.acked, l.todo) {
 			if rows[r.Table] == nil {
 				tables = append(tables, r.Table)
 			}
@@ -311,6 +331,6 @@ func (m *Machine) committed(a Answer) {
 		return
 	}
 	tx := m.tx
-	m.tx, m.state, m.doubts = nil, idle, 0
+	m.tx, m.state, m.doubts, m.careful = nil, idle, 0, false
 	m.deliver(tx, tx.placed)
 }

@@ -85,14 +85,17 @@ var rules = []rule{
 		nil, "",
 	},
 	{
-		"openTryIsDoubt", "machine_tx.go", "if r.Batch.open || len(r.Batch.Units) > 0 {", "if len(r.Batch.Units) > 0 {",
+		"openTryIsDoubt", "machine_tx.go", "if r.Batch.open || m.tx.isNamed {", "if m.tx.isNamed {",
 		[]string{"TestTryThatIsRefusedAfterOneThatMayHaveLanded"},
-		"",
+		"only a careful transaction is not in doubt anyway, and there are few",
 	},
 	{
-		"awaitsTheJournal", "machine_tx.go", "Unit.size)]})\n\t\treturn\n", "Unit.size)]})\n",
+		"awaitsAll", "machine_tx.go", "\tm.write()\n\tif m.tx.open() {\n\t\treturn\n\t}\n", "\tm.write()\n",
 		nil, "",
 	},
+	{"namedIsDoubt", "machine_tx.go", "if r.Batch.open || m.tx.isNamed {", "if r.Batch.open {", nil, ""},
+	{"careful", "machine_tx.go", "\t\t\tm.careful = true\n", "", []string{"TestRefusedRowThatIsNamed"}, ""},
+	{"namesWhatIsAcknowledged", "machine_tx.go", " || m.careful && m.tx.open() {", " {", []string{"TestRefusedRowThatIsNamed"}, ""},
 	{"staleAnswers", "machine.go", "\tcase r != m.asked:\n", "", nil, ""},
 	{"sequencesBeginAgain", "machine_seal.go", "{ m.id, m.seqs = id, map[Partition]int32{} }", "{\n\tm.id = id\n\tif m.seqs == nil {\n\t\tm.seqs = map[Partition]int32{}\n\t}\n}", nil, ""},
 
