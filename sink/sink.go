@@ -79,7 +79,7 @@ type Config struct {
 	// it after transactional.id.expiration.ms (7 days). Default: 12h.
 	KeepAlive time.Duration
 
-	// Transactions, if set, has each row published exactly once. Not offered yet.
+	// Transactions, if set, has each row published exactly once.
 	Transactions *Transactions
 
 	// Observer, if set, hears of every acknowledged batch and every retry.

@@ -14,6 +14,13 @@ SELECT jsonb_build_object(
     'ours', (SELECT coalesce(jsonb_agg(c.relname ORDER BY c.relname), '[]')
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'outbox_cdc' AND c.relname IN ('leader', 'park')),
+    'tally', (SELECT coalesce(jsonb_agg(c.relname ORDER BY c.relname), '[]')
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'outbox_cdc' AND c.relname IN ('tally', 'tally_unit', 'tally_left')),
+    'tally_lacking', (SELECT coalesce(jsonb_agg(c.relname || ': ' || p.privilege ORDER BY c.relname, p.privilege), '[]')
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(privilege)
+        WHERE n.nspname = 'outbox_cdc' AND c.relname IN ('tally', 'tally_unit', 'tally_left') AND NOT has_table_privilege(c.oid, p.privilege)),
     'tables', (SELECT coalesce(jsonb_agg(DISTINCT w.t->>0 || '.' || (w.t->>1)), '[]')
         FROM jsonb_array_elements($1::jsonb) w(t)
         JOIN pg_class c ON c.relname = w.t->>1 JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = w.t->>0

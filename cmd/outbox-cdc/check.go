@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/journal"
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -122,13 +123,27 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 	for i, s := range chosen {
 		all[i] = preflight.Stream{
 			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
-			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(),
+			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(), Once: preflightOnce(cfg, s),
 		}
 		for _, t := range s.Tables {
 			all[i].Tables = append(all[i].Tables, preflight.Table{Table: t.Outbox, Native: t.Profile == "native"})
 		}
 	}
 	return all
+}
+
+// preflightOnce is what check looks at of exactly-once delivery; nil: rows are delivered at
+// least once.
+func preflightOnce(cfg *config.Config, s *config.Stream) *preflight.Once {
+	once := onceConfig(cfg, s)
+	if once == nil {
+		return nil
+	}
+	out := &preflight.Once{Journals: map[string]journal.Topic{}, Timeout: once.Timeout}
+	for cluster, topic := range once.Journals {
+		out.Journals[cluster] = journal.Topic{Name: topic, Rows: s.Memory.Rows}
+	}
+	return out
 }
 
 // ---- printing ----
@@ -228,7 +243,7 @@ func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding
 		return false, err
 	}
 	defer closeNow(pg)
-	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name}
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, Tally: s.ExactlyOnce()}
 	plan, err := fixPlan(ctx, pg, s, setup, wanted)
 	if err != nil || len(plan) == 0 {
 		return false, err
@@ -260,7 +275,11 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		return nil, err
 	}
 	if is(preflight.FixSchema) && s.Postgres.User != pg.ParameterStatus("session_authorization") {
-		steps = slices.Insert(steps, min(1, len(steps)), grantSchema(s.Postgres.User))
+		tables := 1 // the step that makes them
+		if setup.Tally {
+			tables = 2
+		}
+		steps = slices.Insert(steps, min(tables, len(steps)), grantSchema(s.Postgres.User, setup.Tally))
 	}
 	for _, t := range s.Tables {
 		about := func(f preflight.Finding) bool { return f.Fix == preflight.FixIndex && f.Subject == t.Outbox.String() }
@@ -281,12 +300,15 @@ func missingTables(state *replication.State) string {
 }
 
 // grantSchema lets the role that reads and marks use our own schema.
-func grantSchema(role string) replication.Step {
-	quoted := sql.Identifier(role)
+func grantSchema(role string, tally bool) replication.Step {
+	quoted, tables := sql.Identifier(role), "outbox_cdc.leader, outbox_cdc.park"
+	if tally {
+		tables += ", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
+	}
 	return replication.Step{
 		Title: "privileges of role " + role + " on schema outbox_cdc",
 		SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.leader, outbox_cdc.park TO " + quoted + ";",
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON " + tables + " TO " + quoted + ";",
 	}
 }
 

@@ -41,9 +41,14 @@ one who may (the tables' owner with REPLICATION, or a superuser) into the enviro
 ` + adminVariable + `; with several streams name one by --stream.
 
 Making the slot waits until every transaction that is open in the cluster has ended; it says for
-which ones.`,
+which ones.
+
+Streams with delivery: exactly_once also need a journal, a topic in each of their Kafka clusters.
+init --kafka makes it, and nothing in the databases; it needs CREATE on the topic, and prints the
+command for others who have it. --show-sql prints that command, and makes nothing.`,
 		Example: `  outbox-cdc init --config outbox-cdc.yaml --show-sql
   outbox-cdc init --config outbox-cdc.yaml
+  outbox-cdc init --config outbox-cdc.yaml --kafka
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc init --stream orders --native-table`,
 		Args: noArguments,
 	}
@@ -53,10 +58,14 @@ which ones.`,
 	c.Flags().StringVar(&what.stream, "stream", "", "only the stream `NAME`")
 	c.Flags().BoolVar(&what.nativeTable, "native-table", false, "also create the tables of profile native")
 	c.Flags().BoolVar(&what.noSlot, "no-slot", false, "make neither publication nor slot: for sweep --once only")
+	c.Flags().BoolVar(&what.kafka, "kafka", false, "make the journals of streams that deliver exactly once, and nothing else")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(*file)
 		if err != nil {
 			return err
+		}
+		if what.kafka {
+			return initKafka(c.Context(), cfg, what, io)
 		}
 		chosen, err := chooseDatabase(cfg, what.stream)
 		if err != nil {
@@ -73,8 +82,8 @@ which ones.`,
 }
 
 type initOptions struct {
-	showSQL, nativeTable, noSlot bool
-	stream                       string
+	showSQL, nativeTable, noSlot, kafka bool
+	stream                              string
 }
 
 func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
@@ -157,14 +166,13 @@ func connectError(to postgres.Target, err error) error {
 // setupOf says what init makes. Roles are those of the configuration, except
 // the one that makes them: it is there.
 func setupOf(s *config.Stream, connected string, stream string) replication.Setup {
-	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: stream, WriteRole: s.Postgres.User}
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: stream, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
 	if setup.StreamRole == connected {
 		setup.StreamRole = ""
 	}
 	if setup.WriteRole == connected {
 		setup.WriteRole = ""
 	}
-	unoffered.setup(&setup)
 	return setup
 }
 
@@ -269,6 +277,9 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s: ready\n", s.Name)
+	if err == nil && s.ExactlyOnce() {
+		_, err = fmt.Fprintf(out, "%s: outbox-cdc init --kafka makes its journal in Kafka\n", s.Name)
+	}
 	return err
 }
 

@@ -43,7 +43,7 @@ const (
 // prove looks until the stream is seen to be able to do its work.
 func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logger) {
 	if s.Shadow {
-		s.Kafka = nil
+		s.Kafka, s.Once = nil, nil
 	}
 	said := ""
 	for pause := proveFirst; ; pause = min(2*pause, proveLast) {

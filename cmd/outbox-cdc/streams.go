@@ -14,7 +14,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // prepared are the streams of a process, put together and not yet connected.
@@ -30,12 +29,6 @@ type instruments struct {
 	metrics *metrics.Registry
 	traces  *tracing.Provider
 }
-
-// unoffered is changed by tests only: what the program can do and no configuration asks for.
-var unoffered = struct {
-	stream func(*pipeline.Config)
-	setup  func(*replication.Setup)
-}{func(*pipeline.Config) {}, func(*replication.Setup) {}}
 
 // prepareStreams puts the streams of a configuration together.
 func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*prepared, error) {
@@ -66,6 +59,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Replication:       replicationConfig(s),
 		Sinks:             sinkConfigs(cfg, s, log),
 		Core:              coreConfig(s),
+		Once:              onceConfig(cfg, s),
 		Limits:            pipeline.Limits{RowsPerSecond: s.Limits.RowsPerSecond, BackOff: s.Limits.BackOff},
 		MarkConnections:   s.Mark.Connections,
 		MarkRows:          s.Mark.BatchRows,
@@ -76,7 +70,6 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
 	}
-	unoffered.stream(&conf)
 	stream := pipeline.New(conf)
 	p.streams = append(p.streams, stream)
 	proof := newProof()

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -86,21 +87,25 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[string]sink.Config {
 	sinks := map[string]sink.Config{}
 	for name, c := range cfg.Kafka.Clusters {
-		if uses(s, name) {
+		if s.Uses(name) {
 			sinks[name] = sinkConfig(c, s, log.With().Str("cluster", name).Logger())
 		}
 	}
 	return sinks
 }
 
-// uses says whether rows of the stream can go to the Kafka cluster.
-func uses(s *config.Stream, cluster string) bool {
-	for _, t := range s.OutboxTables() {
-		if m := t.Mapping.Cluster; m.Default == cluster || m.Column != "" {
-			return true
+// onceConfig is what delivers each row exactly once; nil: at least once.
+func onceConfig(cfg *config.Config, s *config.Stream) *pipeline.Once {
+	if !s.ExactlyOnce() {
+		return nil
+	}
+	once := &pipeline.Once{Journals: map[string]string{}, MaxRows: s.TransactionRows(), Timeout: s.Transaction.Timeout}
+	for name, c := range cfg.Kafka.Clusters {
+		if s.Uses(name) {
+			once.Journals[name] = s.JournalOn(c)
 		}
 	}
-	return false
+	return once
 }
 
 // requestBytes is how much one request carries: batches of several partitions,

@@ -234,6 +234,7 @@ func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates)
 	}
 	checkArchives(b, s, at)
 	checkStateless(b, s, at)
+	checkDelivery(b, cfg, s, at, seen)
 }
 
 // checkArchives: rows that were published and moved would be published again.

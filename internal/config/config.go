@@ -155,6 +155,15 @@ type Stream struct {
 	// nothing is published and nothing is marked, next to the application's own
 	// relay. A later start with stream publishes whatever that relay left.
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
+	// Delivery is at_least_once, or exactly_once: then rows are published in Kafka
+	// transactions, and consumers with isolation.level=read_committed see each of them
+	// once (docs/exactly-once.md). It takes fencing: required on the clusters of the
+	// stream, and does not go with another relay on its tables.
+	Delivery string `yaml:"delivery" default:"at_least_once" enum:"at_least_once,exactly_once"`
+	// Transaction bounds the transactions of delivery: exactly_once.
+	Transaction Transaction `yaml:"transaction"`
+	// Journal is where delivery: exactly_once names what was published.
+	Journal Journal `yaml:"journal"`
 	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
 	FailoverSlot bool `yaml:"failover_slot" default:"false"`
 	// Tables are the outbox tables of this database.
@@ -189,6 +198,27 @@ type Stream struct {
 	// DrainTimeout is how long a stop may wait for what was already sent to be
 	// acknowledged and marked. What is not by then is published again later.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"1h"`
+}
+
+// Transaction bounds the Kafka transactions of delivery: exactly_once. A transaction
+// takes the rows that wait when it begins; there is no delay to configure.
+type Transaction struct {
+	// MaxRows of one transaction. Left out: a third of memory.rows, so that one
+	// transaction is read, one is sent and one is marked.
+	MaxRows int `yaml:"max_rows" min:"1" max:"1000000"`
+	// Timeout is after how long brokers abort a transaction that its process does not
+	// end. Until then consumers see nothing behind it. It must be longer than
+	// request_timeout, and at most the brokers' transaction.max.timeout.ms.
+	Timeout time.Duration `yaml:"timeout" default:"30s" min:"10s" max:"15m"`
+}
+
+// Journal is where delivery: exactly_once names what was published.
+type Journal struct {
+	// Topic of the journal, by this name on each cluster that rows may go to. It has one
+	// partition, and no other stream may use it. Left out: __PREFIX-STREAM-journal, with the
+	// cluster's transactional_id_prefix; rows may not name topics that begin with two
+	// underscores. init --kafka makes it.
+	Topic string `yaml:"topic"`
 }
 
 // Postgres is how to reach one database.

@@ -60,7 +60,7 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 func structs() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[Kafka](), reflect.TypeFor[Cluster](), reflect.TypeFor[TLS](), reflect.TypeFor[SASL](),
-		reflect.TypeFor[Stream](), reflect.TypeFor[Postgres](), reflect.TypeFor[Memory](), reflect.TypeFor[Limits](), reflect.TypeFor[Backoff](), reflect.TypeFor[Sweep](), reflect.TypeFor[Mark](),
+		reflect.TypeFor[Stream](), reflect.TypeFor[Transaction](), reflect.TypeFor[Journal](), reflect.TypeFor[Postgres](), reflect.TypeFor[Memory](), reflect.TypeFor[Limits](), reflect.TypeFor[Backoff](), reflect.TypeFor[Sweep](), reflect.TypeFor[Mark](),
 		reflect.TypeFor[Table](), reflect.TypeFor[Share](), reflect.TypeFor[MappingSpec](), reflect.TypeFor[TopicSpec](), reflect.TypeFor[KeySpec](), reflect.TypeFor[PayloadSpec](),
 		reflect.TypeFor[RowSpec](), reflect.TypeFor[PlaceSpec](), reflect.TypeFor[ExpirySpec](), reflect.TypeFor[HeaderSpec](), reflect.TypeFor[TraceSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](),
 		reflect.TypeFor[WriterSpec](), reflect.TypeFor[ShedLockSpec](), reflect.TypeFor[HeadersTableSpec](), reflect.TypeFor[HTTP](), reflect.TypeFor[HTTPTLS](), reflect.TypeFor[HTTPAuth](), reflect.TypeFor[HTTPUser](), reflect.TypeFor[Credential](),
@@ -70,7 +70,7 @@ func structs() []reflect.Type {
 // titles say where a struct's keys stand in the file.
 var titles = map[string]string{
 	"Config": "The file", "Kafka": "`kafka`", "Cluster": "`kafka.clusters.NAME`", "TLS": "`kafka.clusters.NAME.tls`", "SASL": "`kafka.clusters.NAME.sasl`",
-	"Stream": "`streams[]`", "Postgres": "`streams[].postgres`", "Memory": "`streams[].memory`", "Limits": "`streams[].limits`", "Backoff": "`streams[].backoff`", "Sweep": "`streams[].sweep`", "Mark": "`streams[].mark`",
+	"Stream": "`streams[]`", "Transaction": "`streams[].transaction`", "Journal": "`streams[].journal`", "Postgres": "`streams[].postgres`", "Memory": "`streams[].memory`", "Limits": "`streams[].limits`", "Backoff": "`streams[].backoff`", "Sweep": "`streams[].sweep`", "Mark": "`streams[].mark`",
 	"Table": "`streams[].tables[]`", "Share": "`streams[].tables[].share`", "MappingSpec": "The mapping, in `streams[].tables[]` and in profiles", "TopicSpec": "`topic`", "KeySpec": "`key`", "PayloadSpec": "`payload`",
 	"TraceSpec": "`headers[].trace`", "WriterSpec": "`writer`", "ShedLockSpec": "`shedlock` and `retention_lock`", "HeadersTableSpec": "`headers_table`",
 	"RowSpec": "`rows[]`", "PlaceSpec": "`first[]`", "ExpirySpec": "`status.expires_at`", "HeaderSpec": "`headers[]`", "EventIDSpec": "`event_id`", "ClusterSpec": "`cluster`", "StatusSpec": "`status`", "HTTP": "`http`", "HTTPTLS": "`http.tls`", "HTTPAuth": "`http.auth`", "HTTPUser": "`http.auth.users[]`",

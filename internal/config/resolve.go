@@ -362,9 +362,13 @@ func (r *resolver) rows() []outbox.RowCondition {
 // topicName checks a whole name.
 func (r *resolver) topicName(key, name string) {
 	r.topicLiteral(key, name)
-	if name == "" || len(name) > 249 || name == "." || name == ".." {
+	if !isTopic(name) {
 		r.complain(key, fmt.Sprintf("%q is not a topic", name), "write 1 to 249 letters, digits, dots, - or _")
 	}
+}
+
+func isTopic(name string) bool {
+	return name != "" && len(name) <= 249 && name != "." && name != ".." && topicText.MatchString(name)
 }
 
 func (r *resolver) topicLiteral(key, text string) {

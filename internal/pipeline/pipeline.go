@@ -57,7 +57,7 @@ type Config struct {
 	Sinks map[string]sink.Config
 	// Core bounds memory, pages and waits.
 	Core checkpoint.Config
-	// Once, if set, has each row delivered exactly once. Not offered yet.
+	// Once, if set, has each row delivered exactly once.
 	Once *Once
 	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
 	// marked or deleted. No sink is made.

@@ -124,6 +124,8 @@ type Role struct {
 	Lacking         []string `json:"lacking"`
 	Ours            []string `json:"ours"`
 	Tables          []string `json:"tables"` // outbox tables that it may use in some way
+	Tally           []string `json:"tally"`  // tables of exactly-once delivery that are there
+	TallyLacking    []string `json:"tally_lacking"`
 }
 
 // TableFacts are what is known of one table.
@@ -224,6 +226,12 @@ type ClusterFacts struct {
 	// leaders; empty: it does. RequireFencing: nothing is published then.
 	NoTransactions string
 	RequireFencing bool
+	// Journal is the topic of exactly-once delivery; nil: it was not asked for.
+	Journal *TopicFacts
+	// Settings of a broker; nil: we may not read them. Verifies: every broker refuses records
+	// outside of a transaction that is open (Kafka 3.6).
+	Settings map[string]string
+	Verifies bool
 	// Err is why no broker told anything.
 	Err string
 }

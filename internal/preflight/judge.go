@@ -24,7 +24,7 @@ type check struct {
 
 // checks are all there are, in the order of the report.
 func checks() []check {
-	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, stateChecks, kafkaChecks)
+	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, stateChecks, kafkaChecks, onceChecks)
 }
 
 // Judge turns facts into findings. It is pure.

@@ -389,7 +389,7 @@ func worst(t *testing.T, all []Finding, check string) Finding {
 
 // Whatever was not seen: every check says so, and none fails over it.
 func TestNothingSeen(t *testing.T) {
-	f := sound()
+	f := soundOnce()
 	nothing := &Facts{
 		Stream: f.Stream, Missing: map[string]string{}, Kafka: []ClusterFacts{{Name: "main", Bootstrap: "k:1", Err: "no broker can be used"}},
 		Table: Session{User: "cdc", Err: errors.New("refused")}, Streaming: Session{User: "s", Err: errors.New("refused")},

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ func (g *gathering) kafka(ctx context.Context) {
 		c := clusterProbe{cfg: g.facts.Stream.Kafka[name], o: g.o}
 		c.facts.Name = name
 		c.topics, c.facts.Unknown = g.facts.topics(name)
+		if once := g.facts.Stream.Once; once != nil {
+			c.journal = once.Journals[name].Name
+		}
 		all.Go(func() { found[i] = c.ask(ctx) })
 	}
 	all.Wait()
@@ -61,10 +65,11 @@ func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
 // clusterProbe asks one cluster. It never uses the stream's transactional id
 // to produce: InitProducerID with it would fence a running leader.
 type clusterProbe struct {
-	cfg    sink.Config
-	o      Options
-	topics []string
-	facts  ClusterFacts
+	cfg     sink.Config
+	o       Options
+	topics  []string
+	journal string // empty: rows are delivered at least once
+	facts   ClusterFacts
 }
 
 func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
@@ -72,6 +77,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	defer cancel()
 	f := &c.facts
 	f.TransactionalID, f.BatchBytes, f.ProduceVersion = c.cfg.TransactionalID, cmp.Or(c.cfg.BatchBytes, 1_000_000), -1
+	f.Verifies = true // unless one does not
 	f.Bootstrap, f.RequireFencing = c.cfg.Brokers[0], c.cfg.RequireFencing
 	if c.cfg.SASL != nil {
 		f.Principal = c.cfg.SASL.Username
@@ -85,6 +91,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 		err := c.metadata(ctx, conn)
 		if err == nil {
 			c.settings(conn)
+			c.brokerSettings(conn)
 			c.permissions(ctx, conn)
 			return *f
 		}
@@ -157,16 +164,27 @@ func (c *clusterProbe) version(conn *sarama.Broker) {
 	if err != nil {
 		return
 	}
+	verifies := false
 	for _, key := range res.ApiKeys {
 		known := int(key.MaxVersion)
+		verifies = verifies || key.ApiKey == addPartitions && known >= addPartitionsOf36
 		if key.ApiKey == 0 && (c.facts.ProduceVersion < 0 || known < c.facts.ProduceVersion) {
 			c.facts.ProduceVersion = known
 		}
 	}
+	c.facts.Verifies = c.facts.Verifies && verifies
 	if err := sink.CanFence(conn); errors.Is(err, sink.ErrNoTransactions) {
 		c.facts.NoTransactions = err.Error()
 	}
 }
+
+// Brokers of Kafka 3.6 and later look whether the transaction of a record is open, and ask
+// each other by this version of AddPartitionsToTxn.
+// https://cwiki.apache.org/confluence/display/KAFKA/KIP-890%3A+Transactions+Server-Side+Defense
+const (
+	addPartitions     = 24
+	addPartitionsOf36 = 4
+)
 
 func closeAll(conns []*sarama.Broker) {
 	for _, conn := range conns {
@@ -180,6 +198,9 @@ func closeAll(conns []*sarama.Broker) {
 // and notes what we may do with each topic (KIP-430).
 func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error {
 	topics := c.topics
+	if c.journal != "" && !slices.Contains(topics, c.journal) {
+		topics = append(slices.Clone(topics), c.journal)
+	}
 	if len(topics) == 0 {
 		topics = []string{"outbox-cdc-check"} // no topic at all would mean every one; this one is not made either
 	}
@@ -191,6 +212,10 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error 
 	}
 	c.facts.Controller = res.ControllerID
 	for _, t := range res.Topics {
+		if t.Name == c.journal {
+			f := topicFacts(t)
+			c.facts.Journal = &f
+		}
 		if slices.Contains(c.topics, t.Name) {
 			c.facts.Topics = append(c.facts.Topics, topicFacts(t))
 		}
@@ -231,33 +256,66 @@ func least(sofar, n int) int {
 }
 
 // wanted are the settings of a topic that matter.
-var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy"}
+var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy", "retention.ms", "retention.bytes", "compression.type", "unclean.leader.election.enable"}
 
 // settings reads the topics' settings, which needs DESCRIBE_CONFIGS on them.
 func (c *clusterProbe) settings(conn *sarama.Broker) {
+	var topics []*TopicFacts
+	for i := range c.facts.Topics {
+		topics = append(topics, &c.facts.Topics[i])
+	}
+	if c.facts.Journal != nil {
+		topics = append(topics, c.facts.Journal)
+	}
 	req := &sarama.DescribeConfigsRequest{Version: 2}
-	for _, t := range c.facts.Topics {
+	for _, t := range topics {
 		if t.Err == sarama.ErrNoError {
 			req.Resources = append(req.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
 		}
 	}
-	if len(req.Resources) == 0 {
+	for name, settings := range describe(conn, req) {
+		for _, t := range topics {
+			if t.Name == name {
+				t.Settings = settings
+			}
+		}
+	}
+}
+
+// brokerSettings reads what brokers are set to for transactions, which needs DESCRIBE_CONFIGS
+// on the cluster.
+func (c *clusterProbe) brokerSettings(conn *sarama.Broker) {
+	if c.journal == "" {
 		return
+	}
+	broker := strconv.Itoa(int(c.facts.Controller))
+	req := &sarama.DescribeConfigsRequest{Version: 2, Resources: []*sarama.ConfigResource{{
+		Type: sarama.BrokerResource, Name: broker,
+		ConfigNames: []string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"},
+	}}}
+	c.facts.Settings = describe(conn, req)[broker]
+}
+
+// describe gives the settings of resources by their names. What may not be read is left out.
+func describe(conn *sarama.Broker, req *sarama.DescribeConfigsRequest) map[string]map[string]string {
+	if len(req.Resources) == 0 {
+		return nil
 	}
 	res, err := conn.DescribeConfigs(req)
 	if err != nil {
-		return // as without the permission: unknown
+		return nil // as without the permission: unknown
 	}
+	all := map[string]map[string]string{}
 	for _, r := range res.Resources {
-		i := slices.IndexFunc(c.facts.Topics, func(t TopicFacts) bool { return t.Name == r.Name })
-		if i < 0 || r.ErrorCode != 0 {
+		if r.ErrorCode != 0 {
 			continue
 		}
-		c.facts.Topics[i].Settings = map[string]string{}
+		all[r.Name] = map[string]string{}
 		for _, entry := range r.Configs {
-			c.facts.Topics[i].Settings[entry.Name] = entry.Value
+			all[r.Name][entry.Name] = entry.Value
 		}
 	}
+	return all
 }
 
 // permissions asks for a producer id without a name, which disturbs nobody,

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/journal"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -38,6 +39,16 @@ type Stream struct {
 	PoolConnections int
 	// Kafka are the clusters that rows may go to.
 	Kafka map[string]sink.Config
+	// Once, if set: rows are delivered exactly once.
+	Once *Once
+}
+
+// Once is what exactly-once delivery needs.
+type Once struct {
+	// Journals by Kafka cluster.
+	Journals map[string]journal.Topic
+	// Timeout of transactions.
+	Timeout time.Duration
 }
 
 // Table is one outbox table.

@@ -15,6 +15,7 @@ var proving = []string{
 	"connection", "server-version", "primary", "wal-level", "pooler", "share", "schema", "streaming-role",
 	"table-privileges", "table", "columns", "identity", "row-security", "status-values", "shedlock",
 	"kafka-version", "topics", "topic-acl", "idempotent-write",
+	"tally", "journal", "transactions",
 }
 
 // Prove looks whether a stream could do its work as it is configured: why not, or

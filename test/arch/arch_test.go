@@ -38,6 +38,7 @@ var arrows = map[string][]string{
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
 	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/platform", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
+	"internal/journal":    {"sink"},
 	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/charset", "internal/exactlyonce", "internal/postgres", "internal/tablesql", "sql"},
@@ -57,7 +58,7 @@ var arrows = map[string][]string{
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.
-	"internal/preflight": {"internal/outbox", "internal/platform", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/shedlock", "internal/status", "internal/transport"},
+	"internal/preflight": {"internal/outbox", "internal/platform", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/journal", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// What looks at a table before there is a configuration.
 	"internal/suggest": {"internal/tablesql", "sql"},
@@ -202,30 +203,6 @@ func TestTheServersProgramLinksNoDemo(t *testing.T) {
 		for _, prefix := range unlinked {
 			if strings.HasPrefix(imported, prefix) {
 				t.Errorf("built with nodemo, the program links %s", strings.TrimSpace(imported))
-			}
-		}
-	}
-}
-
-// unoffered is what switches exactly-once delivery on, as tests do by gate_failpoints.go.
-// The parts are in the program, so that what they are built on cannot change without
-// their tests. No configuration has it used before all is there that docs/exactly-once.md
-// lists: users get the mode whole or not at all.
-var unoffered = regexp.MustCompile(`\bpipeline\.Once\b|\bsink\.Transactions\b|\.(Once|Tally)\s*=|\b(Once|Tally):|yaml:"delivery`)
-
-func TestTheProgramHasNothingUnoffered(t *testing.T) {
-	for _, p := range packages(t) {
-		name := strings.TrimPrefix(p.ImportPath, module+"/")
-		if name != "internal/config" && !strings.HasPrefix(name, "cmd/") {
-			continue
-		}
-		for _, file := range p.GoFiles {
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found := unoffered.Find(text); found != nil {
-				t.Errorf("%s/%s has %s: is all there that docs/exactly-once.md lists?", name, file, found)
 			}
 		}
 	}

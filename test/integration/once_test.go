@@ -13,16 +13,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// exactlyOnce makes the journal and what init makes, and gives what has the program deliver
-// exactly once. Topics are read as a read_committed consumer reads them.
-func (w *world) exactlyOnce() (env string) {
+// exactlyOnce has the stream deliver exactly once, and makes what that needs. Topics are read
+// as a read_committed consumer reads them.
+func (w *world) exactlyOnce() {
 	w.t.Helper()
-	journal := w.topic + "-journal"
-	w.kafka.CreateTopic(w.t, journal, 1, map[string]string{"retention.ms": "-1", "unclean.leader.election.enable": "false"})
-	env = "OUTBOX_TEST_ONCE=" + journal
-	w.init(env)
+	w.stream["delivery"], w.cluster["fencing"] = "exactly_once", "required"
+	w.init()
+	if out, err := w.command("init", "--kafka", "--config", w.file()); err != nil {
+		w.t.Fatalf("outbox-cdc init --kafka: %v\n%s", err, out)
+	}
 	w.records = w.kafka.Committed
-	return env
 }
 
 // kill -9 on the way of a row, at different moments, under load: each row is there once for a
@@ -30,17 +30,17 @@ func (w *world) exactlyOnce() (env string) {
 func TestExactlyOnceThroughKills(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3, noInit: true})
-	env := w.exactlyOnce()
+	w.exactlyOnce()
 	w.small()
 	load := w.write(steady())
 	kills := 0
 	for _, name := range scaled([]string{failpoint.AfterProduce, failpoint.BeforeMark, failpoint.AfterMark}, hotPath) {
 		for _, hit := range scaled([]int{3}, []int{1, 2, 3, 7, 20, 50}) {
 			kills++
-			w.run(env, at(name, hit)).killed(60 * time.Second)
+			w.run(at(name, hit)).killed(60 * time.Second)
 		}
 	}
-	p := w.run(env)
+	p := w.run()
 	w.recovered()
 	load.stop()
 	w.settled(30 * time.Second)
@@ -58,25 +58,28 @@ func TestExactlyOnceThroughKills(t *testing.T) {
 func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3, noInit: true})
-	env := w.exactlyOnce()
+	w.exactlyOnce()
 	w.small()
+	delivery := func(mode string) { w.stream["delivery"] = mode }
 	remapped := func(is bool) {
 		if delete(w.table, "payload"); is {
 			w.table["payload"] = fields{"column": "payload", "empty_tombstone": true}
 		}
 	}
-	refused := func(why string, env ...string) {
+	refused := func(mode, why string) {
 		t.Helper()
-		p := w.run(env...)
+		delivery(mode)
+		defer delivery("exactly_once")
+		p := w.run()
 		p.Await(60*time.Second, "the stream does not work", why, `"needs_a_person":true`)
 		p.stop()
 	}
 	load := w.write(steady())
-	w.run(env, at(failpoint.BeforeMark, 3)).killed(60 * time.Second)
+	w.run(at(failpoint.BeforeMark, 3)).killed(60 * time.Second)
 	load.stop()
-	refused("did not stop cleanly")
+	refused("at_least_once", "did not stop cleanly")
 	remapped(true)
-	refused("published with another mapping", env)
+	refused("exactly_once", "published with another mapping")
 	remapped(false)
 	// Rows that are left after a recovery are still named by the old mapping.
 	lock, err := w.db.Conn(t).Begin(t.Context())
@@ -86,7 +89,7 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `SELECT FROM `+w.tableName()+` WHERE status = 'PENDING' FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	p := w.run(env)
+	p := w.run()
 	harness.Eventually(t, 60*time.Second, func() error {
 		if n := harness.One[int](t, w.db, `SELECT count(*) FROM outbox_cdc.tally_left`); n == 0 {
 			return errors.New("no row is left to be marked")
@@ -96,18 +99,19 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	p.Signal(syscall.SIGKILL)
 	p.Ended(30 * time.Second)
 	remapped(true)
-	refused("published with another mapping", env)
+	refused("exactly_once", "published with another mapping")
 	remapped(false)
-	refused("did not stop cleanly")
+	refused("at_least_once", "did not stop cleanly")
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range []struct {
-		env      string
+		delivery string
 		remapped bool
-	}{{env, false}, {"", true}, {env, true}, {"", false}} {
+	}{{"exactly_once", false}, {"at_least_once", true}, {"exactly_once", true}, {"at_least_once", false}} {
+		delivery(mode.delivery)
 		remapped(mode.remapped)
-		p := w.run(mode.env)
+		p := w.run()
 		w.writeRows(steady(), 50)
 		w.settled(60 * time.Second)
 		p.stop()
@@ -123,10 +127,11 @@ func TestExactlyOnceThroughFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
 	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
 	w := newWorld(t, surroundings{kafka: k, partitions: 3, noInit: true})
-	env, proxy := w.exactlyOnce(), k.Proxies[0]
+	w.exactlyOnce()
+	proxy := k.Proxies[0]
 	w.small()
-	a := w.run(env).streaming()
-	b := w.run(env)
+	a := w.run().streaming()
+	b := w.run()
 	b.Await(20*time.Second, "waiting as a standby")
 	load := w.write(steady())
 	faults := []struct {
@@ -165,10 +170,10 @@ func TestExactlyOnceThroughFaults(t *testing.T) {
 				p.Signal(syscall.SIGKILL)
 				p.Ended(30 * time.Second)
 			}
-			a = w.run(env).streaming() // its clusters are not recovered yet
+			a = w.run().streaming() // its clusters are not recovered yet
 			proxy.Allow()
 			w.recovered()
-			b = w.run(env)
+			b = w.run()
 		}},
 	}
 	for round := range scaled(1, 5) {
@@ -210,9 +215,9 @@ func TestExactlyOnceThroughAFailover(t *testing.T) {
 	t.Parallel() // it mostly waits
 	pair := harness.PrivatePair(t, nil)
 	w := newWorld(t, surroundings{db: pair.Either, partitions: 3, noInit: true})
-	env := w.exactlyOnce()
+	w.exactlyOnce()
 	w.small()
-	p := w.run(env).streaming()
+	p := w.run().streaming()
 	writers := w.write(patient())
 	writers.wrote(200, 30*time.Second)
 	p.Signal(syscall.SIGKILL)
@@ -221,7 +226,7 @@ func TestExactlyOnceThroughAFailover(t *testing.T) {
 	from := len(w.log.Inserts())       // before the standby has them all
 	pair.CaughtUp(t)
 	pair.Link.Refuse()
-	p = w.run(env).streaming()
+	p = w.run().streaming()
 	w.recovered() // those rows are marked on a server that nobody will have
 	writers.wrote(200, 60*time.Second)
 	w.recovered()

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// The values of Stream.Delivery.
+const (
+	AtLeastOnce = "at_least_once"
+	ExactlyOnce = "exactly_once"
+)
+
+// ExactlyOnce says that rows are published in Kafka transactions.
+func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }
+
+// JournalOn is the stream's journal on a Kafka cluster. No row may name a topic with two
+// underscores, unless topic.allow lets it.
+func (s *Stream) JournalOn(c *Cluster) string {
+	if s.Journal.Topic != "" {
+		return s.Journal.Topic
+	}
+	return "__" + c.TransactionalIDPrefix + "-" + s.Name + "-journal"
+}
+
+// TransactionRows is the most rows of one transaction.
+func (s *Stream) TransactionRows() int {
+	if s.Transaction.MaxRows > 0 {
+		return s.Transaction.MaxRows
+	}
+	return max(1, s.Memory.Rows/3)
+}
+
+// Uses says whether rows of the stream can go to the Kafka cluster.
+func (s *Stream) Uses(cluster string) bool {
+	return slices.ContainsFunc(s.Tables, func(t *Table) bool {
+		if t == nil || t.Outbox == nil {
+			return false
+		}
+		m := &t.Outbox.Mapping.Cluster
+		return m.Default == cluster || m.Column != ""
+	})
+}
+
+// checkDelivery complains about what cannot be published exactly once.
+func checkDelivery(b *binder, cfg *Config, s *Stream, at string, seen *duplicates) {
+	if !s.ExactlyOnce() {
+		return
+	}
+	if s.Transaction.MaxRows > s.Memory.Rows && !b.hasProblem(at+".memory") {
+		b.complain(at+".transaction.max_rows", fmt.Sprintf("%d, which is more than memory.rows (%d)", s.Transaction.MaxRows, s.Memory.Rows), "write at most a third of memory.rows, or leave it out")
+	}
+	for i, t := range s.Tables {
+		if t != nil && t.Outbox != nil {
+			checkExactlyOnce(b, &t.Outbox.Mapping, fmt.Sprintf("%s.tables[%d]", at, i))
+		}
+	}
+	for _, name := range clusterNames(&cfg.Kafka) {
+		if c := cfg.Kafka.Clusters[name]; c != nil && s.Uses(name) {
+			checkTransactions(b, s, c, at)
+			checkJournal(b, s, c, at, seen)
+		}
+	}
+}
+
+// checkExactlyOnce: no other relay may publish rows of the table, which would be unknown to
+// the journal.
+func checkExactlyOnce(b *binder, m *outbox.Mapping, at string) {
+	const why = "cannot be combined with delivery: exactly_once: "
+	const relay = "what another relay publishes can come twice"
+	for _, c := range []struct {
+		key   string
+		given bool
+		why   string
+		hint  string
+	}{
+		{"claim", m.Claim != outbox.ClaimNone, relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
+		{"head_start", m.HeadStart > 0, relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
+		{"shedlock", m.ShedLock.Name != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
+		{"writer", m.Writer.Column != "", relay, "remove it when writers send nothing by themselves, or write delivery: at_least_once"},
+		{"status.processing", m.Status.Processing != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
+		{"published", m.Published == outbox.PublishedNone, "a table that keeps no state can only be published at least once", "keep a state (published: status, delete or archive), or write delivery: at_least_once"},
+	} {
+		if path := join(at, c.key); c.given && !b.hasProblem(path) {
+			b.complain(path, why+c.why, c.hint)
+		}
+	}
+}
+
+// checkTransactions: a leader that cannot be fenced could publish what was published.
+func checkTransactions(b *binder, s *Stream, c *Cluster, at string) {
+	fencing := join("kafka.clusters", c.Name) + ".fencing"
+	if c.Fencing != FencingRequired && !b.hasProblem(fencing) {
+		b.complain(fencing, fmt.Sprintf("%s, and stream %s has delivery: exactly_once, which publishes nothing without fencing", c.Fencing, s.Name), "write fencing: required")
+	}
+	if timeout := at + ".transaction.timeout"; s.Transaction.Timeout <= c.RequestTimeout && !b.hasProblem(timeout) {
+		b.complain(timeout, fmt.Sprintf("%s is not longer than request_timeout of cluster %s (%s)", s.Transaction.Timeout, c.Name, c.RequestTimeout), "make it three times as long: one request may take all of request_timeout")
+	}
+}
+
+// checkJournal: a journal is one stream's on one cluster, and has nothing else in it. Two
+// names of a cluster may lead to the same brokers.
+func checkJournal(b *binder, s *Stream, c *Cluster, at string, seen *duplicates) {
+	topic, path := s.JournalOn(c), at+".journal.topic"
+	if b.hasProblem(path) || b.hasProblem(at+".name") {
+		return
+	}
+	if !isTopic(topic) {
+		b.complain(path, fmt.Sprintf("%q is not a topic", topic), "write 1 to 249 letters, digits, dots, - or _")
+		return
+	}
+	for i, t := range s.Tables {
+		if t != nil && t.Outbox != nil && slices.Contains(t.Outbox.Mapping.Topic.Known(), topic) {
+			b.complain(fmt.Sprintf("%s.tables[%d].topic", at, i), fmt.Sprintf("%q is the stream's journal", topic), "publish to another topic, or write journal: {topic: …}")
+		}
+	}
+	brokers := slices.Compact(slices.Sorted(slices.Values(c.Brokers)))
+	for _, broker := range brokers {
+		if b.hasProblem(path) {
+			return
+		}
+		seen.add("journal "+topic+" on "+broker, path, fmt.Sprintf("the journal %q on broker %s", topic, broker), "give each stream, and each cluster, a journal of its own")
+	}
+}

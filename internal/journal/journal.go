@@ -1,0 +1,131 @@
+// Package journal says how the topic has to be in which a stream that delivers exactly once
+// names what it published, and makes it. docs/exactly-once.md has the rules.
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Topic is a stream's journal on one Kafka cluster.
+type Topic struct {
+	Name string
+	// Rows are the most of the stream in memory: that many may be published and not marked.
+	Rows int
+}
+
+const (
+	// rowBytes is about the most that the journal holds of a row: its name in a batch of its
+	// own, with the marker that ends the transaction.
+	rowBytes = 256
+	// leastBytes is the least that is kept.
+	leastBytes = 256 << 20
+	// segmentBytes is how much is deleted at once.
+	segmentBytes = 64 << 20
+	// LeastMessage is the least max.message.bytes: one name has up to 64 KiB, and a batch at most
+	// half of the limit.
+	LeastMessage = 256 << 10
+)
+
+// KeepBytes is the least that the topic must keep: ten times the names of all rows in memory.
+// It must not delete by time, however long nobody reads it.
+func (t Topic) KeepBytes() int64 { return max(leastBytes, 10*rowBytes*int64(t.Rows)) }
+
+// Settings of the topic, with as many replicas.
+func (t Topic) Settings(replicas int) map[string]string {
+	return map[string]string{
+		"cleanup.policy":                 "delete",
+		"retention.ms":                   "-1",
+		"retention.bytes":                strconv.FormatInt(t.KeepBytes(), 10),
+		"segment.bytes":                  strconv.Itoa(segmentBytes),
+		"compression.type":               "producer",
+		"min.insync.replicas":            strconv.Itoa(max(1, replicas-1)),
+		"unclean.leader.election.enable": "false",
+	}
+}
+
+// Replicas of the topic in a cluster with as many brokers.
+func Replicas(brokers int) int { return min(3, max(1, brokers)) }
+
+// Command makes the topic, for people who may.
+func (t Topic) Command(bootstrap string, replicas int) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor %d", bootstrap, t.Name, replicas)
+	settings := t.Settings(replicas)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&out, " --config %s=%s", name, settings[name])
+	}
+	return out.String()
+}
+
+// ErrRefused says that we may not make the topic, or that brokers do not want it so.
+var ErrRefused = errors.New("the brokers refuse to make the topic")
+
+// Make makes the topic, unless it is there, and says how many replicas it has.
+func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err error) {
+	controller, brokers, err := dialController(ctx, cfg, t.Name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = controller.Close() }() // it was only asked
+	replicas = Replicas(brokers)
+	entries := map[string]*string{}
+	for name, value := range t.Settings(replicas) {
+		entries[name] = &value
+	}
+	details := map[string]*sarama.TopicDetail{t.Name: {NumPartitions: 1, ReplicationFactor: int16(replicas), ConfigEntries: entries}} // #nosec G115 -- 1 to 3
+	res, err := controller.CreateTopics(sarama.NewCreateTopicsRequest(sarama.MaxVersion, details, cmp.Or(cfg.RequestTimeout, 10*time.Second), false))
+	if err != nil {
+		return 0, cfg.Explain(controller.Addr(), err)
+	}
+	answer := res.TopicErrors[t.Name]
+	switch {
+	case answer == nil:
+		return 0, fmt.Errorf("broker %s did not say what became of topic %s", controller.Addr(), t.Name)
+	case answer.Err == sarama.ErrNoError, answer.Err == sarama.ErrTopicAlreadyExists:
+		return replicas, nil
+	case answer.Err == sarama.ErrNotController, answer.Err == sarama.ErrRequestTimedOut:
+		return 0, fmt.Errorf("topic %s: %w", t.Name, answer.Err)
+	}
+	text := answer.Err.Error()
+	if answer.ErrMsg != nil && *answer.ErrMsg != "" {
+		text += " (" + *answer.ErrMsg + ")"
+	}
+	return 0, fmt.Errorf("%w %s: %s", ErrRefused, t.Name, text)
+}
+
+// dialController connects to the broker that makes topics, and counts the brokers. Asked for
+// no topic at all, they would tell of every one.
+func dialController(ctx context.Context, cfg sink.Config, topic string) (controller *sarama.Broker, brokers int, err error) {
+	for _, address := range cfg.Brokers {
+		var b *sarama.Broker
+		if b, err = cfg.Dial(ctx, address); err != nil {
+			continue
+		}
+		res, asked := b.GetMetadata(sarama.NewMetadataRequest(sarama.MaxVersion, []string{topic}))
+		_ = b.Close() // it was only asked
+		if asked != nil {
+			err = cfg.Explain(address, asked)
+			continue
+		}
+		for _, known := range res.Brokers {
+			if known.ID() == res.ControllerID {
+				controller, err = cfg.Dial(ctx, known.Addr())
+				return controller, len(res.Brokers), err
+			}
+		}
+		err = errors.New("the cluster has no controller at the moment")
+	}
+	return nil, 0, err
+}

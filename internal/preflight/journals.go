@@ -1,0 +1,54 @@
+package preflight
+
+import (
+	"context"
+	"slices"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+)
+
+// Journal is what a look at a stream's journal found.
+type Journal struct {
+	Cluster string
+	Topic   journal.Topic
+	Missing bool
+	// Unusable: no broker told anything.
+	Unusable bool
+	// Bootstrap is a broker's address, and Replicas how many the topic would have.
+	Bootstrap string
+	Replicas  int
+	Findings  []Finding
+}
+
+// Journals looks at the journals of a stream that delivers exactly once, and at nothing else.
+func Journals(ctx context.Context, s *Stream, o Options) []Journal {
+	g := gathering{o: o.withDefaults(), facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	g.kafka(ctx)
+	var all []Journal
+	for i := range g.facts.Kafka {
+		c := &g.facts.Kafka[i]
+		one := *g.facts
+		one.Kafka = g.facts.Kafka[i : i+1]
+		look := Journal{
+			Cluster: c.Name, Topic: s.Once.Journals[c.Name], Bootstrap: c.Bootstrap, Replicas: journal.Replicas(c.advertised()),
+			Missing: c.Journal != nil && c.Journal.Err == sarama.ErrUnknownTopicOrPartition, Unusable: c.Err != "",
+		}
+		if look.Unusable {
+			look.Replicas, look.Findings = journal.Replicas(3), judgedBy(&one, "brokers")
+		} else {
+			look.Findings = judgedBy(&one, "journal")
+		}
+		all = append(all, look)
+	}
+	return all
+}
+
+// judgedBy are the findings of one check.
+func judgedBy(f *Facts, name string) []Finding {
+	i := slices.IndexFunc(checks(), func(c check) bool { return c.name == name })
+	j := judgment{Facts: f, check: &checks()[i]}
+	j.check.judge(&j)
+	return j.found
+}

@@ -1,0 +1,182 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+)
+
+// onceChecks are of streams with delivery: exactly_once. Of others they say nothing.
+var onceChecks = []check{
+	{
+		name: "tally", judge: judgeTally,
+		looks:  "with `delivery: exactly_once`: the tables in schema `outbox_cdc` that say which published rows are marked, and the role's privileges on them",
+		levels: "FAIL: they are missing, or not writable",
+		hint:   "`outbox-cdc init` or `check --fix`; the GRANT that the finding has",
+		why:    "a row is marked in the transaction that notes it there, so without these tables nothing is published",
+	},
+	{
+		name: "journal", judge: judgeJournal,
+		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
+			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
+		levels: "FAIL: it is missing, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
+		hint:   "`outbox-cdc init --kafka`, or the command that the finding has",
+		why:    "after a crash the journal tells which rows were published. A record that it has lost is a row that nobody can tell from one that was not, so the stream refuses to start",
+	},
+	{
+		name: "transactions", judge: judgeTransactions,
+		looks:  "with `delivery: exactly_once`: `fencing: required`, brokers of Kafka 3.6 or later, `transaction.max.timeout.ms`, and the replication of Kafka's own transaction log as far as it may be read",
+		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: one replica of the transaction log, or one that suffices",
+		hint:   "`transaction: {timeout: …}`, the setting of the brokers, an upgrade",
+		why:    "older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
+	},
+}
+
+func judgeTally(j *judgment) {
+	if j.Stream.Once == nil {
+		return
+	}
+	r := j.Table.Role
+	if r == nil {
+		j.unseen("", j.missing("role"))
+		return
+	}
+	const tables = "outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
+	switch {
+	case len(r.Tally) < 3:
+		j.fail("tables of the tally", "they are not there", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSchema
+	case len(r.TallyLacking) > 0:
+		j.fail("tables of the tally", "role "+r.User+" lacks "+strings.Join(r.TallyLacking, ", "),
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON "+tables+" TO "+sql.Identifier(r.User)+";").Fix = FixSchema
+	default:
+		j.ok("tables of the tally", "they are there, and role %s may write to them", r.User)
+	}
+}
+
+func judgeJournal(j *judgment) {
+	if j.Stream.Once == nil {
+		return
+	}
+	j.clusters(func(c *ClusterFacts) {
+		topic := j.Stream.Once.Journals[c.Name]
+		subject := "topic " + topic.Name + " on " + c.Name
+		switch t := c.Journal; {
+		case t == nil:
+			j.unseen(subject, "no broker told of it")
+		case t.Err == sarama.ErrUnknownTopicOrPartition:
+			j.fail(subject, "it does not exist, or we may not see it", "outbox-cdc init --kafka --stream "+j.Stream.Name, "or: "+topic.Command(c.Bootstrap, journal.Replicas(c.advertised())))
+		case t.Err != sarama.ErrNoError || t.Leaderless > 0:
+			judgeTopic(j, subject, c, t)
+		default:
+			judgeJournalTopic(j, subject, c, topic)
+		}
+	})
+}
+
+// advertised counts the brokers of the cluster.
+func (c *ClusterFacts) advertised() (n int) {
+	for _, b := range c.Brokers {
+		if b.Advertised {
+			n++
+		}
+	}
+	return n
+}
+
+// judgeJournalTopic looks at a journal that is there.
+func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journal.Topic) {
+	t := c.Journal
+	switch {
+	case t.Partitions != 1:
+		j.fail(subject, fmt.Sprintf("it has %d partitions, and must have 1", t.Partitions), "journal: {topic: …}  # another name, or delete this topic if nothing uses it")
+		return
+	case t.OperationsKnown && !(t.may(sarama.AclOperationWrite) && t.may(sarama.AclOperationRead)):
+		j.fail(subject, "we may not WRITE to it and READ it", c.acl("Write", "--topic "+t.Name), c.acl("Read", "--topic "+t.Name))
+		return
+	case t.Settings == nil:
+		j.warn(subject, "its settings may not be read (DESCRIBE_CONFIGS)", c.acl("DescribeConfigs", "--topic "+t.Name))
+		return
+	}
+	if wrong, hints := journalFaults(c, t, topic); len(wrong) > 0 {
+		j.fail(subject, strings.Join(wrong, "; "), hints...)
+		return
+	}
+	least := t.number("min.insync.replicas")
+	found := fmt.Sprintf("1 partition, %s, %d in sync, min.insync.replicas %d", count(t.Replicas, "replica", "replicas"), t.InSync, least)
+	switch {
+	case least > int64(t.InSync):
+		j.fail(subject, found+": it takes no records", c.tool("kafka-topics.sh", "--describe --topic "+t.Name)+"  # and start the brokers whose replicas are missing")
+	case t.Replicas == 1:
+		j.warn(subject, found+": what it has is lost with one disk", c.tool("kafka-reassign-partitions.sh", "--reassignment-json-file … --execute  # to three replicas"), c.configs(t, "min.insync.replicas=2"))
+	case least <= 1:
+		j.warn(subject, found+": one broker's acknowledgement suffices", c.configs(t, "min.insync.replicas=2"))
+	default:
+		j.ok(subject, "%s; it keeps everything for ever, up to its size", found)
+	}
+}
+
+// journalFaults are the settings by which records of the journal would be lost or not be read.
+func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (found, hints []string) {
+	want := topic.Settings(t.Replicas)
+	note := func(name string) {
+		found = append(found, name+" is "+t.Settings[name])
+		hints = append(hints, c.configs(t, name+"="+want[name]))
+	}
+	for _, name := range []string{"cleanup.policy", "retention.ms", "unclean.leader.election.enable"} {
+		if value, known := t.Settings[name]; known && value != want[name] {
+			note(name)
+		}
+	}
+	if value, known := t.Settings["compression.type"]; known && !slices.Contains([]string{"producer", "uncompressed"}, value) {
+		note("compression.type")
+	}
+	if keep := t.number("retention.bytes"); keep >= 0 && keep < topic.KeepBytes() {
+		note("retention.bytes")
+	}
+	if limit := t.number("max.message.bytes"); limit >= 0 && limit < journal.LeastMessage {
+		found = append(found, fmt.Sprintf("max.message.bytes is %d", limit))
+		hints = append(hints, c.configs(t, fmt.Sprintf("max.message.bytes=%d", journal.LeastMessage)))
+	}
+	return found, hints
+}
+
+func judgeTransactions(j *judgment) {
+	if j.Stream.Once == nil {
+		return
+	}
+	j.clusters(func(c *ClusterFacts) {
+		subject := "cluster " + c.Name
+		limit, limited := c.setting("transaction.max.timeout.ms")
+		least, known := c.setting("transaction.state.log.min.isr")
+		replicas, _ := c.setting("transaction.state.log.replication.factor")
+		timeout := j.Stream.Once.Timeout
+		switch {
+		case c.NoTransactions != "" || c.TransactionalID == "" || !c.RequireFencing:
+			j.fail(subject, "rows cannot be published in transactions without fencing", "kafka: {clusters: {"+c.Name+": {fencing: required}}}, and brokers with transactions")
+		case !c.Verifies:
+			j.fail(subject, "a broker is older than Kafka 3.6", "upgrade the brokers, or delivery: at_least_once")
+		case limited && time.Duration(limit)*time.Millisecond < timeout:
+			j.fail(subject, fmt.Sprintf("transaction.max.timeout.ms is %d, and transaction.timeout %v", limit, timeout), fmt.Sprintf("transaction: {timeout: %dms}", limit), "or raise transaction.max.timeout.ms of the brokers")
+		case known && (replicas < 2 || least < 2):
+			j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
+				"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")
+		case !known:
+			j.ok(subject, "transactions of %v; the settings of the brokers may not be read (DESCRIBE_CONFIGS on the cluster)", timeout)
+		default:
+			j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(limit)*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
+		}
+	})
+}
+
+// setting of a broker as a number.
+func (c *ClusterFacts) setting(name string) (n int64, known bool) {
+	n, err := strconv.ParseInt(c.Settings[name], 10, 64)
+	return n, err == nil
+}
