@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/creep"
 )
 
 // What a row tells on its way is counted without an allocation of its own.
@@ -19,12 +20,9 @@ func TestCountingAllocatesNothingPerRow(t *testing.T) {
 		marks[i] = outbox.Marked{Row: batch[i], State: outbox.MarkedSent}
 	}
 	now := time.UnixMicro(5_000_000)
-	perRow := testing.AllocsPerRun(20, func() {
+	creep.Hold(t, "metrics: a row on its way", rows, func() {
 		s.Decoded(batch)
 		s.Outcome(outbox.Outcome{Rows: batch, Class: outbox.Delivered}, now)
 		s.Marked(marks)
-	}) / rows
-	if perRow > 0.01 {
-		t.Errorf("%v allocations per row", perRow)
-	}
+	})
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package creep
+
+const raceDetector = false
