@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,27 +73,65 @@ func everyCommand(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
+// sharedFlags are explained once, in the section of that name, by how their help begins.
+var sharedFlags = map[string]string{
+	"config": "configuration ", "json": "print JSON (", "stream": "only the stream ", "log-format": "", "log-level": "", "yes": "",
+	"table": "only the table ", "topic": "only rows ", "key": "only rows ", "id": "only the row ", "since": "only rows ", "until": "only rows ",
+	"error": "only rows ", "limit": "at most this many ", "all": "every row", "rows-per-second": "change at most ",
+}
+
 func flagTable(c *cobra.Command) string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "`%s`\n", c.UseLine())
-	head := "\n| flag | default | |\n|---|---|---|\n"
+	var own, shared []string
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" || f.Hidden {
-			return
+		begin, ok := sharedFlags[f.Name]
+		switch {
+		case f.Name == "help" || f.Hidden:
+		case ok && strings.HasPrefix(f.Usage, begin):
+			shared = append(shared, strings.TrimSuffix("`--"+f.Name+"` "+standardOf(f, "info", "auto", "0"), " "))
+		default:
+			own = append(own, flagRow(f))
 		}
-		value, text := pflag.UnquoteUsage(f)
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		standard := f.DefValue
-		if standard == "false" || standard == "[]" {
-			standard = ""
-		}
-		fmt.Fprintf(&out, "%s| `%s` | %s | %s |\n", head, strings.TrimSpace(name+" "+value), standard, strings.ReplaceAll(text, "|", `\|`))
-		head = ""
 	})
-	return out.String()
+	out := fmt.Sprintf("`%s`\n", c.UseLine())
+	if len(own) > 0 {
+		out += "\n| flag | default | |\n|---|---|---|\n" + strings.Join(own, "")
+	}
+	if len(shared) > 0 {
+		out += "\n[Shared](#shared-flags): " + strings.Join(shared, ", ") + ".\n"
+	}
+	return out
+}
+
+func flagRow(f *pflag.Flag) string {
+	value, text := pflag.UnquoteUsage(f)
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.TrimSpace(name+" "+value), standardOf(f), strings.ReplaceAll(text, "|", `\|`))
+}
+
+// standardOf is a flag's default, unless it is one of those that go without saying.
+func standardOf(f *pflag.Flag, without ...string) string {
+	if slices.Contains(append(without, "false", "[]"), f.DefValue) {
+		return ""
+	}
+	return f.DefValue
+}
+
+// The flags that commands share are all in the section on them.
+func TestSharedFlagsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(commandsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Shared flags\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for name := range sharedFlags {
+		if !strings.Contains(section, "--"+name) {
+			t.Errorf("docs/commands.md, shared flags: no word on --%s", name)
+		}
+	}
 }
 
 // Every field that a command prints as JSON is explained in its section.
