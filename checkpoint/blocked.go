@@ -51,7 +51,7 @@ func (c *Core) checkBlocked() {
 		if p.Cause != outbox.CauseBlocked || p.blocker != stillFailed || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
 			continue
 		}
-		p.Next = c.now.Add(c.cfg.WatchEvery)
+		c.parks.tryAt(p, c.now.Add(c.cfg.WatchEvery))
 		r := &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.RowID, Topic: p.Scope.Topic, CreatedAt: p.created}
 		if p.Scope.Kind == outbox.ScopeKey {
 			r.Key = []byte(p.Scope.Key)
@@ -69,7 +69,8 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	case p.Scope.Kind == outbox.ScopeRow:
 		c.freeKey(p)
 	default:
-		p.blocker, p.Next = gone, time.Time{}
+		p.blocker = gone
+		c.parks.tryAt(p, time.Time{})
 	}
 }
 
@@ -113,7 +114,8 @@ func (c *Core) dropSought() {
 	c.seeking = false
 	for _, p := range c.parks.list {
 		if p.blocker == sought {
-			p.blocker, p.Next = gone, c.now.Add(c.cfg.WatchEvery)
+			p.blocker = gone
+			c.parks.tryAt(p, c.now.Add(c.cfg.WatchEvery))
 		}
 	}
 }

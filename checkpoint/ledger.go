@@ -38,7 +38,7 @@ func (l *ledger) reset() {
 func (l *ledger) len() int { return len(l.txs) - l.head }
 
 func (l *ledger) begin(tx outbox.Transaction) {
-	if l.head > 1024 && l.head*2 > len(l.txs) {
+	if l.head*2 > len(l.txs) {
 		l.txs = l.txs[:copy(l.txs, l.txs[l.head:])]
 		l.head = 0
 	}

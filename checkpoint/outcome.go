@@ -208,9 +208,8 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 	if a.Attempts > 0 {
 		p.tries = a.Attempts
 	}
-	p.Next = c.backoff(p.tries)
 	p.version++
-	c.parks.changes++
+	c.parks.tryAt(p, c.backoff(p.tries))
 }
 
 // troubleOver: if the row is the one that failed, it is out of the way now and
@@ -225,7 +224,8 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 		c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		return
 	}
-	p.tries, p.Next, p.nextSweep = 0, time.Time{}, time.Time{}
+	p.tries, p.nextSweep = 0, time.Time{}
+	c.parks.tryAt(p, time.Time{})
 	c.absorb(p)
 }
 

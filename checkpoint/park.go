@@ -91,7 +91,6 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.look = false, lookNone
 	p.version++
-	c.parks.changes++
 	c.headStart.overtaken = c.headStart.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})

@@ -168,6 +168,12 @@ func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 	s.changes++
 }
 
+// tryAt sets when the park is tried next.
+func (s *parkSet) tryAt(p *park, next time.Time) {
+	p.Next = next
+	s.changes++
+}
+
 func (s *parkSet) countCause(p *park, n int) {
 	switch {
 	case p.Cause == outbox.CauseBlocked:

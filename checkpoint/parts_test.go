@@ -21,10 +21,46 @@ func (c *Core) inconsistency() error {
 	if err := c.headStart.inconsistency(&c.rows); err != nil {
 		return fmt.Errorf("head start: %w", err)
 	}
+	if err := c.ledgerInconsistency(); err != nil {
+		return err
+	}
 	if err := c.awaitingInconsistency(); err != nil {
 		return err
 	}
 	return c.handbackInconsistency()
+}
+
+// Each hold is a row's in memory, or waits for a park; and what is settled is not kept.
+func (c *Core) ledgerInconsistency() error {
+	rows, unmarked := 0, map[string]int{}
+	for h := range c.rows.entries {
+		e := &c.rows.entries[h]
+		if e.row == nil {
+			continue
+		}
+		if e.tx != noTx {
+			rows++
+		}
+		if e.unmarked {
+			unmarked[e.row.Table.String()]++
+		}
+	}
+	holds := 0
+	for i, tx := range c.ledger.txs[c.ledger.head:] {
+		if holds += tx.holds; tx.holds < 0 || i == 0 && tx.ended && tx.holds == 0 {
+			return fmt.Errorf("ledger: transaction %d has %d holds, ended %v", i, tx.holds, tx.ended)
+		}
+	}
+	leaves := c.draining // what is left to the next process is never confirmed
+	if want := rows + c.parks.holds; holds < want || holds > want && !leaves {
+		return fmt.Errorf("ledger: %d holds, of %d rows and %d that wait for parks", holds, rows, c.parks.holds)
+	}
+	for table, n := range c.retries.refused {
+		if n != unmarked[table] {
+			return fmt.Errorf("%d marks of %s count as refused, and %d are", n, table, unmarked[table])
+		}
+	}
+	return nil
 }
 
 // The counts are those of the entries, and the list has those in flight.

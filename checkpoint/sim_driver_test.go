@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -38,6 +39,7 @@ type proc struct {
 	retain    *retention
 	// quiet: nothing was put in since the last Take, after which NextTick said wake.
 	quiet            bool
+	said             told
 	wake             time.Duration // by the monotonic clock; 0: never
 	asked, foundNone time.Time     // when rows that were missed were looked for, and none found
 
@@ -116,7 +118,7 @@ func (p *proc) boot() {
 // fresh gives the process a new Core and a new sink.
 func (p *proc) fresh() {
 	p.dropClaims()
-	p.core = New(p.w.plan.cfg)
+	p.core, p.said = New(p.w.plan.cfg), told{mode: ModeStandby, parked: map[outbox.Scope]bool{}}
 	p.sink = newSink(p)
 	p.epoch, p.told, p.dirty, p.paused = 0, false, false, nil
 	p.voidQueries()
@@ -165,11 +167,78 @@ func (p *proc) take() {
 	}
 }
 
+// told is what notes have said, and the list of parks as it was shown last.
+type told struct {
+	mode    Mode
+	parked  map[outbox.Scope]bool
+	shown   []outbox.Park
+	changes uint64
+}
+
+// checkNotes checks that notes tell of every park and mode once, and that nothing about parks
+// changes without being counted.
+func (p *proc) checkNotes(notes []Note) {
+	c, said := p.core, &p.said
+	for _, n := range notes {
+		switch n.Kind {
+		case NoteParked:
+			said.parked[n.Park.Scope] = true
+		case NoteUnparked:
+			if !said.parked[n.Park.Scope] {
+				p.w.fail("notes", nil, "%v: %v is handed back, and was not parked", p, n.Park.Scope)
+			}
+			delete(said.parked, n.Park.Scope)
+		case NoteMode:
+			if n.Mode == said.mode {
+				p.w.fail("notes", nil, "%v: mode %s once more", p, n.Mode)
+			}
+			said.mode = n.Mode
+		}
+	}
+	shown := c.Parks()
+	for _, park := range shown {
+		if !said.parked[park.Scope] {
+			p.w.fail("notes", nil, "%v: nothing was said of the park of %v", p, park.Scope)
+		}
+	}
+	if len(shown) != len(said.parked) {
+		p.w.fail("notes", nil, "%v: %d parks, %d were told of", p, len(shown), len(said.parked))
+	}
+	if c.ParkChanges() == said.changes && !slices.Equal(shown, said.shown) {
+		p.w.fail("notes", nil, "%v: the parks have changed, and nobody counts it", p)
+	}
+	said.shown, said.changes = shown, c.ParkChanges()
+	if want := c.expectedMode(); said.mode != want {
+		p.w.fail("notes", nil, "%v: told mode %s, it is %s", p, said.mode, want)
+	}
+}
+
+// expectedMode is what the modes mean.
+func (c *Core) expectedMode() Mode {
+	stream := c.parks.of(outbox.StreamScope())
+	for _, is := range []struct {
+		mode Mode
+		true bool
+	}{
+		{ModeStandby, !c.connected},
+		{ModeShadow, c.cfg.Shadow},
+		{ModePaused, stream != nil && stream.Cause == outbox.CausePaused},
+		{ModeSweep, stream != nil},
+		{ModeHold, len(c.down)+len(c.stalls) > 0},
+	} {
+		if is.true {
+			return is.mode
+		}
+	}
+	return ModeStream
+}
+
 // tell puts the Core's notes into the story.
 func (p *proc) tell(notes []Note) {
 	if n := len(p.core.Parks()); n != len(p.core.parks.list) {
 		p.w.fail("contract", nil, "%v: %d parks are listed, there are %d", p, n, len(p.core.parks.list))
 	}
+	p.checkNotes(notes)
 	for _, n := range notes {
 		switch n.Kind {
 		case NoteParked:

@@ -201,8 +201,8 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 // stillMissing: the topic is not listed.
 func (c *Core) stillMissing(p *park) {
 	p.tries++
-	p.look, p.Next = lookNone, c.backoff(p.tries)
-	c.parks.changes++
+	p.look = lookNone
+	c.parks.tryAt(p, c.backoff(p.tries))
 }
 
 // ---- looks

@@ -54,7 +54,7 @@ func (c *Core) markedAgain(a outbox.Marked) {
 	p.mark = nil
 	if a.State == outbox.MarkedRefused || a.State == outbox.MarkedInvisible {
 		p.tries++
-		p.Next = c.backoff(p.tries) // not written: a start may try sooner
+		c.parks.tryAt(p, c.backoff(p.tries)) // not written: a start may try sooner
 		return
 	}
 	c.released(p)
@@ -63,7 +63,8 @@ func (c *Core) markedAgain(a outbox.Marked) {
 // released removes the park of a row that is terminal or gone.
 func (c *Core) released(p *park) {
 	c.releaseWaiting(p)
-	p.phase, p.Next = absorbed, time.Time{}
+	p.phase = absorbed
+	c.parks.tryAt(p, time.Time{})
 }
 
 // rememberCreated has the park remember when its row was created, which tells it from a later
