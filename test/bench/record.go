@@ -22,6 +22,7 @@ const (
 // and marker; a picture has none.
 func documents(bars []Result, peers PeerReport) map[[2]string]string {
 	all := map[[2]string]string{}
+	bars = slices.DeleteFunc(slices.Clone(bars), func(r Result) bool { return !isBar.MatchString(r.Bar) })
 	if len(bars) > 0 {
 		all[[2]string{"internals/performance.md", "bars"}] = barsInMarkdown(bars)
 	}
