@@ -1,0 +1,404 @@
+package checkpoint
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+func topicScope(name string) outbox.Scope { return outbox.TopicScope("main", name) }
+
+// onTopic is a row of its own key that names the topic.
+func onTopic(table *outbox.Table, id, topic string) *outbox.Row {
+	r := rowOf(table, id)
+	r.Topic = topic
+	return r
+}
+
+// missing is a Core with a topic that was parked since it cannot be used.
+func missing(t *testing.T) (*Core, *outbox.Table, *park) {
+	t.Helper()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	table.Mapping.Cluster.Default = "main"
+	c.cfg.WatchEvery = time.Second
+	c.parkTopic(outbox.Outcome{Scope: topicScope("x"), Blocked: true, Err: errTopic, Rows: []*outbox.Row{onTopic(table, "1", "x")}})
+	return c, table, c.parks.of(topicScope("x"))
+}
+
+// later moves the time on.
+func (c *Core) later(d time.Duration) { c.Tick(c.now.Add(d)) }
+
+// A topic that the sink blocks again waits longer each time; what else is given back of it changes nothing.
+func TestATopicWaitsLongerEachTime(t *testing.T) {
+	t.Parallel()
+	c, table, p := missing(t)
+	for tries, want := range []time.Duration{1, 2, 4, 8} {
+		if p.Next.Sub(c.now) != want*time.Second || p.tries != tries+1 {
+			t.Fatalf("after %d tries it waits %v", p.tries, p.Next.Sub(c.now))
+		}
+		version := p.version
+		c.parkTopic(outbox.Outcome{Scope: p.Scope, Err: errTopic, Rows: []*outbox.Row{onTopic(table, "2", "x")}})
+		if p.version != version {
+			t.Fatal("parked again by what was given back later")
+		}
+		c.parkTopic(outbox.Outcome{Scope: p.Scope, Blocked: true, Err: errTopic, Rows: []*outbox.Row{onTopic(table, "3", "x")}})
+	}
+}
+
+// Which topics there are is asked for a topic whose wait is over, not more often than the shortest
+// wait, and not in shadow.
+func TestTopicsAreAskedFor(t *testing.T) {
+	t.Parallel()
+	c, _, p := missing(t)
+	asked := func() (n int) {
+		for _, cmd := range c.Take().Commands {
+			if cmd.List {
+				n++
+			}
+		}
+		return n
+	}
+	if c.Take(); asked() != 0 {
+		t.Error("asked during the wait")
+	}
+	c.later(time.Second)
+	c.cfg.Shadow = true
+	if asked() != 0 {
+		t.Error("asked in shadow")
+	}
+	if c.cfg.Shadow = false; asked() != 1 {
+		t.Error("not asked after the wait")
+	}
+	if !c.NextTick().Equal(c.now.Add(time.Second)) || asked() != 0 {
+		t.Error("asked twice at once")
+	}
+	if c.later(time.Second); asked() != 1 {
+		t.Error("not asked again")
+	}
+	for name, change := range map[string]func(){
+		"listed":  func() { p.listed = true },
+		"ready":   func() { p.ready = true },
+		"looking": func() { p.look = lookAny },
+		"keeping": func() { p.phase = keeping },
+		"waiting": func() { p.Next = c.now.Add(1) },
+	} {
+		before := *p
+		if change(); c.awaitsList(p) {
+			t.Errorf("%s: it awaits the list", name)
+		}
+		*p = before
+	}
+	if !c.awaitsList(p) || c.awaitsList(&park{Park: outbox.Park{Scope: outbox.StreamScope()}}) {
+		t.Error("a topic that is missing awaits the list, and nothing else")
+	}
+}
+
+// Unknown topics of a table await the list while nothing is looked for.
+func TestUnknownTopicsAwaitTheList(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.parkTopics(table, "")
+	if !c.awaitsList(p) {
+		t.Error("they do not")
+	}
+	for name, change := range map[string]func(){
+		"looking":     func() { p.look = lookListed },
+		"keeping":     func() { p.phase = keeping },
+		"swept later": func() { p.nextSweep = c.now.Add(1) },
+	} {
+		before := *p
+		if change(); c.awaitsList(p) {
+			t.Errorf("%s: they await the list", name)
+		}
+		*p = before
+	}
+	c.Topics("main", map[string]bool{"x": true})
+	if p.look != lookListed {
+		t.Errorf("look %d once the topics are listed", p.look)
+	}
+}
+
+// What a list says of a topic: it is there, it is missing, or nothing, of another cluster.
+func TestTopicsAreListed(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		cluster string
+		names   map[string]bool
+		next    time.Duration // until it may be swept
+		listed  bool
+		look    look
+		tries   int
+	}{
+		"listed":                    {"main", map[string]bool{"x": true}, 1, true, lookNone, 1},
+		"missing":                   {"main", map[string]bool{"y": true}, 1, false, lookNone, 2},
+		"missing, looked at by now": {"main", nil, 0, false, lookAny, 1},
+		"another cluster's":         {"other", map[string]bool{"x": true}, 0, false, lookNone, 1},
+	} {
+		c, _, p := missing(t)
+		c.later(time.Second)
+		p.nextSweep = c.now.Add(x.next)
+		c.Topics(x.cluster, x.names)
+		if p.listed != x.listed || p.look != x.look || p.tries != x.tries || x.listed && !p.nextSweep.IsZero() {
+			t.Errorf("%s: listed %v, look %d, tries %d, swept in %v", name, p.listed, p.look, p.tries, p.nextSweep.Sub(c.now))
+		}
+	}
+}
+
+// What a look at a topic's rows says.
+func TestLookedAtATopic(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		rows, more, ended bool
+		with              func(*Core, *park)
+		ready             bool
+		look              look
+		swept             time.Duration
+		tries             int
+	}{
+		"rows":                    {rows: true, ended: true, look: lookNone, swept: time.Second, tries: 2},
+		"none":                    {ended: true, ready: true, look: lookNone, swept: sweepPause, tries: 1},
+		"none yet":                {look: lookAny, swept: sweepPause, tries: 1},
+		"none on a page of many":  {more: true, ended: true, look: lookAny, tries: 1},
+		"failed since":            {rows: true, ended: true, with: func(_ *Core, p *park) { p.failedAt = 1 << 40 }, look: lookAny, tries: 1},
+		"failed as it was asked":  {ended: true, with: func(c *Core, p *park) { p.failedAt = c.sweeps.page.askedAt }, ready: true, look: lookNone, swept: sweepPause, tries: 1},
+		"handed back":             {rows: true, ended: true, with: func(_ *Core, p *park) { p.phase = absorbed }, look: lookAny, tries: 1},
+		"parked again by another": {rows: true, ended: true, with: func(c *Core, p *park) { c.parks.byScope[p.Scope] = &park{} }, look: lookAny, tries: 1},
+	} {
+		c, table, p := missing(t)
+		p.look = lookAny
+		c.askLook([]*park{p})
+		if x.with != nil {
+			x.with(c, p)
+		}
+		page := outbox.Page{More: x.more}
+		if x.rows {
+			page.Rows = []*outbox.Row{onTopic(table, "1", "x")}
+		}
+		c.looked(c.sweeps.page, &page, x.ended)
+		swept := time.Duration(0)
+		if !p.nextSweep.IsZero() {
+			swept = p.nextSweep.Sub(c.now)
+		}
+		if p.ready != x.ready || p.look != x.look || swept != x.swept || p.tries != x.tries {
+			t.Errorf("%s: ready %v, look %d, swept in %v, tries %d", name, p.ready, p.look, swept, p.tries)
+		}
+	}
+}
+
+// A look is repeated so that it takes a twentieth of the time at most, but comes by the longest wait.
+func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
+	t.Parallel()
+	c, _, _ := begun(t, outbox.PublishedStatus)
+	c.cfg.WatchEvery, c.cfg.BackoffMax = time.Second, time.Minute
+	for took, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: 20 * time.Second, time.Hour: time.Minute} {
+		if got := c.lookAgain(&sweep{at: c.now.Add(-took)}).Sub(c.now); got != want {
+			t.Errorf("a look of %v is repeated after %v", took, got)
+		}
+	}
+}
+
+// Looks are for a table's unknown topics alone, or for many topics.
+func TestNextLook(t *testing.T) {
+	t.Parallel()
+	c, table, p := missing(t)
+	if c.nextLook() != nil {
+		t.Error("nothing is to be looked for")
+	}
+	p.look = lookAny
+	if got := c.nextLook(); len(got) != 1 || got[0] != p {
+		t.Error("the topic is to be looked for")
+	}
+	for name, change := range map[string]func(){
+		"keeping":     func() { p.phase = keeping },
+		"awaiting":    func() { p.awaiting = 1 },
+		"swept later": func() { p.nextSweep = c.now.Add(1) },
+	} {
+		before := *p
+		if change(); c.nextLook() != nil {
+			t.Errorf("%s: it is looked for", name)
+		}
+		*p = before
+	}
+	for i := range maxKeysASweep {
+		c.park(topicScope(string(rune('A'+i))), outbox.CauseTopic, "", time.Time{}).look = lookAny
+	}
+	if got := c.nextLook(); len(got) != maxKeysASweep {
+		t.Errorf("%d at once", len(got))
+	}
+	unknown := c.parkTopics(table, "")
+	unknown.look = lookListed
+	if got := c.nextLook(); len(got) != 1 || got[0] != unknown {
+		t.Error("unknown topics are looked for by themselves")
+	}
+}
+
+// What a look at a table's unknown topics says.
+func TestLookedAtUnknownTopics(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		look   look
+		topics []string // of rows, "-" before one: it can be no record
+		known  []string
+		keys   int
+		more   bool
+		most   int // topics that may be parked one by one
+		parked int
+		ready  bool
+		then   look
+		swept  time.Duration
+	}{
+		"listed are found":                 {look: lookListed, topics: []string{"a", "b"}, parked: 2, then: lookListed, swept: sweepPause},
+		"known meanwhile":                  {look: lookListed, topics: []string{"a"}, known: []string{"a"}, then: lookAny},
+		"none is listed":                   {look: lookListed, then: lookAny},
+		"few are missing":                  {look: lookAny, topics: []string{"a", "b"}, most: 2, parked: 2, then: lookAny, swept: sweepPause},
+		"many are missing":                 {look: lookAny, topics: []string{"a", "b"}, most: 1, then: lookNone, swept: time.Second},
+		"as many as may be, and more come": {look: lookAny, topics: []string{"a"}, most: 2, more: true, then: lookNone, swept: time.Second},
+		"nothing is left":                  {look: lookAny, ready: true, then: lookNone, swept: sweepPause},
+		"only what can be no record":       {look: lookAny, topics: []string{"-a", "-b"}, ready: true, then: lookNone, swept: sweepPause},
+		"few of these":                     {look: lookAny, topics: []string{"-a"}, most: 5, ready: true, then: lookNone, swept: sweepPause},
+		"these, and half the keys":         {look: lookAny, topics: []string{"-a"}, keys: 5, ready: true, then: lookNone, swept: sweepPause},
+		"these, and more keys":             {look: lookAny, topics: []string{"-a"}, keys: 6, then: lookNone, swept: time.Second},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.cfg.WatchEvery, c.cfg.MaxKeys, c.cfg.MaxTopics = time.Second, 10, x.most
+		p := c.parkTopics(table, "")
+		for _, topic := range x.known {
+			p.knownTopics[topicScope(topic)] = true
+		}
+		c.parks.keys[table.String()] = x.keys
+		c.askLook([]*park{p})
+		p.look = x.look
+		page := outbox.Page{More: x.more}
+		for i, topic := range x.topics {
+			r := onTopic(table, string(rune('1'+i)), topic)
+			if topic[0] == '-' {
+				r.Topic, r.Err = topic[1:], errTopic
+			}
+			page.Rows = append(page.Rows, r)
+		}
+		before := len(c.parks.list)
+		c.looked(c.sweeps.page, &page, true)
+		swept := time.Duration(0)
+		if !p.nextSweep.IsZero() {
+			swept = p.nextSweep.Sub(c.now)
+		}
+		if got := len(c.parks.list) - before; got != x.parked || p.ready != x.ready || p.look != x.then || swept != x.swept {
+			t.Errorf("%s: %d parked, ready %v, look %d, swept in %v", name, got, p.ready, p.look, swept)
+		}
+	}
+}
+
+// Beyond so many topics, a table's unknown ones are parked, if the sink has or gives back rows of them.
+func TestUnknownTopicsAreParked(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(*Core, *outbox.Table)
+		one  bool // the topic by itself
+		all  bool
+	}{
+		"room for one more":     {func(c *Core, _ *outbox.Table) { c.cfg.MaxTopics = 2 }, true, false},
+		"no room":               {func(*Core, *outbox.Table) {}, false, true},
+		"it took a record":      {func(c *Core, _ *outbox.Table) { c.topics.proven[topicScope("z")] = true }, true, false},
+		"known by an open park": {func(c *Core, other *outbox.Table) { c.parkTopics(other, "").knownTopics[topicScope("z")] = true }, true, false},
+	} {
+		c, table, _ := missing(t)
+		other := &outbox.Table{Schema: "public", Name: "other", Mapping: table.Mapping}
+		c.cfg.Tables, c.cfg.MaxTopics = append(c.cfg.Tables, other), 1
+		c.tables = newTableSet(c.cfg.Tables)
+		x.with(c, other)
+		c.parkTopic(outbox.Outcome{Scope: topicScope("z"), Blocked: true, Err: errTopic, Rows: []*outbox.Row{onTopic(table, "9", "z")}})
+		if one, all := c.parks.of(topicScope("z")) != nil, c.parks.of(outbox.TopicsScope(table)) != nil; one != x.one || all != x.all {
+			t.Errorf("%s: parked by itself %v, all unknown %v", name, one, all)
+		}
+	}
+}
+
+// The sink gives back the rows that it says, and those of the topic that it still has.
+func TestWhatTheSinkGivesBack(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	other := &outbox.Table{Schema: "public", Name: "other"}
+	scope := topicScope("z")
+	gives := func(when string, want bool, rows ...*outbox.Row) {
+		t.Helper()
+		if c.givesBack(outbox.Outcome{Scope: scope, Rows: rows}, table) != want {
+			t.Errorf("%s: %v", when, !want)
+		}
+	}
+	gives("nothing", false)
+	gives("a row", true, onTopic(table, "1", "z"))
+	gives("another table's", false, onTopic(other, "1", "z"))
+	h := c.rows.add(onTopic(table, "2", "z"), noTx)
+	c.rows.fly(h, acked)
+	gives("one that it took", false)
+	c.rows.fly(h, inSink)
+	gives("one that it has", true)
+	c.rows.entries[h].row.Table = other
+	gives("one of another table that it has", false)
+	c.rows.entries[h].row.Table, c.rows.entries[h].row.Topic = table, "y"
+	gives("one of another topic that it has", false)
+}
+
+// Rows that can be no record are left to the unknown topics' park when many keys are parked.
+func TestNoRecordOfAnUnknownTopic(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, table *outbox.Table)
+		left bool
+	}{
+		"many keys":            {func(*Core, *outbox.Table) {}, true},
+		"fewer keys":           {func(c *Core, table *outbox.Table) { c.parks.keys[table.String()]-- }, false},
+		"tables without state": {func(c *Core, _ *outbox.Table) { c.tables.stateless = true }, false},
+		"it took a record":     {func(c *Core, _ *outbox.Table) { c.topics.proven[topicScope("z")] = true }, false},
+		"parked by itself":     {func(c *Core, _ *outbox.Table) { c.park(topicScope("z"), outbox.CauseTopic, "", time.Time{}) }, false},
+		"parked already":       {func(c *Core, table *outbox.Table) { c.parkTopics(table, "") }, true},
+		"known by now":         {func(c *Core, table *outbox.Table) { c.parkTopics(table, "").knownTopics[topicScope("z")] = true }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.parks.keys[table.String()] = c.cfg.MaxKeys
+		x.with(c, table)
+		if p := c.unknownTopicsPark(onTopic(table, "1", "z")); (p != nil) != x.left || p != nil && p.Scope != outbox.TopicsScope(table) {
+			t.Errorf("%s: left to %+v", name, p)
+		}
+	}
+}
+
+// A row of the log that names a listed topic has it parked alone, once the sink has given back what it had.
+func TestAListedTopicIsParkedAlone(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.parkTopics(table, "")
+	r := onTopic(table, "1", "z")
+	if c.parkIfListed(p, r) != p {
+		t.Error("parked alone, and not listed")
+	}
+	c.topics.listed["main"] = map[string]bool{"z": true}
+	p.awaiting = 1
+	if c.parkIfListed(p, r) != p {
+		t.Error("parked alone while the sink has rows")
+	}
+	p.awaiting = 0
+	if alone := c.parkIfListed(p, r); alone.Scope != topicScope("z") || !alone.listed || p.takes(r) {
+		t.Errorf("parked as %+v", alone)
+	}
+}
+
+// Topics that took records before are none of the unknown ones, when these are parked first.
+func TestTopicsThatTookRecordsAreKnown(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	first, second := onTopic(table, "1", "a"), onTopic(table, "2", "b")
+	second.Cluster = "other"
+	for _, r := range []*outbox.Row{first, first, second, first} {
+		c.topics.tookRecord(r)
+	}
+	p := c.parkTopics(table, "")
+	if p.takes(first) || p.takes(second) || !p.takes(onTopic(table, "3", "b")) {
+		t.Errorf("known are %v", p.knownTopics)
+	}
+	c.topics.tookRecord(onTopic(table, "3", "b"))
+	if c.parkTopics(table, ""); !p.takes(onTopic(table, "3", "b")) {
+		t.Error("what is parked as unknown becomes known by a park of its own alone")
+	}
+}
