@@ -1,0 +1,321 @@
+package checkpoint
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// flying puts a row into memory and in flight.
+func (c *Core) flying(r *outbox.Row, s state) uint32 {
+	h := c.rows.add(r, noTx)
+	c.rows.fly(h, s)
+	return h
+}
+
+// What the answer to an attempt makes of the key's park.
+func TestWhatAnAttemptMakesOfItsKey(t *testing.T) {
+	t.Parallel()
+	type answer struct {
+		kind  outbox.MarkKind
+		state outbox.MarkState
+		tries int
+		alone bool
+		block bool
+		with  func(c *Core, p *park)
+	}
+	for name, x := range map[string]struct {
+		answer
+		cause outbox.Cause
+		rowID string
+		next  time.Duration
+		tries int
+	}{
+		"tried again":                {answer{outbox.MarkAttempt, outbox.MarkedRetry, 0, false, false, nil}, outbox.CauseRowError, "", time.Second, 1},
+		"as the database counts":     {answer{outbox.MarkAttempt, outbox.MarkedRetry, 3, false, false, nil}, outbox.CauseRowError, "", 4 * time.Second, 3},
+		"another row is FAILED":      {answer{outbox.MarkAttempt, outbox.MarkedRetry, 3, false, true, func(_ *Core, p *park) { p.RowID = "9" }}, outbox.CauseBlocked, "9", 0, 0},
+		"FAILED, and skipped":        {answer{outbox.MarkAttempt, outbox.MarkedFailed, 3, false, false, nil}, outbox.CauseRowError, "", 0, 0},
+		"FAILED, and blocks":         {answer{outbox.MarkAttempt, outbox.MarkedFailed, 3, false, true, nil}, outbox.CauseBlocked, "1", time.Hour, 0},
+		"settled, and skipped":       {answer{outbox.MarkAttempt, outbox.MarkedSettled, 0, false, false, nil}, outbox.CauseRowError, "", 0, 0},
+		"settled, and blocks":        {answer{outbox.MarkAttempt, outbox.MarkedSettled, 0, false, true, nil}, outbox.CauseBlocked, "1", 0, 0},
+		"sent":                       {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, nil}, outbox.CauseRowError, "", 0, 0},
+		"an earlier row was sent":    {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, func(_ *Core, p *park) { p.failedRow = "9" }}, outbox.CauseRowError, "", 30 * time.Second, 5},
+		"sent, row that failed lost": {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, func(_ *Core, p *park) { p.failedRow = "" }}, outbox.CauseRowError, "", 30 * time.Second, 5},
+		"so, and its time has come":  {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, func(c *Core, p *park) { p.failedRow, p.Next = "", c.now }}, outbox.CauseRowError, "", 0, 0},
+		"sent, and the operator's":   {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, func(c *Core, p *park) { c.leaveToOperator(p, "9", 0, c.now.Add(time.Minute)) }}, outbox.CauseBlocked, "9", time.Minute, 5},
+		"sent, another is FAILED":    {answer{outbox.MarkSent, outbox.MarkedSent, 0, false, true, func(_ *Core, p *park) { p.RowID = "9" }}, outbox.CauseBlocked, "9", 0, 5},
+		"refused by itself":          {answer{outbox.MarkAttempt, outbox.MarkedRefused, 0, true, false, nil}, outbox.CauseRowError, "", time.Second, 1},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.cfg.WatchEvery = time.Hour
+		if x.block {
+			table.Mapping.OnFailed = outbox.OnFailedBlock
+		}
+		r := rowOf(table, "1")
+		h := c.flying(r, attempt)
+		p := c.keyed(r)
+		p.failedRow, p.Next, p.tries = "1", c.now.Add(30*time.Second), 5
+		if x.with != nil {
+			x.with(c, p)
+		}
+		if x.tries == 1 {
+			p.tries = 0
+		}
+		if x.state == outbox.MarkedFailed && x.block || x.state == outbox.MarkedSettled && x.block || x.state == outbox.MarkedRetry && x.block {
+			p.tries = 0
+		}
+		c.Marked([]outbox.Marked{{Row: r, Kind: x.kind, State: x.answer.state, Attempts: x.answer.tries, Alone: x.alone, Err: errOurs}})
+		next := time.Duration(0)
+		if !p.Next.IsZero() {
+			next = p.Next.Sub(c.now)
+		}
+		if p.Cause != x.cause || p.RowID != x.rowID || next != x.next || p.tries != x.tries {
+			t.Errorf("%s: cause %s, row %q, next in %v, tries %d", name, p.Cause, p.RowID, next, p.tries)
+		}
+		if c.rows.entries[h].row != nil {
+			t.Errorf("%s: the row stays in memory", name)
+		}
+		if x.alone && p.Reason != errOurs.Error() {
+			t.Errorf("%s: the reason is %q", name, p.Reason)
+		}
+	}
+}
+
+// A mark that finds its row not visible yet is repeated in a moment, and waits in NextTick.
+func TestAMarkIsRepeated(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	c.flying(r, acked)
+	c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkSent, State: outbox.MarkedInvisible}})
+	if len(c.Take().Marks) != 0 || !c.NextTick().Equal(c.now.Add(invisibleWait)) {
+		t.Error("repeated at once, or never")
+	}
+	c.later(invisibleWait)
+	if m := c.Take().Marks; len(m) != 1 || m[0].Row != r || m[0].Kind != outbox.MarkSent {
+		t.Errorf("%+v", m)
+	}
+	if len(c.Take().Marks) != 0 {
+		t.Error("repeated twice")
+	}
+}
+
+// A failed row of a key has the rows of the key that the sink still has awaited, not others.
+func TestWhatAParkAwaits(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	key := func(id, k string, s state) *entry {
+		r := rowOf(table, id)
+		r.Key = []byte(k)
+		return &c.rows.entries[c.flying(r, s)]
+	}
+	first := key("1", "k", inSink).row.Handle
+	second, other, done := key("2", "k", inSink).row.Handle, key("3", "j", inSink).row.Handle, key("4", "k", acked).row.Handle
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{c.rows.entries[first].row}, Class: outbox.Refused, Err: errOurs})
+	p := c.parks.list[0]
+	awaits := func(h uint32) bool { return c.rows.entries[h].awaits == p }
+	if p.awaiting != 2 || !awaits(first) || !awaits(second) || awaits(other) || awaits(done) || p.failedRow != "1" {
+		t.Errorf("%d are awaited", p.awaiting)
+	}
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{c.rows.entries[second].row}, Class: outbox.Delivered})
+	if p.awaiting != 1 {
+		t.Errorf("%d are awaited after an answer", p.awaiting)
+	}
+	c.Marked([]outbox.Marked{{Row: c.rows.entries[first].row, Kind: outbox.MarkAttempt, State: outbox.MarkedRetry}})
+	if p.awaiting != 0 {
+		t.Errorf("%d are awaited after the attempt's mark", p.awaiting)
+	}
+}
+
+// A row that can be no record is charged when the earlier rows of its key are answered.
+func TestNoRecordFailsInTurn(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		first, bad := rowOf(table, "1"), rowOf(table, "2")
+		bad.Key, bad.Err = first.Key, errOurs
+		if waits {
+			c.flying(first, inSink)
+		}
+		c.failInTurn(c.rows.add(bad, noTx))
+		p := c.parks.ofKey(bad)
+		charged := slices.ContainsFunc(c.ready.Marks, func(m outbox.Mark) bool { return m.Row == bad && m.Kind == outbox.MarkAttempt })
+		if p == nil || charged == waits || p.awaiting != 1 || (p.failedRow == "2") == waits {
+			t.Errorf("behind a row in the sink %v: charged %v, park %+v", waits, charged, p)
+		}
+	}
+}
+
+// A row that is given back without a park gets one; a clean stop drops it.
+func TestARowIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, r *outbox.Row)
+		want outbox.Cause
+	}{
+		"no park":       {func(*Core, *outbox.Row) {}, outbox.CauseMissed},
+		"its key's":     {func(c *Core, r *outbox.Row) { c.keyed(r) }, outbox.CauseRowError},
+		"the table's":   {func(c *Core, r *outbox.Row) { c.parkedTable(r.Table, outbox.CauseMapping) }, ""},
+		"a clean stop":  {func(c *Core, _ *outbox.Row) { c.draining = true }, ""},
+		"topic's error": {func(*Core, *outbox.Row) {}, outbox.CauseMissed},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		x.with(c, r)
+		behind := rowOf(table, "2")
+		behind.Key = r.Key
+		h, next := c.flying(r, inSink), c.flying(behind, inSink)
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Withdrawn, Scope: outbox.StreamScope()})
+		p := c.parks.ofKey(r)
+		if (p == nil) != (x.want == "") || p != nil && p.Cause != x.want || c.rows.entries[h].row != nil {
+			t.Errorf("%s: %+v", name, p)
+		}
+		if x.want == outbox.CauseMissed && (p.awaiting != 1 || c.rows.entries[next].awaits != p) {
+			t.Errorf("%s: the row behind it is not awaited", name)
+		}
+	}
+}
+
+// What the sink blocked is released, when the scope was parked.
+func TestWhatIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, blocked := range []bool{true, false} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		c.flying(r, inSink)
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: blocked, Err: errOurs})
+		released := slices.ContainsFunc(c.ready.Commands, func(cmd outbox.Command) bool { return cmd.Release != nil && *cmd.Release == outbox.KeyScope(r) })
+		if released != blocked {
+			t.Errorf("blocked %v, released %v", blocked, released)
+		}
+	}
+}
+
+// A round of the watch: when it begins, what it asks, and what it finds.
+func TestRoundsOfTheWatch(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, table *outbox.Table)
+		asks bool
+	}{
+		"its time":             {func(c *Core, _ *outbox.Table) { c.watch.at = c.now }, true},
+		"before it":            {func(c *Core, _ *outbox.Table) { c.watch.at = c.now.Add(1) }, false},
+		"a row is due":         {func(c *Core, _ *outbox.Table) { c.watch.at, c.watch.due = c.now.Add(1), c.now }, true},
+		"a row is due later":   {func(c *Core, _ *outbox.Table) { c.watch.at, c.watch.due = c.now.Add(1), c.now.Add(1) }, false},
+		"a round is under way": {func(c *Core, _ *outbox.Table) { c.watch.at, c.watch.step = c.now, watchReading }, false},
+		"shadow":               {func(c *Core, _ *outbox.Table) { c.watch.at, c.cfg.Shadow = c.now, true }, false},
+		"not streaming":        {func(c *Core, _ *outbox.Table) { c.watch.at, c.streaming = c.now, false }, false},
+		"no state":             {func(c *Core, _ *outbox.Table) { c.watch.at, c.tables.stateless = c.now, true }, false},
+		"the stream is parked": {func(c *Core, _ *outbox.Table) {
+			c.watch.at = c.now
+			c.park(outbox.StreamScope(), outbox.CauseMissed, "", time.Time{})
+		}, false},
+		"the only table is parked": {func(c *Core, table *outbox.Table) { c.watch.at = c.now; c.parkedTable(table, outbox.CauseKeys) }, false},
+		"a key is parked":          {func(c *Core, table *outbox.Table) { c.watch.at = c.now; c.keyed(rowOf(table, "1")) }, true},
+		"waits for what is settled": {func(c *Core, _ *outbox.Table) {
+			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 9
+		}, false},
+		"it is settled, none is left": {func(c *Core, _ *outbox.Table) {
+			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 10
+		}, true},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		x.with(c, table)
+		c.progressWatch()
+		if got := c.ready.Watch != nil; got != x.asks || got && (c.watch.step != watchReading || !c.watch.at.Equal(c.now.Add(c.cfg.WatchEvery)) || !c.watch.due.IsZero()) {
+			t.Errorf("%s: asked %v, %+v", name, got, c.watch)
+		}
+	}
+}
+
+// What candidates, and their absence, make of the round.
+func TestWhatTheWatchFinds(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		found outbox.Candidates
+		due   time.Duration // as known before; 0: none
+		step  watchStep
+		want  time.Duration
+	}{
+		"nothing":                   {outbox.Candidates{}, 0, watchIdle, 0},
+		"a row":                     {outbox.Candidates{Rows: make([]*outbox.Row, 1)}, 0, watchWaiting, 0},
+		"one is due in a second":    {outbox.Candidates{NextDue: time.Unix(1001, 0)}, 0, watchIdle, time.Second},
+		"one was due sooner":        {outbox.Candidates{NextDue: time.Unix(1001, 0)}, time.Millisecond, watchIdle, time.Millisecond},
+		"one was due later":         {outbox.Candidates{NextDue: time.Unix(1001, 0)}, time.Minute, watchIdle, time.Second},
+		"one is due by our clock":   {outbox.Candidates{NextDue: time.Unix(1000, 0)}, 0, watchIdle, sweepPause},
+		"one has been due for long": {outbox.Candidates{NextDue: time.Unix(900, 0)}, 0, watchIdle, sweepPause},
+	} {
+		c, _, _ := begun(t, outbox.PublishedStatus)
+		if c.watch.step = watchReading; x.due > 0 {
+			c.watch.due = c.now.Add(x.due)
+		}
+		c.Watched(x.found)
+		due := time.Duration(0)
+		if !c.watch.due.IsZero() {
+			due = c.watch.due.Sub(c.now)
+		}
+		if c.watch.step != x.step || due != x.want {
+			t.Errorf("%s: step %d, due in %v", name, c.watch.step, due)
+		}
+	}
+}
+
+// Rows that are PENDING still have their keys parked, missed ones and such as are due now, and notes tell how many.
+func TestMissedRowsAreParked(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.Take()
+	missed, due, parked := rowOf(table, "1"), rowOf(table, "2"), rowOf(table, "3")
+	due.AvailableAt = 5
+	was := c.keyed(parked)
+	c.watch.step = watchReadingAgain
+	c.Rewatched([]*outbox.Row{missed, due, parked})
+	if p := c.parks.ofKey(missed); p == nil || p.Cause != outbox.CauseMissed {
+		t.Errorf("%+v", p)
+	}
+	if p := c.parks.ofKey(due); p == nil || p.Cause != outbox.CauseScheduled || p.Reason == missedReason {
+		t.Errorf("%+v", p)
+	}
+	if was.Cause != outbox.CauseRowError || c.watch.step != watchIdle {
+		t.Errorf("%+v", was)
+	}
+	var told []Note
+	for _, n := range c.Take().Notes {
+		if n.Kind == NoteMissed {
+			told = append(told, n)
+		}
+	}
+	if len(told) != 2 || told[0].N != 1 || told[0].Cause != outbox.CauseMissed || told[1].N != 1 || told[1].Cause != outbox.CauseScheduled {
+		t.Errorf("%+v", told)
+	}
+	c.watch.step, c.watch.rows = watchReading, []*outbox.Row{missed}
+	if c.WatchRefused(table, errors.New("refused")); c.watch.step != watchIdle || c.watch.rows != nil || c.parks.of(outbox.TableScope(table)) == nil {
+		t.Errorf("%+v", c.watch)
+	}
+}
+
+// What is being due says of a row of the log: whether it has to be left to the watch.
+func TestScheduledRows(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	micros := now.UnixMicro()
+	for name, x := range map[string]struct {
+		available, committed int64
+		want                 bool
+	}{
+		"now":                                   {micros, 0, false},
+		"later":                                 {micros + 1, 0, true},
+		"later by our clock, not at its commit": {micros + 1, micros + 1, false},
+		"later, by both":                        {micros + 2, micros + 1, true},
+		"earlier":                               {micros - 1, micros - 2, false},
+	} {
+		r.AvailableAt, c.ledger.opened = x.available, x.committed
+		if c.scheduled(r) != x.want {
+			t.Errorf("%s: %v", name, !x.want)
+		}
+	}
+}
