@@ -210,10 +210,10 @@ func TestASweptPage(t *testing.T) {
 func TestARefusedSweep(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
-	for _, want := range []time.Duration{1, 2, 4} {
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		c.sweeps.page = &sweep{}
 		c.SweepRefused(table, errOurs)
-		if p := c.parks.of(outbox.TableScope(table)); p.Next.Sub(c.now) != want*time.Second || p.refusedAt != c.generation || c.sweeps.page != nil {
+		if p := c.parks.of(outbox.TableScope(table)); p.Next.Sub(c.now) != want || p.refusedAt != c.generation || c.sweeps.page != nil {
 			t.Errorf("%+v", p)
 		}
 	}

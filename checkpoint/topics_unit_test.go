@@ -33,8 +33,8 @@ func (c *Core) later(d time.Duration) { c.Tick(c.now.Add(d)) }
 func TestATopicWaitsLongerEachTime(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
-	for tries, want := range []time.Duration{1, 2, 4, 8} {
-		if p.Next.Sub(c.now) != want*time.Second || p.tries != tries+1 {
+	for tries, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		if p.Next.Sub(c.now) != want || p.tries != tries+1 {
 			t.Fatalf("after %d tries it waits %v", p.tries, p.Next.Sub(c.now))
 		}
 		version := p.version

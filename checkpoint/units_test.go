@@ -257,8 +257,8 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	c, _, now := begun(t, outbox.PublishedStatus)
 	c.cfg.BackoffMin, c.cfg.BackoffMax = time.Second, 5*time.Second
-	for tries, want := range []time.Duration{1, 1, 2, 4, 5, 5} {
-		if got := c.backoff(tries).Sub(now); got != want*time.Second {
+	for tries, want := range []time.Duration{time.Second, time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+		if got := c.backoff(tries).Sub(now); got != want {
 			t.Errorf("after %d tries: %v", tries, got)
 		}
 	}
