@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the list of docs/check.md anew")
+var update = flag.Bool("update", false, "write the list of docs/check.md again")
 
 const page = "../../docs/check.md"
 
@@ -41,12 +41,6 @@ func pageList() string {
 	out.WriteString("\n| check | looks at | levels | what fixes it |\n|---|---|---|---|\n")
 	for _, c := range checks() {
 		out.WriteString("| `" + c.name + "` | " + cell(c.looks) + " | " + cell(c.levels) + " | " + cell(c.hint) + " |\n")
-	}
-	out.WriteString("\nWhy each matters:\n\n")
-	for _, c := range checks() {
-		if c.why != "" {
-			out.WriteString("- `" + c.name + "`: " + c.why + ".\n")
-		}
 	}
 	return out.String() + "\n"
 }
