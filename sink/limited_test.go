@@ -73,6 +73,8 @@ func TestBrokersWithLess(t *testing.T) {
 		"the connection is closed":    {harness.Limits{Versions: premium(), Hangup: true}, false, FencingRefused},
 		"brokers that restart":        {harness.Limits{Versions: premium(), Coordinators: restarts()}, false, FencingOn},
 		"an old protocol":             {harness.Limits{Versions: premium()}, false, FencingOn},
+		"Redpanda":                    {harness.Limits{Versions: harness.Redpanda()}, false, FencingRefused},
+		"WarpStream":                  {harness.Limits{Versions: harness.WarpStream()}, false, FencingOn},
 		"Kafka 2.8":                   {harness.Limits{Versions: kversion.V2_8_0()}, false, FencingOn},
 		"no fencing is wanted":        {harness.Limits{Versions: harness.EventHubs()}, true, FencingOff},
 		"epochs that nobody can name": {harness.Limits{Versions: kversion.V2_4_0()}, false, FencingRefused},

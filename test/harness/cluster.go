@@ -27,8 +27,9 @@ type Cluster struct {
 	// Real says that these are Apache Kafka's brokers.
 	Real bool
 	// Nodes are the real brokers, Fake is the fake cluster.
-	Nodes []*Node
-	Fake  *kfake.Cluster
+	zooKeeper *Node // of versions that need one
+	Nodes     []*Node
+	Fake      *kfake.Cluster
 	// Proxies stand before the brokers, in their order.
 	Proxies []*Proxy
 

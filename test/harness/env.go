@@ -9,7 +9,7 @@ const (
 	EnvKafka = "OUTBOX_TEST_KAFKA"
 	// EnvPostgres is the PostgreSQL version, such as 17 or 17.10.0.
 	EnvPostgres = "OUTBOX_TEST_POSTGRES"
-	// EnvKafkaVersion is the Apache Kafka version.
+	// EnvKafkaVersion is the Apache Kafka version, from 2.8 on.
 	EnvKafkaVersion = "OUTBOX_TEST_KAFKA_VERSION"
 	// EnvPgBouncer: "required" makes a missing PgBouncer a failure.
 	EnvPgBouncer = "OUTBOX_TEST_PGBOUNCER"

@@ -90,9 +90,7 @@ func PrivateKafka(t testing.TB, o KafkaOptions) *Cluster {
 				t.Logf("broker %d logged:\n%s", n.id, lastLines(n.log(), 20))
 			}
 		}
-		for _, n := range c.Nodes {
-			n.Kill()
-		}
+		c.kill()
 		_ = os.RemoveAll(c.dir)
 	})
 	if o.Proxied {
@@ -128,6 +126,7 @@ type Node struct {
 	advertise map[string]int // where it differs
 	props     string
 	jars      string
+	main      []string // class and arguments of what is no broker
 	optimized bool
 
 	mu   sync.Mutex
@@ -155,9 +154,7 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 	c := &Cluster{Real: true, dir: dir}
 	defer func() {
 		if err != nil {
-			for _, n := range c.Nodes {
-				n.Kill()
-			}
+			c.kill()
 		}
 	}()
 	for id := 1; id <= max(1, o.Brokers); id++ {
@@ -169,6 +166,11 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 	}
 	for _, n := range c.Nodes {
 		if err := n.configure(c, o); err != nil {
+			return nil, err
+		}
+	}
+	if withZooKeeper() {
+		if err := c.startZooKeeper(); err != nil {
 			return nil, err
 		}
 	}
@@ -222,7 +224,7 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 		}
 		protocols = append(protocols, name+":"+protocol)
 		if name == controlListener {
-			if n == first {
+			if n == first && !withZooKeeper() {
 				listeners = append(listeners, fmt.Sprintf("%s://127.0.0.1:%d", name, port))
 			}
 			continue
@@ -261,6 +263,9 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 		"log.segment.bytes":                                "134217728",
 		"controlled.shutdown.retry.backoff.ms":             "100",
 	}
+	if withZooKeeper() {
+		n.useZooKeeper(first, props)
+	}
 	for k, v := range o.Settings {
 		props[k] = v
 	}
@@ -272,6 +277,9 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 	n.props = filepath.Join(n.dir, "server.properties")
 	if err := os.WriteFile(n.props, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
+	}
+	if withZooKeeper() {
+		return nil
 	}
 	return n.format()
 }

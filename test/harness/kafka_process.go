@@ -19,7 +19,11 @@ func (n *Node) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := n.java("kafka.Kafka", n.props)
+	main := n.main
+	if main == nil {
+		main = []string{"kafka.Kafka", n.props}
+	}
+	cmd := n.java(main[0], main[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cleanup.Detach(cmd)
 	if err := cmd.Start(); err != nil {

@@ -35,12 +35,39 @@ type Limits struct {
 // EventHubs is the protocol of Azure Event Hubs without transactions as seen in 2023,
 // but for the requests of consumers (github.com/aio-libs/aiokafka/issues/945).
 func EventHubs() *kversion.Versions {
-	v := new(kversion.Versions)
-	for key, newest := range map[kmsg.Key]int16{
+	return upTo(map[kmsg.Key]int16{
 		kmsg.Produce: 7, kmsg.Fetch: 6, kmsg.ListOffsets: 7, kmsg.Metadata: 5, kmsg.FindCoordinator: 4,
 		kmsg.SASLHandshake: 1, kmsg.ApiVersions: 3, kmsg.InitProducerID: 1, kmsg.DescribeConfigs: 2, kmsg.SASLAuthenticate: 1,
+	})
+}
+
+// Redpanda is the protocol of the handlers of a Redpanda that was published
+// (github.com/redpanda-data/redpanda, src/v/kafka/server/handlers); newer ones know more.
+func Redpanda() *kversion.Versions {
+	return upTo(map[kmsg.Key]int16{
+		kmsg.Produce: 7, kmsg.Fetch: 11, kmsg.ListOffsets: 3, kmsg.Metadata: 7, kmsg.FindCoordinator: 2,
+		kmsg.SASLHandshake: 1, kmsg.ApiVersions: 3, kmsg.InitProducerID: 1, kmsg.DescribeConfigs: 2, kmsg.SASLAuthenticate: 1,
+		kmsg.AddPartitionsToTxn: 1, kmsg.EndTxn: 1,
+	})
+}
+
+// WarpStream knows the requests that its documentation lists
+// (docs.warpstream.com/warpstream/kafka/reference/protocol-and-feature-support), here as Kafka 2.8 does.
+func WarpStream() *kversion.Versions {
+	v := map[kmsg.Key]int16{}
+	for _, key := range []kmsg.Key{
+		kmsg.Produce, kmsg.InitProducerID, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.FindCoordinator, kmsg.ApiVersions,
+		kmsg.DescribeConfigs, kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.SASLHandshake, kmsg.SASLAuthenticate,
 	} {
-		v.SetMaxKeyVersion(int16(key), newest)
+		v[key], _ = kversion.V2_8_0().LookupMaxKeyVersion(int16(key))
+	}
+	return upTo(v)
+}
+
+func upTo(newest map[kmsg.Key]int16) *kversion.Versions {
+	v := new(kversion.Versions)
+	for key, version := range newest {
+		v.SetMaxKeyVersion(int16(key), version)
 	}
 	return v
 }
