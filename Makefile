@@ -305,18 +305,30 @@ image: ## the container image for amd64 and arm64, from nothing (needs buildah),
 	  $(BUILDAH) build --platform linux/$$arch --manifest $(IMAGE):$(IMAGE_TAG) --build-context build=$(CURDIR)/build --file deploy/docker/Dockerfile \
 	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --timestamp $$(git log -1 --format=%ct) --identity-label=false . || exit 1; \
 	done
-	@mkdir -p dist && rm -f dist/outbox-cdc-image.tar
-	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) oci-archive:dist/outbox-cdc-image.tar:$(IMAGE):$(IMAGE_TAG)
+	@mkdir -p dist && rm -rf build/oci
+	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) oci:build/oci:$(IMAGE):$(IMAGE_TAG)
+	cd deploy/packaging && go run ./image -layout ../../build/oci
+	tar -C build/oci --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf dist/outbox-cdc-image.tar blobs index.json oci-layout
 
+# The image with its bills of materials, as they are in the archive.
 .PHONY: image-push
 image-push: image
-	$(BUILDAH) manifest push --all $(IMAGE):$(IMAGE_TAG) docker://$(IMAGE):$(IMAGE_TAG)
+	cd deploy/packaging && go run ./image -layout ../../build/oci -push $(IMAGE):$(IMAGE_TAG) >../../dist/outbox-cdc-image.pushed
 
 # The chart of the same version, for helm install oci://…: make chart-push CHARTS=oci://registry.example/charts VERSION=1.2.3
 .PHONY: chart-push
 chart-push:
 	helm package deploy/helm/outbox-cdc --version $(VERSION) --app-version $(VERSION) --destination dist
 	helm push dist/outbox-cdc-$(VERSION).tgz $(CHARTS)
+
+# All of a tag's release: a draft with archives and packages, image and chart, signed without a key.
+.PHONY: release
+release: $(GORELEASER) ## of a tag: make release VERSION=1.2.3 IMAGE=registry.example/outbox-cdc CHARTS=oci://registry.example/charts
+	$(GORELEASER) release --clean
+	$(MAKE) image-push chart-push
+	cosign sign --yes --recursive "$$(cat dist/outbox-cdc-image.pushed)"
+	cosign attest --yes --type=slsaprovenance1 --predicate=build/provenance.json "$$(cat dist/outbox-cdc-image.pushed)"
+	cosign sign --yes $(CHARTS:oci://%=%)/outbox-cdc:$(VERSION)
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;

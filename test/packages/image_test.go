@@ -24,6 +24,8 @@ type image struct {
 		ExposedPorts     map[string]struct{}
 	}
 	files map[string][]byte
+	// attached is what refers to it.
+	attached []byte
 }
 
 // descriptor points to content, see the OCI image specification.
@@ -48,6 +50,17 @@ func images(t *testing.T, archive string) map[string]image {
 	var top, list struct{ Manifests []descriptor }
 	read("index.json", &top)
 	read(top.Manifests[0].path(), &list)
+	attached := map[string][]byte{} // by subject
+	for _, m := range top.Manifests[1:] {
+		var artifact struct {
+			ArtifactType string
+			Layers       []descriptor
+			Subject      descriptor
+		}
+		if read(m.path(), &artifact); artifact.ArtifactType == "application/vnd.cyclonedx+json" {
+			attached[artifact.Subject.Digest] = blobs[artifact.Layers[0].path()]
+		}
+	}
 	all := map[string]image{}
 	for _, m := range list.Manifests {
 		var manifest struct {
@@ -55,7 +68,7 @@ func images(t *testing.T, archive string) map[string]image {
 			Layers []descriptor
 		}
 		read(m.path(), &manifest)
-		i := image{files: map[string][]byte{}}
+		i := image{files: map[string][]byte{}, attached: attached[m.Digest]}
 		read(manifest.Config.path(), &i)
 		for _, layer := range manifest.Layers {
 			for name, content := range extracted(t, blobs[layer.path()]) {
@@ -116,6 +129,9 @@ func TestImage(t *testing.T) {
 		i := made[architecture]
 		judgeProgram(t, i.files["usr/bin/outbox-cdc"], "linux_"+architecture)
 		judgeBill(t, i.files["usr/share/doc/outbox-cdc/sbom.cdx.json"], i.files["usr/share/doc/outbox-cdc/THIRD-PARTY-LICENSES"])
+		if !bytes.Equal(i.attached, i.files["usr/share/doc/outbox-cdc/sbom.cdx.json"]) {
+			t.Errorf("%s: another bill of materials is attached, or none: %.100q", architecture, i.attached)
+		}
 		if c := i.Config; c.User != "65532:65532" || c.StopSignal != "SIGTERM" || len(c.ExposedPorts) != 1 {
 			t.Errorf("%s: %+v", architecture, c)
 		}
