@@ -336,14 +336,17 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	}
 	c, err := postgres.Parse(dsn.Reveal())
 	if err != nil {
-		found := "is not a connection string"
+		found, hint := "is not a connection string", "write it like postgres://user:password@host:5432/database?sslmode=verify-full, with special characters of the password percent-encoded (/ is %2F, @ is %40)"
 		_, cause, _ := strings.Cut(err.Error(), "`: ") // behind the string itself, which may say sslmode
-		for _, word := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "unable to read CA file", "target_session_attrs", "connect_timeout"} {
+		for _, word := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs", "connect_timeout"} {
 			if strings.Contains(cause, word) {
 				found = "its " + word + " cannot be used"
 			}
 		}
-		b.complain(at, found, "write it like postgres://user:password@host:5432/database?sslmode=verify-full, with special characters of the password percent-encoded (/ is %2F, @ is %40)")
+		if strings.Contains(cause, "unable to read CA file") || strings.Contains(cause, "unable to add CA") {
+			found, hint = "its sslrootcert cannot be read, or has no certificate", "name a PEM file that this user may read"
+		}
+		b.complain(at, found, hint)
 		return nil
 	}
 	for name := range c.RuntimeParams {

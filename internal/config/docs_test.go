@@ -236,3 +236,24 @@ func TestBrokersPage(t *testing.T) {
 		t.Errorf("%d configurations", n)
 	}
 }
+
+// So is the one that all managed servers share, and each way to a password there.
+func TestPlatformsPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/platforms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, whole, _ := strings.Cut(string(text), "```yaml\n")
+	whole, _, _ = strings.Cut(whole, "```")
+	whole = strings.ReplaceAll(whole, "&sslrootcert=ca.pem", "") // a file of the reader's
+	const from = "password: {file: /run/secrets/writer}"
+	passwords := regexp.MustCompile(`password: \{command: .*\}`).FindAllString(string(text), -1)
+	if len(passwords) < 3 || strings.Count(whole, " "+from) != 1 {
+		t.Fatalf("%q in\n%s", passwords, whole)
+	}
+	for _, password := range append(passwords, from) {
+		if _, err := Parse([]byte(strings.Replace(whole, from, password, 1)), "platforms.md", t.TempDir()); err != nil {
+			t.Errorf("%s: %v", password, err)
+		}
+	}
+}
