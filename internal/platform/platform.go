@@ -42,7 +42,7 @@ var platforms = []Platform{
 	{
 		Name: "Amazon Aurora", is: func(s *Signs) bool { return s.has("rds_superuser") && s.Aurora },
 		set: "in the DB cluster parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
-		grant: "GRANT rds_replication TO %s;", Failover: swept,
+		grant: "GRANT rds_replication TO %s;", Failover: "a slot is the writer's alone, so expect a failover to end it; " + swept,
 	},
 	{
 		Name: "Amazon RDS", is: func(s *Signs) bool { return s.has("rds_superuser") },
@@ -54,7 +54,7 @@ var platforms = []Platform{
 	{
 		Name: "AlloyDB", is: func(s *Signs) bool { return s.has("alloydbsuperuser") },
 		set: "as a database flag of the instance: %s", own: map[string]string{"wal_level": "alloydb.logical_decoding = on"},
-		Failover: swept,
+		Failover: "what a failover does to the slot is not documented, so expect it to end it; " + swept,
 	},
 	{
 		Name: "Cloud SQL", is: func(s *Signs) bool { return s.has("cloudsqlsuperuser") },
