@@ -44,7 +44,7 @@ func TestWhatIsChosen(t *testing.T) {
 		}
 		return n
 	}
-	if got := names(""); len(got) != 12 || got[0] != "B1" || got[11] != "B12" {
+	if got := names(""); len(got) != 13 || got[0] != "B1" || got[12] != "B13" {
 		t.Errorf("without ONLY: %v", got)
 	}
 	if got := names("b2, B1"); !slices.Equal(got, []string{"B2", "B1"}) {

@@ -133,6 +133,7 @@ type job struct {
 	tables     int   // in each stream
 	streams    int   // each with a database of its own
 	perTx      int   // rows in a transaction
+	once       bool  // the stream delivers exactly once
 }
 
 // standard is the job of the bars.
@@ -177,6 +178,7 @@ func (b *bench) place(t *testing.T, j job) *world {
 // initialize configures the program and runs its init.
 func (w *world) initialize() {
 	w.t.Helper()
+	w.journal()
 	w.configure()
 	args := []string{"init"}
 	if w.job.layout.ddl == "" {
@@ -201,11 +203,13 @@ func (w *world) configure() {
 			}
 			tables = append(tables, entry)
 		}
-		streams = append(streams, fields{
+		stream := fields{
 			"name": fmt.Sprint("s", i), "slot": slotOf(db), "publication": "outbox",
 			"postgres": fields{"dsn": db.DSN}, "tables": tables,
 			"wal_budget": "64GiB", // ten million rows are more than the default, beyond which they are swept
-		})
+		}
+		w.once(cluster, stream)
+		streams = append(streams, stream)
 	}
 	text, err := json.MarshalIndent(fields{
 		"kafka":   fields{"clusters": fields{"main": cluster}},

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// onceBar is of streams that deliver exactly once. Tables without state are refused by that
+// mode, so there is no catch-up without SENT to be measured.
+var onceBar = bar{name: "B13", round: (*bench).exactlyOnce, lines: []line{
+	{"exactly once: stream waiting rows with SENT written back; reference: at least once, right after it", "rows/s", "ratio ≥ 0.7", ratioAtLeast(0.7)},
+	{"peak memory of that", "MiB", "≤ 64 MiB", atMost(64)},
+	{"commit to readable (read_committed) at 200 rows/s, p50; reference: the broker's own", "ms", "≤ 10 ms above", aboveReference(10)},
+	{"the same, p99", "ms", "≤ 40 ms above", aboveReference(40)},
+	{"leader killed until the next row is readable (read_committed)", "s", "≤ 5 s", atMost(5)},
+}}
+
+// exactlyOnce is B13.
+func (b *bench) exactlyOnce(t *testing.T, rows int) []sample {
+	if b.fake {
+		b.cannot(t, "kfake has no journal that is read to an abort marker")
+	}
+	j := standard(im2be(), rows)
+	least := b.streamed(t, j)
+	j.once = true
+	once := b.streamed(t, j)
+	memory := once
+	if once.peak != nil {
+		memory.value = *once.peak
+	}
+	p50, p99 := b.onceLatency(t)
+	return []sample{once.over(least.value), memory, p50, p99, b.onceTakeover(t)}
+}
+
+// once has the stream deliver exactly once.
+func (w *world) once(cluster, stream fields) {
+	if !w.job.once {
+		return
+	}
+	journal := w.topic + "-journal"
+	cluster["transactional_id_prefix"], cluster["fencing"] = "bench-"+w.topic, "required" // two processes are one stream
+	stream["delivery"], stream["journal"] = "exactly_once", fields{"topic": journal}
+}
+
+// journal makes the stream's journal.
+func (w *world) journal() {
+	if w.job.once {
+		w.kafka.CreateTopic(w.t, w.topic+"-journal", 1, map[string]string{"retention.ms": "-1", "retention.bytes": "-1", "unclean.leader.election.enable": "false"})
+	}
+}
+
+// onceLatency is how long rows take to be readable when they come one by one, for 10 s.
+func (b *bench) onceLatency(t *testing.T) (p50, p99 sample) {
+	const perSecond, lasting = 200, 10
+	alone := b.probe(t)
+	ctx, cancel := context.WithTimeout(t.Context(), lasting*time.Second)
+	defer cancel()
+	alone.produce(ctx, perSecond)
+	broker := alone.milliseconds(settling)
+	j := standard(im2be(), perSecond*lasting)
+	j.once = true
+	w := b.newWorld(t, j)
+	w.prime()
+	cpu := b.cpu(0)
+	p := w.run()
+	p.ready()
+	tr := newTrace()
+	followCommitted(t, w.kafka, w.topic, tr)
+	began := time.Now()
+	w.writeSlowly(w.dbs[0].Conn(t), tr, perSecond)
+	await(t, time.Minute, 10*time.Millisecond, tr.complete)
+	s := sample{cpu: b.cpu(p.PID()).since(cpu)}
+	w.delivered(p, time.Minute)
+	p.Stop(30 * time.Second)
+	w.judge()
+	took := tr.milliseconds(began.Add(settling))
+	p50, p99 = s, s
+	p50.value, p99.value = percentile(took, 0.5), percentile(took, 0.99)
+	return p50.over(percentile(broker, 0.5)), p99.over(percentile(broker, 0.99))
+}
+
+// onceTakeover is how long the rows of a dead leader's standby are not readable: what the leader
+// left open holds consumers up until the standby has ended it.
+func (b *bench) onceTakeover(t *testing.T) sample {
+	j := standard(im2be(), 1500)
+	j.once = true
+	w := b.newWorld(t, j)
+	w.prime()
+	first := w.run()
+	first.leading()
+	w.listen = freeAddress(t)
+	w.configure()
+	second := w.run()
+	second.Await(30*time.Second, "waiting as a standby")
+	tr := newTrace()
+	followCommitted(t, w.kafka, w.topic, tr)
+	conn, done := w.dbs[0].Conn(t), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.writeSlowly(conn, tr, 100)
+	}()
+	readable := func(after time.Time) (at time.Time) {
+		await(t, time.Minute, 5*time.Millisecond, func() (err error) {
+			var ok bool
+			if at, ok = tr.receivedAfter(after); !ok {
+				err = errors.New("no row that was committed since is readable")
+			}
+			return err
+		})
+		return at
+	}
+	readable(time.Time{})
+	first.Kill()
+	killed := time.Now()
+	at := readable(killed)
+	<-done
+	await(t, time.Minute, 20*time.Millisecond, tr.complete)
+	w.delivered(second, time.Minute)
+	second.Stop(30 * time.Second)
+	w.judge()
+	return sample{value: at.Sub(killed).Seconds(), note: "to the first readable row that was committed after the kill; no row is there twice"}
+}
+
+// followCommitted is follow as a read_committed consumer does it.
+func followCommitted(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
+	t.Helper()
+	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			fetches := client.PollFetches(ctx)
+			now := time.Now()
+			tr.mu.Lock()
+			fetches.EachRecord(func(r *kgo.Record) {
+				if i := rowNumber(r.Value); tr.received[i].IsZero() {
+					tr.received[i] = now
+				}
+			})
+			tr.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		client.Close()
+	})
+}
