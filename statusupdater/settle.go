@@ -26,7 +26,7 @@ type named struct {
 	cluster string
 	unit    uint64
 	entry   int    // of outbox_cdc.tally_left, or in the unit
-	horizon uint64 // absent when all transactions before it have ended: it will not come; 0: those in progress now
+	horizon uint64 // absent when all transactions before it have ended: it will not come
 	item    *item  // whose mark asks for it, or nil
 
 	seen        exactlyonce.Seen
@@ -106,11 +106,7 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		horizon := x.horizon
-		if horizon == 0 {
-			horizon = snapshot.Xmax
-		}
-		if snapshot.Xmin < horizon {
+		if snapshot.Xmin < x.horizon {
 			return exactlyonce.Absent
 		}
 	}
@@ -327,18 +323,17 @@ func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactl
 	if err := n.judge(tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)...)); err != nil {
 		return err
 	}
-	var snapshot outbox.Snapshot
-	if err := tablesql.Run(ctx, r.conn, tablesql.SnapshotStep(&snapshot)); err != nil {
+	leave := leaving{stream: r.cfg.Once.Stream}
+	if err := tablesql.Run(ctx, r.conn, leave.horizonStep()); err != nil {
 		return err
 	}
 	list := make([]named, len(names))
 	for i := range names {
-		list[i] = named{name: names[i], cluster: of.Cluster, unit: of.Number, entry: i}
+		list[i] = named{name: names[i], cluster: of.Cluster, unit: of.Number, entry: i, horizon: leave.horizon}
 	}
 	if err := r.settle(ctx, list); err != nil {
 		return err
 	}
-	leave := leaving{stream: r.cfg.Once.Stream, horizon: snapshot.Xmax}
 	for i := range list {
 		if list[i].leave {
 			leave.put(of.Cluster, of.Number, i, r.key.table.String(), list[i].name)

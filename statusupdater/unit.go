@@ -225,14 +225,14 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 	}
 	var snapshot outbox.Snapshot
 	l := &tablesql.Look{Relation: r.target.relation, N: len(at), Row: func(i int) *outbox.Row { return w.items[at[i]].mark.Row }}
+	leave := leaving{stream: r.cfg.Once.Stream}
 	steps, err := l.States(&snapshot)
 	if err == nil {
-		err = tablesql.Run(ctx, r.conn, steps...)
+		err = tablesql.Run(ctx, r.conn, append(steps, leave.horizonStep())...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	leave := leaving{stream: r.cfg.Once.Stream, horizon: snapshot.Xmax}
 	for n, i := range at {
 		row := w.items[i].mark.Row
 		switch state := l.Seen[n].State; {
@@ -260,13 +260,24 @@ func (p *process) toLeft(items []*item) {
 	left.setAside(items)
 }
 
-// leaving collects entries of outbox_cdc.tally_left.
+// leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction
+// that leaves them: whatever was published before it has an earlier one. (The xmax of a snapshot
+// will not do: it is one more than the last id that has ended, and a row's transaction
+// that has not may come behind it.)
 type leaving struct {
 	stream  string
 	horizon uint64
 
 	clusters, units, entries, tables, ids, hashes tablesql.Array
 	n                                             int
+}
+
+// horizonStep is for the transaction that has noted the units, which therefore has an id.
+func (l *leaving) horizonStep() tablesql.Step {
+	return tablesql.Step{SQL: "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text", Each: func(row [][]byte) (err error) {
+		l.horizon, err = strconv.ParseUint(string(row[0]), 10, 64)
+		return err
+	}}
 }
 
 // add leaves the i-th of items that are whole units.
@@ -317,13 +328,11 @@ func (r *round) leaveAll(ctx context.Context, items []*item) error {
 
 // noteLeft notes units and leaves rows of theirs.
 func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
-	var snapshot outbox.Snapshot
 	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
-	steps = append(steps, tablesql.SnapshotStep(&snapshot))
+	steps = append(steps, leave.horizonStep())
 	if err := n.judge(tablesql.Run(ctx, r.conn, steps...)); err != nil {
 		return err
 	}
-	leave.horizon = snapshot.Xmax
 	if err := writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...); err != nil {
 		return tallyError(err)
 	}

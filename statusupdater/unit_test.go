@@ -203,6 +203,39 @@ func TestLateUnitMeetsTheHead(t *testing.T) {
 	o.expect("tally", o.tally(), "units  left ")
 }
 
+// A row whose transaction has the latest id of all is not visible yet when its unit is noted.
+// Nothing may take it for gone while that transaction goes on: it is marked when it has ended.
+func TestRowOfTheLatestTransactionIsNotGone(t *testing.T) {
+	t.Parallel()
+	o := newOnce(t, fixture.Plain(), Config{})
+	row := o.rows("copied")[0]
+	conn := o.db.Conn(t)
+	writing, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := *row
+	var xid int64
+	err = writing.QueryRow(t.Context(), `INSERT INTO plain (key, body, created_at) SELECT key, body, created_at FROM plain RETURNING id::text, pg_current_xact_id()::text::bigint`).Scan(&hidden.ID, &xid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden.XID = uint32(xid)
+	o.updater.Do(unitMarks(1, &hidden)...)
+	if got := o.await(1)[&hidden]; got.State != outbox.MarkedInvisible {
+		t.Fatalf("state %d before its transaction has ended", got.State)
+	}
+	if horizon := harness.One[int64](t, o.db, `SELECT horizon::text::bigint FROM outbox_cdc.tally_left`); horizon <= xid {
+		t.Errorf("the row's transaction is %d, the horizon %d: the row is taken for gone", xid, horizon)
+	}
+	o.expect("before its transaction has ended", o.mark(leftMarks(&hidden)...), "invisible")
+	if err := writing.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.expect("when it has", o.mark(leftMarks(&hidden)...), "sent")
+	o.expect("tally", o.tally(), "units 1 left ")
+}
+
 // Rows that somebody has locked hold nobody up: they are left, and marked when they can be.
 func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	t.Parallel()
