@@ -214,7 +214,11 @@ func (r *replicated) sentIsThere() {
 		r.t.Fatal(err)
 	}
 	there := map[string]bool{}
-	for _, record := range r.kafka.Records(r.t, r.topic) {
+	read := r.kafka.Records
+	if r.records != nil {
+		read = r.records
+	}
+	for _, record := range read(r.t, r.topic) {
 		there[r.record(record).Ref] = true
 	}
 	if missing := slices.DeleteFunc(sent, func(ref string) bool { return there[ref] }); len(missing) > 0 {

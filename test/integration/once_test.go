@@ -52,6 +52,28 @@ func TestExactlyOnceThroughKills(t *testing.T) {
 	t.Logf("%d kills, %d records", kills, len(h.Records))
 }
 
+// A sweep by command finds out what a leader published that was killed, marks it, and publishes
+// only the rest. The tally is closed after it, so the mode may change.
+func TestExactlyOnceSweepByCommand(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	w.exactlyOnce()
+	w.small()
+	for range scaled(1, 5) {
+		load := w.write(steady())
+		w.run(at(failpoint.BeforeMark, 3)).killed(60 * time.Second)
+		load.stop()
+		if out, err := w.command("sweep", "--once", "--config", w.file()); err != nil {
+			t.Fatalf("outbox-cdc sweep: %v\n%s", err, out)
+		}
+		w.settled(time.Second)
+		if open := harness.One[int](t, w.db, `SELECT count(*) FROM outbox_cdc.tally WHERE NOT closed`); open > 0 {
+			t.Error("the tally is open after a sweep that found nothing more")
+		}
+	}
+	w.judge(history.Rules{})
+}
+
 // A stream is killed, and started with another mode or another mapping: which of its rows were
 // published cannot be said so, and the start says what to do. After a clean stop
 // both may change, there and back.

@@ -147,7 +147,11 @@ func newWorld(t *testing.T, s surroundings) *world {
 		w.topic = w.kafka.Topic(t, max(s.partitions, 1))
 	}
 	w.db.Exec(t, `CREATE TABLE places (lane text PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50)`)
-	if !s.noInit {
+	switch {
+	case s.noInit:
+	case os.Getenv("OUTBOX_TEST_DELIVERY") == "exactly_once":
+		w.exactlyOnce()
+	default:
 		w.init()
 	}
 	return w
@@ -371,6 +375,9 @@ func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 func (w *world) check(h *history.History, rules history.Rules) {
 	w.t.Helper()
 	rules = w.sampler.judged(rules)
+	if w.stream["delivery"] == "exactly_once" {
+		rules.Duplicates = 0
+	}
 	rules.Deletes = rules.Deletes || w.layout.rules.Deletes
 	rules.Stateless = rules.Stateless || w.layout.rules.Stateless
 	if found := history.Check(h, rules); len(found) > 0 {
