@@ -111,13 +111,14 @@ func (p panel) shows(server string, native bool) error {
 	return nil
 }
 
-// evaluated counts the series of a query's answer that are numbers.
+// evaluated counts the series of a query's graph that have a number somewhere.
 func evaluated(server, expr string) (numbers int, err error) {
 	var answer struct {
 		Error string
-		Data  struct{ Result []struct{ Value [2]any } }
+		Data  struct{ Result []struct{ Values [][2]any } }
 	}
-	res, err := http.Get(server + "/api/v1/query?query=" + url.QueryEscape(expr))
+	now := time.Now()
+	res, err := http.Get(fmt.Sprintf("%s/api/v1/query_range?query=%s&start=%d&end=%d&step=1", server, url.QueryEscape(expr), now.Add(-10*time.Minute).Unix(), now.Unix()))
 	if err != nil {
 		return 0, err
 	}
@@ -126,7 +127,7 @@ func evaluated(server, expr string) (numbers int, err error) {
 		return 0, errors.Join(err, errors.New(answer.Error))
 	}
 	for _, series := range answer.Data.Result {
-		if series.Value[1] != "NaN" {
+		if slices.ContainsFunc(series.Values, func(v [2]any) bool { return v[1] != "NaN" }) {
 			numbers++
 		}
 	}

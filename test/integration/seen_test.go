@@ -63,7 +63,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	server := httptest.NewServer(c)
 	defer server.Close()
 	w.stream["limits"] = fields{"rows_per_second": 100_000}
-	w.table["status"] = fields{"processing": "BUSY", "recover_after": "1s"}
+	w.table["status"] = fields{"processing": "BUSY", "recover_after": "1s", "max_attempts": 1000}
 	w.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
 	p := w.run("OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=100").streaming()
 	dashboard := dashboardFills(t, p)
