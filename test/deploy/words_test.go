@@ -64,3 +64,45 @@ var (
 	code  = regexp.MustCompile("`[^`]*`")
 	field = regexp.MustCompile(`json:"[^"]*"`) // of JSON, which keeps its names
 )
+
+// longest is how many words a sentence may have on average in a page, and how many
+// words the pages may have that are written by hand.
+const (
+	longest = 24
+	most    = 62000
+)
+
+var (
+	madeByCode = regexp.MustCompile(`(?s)<!-- (keys|checks|metrics|flags of [a-z -]+|grants)\b.*?<!-- [a-z]+ end -->`)
+	unworded   = regexp.MustCompile(`(?m)^(#|\||\[[a-z0-9-]+\]:).*$`) // headings, tables, targets of links
+	sentence   = regexp.MustCompile(`[.!?](\s|$)|\n\s*\n|\n\s*([-*]|\d+\.) `)
+)
+
+// Sentences can be understood at first reading, and the pages can be read. -v prints
+// how long they are.
+func TestPagesAreShort(t *testing.T) {
+	total := 0
+	for _, file := range files(t) {
+		if !strings.HasSuffix(file, ".md") || file == "CHANGELOG.md" {
+			continue
+		}
+		text := madeByCode.ReplaceAllString(read(t, root+"/"+file), "")
+		total += len(strings.Fields(text))
+		text = unworded.ReplaceAllString(fenced.ReplaceAllString(text, ""), "")
+		words, sentences := 0, 0
+		for _, s := range sentence.Split(text, -1) {
+			if n := len(strings.Fields(s)); n > 1 {
+				words, sentences = words+n, sentences+1
+			}
+		}
+		average := float64(words) / float64(max(sentences, 1))
+		t.Logf("%-45s %5d words in %4d sentences, %4.1f on average", file, words, sentences, average)
+		if average > longest {
+			t.Errorf("%s: %.1f words a sentence on average, of at most %d", file, average, longest)
+		}
+	}
+	t.Logf("%d words written by hand", total)
+	if total > most {
+		t.Errorf("the pages have %d words written by hand, of at most %d: link instead of repeating", total, most)
+	}
+}
