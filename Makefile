@@ -160,6 +160,12 @@ bytes: ## the records of every column type in every encoding, whichever way a ro
 chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
 	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
 
+.PHONY: once
+once: ## exactly-once delivery: its tests in the long form, three brokers, and faults at random for DURATION=90s (SEED=7; several: 1,2)
+	OUTBOX_TEST_LONG=1 go test ./test/integration -count=1 -timeout 0 -v -run '^TestExactlyOnce'
+	OUTBOX_TEST_DELIVERY=exactly_once go test ./test/integration -count=1 -timeout 0 -v -run '^TestThreeBrokers$$'
+	OUTBOX_TEST_DELIVERY=exactly_once OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
+
 .PHONY: soak
 soak: ## steady load for DURATION=90s: does memory, goroutines, connections, files or the slot's lag grow?
 	OUTBOX_TEST_SOAK=$(DURATION) go test ./test/integration -count=1 -timeout 0 -v -run '^TestSoak$$'
