@@ -166,7 +166,6 @@ func (c *Core) readParks(parks []outbox.Park) {
 		p.durable = p.left || held[p.Scope] && c.writing == nil
 		if !p.durable {
 			p.written = 0
-			p.version = max(p.version, 1)
 		}
 	}
 }

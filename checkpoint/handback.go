@@ -194,9 +194,6 @@ func (c *Core) abandonHandback() {
 // leaveHandback takes one park out of the hand-back: it failed again.
 func (c *Core) leaveHandback(p *park) {
 	h := c.hb
-	if h == nil || !slices.Contains(h.parks, p) {
-		return
-	}
 	if h.step == hbRemoving || len(h.parks) == 1 {
 		c.abandonHandback()
 		return

@@ -187,7 +187,6 @@ func (c *Core) marked(a outbox.Marked) {
 		c.note(Note{Kind: NoteFailed, Row: a.Row, Reason: c.rows.entries[h].reason})
 		if p != nil && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
 			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, c.now.Add(c.cfg.WatchEvery))
-			break
 		}
 		c.troubleOver(p, a.Row)
 	default:
@@ -195,7 +194,6 @@ func (c *Core) marked(a outbox.Marked) {
 		// when the first answer got lost: look before the key is released.
 		if p != nil && a.Kind == outbox.MarkAttempt && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
 			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, time.Time{})
-			break
 		}
 		c.troubleOver(p, a.Row)
 	}

@@ -84,7 +84,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	if p.keepsPaused(cause) {
 		cause, reason, next = p.Cause, p.Reason, time.Time{}
 	}
-	known := p.version > 0 && p.Cause == cause && p.Reason == reason
+	known := p.Cause == cause && p.Reason == reason
 	p.phase = sweeping
 	c.parks.setCause(p, cause)
 	p.Reason, p.Next = reason, next
@@ -234,11 +234,9 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 	}
 	finished := w.hb != nil && w.hb == c.hb
 	for _, p := range w.removals {
-		switch {
-		case p.phase == absorbed:
+		if p.phase == absorbed {
 			c.unpark(p)
-		case finished && slices.Contains(c.hb.parks, p): // with the gate's opening
-		default: // failed again meanwhile: our table must have it again
+		} else { // it goes with the gate's opening, or has failed again: our table must have it again
 			p.written = 0
 		}
 	}

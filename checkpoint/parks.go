@@ -221,9 +221,6 @@ func (s *parkSet) initKnownTopics(p *park) {
 
 // addKnownTopic: a topic with a park of its own is none of the unknown ones.
 func (s *parkSet) addKnownTopic(topic outbox.Scope) {
-	if s.ofKind[outbox.ScopeTopics] == 0 {
-		return
-	}
 	for _, p := range s.list {
 		if p.knownTopics != nil {
 			p.knownTopics[topic] = true

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -197,6 +198,11 @@ func (c *Core) awaitingInconsistency() error {
 
 // A hand-back awaits the rows that say so, and keeps what its gate keeps.
 func (c *Core) handbackInconsistency() error {
+	for _, p := range c.parks.list {
+		if p.phase == keeping && (c.hb == nil || !slices.Contains(c.hb.parks, p)) {
+			return fmt.Errorf("%v is kept, and not handed back", p.Scope)
+		}
+	}
 	if c.hb == nil {
 		return nil
 	}

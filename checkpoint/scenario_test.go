@@ -620,6 +620,29 @@ func TestRowWithTheIDOfAnotherIsPublished(t *testing.T) {
 	})
 }
 
+// r1 is FAILED and blocks its key when r2, which another cluster's sink still had, is refused and
+// is to be tried again. Were the key the sweeper's then, r2 would pass r1.
+func TestBlockedKeyStaysBlockedWhenAnotherRowIsRefused(t *testing.T) {
+	c := New(blockedConfig())
+	c.Tick(epochStart)
+	c.Connect(Connected{Streaming: true})
+	r1, r2 := rowOf(c.cfg.Tables[0], "1"), rowOf(c.cfg.Tables[0], "2")
+	r2.Key, r2.Cluster = r1.Key, "other"
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	c.Rows([]*outbox.Row{r1, r2})
+	c.Commit(20)
+	refused := func(r *outbox.Row, then outbox.MarkState) {
+		c.Take()
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: true, Err: errOurs})
+		c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: then, Attempts: 1}})
+	}
+	refused(r1, outbox.MarkedFailed)
+	refused(r2, outbox.MarkedRetry)
+	if p := c.parks.ofKey(r1); p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "1" {
+		t.Errorf("the key is parked as %+v", p)
+	}
+}
+
 // Rows go on being committed at full rate while the stream is handed back. An
 // empty round never comes; rows committed after the hand-back's snapshot are the
 // stream's, so it ends all the same.

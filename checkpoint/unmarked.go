@@ -18,7 +18,6 @@ import (
 func (c *Core) unmarkable(h uint32, err error) {
 	e := &c.rows.entries[h]
 	r, key := e.row, c.parks.ofKey(e.row)
-	c.answered(e)
 	p := c.park(outbox.RowScope(r), outbox.CauseWriteBack, err.Error(), c.backoff(1))
 	p.tries, p.failedRow, p.mark = 1, "", nil
 	c.rememberCreated(p, r.CreatedAt)
@@ -34,7 +33,7 @@ func (c *Core) unmarkable(h uint32, err error) {
 
 // markUnmarked asks for the marks whose time has come.
 func (c *Core) markUnmarked() {
-	if len(c.parks.unmarked) == 0 || c.cfg.Shadow {
+	if c.cfg.Shadow {
 		return
 	}
 	for _, p := range c.parks.list {

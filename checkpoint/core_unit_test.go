@@ -1,0 +1,314 @@
+package checkpoint
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Time does not go back.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	t.Parallel()
+	c, _, now := begun(t, outbox.PublishedStatus)
+	c.Tick(now.Add(-time.Second))
+	if !c.now.Equal(now) {
+		t.Errorf("it is %v", c.now)
+	}
+}
+
+// An unusable cluster is parked when other clusters' rows would wait for it, and its rows are withdrawn.
+func TestWhenAClusterIsParked(t *testing.T) {
+	t.Parallel()
+	full := func(c *Core) { c.rows.count = c.cfg.MaxRows }
+	for name, x := range map[string]struct {
+		clusters []string
+		with     func(c *Core)
+		parked   bool
+	}{
+		"memory is full":       {[]string{"main", "other"}, full, true},
+		"memory is not full":   {[]string{"main", "other"}, func(*Core) {}, false},
+		"the stream is parked": {[]string{"main", "other"}, func(c *Core) { c.park(outbox.StreamScope(), outbox.CauseMissed, "", time.Time{}) }, true},
+		"it is the only one":   {[]string{"main"}, full, false},
+		"tables without state": {[]string{"main", "other"}, func(c *Core) { full(c); c.tables.stateless = true }, false},
+		"rows are claimed": {[]string{"main"}, func(c *Core) {
+			c.headStart = newHeadStart([]*outbox.Table{{Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}})
+		}, true},
+		"it can be used":       {[]string{"main", "other"}, func(c *Core) { full(c); c.Cluster(outbox.ClusterState{Cluster: "main", Usable: true}) }, false},
+		"it is parked already": {[]string{"main", "other"}, func(c *Core) { full(c); c.park(outbox.ClusterScope("main"), outbox.CauseRowError, "", time.Time{}) }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		table.Mapping.Cluster = outbox.ClusterMapping{Column: "c", Known: x.clusters}
+		c.Cluster(outbox.ClusterState{Cluster: "main", Err: errOurs})
+		x.with(c)
+		c.ready.Commands = nil
+		c.parkClusters()
+		p := c.parks.of(outbox.ClusterScope("main"))
+		parked := p != nil && p.Cause == outbox.CauseCluster
+		withdrawn := slices.ContainsFunc(c.ready.Commands, func(cmd outbox.Command) bool {
+			return cmd.Withdraw != nil && *cmd.Withdraw == outbox.ClusterScope("main")
+		})
+		if parked != x.parked || withdrawn != x.parked {
+			t.Errorf("%s: parked %v, withdrawn %v", name, parked, withdrawn)
+		}
+	}
+}
+
+// Tables whose rows do not come through the WAL are parked at the connection, with the reason, until one brings them.
+func TestUncoveredTables(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	for _, x := range []struct {
+		refused bool
+		cause   outbox.Cause
+	}{{false, outbox.CausePublication}, {true, outbox.CauseWriteBack}} {
+		c.Disconnect()
+		c.Connect(Connected{Streaming: true, Uncovered: []Uncovered{{Table: table, Reason: "why", Refused: x.refused}}})
+		if p := c.parks.of(outbox.TableScope(table)); p == nil || p.Cause != x.cause || p.Reason != "why" || c.tables.carried(table.String()) {
+			t.Errorf("%+v", p)
+		}
+	}
+	c.tables.broken[table.String()] = true
+	c.Disconnect()
+	if c.Connect(Connected{Streaming: true}); !c.tables.carried(table.String()) {
+		t.Error("the next connection describes its tables again")
+	}
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	c.TableBroken(table, errOurs)
+	if p := c.parks.of(outbox.TableScope(table)); p.Cause != outbox.CauseMapping || c.tables.carried(table.String()) {
+		t.Errorf("%+v", p)
+	}
+	if c.TableMapped(table); !c.tables.carried(table.String()) {
+		t.Error("it can be read again")
+	}
+}
+
+// What is read of parks counts as it was written, and is looked after.
+func TestParksAreReadBack(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	c.Disconnect()
+	since := now.Add(-time.Hour)
+	key, blocked, row := outbox.KeyScope(rowOf(table, "1")), outbox.KeyScope(rowOf(table, "2")), outbox.RowScope(rowOf(table, "3"))
+	c.Connect(Connected{Streaming: true, Parks: []outbox.Park{
+		{Scope: key, Cause: outbox.CauseRowError, Reason: "why", Since: since, Next: now.Add(time.Second)},
+		{Scope: blocked, Cause: outbox.CauseBlocked, Since: since, RowID: "9"},
+		{Scope: row, Cause: outbox.CauseWriteBack, Since: since, RowID: "77"},
+		{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.gone"}, Cause: outbox.CauseKeys},
+	}})
+	if len(c.parks.list) != 3 {
+		t.Fatalf("%d parks: that of a table of an earlier configuration stays where it is", len(c.parks.list))
+	}
+	for _, p := range c.parks.list {
+		if !p.durable || p.dirty() || !p.Since.Equal(since) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if p := c.parks.of(key); p.Reason != "why" || !p.Next.Equal(now.Add(time.Second)) {
+		t.Errorf("%+v", p)
+	}
+	if p := c.parks.of(blocked); p.blocker != gone || p.RowID != "9" {
+		t.Errorf("%+v", p)
+	}
+	if p := c.parks.of(row); p.created != 77 || p.blocker != stillFailed {
+		t.Errorf("%+v", p)
+	}
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true, Parks: []outbox.Park{{Scope: key, Cause: outbox.CauseRowError}}})
+	if p := c.parks.of(key); !p.durable {
+		t.Errorf("%+v", p)
+	}
+	if p := c.parks.of(blocked); p.durable || !p.dirty() {
+		t.Errorf("it is not there any more: %+v", p)
+	}
+}
+
+// A disconnected Core holds nothing of the connection, and asks nothing.
+func TestDisconnect(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.keyed(rowOf(table, "1"))
+	q := c.keyed(rowOf(table, "2"))
+	p.ready, q.phase = true, absorbed
+	p.blocker, c.seeking = sought, true
+	h := c.flying(rowOf(table, "3"), inSink)
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	c.rows.entries[h].tx = c.ledger.hold()
+	c.parks.wait(p, c.ledger.hold())
+	c.writing, c.checking, c.sweeps.page = &writing{}, true, &sweep{}
+	c.ready = Ready{Check: make([]*outbox.Row, 1), Sweep: &outbox.SweepRequest{}, Watch: &outbox.WatchRequest{}, Rewatch: make([]*outbox.Row, 1), Failed: true, Parks: &outbox.ParkChange{}}
+	c.Disconnect()
+	if p.ready || q.phase != sweeping || !q.dirty() || p.blocker != gone || c.seeking || c.rows.entries[h].tx != noTx || c.parks.holds != 0 {
+		t.Errorf("%+v %+v", p, q)
+	}
+	r := c.ready
+	if c.writing != nil || c.checking || c.sweeps.page != nil || r.Check != nil || r.Sweep != nil || r.Watch != nil || r.Rewatch != nil || r.Failed || r.Parks != nil || c.ledger.len() != 0 {
+		t.Errorf("%+v", r)
+	}
+	if c.parks.of(p.Scope) != p || c.Take().Parks != nil {
+		t.Error("parks are written without a connection, or forgotten")
+	}
+}
+
+// A clean stop is over when nothing is in flight, and what is written was answered.
+func TestDrained(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core)
+		want bool
+	}{
+		"idle":                       {func(*Core) {}, true},
+		"not asked for":              {func(c *Core) { c.draining = false }, false},
+		"a row in flight":            {func(c *Core) { c.rows.inFlight = 1 }, false},
+		"a change of parks":          {func(c *Core) { c.writing = &writing{} }, false},
+		"so, without a connection":   {func(c *Core) { c.writing, c.connected = &writing{}, false }, true},
+		"no state, idle":             {func(c *Core) { c.tables.stateless = true }, true},
+		"no state, in a transaction": {func(c *Core) { c.tables.stateless, c.unfinished = true, true }, false},
+		"no state, a row waits":      {func(c *Core) { c.tables.stateless, c.stalls = true, make([]*stall, 1) }, false},
+		"so, without a connection ":  {func(c *Core) { c.tables.stateless, c.stalls, c.connected = true, make([]*stall, 1), false }, true},
+	} {
+		c, _, _ := begun(t, outbox.PublishedStatus)
+		c.draining = true
+		if x.with(c); c.Drained() != x.want {
+			t.Errorf("%s: %v", name, !x.want)
+		}
+	}
+}
+
+// A clean stop withdraws what was not sent, and gives up a hand-back unless its parks are being removed.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	for step, ends := range map[hbStep]bool{hbWaiting: true, hbReading: true, hbRows: true, hbRemoving: false} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.gate = nil
+		p := c.keyed(rowOf(table, "1"))
+		p.ready = true
+		c.startHandback()
+		c.hb.step = step
+		c.Drain()
+		withdrawn := len(c.ready.Commands) == 1 && *c.ready.Commands[0].Withdraw == outbox.StreamScope()
+		if (c.hb == nil) != ends || c.gate != nil || !withdrawn {
+			t.Errorf("step %d: ended %v, withdrawn %v", step, c.hb == nil, withdrawn)
+		}
+	}
+	c, _, _ := begun(t, outbox.PublishedNone)
+	if c.Drain(); len(c.ready.Commands) != 0 || c.unfinished {
+		t.Error("rows without state are sent to the end")
+	}
+}
+
+// NextTick is the first of everything that waits.
+func TestNextTickKnowsAllThatWaits(t *testing.T) {
+	t.Parallel()
+	soon := func(c *Core) time.Time { return c.now.Add(time.Minute) }
+	for name, wait := range map[string]func(c *Core, table *outbox.Table){
+		"the watch":       func(c *Core, _ *outbox.Table) { c.watch.at = soon(c) },
+		"a scheduled row": func(c *Core, _ *outbox.Table) { c.watch.due = soon(c) },
+		"pace":            func(c *Core, _ *outbox.Table) { c.pace.until = soon(c) },
+		"topics":          func(c *Core, _ *outbox.Table) { c.topics.askAt = soon(c) },
+		"a park":          func(c *Core, table *outbox.Table) { c.keyed(rowOf(table, "1")).Next = soon(c) },
+		"a sweep":         func(c *Core, table *outbox.Table) { c.keyed(rowOf(table, "1")).nextSweep = soon(c) },
+		"a mark":          func(c *Core, _ *outbox.Table) { c.retries.list = []remark{{at: soon(c)}} },
+		"a stall":         func(c *Core, _ *outbox.Table) { c.stalls = []*stall{{next: soon(c)}} },
+		"the gate":        func(c *Core, _ *outbox.Table) { c.gate = &gate{keyQueue: keyQueue{retry: soon(c)}} },
+		"a queue's retry": func(c *Core, table *outbox.Table) {
+			c.headStart.queues = []*headStartQueue{{table: table, keyQueue: keyQueue{retry: soon(c)}}}
+		},
+		"a queue's look": func(c *Core, table *outbox.Table) {
+			c.headStart.queues = []*headStartQueue{{table: table, next: soon(c)}}
+		},
+		"a head start": func(c *Core, table *outbox.Table) {
+			h := c.flying(rowOf(table, "1"), queued)
+			c.rows.entries[h].due = soon(c)
+			c.headStart.queues = []*headStartQueue{{table: table, keyQueue: keyQueue{queue: []uint32{h}}}}
+		},
+		"a hand-back's retry":    func(c *Core, _ *outbox.Table) { c.hb = &handback{retry: soon(c)} },
+		"a hand-back's deadline": func(c *Core, _ *outbox.Table) { c.hb = &handback{deadline: soon(c)} },
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.gate = nil
+		if wait(c, table); !c.NextTick().Equal(soon(c)) {
+			t.Errorf("%s: %v", name, c.NextTick().Sub(c.now))
+		}
+	}
+}
+
+// A row that cannot be marked by itself is parked by itself, with what tells it from another with its id.
+func TestARowThatCannotBeMarked(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	r.CreatedAt = 77
+	key := c.keyed(r)
+	key.failedRow, key.tries, key.Next = "1", 3, now.Add(time.Minute)
+	h := c.flying(r, acked)
+	c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkSent, State: outbox.MarkedRefused, Alone: true, Err: errOurs}})
+	p := c.parks.of(outbox.RowScope(r))
+	if p == nil || p.created != 77 || p.RowID != "77" || p.tries != 1 || p.Next.Sub(now) != time.Second || c.rows.entries[h].row != nil {
+		t.Fatalf("%+v", p)
+	}
+	if !key.Next.IsZero() || key.tries != 0 {
+		t.Errorf("its key goes on: %+v", key)
+	}
+	marks := func() []outbox.Mark { c.markUnmarked(); m := c.ready.Marks; c.ready.Marks = nil; return m }
+	if len(marks()) != 0 {
+		t.Error("marked again at once")
+	}
+	c.later(time.Second)
+	if c.cfg.Shadow = true; len(marks()) != 0 {
+		t.Error("marked in shadow")
+	}
+	c.cfg.Shadow = false
+	m := marks()
+	if len(m) != 1 || m[0].Row.ID != "1" || m[0].Row.CreatedAt != 77 || !m[0].Refused || len(marks()) != 0 {
+		t.Fatalf("%+v", m)
+	}
+	c.Marked([]outbox.Marked{{Row: m[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedRefused, Err: errOurs}})
+	if p.tries != 2 || p.Next.Sub(c.now) != 2*time.Second || p.mark != nil {
+		t.Errorf("%+v", p)
+	}
+	c.later(2 * time.Second)
+	again := marks()
+	c.Marked([]outbox.Marked{{Row: m[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedSent}}) // of before
+	if p.phase != sweeping || p.mark == nil {
+		t.Error("an answer to an earlier mark counts")
+	}
+	c.Marked([]outbox.Marked{{Row: again[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedSent}})
+	if p.phase != absorbed || !p.Next.IsZero() {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A park of a row is not that of another with its id, as far as is known.
+func TestRowsWithOneID(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		a, b int64
+		same bool
+	}{{1, 1, true}, {1, 2, false}, {0, 2, true}, {2, 0, true}, {0, 0, true}} {
+		if same(x.a, x.b) != x.same {
+			t.Errorf("%+v", x)
+		}
+	}
+	_, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	r.CreatedAt = 5
+	unmarked := &park{Park: outbox.Park{Scope: outbox.RowScope(r), Cause: outbox.CauseWriteBack}, created: 6}
+	if !unmarked.ofAnother(r) {
+		t.Error("created at another time")
+	}
+	if unmarked.created = 5; unmarked.ofAnother(r) {
+		t.Error("created at the same time")
+	}
+	null := &park{Park: outbox.Park{Scope: outbox.RowScope(r), Cause: outbox.CauseRowError}}
+	if !null.ofAnother(r) {
+		t.Error("the park is that of a row without a key")
+	}
+	if r.Key = nil; null.ofAnother(r) {
+		t.Error("and so is the row")
+	}
+	if (&park{Park: outbox.Park{Scope: outbox.TableScope(table)}}).ofAnother(r) {
+		t.Error("a table's park has all rows")
+	}
+}
