@@ -88,3 +88,34 @@ func BenchmarkCore(b *testing.B) {
 		h.round(b, true)
 	}
 }
+
+// BenchmarkParkedKeys is a row's way through the core while so many keys of its table are
+// parked and wait for their next try; one op is a row.
+func BenchmarkParkedKeys(b *testing.B) {
+	for _, keys := range []int{0, 1000, 10_000} {
+		b.Run(fmt.Sprint(keys), func(b *testing.B) {
+			h := newHotPath(1)
+			h.park(keys)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.round(b, true)
+				h.core.NextTick()
+			}
+		})
+	}
+}
+
+// park has keys parked that are tried in an hour.
+func (h *hotPath) park(keys int) {
+	h.core.cfg.MaxKeys, h.core.cfg.MaxRetryingKeys = 2*keys, 4*keys
+	for i := range keys {
+		row := &outbox.Row{Table: h.rows[0].Table, Key: fmt.Appendf(nil, "parked-%d", i)}
+		h.core.park(outbox.KeyScope(row), outbox.CauseRowError, "refused", h.core.now.Add(time.Hour))
+	}
+	for h.core.Take().Parks != nil {
+		h.core.ParksWritten(outbox.ParksCommitted)
+	}
+	for _, p := range h.core.parks.list {
+		p.nextSweep = h.core.now.Add(time.Hour)
+	}
+}
