@@ -157,7 +157,7 @@ type Stream struct {
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
 	// Delivery is at_least_once, or exactly_once: then rows are published in Kafka
 	// transactions, and consumers with isolation.level=read_committed see each of them
-	// once (docs/exactly-once.md). It takes fencing: required on the clusters of the
+	// once (docs/exactly-once.md); this is experimental. It takes fencing: required on the clusters of the
 	// stream, and does not go with another relay on its tables.
 	Delivery string `yaml:"delivery" default:"at_least_once" enum:"at_least_once,exactly_once"`
 	// Transaction bounds the transactions of delivery: exactly_once.

@@ -16,6 +16,13 @@ import (
 // onceChecks are of streams with delivery: exactly_once. Of others they say nothing.
 var onceChecks = []check{
 	{
+		name: "delivery", judge: judgeDelivery,
+		looks:  "whether the stream has `delivery: exactly_once`, which is experimental",
+		levels: "WARN: it has",
+		hint:   "`delivery: at_least_once`, and consumers that drop duplicates",
+		why:    "under load, after a process was killed, a published row has been seen that was not marked, and was published once more. Consumers must not rely on it alone yet",
+	},
+	{
 		name: "tally", judge: judgeTally,
 		looks:  "with `delivery: exactly_once`: the tables in schema `outbox_cdc` that say which published rows are marked, and the role's privileges on them",
 		levels: "FAIL: they are missing, or not writable",
@@ -37,6 +44,12 @@ var onceChecks = []check{
 		hint:   "`transaction: {timeout: …}`, the setting of the brokers, an upgrade",
 		why:    "older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
 	},
+}
+
+func judgeDelivery(j *judgment) {
+	if j.Stream.Once != nil {
+		j.warn("delivery", "exactly_once is experimental", "delivery: at_least_once, and consumers that drop duplicates (docs/consumers.md); or keep it, with such consumers")
+	}
 }
 
 func judgeTally(j *judgment) {
