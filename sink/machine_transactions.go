@@ -52,12 +52,17 @@ func newTransactor(cfg *Transactions) *transactor {
 // isJournal says that the topic is the journal of published rows.
 func (m *machine) isJournal(topic string) bool { return m.tx != nil && m.tx.journal.name == topic }
 
+// journalHint says what to do about an error of the journal.
+var journalHint = map[sarama.KError]string{
+	sarama.ErrUnknownTopicOrPartition: " (outbox-cdc init --kafka makes it; if rows were published before, outbox-cdc journal reset)",
+}
+
 // learnJournal takes what metadata says of the journal. The first time, publishing begins.
 func (m *machine) learnJournal(info topicInfo) {
 	t := m.tx.journal
 	switch {
 	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:
-		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows: %w", t.name, info.code))
+		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows: %w%s", t.name, info.code, journalHint[info.code]))
 		m.want(backoffMax)
 		return
 	case len(info.leaders) != 1:

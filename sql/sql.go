@@ -40,6 +40,8 @@ var (
 	TallyPosition string
 	//go:embed tally_close.sql
 	TallyClose string
+	//go:embed tally_forget.sql
+	TallyForget string
 	//go:embed tally_orphans.sql
 	TallyOrphans string
 	//go:embed tally_note.sql

@@ -18,6 +18,10 @@ CREATE TABLE IF NOT EXISTS outbox_cdc.tally (
     PRIMARY KEY (stream, cluster)
 );
 
+-- Every stream of the database asks whether one that delivered exactly once left its tables
+-- unsettled. Others do not get here: they have no USAGE on the schema.
+GRANT SELECT ON outbox_cdc.tally TO PUBLIC;
+
 COMMENT ON TABLE outbox_cdc.tally IS 'outbox-cdc: up to where the journals of exactly-once delivery are noted';
 
 -- Units that are noted before one that is not yet.

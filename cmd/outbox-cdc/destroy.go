@@ -133,15 +133,8 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 		return 0, err
 	}
 	defer hangUp(conn)
-	leader, _, err := survey.Leader(ctx, postgres.On(conn), s.Name, s.Slot)
-	if err != nil {
+	if err := notLed(ctx, postgres.On(conn), s); err != nil {
 		return 0, err
-	}
-	if leader != nil && leader.Intruder != "" {
-		return 0, &failure{exitPermanent, errors.New(leader.Intruder)}
-	}
-	if leader != nil {
-		return 0, &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
 	}
 	list, err := slots.List(ctx, postgres.On(conn))
 	if err != nil {
@@ -157,6 +150,18 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 		}
 	}
 	return 0, nil
+}
+
+// notLed refuses a stream that somebody leads.
+func notLed(ctx context.Context, q postgres.DB, s *config.Stream) error {
+	leader, _, err := survey.Leader(ctx, q, s.Name, s.Slot)
+	switch {
+	case err != nil || leader == nil:
+		return err
+	case leader.Intruder != "":
+		return &failure{exitPermanent, errors.New(leader.Intruder)}
+	}
+	return &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
 }
 
 // removing turns the words of an error of a plan that was made for making.

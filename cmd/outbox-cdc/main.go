@@ -133,7 +133,7 @@ Exit codes:
 	})
 	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), mappingCommand(io), previewCommand(io), versionCommand(io))
 	root.AddCommand(failedCommand(io), pendingCommand(io), replayCommand(io), slotsCommand(io), destroyCommand(io), statusCommand(io), sweepCommand(io))
-	root.AddCommand(checkCommand(io), pauseCommand(io), resumeCommand(io))
+	root.AddCommand(checkCommand(io), pauseCommand(io), resumeCommand(io), journalCommand(io))
 	for _, command := range builtWith {
 		root.AddCommand(command())
 	}

@@ -17,6 +17,10 @@ type Mapping [4]byte
 // published with the earlier one: whether a row is such a row cannot be said.
 var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload or created_at) and are not marked yet")
 
+// ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its rows
+// were marked that had been published.
+var ErrTakenOut = errors.New("rows were published and are not marked yet, and the stream does not have the table any more")
+
 // mappingVersion is increased when this program makes another topic, key, value or
 // time of creation of a row than before with the same configuration.
 const mappingVersion = 1
@@ -95,9 +99,28 @@ func unset(v any) bool {
 	return false
 }
 
+// Unknown is a table of which rows are still to be marked, and which is none of the tables; empty:
+// there is none.
+func Unknown(missing []Placed, left []Left, tables []*outbox.Table) string {
+	known := make(map[string]bool, len(tables))
+	for _, t := range tables {
+		known[t.String()] = true
+	}
+	for i := range missing {
+		if !known[missing[i].Table] {
+			return missing[i].Table
+		}
+	}
+	for i := range left {
+		if !known[left[i].Table] {
+			return left[i].Table
+		}
+	}
+	return ""
+}
+
 // Remapped is a table whose mapping is not the one by which rows were published that are
-// still to be marked; empty: there is none. Of tables that are not the stream's nothing is
-// marked.
+// still to be marked; empty: there is none. See Unknown for tables that are not the stream's.
 func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
 	now := make(map[string]Mapping, len(tables))
 	for _, t := range tables {

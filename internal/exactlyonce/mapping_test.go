@@ -115,5 +115,14 @@ func TestRemappedRowsAreFound(t *testing.T) {
 		if got := Remapped(c.missing, c.left, c.tables); got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
+		want := ""
+		if what == "nobody's table" {
+			want = "public.outbox"
+		}
+		for _, got := range []string{Unknown(c.missing, c.left, c.tables), Unknown(nil, c.left, c.tables)} {
+			if got != want {
+				t.Errorf("%s: %q is not the stream's", what, got)
+			}
+		}
 	}
 }

@@ -69,8 +69,13 @@ func (t Topic) Command(bootstrap string, replicas int) string {
 	return out.String()
 }
 
-// ErrRefused says that we may not make the topic, or that brokers do not want it so.
-var ErrRefused = errors.New("the brokers refuse to make the topic")
+// RemoveCommand removes the topic, for people who may.
+func (t Topic) RemoveCommand(bootstrap string) string {
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --delete --topic %s", bootstrap, t.Name)
+}
+
+// ErrRefused says that we may not make or remove the topic, or that brokers do not want it so.
+var ErrRefused = errors.New("the brokers refuse")
 
 // Make makes the topic, unless it is there, and says how many replicas it has.
 func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err error) {
@@ -85,7 +90,7 @@ func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err err
 		entries[name] = &value
 	}
 	details := map[string]*sarama.TopicDetail{t.Name: {NumPartitions: 1, ReplicationFactor: int16(replicas), ConfigEntries: entries}} // #nosec G115 -- 1 to 3
-	res, err := controller.CreateTopics(sarama.NewCreateTopicsRequest(sarama.MaxVersion, details, cmp.Or(cfg.RequestTimeout, 10*time.Second), false))
+	res, err := controller.CreateTopics(sarama.NewCreateTopicsRequest(sarama.MaxVersion, details, timeout(cfg), false))
 	if err != nil {
 		return 0, cfg.Explain(controller.Addr(), err)
 	}
@@ -93,16 +98,47 @@ func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err err
 	switch {
 	case answer == nil:
 		return 0, fmt.Errorf("broker %s did not say what became of topic %s", controller.Addr(), t.Name)
-	case answer.Err == sarama.ErrNoError, answer.Err == sarama.ErrTopicAlreadyExists:
+	case answer.Err == sarama.ErrTopicAlreadyExists:
 		return replicas, nil
-	case answer.Err == sarama.ErrNotController, answer.Err == sarama.ErrRequestTimedOut:
-		return 0, fmt.Errorf("topic %s: %w", t.Name, answer.Err)
+	case answer.ErrMsg != nil && *answer.ErrMsg != "":
+		return replicas, t.refused("make", answer.Err, " ("+*answer.ErrMsg+")")
 	}
-	text := answer.Err.Error()
-	if answer.ErrMsg != nil && *answer.ErrMsg != "" {
-		text += " (" + *answer.ErrMsg + ")"
+	return replicas, t.refused("make", answer.Err, "")
+}
+
+// Remove removes the topic, if it is there.
+func (t Topic) Remove(ctx context.Context, cfg sink.Config) error {
+	controller, _, err := dialController(ctx, cfg, t.Name)
+	if err != nil {
+		return err
 	}
-	return 0, fmt.Errorf("%w %s: %s", ErrRefused, t.Name, text)
+	defer func() { _ = controller.Close() }() // it was only asked
+	req := sarama.NewDeleteTopicsRequest(sarama.MaxVersion, []string{t.Name}, timeout(cfg))
+	res, err := controller.DeleteTopics(req)
+	if err != nil {
+		return cfg.Explain(controller.Addr(), err)
+	}
+	code, answered := res.TopicErrorCodes[t.Name]
+	switch {
+	case !answered:
+		return fmt.Errorf("broker %s did not say what became of topic %s", controller.Addr(), t.Name)
+	case code == sarama.ErrUnknownTopicOrPartition:
+		return nil
+	}
+	return t.refused("remove", code, "")
+}
+
+func timeout(cfg sink.Config) time.Duration { return cmp.Or(cfg.RequestTimeout, 10*time.Second) }
+
+// refused is the error of an answer, or nil.
+func (t Topic) refused(what string, code sarama.KError, text string) error {
+	switch code {
+	case sarama.ErrNoError:
+		return nil
+	case sarama.ErrNotController, sarama.ErrRequestTimedOut:
+		return fmt.Errorf("topic %s: %w", t.Name, code)
+	}
+	return fmt.Errorf("%w to %s topic %s: %w%s", ErrRefused, what, t.Name, code, text)
 }
 
 // dialController connects to the broker that makes topics, and counts the brokers. Asked for

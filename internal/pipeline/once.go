@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/jackc/pgerrcode"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
@@ -100,10 +99,7 @@ func (s *Stream) refuseOpenTallies(ctx context.Context) error {
 		return err
 	}
 	orphans, err := s.store.Orphans(ctx, []string{}, s.claim())
-	switch {
-	case postgres.HasCode(err, pgerrcode.InsufficientPrivilege):
-		return nil // a role that never delivered exactly once
-	case err != nil || len(orphans) == 0:
+	if err != nil || len(orphans) == 0 {
 		return err
 	}
 	return orphaned(orphans)
@@ -118,12 +114,32 @@ func orphaned(orphans []statestore.Orphan) error {
 	}
 }
 
+// ofJournal says what fixes an error of a journal that was deleted, truncated or replaced.
+func (s *Stream) ofJournal(err error) error {
+	if !errors.Is(err, exactlyonce.ErrJournal) {
+		return err
+	}
+	return &postgres.Error{
+		Permanent: true, What: "deliver exactly once", Err: err,
+		Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
+	}
+}
+
 // remapped: a row that is still to be marked cannot be told from a later one with its id.
 func remapped(table string) error {
 	return &postgres.Error{
 		Permanent: true, What: "mark rows that were published",
 		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrMapping),
 		Hint: "start once more with the topic, key, payload and created_at of before, and stop cleanly (SIGTERM); then change the mapping",
+	}
+}
+
+// takenOut: who has the table now, under this name or another, would publish its rows again.
+func takenOut(stream, table string) error {
+	return &postgres.Error{
+		Permanent: true, What: "mark rows that were published",
+		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrTakenOut),
+		Hint: "start stream " + stream + " once more with the table, under that name, and stop it cleanly (SIGTERM); then take it out. If the table is gone, outbox-cdc journal reset --stream " + stream,
 	}
 }
 
@@ -161,7 +177,7 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
 	left, err := backoff.Retry(ctx, func() ([]*outbox.Row, error) {
 		left, err := d.tryRecovering(ctx, cluster, journal, found.Units)
-		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) {
+		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, errNewTerm) {
 			err = backoff.Permanent(err)
 		}
 		return left, err
@@ -181,6 +197,13 @@ func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, foun
 
 func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, units []exactlyonce.Placed) ([]*outbox.Row, error) {
 	store := d.stream.store
+	before, _, err := store.ReadTally(ctx, cluster)
+	if err == nil {
+		err = d.fits(cluster, &before, units)
+	}
+	if err != nil {
+		return nil, err
+	}
 	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim())
 	switch {
 	case err != nil:
@@ -206,6 +229,18 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, uni
 		r.Cluster = cluster
 	}
 	return left, err
+}
+
+// fits says why units cannot be compared with a tally. It is asked before the tally is opened, which
+// makes the stream's tables of today those that it is of.
+func (d *driver) fits(cluster string, tally *exactlyonce.Tally, units []exactlyonce.Placed) error {
+	if tally.Head.Number < d.once.tallies[cluster].Head.Number {
+		return errNewTerm // the head that the journal was read from is another server's
+	}
+	if table := exactlyonce.Unknown(tally.Missing(units), tally.Left, d.cfg.Tables); table != "" {
+		return takenOut(d.cfg.Name, table)
+	}
+	return nil
 }
 
 // recovered takes the end of a cluster's recovery.
@@ -289,7 +324,11 @@ func (d *driver) closeTallies(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	for cluster := range d.cfg.Once.Journals {
-		if err := d.stream.store.CloseTally(ctx, cluster); err != nil {
+		err := statestore.ErrUnsettled // what its journal names is not known
+		if !d.once.unrecovered[cluster] {
+			err = d.stream.store.CloseTally(ctx, cluster)
+		}
+		if err != nil {
 			d.cfg.Log.Info().Err(err).Str("cluster", cluster).Msg("the next start asks the journal what was published")
 		}
 	}

@@ -139,7 +139,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	wait.InitialInterval, wait.MaxInterval = retryMin, retryMax
 	for {
 		began := time.Now()
-		err := s.term(ctx)
+		err := s.ofJournal(s.term(ctx))
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
 		}

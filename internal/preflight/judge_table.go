@@ -102,10 +102,10 @@ var stateChecks = []check{
 	},
 	{
 		name: "rows", judge: judgeRows,
-		looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000): they are not published, and `backlog` does not count them",
+		looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
 		levels: "WARN: there are rows, and none is ours",
 		hint:   "the values of `rows`, or of `topic.map`",
-		why:    "rows that are left to others are not published, and no count of waiting rows has them",
+		why:    "rows that are left to others are neither published nor counted anywhere else",
 	},
 	{
 		name: "shedlock", judge: judgeLocks,

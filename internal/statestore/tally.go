@@ -146,6 +146,13 @@ func (s *Store) CloseTally(ctx context.Context, cluster string) error {
 	return nil
 }
 
+// ForgetTally removes what is known of a cluster's journal: rows that were published and are not
+// marked are published again. Where there is no tally, nothing is removed.
+func (s *Store) ForgetTally(ctx context.Context, cluster string) error {
+	_, err := s.db.Exec(ctx, sql.TallyForget, s.cfg.Stream, cluster)
+	return tallyFailure("forget "+s.tallyOf(cluster), err)
+}
+
 // Orphan is an open tally over a table of the stream which the stream does not recover.
 type Orphan struct{ Stream, Cluster, Table string }
 
