@@ -39,7 +39,7 @@ func (w *world) recoveredSince(began time.Time, topic string) {
 	w.recovery = max(w.recovery, time.Since(began))
 }
 
-// tell says what a fault cost, in the words that docs/internals/reliability.md has.
+// tell says what a fault cost.
 func (w *world) tell(h *history.History) {
 	w.t.Helper()
 	recovery := "recovery not timed"
