@@ -106,11 +106,17 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		if snapshot.Xmin < x.horizon {
+		if snapshot.Xmin < x.horizon && !x.elsewhere(snapshot) {
 			return exactlyonce.Absent
 		}
 	}
 	return exactlyonce.Settled
+}
+
+// elsewhere says that the horizon is of another server, whose dump was restored here: on its own, the
+// transaction that left the row has ended.
+func (x *named) elsewhere(snapshot *outbox.Snapshot) bool {
+	return x.item != nil && x.horizon >= snapshot.Xmax
 }
 
 // markNamed marks rows that are locked. One that the statement does not write, for a trigger
@@ -320,6 +326,7 @@ func (u *Updater) recover(ctx context.Context, p *process, of *outbox.Unit, name
 
 func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactlyonce.Name) error {
 	n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
+	n.inOrder = true
 	if err := n.judge(tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)...)); err != nil {
 		return err
 	}
@@ -348,7 +355,9 @@ func (r *round) recoverLater(ctx context.Context, of *outbox.Unit, unit exactlyo
 	for i, name := range unit.Names {
 		leave.put(of.Cluster, of.Number, i, unit.Table, name)
 	}
-	return r.rollback(ctx, r.noteLeft(ctx, newNoting(r.cfg.Once.Stream, []*outbox.Unit{of}), &leave))
+	n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
+	n.inOrder = true
+	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
 }
 
 // LeftRows are the rows that a tally has left, of those of the tables.

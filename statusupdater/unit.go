@@ -51,6 +51,13 @@ func wayOf(m *outbox.Mark) way {
 // errNoted: a unit was noted before, by another try or another process.
 var errNoted = errors.New("the unit was noted before")
 
+// mostAhead is how many units may be noted before one that is not. The next start reads them all,
+// and meanwhile the journal must not lose the one that is missing.
+const mostAhead = 5000
+
+// errAhead: the unit has to wait for the tally's head.
+var errAhead = fmt.Errorf("%d later units are noted in outbox_cdc.tally_unit, and the tally's head does not move on", mostAhead)
+
 // sameUnit counts the first items that share a unit.
 func sameUnit(items []*item) int {
 	n := 1
@@ -81,6 +88,8 @@ type noting struct {
 	units  int
 	// Of the units: not noted before, with a tally, and not passed by its head.
 	noted, there, ahead int
+	furthest            int  // how far the last of them is ahead of the head
+	inOrder             bool // earlier units are noted, so the head can follow
 	told                bool // the server has done its part
 }
 
@@ -107,10 +116,12 @@ func (n *noting) steps() []tablesql.Step {
 		{SQL: sql.TallyNote, Args: n.args, Each: func([][]byte) error { n.noted++; return nil }},
 		{SQL: sql.TallyBehind, Args: n.behind, Each: func(row [][]byte) (err error) {
 			n.told = true
-			if n.there, err = strconv.Atoi(string(row[0])); err == nil {
-				n.ahead, err = strconv.Atoi(string(row[1]))
+			for i, to := range []*int{&n.there, &n.ahead, &n.furthest} {
+				if *to, err = strconv.Atoi(string(row[i])); err != nil {
+					return err
+				}
 			}
-			return err
+			return nil
 		}},
 	}
 }
@@ -126,6 +137,8 @@ func (n *noting) judge(err error) error {
 		return tallyError(errors.New("the stream has no tally on this Kafka cluster any more"))
 	case n.noted < n.units || n.ahead < n.units:
 		return errNoted
+	case n.furthest > mostAhead && !n.inOrder:
+		return errAhead
 	}
 	return nil
 }
@@ -357,10 +370,15 @@ func (r *round) rollback(ctx context.Context, err error) error {
 func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 	var ours *postgres.Error
 	f := tablesql.FaultOf(err)
+	if p.failing.IsZero() && !errors.Is(err, errNoted) && !errors.Is(err, errAhead) {
+		p.failing = time.Now()
+	}
 	switch {
-	case errors.Is(err, errNoted) && p.splitUnits(items):
+	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && p.splitUnits(items):
 	case errors.Is(err, errNoted):
 		p.noted(items)
+	case errors.Is(err, errAhead):
+		p.wait(items, err)
 	case errors.As(err, &ours), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
 		p.repeat(ctx, items, err)
 	case f != tablesql.Passing && f != tablesql.Locked && !p.reloaded:
@@ -391,12 +409,33 @@ func (p *process) splitUnits(items []*item) bool {
 	return true
 }
 
-// leave notes a unit with all of its rows left, which are then marked as single rows are.
+// overdue says that the units of the batch are to be left: somebody keeps the table locked, or its trigger
+// fails in a way that usually passes. The head must not wait for that, since the journal does
+// not keep units for ever.
+func (p *process) overdue() bool {
+	return p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
+}
+
+// wait has units tried again later, and no worker wait for them: the head's unit needs one.
+func (p *process) wait(items []*item, err error) {
+	p.tellRepeat(items, err, p.cfg.LockedRetry)
+	p.later(p.key, items, p.cfg.LockedRetry)
+}
+
+// leave notes units with all of their rows left, which are then marked as single rows are.
 func (p *process) leave(ctx context.Context, items []*item) {
 	err := p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.leaveAll(ctx, items) })
+	n := sameUnit(items)
 	switch {
+	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && n < len(items): // which of them?
+		for ; len(items) > 0; items = items[n:] {
+			n = sameUnit(items)
+			p.leave(ctx, items[:n:n])
+		}
 	case err == nil, errors.Is(err, errNoted):
 		p.noted(items)
+	case errors.Is(err, errAhead):
+		p.wait(items, err)
 	case ctx.Err() == nil:
 		p.repeat(ctx, items, err)
 	}

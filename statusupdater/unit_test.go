@@ -295,6 +295,82 @@ func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	o.expect("a mark of what is not left", o.mark(leftMarks(rows[1])...), "settled")
 }
 
+// A table that stays locked holds up neither the head of the tally, which the journal is kept for, nor
+// the marks of other tables; its rows are marked when it is free.
+func TestALockedTableHoldsNoHeadUp(t *testing.T) {
+	t.Parallel()
+	o := newOnce(t, fixture.Plain(), Config{LockTimeout: 20 * time.Millisecond, StatementTimeout: time.Second, BatchRows: 2, Connections: 2})
+	rows := o.rows("a", "b", "c", "d", "e", "other")
+	tx, err := o.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE plain`); err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range rows[:4] {
+		o.updater.Do(unitMarks(uint64(i+1), row)...)
+	}
+	want := "units 1,2,3,4 left " + rows[0].ID + "," + rows[1].ID + "," + rows[2].ID + "," + rows[3].ID
+	harness.Eventually(t, 30*time.Second, func() error {
+		if got := o.tally(); got != want {
+			return errors.New(got)
+		}
+		return nil
+	})
+	// One that was noted before, by somebody else, does not keep the others of its batch from it.
+	o.db.Exec(t, `INSERT INTO outbox_cdc.tally_unit VALUES ('orders', 'main', 6, 60)`)
+	o.updater.Do(append(unitMarks(5, rows[4]), unitMarks(6, rows[5])...)...)
+	harness.Eventually(t, 30*time.Second, func() error {
+		if got := o.tally(); got != strings.Replace(want, "4", "4,5,6", 1)+","+rows[4].ID {
+			return errors.New(got)
+		}
+		return nil
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.await(6)
+	o.expect("rows", o.shown(), "aS bS cS dS eS otherP")
+	o.expect("tally", o.tally(), "units 1,2,3,4,5,6 left ")
+}
+
+// Only so many units are noted ahead of the head: the next start reads them.
+func TestUnitsWaitForTheHead(t *testing.T) {
+	t.Parallel()
+	o := newOnce(t, fixture.Plain(), Config{Connections: 1})
+	rows := o.rows("first", "far")
+	o.updater.Do(append(unitMarks(mostAhead+1, rows[1]), unitMarks(1, rows[0])...)...) // they share a batch
+	if a := o.await(1)[rows[0]]; a.State != outbox.MarkedSent {
+		t.Errorf("%+v", a)
+	}
+	harness.Eventually(t, 20*time.Second, func() error {
+		if o.updater.Stats().Repeated < 2 {
+			return errors.New("it was not tried again")
+		}
+		return nil
+	})
+	o.expect("tally", o.tally(), "units 1 left ")
+	o.expect("rows", o.shown(), "firstS farP")
+	o.db.Exec(t, sql.TallyAdvance, "orders", "main")
+	if a := o.await(1)[rows[1]]; a.State != outbox.MarkedSent {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A dump that is restored elsewhere has horizons of other transaction ids: a row that is absent there
+// does not keep the tally open for ever.
+func TestHorizonOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	o := newOnce(t, fixture.Plain(), Config{})
+	rows := o.rows("gone")
+	o.db.Exec(t, `DELETE FROM plain`)
+	o.db.Exec(t, `INSERT INTO outbox_cdc.tally_left (stream, cluster, unit, entry, "table", id, hash, horizon)
+		SELECT 'orders', 'main', 1, 0, 'public.plain', $1, $2, '4000000000000'`, []string{rows[0].ID}, make([]byte, len(exactlyonce.Hash{})))
+	o.expect("the row", o.mark(leftMarks(rows[0])...), "settled")
+	o.expect("tally", o.tally(), "units  left ")
+}
+
 // Who is there under the id of a row that was left is marked only if it is that row.
 func TestLeftRowsAreMarkedByTheirNames(t *testing.T) {
 	t.Parallel()

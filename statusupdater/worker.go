@@ -67,6 +67,7 @@ type process struct {
 	groups   [][]*item // the last is next
 	rounds   int       // of the last group, without an error
 	reloaded bool      // the catalogue was read since the batch began
+	failing  time.Time // since when units of the batch could not be marked, or zero
 	backoff  *backoff.ExponentialBackOff
 }
 
@@ -74,6 +75,10 @@ func (p *process) run(ctx context.Context) {
 	for len(p.groups) > 0 && ctx.Err() == nil {
 		items := p.groups[len(p.groups)-1]
 		p.groups = p.groups[:len(p.groups)-1]
+		if p.overdue() {
+			p.leave(ctx, items)
+			continue
+		}
 		left, err := p.round(ctx, items)
 		if err != nil {
 			p.fault(ctx, left, err)
@@ -145,7 +150,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 		p.suspect(items, err)
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
-	case f == tablesql.Locked && !p.lockable():
+	case f == tablesql.Locked && (!p.lockable() || p.key.way == ofLeft): // units need the worker
 		p.setAside(items)
 	case passes:
 		p.repeat(ctx, items, err)
@@ -228,11 +233,15 @@ func (p *process) repeat(ctx context.Context, items []*item, err error) {
 		it.broke = it.broke || errors.As(err, &broken)
 	}
 	delay := p.backoff.NextBackOff()
+	p.tellRepeat(items, err, delay)
+	_ = wait.Sleep(ctx, delay)
+	p.groups = append(p.groups, items)
+}
+
+func (p *process) tellRepeat(items []*item, err error, delay time.Duration) {
 	p.stats.repeated.Add(1)
 	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
 		Msg("writing back failed and will be repeated")
-	_ = wait.Sleep(ctx, delay)
-	p.groups = append(p.groups, items)
 }
 
 func (p *process) split(items []*item) {

@@ -29,8 +29,8 @@ const (
 	// rowBytes is about the most that the journal holds of a row: its name in a batch of its
 	// own, with the marker that ends the transaction.
 	rowBytes = 256
-	// leastBytes is the least that is kept.
-	leastBytes = 256 << 20
+	// leastBytes is the least that is kept: statusupdater's 5,000 units of 1,000 usual ids each.
+	leastBytes = 512 << 20
 	// segmentBytes is how much is deleted at once.
 	segmentBytes = 64 << 20
 	// LeastMessage is the least max.message.bytes: one name has up to 64 KiB, and a batch at most

@@ -64,7 +64,7 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		"settings hidden": {"journal", Warn, kept(func(t *TopicFacts) { t.Settings = nil }), []string{"DescribeConfigs"}},
 		"compacted":       {"journal", Fail, is("cleanup.policy", "compact"), []string{"cleanup.policy=delete"}},
 		"a week":          {"journal", Fail, is("retention.ms", "604800000"), []string{"retention.ms=-1"}},
-		"too small":       {"journal", Fail, is("retention.bytes", "1000000"), []string{"retention.bytes=268435456"}},
+		"too small":       {"journal", Fail, is("retention.bytes", "1000000"), []string{"retention.bytes=536870912"}},
 		"for ever":        {"journal", OK, is("retention.bytes", "-1"), nil},
 		"compressed":      {"journal", Fail, is("compression.type", "zstd"), []string{"compression.type=producer"}},
 		"uncompressed":    {"journal", OK, is("compression.type", "uncompressed"), nil},
