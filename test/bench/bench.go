@@ -143,7 +143,7 @@ func (b *bench) measure(t *testing.T, a bar) {
 			b.marked = column
 		}
 		r := summary(a.name, l, column)
-		r.Conditions, r.Quiet = conditions, allQuiet(conditions)
+		r.Conditions = slices.Clone(conditions)
 		if len(column) < rounds {
 			r.Value, r.OK, r.Note = nil, nil, "not measured: "+b.why
 		}
@@ -212,7 +212,12 @@ func valueOf(v *float64) float64 {
 func (b *bench) describe() {
 	m, versions, settings := machine(), b.versions(), b.settings()
 	for i := range b.results {
-		b.results[i].Machine, b.results[i].Versions, b.results[i].Settings = m, versions, settings
+		r := &b.results[i]
+		r.Machine, r.Versions, r.Settings = m, versions, settings
+		for j := range r.Conditions { // a later round may have been faster
+			r.Conditions[j].Noise = r.Conditions[j].noise(b.fastest)
+		}
+		r.Quiet = allQuiet(r.Conditions)
 	}
 }
 

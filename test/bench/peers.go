@@ -91,7 +91,7 @@ func goPqCdcKafka(t *testing.T) *relay {
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			r.missing = "it cannot be fetched or built on this machine: go " + args[0] + " failed"
+			r.missing = "`go " + args[0] + "` of its module failed"
 			t.Logf("%s: %s: %v: %s", r.name, r.missing, err, bytes.TrimSpace(out))
 		}
 		return string(bytes.TrimSpace(out))

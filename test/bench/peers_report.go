@@ -137,7 +137,9 @@ func (n *tournament) missing(name string) bool {
 func (n *tournament) finish() PeerReport {
 	r := &n.report
 	r.Quiet = true
-	for _, round := range r.Rounds {
+	for i := range r.Rounds { // a later round may have been faster
+		round := &r.Rounds[i]
+		round.Noise = round.noise(n.fastest)
 		r.Quiet = r.Quiet && round.Noise == ""
 	}
 	r.Machine, r.Versions = machine(), n.versions()

@@ -51,32 +51,21 @@ func readJSON(path string, into any) error {
 	return err
 }
 
-// record takes reports over into what is recorded: of bars those that were
-// measured, in place of the same ones. What was not quiet is refused.
+// record takes reports over into what is recorded, in place of what was. Bars
+// come from one run, since the page names one program and one machine. What was
+// not quiet is refused.
 func record(barsFile, peersFile string) error {
-	bars, _, err := recorded()
-	if err != nil {
-		return err
-	}
-	var measured []Result
+	var bars []Result
 	var peers PeerReport
-	if err := errors.Join(readJSON(barsFile, &measured), readJSON(peersFile, &peers)); err != nil {
+	if err := errors.Join(readJSON(barsFile, &bars), readJSON(peersFile, &peers), os.MkdirAll(filepath.Dir(recordedBars), 0o755)); err != nil {
 		return err
 	}
-	for _, r := range measured {
+	for _, r := range bars {
 		if r.Value == nil || !r.Quiet {
 			return fmt.Errorf("%s: %s, %s was not measured, or the machine was not quiet: it is not recorded", barsFile, r.Bar, r.What)
 		}
-		same := func(o Result) bool { return o.Bar == r.Bar && o.What == r.What }
-		if at := slices.IndexFunc(bars, same); at >= 0 {
-			bars[at] = r
-		} else {
-			bars = append(bars, r)
-		}
 	}
-	order := func(r Result) int { return slices.IndexFunc(theBars(), func(a bar) bool { return a.name == r.Bar }) }
-	slices.SortStableFunc(bars, func(a, b Result) int { return order(a) - order(b) })
-	if len(measured) > 0 {
+	if len(bars) > 0 {
 		if err := writeJSON(recordedBars, bars); err != nil {
 			return err
 		}
@@ -89,9 +78,6 @@ func record(barsFile, peersFile string) error {
 	}
 	return peers.write(recordedPeers)
 }
-
-// theBars is bars, which cannot be named where their rounds lead here.
-func theBars() []bar { return bars }
 
 // putDocuments writes the docs, or says what differs.
 func putDocuments(write bool) error {
@@ -137,7 +123,7 @@ func between(page, name, body string) (string, error) {
 
 // where a report was made.
 func where(command string, m Machine, versions, settings map[string]string) string {
-	return fmt.Sprintf("`%s` of %s: %d cores (%s), %.0f GiB, PostgreSQL %s, Kafka %s, %s rows, %s rounds.\n\n",
+	return fmt.Sprintf("`%s` of %s: %d cores (%s), %.0f GiB, PostgreSQL %s, Kafka %s, %s rows, rounds: %s.\n\n",
 		command, versions["outbox-cdc"], m.Cores, m.CPU, m.GiB, versions["postgres"], versions["kafka"], settings["rows"], settings["rounds"])
 }
 

@@ -140,6 +140,9 @@ func number(v *float64) string {
 		return ""
 	case math.Abs(*v) < 1000:
 		digits := 2
+		if *v == math.Trunc(*v) {
+			digits = 0
+		}
 		if math.Abs(*v) >= 100 {
 			digits = 0
 		}

@@ -29,7 +29,7 @@ func TestMedianAndPercentile(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	t.Parallel()
-	for v, want := range map[float64]string{0.5: "0.50", 12.345: "12.35", 123.4: "123", 1234.5: "1,234", 1234567: "1,234,567", -2500: "-2,500"} {
+	for v, want := range map[float64]string{0: "0", 43: "43", 0.5: "0.50", 12.345: "12.35", 123.4: "123", 1234.5: "1,234", 1234567: "1,234,567", -2500: "-2,500"} {
 		if got := number(&v); got != want {
 			t.Errorf("%v is shown as %q, wanted %q", v, got, want)
 		}
