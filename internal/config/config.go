@@ -11,13 +11,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Config is a whole configuration file, checked and resolved. The comments on
-// its fields are also the descriptions in the JSON Schema.
+// Config is a whole configuration file, checked and resolved. The comments on its fields
+// are also the descriptions in the JSON Schema.
 type Config struct {
 	// Kafka names the Kafka clusters that records go to.
 	Kafka Kafka `yaml:"kafka" required:"true" example:"{clusters: {main: {brokers: [\"localhost:9092\"]}}}"`
-	// Streams are the databases to stream from. Each is isolated from the
-	// others: one stream's failure leaves the others running.
+	// Streams are the databases to stream from. The failure of one leaves the others running.
 	Streams []*Stream `yaml:"streams" required:"true" example:"[{name: orders, postgres: {…}, tables: […]}]"`
 	// HTTP serves metrics, health and status.
 	HTTP HTTP `yaml:"http"`
@@ -30,8 +29,7 @@ type Config struct {
 
 // Kafka names the Kafka clusters.
 type Kafka struct {
-	// Default is the cluster of every row that names none. May be left out
-	// where there is one cluster only.
+	// Default is the cluster of every row that names none. Left out: the only one.
 	Default string `yaml:"default"`
 	// Clusters by name.
 	Clusters map[string]*Cluster `yaml:"clusters" required:"true" example:"{main: {brokers: [\"localhost:9092\"]}}"`
@@ -45,33 +43,31 @@ type Cluster struct {
 	Brokers []string `yaml:"brokers" required:"true" example:"[\"kafka-1:9092\", \"kafka-2:9092\"]"`
 	// ClientID is the name that the brokers see in their logs and quotas.
 	ClientID string `yaml:"client_id" default:"outbox-cdc"`
-	// TLS encrypts the connections; an empty map uses the system's
-	// certificates. Left out: no TLS.
+	// TLS encrypts the connections; an empty map uses the system's certificates. Left out: no
+	// TLS.
 	TLS *TLS `yaml:"tls"`
 	// SASL logs in to the brokers. Left out: no login.
 	SASL *SASL `yaml:"sasl"`
-	// AllowPlaintext lets sasl and its token_url go without TLS to other machines,
-	// where everybody in between can read the password or the token, and the
-	// records. Without sasl nothing has to be allowed.
+	// AllowPlaintext lets sasl and its token_url go to other machines without TLS, where
+	// others can read the password or token, and the records. Without sasl it is not needed.
 	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
 	// Compression of record batches.
 	Compression string `yaml:"compression" default:"none" enum:"none,gzip,snappy,lz4,zstd"`
-	// MaxRequestBytes bounds one record batch, before compression. The topic's
-	// and the broker's own limits bound it too, where they are lower.
+	// MaxRequestBytes bounds one record batch, before compression. Lower limits of topic and
+	// broker bound it too.
 	MaxRequestBytes Bytes `yaml:"max_request_bytes" default:"1MB" min:"1KiB" max:"1GiB"`
-	// RequestTimeout is how long the broker may take to acknowledge a request;
-	// for a stream that holds a shedlock at most 3 s, since the lock is held no
-	// more than 10 s ahead.
+	// RequestTimeout is how long the broker may take to acknowledge a request; at most 3 s
+	// with shedlock, which is held no more than 10 s ahead.
 	RequestTimeout time.Duration `yaml:"request_timeout" default:"10s" min:"100ms" max:"10m"`
 	// DialTimeout is how long connecting to a broker may take, TLS and login included.
 	DialTimeout time.Duration `yaml:"dial_timeout" default:"2s" min:"100ms" max:"10m"`
-	// TransactionalIDPrefix begins the transactional.id that fences a leader's
-	// predecessors: PREFIX-STREAM-CLUSTER. It must differ between installations
-	// that share a Kafka cluster and have streams of the same name.
+	// TransactionalIDPrefix begins the transactional.id that fences former leaders:
+	// PREFIX-STREAM-CLUSTER. It must differ between installations that share a Kafka cluster
+	// and have streams of the same name.
 	TransactionalIDPrefix string `yaml:"transactional_id_prefix" default:"outbox-cdc"`
-	// Fencing is what happens where the brokers refuse the transactional id or have
-	// no transactions: auto goes on without it, and a leader that was cut off and comes
-	// back may add duplicates; required publishes nothing. off never uses one.
+	// Fencing is what happens where brokers refuse the transactional id or have no
+	// transactions. auto: go on without it; a leader that was cut off and comes back may add
+	// duplicates. required: publish nothing. off: never use one.
 	Fencing string `yaml:"fencing" default:"auto" enum:"auto,required,off"`
 }
 
@@ -84,18 +80,18 @@ const (
 
 // TLS is how connections to a Kafka cluster are encrypted.
 type TLS struct {
-	// CAFile has the certificates (PEM) that sign the brokers'. Left out: the
-	// system's. Relative to the configuration file's folder.
+	// CAFile has the certificates (PEM) that sign the brokers'. Left out: the system's. A
+	// relative path starts at the configuration file's folder.
 	CAFile Path `yaml:"ca_file"`
 	// CertFile has this client's certificate (PEM), for mutual TLS.
 	CertFile Path `yaml:"cert_file"`
 	// KeyFile has the private key (PEM) of cert_file.
 	KeyFile Path `yaml:"key_file"`
-	// ServerName is the name to expect in the brokers' certificates, where it
-	// is not the host that is dialled.
+	// ServerName is the name in the brokers' certificates, where it is not the host that is
+	// dialled.
 	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify accepts any certificate: anyone in between can read
-	// and change every record. For tests only.
+	// InsecureSkipVerify accepts any certificate: others can read and change every record. For
+	// tests only.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify" default:"false"`
 }
 
@@ -116,51 +112,49 @@ type SASL struct {
 	Username string `yaml:"username"`
 	// Password for PLAIN and SCRAM.
 	Password *Credential `yaml:"password"`
-	// Token for OAUTHBEARER, where something else fetches it: a Kubernetes service
-	// account token that is mounted, for example. Nothing but extensions goes with it.
+	// Token for OAUTHBEARER that something else fetches, such as a mounted Kubernetes service
+	// account token. Of the other keys only extensions goes with it.
 	Token *Credential `yaml:"token"`
-	// TokenURL is the address that issues tokens (OAuth 2.0 client
-	// credentials), for OAUTHBEARER.
+	// TokenURL issues tokens for OAUTHBEARER (OAuth 2.0 client credentials).
 	TokenURL string `yaml:"token_url"`
-	// ClientID for OAUTHBEARER.
+	// ClientID is for OAUTHBEARER.
 	ClientID string `yaml:"client_id"`
-	// ClientSecret for OAUTHBEARER.
+	// ClientSecret is for OAUTHBEARER.
 	ClientSecret *Credential `yaml:"client_secret"`
-	// ClientAssertion is a JWT in place of client_secret (RFC 7523), for OAUTHBEARER:
-	// {file: PATH} of a token that is projected into the pod, for example.
+	// ClientAssertion is a JWT in place of client_secret (RFC 7523), such as {file: PATH} of a
+	// token projected into the pod.
 	ClientAssertion *Credential `yaml:"client_assertion"`
 	// Scopes to ask for, for OAUTHBEARER.
 	Scopes []string `yaml:"scopes"`
-	// Extensions are sent with the token (KIP-342), for OAUTHBEARER; Confluent Cloud
-	// wants logicalCluster and identityPoolId.
+	// Extensions are sent with the token (KIP-342); Confluent Cloud wants logicalCluster and
+	// identityPoolId.
 	Extensions map[string]string `yaml:"extensions"`
-	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment,
-	// as the AWS tools find them.
+	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment, as the AWS tools
+	// find them.
 	Region string `yaml:"region"`
 }
 
 // Stream is one database, its slot and its outbox tables.
 type Stream struct {
-	// Name of the stream in logs and metrics, and in the parks and the leader
-	// epoch kept in the database. Renaming it forgets those.
+	// Name in logs, metrics and the database. Renaming the stream forgets its parks and leader
+	// epoch there.
 	Name string `yaml:"name" required:"true" example:"orders"`
 	// Postgres is the database.
 	Postgres Postgres `yaml:"postgres" required:"true" example:"{dsn: \"postgres://cdc@db:5432/orders\"}"`
-	// Slot is the logical replication slot: a-z, 0-9 and _, at most 63.
-	// Left out: outbox_cdc_NAME, with _ for each - of the stream's name.
+	// Slot is the logical replication slot: a-z, 0-9 and _, at most 63. Left out:
+	// outbox_cdc_NAME, with _ for - in NAME.
 	Slot string `yaml:"slot"`
-	// Publication of the tables. Left out: the same name as the slot's.
+	// Publication of the tables. Left out: named as the slot.
 	Publication string `yaml:"publication"`
-	// Mode is stream, or shadow: then rows are read and mapped and counted, but
-	// nothing is published and nothing is marked, next to the application's own
-	// relay. A later start with stream publishes whatever that relay left.
+	// Mode shadow reads, maps and counts rows, but publishes and marks nothing, next to the
+	// application's own relay. A later start with stream publishes what that relay left.
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
-	// Delivery is at_least_once, or exactly_once: then rows are published in Kafka
-	// transactions, and consumers with isolation.level=read_committed see each of them
-	// once (docs/exactly-once.md); this is experimental. It takes fencing: required on the clusters of the
-	// stream, and does not go with another relay on its tables.
+	// Delivery exactly_once is experimental (docs/exactly-once.md): rows are published in
+	// Kafka transactions, and consumers with isolation.level=read_committed see each of them
+	// once. It takes fencing: required, and no other relay on the tables.
 	Delivery string `yaml:"delivery" default:"at_least_once" enum:"at_least_once,exactly_once"`
-	// Transaction bounds the transactions of delivery: exactly_once.
+	// Transaction bounds a transaction of delivery: exactly_once. It takes the rows that wait
+	// when it begins.
 	Transaction Transaction `yaml:"transaction"`
 	// Journal is where delivery: exactly_once names what was published.
 	Journal Journal `yaml:"journal"`
@@ -169,14 +163,17 @@ type Stream struct {
 	// Tables are the outbox tables of this database.
 	Tables []*Table `yaml:"tables" required:"true" example:"[{table: public.outbox, profile: native}]"`
 
-	// WALBudget is how much WAL the slot may hold back on the primary's disk.
-	// Above it the slot moves on and the sweeper publishes what it passed over.
+	// WALBudget is how much WAL the slot may hold back on the primary's disk. Above it the
+	// slot moves on, and the sweeper publishes what it passed over.
 	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
-	// Memory bounds the rows held in memory.
+	// Memory bounds the rows of a stream: read, queued, sent, and not yet marked. At the bound
+	// reading waits.
 	Memory Memory `yaml:"memory"`
-	// Limits bound how fast rows are taken.
+	// Limits bound how fast rows are taken, so that a catch-up leaves the application its
+	// share of the database.
 	Limits Limits `yaml:"limits"`
-	// Backoff is the wait before a failed row, topic or table is tried again.
+	// Backoff is the wait before a failed row, topic or table is tried again: min, then twice
+	// as long each time, up to max.
 	Backoff Backoff `yaml:"backoff"`
 	// WatchInterval is how often PENDING rows that the stream missed are looked for.
 	WatchInterval time.Duration `yaml:"watch_interval" default:"10s" min:"100ms" max:"1h"`
@@ -184,63 +181,59 @@ type Stream struct {
 	Sweep Sweep `yaml:"sweep"`
 	// Mark is how states are written back.
 	Mark Mark `yaml:"mark"`
-	// MaxParkedKeys is how many keys of one table may wait for a retry before
-	// the whole table is left to the sweeper. With more than ten times as many,
-	// nothing else of the table is published until some are through or FAILED.
+	// MaxParkedKeys is how many keys of a table may wait for a retry before the whole table is
+	// left to the sweeper. Above ten times as many nothing else of the table is published
+	// until some are through or FAILED.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
-	// MaxParkedTopics is how many topics that rows name, and that do not exist or may
-	// not be written to, are tried again one by one. Rows of further ones wait
-	// until the brokers list their topics.
+	// MaxParkedTopics is how many topics that rows name, and that are missing or may not be
+	// written to, are tried again one by one. Rows of further ones wait until the brokers list
+	// their topics.
 	MaxParkedTopics int `yaml:"max_parked_topics" default:"1000" min:"1" max:"10000"`
-	// HeartbeatInterval is how often a commit is written to the WAL of an idle
-	// database, so that its slot moves on.
+	// HeartbeatInterval is how often a commit is written to the WAL of an idle database, so
+	// that its slot moves on.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`
-	// DrainTimeout is how long a stop may wait for what was already sent to be
-	// acknowledged and marked. What is not by then is published again later.
+	// DrainTimeout is how long a stop waits for what was sent to be acknowledged and marked.
+	// The rest is published again later.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"1h"`
 }
 
 // Transaction bounds the Kafka transactions of delivery: exactly_once. A transaction
 // takes the rows that wait when it begins; there is no delay to configure.
 type Transaction struct {
-	// MaxRows of one transaction. Left out: a third of memory.rows, so that one
-	// transaction is read, one is sent and one is marked.
+	// MaxRows is how many rows one transaction has at most. Left out: a third of memory.rows:
+	// one transaction is read, one sent, one marked.
 	MaxRows int `yaml:"max_rows" min:"1" max:"1000000"`
-	// Timeout is after how long brokers abort a transaction that its process does not
-	// end. Until then consumers see nothing behind it. It must be longer than
-	// request_timeout, and at most the brokers' transaction.max.timeout.ms.
+	// Timeout is after how long brokers abort a transaction whose process does not end it.
+	// Until then consumers see nothing behind it. It is longer than request_timeout, and at
+	// most the brokers' transaction.max.timeout.ms.
 	Timeout time.Duration `yaml:"timeout" default:"30s" min:"10s" max:"15m"`
 }
 
 // Journal is where delivery: exactly_once names what was published.
 type Journal struct {
-	// Topic of the journal, by this name on each cluster that rows may go to. It has one
-	// partition, and no other stream may use it. Left out: __PREFIX-STREAM-journal, with the
-	// cluster's transactional_id_prefix; rows may not name topics that begin with two
-	// underscores. init --kafka makes it.
+	// Topic of the journal on each cluster that rows may go to. It has one partition and
+	// belongs to this stream alone; init --kafka makes it. Left out: __PREFIX-STREAM-journal,
+	// with the cluster's transactional_id_prefix.
 	Topic string `yaml:"topic"`
 }
 
 // Postgres is how to reach one database.
 type Postgres struct {
-	// DSN of the role that reads and marks the rows, as a URL or as key=value
-	// pairs. A pooler may stand in between.
+	// DSN of the role that reads and marks rows, a URL or key=value pairs. It may lead to a
+	// pooler.
 	DSN Secret `yaml:"dsn" required:"true" example:"postgres://cdc@db:5432/orders?sslmode=verify-full"`
-	// ReplicationDSN of the role that streams (LOGIN REPLICATION), where it is
-	// another one. It must reach the server itself, not a pooler in
-	// transaction mode. Left out: dsn.
+	// ReplicationDSN is that of the role that streams (LOGIN REPLICATION), to the server
+	// itself, not to a pooler in transaction mode. Left out: dsn.
 	ReplicationDSN Secret `yaml:"replication_dsn"`
-	// Password of dsn's role, instead of one in dsn; then nothing has to be
-	// percent-encoded.
+	// Password of dsn's role, instead of one in dsn.
 	Password *Credential `yaml:"password"`
-	// ReplicationPassword of replication_dsn's role.
+	// ReplicationPassword is that of replication_dsn's role.
 	ReplicationPassword *Credential `yaml:"replication_password"`
-	// AllowPlaintext lets a password go to another machine without TLS
-	// (sslmode disable, allow or prefer, which is what leaving it out means),
-	// where everybody in between can read it, and the rows.
+	// AllowPlaintext lets a password go to another machine without TLS (sslmode left out,
+	// disable, allow or prefer), where others can read it, and the rows.
 	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
-	// WALSenderTimeout is how long the server waits for a silent leader before
-	// it lets a standby take over.
+	// WALSenderTimeout is how long the server waits for a silent leader before a standby may
+	// take over.
 	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout" default:"4s" min:"1s" max:"1h"`
 
 	// Host, Port, Database and User of DSN, for logs.
@@ -262,12 +255,12 @@ type Memory struct {
 // Limits bound how fast rows are taken from the log and from the table, so that a
 // catch-up of millions of rows leaves the application its share of the database.
 type Limits struct {
-	// RowsPerSecond at most are taken and published; 0: no limit.
+	// RowsPerSecond is how many rows are taken at most; 0: no limit.
 	RowsPerSecond int `yaml:"rows_per_second" default:"0" min:"0" max:"10000000"`
-	// BackOff slows a catch-up down while a physical standby falls further behind,
-	// or sessions wait for locks that the stream holds; never below 1,000 rows a
-	// second, or a tenth of rows_per_second. How far standbys are is shown to
-	// members of pg_read_all_stats (pg_monitor) only.
+	// BackOff slows a catch-up down while a physical standby falls further behind, or sessions
+	// wait for locks of the stream; never below 1,000 rows a second, or a tenth of
+	// rows_per_second. Only members of pg_read_all_stats (pg_monitor) see how far standbys
+	// are.
 	BackOff bool `yaml:"back_off" default:"true"`
 }
 
@@ -281,8 +274,8 @@ type Backoff struct {
 
 // Sweep is how rows are read from the table.
 type Sweep struct {
-	// PageRows is how many rows one statement reads at most; never more than a
-	// third of memory.rows.
+	// PageRows is how many rows a statement reads at most; never more than a third of
+	// memory.rows.
 	PageRows int `yaml:"page_rows" default:"5000" min:"10" max:"100000"`
 }
 
@@ -294,26 +287,26 @@ type Mark struct {
 	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
 }
 
-// HTTP serves /metrics, /healthz, /readyz and /api/v1/status, and with page the
-// operator's page. It shows no payload unless show_payloads allows it.
+// HTTP serves /metrics, /healthz, /readyz, /api/v1/status and, with page, the operator's
+// page.
 type HTTP struct {
 	// Listen is the address to serve on, host:port; off serves nothing.
 	Listen string `yaml:"listen" default:"127.0.0.1:9187"`
-	// TLS encrypts. Left out: plain HTTP.
+	// TLS is the certificate to serve with; replaced files are read again. Left out: plain
+	// HTTP.
 	TLS *HTTPTLS `yaml:"tls"`
-	// Auth is who may ask for what; /healthz and /readyz answer everybody. Left
-	// out: everybody who reaches the address may read, and nobody may change anything.
+	// Auth is who may ask for what; /healthz and /readyz answer everybody. Left out: everybody
+	// who reaches the address may read, nobody may change anything.
 	Auth *HTTPAuth `yaml:"auth"`
-	// AllowPlaintext lets credentials of auth go without tls over an address that
-	// is not loopback, as behind a proxy that encrypts, or where the network does.
+	// AllowPlaintext lets credentials of auth go without tls over an address that is not
+	// loopback.
 	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
-	// Hosts are the names, without port, by which others ask without credentials.
-	// Addresses, localhost and the machine's own name are always answered; any
-	// other name could be another site's that was made to lead here.
+	// Hosts are further names, without port, by which clients without credentials may ask:
+	// addresses, localhost and the machine's own name always may.
 	Hosts []string `yaml:"hosts"`
-	// Page serves the operator's page (docs/page.md) and the data behind it. It
-	// shows topics, keys, ids and errors of rows; operators of auth also requeue
-	// and discard FAILED rows. It takes auth where listen is not loopback.
+	// Page serves the operator's page (docs/page.md): topics, keys, ids and errors of rows;
+	// operators of auth also requeue and discard FAILED rows. It takes auth where listen is
+	// not loopback.
 	Page bool `yaml:"page" default:"false"`
 	// ShowPayloads lets the page show a row's payload.
 	ShowPayloads bool `yaml:"show_payloads" default:"false"`
@@ -323,7 +316,6 @@ type HTTP struct {
 // are read again.
 type HTTPTLS struct {
 	// CertFile has the certificate (PEM), then those that lead to its root.
-	// Relative to the configuration file's folder.
 	CertFile Path `yaml:"cert_file" required:"true" example:"cert.pem"`
 	// KeyFile has its private key (PEM).
 	KeyFile Path `yaml:"key_file" required:"true" example:"key.pem"`
@@ -333,10 +325,9 @@ type HTTPTLS struct {
 type HTTPAuth struct {
 	// Users are the credentials, each with a role of its own.
 	Users []*HTTPUser `yaml:"users"`
-	// Token is short for a user of the role viewer with this token.
+	// Token is short for a user of the role viewer.
 	Token *Credential `yaml:"token"`
-	// Username is short for a user of the role operator with this name and
-	// password, for basic authentication.
+	// Username is short for a user of the role operator, for basic authentication.
 	Username string `yaml:"username"`
 	// Password of username.
 	Password *Credential `yaml:"password"`
@@ -351,8 +342,8 @@ const (
 
 // HTTPUser is one credential of HTTP: a token, or a name and a password.
 type HTTPUser struct {
-	// Role: metrics reads /metrics; viewer reads everything; operator also
-	// requeues and discards FAILED rows, and must have a name.
+	// Role: metrics reads /metrics; viewer reads everything; operator also requeues and
+	// discards FAILED rows, and has a name.
 	Role string `yaml:"role" required:"true" enum:"metrics,viewer,operator"`
 	// Username for basic authentication.
 	Username string `yaml:"username"`
@@ -374,8 +365,7 @@ func (a *HTTPAuth) Everybody() []*HTTPUser {
 	return all
 }
 
-// Table is one outbox table: its name, a profile or none, and any fields of
-// the mapping, each of which replaces the profile's.
+// Table is one outbox table: its name, a profile or none, and any keys of the mapping.
 type Table struct {
 	// Table is the table's name, schema.name.
 	Table string `yaml:"table" required:"true" example:"public.outbox"`
@@ -384,13 +374,13 @@ type Table struct {
 
 	MappingSpec `yaml:",inline"`
 
-	// MaxRowBytes is how long a row may be, the bytes of its mapped columns taken
-	// together. A longer one is not read into memory; it can be no record, so it
-	// is charged its attempts and becomes FAILED. Left out: four times the largest
-	// max_request_bytes, at least 4MiB.
+	// MaxRowBytes is how long a row's mapped columns may be together. A longer row is not read
+	// into memory: it is charged its attempts and becomes FAILED. Left out: four times the
+	// largest max_request_bytes, at least 4MiB.
 	MaxRowBytes Bytes `yaml:"max_row_bytes" min:"1MiB" max:"256MiB"`
-	// Share takes one part of the table's rows, for streams that share a table.
-	// Left out: all of them.
+	// Share takes one part of the rows, by a hash of the key's column, of one of PostgreSQL's
+	// own types (without a key: of the first id column). Each part is a stream of its own; all
+	// must be configured, with the same number of parts. It takes PostgreSQL 15.
 	Share *Share `yaml:"share"`
 
 	// Outbox is the table with its mapping resolved, made by Load. There is one

@@ -14,16 +14,15 @@ import (
 // Credential is a secret: a text, or where it is, which is then read when it is
 // needed and may change meanwhile: {file: PATH} or {command: [PROGRAM, ARGUMENT]}.
 type Credential struct {
-	// File has the secret and is read for every connection. It is at most 64 KiB;
-	// one newline at its end is not part of the secret.
+	// File has the secret, at most 64 KiB; one newline at its end is dropped. It is read for
+	// every connection.
 	File Path `yaml:"file"`
-	// Command prints the secret: a program and its arguments, run without a shell
-	// for every connection. One newline at the end is not part of the secret.
+	// Command prints the secret: a program and its arguments, run without a shell for every
+	// connection. One newline at the end is dropped.
 	Command []string `yaml:"command"`
 	// Timeout of the command. It is then killed, with all that it started.
 	Timeout time.Duration `yaml:"timeout" default:"10s" min:"100ms" max:"5m"`
-	// Cache is how long what the command printed is used again, unless the server
-	// refuses it.
+	// Cache is how long the command's output is used again, unless the server refuses it.
 	Cache time.Duration `yaml:"cache" default:"0s" min:"0s" max:"24h"`
 
 	value  Secret

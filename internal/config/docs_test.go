@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,32 +63,72 @@ func structs() []reflect.Type {
 		reflect.TypeFor[Config](), reflect.TypeFor[Kafka](), reflect.TypeFor[Cluster](), reflect.TypeFor[TLS](), reflect.TypeFor[SASL](),
 		reflect.TypeFor[Stream](), reflect.TypeFor[Transaction](), reflect.TypeFor[Journal](), reflect.TypeFor[Postgres](), reflect.TypeFor[Memory](), reflect.TypeFor[Limits](), reflect.TypeFor[Backoff](), reflect.TypeFor[Sweep](), reflect.TypeFor[Mark](),
 		reflect.TypeFor[Table](), reflect.TypeFor[Share](), reflect.TypeFor[MappingSpec](), reflect.TypeFor[TopicSpec](), reflect.TypeFor[KeySpec](), reflect.TypeFor[PayloadSpec](),
-		reflect.TypeFor[RowSpec](), reflect.TypeFor[PlaceSpec](), reflect.TypeFor[ExpirySpec](), reflect.TypeFor[HeaderSpec](), reflect.TypeFor[TraceSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](),
+		reflect.TypeFor[RowSpec](), reflect.TypeFor[PlaceSpec](), reflect.TypeFor[ExpirySpec](), reflect.TypeFor[MemberSpec](), reflect.TypeFor[HeaderSpec](), reflect.TypeFor[HeaderListSpec](), reflect.TypeFor[TraceSpec](), reflect.TypeFor[EventIDSpec](), reflect.TypeFor[ClusterSpec](), reflect.TypeFor[StatusSpec](),
 		reflect.TypeFor[WriterSpec](), reflect.TypeFor[ShedLockSpec](), reflect.TypeFor[HeadersTableSpec](), reflect.TypeFor[HTTP](), reflect.TypeFor[HTTPTLS](), reflect.TypeFor[HTTPAuth](), reflect.TypeFor[HTTPUser](), reflect.TypeFor[Credential](),
 	}
 }
 
-// titles say where a struct's keys stand in the file.
-var titles = map[string]string{
-	"Config": "The file", "Kafka": "`kafka`", "Cluster": "`kafka.clusters.NAME`", "TLS": "`kafka.clusters.NAME.tls`", "SASL": "`kafka.clusters.NAME.sasl`",
-	"Stream": "`streams[]`", "Transaction": "`streams[].transaction`", "Journal": "`streams[].journal`", "Postgres": "`streams[].postgres`", "Memory": "`streams[].memory`", "Limits": "`streams[].limits`", "Backoff": "`streams[].backoff`", "Sweep": "`streams[].sweep`", "Mark": "`streams[].mark`",
-	"Table": "`streams[].tables[]`", "Share": "`streams[].tables[].share`", "MappingSpec": "The mapping, in `streams[].tables[]` and in profiles", "TopicSpec": "`topic`", "KeySpec": "`key`", "PayloadSpec": "`payload`",
-	"TraceSpec": "`headers[].trace`", "WriterSpec": "`writer`", "ShedLockSpec": "`shedlock` and `retention_lock`", "HeadersTableSpec": "`headers_table`",
-	"RowSpec": "`rows[]`", "PlaceSpec": "`first[]`", "ExpirySpec": "`status.expires_at`", "HeaderSpec": "`headers[]`", "EventIDSpec": "`event_id`", "ClusterSpec": "`cluster`", "StatusSpec": "`status`", "HTTP": "`http`", "HTTPTLS": "`http.tls`", "HTTPAuth": "`http.auth`", "HTTPUser": "`http.auth.users[]`",
-	"Credential": "A secret that is elsewhere",
+// sections are the structs with a table of their own, and where their keys are in the
+// file. Keys of all others are in the table of the struct that has them.
+var sections = []section{
+	{reflect.TypeFor[Config](), "The file"},
+	{reflect.TypeFor[Cluster](), "`kafka.clusters.NAME`"},
+	{reflect.TypeFor[Stream](), "`streams[]`"},
+	{reflect.TypeFor[Table](), "`streams[].tables[]`"},
+	{reflect.TypeFor[MappingSpec](), "The mapping, in `streams[].tables[]` and in profiles"},
+	{reflect.TypeFor[HeaderSpec](), "`headers[]`"},
+	{reflect.TypeFor[HTTP](), "`http`"},
+	{reflect.TypeFor[Credential](), "A secret that is elsewhere"},
+}
+
+type section struct {
+	of    reflect.Type
+	title string
 }
 
 func keyTables() string {
 	var out strings.Builder
-	for _, t := range structs() {
-		fmt.Fprintf(&out, "\n### %s\n\n%s\n\n| key | type | default | |\n|---|---|---|---|\n", titles[t.Name()], forFile(descriptions()[t.Name()]))
-		for f := range t.Fields() {
-			if key := f.Tag.Get("yaml"); key != "" && key != "-" && key != ",inline" {
-				fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", key, typeName(f), defaultText(f), cell(descriptions()[t.Name()+"."+f.Name]))
-			}
-		}
+	for _, s := range sections {
+		fmt.Fprintf(&out, "\n### %s\n\n%s\n\nkey | default, or type | meaning\n---|---|---\n", s.title, forFile(descriptions()[s.of.Name()]))
+		writeKeys(&out, s.of, "")
 	}
 	return out.String() + "\n"
+}
+
+// writeKeys writes a line for each key of a struct, and below it those of the struct
+// that it has.
+func writeKeys(out *strings.Builder, t reflect.Type, prefix string) {
+	for f := range t.Fields() {
+		key := f.Tag.Get("yaml")
+		if key == "" || key == "-" || key == ",inline" {
+			continue
+		}
+		key = prefix + key
+		fmt.Fprintf(out, "`%s` | %s | %s\n", key, defaultOrType(f), cell(descriptions()[t.Name()+"."+f.Name]))
+		if inner, suffix := keysIn(f.Type); inner != nil {
+			writeKeys(out, inner, key+suffix+".")
+		}
+	}
+}
+
+// keysIn is the struct whose keys are written below a field's, and what stands between.
+func keysIn(t reflect.Type) (inner reflect.Type, suffix string) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		t = t.Elem()
+	case reflect.Slice:
+		t, suffix = t.Elem(), "[]"
+	case reflect.Map:
+		t, suffix = t.Elem(), ".NAME"
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	elsewhere := t == reflect.TypeFor[PlaceSpec]() || slices.ContainsFunc(sections, func(s section) bool { return s.of == t })
+	if elsewhere || !slices.Contains(structs(), t) {
+		return nil, ""
+	}
+	return t, suffix
 }
 
 // forFile drops what only readers of the source need.
@@ -98,59 +139,45 @@ func forFile(text string) string {
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-func typeName(f reflect.StructField) string {
-	t := f.Type
-	name := map[bool]string{true: "text", false: ""}[t.Kind() == reflect.String]
-	switch {
-	case f.Tag.Get("enum") != "" && t.Kind() == reflect.Slice:
-		return "list of `" + strings.ReplaceAll(f.Tag.Get("enum"), ",", "`, `") + "`"
-	case f.Tag.Get("enum") != "":
-		return "`" + strings.ReplaceAll(f.Tag.Get("enum"), ",", "`, `") + "`"
-	case t == typeDuration:
-		name = "duration"
-	case t == typeBytes:
-		name = "size"
-	case t == typeSecret:
-		name = "text, never printed"
-	case t == reflect.PointerTo(typeCredential):
-		name = "text, or where it is; never printed"
-	case t == typePath:
-		name = "path"
-	case t == typeTemplate:
-		name = "text with `${column}`"
-	case t.Kind() == reflect.Int, t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Int:
-		name = "number"
-	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.String:
-		name = "text"
-	case t.Kind() == reflect.Bool:
-		name = "`true`, `false`"
-	case t.Kind() == reflect.Slice && isText(t.Elem()):
-		name = "list of texts"
-	case t.Kind() == reflect.Slice:
-		name = "list"
-	case t.Kind() == reflect.Map:
-		name = "names with keys"
-	case name == "":
-		name = "keys"
+// defaultOrType is the default with what else may be written, or the type of a key that
+// has no default.
+func defaultOrType(f reflect.StructField) string {
+	value, def := typeName(f.Type), f.Tag.Get("default")
+	if def != "" {
+		value = "`" + def + "`"
 	}
-	low, high := f.Tag.Get("min"), f.Tag.Get("max")
-	switch {
+	if enum := f.Tag.Get("enum"); enum != "" {
+		others := slices.DeleteFunc(strings.Split(enum, ","), func(word string) bool { return word == def })
+		value = strings.TrimPrefix(value+" or `"+strings.Join(others, "`, `")+"`", typeName(f.Type)+" or ")
+	}
+	if f.Tag.Get("required") == "true" {
+		value += ", required"
+	}
+	switch low, high := f.Tag.Get("min"), f.Tag.Get("max"); {
 	case low != "" && high != "":
-		return name + ", " + low + " to " + high
+		return value + ", " + low + " to " + high
 	case low != "":
-		return name + ", at least " + low
+		return value + ", at least " + low
 	}
-	return name
+	return value
 }
 
-func defaultText(f reflect.StructField) string {
-	if f.Tag.Get("required") == "true" {
-		return "required"
+func typeName(t reflect.Type) string {
+	switch {
+	case t == typeBytes:
+		return "size"
+	case t == reflect.PointerTo(typeCredential):
+		return "[secret](#a-secret-that-is-elsewhere)"
+	case t == typeSecret, t == typePath, t == typeTemplate, t.Kind() == reflect.String:
+		return "text"
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Int:
+		return "number"
+	case t.Kind() == reflect.Slice:
+		return "list"
 	}
-	if text := f.Tag.Get("default"); text != "" {
-		return "`" + text + "`"
-	}
-	return ""
+	return "keys"
 }
 
 func TestSchemaAcceptsTheExamples(t *testing.T) {

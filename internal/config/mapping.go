@@ -6,96 +6,86 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// MappingSpec is the mapping language of tables and profiles: how a table's
-// columns become a Kafka record and how its state is read and written. A list
-// of one may be written without brackets. In a table with a profile, a key
-// that is given replaces the profile's, and null takes it away.
+// MappingSpec is the mapping language: how a table's columns become a Kafka record, and
+// how its state is read and written. A list of one may be written without brackets.
 type MappingSpec struct {
-	// ID columns identify a row, and marks find rows by them: the primary key.
+	// ID columns identify a row, for marks too: the primary key.
 	ID []string `yaml:"id"`
-	// Rows are conditions that all have to hold of a row. Other rows are not ours: they
-	// are neither published, marked, counted, deleted nor requeued. Left out: every row is.
+	// Rows are conditions that all have to hold of a row. Other rows are not ours. Left out:
+	// every row is.
 	Rows []RowSpec `yaml:"rows"`
-	// Topic of the record.
+	// Topic of the record: exactly one of column, constant and template.
 	Topic TopicSpec `yaml:"topic"`
-	// Key of the record. Left out: records without a key, in no order.
+	// Key of the record: exactly one of column, first and template. Left out, or NULL: no key,
+	// and no order.
 	Key *KeySpec `yaml:"key"`
-	// Payload of the record.
+	// Payload of the record, byte for byte: bytea as its bytes, text, json and jsonb as
+	// PostgreSQL prints them.
 	Payload PayloadSpec `yaml:"payload"`
 	// Headers of the record, in this order.
 	Headers []HeaderSpec `yaml:"headers"`
 	// EventID is a header for consumers to drop duplicates by.
 	EventID *EventIDSpec `yaml:"event_id"`
-	// Partition is an integer column with the record's partition. Left out:
-	// the key decides, as the Java client does it.
+	// Partition is an integer column with the partition. Left out: the key decides, as in the
+	// Java client.
 	Partition string `yaml:"partition"`
-	// Timestamp is a timestamp column with the record's time. Left out: the
-	// time of producing.
+	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
 	Timestamp string `yaml:"timestamp"`
-	// CreatedAt is a timestamp column with the row's age, for latency, grace
-	// and order. It must not change: with the id it tells a row from a later one
-	// that has its id.
+	// CreatedAt is a timestamp column with the row's age, for latency, grace and order. It
+	// must not change: with the id it tells a row from a later one with the same id.
 	CreatedAt string `yaml:"created_at"`
 	// AvailableAfter are timestamp columns: a row is not published before any of them.
 	AvailableAfter []string `yaml:"available_after"`
 	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
 	Cluster *ClusterSpec `yaml:"cluster"`
-	// Order columns in which rows are swept, first to last. It should follow
-	// the order of commits per key; ties keep the order of insertion within a
-	// transaction. Left out: created_at.
+	// Order columns in which rows are swept. It should follow the order of commits per key;
+	// ties keep the order of insertion within a transaction. Left out: created_at.
 	Order []string `yaml:"order"`
-	// Published says what happens to a row on success: its status is written, it
-	// is deleted, it is moved to archive, or nothing (then nothing covers the loss of the slot).
+	// Published says what happens to a row on success: its status is written, it is deleted or
+	// moved, or nothing (then nothing covers the loss of the slot).
 	Published string `yaml:"published" default:"status" enum:"status,delete,archive,none"`
-	// Archive is the table that rows are moved to with published: archive, schema.name. It needs a
-	// column of the same name and type for every column of the outbox. What status says of success
-	// (sent, sent_at, expires_at, touched_at) is written there.
+	// Archive is the table, schema.name, that published: archive moves rows to.
 	Archive string `yaml:"archive"`
-	// Status is where the row's state is kept.
+	// Status is where the row's state is kept: a column of values, or timestamps alone
+	// (sent_at and failed_at, both NULL while pending).
 	Status *StatusSpec `yaml:"status"`
-	// OnFailed says what a row whose budget is used up does to the later rows of
-	// its key: skip lets them go on, block keeps them waiting for an operator.
+	// OnFailed says what a FAILED row does to later rows of its key: skip lets them go on,
+	// block keeps them waiting for an operator.
 	OnFailed string `yaml:"on_failed" default:"skip" enum:"skip,block"`
-	// Grace is how old a PENDING row must be before it can count as missed by
-	// the stream.
+	// Grace is how old a PENDING row must be to count as missed by the stream.
 	Grace time.Duration `yaml:"grace" default:"5s" min:"0s" max:"24h"`
 	// Retention deletes rows this long after they were sent. 0s: never.
 	Retention time.Duration `yaml:"retention" default:"0s" min:"0s"`
-	// RetentionBy says how: rows deletes row by row; partitions drops a partition
-	// by a range of created_at, which takes the table's owner, once retention has
-	// run out for every row in it, and deletes no other row.
+	// RetentionBy says how: rows deletes row by row; partitions drops partitions by a range of
+	// created_at.
 	RetentionBy string `yaml:"retention_by" default:"rows" enum:"rows,partitions"`
-	// RetentionUnsent deletes also rows that are still pending, or failed, this
-	// long after created_at, but none that a pause keeps waiting. 0s: never.
+	// RetentionUnsent deletes also pending or failed rows this long after created_at, but none
+	// that a pause keeps waiting. 0s: never.
 	RetentionUnsent time.Duration `yaml:"retention_unsent" default:"0s" min:"0s"`
-	// RetentionLock is the ShedLock of the application's own housekeeping, held
-	// while rows are deleted.
+	// RetentionLock is the ShedLock of the application's own housekeeping, held while rows are
+	// deleted.
 	RetentionLock *ShedLockSpec `yaml:"retention_lock"`
-	// HeadStart is how long a committed row is left to the application's own
-	// relay, by created_at. Then it is looked at, and published if it is still
-	// pending. A shorter grace counts as this long.
+	// HeadStart is how long a committed row is left to the application's own relay. Then it is
+	// published if it is still pending. A shorter grace counts as this long.
 	HeadStart time.Duration `yaml:"head_start" default:"0s" min:"0s" max:"1h"`
-	// Writer says which rows the application sends by itself after its commit,
-	// and until when they are left to it.
+	// Writer says which rows the application sends by itself after its commit, and until when.
 	Writer *WriterSpec `yaml:"writer"`
-	// Claim says how rows are kept from another relay while they are published:
-	// row_lock holds a lock on each row until its outcome is written, so that a
-	// relay which selects with SKIP LOCKED passes over it.
+	// Claim row_lock holds a lock on each row until its outcome is written, so that a relay
+	// which selects with SKIP LOCKED passes over it.
 	Claim string `yaml:"claim" default:"none" enum:"none,row_lock"`
-	// ShedLock is the lock of the application's own relay. The stream waits for
-	// it, and holds it while it publishes, so that the relay rests. The
-	// application's lock provider must use the database's clock, or its own in UTC.
+	// ShedLock is the lock of the application's own relay (net.javacrumbs.shedlock). The
+	// stream waits for it, and holds it while it publishes. The application's lock provider
+	// must use the database's clock, or its own in UTC.
 	ShedLock *ShedLockSpec `yaml:"shedlock"`
-	// HeadersTable is a side table with further headers of the rows, written in
-	// the same transaction as the row.
+	// HeadersTable is a side table with a header in each row, written in the transaction of
+	// the outbox row.
 	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
-	// FailOn lists topic errors that count as errors of the row itself. Where
-	// there are any, only they, a record that is too large and a row that can be
-	// no record fail a row; what else refuses it is tried again without counting.
-	// Left out: a topic's error makes the topic wait, and costs no row an attempt.
+	// FailOn lists topic errors that count as errors of the row. Then only they, a too large
+	// record and a row that can be no record fail a row; other refusals are tried again
+	// without counting. Left out: a topic's error makes the topic wait, and costs no row an
+	// attempt.
 	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`
-	// MetricsCompat exports, in addition to our own metrics, those of the relay that is
-	// replaced, under its names.
+	// MetricsCompat exports also the metrics of the relay that is replaced, under its names.
 	MetricsCompat string `yaml:"metrics_compat" default:"none" enum:"none,im2be,advert-market,jeap"`
 }
 
@@ -105,8 +95,8 @@ type RowSpec struct {
 	Column string `yaml:"column"`
 	// In lists the values of our rows. null stands for NULL.
 	In []Value `yaml:"in"`
-	// NotIn lists the values of rows that are not ours. Without null in it a row with
-	// NULL is ours.
+	// NotIn lists the values of rows that are not ours. Without null in it a row with NULL is
+	// ours.
 	NotIn []Value `yaml:"not_in"`
 }
 
@@ -123,25 +113,25 @@ type PlaceSpec struct {
 type TopicSpec struct {
 	// Column with the topic, or with what map has a topic for.
 	Column string `yaml:"column"`
-	// Path is a JSON Pointer (RFC 6901) such as /type to a text or number in the column's JSON.
+	// Path is a JSON Pointer (RFC 6901) such as /type to a text or number in the column's
+	// JSON.
 	Path string `yaml:"path"`
 	// First lists places in place of column: the first counts that is not NULL.
 	First []PlaceSpec `yaml:"first"`
-	// Map gives a topic for each value of the column: for a whole value such as
-	// OrderPlaced, or for all that begin alike, such as com.acme.billing.*, with a
-	// star at the end. A whole value comes before a beginning; no beginning may begin another.
+	// Map gives a topic for each value, or, with a star at the end, for all that begin so,
+	// such as com.acme.billing.*. A whole value comes before a beginning; no beginning may
+	// begin another.
 	Map map[string]string `yaml:"map"`
-	// Otherwise is the topic of rows with a value that is not in map; or fail: such a
-	// row fails by itself; or leave: it is not ours, as with rows.
+	// Otherwise is the topic of values that are not in map; or fail: the row fails by itself;
+	// or leave: it is not ours.
 	Otherwise string `yaml:"otherwise" default:"fail"`
 	// Constant is the topic of every row.
 	Constant string `yaml:"constant"`
 	// Template is text with columns in it, such as outbox.event.${aggregatetype}.
 	Template Template `yaml:"template"`
-	// Allow lists the topics that rows may name, with column or template: names
-	// such as orders, and beginnings with a star, such as orders.*. A row that names
-	// another fails by itself. Left out: every topic but those that begin with two
-	// underscores, which are only allowed where a name or a beginning here has them.
+	// Allow lists the topics that rows may name by column or template: names, and beginnings
+	// with a star, such as orders.*. Other rows fail by themselves. Left out: all but those
+	// that begin with two underscores, which must always be allowed here.
 	Allow []string `yaml:"allow"`
 }
 
@@ -150,17 +140,15 @@ type TopicSpec struct {
 type KeySpec struct {
 	// Column with the key.
 	Column string `yaml:"column"`
-	// Path is a JSON Pointer (RFC 6901) such as /orderId to a text or number in the column's
-	// JSON (json, jsonb, text or bytea).
+	// Path is a JSON Pointer such as /orderId to a text or number in the column's JSON.
 	Path string `yaml:"path"`
 	// First lists places in place of column: the first counts that is not NULL.
 	First []PlaceSpec `yaml:"first"`
-	// Template is text with columns in it, for a key of several: ${tenant_id}:${order_id}. A NULL
-	// in one of them is an error of the row.
+	// Template is text with columns in it, such as ${tenant_id}:${order_id}. A NULL in one is
+	// an error of the row.
 	Template Template `yaml:"template"`
-	// Encoding of the column as bytes: text is what PostgreSQL prints (a bytea
-	// column is always its own bytes), uuid the 16 bytes of a uuid, int64 the 8 bytes of an
-	// integer, big-endian, rfc3339 a timestamp in UTC such as 2026-01-31T10:00:00.123456Z.
+	// Encoding of the column as bytes: text is what PostgreSQL prints (bytea is always its own
+	// bytes), uuid its 16 bytes, int64 8 bytes, big-endian, rfc3339 a timestamp in UTC.
 	Encoding string `yaml:"encoding" default:"text" enum:"text,uuid,int64,rfc3339"`
 }
 
@@ -169,16 +157,14 @@ type KeySpec struct {
 type PayloadSpec struct {
 	// Column with the payload.
 	Column string `yaml:"column"`
-	// Path is a JSON Pointer (RFC 6901) into the column's JSON: a string is published as its
-	// text, anything else as it is written there.
+	// Path is a JSON Pointer into the column's JSON: a string is published as its text,
+	// anything else as written.
 	Path string `yaml:"path"`
-	// Decode says what the text is to be decoded from.
+	// Decode is what the text is decoded from.
 	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
-	// Object makes the payload an object of JSON, in place of column: its members in this
-	// order, without blanks.
+	// Object makes the payload a JSON object of these members, in this order, without blanks.
 	Object []MemberSpec `yaml:"object"`
-	// Tombstone publishes a NULL payload as a null value. Otherwise a NULL
-	// payload is an error of that row.
+	// Tombstone publishes a NULL payload as a null value. Otherwise it is an error of the row.
 	Tombstone bool `yaml:"tombstone" default:"false"`
 	// EmptyTombstone publishes an empty payload as a null value too.
 	EmptyTombstone bool `yaml:"empty_tombstone" default:"false"`
@@ -192,9 +178,8 @@ type MemberSpec struct {
 	Column string `yaml:"column"`
 	// Value of the member in every record, a string.
 	Value *string `yaml:"value"`
-	// As says how the column's value stands there: as a string, as the JSON that it holds
-	// (json, jsonb, text or bytea), as a number, as a boolean, as a time in RFC 3339 (UTC), or
-	// as a string with the column's bytes in base64.
+	// As is how the value is written: a string, the JSON that the column holds (json, jsonb,
+	// text or bytea), a number, a boolean, a time in RFC 3339 (UTC), or its bytes in base64.
 	As string `yaml:"as" default:"string" enum:"string,json,number,boolean,time,base64"`
 	// OmitNull leaves the member out where the column is NULL. Otherwise it is null.
 	OmitNull bool `yaml:"omit_null" default:"false"`
@@ -207,38 +192,36 @@ type HeaderSpec struct {
 	Name string `yaml:"name"`
 	// Column with the header's value.
 	Column string `yaml:"column"`
-	// Path is a JSON Pointer (RFC 6901) into the JSON of column, or of json.
+	// Path is a JSON Pointer into the JSON of column, or of json.
 	Path string `yaml:"path"`
 	// First lists places in place of column: the first counts that is not NULL.
 	First []PlaceSpec `yaml:"first"`
-	// Decode says what the text is to be decoded from.
+	// Decode is what the text is decoded from.
 	Decode string `yaml:"decode" default:"none" enum:"none,base64"`
 	// Value of the header in every record.
 	Value *string `yaml:"value"`
 	// JSON is a json, jsonb, text or bytea column with an object of strings, a header each.
 	JSON string `yaml:"json"`
-	// Properties is a text or bytea column with what java.util.Properties stored, a header for each property,
-	// such as Debezium's tracingspancontext.
+	// Properties is a text or bytea column that java.util.Properties stored, a header for each
+	// property, such as Debezium's tracingspancontext.
 	Properties string `yaml:"properties"`
-	// Values says what the strings of json are: text, or base64 of the values.
+	// Values says whether the strings of json are the values, or base64 of them.
 	Values string `yaml:"values" default:"text" enum:"text,base64"`
-	// Nested says what becomes of an object or array as a value in json: an error of the row, or
-	// its JSON text as it is written.
+	// Nested is what becomes of an object or array in json: an error of the row, or its JSON
+	// text as written.
 	Nested string `yaml:"nested" default:"refuse" enum:"refuse,json"`
-	// List says that json holds a list of objects, a header each, such as
-	// [{"Key": "a", "Value": "b"}], and not one object.
+	// List says that json holds a list of objects such as [{"Key": "a", "Value": "b"}], a
+	// header each.
 	List *HeaderListSpec `yaml:"list"`
-	// Except lists headers of json, or of properties, that are left out: names, and beginnings with a star.
+	// Except lists headers of json or properties to leave out: names, and beginnings with a
+	// star.
 	Except []string `yaml:"except"`
-	// Encoding of column as bytes: text is what PostgreSQL prints (a bytea column is always
-	// its own bytes), int64 the 8 bytes of an integer, big-endian, rfc3339 a timestamp in
-	// UTC such as 2026-01-31T10:00:00.123456Z, uuid the 16 bytes of a uuid.
+	// Encoding of column as bytes, as the key's.
 	Encoding string `yaml:"encoding" default:"text" enum:"text,int64,rfc3339,uuid"`
-	// OmitNull leaves the header out where the column is NULL. Otherwise the
-	// header's value is null.
+	// OmitNull leaves the header out where the column is NULL. Otherwise its value is null.
 	OmitNull bool `yaml:"omit_null" default:"false"`
-	// Trace makes the header of the columns of a trace context. It is left out
-	// where the trace or span id is NULL or zero.
+	// Trace makes the header of the columns of a trace context, signed 64-bit integers. It is
+	// left out where the trace or span id is NULL or zero.
 	Trace *TraceSpec `yaml:"trace"`
 }
 
@@ -269,10 +252,11 @@ type TraceSpec struct {
 // whose column is true, until a time has passed. A row with a NULL in either,
 // where it counts, is never published; such rows are counted and reported.
 type WriterSpec struct {
-	// Column is a boolean column: true where the writer sends the row itself.
+	// Column is a boolean column: true where the writer sends the row itself. With a NULL
+	// here, or in until where it counts, a row is never published; it is counted and reported.
 	Column string `yaml:"column"`
-	// Until is a timestamp column: when it has passed, the row is ours. An UPDATE
-	// before the commit may set it.
+	// Until is a timestamp column: when it has passed, the row is ours. An UPDATE before the
+	// commit may set it.
 	Until string `yaml:"until"`
 }
 
@@ -288,15 +272,14 @@ type ShedLockSpec struct {
 type HeadersTableSpec struct {
 	// Table is the side table's name, schema.name.
 	Table string `yaml:"table"`
-	// Parent is the column that refers to the outbox row's id, which must be a
-	// single column.
+	// Parent is the column that refers to the outbox row's id, a single column.
 	Parent string `yaml:"parent"`
-	// Order is the column in which the headers of a row are ordered.
+	// Order is the column by which a row's headers are ordered.
 	Order string `yaml:"order"`
 	// Name is the column with the header's name.
 	Name string `yaml:"name"`
-	// Value is the column with the header's value: bytea as its bytes, others as
-	// PostgreSQL prints them.
+	// Value is the column with its value: bytea as its bytes, others as PostgreSQL prints
+	// them.
 	Value string `yaml:"value"`
 }
 
@@ -304,9 +287,8 @@ type HeadersTableSpec struct {
 type EventIDSpec struct {
 	// Header is the header's name.
 	Header string `yaml:"header"`
-	// Columns are the value, joined by a colon. Where two of them or more are text,
-	// a colon or backslash in text gets a backslash before it, so that no two rows
-	// have the same value by chance. Left out: the id columns.
+	// Columns are the value, joined by a colon. Of two or more text columns a colon or
+	// backslash in a value is escaped by a backslash. Left out: the id columns.
 	Columns []string `yaml:"columns"`
 }
 
@@ -314,11 +296,11 @@ type EventIDSpec struct {
 type ClusterSpec struct {
 	// Column with the cluster's name. Left out: every row goes to default.
 	Column string `yaml:"column"`
-	// Default is the cluster for a column that is NULL, blank or no configured
-	// cluster's name. Left out: kafka.default.
+	// Default is the cluster where the column is NULL, blank or no configured cluster's name.
+	// Left out: kafka.default.
 	Default string `yaml:"default"`
-	// Allow lists the clusters that rows may name; any other name leads to default.
-	// Left out: every configured cluster.
+	// Allow lists the clusters that rows may name; others lead to default. Left out: every
+	// one.
 	Allow []string `yaml:"allow"`
 }
 
@@ -327,39 +309,37 @@ type ClusterSpec struct {
 type StatusSpec struct {
 	// Column with the status.
 	Column string `yaml:"column"`
-	// Pending values of the column: rows to be published. null stands for NULL. The
-	// first that is a text is what a row becomes that is requeued.
+	// Pending values of the column: rows to be published. null stands for NULL. Requeued rows
+	// get the first text.
 	Pending []Value `yaml:"pending"`
-	// Sent is the value written after Kafka acknowledged the record.
+	// Sent is the value of a published row.
 	Sent string `yaml:"sent"`
-	// Failed is the value written when the budget is used up. Left out, as failed_at
-	// where timestamps are the state: a row whose attempts have reached max_attempts
-	// is failed, and nothing else says so.
+	// Failed is the value of a row whose budget is used up. Without it, and without failed_at,
+	// only attempts at max_attempts says so.
 	Failed string `yaml:"failed"`
 	// SentAt is a timestamp column set on success.
 	SentAt string `yaml:"sent_at"`
 	// FailedAt is a timestamp column set when the budget is used up, and cleared
 	// on success.
 	FailedAt string `yaml:"failed_at"`
-	// SentBy are further timestamp columns: one that is set says that somebody
-	// else sent the row.
+	// SentBy are further timestamp columns: one that is set says that somebody else sent the
+	// row.
 	SentBy []string `yaml:"sent_by"`
-	// Resend is a boolean column: true asks for the row again, whatever else it
-	// is. It is cleared when the row was sent, or has failed.
+	// Resend is a boolean column: true asks for the row again, whatever its state. It is
+	// cleared when the row was sent, or has failed.
 	Resend string `yaml:"resend"`
 	// Processing is the value of column while another relay has the row.
 	Processing string `yaml:"processing"`
-	// RecoverAfter makes a row pending again that another relay left in
-	// processing: one that was seen unchanged for this long. 0s: never.
+	// RecoverAfter makes a row pending again that was seen unchanged in processing for this
+	// long. 0s: never.
 	RecoverAfter time.Duration `yaml:"recover_after" default:"0s" min:"0s" max:"24h"`
-	// Attempts is an integer column that counts the failures of the row itself.
+	// Attempts is an integer column that counts the row's own failures.
 	Attempts string `yaml:"attempts"`
-	// MaxAttempts is the budget: at this many failures of its own the row is
-	// failed. 0: unlimited. 1 needs no attempts column. Left out: 10, or 0 without
-	// an attempts column.
+	// MaxAttempts is the budget of a row: after so many own failures it is failed. 0:
+	// unlimited. 1 needs no attempts column. Left out: 10, or 0 without an attempts column.
 	MaxAttempts *int `yaml:"max_attempts" min:"0" max:"1000000"`
 	// MaxAttemptsColumn is an integer column with the row's own budget. NULL is max_attempts;
-	// below 1 counts as 1, since each row is tried.
+	// below 1 counts as 1.
 	MaxAttemptsColumn string `yaml:"max_attempts_column"`
 	// LastError is a text column for the last failure.
 	LastError string `yaml:"last_error"`
@@ -367,7 +347,7 @@ type StatusSpec struct {
 	LastErrorMax int `yaml:"last_error_max" default:"1000" min:"1" max:"1000000"`
 	// Version is an integer column that every transition raises by one.
 	Version string `yaml:"version"`
-	// TouchedAt is a timestamp column that every transition sets to now, such as updated_at.
+	// TouchedAt is a timestamp column that every transition sets to now.
 	TouchedAt string `yaml:"touched_at"`
 	// ExpiresAt is a timestamp column by which the application deletes rows that were sent.
 	ExpiresAt *ExpirySpec `yaml:"expires_at"`
@@ -377,7 +357,7 @@ type StatusSpec struct {
 type ExpirySpec struct {
 	// Column is the timestamp column.
 	Column string `yaml:"column"`
-	// After is how long after the row was sent the time is.
+	// After is how long after the sending the time is.
 	After time.Duration `yaml:"after" default:"24h" min:"0s"`
 }
 

@@ -74,7 +74,7 @@ const (
 
 var (
 	madeByCode = regexp.MustCompile(`(?s)<!-- (keys|checks|metrics|flags of [a-z -]+|grants)\b.*?<!-- [a-z]+ end -->`)
-	unworded   = regexp.MustCompile(`(?m)^(#|\||\[[a-z0-9-]+\]:).*$`) // headings, tables, targets of links
+	unworded   = regexp.MustCompile(`(?m)^(#|\||[^\n]*( \| |---\|---)|\[[a-z0-9-]+\]:).*$`) // headings, tables, targets of links
 	sentence   = regexp.MustCompile(`[.!?](\s|$)|\n\s*\n|\n\s*([-*]|\d+\.) `)
 )
 
