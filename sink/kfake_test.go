@@ -46,7 +46,7 @@ type rig struct {
 }
 
 // tally counts what an Observer hears.
-type tally struct{ rows, batches, retries atomic.Int64 }
+type tally struct{ rows, batches, retries, committed, aborted atomic.Int64 }
 
 func (t *tally) Produced(_ string, rows, _ int, _ time.Duration) {
 	t.rows.Add(int64(rows))
@@ -54,6 +54,14 @@ func (t *tally) Produced(_ string, rows, _ int, _ time.Duration) {
 }
 
 func (t *tally) Retried(string, error) { t.retries.Add(1) }
+
+func (t *tally) Transacted(aborted string, rows int, _ time.Duration) {
+	if aborted == "" {
+		t.committed.Add(int64(rows))
+		return
+	}
+	t.aborted.Add(1)
+}
 
 // newRig starts a Sink and stops it at the test's end.
 func newRig(t testing.TB, cfg Config) *rig {

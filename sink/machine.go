@@ -101,9 +101,10 @@ type work struct {
 	job      *producerIDJob
 	notes    []note
 
-	// Of transactions: requests of the coordinator and the journal, units that the
+	// Of transactions: requests of the coordinator and the journal, ends, units that the
 	// database may not know, and why Run ends.
 	requests []*exactlyonce.Request
+	ends     []ended
 	recovery *exactlyonce.Recovery
 	fatal    error
 }

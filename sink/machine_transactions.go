@@ -38,6 +38,12 @@ type answered struct {
 	refused map[place]sarama.KError // of an Add: why
 }
 
+// ended is a transaction's end, and how long after its rows were there.
+type ended struct {
+	exactlyonce.End
+	took time.Duration
+}
+
 func newTransactor(cfg *Transactions) *transactor {
 	if cfg == nil {
 		return nil
@@ -266,6 +272,9 @@ func (m *machine) goOn(cause error) {
 	}
 	for _, r := range ready.Withdrawn {
 		m.tx.back[r.Row] = nil
+	}
+	if ready.End != nil {
+		m.out.ends = append(m.out.ends, ended{*ready.End, m.now.Sub(m.tx.given)})
 	}
 	if ready.Recover != nil {
 		m.out.recovery = ready.Recover

@@ -201,6 +201,11 @@ func (d *driver) carryOut(w work) {
 	for _, r := range w.requests {
 		d.jobs.Put(&producerIDJob{request: r})
 	}
+	for _, e := range w.ends {
+		if o := d.sink.cfg.Observer; o != nil {
+			o.Transacted(string(e.Aborted), e.Rows, e.took)
+		}
+	}
 	if w.recovery != nil {
 		d.recover(w.recovery)
 	}

@@ -96,6 +96,9 @@ type Observer interface {
 	Produced(topic string, rows, bytes int, took time.Duration)
 	// Retried: a batch is sent again for this reason.
 	Retried(topic string, err error)
+	// Transacted: a transaction of so many rows is committed, took after it got them; or it
+	// was aborted, by one of exactlyonce.Causes().
+	Transacted(aborted string, rows int, took time.Duration)
 }
 
 // Sink produces to one cluster. Make it with New, run it once with Run.

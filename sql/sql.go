@@ -42,6 +42,8 @@ var (
 	TallyClose string
 	//go:embed tally_forget.sql
 	TallyForget string
+	//go:embed tally_state.sql
+	TallyState string
 	//go:embed tally_orphans.sql
 	TallyOrphans string
 	//go:embed tally_note.sql

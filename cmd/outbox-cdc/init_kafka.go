@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -62,10 +63,12 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 		return err
 	}
 	replicas, err := j.Topic.Make(ctx, s.Kafka[j.Cluster])
-	if errors.Is(err, journal.ErrRefused) {
+	switch {
+	case errors.Is(err, sarama.ErrInvalidReplicationFactor):
+		return fmt.Errorf("%w; start the brokers that are missing, or make the topic with fewer replicas\n%s", err, j.Topic.Command(j.Bootstrap, max(1, j.Replicas-1)))
+	case errors.Is(err, journal.ErrRefused):
 		return &failure{exitPermanent, fmt.Errorf("%w; who may, runs\n%s", err, j.Topic.Command(j.Bootstrap, j.Replicas))}
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	fmt.Fprintf(io.out, "%s: made topic %s on cluster %s (1 partition, replication factor %d)\n", s.Name, j.Topic.Name, j.Cluster, replicas)

@@ -150,7 +150,7 @@ func (w *statusWatch) survey(ctx context.Context, s *config.Stream, known status
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	found := survey.Look(ctx, survey.Config{
-		Name: s.Name, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
+		Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
 	})
 	if known.Error != "" && found.Error == "" {
 		found.Error = "the process: " + known.Error
@@ -226,6 +226,12 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 		default:
 			line("kafka "+c.Name, "usable")
 		}
+	}
+	if s.Delivery == config.ExactlyOnce {
+		line("delivery", "%s", s.Delivery)
+	}
+	for i := range s.Tallies {
+		line("tally "+s.Tallies[i].Cluster, "%s", s.Tallies[i].Text(s.Led()))
 	}
 	if s.Limit != nil {
 		line("limit", "%s", s.Limit.Text())

@@ -15,6 +15,30 @@ const (
 	Forbidden  // of Produce: nothing was done, and the topic takes no record of ours
 )
 
+// Cause is why a transaction was aborted.
+type Cause string
+
+// The causes.
+const (
+	Unanswered   Cause = "unanswered"     // a request had no answer, or none that says what became of it
+	RowRefused   Cause = "row_refused"    // Kafka refused a row that the journal already named
+	Stuck        Cause = "stuck"          // nothing was acknowledged for too long
+	EndedByKafka Cause = "ended_by_kafka" // a broker said that it is over, or its epoch not the current one
+)
+
+// Causes are all of them.
+func Causes() []string {
+	return []string{string(Unanswered), string(RowRefused), string(Stuck), string(EndedByKafka)}
+}
+
+// causeOf is why a transaction is in doubt after an answer.
+func causeOf(c Class) Cause {
+	if c == Superseded || c == Ended {
+		return EndedByKafka
+	}
+	return Unanswered
+}
+
 // Error codes of Kafka that tell requests' outcomes apart.
 const (
 	codeUnknown                = -1

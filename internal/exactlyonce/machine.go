@@ -88,11 +88,19 @@ type Ready struct {
 	Refused []*Record
 	// Withdrawn records are not published, because a row of their key or their topic was refused.
 	Withdrawn []*Record
+	// End, if set: a transaction has ended.
+	End *End
 	// Recover: the seal is over. These units were published; the database may not know it.
 	// Answer: Recovered.
 	Recover *Recovery
 	// Err ends the leadership, see Machine.
 	Err error
+}
+
+// End is the end of a transaction: committed, with so many rows, or aborted by a cause.
+type End struct {
+	Rows    int
+	Aborted Cause
 }
 
 // Recovery is what the journal holds behind the tally's head, or a part of it: More
@@ -211,7 +219,7 @@ func (m *Machine) KeepAlive() {
 // would otherwise hold up consumers of the others.
 func (m *Machine) GiveUp() {
 	if m.state == adding || m.state == producing {
-		m.doubt()
+		m.doubt(Stuck)
 	}
 }
 
@@ -256,8 +264,9 @@ func (m *Machine) stop(err error) {
 // ending its transaction, and the journal tells whether that was committed. A client's
 // abort by itself would leave delayed batches free to join the next transaction, and a
 // delayed EndTxn free to end it.
-func (m *Machine) doubt() {
+func (m *Machine) doubt(why Cause) {
 	m.doubts++
+	m.tx.why = why
 	m.beginSeal(sealAbort, m.tx.partitions())
 }
 
@@ -267,6 +276,7 @@ func (m *Machine) settleDoubt(units []Placed) error {
 	m.tx = nil
 	switch {
 	case len(units) == 0 && tx != nil:
+		m.ready.End = &End{Aborted: tx.why}
 		m.queue = append(tx.remaining(), m.queue...)
 	case len(units) == 0:
 	case tx == nil || len(units) != len(tx.units):
@@ -279,7 +289,9 @@ func (m *Machine) settleDoubt(units []Placed) error {
 
 // deliver tells the rows of a committed transaction.
 func (m *Machine) deliver(tx *transaction, units []Placed) {
+	m.ready.End = &End{}
 	for i, u := range units {
+		m.ready.End.Rows += len(tx.named[i])
 		m.ready.Delivered = append(m.ready.Delivered, Delivery{Unit: u, Records: tx.named[i]})
 		m.last = u
 	}

@@ -17,6 +17,7 @@ type transaction struct {
 	named    [][]*Record // of each unit
 	placed   []Placed    // acknowledged units
 	isNamed  bool        // its units are made
+	why      Cause       // it is in doubt
 }
 
 // portion is a partition's part of a transaction: one batch in flight.
@@ -106,7 +107,7 @@ func (m *Machine) added(r *Request, a Answer) {
 		})
 		m.again(r)
 	default: // a lost Add may open a transaction at any time
-		m.doubt()
+		m.doubt(causeOf(a.Class))
 	}
 }
 
@@ -167,7 +168,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 		switch {
 		case len(r.Batch.Units) == 0:
 		case a.Offset < 0:
-			m.doubt() // where the units are is not known
+			m.doubt(Unanswered) // where the units are is not known
 			return
 		case m.last.Number > 0 && a.Offset <= m.last.Offset:
 			m.stop(fmt.Errorf("%w: unit %d was written at offset %d, behind unit %d at offset %d: the topic was deleted and created again, or lost records",
@@ -185,7 +186,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 	case Refused, Forbidden:
 		if r.Batch.open || m.tx.isNamed {
 			m.careful = true
-			m.doubt() // what a try did that was not answered is not known, or the row is named
+			m.doubt(RowRefused) // what a try did that was not answered is not known, or the row is named
 			return
 		}
 		l.inFlight = nil
@@ -195,7 +196,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 			m.refuse(l, r.Batch, a.Bad)
 		}
 	default:
-		m.doubt()
+		m.doubt(causeOf(a.Class))
 		return
 	}
 	m.next()
@@ -327,7 +328,7 @@ func fitting[T any](all []T, most int, size func(T) int) int {
 // committed takes the answer to the commit. Anything but success is no answer.
 func (m *Machine) committed(a Answer) {
 	if a.Class != OK {
-		m.doubt()
+		m.doubt(causeOf(a.Class))
 		return
 	}
 	tx := m.tx

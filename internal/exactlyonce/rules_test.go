@@ -66,12 +66,12 @@ var rules = []rule{
 		"",
 	},
 	{
-		"commitIsAnswered", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt()", "\tif a.Class != OK {\n\t\tm.queue = append(m.tx.remaining(), m.queue...)\n\t\tm.tx, m.state = nil, idle",
+		"commitIsAnswered", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt(causeOf(a.Class))", "\tif a.Class != OK {\n\t\tm.queue = append(m.tx.remaining(), m.queue...)\n\t\tm.tx, m.state = nil, idle",
 		[]string{"TestA1DelayedCommitCommitsNothing", "TestC6CommitThatIsRefusedMayHaveTakenEffect"},
 		"",
 	},
 	{
-		"silenceIsNoSuccess", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt()\n\t\treturn\n\t}\n", "",
+		"silenceIsNoSuccess", "machine_tx.go", "\tif a.Class != OK {\n\t\tm.doubt(causeOf(a.Class))\n\t\treturn\n\t}\n", "",
 		[]string{"TestUnansweredCommitIsNoSuccess"},
 		"",
 	},
@@ -81,7 +81,7 @@ var rules = []rule{
 		"since the simulated coordinator never answers a commit so, on an epoch that is used once",
 	},
 	{
-		"lostAddIsDoubt", "machine_tx.go", "\tdefault: // a lost Add may open a transaction at any time\n\t\tm.doubt()", "\tdefault:\n\t\tm.again(r)",
+		"lostAddIsDoubt", "machine_tx.go", "\tdefault: // a lost Add may open a transaction at any time\n\t\tm.doubt(causeOf(a.Class))", "\tdefault:\n\t\tm.again(r)",
 		nil, "",
 	},
 	{

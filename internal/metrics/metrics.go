@@ -31,6 +31,7 @@ type families struct {
 	slotFamilies
 	stateFamilies
 	kafkaFamilies
+	transactionFamilies
 }
 
 // New makes the registry of a process of the given version and commit.
@@ -40,7 +41,7 @@ func New(version, commit string) *Registry {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	r.families = families{r.rowFamilies(), r.slotFamilies(), r.stateFamilies(), r.kafkaFamilies()}
+	r.families = families{r.rowFamilies(), r.slotFamilies(), r.stateFamilies(), r.kafkaFamilies(), r.transactionFamilies()}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: namespace, Name: "http_logins_refused_total",
 		Help: "Requests over HTTP with wrong credentials, or with any after too many wrong ones from the same address.",

@@ -33,6 +33,10 @@ func everything() (*Registry, *Stream) {
 		{Table: a, Cluster: "main", Topic: "t", CreatedAt: 2_000_000},
 		{Table: b, Cluster: "main", Topic: "u"},
 	}
+	s.ExactlyOnce([]string{"main"}, []string{"stuck", "unanswered"})
+	s.Transacted("main", "", time.Second)
+	s.Transacted("main", "stuck", 0)
+	s.Tally("main", true, 7, 3)
 	s.Leading(7)
 	s.Connected()
 	s.Mode("stream")
@@ -148,6 +152,11 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_mark_waiting_rows{stream=orders} 1",
 		"outbox_cdc_failed_rows{stream=orders,table=public.a} 2",
 		"outbox_cdc_parked_total{cause=slot,scope=stream,stream=orders} 1",
+		"outbox_cdc_transactions_committed_total{cluster=main,stream=orders} 1",
+		"outbox_cdc_transactions_aborted_total{cause=stuck,cluster=main,stream=orders} 1",
+		"outbox_cdc_transactions_aborted_total{cause=unanswered,cluster=main,stream=orders} 0",
+		"outbox_cdc_transaction_latency_seconds{stream=orders} 1",
+		"outbox_cdc_tally_waiting_units{cluster=main,stream=orders} 7",
 		"outbox_cdc_config_info{hash=beef} 1",
 		"outbox_cdc_build_info{commit=abc,go_version=" + runtime.Version() + ",version=1.2.3} 1",
 	} {

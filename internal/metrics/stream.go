@@ -30,6 +30,8 @@ type Stream struct {
 	publication                               prometheus.Counter
 	slot                                      *slot
 	topics                                    *topics
+	transactions                              *transactions // nil: rows are delivered at least once
+	register                                  func(...prometheus.Collector)
 
 	heard   atomic.Int64 // nanoseconds from began to the last wire activity; 0: never
 	leading atomic.Bool
@@ -101,6 +103,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		topics:        newTopics(f, name),
 		usable:        map[string]bool{},
 	}
+	s.register = r.prometheus.MustRegister
 	for _, t := range tables {
 		s.tables[t] = f.table(name, t.String())
 		s.tables[t].relay = r.relay(t.Mapping.MetricsCompat)
@@ -109,7 +112,7 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		s.modes[m] = f.mode.WithLabelValues(name, m)
 	}
 	f.budget.WithLabelValues(name).Set(float64(walBudget))
-	r.prometheus.MustRegister(s.published, s.marked, s.age, s.silence())
+	s.register(s.published, s.marked, s.age, s.silence())
 	return s
 }
 
@@ -472,7 +475,7 @@ func (s *Stream) rest() {
 	}
 	s.slot.forget()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks, s.families.limit} {
+	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks, s.families.limit, s.families.tallyOpen, s.families.waiting, s.families.leftRows} {
 		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
 	}
 	for _, c := range s.tables {

@@ -8,7 +8,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
-	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -19,17 +18,19 @@ import (
 
 // observer passes the sink's own counts on.
 type observer struct {
-	metrics *metrics.Stream
+	stream  *Stream
 	cluster string
 }
 
 // Produced is part of sink.Observer.
 func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
-	o.metrics.Produced(o.cluster, topic, rows, bytes, took)
+	o.stream.cfg.Metrics.Produced(o.cluster, topic, rows, bytes, took)
 }
 
 // Retried is part of sink.Observer.
-func (o observer) Retried(_ string, err error) { o.metrics.Retried(o.cluster, sink.ErrorClass(err)) }
+func (o observer) Retried(_ string, err error) {
+	o.stream.cfg.Metrics.Retried(o.cluster, sink.ErrorClass(err))
+}
 
 func (d *driver) outcome(o outbox.Outcome) {
 	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {

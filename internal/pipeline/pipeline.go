@@ -14,6 +14,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +117,9 @@ func New(cfg Config) *Stream {
 	cfg.Core.Shadow = cfg.Shadow
 	if cfg.TimelineGuard == nil {
 		cfg.TimelineGuard = &TimelineGuard{}
+	}
+	if cfg.Once != nil && !cfg.Shadow {
+		cfg.Metrics.ExactlyOnce(slices.Collect(maps.Keys(cfg.Once.Journals)), exactlyonce.Causes())
 	}
 	return &Stream{
 		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
@@ -317,7 +322,7 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	return s.foreign(ctx, d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies))
+	return s.foreign(ctx, d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies, d.tellTallies))
 }
 
 // errForeign: somebody who does not lead in this database uses our transactional
@@ -405,7 +410,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		if cfg.Shadow {
 			break
 		}
-		sc.Observer, sc.Transactions = observer{cfg.Metrics, name}, d.transactions(name)
+		sc.Observer, sc.Transactions = observer{s, name}, d.transactions(name)
 		if len(s.locks) > 0 {
 			sc.Until = s.locks.until
 		}

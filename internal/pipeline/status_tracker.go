@@ -29,6 +29,7 @@ type statusTracker struct {
 	rate     rate
 	recent   recent
 	limit    *status.Limit
+	once     onceStatus
 }
 
 // Status is the state of the stream, as far as this process knows. A standby knows
@@ -40,7 +41,7 @@ func (s *Stream) Status() status.Stream {
 	defer b.mu.Unlock()
 	out := status.Stream{
 		Name: s.cfg.Name, Source: status.FromProcess, Mode: m.Mode, Reason: b.reason, Parks: b.parks,
-		Tables: []status.Table{},
+		Tables: []status.Table{}, Delivery: s.cfg.delivery(), Tallies: b.once.list(),
 	}
 	if out.Mode == "" {
 		out.Mode = status.ModeStarting
@@ -106,6 +107,7 @@ func (b *statusTracker) reset() {
 	b.recent.reset()
 	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
 	b.forecast, b.limit = status.Forecast{}, nil
+	b.once.reset()
 	b.flow.InFlight = 0
 }
 
@@ -122,6 +124,7 @@ func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 	case outbox.Delivered:
 		b.flow.Published += uint64(len(o.Rows))
 		b.rate.add(now, uint64(len(o.Rows)))
+		b.once.delivered(o.Unit)
 	case outbox.Refused:
 		b.flow.Refused += uint64(len(o.Rows))
 		b.recent.refusals(o, now)

@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -30,6 +31,9 @@ type Facts struct {
 	Paused []outbox.Park
 	// Claimed is why another stream has the tables, or nil.
 	Claimed error
+	// Tallies are the stream's, and Orphans open ones of its tables that it does not recover.
+	Tallies []statestore.TallyState
+	Orphans []statestore.Orphan
 	Tables  []TableFacts   // in the order of Stream.Tables
 	Kafka   []ClusterFacts // by name
 

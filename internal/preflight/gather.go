@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -231,6 +233,24 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}
+	g.probe(ctx, "tallies", func(ctx context.Context) error { return g.tallies(ctx, store, claim) })
+}
+
+// tallies looks what exactly-once delivery left open, where there ever was any.
+func (g *gathering) tallies(ctx context.Context, store *statestore.Store, claim statestore.Claim) error {
+	there, err := store.HasTallies(ctx)
+	if err != nil || !there {
+		return err
+	}
+	clusters := []string{}
+	if once := g.facts.Stream.Once; once != nil {
+		clusters = slices.Sorted(maps.Keys(once.Journals))
+		if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+			return err
+		}
+	}
+	g.facts.Orphans, err = store.Orphans(ctx, clusters, claim)
+	return err
 }
 
 // inspect looks at slot and publication as the stream does at its start.

@@ -30,6 +30,14 @@ var onceChecks = []check{
 		why:    "a row is marked in the transaction that notes it there, so without these tables nothing is published",
 	},
 	{
+		name: "open-tally", judge: judgeOpenTally,
+		looks: "tallies that say that rows may be published and not marked: the stream's own, and those of streams that had its tables before",
+		levels: "FAIL: a stream that does not recover it was not stopped cleanly, so this one is refused. WARN: nobody leads, and the stream's own is open: " +
+			"it was killed. OK: a leader has it open, as always",
+		hint: "start the stream that left it open once more as it was, and stop it with SIGTERM",
+		why:  "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
+	},
+	{
 		name: "journal", judge: judgeJournal,
 		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
 			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
@@ -70,6 +78,35 @@ func judgeTally(j *judgment) {
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON "+tables+" TO "+sql.Identifier(r.User)+";").Fix = FixSchema
 	default:
 		j.ok("tables of the tally", "they are there, and role %s may write to them", r.User)
+	}
+}
+
+// judgeOpenTally judges what the stream's start would find.
+func judgeOpenTally(j *judgment) {
+	switch once := j.Stream.Once != nil; {
+	case j.Missing["tallies"] != "":
+		j.unseen("", j.Missing["tallies"])
+	case once && j.Table.Role == nil:
+		j.unseen("", j.missing("role"))
+	case once && len(j.Tallies) == 0:
+		j.ok("", "none: the stream has published nothing exactly once yet")
+	}
+	for _, o := range j.Orphans {
+		j.fail("table "+o.Table, "stream "+o.Stream+" delivered its rows to Kafka cluster "+o.Cluster+" exactly once and was not stopped cleanly, so some may be published and not marked: run refuses the stream",
+			"start stream "+o.Stream+" once more with delivery: exactly_once, its tables and that cluster, and stop it with SIGTERM")
+	}
+	led := j.Leader != nil && j.Leader.PID != ""
+	for _, t := range j.Tallies {
+		subject := "cluster " + t.Cluster
+		switch left := count(int(t.Left), "published row is", "published rows are") + " left to be marked"; {
+		case !t.Open:
+			j.ok(subject, "closed: all that was published is marked")
+		case led:
+			j.ok(subject, "open, as always while the stream runs; %s", left)
+		default:
+			j.warn(subject, "open, and nobody leads: the stream was killed, or stopped before everything was marked; "+left,
+				"start it with delivery: exactly_once and the same tables and mapping, as it was: it finds out what was published; only after a clean stop (SIGTERM) may mode, tables or mapping change")
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // soundOnce are the facts of a stream in good order that delivers exactly once.
@@ -46,6 +48,12 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 	broker := func(settings map[string]string) func(*Facts) {
 		return func(f *Facts) { maps.Copy(f.Kafka[0].Settings, settings) }
 	}
+	opened := func(pid string) func(*Facts) {
+		return func(f *Facts) {
+			f.Leader = &replication.Holder{PID: pid}
+			f.Tallies = []statestore.TallyState{{Cluster: "main", Open: true, Left: 1}}
+		}
+	}
 	write := int32(1 << uint(sarama.AclOperationWrite))
 	for name, c := range map[string]struct {
 		check  string
@@ -55,6 +63,14 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 	}{
 		"no tables":        {"tally", Fail, func(f *Facts) { f.Table.Role.Tally = nil }, []string{"outbox-cdc init --stream orders"}},
 		"tables forbidden": {"tally", Fail, func(f *Facts) { f.Table.Role.TallyLacking = []string{"tally: UPDATE"} }, []string{"tally: UPDATE", "outbox_cdc.tally_left TO \"cdc\""}},
+
+		"never opened": {"open-tally", OK, func(f *Facts) { f.Tallies = []statestore.TallyState{{Cluster: "main"}} }, []string{"closed"}},
+		"open and led": {"open-tally", OK, opened("7"), []string{"as always", "1 published row is left"}},
+		"left open":    {"open-tally", Warn, opened(""), []string{"was killed", "SIGTERM"}},
+		"another's": {"open-tally", Fail, func(f *Facts) {
+			f.Orphans = []statestore.Orphan{{Stream: "old", Cluster: "main", Table: "public.outbox"}}
+		}, []string{"start stream old once more"}},
+		"tally not seen": {"open-tally", Skip, func(f *Facts) { f.Missing["tallies"] = "no answer within 10s" }, []string{"no answer"}},
 
 		"no journal":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
 		"forbidden":       {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--operation Write"}},

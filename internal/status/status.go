@@ -50,6 +50,10 @@ type Stream struct {
 	Mode   string `json:"mode"`
 	// ModeText is the mode in words.
 	ModeText string `json:"mode_text"`
+	// Delivery is at_least_once or exactly_once; empty: not known.
+	Delivery string `json:"delivery,omitempty"`
+	// Tallies are those of a stream that delivers exactly once, by Kafka cluster.
+	Tallies []Tally `json:"tallies,omitempty"`
 	// Reason says why the stream is in a mode other than stream.
 	Reason string  `json:"reason,omitempty"`
 	Leader *Leader `json:"leader,omitempty"` // nil: nobody holds the leadership lock

@@ -29,9 +29,11 @@ import (
 // Config is the stream to look at.
 type Config struct {
 	Name, Slot string
-	Tables     []*outbox.Table
-	Pool       *pgxpool.Pool
-	Budget     uint64 // wal_budget, in bytes
+	// Delivery is that of the configuration.
+	Delivery string
+	Tables   []*outbox.Table
+	Pool     *pgxpool.Pool
+	Budget   uint64 // wal_budget, in bytes
 	// Between is the time between the two samples of the slot; 0: one sample.
 	Between time.Duration
 	// Forecast has the samples of earlier looks; nil: there are none.
@@ -43,7 +45,7 @@ const countTimeout = 10 * time.Second
 
 // Look asks the database. What could not be found out is in Stream.Error.
 func Look(ctx context.Context, cfg Config) status.Stream {
-	s := status.Stream{Name: cfg.Name, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
+	s := status.Stream{Name: cfg.Name, Delivery: cfg.Delivery, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
 	if err := look(ctx, cfg, &s); err != nil {
 		s.Error = err.Error()
 	}
@@ -74,6 +76,11 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 		s.Mode, s.Reason = status.ModeStopped, "slot "+cfg.Slot+" is led by another stream, as "+other
 	}
 	s.Tables = Tables(ctx, cfg)
+	if err == nil && cfg.Delivery == "exactly_once" {
+		if s.Tallies, err = tallies(ctx, cfg); err != nil {
+			return err
+		}
+	}
 	return sample(ctx, cfg, s, first, sampled)
 }
 
@@ -155,6 +162,16 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	}
 	paused, err := store.Paused(ctx)
 	return append(slices.DeleteFunc(held, func(p outbox.Park) bool { return p.Cause == outbox.CausePaused }), paused...), err
+}
+
+// tallies are those of a stream that delivers exactly once.
+func tallies(ctx context.Context, cfg Config) (found []status.Tally, err error) {
+	store := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})
+	states, err := store.TallyStates(ctx, status.MaxLeft)
+	for _, t := range states {
+		found = append(found, status.Tally{Cluster: t.Cluster, Open: t.Open, Left: t.Left})
+	}
+	return found, err
 }
 
 // Leader says who holds the leadership of a stream now, nil: nobody; and in words

@@ -107,6 +107,19 @@ var rows = []struct {
 			{`sum by (stream) (rate(outbox_cdc_mark_retries_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} repeated"},
 			{`sum by (stream) (rate(outbox_cdc_mark_locked_rows_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} locked"},
 		}},
+		{"Transactions", "ops", "With delivery: exactly_once. An aborted one's rows go into the next.", "timeseries", []query{
+			{`sum by (stream, cluster) (rate(outbox_cdc_transactions_committed_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} {{cluster}} committed"},
+			{`sum by (stream, cause) (rate(outbox_cdc_transactions_aborted_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} aborted: {{cause}}"},
+		}},
+		{"Transactions: time to commit", "s", "With delivery: exactly_once.", "timeseries", []query{
+			quantile(`0.5`, `outbox_cdc_transaction_latency_seconds`, "{{stream}} p50"),
+			quantile(`0.99`, `outbox_cdc_transaction_latency_seconds`, "{{stream}} p99"),
+		}},
+		{"Tally", "none", "With delivery: exactly_once. Units that are committed and wait to be noted, and published rows that are marked later; open is 1 while the stream runs.", "timeseries", []query{
+			{`max by (stream, cluster) (outbox_cdc_tally_waiting_units{stream=~"$stream"})`, "{{stream}} {{cluster}} units"},
+			{`max by (stream, cluster) (outbox_cdc_tally_left_rows{stream=~"$stream"})`, "{{stream}} {{cluster}} rows"},
+			{`max by (stream, cluster) (outbox_cdc_tally_open{stream=~"$stream"})`, "{{stream}} {{cluster}} open"},
+		}},
 		{"Connections and terms", "none", "", "timeseries", []query{
 			{`sum by (stream) (increase(outbox_cdc_replication_connections_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} connections"},
 			{`sum by (stream) (increase(outbox_cdc_leaderships_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} leaderships"},

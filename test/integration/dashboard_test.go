@@ -22,8 +22,8 @@ import (
 var conditions = strings.NewReplacer(" < 1e9", "", " < 1e18", "")
 
 // dashboardFills has a Prometheus record a process, with histograms of either form, and expects every
-// panel of the dashboard to show a number in the end.
-func dashboardFills(t *testing.T, p *process) func() {
+// panel of the dashboard to show a number in the end: those of exactly-once delivery, or the others.
+func dashboardFills(t *testing.T, p *process, once bool) func() {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -38,7 +38,7 @@ func dashboardFills(t *testing.T, p *process) func() {
 		t.Fatal(err)
 	}
 	servers := []string{prometheus(t, program, address), prometheus(t, program, address, "--enable-feature=native-histograms")}
-	all := panels(t)
+	all := slices.DeleteFunc(panels(t), func(p panel) bool { return p.once() != once })
 	await := func(p panel) {
 		t.Helper()
 		for i, server := range servers {
@@ -93,6 +93,11 @@ func panels(t *testing.T) []panel {
 		t.Fatalf("%d panels", len(all))
 	}
 	return all
+}
+
+// once says that it is about streams that deliver exactly once.
+func (p panel) once() bool {
+	return strings.Contains(p.Targets[0].Expr, "outbox_cdc_transaction") || strings.Contains(p.Targets[0].Expr, "outbox_cdc_tally")
 }
 
 func (p panel) shows(server string, native bool) error {

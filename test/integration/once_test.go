@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,6 +52,91 @@ func TestExactlyOnceThroughKills(t *testing.T) {
 		t.Errorf("%d units for %d records", units, len(h.Records))
 	}
 	t.Logf("%d kills, %d records", kills, len(h.Records))
+}
+
+// Streams of both modes run in one process, on one cluster, and are killed together. The rows of the one come
+// once for a read_committed consumer, those of the other at least once, and status, page, metrics and dashboard
+// tell them apart.
+func TestBothModesInOneProcess(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	w.config["http"] = fields{"listen": "127.0.0.1:0", "page": true}
+	w.small()
+	other := w.withStream("s2", "other")
+	w.exactlyOnce()
+	loads := []*writers{w.write(steady()), other.write(steady())}
+	for range scaled(1, 5) {
+		p := w.run().streaming().streaming()
+		w.recovered()
+		p.Signal(syscall.SIGKILL)
+		p.Ended(30 * time.Second)
+	}
+	w.checked("nobody leads: the stream was killed")
+	p := w.run().streaming().streaming()
+	dashboard := dashboardFills(t, p, true)
+	w.recovered()
+	other.recovered()
+	w.checked("open, as always while the stream runs")
+	for _, l := range loads {
+		l.stop()
+	}
+	w.settled(30 * time.Second)
+	other.settled(30 * time.Second)
+	harness.Eventually(t, 20*time.Second, func() error {
+		if p.metric("outbox_cdc_transactions_committed_total", `stream="s"`) == 0 || p.metric("outbox_cdc_tally_open", `stream="s"`) != 1 || p.metric("outbox_cdc_tally_waiting_units") != 0 {
+			return errors.New("the metrics do not tell of transactions that are all noted")
+		}
+		return nil
+	})
+	if n := p.metric("outbox_cdc_transactions_committed_total", `stream="s2"`) + p.metric("outbox_cdc_tally_open", `stream="s2"`); n != 0 {
+		t.Errorf("the stream that delivers at least once has transactions: %v", n)
+	}
+	p.shows("/streams/s", "Delivered exactly once", "Tally of cluster main: open, as always", "transactions committed")
+	p.shows("/api/v1/status", `"delivery": "exactly_once"`, `"units_waiting": 0`, `"left_rows": 0`, `"delivery": "at_least_once"`)
+	dashboard()
+	p.stop()
+	w.checked("closed: all that was published is marked")
+	w.judge(history.Rules{})
+	other.judge(history.Rules{Duplicates: scaled(1, 5) * window})
+}
+
+// withStream adds a stream of a table and a topic of its own, at least once, and returns the world as its
+// applications see it.
+func (w *world) withStream(name, table string) *world {
+	w.t.Helper()
+	other := *w
+	other.log, other.topic = &history.Log{}, w.kafka.Topic(w.t, 3)
+	other.table, other.stream = maps.Clone(w.table), maps.Clone(w.stream)
+	other.layout.insert = strings.Replace(w.layout.insert, "outbox", table, 1)
+	other.table["table"] = "public." + table
+	other.stream["name"], other.stream["publication"], other.stream["tables"] = name, table, []any{other.table}
+	slot := fmt.Sprint(w.stream["slot"]) + "_2"
+	other.stream["slot"] = slot[max(0, len(slot)-63):]
+	w.config["streams"] = []any{w.stream, other.stream}
+	return &other
+}
+
+// checked expects a finding of check about the tally.
+func (w *world) checked(found string) {
+	w.t.Helper()
+	out, _ := w.command("check", "--stream", "s", "--config", w.file()) // the cluster has one broker, which is a warning
+	if !strings.Contains(out, found) {
+		w.t.Errorf("outbox-cdc check does not say %q:\n%s", found, out)
+	}
+}
+
+// shows expects texts on one of the program's pages.
+func (p *process) shows(path string, texts ...string) {
+	p.t.Helper()
+	harness.Eventually(p.t, 20*time.Second, func() error {
+		code, text, err := p.page(path)
+		for _, want := range texts {
+			if err == nil && !strings.Contains(text, want) {
+				err = fmt.Errorf("%s (%d) lacks %q:\n%s", path, code, want, text)
+			}
+		}
+		return err
+	})
 }
 
 // A sweep by command finds out what a leader published that was killed, marks it, and publishes

@@ -66,7 +66,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	w.table["status"] = fields{"processing": "BUSY", "recover_after": "1s", "max_attempts": 1000}
 	w.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
 	p := w.run("OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=100").streaming()
-	dashboard := dashboardFills(t, p)
+	dashboard := dashboardFills(t, p, false)
 
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers) VALUES ('`+w.topic+`', 'k', 'x', '{"traceparent": "00-`+trace+`-b7ad6b7169203331-01"}')`)

@@ -25,6 +25,7 @@ var described = map[string]reflect.Type{
 	"Leader": reflect.TypeFor[status.Leader](), "Slot": reflect.TypeFor[status.Slot](), "Loss": reflect.TypeFor[status.Loss](),
 	"Table": reflect.TypeFor[status.Table](), "Parks": reflect.TypeFor[status.Parks](), "ParkGroup": reflect.TypeFor[status.ParkGroup](),
 	"Cluster": reflect.TypeFor[status.Cluster](), "Limit": reflect.TypeFor[status.Limit](), "Flow": reflect.TypeFor[status.Flow](), "StreamDetail": reflect.TypeFor[StreamDetail](),
+	"Tally": reflect.TypeFor[status.Tally](), "Transactions": reflect.TypeFor[status.Transactions](), "Abort": reflect.TypeFor[status.Abort](),
 	"Attention": reflect.TypeFor[attention](), "Activity": reflect.TypeFor[status.Activity](), "Park": reflect.TypeFor[status.Park](),
 	"ErrorGroup": reflect.TypeFor[status.ErrorGroup](), "Event": reflect.TypeFor[status.Event](), "Point": reflect.TypeFor[status.Point](),
 	"Rates": reflect.TypeFor[status.Rates](), "Topic": reflect.TypeFor[status.Topic](), "Positions": reflect.TypeFor[status.Positions](),

@@ -40,10 +40,15 @@ func busy() (status.Stream, status.Activity) {
 			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
 			LagSeconds: ptr(61.0), Growth: ptr(1e6), Loss: &status.Loss{Seconds: 2000, By: status.LossByBudget},
 		},
-		Tables: []status.Table{{Name: "public.outbox", Pending: ptr(int64(1234)), Oldest: 90, Failed: ptr(int64(3))}},
-		Parks:  status.Parks{Total: 201, Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Reason: hostile, Count: 1, Example: "topic " + hostile}}},
-		Kafka:  []status.Cluster{{Name: "main", Error: hostile}, {Name: "other", Usable: true, Fencing: status.FencingRefused}},
-		Flow:   &status.Flow{Published: 1234567, InFlight: 4321},
+		Tables:   []status.Table{{Name: "public.outbox", Pending: ptr(int64(1234)), Oldest: 90, Failed: ptr(int64(3))}},
+		Parks:    status.Parks{Total: 201, Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Reason: hostile, Count: 1, Example: "topic " + hostile}}},
+		Kafka:    []status.Cluster{{Name: "main", Error: hostile}, {Name: "other", Usable: true, Fencing: status.FencingRefused}},
+		Flow:     &status.Flow{Published: 1234567, InFlight: 4321},
+		Delivery: "exactly_once",
+		Tallies: []status.Tally{{
+			Cluster: "main", Open: true, Waiting: ptr(uint64(7)), Left: 2,
+			Transactions: &status.Transactions{Committed: 99, Aborted: 1, LastAbort: &status.Abort{At: noon, Cause: "stuck", Text: hostile}},
+		}},
 	}
 	a := status.Activity{
 		Parks:     []status.Park{{Kind: "topic", Scope: hostile, Cause: "topic", Reason: hostile, Since: noon, Next: noon.Add(time.Minute)}},
@@ -104,6 +109,7 @@ func TestStreamsAreShown(t *testing.T) {
 	p := page(t, config())
 	for path, want := range map[string][]string{
 		"/": {
+			"Delivered exactly once", "Tally of cluster main: open, as always", "7 units wait", "99 transactions committed, 1 aborted, the last at 2030",
 			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
 			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},

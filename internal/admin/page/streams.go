@@ -22,6 +22,8 @@ type streamRow struct {
 	Failed  string
 	Gave    bool   // there are failed rows
 	Waits   string // how long something has been waiting, from a second on
+	// Once says how the tallies of a stream are that delivers exactly once.
+	Once []string
 	// Troubled clusters of Kafka.
 	Troubled int
 	Tables   []table
@@ -44,6 +46,9 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 		if !c.Usable {
 			l.Troubled++
 		}
+	}
+	for i := range st.Tallies {
+		l.Once = append(l.Once, "Tally of cluster "+st.Tallies[i].Cluster+": "+st.Tallies[i].Text(st.Led())+".")
 	}
 	var pending, failed total
 	for _, t := range st.Tables {
