@@ -69,7 +69,7 @@ var (
 // words the pages may have that are written by hand.
 const (
 	longest = 24
-	most    = 62000
+	most    = 52000
 )
 
 var (
