@@ -149,8 +149,8 @@ sim-coverage: ## what of the delivery core the simulation does not come to in SE
 	@go tool cover -func=build/sim.cov | grep -v '100.0%'
 
 .PHONY: mutants
-mutants: ## lines of the core that no test holds (PACKAGE=decoder FILES=parse.go COUNT=100 MUTANT_SEED=7 PART=1/2 FOR=5m, EFFORT=3s for each, RESULTS=file to go on with; RULES=all or names: that each rule of the core is needed)
-	go run ./test/mutants $(if $(RULES),-rules $(RULES)) $(if $(PACKAGE),-package $(PACKAGE)) $(if $(FILES),-file $(FILES)) $(if $(COUNT),-count $(COUNT)) $(if $(MUTANT_SEED),-seed $(MUTANT_SEED)) $(if $(PART),-part $(PART)) $(if $(FOR),-for $(FOR)) $(if $(EFFORT),-effort $(EFFORT)) $(if $(RESULTS),-results $(RESULTS))
+mutants: ## lines of the core that no test holds (PACKAGE=decoder FILES=parse.go COUNT=100 MUTANT_SEED=7 PART=1/2 FOR=5m, EFFORT=3s for each, RESULTS=file to go on with, TRACE=1 to see what survivors change; RULES=all or names: that each rule of the core is needed)
+	go run ./test/mutants $(if $(RULES),-rules $(RULES)) $(if $(PACKAGE),-package $(PACKAGE)) $(if $(FILES),-file $(FILES)) $(if $(COUNT),-count $(COUNT)) $(if $(MUTANT_SEED),-seed $(MUTANT_SEED)) $(if $(PART),-part $(PART)) $(if $(FOR),-for $(FOR)) $(if $(EFFORT),-effort $(EFFORT)) $(if $(RESULTS),-results $(RESULTS)) $(if $(TRACE),-trace)
 
 .PHONY: bytes
 bytes: ## the records of every column type in every encoding, whichever way a row comes

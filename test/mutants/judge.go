@@ -169,7 +169,7 @@ func (c *court) hear(ctx context.Context, o options, j *judge, dir string) error
 	var bad error
 	var names []string
 	for name := range strings.FieldsSeq(listed) {
-		if !skip.MatchString(name) && name != "TestMutantSeeds" && regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(name) {
+		if !skip.MatchString(name) && !strings.HasPrefix(name, "TestMutant") && regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(name) {
 			names = append(names, name)
 		}
 	}
@@ -244,11 +244,55 @@ func (c *court) hearSchedules(ctx context.Context, o options, j *judge) error {
 
 func (c *court) play(ctx context.Context, dir string, schedules any, env ...string) (string, error) {
 	file := filepath.Join(dir, "schedules")
-	text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(schedules), "[]")), "\n")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+	if err := writeNumbers(file, schedules); err != nil {
 		return "", err
 	}
 	return execute(ctx, c.in, c.binary, []string{"-test.run=^TestMutantSeeds$"}, append(env, "MUTANT_SEEDS="+file)...)
+}
+
+var differs = regexp.MustCompile(`(?m)^differs\t(\d+)\t(.*(?:\n\t.*)?)`)
+
+// trace prints what survivors change in the schedules of the simulation, if anything.
+func (c *court) trace(ctx context.Context, o options, survivors []*mutant) error {
+	var parts [][]*mutant
+	for i, m := range survivors {
+		if i < o.workers {
+			parts = append(parts, nil)
+		}
+		parts[i%o.workers] = append(parts[i%o.workers], m)
+	}
+	o.limit = 0
+	var mu sync.Mutex
+	return each(ctx, o, parts, func(dir string, part []*mutant) {
+		var numbers, schedules []int
+		for _, m := range part {
+			numbers = append(numbers, m.number)
+		}
+		for i := range o.schedules {
+			schedules = append(schedules, i+1)
+		}
+		env := []string{"MUTANT_SEEDS=" + filepath.Join(dir, "schedules"), "MUTANT_TRACE=" + filepath.Join(dir, "mutants")}
+		err := errors.Join(writeNumbers(filepath.Join(dir, "schedules"), schedules), writeNumbers(filepath.Join(dir, "mutants"), numbers))
+		out := ""
+		if err == nil {
+			out, err = execute(ctx, c.in, c.binary, []string{"-test.run=^TestMutantTraces$", testLimit}, env...)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, found := range differs.FindAllStringSubmatch(out, -1) {
+			n, _ := strconv.Atoi(found[1])
+			fmt.Printf("%s\n\t%s\n", part[slices.Index(numbers, n)].key(), found[2])
+		}
+		if err != nil {
+			fmt.Println(err, out)
+		}
+	})
+}
+
+// writeNumbers writes a list, one a line.
+func writeNumbers(file string, numbers any) error {
+	text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(numbers), "[]")), "\n")
+	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600))
 }
 
 func testArgs(names []string) []string {

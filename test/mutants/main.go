@@ -35,6 +35,7 @@ type options struct {
 	rules        string
 	packages     []string
 	files        []string // none: all
+	trace        bool
 	count, part  int
 	schedules    int
 	effort       time.Duration
@@ -53,6 +54,7 @@ func main() {
 	flag.StringVar(&files, "file", "", "which `files` of them, by name; none: all")
 	flag.StringVar(&o.listed, "listed", "test/mutants/survivors.txt", "the survivors that are right")
 	flag.IntVar(&o.schedules, "schedules", 3000, "how many schedules of a simulation there are at most to notice a mutant")
+	flag.BoolVar(&o.trace, "trace", false, "tell of each survivor what it changes in the schedules, if anything")
 	flag.DurationVar(&o.effort, "effort", 0, "the most processor time for the tests of one mutant; 0: all that say something")
 	flag.StringVar(&o.results, "results", "", "remember in this `file` what was judged; a run with it goes on where the last one ended")
 	flag.IntVar(&o.count, "count", 0, "how many mutants, drawn by -seed; 0: all")
@@ -173,7 +175,7 @@ func judgePackage(ctx context.Context, o options, name string, all, chosen []*mu
 	}
 	fmt.Fprintf(os.Stderr, "%s: %d tests and %d schedules pass without a mutant; %s to build and run them\n",
 		name, len(court.tests), len(court.seeds), time.Since(begin).Round(time.Second))
-	return each(ctx, o, chosen, func(dir string, m *mutant) {
+	err = each(ctx, o, chosen, func(dir string, m *mutant) {
 		switch was, judged := known[m.key()]; {
 		case judged:
 			m.fate = was
@@ -183,6 +185,10 @@ func judgePackage(ctx context.Context, o options, name string, all, chosen []*mu
 		}
 		progress.add(m)
 	})
+	if err == nil && o.trace && len(court.seeds) > 0 {
+		err = court.trace(ctx, o, filter(chosen, func(m *mutant) bool { return m.fate == alive }))
+	}
+	return err
 }
 
 // each works on items, several at once, each of these in a folder of its own. It begins
