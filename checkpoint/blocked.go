@@ -27,14 +27,14 @@ func (c *Core) block(r *outbox.Row) {
 		return
 	}
 	p := c.park(outbox.KeyScope(r), outbox.CauseBlocked, "a row of the key is FAILED", c.now)
-	p.RowID, p.created, p.blocker = strings.Clone(r.ID), r.CreatedAt, stillFailed // see owned
+	p.RowID, p.created = strings.Clone(r.ID), r.CreatedAt // see owned
 }
 
 // leaveToOperator keeps a key parked while the row is FAILED, which is looked at
 // again at next.
 func (c *Core) leaveToOperator(p *park, id string, created int64, next time.Time) {
 	c.parks.setCause(p, outbox.CauseBlocked)
-	p.RowID, p.created, p.Next, p.blocker = strings.Clone(id), created, next, stillFailed
+	p.RowID, p.created, p.Next = strings.Clone(id), created, next
 	p.version++
 }
 
@@ -80,7 +80,7 @@ func (c *Core) seekFailed() {
 		return
 	}
 	for _, p := range c.parks.list {
-		if p.Cause == outbox.CauseBlocked && p.blocker == gone && !p.Next.After(c.now) {
+		if p.blocker == gone && !p.Next.After(c.now) {
 			p.blocker, c.seeking = sought, true
 		}
 	}
@@ -91,12 +91,12 @@ func (c *Core) seekFailed() {
 func (c *Core) FailedRows(rows []*outbox.Row) {
 	c.seeking = false
 	for _, r := range rows {
-		if p := c.parks.ofKey(r); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == sought {
+		if p := c.parks.ofKey(r); p != nil && p.blocker == sought {
 			c.leaveToOperator(p, r.ID, r.CreatedAt, c.now.Add(c.cfg.WatchEvery))
 		}
 	}
 	for _, p := range c.parks.list {
-		if p.Cause == outbox.CauseBlocked && p.blocker == sought {
+		if p.blocker == sought {
 			c.freeKey(p)
 		}
 	}

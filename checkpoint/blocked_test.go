@@ -154,6 +154,23 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 	}
 }
 
+// So must the set of topics that took records.
+func TestATopicKeepsNothingOfItsRow(t *testing.T) {
+	s, chunk := newTopicSet(), weak.Pointer[byte]{}
+	func() {
+		memory := append(make([]byte, 0, 1<<10), "x"...)
+		chunk = weak.Make(&memory[0])
+		s.tookRecord(&outbox.Row{Cluster: "main", Topic: unsafe.String(&memory[0], 1)})
+	}()
+	runtime.GC()
+	if chunk.Value() != nil {
+		t.Error("the row's memory is kept")
+	}
+	if !s.proven[outbox.TopicScope("main", "x")] {
+		t.Error("the topic is not known")
+	}
+}
+
 // While many keys of a table wait for a retry, its other rows are published; with
 // more than the most, it is left alone until some are through.
 func TestATableIsSweptWhileItsKeysWait(t *testing.T) {

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -62,20 +63,17 @@ type Core struct {
 
 // New returns a Core that has no connection yet.
 func New(cfg Config) *Core {
-	c := &Core{
-		cfg:     cfg,
-		tables:  newTableSet(cfg.Tables),
-		rows:    newRowTable(),
-		parks:   newParkSet(),
-		retries: retries{refused: map[string]int{}},
-		topics:  newTopicSet(),
-		down:    map[string]error{},
-		mode:    ModeStandby,
+	return &Core{
+		cfg:       cfg,
+		tables:    newTableSet(cfg.Tables),
+		rows:      newRowTable(),
+		parks:     newParkSet(),
+		headStart: newHeadStart(cfg.Tables),
+		retries:   retries{refused: map[string]int{}},
+		topics:    newTopicSet(),
+		down:      map[string]error{},
+		mode:      ModeStandby,
 	}
-	if !c.tables.stateless {
-		c.headStart = newHeadStart(cfg.Tables)
-	}
-	return c
 }
 
 // Tick tells the time. Every other input happens at the last time told. The
@@ -92,7 +90,6 @@ func (c *Core) Tick(now time.Time) {
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
 	c.parks.changes++ // they are shown again
-	c.ledger.reset()
 	c.headStart.begin()
 	c.Inserted(conn.Insert)
 	c.headStart.sight(&conn.Snapshot, c.now)
@@ -114,7 +111,7 @@ func (c *Core) Connect(conn Connected) {
 	case !conn.Streaming:
 		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
 	default:
-		c.gate = &gate{scope: outbox.StreamScope(), check: conn.Insert}
+		c.gate = &gate{check: conn.Insert}
 	}
 }
 
@@ -191,7 +188,6 @@ func (c *Core) Disconnect() {
 	c.dropGate()
 	c.dropHeadStart()
 	c.dropStalls()
-	c.unfinished = false
 	for _, p := range c.parks.list {
 		c.parks.takeHolds(p)
 		p.ready = false
@@ -259,7 +255,7 @@ func (c *Core) unusable(cluster string) bool {
 func (c *Core) parkClusters() {
 	stream := c.parks.stream()
 	othersWait := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if len(c.down) == 0 || c.tables.stateless || !othersWait && !c.headStart.claims() {
+	if c.tables.stateless || !othersWait && !c.headStart.claims() {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
@@ -308,7 +304,7 @@ func (c *Core) Drain() {
 // after Take: what was published and cannot be marked is written down first, or the
 // next start would publish it again.
 func (c *Core) Drained() bool {
-	if c.tables.stateless && c.connected && (c.unfinished || len(c.stalls) > 0) {
+	if c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
 	}
 	return c.draining && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)
@@ -318,9 +314,7 @@ func (c *Core) Drained() bool {
 // next Take.
 func (c *Core) Take() Ready {
 	c.markAgain()
-	if c.connected {
-		c.retryStalls()
-	}
+	c.retryStalls()
 	if c.connected && !c.draining {
 		c.markUnmarked()
 		c.parkClusters()
@@ -423,10 +417,11 @@ func (c *Core) ParkChanges() uint64 { return c.parks.changes }
 func (c *Core) NextTick() time.Time {
 	// Waits are compared, not times: some were read and are of the wall clock, which
 	// may have been set since the others were made.
-	var least time.Duration
+	const never = math.MaxInt64
+	least := time.Duration(never)
 	at := func(t time.Time) {
-		if wait := t.Sub(c.now); wait > 0 && (least == 0 || wait < least) {
-			least = wait
+		if wait := t.Sub(c.now); wait > 0 {
+			least = min(least, wait)
 		}
 	}
 	at(c.watch.at)
@@ -457,7 +452,7 @@ func (c *Core) NextTick() time.Time {
 		at(c.hb.retry)
 		at(c.hb.deadline)
 	}
-	if least == 0 {
+	if least == never {
 		return time.Time{}
 	}
 	return c.now.Add(least)

@@ -69,7 +69,12 @@ func TestUncoveredTables(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	c.tables.broken[table.String()] = true
+	c.tables.stateless = true
+	c.Disconnect()
+	if c.Connect(Connected{Streaming: true, Uncovered: []Uncovered{{Table: table}}}); !c.tables.carried(table.String()) {
+		t.Error("a table without state is left to the sweeper")
+	}
+	c.tables.stateless, c.tables.broken[table.String()] = false, true
 	c.Disconnect()
 	if c.Connect(Connected{Streaming: true}); !c.tables.carried(table.String()) {
 		t.Error("the next connection describes its tables again")
@@ -91,13 +96,18 @@ func TestParksAreReadBack(t *testing.T) {
 	c.Disconnect()
 	since := now.Add(-time.Hour)
 	key, blocked, row := outbox.KeyScope(rowOf(table, "1")), outbox.KeyScope(rowOf(table, "2")), outbox.RowScope(rowOf(table, "3"))
+	keyless := outbox.RowScope(rowOf(table, "4"))
 	c.Connect(Connected{Streaming: true, Parks: []outbox.Park{
 		{Scope: key, Cause: outbox.CauseRowError, Reason: "why", Since: since, Next: now.Add(time.Second)},
 		{Scope: blocked, Cause: outbox.CauseBlocked, Since: since, RowID: "9"},
 		{Scope: row, Cause: outbox.CauseWriteBack, Since: since, RowID: "77"},
 		{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.gone"}, Cause: outbox.CauseKeys},
+		{Scope: keyless, Cause: outbox.CauseBlocked, Since: since, RowID: "4"},
 	}})
-	if len(c.parks.list) != 3 {
+	if p := c.parks.of(keyless); p.blocker != stillFailed || c.parks.of(key).blocker != stillFailed {
+		t.Errorf("only other rows of a blocked key are asked for: %+v", p)
+	}
+	if len(c.parks.list) != 4 {
 		t.Fatalf("%d parks: that of a table of an earlier configuration stays where it is", len(c.parks.list))
 	}
 	for _, p := range c.parks.list {
@@ -116,11 +126,58 @@ func TestParksAreReadBack(t *testing.T) {
 	}
 	c.Disconnect()
 	c.Connect(Connected{Streaming: true, Parks: []outbox.Park{{Scope: key, Cause: outbox.CauseRowError}}})
-	if p := c.parks.of(key); !p.durable {
+	if p := c.parks.of(key); !p.durable || p.dirty() {
 		t.Errorf("%+v", p)
 	}
 	if p := c.parks.of(blocked); p.durable || !p.dirty() {
 		t.Errorf("it is not there any more: %+v", p)
+	}
+	for _, read := range []outbox.Park{{Scope: key, Cause: outbox.CauseRowError, RowID: "8"}, {Scope: key, Cause: outbox.CauseMissed}} {
+		p := c.parks.of(key)
+		p.written = p.version
+		c.Disconnect()
+		if c.Connect(Connected{Streaming: true, Parks: []outbox.Park{read}}); !p.durable || !p.dirty() || p.Cause != outbox.CauseRowError {
+			t.Errorf("a failover has taken it back: %+v", p)
+		}
+	}
+}
+
+// A park that is read while a change is outstanding may be gone by now.
+func TestAReadParkMayBeOld(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	key := outbox.KeyScope(rowOf(table, "1"))
+	read := []outbox.Park{{Scope: key, Cause: outbox.CauseRowError}}
+	c.writing = &writing{}
+	if c.Connect(Connected{Streaming: true, Parks: read}); c.parks.of(key).durable || !c.parks.of(key).dirty() {
+		t.Errorf("%+v", c.parks.of(key))
+	}
+}
+
+// What waits for the park of a row that cannot be marked is settled when the row is.
+func TestTheHoldsOfAnUnmarkedRow(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	p := c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{})
+	c.parks.wait(p, c.ledger.hold())
+	c.Commit(20)
+	if c.released(p); c.Confirm() != 20 || p.phase != absorbed {
+		t.Errorf("%v is confirmed: %+v", c.Confirm(), p)
+	}
+}
+
+// A stream in shadow is parked for it once, whatever it was parked for.
+func TestShadowIsParkedOnce(t *testing.T) {
+	t.Parallel()
+	c, _, _ := begun(t, outbox.PublishedStatus)
+	p := c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})
+	c.cfg.Shadow = true
+	for range 2 {
+		c.Connect(Connected{Streaming: true})
+		if p.Cause != outbox.CauseShadow || p.version != 2 {
+			t.Errorf("%+v", p)
+		}
 	}
 }
 
@@ -192,7 +249,15 @@ func TestDrain(t *testing.T) {
 			t.Errorf("step %d: ended %v, withdrawn %v", step, c.hb == nil, withdrawn)
 		}
 	}
-	c, _, _ := begun(t, outbox.PublishedNone)
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.keyed(rowOf(table, "1"))
+	c.blockedKey(rowOf(table, "2")).blocker = gone
+	c.watch.at = c.now
+	c.Drain()
+	if r := c.Take(); r.Sweep != nil || r.Watch != nil || r.Failed || len(r.Check) > 0 {
+		t.Errorf("a clean stop begins something new: %+v", r)
+	}
+	c, _, _ = begun(t, outbox.PublishedNone)
 	if c.Drain(); len(c.ready.Commands) != 0 || c.unfinished {
 		t.Error("rows without state are sent to the end")
 	}
@@ -201,6 +266,9 @@ func TestDrain(t *testing.T) {
 // NextTick is the first of everything that waits.
 func TestNextTickKnowsAllThatWaits(t *testing.T) {
 	t.Parallel()
+	if next := New(Config{}).NextTick(); !next.IsZero() {
+		t.Errorf("nothing waits, until %v", next)
+	}
 	soon := func(c *Core) time.Time { return c.now.Add(time.Minute) }
 	for name, wait := range map[string]func(c *Core, table *outbox.Table){
 		"the watch":       func(c *Core, _ *outbox.Table) { c.watch.at = soon(c) },
@@ -269,6 +337,12 @@ func TestARowThatCannotBeMarked(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	c.later(2 * time.Second)
+	m = marks()
+	c.Marked([]outbox.Marked{{Row: m[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedInvisible}})
+	if p.tries != 3 || p.Next.Sub(c.now) != 4*time.Second || p.mark != nil || p.phase != sweeping {
+		t.Errorf("%+v", p)
+	}
+	c.later(4 * time.Second)
 	again := marks()
 	c.Marked([]outbox.Marked{{Row: m[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedSent}}) // of before
 	if p.phase != sweeping || p.mark == nil {
@@ -277,6 +351,14 @@ func TestARowThatCannotBeMarked(t *testing.T) {
 	c.Marked([]outbox.Marked{{Row: again[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedSent}})
 	if p.phase != absorbed || !p.Next.IsZero() {
 		t.Errorf("%+v", p)
+	}
+	if len(marks()) != 0 {
+		t.Error("marked though its park is being removed")
+	}
+	c.unpark(p)
+	c.Marked([]outbox.Marked{{Row: again[0].Row, Kind: outbox.MarkSent, State: outbox.MarkedSent}})
+	if len(c.parks.list) != 1 { // its key's
+		t.Errorf("%+v", c.parks.list)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 // hand-back is under way, and until the log has reached check, up to which each
 // row is looked at before it is published. There is one gate at a time.
 type gate struct {
-	// scope is the wide scope kept, or keys are the narrow ones.
-	scope outbox.Scope
-	park  *park // of scope, in a hand-back
-	keys  map[outbox.Scope]bool
+	// park is the wide park whose rows are kept, or keys are the narrow scopes. Neither: all
+	// rows are.
+	park *park
+	keys map[outbox.Scope]bool
 	// keeping: the hand-back has not removed its parks yet; nothing comes out.
 	keeping bool
 	check   outbox.LSN
@@ -24,10 +24,7 @@ func (g *gate) keeps(r *outbox.Row) bool {
 	if g.keys != nil {
 		return g.keys[outbox.KeyScope(r)]
 	}
-	if g.park != nil {
-		return g.park.takes(r)
-	}
-	return g.scope.Contains(r)
+	return g.park == nil || g.park.takes(r)
 }
 
 // drainGate lets rows out in order: those up to check only after a look.
@@ -38,7 +35,7 @@ func (c *Core) drainGate() {
 	}
 	c.resume(&g.keyQueue)
 	g.queue = g.queue[c.letOut(g):]
-	if g.asked == nil && len(g.queue) == 0 && len(g.waiting) == 0 && c.ledger.received >= g.check {
+	if g.asked == nil && len(g.waiting) == 0 && c.ledger.received >= g.check {
 		c.gate = nil
 	}
 }
@@ -90,7 +87,7 @@ func (c *Core) Checked(answers []outbox.Checked) {
 		case e.state == queued:
 			c.rows.resized(h)
 			c.checked(&c.headStart.of(a.Row.Table).keyQueue, a)
-		case g != nil:
+		default:
 			c.checked(&g.keyQueue, a)
 		}
 	}

@@ -51,8 +51,8 @@ func (c *Core) startHandback() {
 		return
 	}
 	h := &handback{parks: parks, xids: c.txs.xids(), deadline: c.now.Add(handbackLimit + 2*c.headStart.longest())}
-	g := &gate{keeping: true, scope: parks[0].Scope, park: parks[0]}
-	if g.scope.Kind >= outbox.ScopeKey {
+	g := &gate{keeping: true, park: parks[0]}
+	if g.park.Scope.Kind >= outbox.ScopeKey {
 		g.keys = map[outbox.Scope]bool{}
 	}
 	for _, p := range parks {
@@ -109,8 +109,6 @@ func (c *Core) causeOver(p *park) bool {
 		return c.cfg.WALBudget == 0 || c.retained < c.cfg.WALBudget/2
 	case outbox.ScopeTable:
 		return c.tables.carried(p.Scope.Table) && c.parks.keys[p.Scope.Table] <= c.cfg.MaxKeys/2
-	case outbox.ScopeRow:
-		return !p.Unmarked()
 	}
 	return true
 }
@@ -158,7 +156,7 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 	}
 	h.step = hbRows
 	for _, r := range page.Rows {
-		if c.hb == h && c.mayPublish(r, s) {
+		if c.mayPublish(r, s) {
 			c.publishSwept(r, s)
 		}
 	}

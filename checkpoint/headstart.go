@@ -177,7 +177,7 @@ func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
 // looksFirst says that the row has to be looked at before it is published.
 func (c *Core) looksFirst(e *entry) bool {
-	return len(c.headStart.queues) > 0 && e.state == kept && e.row.Table.Mapping.NeedsLook()
+	return e.state == kept && e.row.Table.Mapping.NeedsLook()
 }
 
 // enqueue puts a row behind those of its table that wait to be looked at.
@@ -194,9 +194,7 @@ func (c *Core) enqueue(h uint32) {
 	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
 	}
-	if m.HeadStart > 0 {
-		e.due = from.Add(m.HeadStart)
-	}
+	e.due = from.Add(m.HeadStart)
 	q := c.headStart.of(e.row.Table)
 	q.queue = append(q.queue, h)
 }
@@ -213,7 +211,6 @@ func (c *Core) invisibleFor(r *outbox.Row) time.Duration {
 func (c *Core) requestLooks() {
 	for _, q := range c.headStart.queues {
 		switch {
-		case q.asked != nil:
 		case !q.claims() && !c.checking:
 			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
 		case q.claims() && c.headStart.mayClaim(q):
@@ -265,7 +262,7 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 	for _, a := range answers {
 		ours := a.State == outbox.CheckPending
 		switch h := a.Row.Handle; {
-		case q == nil || c.rows.entries[h].row != a.Row || c.rows.entries[h].state != queued: // dropped meanwhile
+		case q == nil || c.rows.entries[h].row != a.Row: // dropped meanwhile
 			if ours {
 				c.ready.Unclaim = append(c.ready.Unclaim, a.Row)
 			}
@@ -275,7 +272,7 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 			}
 			c.rows.resized(h)
 			c.checked(&q.keyQueue, a)
-			if c.rows.entries[h].row == a.Row && c.rows.entries[h].state == queued { // behind one that waits
+			if c.rows.entries[h].state == queued { // behind one that waits
 				c.unclaim(h)
 			}
 		}
@@ -284,10 +281,10 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 
 // answeredClaim ends the outstanding claim, if it is the one.
 func (c *Core) answeredClaim(answers []outbox.Checked) *headStartQueue {
-	q := c.headStart.claiming
-	if q == nil || len(answers) == 0 || c.headStart.claimed != answers[0].Row {
+	if c.headStart.claimed != answers[0].Row {
 		return nil
 	}
+	q := c.headStart.claiming
 	q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
 	return q
 }
@@ -296,7 +293,7 @@ func (c *Core) answeredClaim(answers []outbox.Checked) *headStartQueue {
 // Its rows are the sweeper's then.
 func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	c.parkRefused(t, err)
-	if q := c.headStart.claiming; q != nil && q.table == t {
+	if q := c.headStart.claiming; q != nil { // else draining
 		q.queue, q.asked = append(q.asked, q.queue...), nil
 		c.headStart.claiming, c.headStart.claimed = nil, nil
 	}
@@ -371,9 +368,7 @@ func (c *Core) leaveParked() {
 		for _, q := range c.headStart.queues {
 			q.queue = slices.DeleteFunc(q.queue, c.leftBehind)
 			q.waiting = slices.DeleteFunc(q.waiting, c.leftBehind)
-			if q.asked != nil { // stays so: the answer is still to come
-				q.asked = slices.DeleteFunc(q.asked, c.leftBehind)
-			}
+			q.asked = slices.DeleteFunc(q.asked, c.leftBehind)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (c *Core) delivered(h uint32, unit *outbox.Unit) {
 
 func (c *Core) refused(h uint32, err error) {
 	c.answered(&c.rows.entries[h])
-	c.fail(h, err, true)
+	c.fail(h, err)
 }
 
 // failInTurn charges a row that cannot become a record, but not before the
@@ -67,7 +67,7 @@ func (c *Core) failInTurn(h uint32) {
 	}
 	key := outbox.KeyScope(e.row)
 	if c.tables.stateless || !c.inSinkOf(key) {
-		c.fail(h, e.row.Err, false)
+		c.fail(h, e.row.Err)
 		return
 	}
 	p := c.park(key, outbox.CauseRowError, e.row.Err.Error(), time.Time{})
@@ -77,7 +77,7 @@ func (c *Core) failInTurn(h uint32) {
 
 // fail charges a row one attempt and parks its key: the row and the key's later
 // ones are the sweeper's from here on.
-func (c *Core) fail(h uint32, err error, sent bool) {
+func (c *Core) fail(h uint32, err error) {
 	e := &c.rows.entries[h]
 	if c.tables.stateless {
 		c.stall(outbox.KeyScope(e.row), h, err)
@@ -86,9 +86,7 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	e.reason = err.Error()
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
 	p.failedRow = strings.Clone(e.row.ID)
-	if sent {
-		c.awaitAnswers(p)
-	}
+	c.awaitAnswers(p)
 	c.rows.fly(h, attempt)
 	if e.awaits == nil { // until the attempt is counted nobody passes the row
 		e.awaits = p
@@ -96,7 +94,6 @@ func (c *Core) fail(h uint32, err error, sent bool) {
 	}
 	c.settleUnder(e.tx, p)
 	e.tx = noTx
-	c.rows.index(h)
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
 }
 
@@ -109,13 +106,10 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 		c.release(o)
 		return
 	}
-	if o.Scope.Kind == outbox.ScopeTopic && o.Err != nil {
+	if o.Err != nil { // a topic's
 		c.parkTopic(o)
 	}
 	c.release(o)
-	for _, r := range o.Rows {
-		c.answered(&c.rows.entries[r.Handle])
-	}
 	for _, r := range o.Rows {
 		c.giveBack(r.Handle)
 	}
@@ -169,7 +163,6 @@ func (c *Core) marked(a outbox.Marked) {
 			return
 		case p != nil: // the row is tried again, and charged then
 			p.Reason = a.Err.Error()
-			c.parks.changes++
 		}
 		a.State = outbox.MarkedRetry
 	}
@@ -285,9 +278,6 @@ func (c *Core) markAnswered(e *entry) {
 }
 
 func (c *Core) markAgain() {
-	if len(c.retries.list) == 0 {
-		return
-	}
 	var later []remark
 	for _, m := range c.retries.list {
 		if m.at.After(c.now) {

@@ -218,9 +218,9 @@ func TestRoundsOfTheWatch(t *testing.T) {
 		"waits for what is settled": {func(c *Core, _ *outbox.Table) {
 			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 9
 		}, false},
-		"it is settled, none is left": {func(c *Core, _ *outbox.Table) {
+		"it is settled": {func(c *Core, _ *outbox.Table) {
 			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 10
-		}, true},
+		}, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		x.with(c, table)
@@ -228,6 +228,23 @@ func TestRoundsOfTheWatch(t *testing.T) {
 		if got := c.ready.Watch != nil; got != x.asks || got && (c.watch.step != watchReading || !c.watch.at.Equal(c.now.Add(c.cfg.WatchEvery)) || !c.watch.due.IsZero()) {
 			t.Errorf("%s: asked %v, %+v", name, got, c.watch)
 		}
+	}
+}
+
+// A round of the watch asks for tables that are not parked, without what is, and for known topics where others are parked.
+func TestWhatTheWatchAsksFor(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	other := &outbox.Table{Schema: "public", Name: "other", Mapping: table.Mapping}
+	c.cfg.Tables = append(c.cfg.Tables, other)
+	c.tables = newTableSet(c.cfg.Tables)
+	c.parkedTable(other, outbox.CauseKeys)
+	c.keyed(rowOf(table, "1"))
+	c.parkTopics(table, "").knownTopics[topicScope("x")] = true
+	c.requestWatch()
+	parts := c.ready.Watch.Parts
+	if got := scopesOf(parts); !slices.Equal(got, []string{"outbox: - public.other 1"}) || len(parts[0].Known) != 1 || c.ready.Watch.Limit != c.cfg.PageRows {
+		t.Errorf("%q, %v", got, parts[0].Known)
 	}
 }
 
@@ -241,6 +258,7 @@ func TestWhatTheWatchFinds(t *testing.T) {
 		want  time.Duration
 	}{
 		"nothing":                   {outbox.Candidates{}, 0, watchIdle, 0},
+		"nothing, one is known":     {outbox.Candidates{}, time.Minute, watchIdle, time.Minute},
 		"a row":                     {outbox.Candidates{Rows: make([]*outbox.Row, 1)}, 0, watchWaiting, 0},
 		"one is due in a second":    {outbox.Candidates{NextDue: time.Unix(1001, 0)}, 0, watchIdle, time.Second},
 		"one was due sooner":        {outbox.Candidates{NextDue: time.Unix(1001, 0)}, time.Millisecond, watchIdle, time.Millisecond},
@@ -317,5 +335,189 @@ func TestScheduledRows(t *testing.T) {
 		if c.scheduled(r) != x.want {
 			t.Errorf("%s: %v", name, !x.want)
 		}
+	}
+}
+
+// What answers to marks change besides the key, and what they are told by.
+func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
+	t.Parallel()
+	answer := func(c *Core, r *outbox.Row, kind outbox.MarkKind, state outbox.MarkState) {
+		c.Marked([]outbox.Marked{{Row: r, Kind: kind, State: state, Alone: true, Err: errOurs}})
+	}
+	t.Run("a key without a park", func(t *testing.T) {
+		t.Parallel()
+		for _, kind := range []outbox.MarkKind{outbox.MarkSent, outbox.MarkAttempt} {
+			for _, state := range []outbox.MarkState{outbox.MarkedRetry, outbox.MarkedFailed, outbox.MarkedSettled, outbox.MarkedSent, outbox.MarkedRefused} {
+				if kind == outbox.MarkSent && state == outbox.MarkedRefused {
+					continue // it is parked by itself
+				}
+				c, table, _ := begun(t, outbox.PublishedStatus)
+				table.Mapping.OnFailed = outbox.OnFailedBlock
+				r := rowOf(table, "1")
+				c.flying(r, attempt)
+				if answer(c, r, kind, state); len(c.parks.list) != 0 || c.rows.count != 0 {
+					t.Errorf("%d %d: %+v", kind, state, c.parks.list)
+				}
+			}
+		}
+	})
+	t.Run("a note tells of a row that is FAILED", func(t *testing.T) {
+		t.Parallel()
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		h := c.flying(r, attempt)
+		c.rows.entries[h].reason = "too large"
+		answer(c, r, outbox.MarkAttempt, outbox.MarkedFailed)
+		if n := c.ready.Notes; len(n) != 1 || n[0].Kind != NoteFailed || n[0].Row != r || n[0].Reason != "too large" {
+			t.Errorf("%+v", n)
+		}
+	})
+	t.Run("the park is written and shown", func(t *testing.T) {
+		t.Parallel()
+		for _, state := range []outbox.MarkState{outbox.MarkedRetry, outbox.MarkedRefused} {
+			c, table, _ := begun(t, outbox.PublishedStatus)
+			r := rowOf(table, "1")
+			p := c.keyed(r)
+			c.flying(r, attempt)
+			before := c.ParkChanges()
+			if answer(c, r, outbox.MarkAttempt, state); !p.dirty() || c.ParkChanges() == before {
+				t.Errorf("%d: %+v", state, p)
+			}
+		}
+	})
+	t.Run("the key's reason is shown", func(t *testing.T) {
+		t.Parallel()
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		p := c.keyed(r)
+		p.RowID = "9" // another row is FAILED: only the reason changes, and the cause
+		c.parks.setCause(p, outbox.CauseBlocked)
+		c.flying(r, attempt)
+		answer(c, r, outbox.MarkAttempt, outbox.MarkedRefused)
+		if p.Reason != errOurs.Error() {
+			t.Errorf("%+v", p)
+		}
+	})
+	t.Run("a key whose trouble is over goes when a wider park covers it", func(t *testing.T) {
+		t.Parallel()
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.parkedTable(table, outbox.CauseKeys)
+		r := rowOf(table, "1")
+		h := c.flying(r, attempt)
+		p := c.keyed(r)
+		p.failedRow, p.awaiting, c.rows.entries[h].awaits = "1", 1, p
+		if answer(c, r, outbox.MarkAttempt, outbox.MarkedSettled); p.phase != absorbed {
+			t.Errorf("%+v", p)
+		}
+	})
+	t.Run("nobody waits for it", func(t *testing.T) {
+		t.Parallel()
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.flying(rowOf(table, "1"), acked)
+		gone, beyond := rowOf(table, "2"), rowOf(table, "3")
+		gone.Handle, beyond.Handle = 1, uint32(len(c.rows.entries))
+		for _, r := range []*outbox.Row{gone, beyond} {
+			answer(c, r, outbox.MarkSent, outbox.MarkedSent)
+		}
+		if c.rows.count != 1 || len(c.parks.list) != 0 {
+			t.Errorf("%d rows", c.rows.count)
+		}
+	})
+}
+
+// A table whose marks are refused is parked once, however many rows say so, and longer when its time
+// had come; a park for something else becomes this one.
+func TestATableThatRefusesMarks(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	wide := c.parkedTable(table, outbox.CauseKeys)
+	wide.tries, wide.Next = 5, c.now.Add(time.Hour)
+	refuse := func() *park { return c.parkWriteBack(outbox.TableScope(table), errOurs) }
+	p := refuse()
+	if p != wide || p.Cause != outbox.CauseWriteBack || p.tries != 1 || p.Next.Sub(c.now) != time.Second {
+		t.Fatalf("%+v", p)
+	}
+	version := p.version
+	if refuse(); p.version != version || p.tries != 1 {
+		t.Errorf("parked twice at once: %+v", p)
+	}
+	c.later(time.Second)
+	if refuse(); p.tries != 2 || p.Next.Sub(c.now) != 2*time.Second {
+		t.Errorf("%+v", p)
+	}
+	c.unpark(p)
+	if p := refuse(); p.tries != 1 || p.Cause != outbox.CauseWriteBack {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What the sink has taken is awaited no more, by whichever park; a row that it refuses is awaited by
+// its key's, until it is charged.
+func TestWhoAwaitsARow(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	taken, refused := rowOf(table, "1"), rowOf(table, "2")
+	done, h := c.flying(taken, inSink), c.flying(refused, inSink)
+	p := c.park(topicScope("t"), outbox.CauseTopic, "", time.Time{})
+	if c.awaitAnswers(p); p.awaiting != 2 {
+		t.Fatalf("%d are awaited", p.awaiting)
+	}
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{taken}, Class: outbox.Delivered})
+	if p.awaiting != 1 || c.rows.entries[done].state != acked || !c.topics.proven[topicScope("t")] {
+		t.Errorf("%d are awaited", p.awaiting)
+	}
+	if c.awaitAnswers(p); p.awaiting != 1 {
+		t.Error("what the sink has taken is awaited")
+	}
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{refused}, Class: outbox.Refused, Err: errOurs})
+	if q := c.parks.ofKey(refused); p.awaiting != 0 || q.awaiting != 1 || c.rows.entries[h].awaits != q {
+		t.Errorf("the topic awaits %d, the key %d", p.awaiting, q.awaiting)
+	}
+}
+
+// A topic that the sink blocks is parked; rows that it gives back for any other reason park no topic.
+func TestWhatParksATopic(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errTopic} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		table.Mapping.Cluster.Default = "main"
+		r := onTopic(table, "1", "x")
+		c.flying(r, inSink)
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Withdrawn, Scope: topicScope("x"), Blocked: err != nil, Err: err})
+		if parked := c.parks.of(topicScope("x")) != nil; parked != (err != nil) {
+			t.Errorf("%v: parked %v", err, parked)
+		}
+	}
+}
+
+// A row that can be no record, and names an unknown topic, is left to the park of these when many keys are parked.
+func TestNoRecordIsLeftToItsTopics(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.gate = nil
+	p := c.parkTopics(table, "")
+	c.parks.keys[table.String()] = c.cfg.MaxKeys
+	r := rowOf(table, "1")
+	r.Err = errOurs
+	h := c.rows.add(r, noTx)
+	if c.publish(h); c.rows.entries[h].row != nil || len(c.ready.Marks) != 0 || c.parks.ofKey(r) != nil || p.Cause != outbox.CauseTopic {
+		t.Errorf("%+v", c.parks.list)
+	}
+}
+
+// A page of the watch that finds what is due tells how many, of what there is.
+func TestWhatTheWatchTells(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.Take()
+	c.watch.step = watchReadingAgain
+	at := c.watch.at
+	c.Rewatched([]*outbox.Row{rowOf(table, "1")})
+	told := slices.DeleteFunc(c.ready.Notes, func(n Note) bool { return n.Kind != NoteMissed })
+	if len(told) != 1 || told[0].Cause != outbox.CauseMissed {
+		t.Errorf("%+v", told)
+	}
+	if !c.watch.at.Equal(at) {
+		t.Error("the next round begins at once, though the page was not full")
 	}
 }

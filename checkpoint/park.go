@@ -95,7 +95,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
-	if p.version == 1 && s.Kind >= outbox.ScopeKey {
+	if s.Kind >= outbox.ScopeKey {
 		c.parkTableOfKeys(c.tables.byName[s.Table])
 	}
 	return p
@@ -138,7 +138,7 @@ func (c *Core) withholds(p *park) bool { return p.knownTopics != nil || c.blocks
 // awaitAnswers makes the park wait for the rows of its scope that the sink has.
 func (c *Core) awaitAnswers(p *park) {
 	for e := range c.rows.flying() {
-		if e.state == inSink && (e.awaits == nil || e.awaits.knownTopics != nil && p.knownTopics == nil) && p.takes(e.row) {
+		if e.state == inSink && (e.awaits == nil || e.awaits.knownTopics != nil) && p.takes(e.row) {
 			c.answered(e)
 			e.awaits = p
 			p.awaiting++
@@ -225,8 +225,7 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		return
 	}
 	if r == outbox.ParksUnknown {
-		c.parksUnknown(w)
-		return
+		return // the change may have been made or not: removed parks are not durable, and it is asked for again
 	}
 	for _, put := range w.puts {
 		put.p.written = put.version
@@ -234,10 +233,8 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 	}
 	finished := w.hb != nil && w.hb == c.hb
 	for _, p := range w.removals {
-		if p.phase == absorbed {
+		if p.phase == absorbed { // others go with the gate's opening, or have failed again
 			c.unpark(p)
-		} else { // it goes with the gate's opening, or has failed again: our table must have it again
-			p.written = 0
 		}
 	}
 	if finished {
@@ -245,20 +242,8 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 	}
 }
 
-// parksUnknown: the change may have been made or not. Removed parks are not
-// durable, and nothing of their scopes is confirmed while they are kept; the
-// same change is asked for again.
-func (c *Core) parksUnknown(w *writing) {
-	for _, p := range w.removals {
-		p.written = 0
-	}
-}
-
 // nowDurable settles what waited for the park.
 func (c *Core) nowDurable(p *park) {
-	if c.parks.of(p.Scope) != p {
-		return
-	}
 	p.durable = true
 	c.releaseWaiting(p)
 	if p.releasesInFlight {

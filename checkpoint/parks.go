@@ -104,7 +104,7 @@ func same(created, other int64) bool {
 func (s *parkSet) discarding(r *outbox.Row) *park {
 	var found *park
 	s.containing(r, func(p *park) bool {
-		if p.phase == sweeping && (found == nil || p.durable && !found.durable) {
+		if p.phase == sweeping && (found == nil || p.durable) {
 			found = p
 		}
 		return found == nil || !found.durable
@@ -163,7 +163,7 @@ func (s *parkSet) remove(p *park) {
 // wait for their marks.
 func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 	s.countCause(p, -1)
-	p.Cause = cause
+	p.Cause, p.blocker = cause, stillFailed
 	s.countCause(p, 1)
 	s.changes++
 }

@@ -66,7 +66,7 @@ func (c *Core) ledgerInconsistency() error {
 
 // The counts are those of the entries, and the list has those in flight.
 func (t *rowTable) inconsistency() error {
-	var count, bytes, flying, listed, carried int
+	var count, bytes, flying, listed int
 	for h := range t.entries {
 		e := &t.entries[h]
 		if e.row == nil {
@@ -76,9 +76,6 @@ func (t *rowTable) inconsistency() error {
 		bytes += e.size
 		if e.state != kept {
 			flying++
-		}
-		if e.carried {
-			carried++
 		}
 		if e.row.Handle != uint32(h) {
 			return fmt.Errorf("row %s has handle %d, and is entry %d", e.row.ID, e.row.Handle, h)
@@ -91,13 +88,13 @@ func (t *rowTable) inconsistency() error {
 		}
 	}
 	for id, h := range t.byID {
-		if e := &t.entries[h]; e.row == nil || idOf(e.row) != id {
+		if e := &t.entries[h]; e.row == nil || idOf(e.row) != id || !e.carried {
 			return fmt.Errorf("id %s finds another row, or none", id.id)
 		}
 	}
-	got, want := [...]int{t.count, t.bytes, t.inFlight, listed, t.carried}, [...]int{count, bytes, flying, flying, carried}
+	got, want := [...]int{t.count, t.bytes, t.inFlight, listed}, [...]int{count, bytes, flying, flying}
 	if got != want {
-		return fmt.Errorf("count, bytes, in flight, listed, carried are %v, not %v", got, want)
+		return fmt.Errorf("count, bytes, in flight, listed are %v, not %v", got, want)
 	}
 	return nil
 }

@@ -27,7 +27,6 @@ type entry struct {
 	// tx is the hold on a transaction, or noTx.
 	tx         int64
 	carried    bool      // from an earlier connection
-	indexed    bool      // in rowTable.byID
 	hb         *handback // waits for this row
 	awaits     *park     // waits for the sink's answer
 	prev, next uint32    // in flight; next also links free entries
@@ -44,7 +43,7 @@ type entry struct {
 // rowTable holds the rows in memory. Its counts are those of its entries.
 type rowTable struct {
 	// entries[1:] are the rows; free ones are linked by next. Those in flight (every
-	// state but kept) form a list from head.
+	// state but kept) form a list from head, which ends at entries[0].
 	entries []entry
 	free    uint32
 	head    uint32
@@ -52,10 +51,8 @@ type rowTable struct {
 	count, bytes int
 	inFlight     int
 	arrivals     uint64
-	// byID are rows in flight that the log may bring (again): those of an earlier
-	// connection and those that the sweeper read.
-	byID    map[rowID]uint32
-	carried int // rows from an earlier connection
+	// byID are the rows in flight from an earlier connection, which the log may bring again.
+	byID map[rowID]uint32
 }
 
 // rowID is a row. When it was created tells it from a later one with its id, where
@@ -103,21 +100,12 @@ func (t *rowTable) resized(h uint32) {
 	t.bytes += e.size
 }
 
-// index lets an entry be found by its row's id.
-func (t *rowTable) index(h uint32) {
-	e := &t.entries[h]
-	e.indexed = true
-	t.byID[idOf(e.row)] = h
-}
-
 // fly puts an entry among those in flight.
 func (t *rowTable) fly(h uint32, s state) {
 	e := &t.entries[h]
 	if e.state == kept {
 		e.prev, e.next = 0, t.head
-		if t.head != 0 {
-			t.entries[t.head].prev = h
-		}
+		t.entries[t.head].prev = h
 		t.head = h
 		t.inFlight++
 	}
@@ -138,11 +126,9 @@ func (t *rowTable) flying() iter.Seq[*entry] {
 // carry keeps the rows in flight for a new connection, whose ledger does not hold
 // them until the log brings them again.
 func (t *rowTable) carry() {
-	t.carried = 0
 	for e := range t.flying() {
 		e.tx, e.carried = noTx, true
-		t.index(e.row.Handle)
-		t.carried++
+		t.byID[idOf(e.row)] = e.row.Handle
 	}
 }
 
@@ -152,11 +138,8 @@ func (t *rowTable) remove(h uint32) {
 	if e.state != kept {
 		t.land(e)
 	}
-	if id := idOf(e.row); e.indexed && t.byID[id] == h {
-		delete(t.byID, id)
-	}
 	if e.carried {
-		t.carried--
+		delete(t.byID, idOf(e.row))
 	}
 	t.count--
 	t.bytes -= e.size
@@ -171,9 +154,7 @@ func (t *rowTable) land(e *entry) {
 	} else {
 		t.entries[e.prev].next = e.next
 	}
-	if e.next != 0 {
-		t.entries[e.next].prev = e.prev
-	}
+	t.entries[e.next].prev = e.prev
 	t.inFlight--
 }
 

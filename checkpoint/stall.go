@@ -78,9 +78,6 @@ func (c *Core) stalled(h uint32) bool {
 // retryStalls publishes what waits when its time has come. A row without record
 // is never published: its stall lasts until a person removes the cause.
 func (c *Core) retryStalls() {
-	if len(c.stalls) == 0 {
-		return
-	}
 	var rest []*stall
 	var due []uint32
 	for _, s := range c.stalls {

@@ -29,7 +29,7 @@ type sweeps struct {
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
-	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || len(c.parks.list) == 0 || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
+	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
 		return
 	}
 	target := c.nextTarget()
@@ -70,10 +70,7 @@ func (c *Core) due(p *park) bool {
 	if p.nextSweep.After(c.now) || c.withholds(p) {
 		return false
 	}
-	if p.Scope.Kind < outbox.ScopeKey {
-		return !c.tooManyRetrying(p) && !c.sweptByWider(p)
-	}
-	return !c.sweptByWider(p)
+	return !c.tooManyRetrying(p) && !c.sweptByWider(p)
 }
 
 // tooManyRetrying says that so many keys of a table are parked that it is not swept:
@@ -231,7 +228,6 @@ func (c *Core) absorbSwept(s *sweep) {
 // publishSwept publishes a row that the sweeper read.
 func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 	h := c.rows.add(r, noTx)
-	c.rows.index(h)
 	c.rows.entries[h].page = s
 	if s.hb != nil {
 		s.hb.await(&c.rows.entries[h])
@@ -240,13 +236,10 @@ func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
 }
 
 // mayPublish says that the row of a page is still the sweeper's to publish: a park
-// that the page is of covers it, none that covers it has failed since the request or
-// waits, and it is not in flight. A page of a row's park may bring another row, which
-// got the id later: in that one's key it may not be first.
+// that the page is of covers it, and none that covers it has failed since the request or
+// waits. A page of a row's park may bring another row, which got the id later: in that
+// one's key it may not be first.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
-	if h := c.rows.byID[idOf(r)]; h != 0 {
-		return false
-	}
 	covered, ok := false, true
 	c.parks.containing(r, func(p *park) bool {
 		asked := slices.Contains(s.parks, p)
@@ -255,7 +248,7 @@ func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 		if !ours && (c.withholds(p) || p.failedAt > s.askedAt) {
 			ok = false
 		}
-		return ok
+		return true
 	})
 	return covered && ok
 }

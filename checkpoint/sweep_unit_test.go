@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -44,6 +46,7 @@ func TestSweepsTakeTurns(t *testing.T) {
 		{[4]uint64{2, 1, 3, 4}, []*park{b, a}},
 		{[4]uint64{1, 5, 3, 4}, []*park{a, b}},
 		{[4]uint64{3, 4, 3, 4}, []*park{x}},
+		{[4]uint64{4, 4, 2, 2}, []*park{x}},
 	} {
 		for k, p := range []*park{a, b, x, y} {
 			p.lastSweep = step.last[k]
@@ -384,5 +387,259 @@ func TestWhenItsRowsAreDone(t *testing.T) {
 	h.step, h.complete = hbRows, true
 	if c.progressHandback(); h.step != hbRemoving {
 		t.Errorf("%+v", h)
+	}
+}
+
+// scopesOf are the parts of a request, shortly: the table, and what is wanted and not wanted of it.
+func scopesOf(parts []outbox.SweepPart) (got []string) {
+	short := func(scopes []outbox.Scope) (s string) {
+		for _, x := range scopes {
+			s += " " + cmp.Or(x.Key, x.Topic, x.Table, x.Cluster, "all")
+		}
+		return s
+	}
+	for _, p := range parts {
+		got = append(got, p.Table.Name+":"+short(p.Include)+" -"+short(p.Exclude))
+	}
+	slices.Sort(got)
+	return got
+}
+
+// What a sweep asks for: of each table what its parks want, without what waits, fails or stays parked.
+func TestWhatASweepAsksFor(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, a, b *outbox.Table) []*park
+		want []string
+	}{
+		"keys of two tables": {func(c *Core, a, b *outbox.Table) []*park {
+			return []*park{c.keyed(rowOf(a, "1")), c.keyed(rowOf(b, "2"))}
+		}, []string{"a: 1 -", "b: 2 -"}},
+		"a key of one": {func(c *Core, a, _ *outbox.Table) []*park { return []*park{c.keyed(rowOf(a, "1"))} }, []string{"a: 1 -"}},
+		"a table":      {func(c *Core, a, _ *outbox.Table) []*park { return []*park{c.parkedTable(a, outbox.CauseKeys)} }, []string{"a: public.a -"}},
+		"the stream": {func(c *Core, _, _ *outbox.Table) []*park {
+			return []*park{c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})}
+		}, []string{"a: all -", "b: all -"}},
+		"a table, a key of it waits": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.keyed(rowOf(a, "1")).Next = c.now.Add(1)
+			return []*park{c.parkedTable(a, outbox.CauseKeys)}
+		}, []string{"a: public.a - 1"}},
+		"a table, a key of it does not wait": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.keyed(rowOf(a, "1"))
+			return []*park{c.parkedTable(a, outbox.CauseKeys)}
+		}, []string{"a: public.a -"}},
+		"a hand-back leaves out what stays parked": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.keyed(rowOf(a, "1"))
+			p := c.parkedTable(a, outbox.CauseKeys)
+			p.phase = keeping
+			return []*park{p}
+		}, []string{"a: public.a - 1"}},
+		"the stream, a table waits": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseMapping).Next = c.now.Add(1)
+			return []*park{c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})}
+		}, []string{"b: all - public.a"}},
+		"the stream, a table has many keys": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseKeys)
+			c.parks.keys[a.String()] = c.cfg.MaxRetryingKeys + 1
+			return []*park{c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})}
+		}, []string{"b: all - public.a"}},
+		"keys, a table has many": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseKeys)
+			c.parks.keys[a.String()] = c.cfg.MaxRetryingKeys + 1
+			return []*park{c.keyed(rowOf(a, "1"))}
+		}, []string{"a: 1 -"}},
+		"the stream, a table has refused": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseWriteBack).refusedAt = c.sweeps.wholeCame + 1
+			return []*park{c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})}
+		}, []string{"b: all - public.a"}},
+		"the stream, it refused before the last page": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.sweeps.wholeCame = 5
+			c.parkedTable(a, outbox.CauseWriteBack).refusedAt = 5
+			return []*park{c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})}
+		}, []string{"a: all -", "b: all -"}},
+		"a key of a table that has refused": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseWriteBack).refusedAt = 5
+			return []*park{c.keyed(rowOf(a, "1"))}
+		}, []string{"a: 1 -"}},
+		"a cluster is down": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.down["main"] = errOurs
+			return []*park{c.parkedTable(a, outbox.CauseKeys)}
+		}, []string{"a: public.a - main"}},
+		"so, and it is parked": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.down["main"] = errOurs
+			c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "", time.Time{})
+			return []*park{c.parkedTable(a, outbox.CauseKeys)}
+		}, []string{"a: public.a - main"}},
+		"a hand-back, a cluster is down": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.down["main"] = errOurs
+			p := c.parkedTable(a, outbox.CauseKeys)
+			p.phase = keeping
+			return []*park{p}
+		}, []string{"a: public.a -"}},
+		"unknown topics": {func(c *Core, a, _ *outbox.Table) []*park {
+			p := c.parkTopics(a, "")
+			p.knownTopics[topicScope("x")] = true
+			c.keyed(rowOf(a, "1")).Next = c.now.Add(1)
+			return []*park{p}
+		}, []string{"a: public.a - x 1"}},
+		"unknown topics of a table that waits": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkedTable(a, outbox.CauseMapping).Next = c.now.Add(1)
+			return []*park{c.parkTopics(a, "")}
+		}, nil},
+		"a table with unknown topics": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.parkTopics(a, "")
+			return []*park{c.parkedTable(a, outbox.CauseKeys)}
+		}, []string{"a: public.a -"}},
+	} {
+		c, a, _ := begun(t, outbox.PublishedStatus)
+		b := &outbox.Table{Schema: "public", Name: "b", Mapping: a.Mapping}
+		a.Name = "a"
+		c.cfg.Tables = append(c.cfg.Tables, b)
+		for _, table := range c.cfg.Tables {
+			table.Mapping.Cluster.Default = "main"
+		}
+		c.tables = newTableSet(c.cfg.Tables)
+		c.flying(rowOf(a, "flies"), inSink)
+		parks := x.with(c, a, b)
+		got := c.parts(parks)
+		if !slices.Equal(scopesOf(got), x.want) {
+			t.Errorf("%s: %q", name, scopesOf(got))
+		}
+		for _, part := range got {
+			if ids := part.ExcludeIDs; part.Table == a && !slices.Equal(ids, []string{"flies"}) || part.Table == b && ids != nil {
+				t.Errorf("%s: %v of %v are left out", name, ids, part.Table)
+			}
+			if known := part.Known != nil; part.Table == a && known != (name == "a table with unknown topics") {
+				t.Errorf("%s: only known topics: %v", name, known)
+			}
+		}
+	}
+}
+
+// Which row of a page may be published.
+func TestWhatOfAPageIsPublished(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, key, wide *park, s *sweep)
+		may  bool
+	}{
+		"the key's page":               {func(*Core, *park, *park, *sweep) {}, true},
+		"the table's page":             {func(_ *Core, _, wide *park, s *sweep) { s.parks = []*park{wide} }, true},
+		"another's page":               {func(_ *Core, _, _ *park, s *sweep) { s.parks = nil }, false},
+		"the key failed since":         {func(_ *Core, key, _ *park, s *sweep) { key.failedAt = s.askedAt + 1 }, false},
+		"the table failed since":       {func(_ *Core, _, wide *park, s *sweep) { wide.failedAt = s.askedAt + 1 }, false},
+		"it failed before":             {func(_ *Core, key, _ *park, s *sweep) { key.failedAt = s.askedAt }, true},
+		"the key waits":                {func(c *Core, key, _ *park, _ *sweep) { key.Next = c.now.Add(1) }, false},
+		"the table waits":              {func(c *Core, _, wide *park, _ *sweep) { wide.Next = c.now.Add(1) }, false},
+		"its hand-back":                {func(_ *Core, key, _ *park, _ *sweep) { key.phase = keeping }, true},
+		"another's hand-back":          {func(_ *Core, _, wide *park, _ *sweep) { wide.phase = keeping }, false},
+		"parked again by another park": {func(c *Core, key, _ *park, _ *sweep) { c.unpark(key) }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		key, wide := c.keyed(r), c.parkedTable(table, outbox.CauseKeys)
+		s := &sweep{parks: []*park{key}, askedAt: c.generation + 1}
+		x.with(c, key, wide, s)
+		if c.mayPublish(r, s) != x.may {
+			t.Errorf("%s: %v", name, !x.may)
+		}
+	}
+}
+
+// Keys that a small page found in order go, where a wider park covers them: those of which nothing is in flight,
+// and that have not failed since and do not wait.
+func TestWhatASmallPageAbsorbs(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with  func(c *Core, p, wide *park, r *outbox.Row)
+		small bool
+		goes  bool
+	}{
+		"in order":           {func(*Core, *park, *park, *outbox.Row) {}, true, true},
+		"a large page":       {func(*Core, *park, *park, *outbox.Row) {}, false, false},
+		"a row is in flight": {func(c *Core, _, _ *park, r *outbox.Row) { c.flying(r, acked) }, true, false},
+		"another's row is":   {func(c *Core, _, _ *park, r *outbox.Row) { c.flying(rowOf(r.Table, "9"), acked) }, true, true},
+		"it waits":           {func(c *Core, p, _ *park, _ *outbox.Row) { p.Next = c.now.Add(1) }, true, false},
+		"failed since":       {func(c *Core, p, _ *park, _ *outbox.Row) { p.failedAt = c.sweeps.page.askedAt + 1 }, true, false},
+		"failed before":      {func(c *Core, p, _ *park, _ *outbox.Row) { p.failedAt = c.sweeps.page.askedAt }, true, true},
+		"a page of its own":  {func(c *Core, p, _ *park, _ *outbox.Row) { c.sweeps.page.parks = []*park{p} }, true, true},
+		"another's page": {func(c *Core, _, _ *park, r *outbox.Row) {
+			c.sweeps.page.parks = []*park{c.keyed(rowOf(r.Table, "8"))}
+		}, true, false},
+		"another table's page": {func(c *Core, _, _ *park, _ *outbox.Row) {
+			c.sweeps.page.parks = []*park{{Park: outbox.Park{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.other"}}}}
+		}, true, false},
+		"not written yet":          {func(c *Core, p, _ *park, _ *outbox.Row) { c.parks.wait(p, 1) }, true, false},
+		"no wider park is durable": {func(_ *Core, _, wide *park, _ *outbox.Row) { wide.durable = false }, true, false},
+		"the wider one is removed": {func(_ *Core, _, wide *park, _ *outbox.Row) { wide.phase = keeping }, true, false},
+		"a hand-back":              {func(c *Core, _, _ *park, _ *outbox.Row) { c.hb = &handback{} }, true, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		p, wide := c.keyed(r), c.parkedTable(table, outbox.CauseKeys)
+		topic := c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
+		topic.ready = true
+		c.ask([]*park{wide}, nil)
+		x.with(c, p, wide, r)
+		c.Swept(outbox.Page{More: !x.small, Snapshot: outbox.Snapshot{Xmin: 9, Xmax: 9}})
+		if (p.phase == absorbed) != x.goes || topic.phase != sweeping {
+			t.Errorf("%s: phase %d, a topic's %d", name, p.phase, topic.phase)
+		}
+	}
+}
+
+// A table's park stays when a page of the whole stream found it in order: its own hand-back comes.
+func TestAPageOfTheStreamAbsorbsKeysAlone(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	stream, wide, key := c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{}), c.parkedTable(table, outbox.CauseKeys), c.keyed(rowOf(table, "1"))
+	stream.durable = true
+	c.ask([]*park{stream}, nil)
+	if c.Swept(outbox.Page{}); wide.phase != sweeping || key.phase != absorbed {
+		t.Errorf("phases %d and %d", wide.phase, key.phase)
+	}
+}
+
+// When it was asked, and when a page of the whole stream came last, is told from other requests and failures.
+func TestRequestsAreTold(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	stream, key := c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{}), c.keyed(rowOf(table, "1"))
+	for _, x := range []struct {
+		park  *park
+		whole bool
+	}{{key, false}, {stream, true}} {
+		before, came := c.generation, c.sweeps.wholeCame
+		c.ask([]*park{x.park}, nil)
+		if c.generation != before+1 {
+			t.Error("a request is not told from a failure before it")
+		}
+		c.Swept(outbox.Page{More: true})
+		if whole := c.sweeps.wholeCame != came; whole != x.whole || whole && c.sweeps.wholeCame != c.generation {
+			t.Errorf("a page of %v is one of the whole stream: %v", x.park.Scope, whole)
+		}
+	}
+	before := c.generation
+	if c.askLook([]*park{c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})}); c.generation != before+2 {
+		t.Error("a look is not told from a failure before it")
+	}
+}
+
+// Many keys are swept some hundred at a time, and rows are counted for the cause that covers them most narrowly.
+func TestManyKeysAreSwept(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.cfg.MaxKeys, c.cfg.MaxRetryingKeys = maxKeysASweep+1, maxKeysASweep+1
+	for i := range maxKeysASweep + 1 {
+		c.keyed(rowOf(table, fmt.Sprint(i)))
+	}
+	if got := c.nextTarget(); len(got) != maxKeysASweep {
+		t.Errorf("%d keys at once", len(got))
+	}
+	c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})
+	key, other := rowOf(table, "1"), rowOf(table, "x")
+	causes := c.Causes([]*outbox.Row{key, other})
+	if len(causes) != 2 || !slices.Equal(causes[outbox.CauseRowError], []*outbox.Row{key}) || !slices.Equal(causes[outbox.CauseSlot], []*outbox.Row{other}) {
+		t.Errorf("%v", causes)
 	}
 }

@@ -26,7 +26,6 @@ const lookRows = 1000
 // topicSet is what is known of the clusters' topics.
 type topicSet struct {
 	proven map[outbox.Scope]bool      // those that took a record
-	latest outbox.Scope               // the last of them
 	listed map[string]map[string]bool // those that brokers have, by cluster
 	askAt  time.Time                  // when they may be asked again
 }
@@ -37,15 +36,11 @@ func newTopicSet() topicSet {
 
 // tookRecord remembers that the topic of a batch exists.
 func (s *topicSet) tookRecord(r *outbox.Row) {
-	if r.Topic == s.latest.Topic && r.Cluster == s.latest.Cluster {
-		return
-	}
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
 	if !s.proven[topic] {
 		topic.Topic = strings.Clone(topic.Topic)
 		s.proven[topic] = true
 	}
-	s.latest = topic
 }
 
 // lists says that brokers have the row's topic.
@@ -53,10 +48,7 @@ func (s *topicSet) lists(r *outbox.Row) bool { return s.listed[r.Cluster][r.Topi
 
 // takes says that the row belongs to the park's scope.
 func (p *park) takes(r *outbox.Row) bool {
-	if p.Scope.Kind == outbox.ScopeTopics && p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] {
-		return false
-	}
-	return p.Scope.Contains(r)
+	return !p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] && p.Scope.Contains(r)
 }
 
 // parkTopic parks a topic that the sink blocked, or renews its backoff.

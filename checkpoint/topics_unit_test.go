@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ func (c *Core) later(d time.Duration) { c.Tick(c.now.Add(d)) }
 func TestATopicWaitsLongerEachTime(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
+	c.cfg.MaxTopics = 1 // that is it
 	for tries, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		if p.Next.Sub(c.now) != want || p.tries != tries+1 {
 			t.Fatalf("after %d tries it waits %v", p.tries, p.Next.Sub(c.now))
@@ -43,6 +45,15 @@ func TestATopicWaitsLongerEachTime(t *testing.T) {
 			t.Fatal("parked again by what was given back later")
 		}
 		c.parkTopic(outbox.Outcome{Scope: p.Scope, Blocked: true, Err: errTopic, Rows: []*outbox.Row{onTopic(table, "3", "x")}})
+	}
+}
+
+// A topic whose rows come back for its error is parked, though it was blocked earlier.
+func TestATopicThatWasBlockedEarlierIsParked(t *testing.T) {
+	t.Parallel()
+	c, table, _ := missing(t)
+	if c.parkTopic(outbox.Outcome{Scope: topicScope("z"), Err: errTopic, Rows: []*outbox.Row{onTopic(table, "2", "z")}}); c.parks.of(topicScope("z")) == nil {
+		t.Error("it is not")
 	}
 }
 
@@ -220,7 +231,7 @@ func TestNextLook(t *testing.T) {
 		}
 		*p = before
 	}
-	for i := range maxKeysASweep {
+	for i := range maxKeysASweep + 1 {
 		c.park(topicScope(string(rune('A'+i))), outbox.CauseTopic, "", time.Time{}).look = lookAny
 	}
 	if got := c.nextLook(); len(got) != maxKeysASweep {
@@ -386,7 +397,6 @@ func TestAListedTopicIsParkedAlone(t *testing.T) {
 
 // Topics that took records before are none of the unknown ones, when these are parked first.
 func TestTopicsThatTookRecordsAreKnown(t *testing.T) {
-	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	first, second := onTopic(table, "1", "a"), onTopic(table, "2", "b")
 	second.Cluster = "other"
@@ -397,8 +407,139 @@ func TestTopicsThatTookRecordsAreKnown(t *testing.T) {
 	if p.takes(first) || p.takes(second) || !p.takes(onTopic(table, "3", "b")) {
 		t.Errorf("known are %v", p.knownTopics)
 	}
+	if n := testing.AllocsPerRun(10, func() { c.topics.tookRecord(first); c.topics.tookRecord(second) }); n != 0 {
+		t.Errorf("%v allocations for topics that took records", n)
+	}
 	c.topics.tookRecord(onTopic(table, "3", "b"))
 	if c.parkTopics(table, ""); !p.takes(onTopic(table, "3", "b")) {
 		t.Error("what is parked as unknown becomes known by a park of its own alone")
+	}
+}
+
+// What looks ask for: the topics of all tables but those that are parked whole; of unknown topics those
+// that brokers list, or all rows when there are none.
+func TestWhatALookAsksFor(t *testing.T) {
+	t.Parallel()
+	c, table, p := missing(t)
+	if got := scopesOf(c.lookParts([]*park{p})); !slices.Equal(got, []string{"outbox: x -"}) {
+		t.Errorf("%q", got)
+	}
+	wide := c.parkedTable(table, outbox.CauseKeys)
+	if got := c.lookParts([]*park{p}); len(got) != 0 {
+		t.Errorf("of a parked table %q", scopesOf(got))
+	}
+	c.unpark(wide)
+	unknown := c.parkTopics(table, "")
+	unknown.look = lookListed
+	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - x"}) || unknown.look != lookAny {
+		t.Errorf("nothing is listed: %q, look %d", got, unknown.look)
+	}
+	for _, topic := range []string{"d", "c", "b", "a"} {
+		unknown.knownTopics[topicScope(topic)] = true
+	}
+	c.topics.listed = map[string]map[string]bool{"main": {"x": true, "n": true, "m": true}, "aux": {"k": true}}
+	unknown.look = lookListed
+	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: k m n -"}) || unknown.look != lookListed {
+		t.Errorf("%q, look %d", got, unknown.look)
+	}
+	unknown.look = lookAny
+	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - a b c d x"}) {
+		t.Errorf("%q", got)
+	}
+	if known := c.knownTopicsOf(table); len(known) != 5 || c.knownTopicsOf(&outbox.Table{Name: "other"}) != nil {
+		t.Errorf("%v", known)
+	}
+}
+
+// A topic that the sink blocks, or that becomes known, has rows of its that the sink has awaited; one that is
+// parked is not parked again.
+func TestTopicsAwaitTheirRows(t *testing.T) {
+	t.Parallel()
+	for name, parks := range map[string]func(c *Core, table *outbox.Table) *park{
+		"blocked": func(c *Core, _ *outbox.Table) *park {
+			c.parkTopic(outbox.Outcome{Scope: topicScope("x"), Blocked: true, Err: errTopic})
+			return c.parks.of(topicScope("x"))
+		},
+		"known":   func(c *Core, table *outbox.Table) *park { return c.parkKnownTopic(onTopic(table, "1", "x"), "") },
+		"unknown": func(c *Core, table *outbox.Table) *park { return c.parkTopics(table, "") },
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.flying(onTopic(table, "1", "x"), inSink)
+		p := parks(c, table)
+		if p.awaiting != 1 {
+			t.Errorf("%s: %d rows are awaited", name, p.awaiting)
+		}
+		version := p.version
+		if name == "known" && (c.parkKnownTopic(onTopic(table, "1", "x"), "") != p || p.version != version) {
+			t.Error("parked twice")
+		}
+	}
+}
+
+// Beyond so many topics the unknown ones of those tables are parked of which the sink gives rows back, once.
+func TestOfWhichTablesUnknownTopicsAreParked(t *testing.T) {
+	t.Parallel()
+	c, table, _ := missing(t)
+	other, third := &outbox.Table{Schema: "public", Name: "other", Mapping: table.Mapping}, &outbox.Table{Schema: "public", Name: "third", Mapping: table.Mapping}
+	c.cfg.Tables, c.cfg.MaxTopics = append(c.cfg.Tables, other, third), 1
+	c.tables = newTableSet(c.cfg.Tables)
+	was := c.parkTopics(third, "")
+	version := was.version
+	block := func(rows ...*outbox.Row) {
+		c.parkTopic(outbox.Outcome{Scope: topicScope("z"), Blocked: true, Err: errTopic, Rows: rows})
+	}
+	block(onTopic(table, "1", "z"), onTopic(third, "2", "z"))
+	p := c.parks.of(outbox.TopicsScope(table))
+	if p == nil || c.parks.of(outbox.TopicsScope(other)) != nil || was.version != version {
+		t.Errorf("%+v, that of another table %+v", p, was)
+	}
+	p.phase = keeping
+	c.hb, c.gate = &handback{parks: []*park{p}}, &gate{keeping: true, park: p}
+	if block(onTopic(table, "1", "z")); p.phase != sweeping || p.version != 2 {
+		t.Errorf("it is handed back, and rows come: %+v", p)
+	}
+	c.parks.keys[table.String()] = c.cfg.MaxKeys
+	version = p.version
+	if q := c.unknownTopicsPark(onTopic(table, "3", "u")); q != p || p.version != version {
+		t.Errorf("parked again: %+v", q)
+	}
+	p.phase = keeping
+	c.hb, c.gate = &handback{parks: []*park{p}}, &gate{keeping: true, park: p}
+	if q := c.unknownTopicsPark(onTopic(table, "3", "u")); q != p || p.phase != sweeping {
+		t.Errorf("it is handed back, and a row comes: %+v", q)
+	}
+}
+
+// Lists are not asked for while nothing waits for one, and concern the parks that do.
+func TestWhoWaitsForAList(t *testing.T) {
+	t.Parallel()
+	c, _, p := missing(t)
+	p.listed = true
+	if c.wantTopics(); len(c.ready.Commands) != 0 || !c.topics.askAt.IsZero() {
+		t.Error("asked for nobody")
+	}
+	tries := p.tries
+	if c.Topics("main", nil); p.look != lookNone || p.tries != tries {
+		t.Errorf("%+v", p)
+	}
+	p.listed = false
+	c.later(time.Second)
+	p.nextSweep = c.now.Add(1)
+	if c.Topics("main", nil); p.tries != 2 || p.Next.Sub(c.now) != 2*time.Second {
+		t.Errorf("still missing: %+v", p)
+	}
+}
+
+// A row of the WAL that names a topic which brokers list is discarded under a park of that topic.
+func TestARowParksAListedTopic(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.parkTopics(table, "")
+	c.topics.listed["main"] = map[string]bool{"z": true}
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	c.Rows([]*outbox.Row{onTopic(table, "1", "z"), onTopic(table, "2", "y")})
+	own := c.parks.of(topicScope("z"))
+	if own == nil || len(own.waiting) != 1 || len(p.waiting) != 1 || c.parks.of(topicScope("y")) != nil {
+		t.Errorf("%+v", own)
 	}
 }

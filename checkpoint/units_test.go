@@ -79,7 +79,9 @@ func TestUnendedTransactions(t *testing.T) {
 	t.Parallel()
 	var u unended
 	u.begin(&outbox.Snapshot{Xmin: 100, Xmax: 105, InProgress: []uint64{100, 103}})
-	u.discard(0, 1) // unknown
+	if u.discard(0, 1); len(u.xids()) != 0 {
+		t.Error("an unknown transaction is waited for")
+	}
 	u.discard(104, 7)
 	seen := func(xmin uint64, asked uint64, progress ...uint64) bool {
 		return u.observe(&outbox.Snapshot{Xmin: xmin, Xmax: 110, InProgress: progress}, asked)
@@ -333,7 +335,9 @@ func TestTheWALBudget(t *testing.T) {
 		if x.with != nil {
 			x.with(c)
 		}
-		c.Retained(x.bytes)
+		if c.Retained(x.bytes); c.retained != x.bytes {
+			t.Errorf("%s: %d bytes are retained", name, c.retained)
+		}
 		p := c.parks.stream()
 		withdrawn := len(c.ready.Commands) == 1 && c.ready.Commands[0].Withdraw != nil
 		if got := p != nil && p.Cause == outbox.CauseWALBudget && p.releasesInFlight; got != x.parked || withdrawn != x.parked {
@@ -367,5 +371,152 @@ func TestClusters(t *testing.T) {
 	}}}
 	if got := slices.Sorted(maps.Keys(c.clusters())); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Error(got)
+	}
+}
+
+// A transaction that is open has brought what is before its commit, whatever keepalives say meanwhile.
+func TestWhatWasReceived(t *testing.T) {
+	t.Parallel()
+	var l ledger
+	l.reset()
+	l.begin(outbox.Transaction{Commit: 20})
+	if !l.settledTo(20) || l.settledTo(21) {
+		t.Error("what is before the open transaction was received, and nothing else")
+	}
+	l.keepalive(90) // the server is further by now
+	if l.commit(25); !l.settledTo(25) || l.settledTo(26) {
+		t.Error("what follows the transaction was not received")
+	}
+}
+
+// What a Core without a connection may do: make a slot under a durable park, or where there is no state.
+func TestWhenASlotMayBeMade(t *testing.T) {
+	t.Parallel()
+	c, _, _ := begun(t, outbox.PublishedStatus)
+	if c.SlotMayBeMade() {
+		t.Error("nothing is parked")
+	}
+	p := c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})
+	if c.SlotMayBeMade() {
+		t.Error("the park is not durable")
+	}
+	if p.durable = true; !c.SlotMayBeMade() {
+		t.Error("the park is durable")
+	}
+	if c, _, _ = begun(t, outbox.PublishedNone); !c.SlotMayBeMade() {
+		t.Error("nothing can be parked")
+	}
+	none, status := &outbox.Table{Name: "none"}, &outbox.Table{Name: "status"}
+	none.Mapping.Published, status.Mapping.Published = outbox.PublishedNone, outbox.PublishedStatus
+	for _, tables := range [][]*outbox.Table{{none, status}, {status, none}} {
+		if s := newTableSet(tables); !s.stateless {
+			t.Error("one of the tables keeps no state")
+		}
+	}
+}
+
+// What is shown of parks is shown again after a connection, and whoever counts is told.
+func TestAConnectionShowsItsParks(t *testing.T) {
+	t.Parallel()
+	c, _, _ := begun(t, outbox.PublishedStatus)
+	before := c.ParkChanges()
+	c.Disconnect()
+	if c.Connect(Connected{Streaming: true}); c.ParkChanges() == before {
+		t.Error("nobody is told")
+	}
+}
+
+// Pacing concerns pages of sweeps, not those of a hand-back, and no clean stop.
+func TestWhatIsPaced(t *testing.T) {
+	t.Parallel()
+	c, _, now := begun(t, outbox.PublishedStatus)
+	c.Pace(now.Add(1), 1)
+	if c.pageRows(nil) != 1 || c.pageRows(&handback{}) != c.cfg.PageRows || !c.paced() {
+		t.Error("a page has as many rows as are paced, one of a hand-back as ever")
+	}
+	if c.draining = true; c.paced() {
+		t.Error("a clean stop is paced")
+	}
+	c.draining = false
+	if c.Pace(now, 0); c.pageRows(nil) != c.cfg.PageRows || c.paced() {
+		t.Error("paced by nothing")
+	}
+}
+
+// What an operator pauses is parked since then, and what is paused no more is swept again; tables of another
+// configuration, and streams that park nothing, have nothing to pause.
+func TestWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	since := time.Unix(500, 0)
+	paused := func(s outbox.Scope) outbox.Park {
+		return outbox.Park{Scope: s, Cause: outbox.CausePaused, Reason: "why", Since: since}
+	}
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	all, one, gone := paused(outbox.StreamScope()), paused(outbox.TableScope(table)), paused(outbox.Scope{Kind: outbox.ScopeTable, Table: "public.gone"})
+	c.Pause([]outbox.Park{all, one, gone})
+	p, q := c.parks.stream(), c.parks.of(one.Scope)
+	if len(c.parks.list) != 2 || p.Cause != outbox.CausePaused || p.Reason != "why" || !p.Since.Equal(since) || !q.Since.Equal(since) || len(c.ready.Commands) != 2 {
+		t.Fatalf("%+v", c.parks.list)
+	}
+	versions := p.version + q.version
+	if c.Pause([]outbox.Park{one, all}); p.version+q.version != versions || len(c.ready.Commands) != 2 {
+		t.Error("parked once more")
+	}
+	if c.Pause([]outbox.Park{one}); p.Cause != outbox.CauseResumed || q.Cause != outbox.CausePaused {
+		t.Errorf("%+v, %+v", p, q)
+	}
+	other := c.parkedTable(&outbox.Table{Schema: "public", Name: "other"}, outbox.CauseKeys)
+	if c.Pause(nil); q.Cause != outbox.CauseResumed || other.Cause != outbox.CauseKeys {
+		t.Errorf("%+v, %+v", q, other)
+	}
+	if c.KeepsUnsent(&outbox.Table{Schema: "public", Name: "other"}) != true { // by the stream's
+		t.Error("what is only now going out is not kept")
+	}
+	c.unpark(p)
+	if c.KeepsUnsent(&outbox.Table{Schema: "public", Name: "other"}) {
+		t.Error("what is parked for something else is kept")
+	}
+	for name, with := range map[string]func(*Core){
+		"no connection": func(c *Core) { c.connected = false },
+		"no state":      func(c *Core) { c.tables.stateless = true },
+		"shadow":        func(c *Core) { c.cfg.Shadow = true },
+	} {
+		c, _, _ := begun(t, outbox.PublishedStatus)
+		if with(c); true {
+			c.Pause([]outbox.Park{all})
+		}
+		if len(c.parks.list) != 0 {
+			t.Errorf("%s: %+v", name, c.parks.list)
+		}
+	}
+}
+
+// Published rows that are left to be marked are parked by themselves, once, and the clusters whose
+// journals are not read cannot be used.
+func TestWhatIsLeftOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	left, refused := rowOf(table, "1"), rowOf(table, "2")
+	left.CreatedAt, refused.Key = 77, nil
+	p := c.keyed(refused)
+	for range 2 {
+		c.Left([]*outbox.Row{left, refused})
+	}
+	q := c.parks.of(outbox.RowScope(left))
+	if q == nil || !q.Unmarked() || q.created != 77 || q.RowID != "77" || q.version != 1 || !q.durable || q.dirty() || !q.left {
+		t.Errorf("%+v", q)
+	}
+	if !p.Unmarked() || p.version != 2 || !p.left || p.created != 0 || p.RowID != "" {
+		t.Errorf("%+v", p)
+	}
+	c.Disconnect()
+	if c.Connect(Connected{Streaming: true}); !q.durable || q.dirty() {
+		t.Errorf("it is remembered elsewhere: %+v", q)
+	}
+	c, _, _ = begun(t, outbox.PublishedStatus)
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true, Unrecovered: []string{"main"}})
+	if p := c.parks.of(outbox.ClusterScope("main")); p == nil || p.Cause != outbox.CauseCluster || !c.unusable("main") {
+		t.Errorf("%+v", p)
 	}
 }

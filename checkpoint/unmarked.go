@@ -26,9 +26,7 @@ func (c *Core) unmarkable(h uint32, err error) {
 	}
 	c.settleUnder(e.tx, p)
 	c.drop(h)
-	if key != p {
-		c.troubleOver(key, r)
-	}
+	c.troubleOver(key, r) // of a row without a key that is p, which waits
 }
 
 // markUnmarked asks for the marks whose time has come.

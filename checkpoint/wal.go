@@ -35,10 +35,10 @@ func (c *Core) row(r *outbox.Row) {
 		return
 	case c.tables.stateless && c.cfg.Shadow:
 		return // nothing to leave it to the sweeper by
-	case r.AvailableAt == outbox.Never && !c.tables.stateless:
+	case r.AvailableAt == outbox.Never:
 		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
 		return
-	case c.scheduled(r) && !c.tables.stateless:
+	case c.scheduled(r):
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
 		return // selected by its state when it is due; holds nobody
 	}
@@ -52,7 +52,7 @@ func (c *Core) row(r *outbox.Row) {
 		c.discardXID(r.XID)
 		return
 	}
-	if c.rows.carried > 0 && c.carriedRow(r) {
+	if len(c.rows.byID) != 0 && c.carriedRow(r) {
 		return
 	}
 	h := c.rows.add(r, c.ledger.hold())

@@ -41,7 +41,8 @@ func (c *Core) progressWatch() {
 		return
 	}
 	if w.step == watchWaiting && c.ledger.settledTo(w.upTo) {
-		c.rewatch() // or the round is over, and the next one may be due
+		w.step = watchReadingAgain // by I6 the stream cannot be carrying those that are still PENDING
+		c.ready.Rewatch = w.rows
 	}
 	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
 	if w.step == watchIdle && due && c.parks.stream() == nil {
@@ -79,8 +80,8 @@ func (c *Core) Watched(found outbox.Candidates) {
 	if !found.NextDue.IsZero() {
 		w.expectAt(found.NextDue)
 	}
-	if pause := c.now.Add(sweepPause); !w.due.IsZero() && w.due.Before(pause) && !w.due.After(c.now) {
-		w.due = pause // our clock is ahead of the server's
+	if !w.due.IsZero() && !w.due.After(c.now) {
+		w.due = c.now.Add(sweepPause) // our clock is ahead of the server's
 	}
 	if len(found.Rows) == 0 {
 		return
@@ -94,18 +95,6 @@ func (c *Core) Watched(found outbox.Candidates) {
 func (c *Core) WatchRefused(t *outbox.Table, err error) {
 	c.watch.step, c.watch.rows = watchIdle, nil
 	c.parkRefused(t, err)
-}
-
-// rewatch asks which candidates that are not parked by now are still PENDING. By I6 the stream cannot be carrying them.
-func (c *Core) rewatch() {
-	w := &c.watch
-	w.rows = c.notOurs(w.rows)
-	if len(w.rows) == 0 {
-		w.step = watchIdle
-		return
-	}
-	w.step = watchReadingAgain
-	c.ready.Rewatch = w.rows
 }
 
 // notOurs leaves out rows that are parked.

@@ -1,0 +1,274 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// What parking a scope once more does: a note tells of another cause or reason, the wait begins again, nothing of
+// it is looked for or removed any more, and queued rows are asked whether they are its.
+func TestAScopeIsParkedOnceMore(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.park(topicScope("x"), outbox.CauseTopic, "why", c.now.Add(1))
+	park := func(cause outbox.Cause, reason string) (notes int) {
+		p.ready, p.listed, p.look, p.phase, p.nextSweep = true, true, lookAny, absorbed, c.now.Add(time.Hour)
+		c.ready.Notes, c.headStart.overtaken = nil, false
+		version, failed := p.version, p.failedAt
+		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.ready || p.listed || p.look != lookNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
+			!p.Next.Equal(c.now.Add(time.Minute)) || p.version != version+1 || p.failedAt <= failed || p.Cause != cause || p.Reason != reason || !c.headStart.overtaken {
+			t.Errorf("%+v", p)
+		}
+		return len(c.ready.Notes)
+	}
+	if n := park(outbox.CauseTopic, "why"); n != 0 {
+		t.Error("told twice")
+	}
+	if n := park(outbox.CauseTopic, "another reason"); n != 1 {
+		t.Errorf("%d notes of another reason", n)
+	}
+	if n := park(outbox.CauseKeys, "another reason"); n != 1 {
+		t.Errorf("%d notes of another cause", n)
+	}
+	c.headStart.overtaken = false
+	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); c.headStart.overtaken {
+		t.Error("a published row waits for no look")
+	}
+	c.headStart.overtaken = true
+	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); !c.headStart.overtaken {
+		t.Error("an earlier park's rows are forgotten")
+	}
+}
+
+// A table is parked with the key that is too many, and not again with the next.
+func TestATableOfManyKeysIsParked(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.cfg.MaxKeys = 2
+	for i, want := range []int{0, 0, 1, 1, 1} {
+		c.keyed(rowOf(table, fmt.Sprint(i)))
+		c.keyed(rowOf(table, fmt.Sprint(i)))
+		p := c.parks.of(outbox.TableScope(table))
+		if got := c.parks.ofKind[outbox.ScopeTable]; got != want || p != nil && p.version != 1 {
+			t.Fatalf("with %d keys %d tables are parked: %+v", i+1, got, p)
+		}
+	}
+}
+
+// Which rows a park awaits: those of its scope that the sink has, unless another awaits them. That of unknown topics
+// leaves them to one that is sure of them.
+func TestWhichRowsAParkAwaits(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		by     func(c *Core, table *outbox.Table) *park // that awaits it already
+		state  state
+		awaits bool
+	}{
+		"nobody":                {func(*Core, *outbox.Table) *park { return nil }, inSink, true},
+		"it is not in the sink": {func(*Core, *outbox.Table) *park { return nil }, acked, false},
+		"its table's":           {func(c *Core, table *outbox.Table) *park { return c.parkedTable(table, outbox.CauseKeys) }, inSink, false},
+		"unknown topics'":       {func(c *Core, table *outbox.Table) *park { return c.parkTopics(table, "") }, inSink, true},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		h := c.flying(rowOf(table, "1"), x.state)
+		other := c.flying(onTopic(table, "2", "other"), inSink)
+		e := &c.rows.entries[h]
+		by := x.by(c, table)
+		if by != nil {
+			c.awaitAnswers(by)
+		}
+		p := c.park(topicScope("t"), outbox.CauseTopic, "", time.Time{})
+		c.awaitAnswers(p)
+		if awaits := e.awaits == p; awaits != x.awaits || (p.awaiting == 1) != x.awaits || by != nil && x.awaits == (by.awaiting == 2) || c.rows.entries[other].awaits == p {
+			t.Errorf("%s: awaited %v, %d rows", name, awaits, p.awaiting)
+		}
+		unknown := c.parkTopics(table, "")
+		if c.awaitAnswers(unknown); e.awaits == unknown {
+			t.Errorf("%s: unknown topics await it", name)
+		}
+	}
+}
+
+// What the answer to a change of parks makes of them.
+func TestWhatWrittenParksAre(t *testing.T) {
+	t.Parallel()
+	for _, result := range []outbox.ParkResult{outbox.ParksCommitted, outbox.ParksUnknown} {
+		for _, given := range []bool{false, true} {
+			c, table, _ := begun(t, outbox.PublishedStatus)
+			c.gate = nil
+			c.Take()
+			key, gone, fresh := c.keyed(rowOf(table, "1")), c.keyed(rowOf(table, "2")), c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
+			key.ready = true
+			c.startHandback()
+			c.hb.step = hbRemoving
+			gone.phase = absorbed
+			c.ready = Ready{}
+			c.writeParks()
+			if change := c.ready.Parks; len(change.Put) != 1 || len(change.Delete) != 2 || key.durable || gone.durable {
+				t.Fatalf("%+v", change)
+			}
+			if given {
+				c.leaveHandback(key)
+			}
+			c.ParksWritten(result)
+			committed := result == outbox.ParksCommitted
+			if fresh.durable != committed || fresh.dirty() == committed {
+				t.Errorf("the new one: %+v", fresh)
+			}
+			if is := c.parks.of(gone.Scope) != nil; is == committed || is && (gone.phase != absorbed || gone.durable) {
+				t.Errorf("the one that is removed: %+v", gone)
+			}
+			if is := c.parks.of(key.Scope) != nil; is == (committed && !given) || given && !key.dirty() || is && key.durable || (c.hb == nil) != (committed || given) {
+				t.Errorf("given up %v, the one that is handed back: %+v", given, key)
+			}
+			if c.writing != nil {
+				t.Error("the change is outstanding still")
+			}
+		}
+	}
+}
+
+// An answer that nobody waits for changes nothing.
+func TestParksWrittenForNobody(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.park(outbox.TableScope(table), outbox.CauseKeys, "", time.Time{})
+	if c.ParksWritten(outbox.ParksCommitted); p.durable || !p.dirty() {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What is handed back is shown gone, and its holds wait no more; a durable park settles what waited for it.
+func TestHoldsOfAPark(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	p := c.park(outbox.TableScope(table), outbox.CauseKeys, "", time.Time{})
+	for range 2 {
+		c.settleUnder(c.ledger.hold(), p)
+	}
+	c.settleUnder(noTx, p)
+	c.Commit(20)
+	c.Begin(outbox.Transaction{XID: 8, Commit: 30})
+	c.settleUnder(c.ledger.hold(), p)
+	c.Commit(40)
+	if len(p.waiting) != 2 || p.waiting[0].n != 2 || p.waiting[1].n != 1 || c.parks.holds != 3 || c.Confirm() != 0 {
+		t.Fatalf("%+v", p.waiting)
+	}
+	if c.nowDurable(p); c.Confirm() != 40 || c.parks.holds != 0 || len(p.waiting) != 0 {
+		t.Errorf("%v is confirmed, %d wait", c.Confirm(), c.parks.holds)
+	}
+	p.durable = false
+	c.Begin(outbox.Transaction{XID: 9, Commit: 50})
+	c.settleUnder(c.ledger.hold(), p)
+	if c.unpark(p); c.parks.holds != 0 {
+		t.Errorf("%d wait for a park that is gone", c.parks.holds)
+	}
+}
+
+// Under which park a row of the WAL is discarded: a durable one, if there is one, of those that are swept.
+func TestUnderWhatARowIsDiscarded(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		key, table, stream string // "durable", "swept", "kept", or none
+		want               string
+	}{
+		"none":                       {"", "", "", ""},
+		"the key's":                  {"durable", "", "", "key"},
+		"not durable yet":            {"swept", "", "", "key"},
+		"a durable one of two":       {"durable", "swept", "", "key"},
+		"the wider of two":           {"durable", "durable", "", "table"},
+		"the wider of two, not yet":  {"swept", "swept", "", "table"},
+		"one is handed back":         {"swept", "kept", "", "key"},
+		"a durable one of three":     {"swept", "durable", "swept", "table"},
+		"the widest durable of them": {"durable", "durable", "swept", "table"},
+		"all are handed back":        {"kept", "kept", "kept", ""},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		r := rowOf(table, "1")
+		parks := map[string]*park{"": nil}
+		for of, how := range map[string]string{"key": x.key, "table": x.table, "stream": x.stream} {
+			scope := map[string]outbox.Scope{"key": outbox.KeyScope(r), "table": outbox.TableScope(table), "stream": outbox.StreamScope()}[of]
+			if how == "" {
+				continue
+			}
+			p := c.parks.add(scope, c.now)
+			if p.durable = how != "swept"; how == "kept" {
+				p.phase = keeping
+			}
+			parks[of] = p
+		}
+		if got := c.parks.discarding(r); got != parks[x.want] {
+			t.Errorf("%s: under %+v", name, got)
+		}
+	}
+}
+
+// Each park of a row is told once, widest first, until it is enough.
+func TestWhichParksContainARow(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	r.Key = nil
+	row, cluster, stream := c.keyed(r), c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "", time.Time{}), c.park(outbox.StreamScope(), outbox.CauseSlot, "", time.Time{})
+	c.keyed(rowOf(table, "2"))
+	for most, want := range [][]*park{nil, {stream}, {stream, cluster}, {stream, cluster, row}, {stream, cluster, row}} {
+		var got []*park
+		if most > 0 {
+			c.parks.containing(r, func(p *park) bool { got = append(got, p); return len(got) < most })
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d of %d are told", len(got), len(want))
+		}
+	}
+}
+
+// A topic with a park of its own is none of a table's unknown ones, whichever is parked first.
+func TestKnownTopicsOfAPark(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	c.park(topicScope("before"), outbox.CauseTopic, "", time.Time{})
+	c.keyed(rowOf(table, "1"))
+	p := c.parkTopics(table, "")
+	c.park(topicScope("after"), outbox.CauseTopic, "", time.Time{})
+	c.keyed(rowOf(table, "2"))
+	if len(p.knownTopics) != 2 || !p.knownTopics[topicScope("before")] || !p.knownTopics[topicScope("after")] {
+		t.Errorf("%v", p.knownTopics)
+	}
+	if p.takes(onTopic(table, "3", "before")) || !p.takes(onTopic(table, "3", "x")) || p.takes(onTopic(&outbox.Table{Schema: "public", Name: "other"}, "3", "x")) {
+		t.Error("its rows are those of its table that name another topic")
+	}
+	if !c.withholds(p) || c.withholds(c.keyed(rowOf(table, "4"))) {
+		t.Error("rows of unknown topics are never another sweep's")
+	}
+}
+
+// A key's park goes only when a wider park has its rows for sure, and nothing of it is under way.
+func TestWhenAParkIsAbsorbed(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, p, wide *park)
+		goes bool
+	}{
+		"covered":                      {func(*Core, *park, *park) {}, true},
+		"by one that is not durable":   {func(_ *Core, _, wide *park) { wide.durable = false }, false},
+		"by one that is handed back":   {func(_ *Core, _, wide *park) { wide.phase = keeping }, false},
+		"a page from before it failed": {func(c *Core, p, _ *park) { c.sweeps.page = &sweep{askedAt: p.failedAt - 1} }, false},
+		"a page from when it failed":   {func(c *Core, p, _ *park) { c.sweeps.page = &sweep{askedAt: p.failedAt} }, true},
+		"the sink has rows of it":      {func(_ *Core, p, _ *park) { p.awaiting = 1 }, false},
+		"it is handed back":            {func(_ *Core, p, _ *park) { p.phase = keeping }, false},
+		"a hand-back":                  {func(c *Core, _, _ *park) { c.hb = &handback{} }, false},
+		"rows wait for it":             {func(c *Core, p, _ *park) { c.parks.wait(p, 1) }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		p, wide := c.keyed(rowOf(table, "1")), c.parkedTable(table, outbox.CauseKeys)
+		x.with(c, p, wide)
+		if c.absorb(p); (p.phase == absorbed) != x.goes {
+			t.Errorf("%s: phase %d", name, p.phase)
+		}
+	}
+}
