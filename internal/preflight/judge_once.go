@@ -98,13 +98,13 @@ func judgeOpenTally(j *judgment) {
 	led := j.Leader != nil && j.Leader.PID != ""
 	for _, t := range j.Tallies {
 		subject := "cluster " + t.Cluster
-		switch left := count(int(t.Left), "published row is", "published rows are") + " left to be marked"; {
+		switch {
 		case !t.Open:
 			j.ok(subject, "closed: all that was published is marked")
 		case led:
-			j.ok(subject, "open, as always while the stream runs; %s", left)
+			j.ok(subject, "open, as always while the stream runs; %s marked later", count(int(t.Left), "published row is", "published rows are"))
 		default:
-			j.warn(subject, "open, and nobody leads: the stream was killed, or stopped before everything was marked; "+left,
+			j.warn(subject, "open, and nobody leads: the stream was killed, or stopped before everything was marked",
 				"start it with delivery: exactly_once and the same tables and mapping, as it was: it finds out what was published; only after a clean stop (SIGTERM) may mode, tables or mapping change")
 		}
 	}

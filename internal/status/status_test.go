@@ -126,3 +126,25 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// What is told of a tally: what nobody can know without a leader is not told.
+func TestTallyText(t *testing.T) {
+	waiting := uint64(3)
+	one := Tally{Cluster: "main", Open: true, Waiting: &waiting, Left: 2, Transactions: &Transactions{
+		Committed: 7, Aborted: 1, LastAbort: &Abort{At: time.Unix(0, 0).UTC(), Cause: "stuck", Text: AbortText("stuck")},
+	}}
+	for _, c := range []struct {
+		tally Tally
+		led   bool
+		want  string
+	}{
+		{one, true, "open, as always while the stream runs; 3 units wait to be noted; 2 published rows are marked later; since the start 7 transactions committed, 1 aborted, the last at 1970-01-01T00:00:00Z: Kafka acknowledged nothing for 5 s"},
+		{Tally{Open: true, Left: 2}, true, "open, as always while the stream runs; 2 published rows are marked later"},
+		{Tally{Open: true}, false, "open: the stream was not stopped cleanly, so some of the pending rows may be published; a start with delivery: exactly_once finds out which, and any other is refused"},
+		{Tally{}, true, "closed: all that was published is marked"},
+	} {
+		if got := c.tally.Text(c.led); got != c.want {
+			t.Errorf("%+v, led %v: %s, want %s", c.tally, c.led, got, c.want)
+		}
+	}
+}

@@ -60,14 +60,14 @@ func (t *Tally) Text(led bool) string {
 	case t.Open && led:
 		parts = append(parts, "open, as always while the stream runs")
 	case t.Open:
-		parts = append(parts, "open: the stream was not stopped cleanly, and only a start with delivery: exactly_once finds out what was published")
+		return "open: the stream was not stopped cleanly, so some of the pending rows may be published; a start with delivery: exactly_once finds out which, and any other is refused"
 	default:
 		parts = append(parts, "closed: all that was published is marked")
 	}
 	if t.Waiting != nil {
 		parts = append(parts, fmt.Sprintf("%d units wait to be noted", *t.Waiting))
 	}
-	if t.Open || t.Left > 0 {
+	if t.Open {
 		parts = append(parts, fmt.Sprintf("%d published rows are marked later", t.Left))
 	}
 	if n := t.Transactions; n != nil {
