@@ -72,6 +72,11 @@ func TestBothModesInOneProcess(t *testing.T) {
 		p.Ended(30 * time.Second)
 	}
 	w.checked("nobody leads: the stream was killed")
+	w.stream["mode"] = "shadow" // which publishes nothing, and so may look
+	shadow := w.run()
+	shadow.Await(30*time.Second, `"stream":"s"`, "it publishes and marks nothing")
+	shadow.stop()
+	delete(w.stream, "mode")
 	p := w.run().streaming().streaming()
 	dashboard := dashboardFills(t, p, true)
 	w.recovered()
