@@ -142,6 +142,98 @@ func TestParksAreReadBack(t *testing.T) {
 	}
 }
 
+// A clean stop ends a hand-back whose parks are being removed when they are; what a page brings then is left.
+func TestWhatAStopStillEnds(t *testing.T) {
+	t.Parallel()
+	c, table, a, b := handingBack(t)
+	c.hb.step = hbRemoving
+	c.Drain()
+	if c.Take().Parks == nil {
+		t.Fatal("the removal is not asked for")
+	}
+	if c.ParksWritten(outbox.ParksCommitted); c.parks.of(a.Scope) != nil || c.parks.of(b.Scope) != nil || c.hb != nil || c.gate != nil {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	c, table, _ = begun(t, outbox.PublishedStatus)
+	c.ask([]*park{c.keyed(rowOf(table, "1"))}, nil)
+	c.Drain()
+	if c.Swept(outbox.Page{Rows: []*outbox.Row{rowOf(table, "1")}}); len(published(c)) != 0 || c.rows.count != 0 {
+		t.Errorf("%v are published", published(c))
+	}
+}
+
+// A connection brings keys that wait for the operator, and rows that are left to be marked.
+func TestWhatAConnectionBrings(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	failed, left := rowOf(table, "1"), rowOf(table, "2")
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true, Failed: []*outbox.Row{failed}, Left: []*outbox.Row{left}})
+	if p := c.parks.ofKey(failed); p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "1" {
+		t.Errorf("%+v", p)
+	}
+	if p := c.parks.of(outbox.RowScope(left)); p == nil || !p.Unmarked() {
+		t.Errorf("%+v", p)
+	}
+	c.checking = true
+	if r := c.Take(); len(r.Check) != 0 {
+		t.Error("a second look while one is outstanding")
+	}
+}
+
+// Rows that wait for a look, at the gate or in their queues, and a claim, end with their connection.
+func TestWhatWaitsEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	c, table, q := looking(t, claimed)
+	c.gate = &gate{check: 20}
+	c.gated(rowOf(table, "1"))
+	r := rowOf(table, "2")
+	c.publish(c.rows.add(r, noTx))
+	if c.requestLooks(); len(c.ready.Claim) != 1 {
+		t.Fatal("nothing is claimed")
+	}
+	if c.Disconnect(); c.rows.count != 0 || c.gate != nil || c.headStart.claiming != nil || c.headStart.claimed != nil || c.ready.Claim != nil || len(q.asked)+len(q.queue) != 0 {
+		t.Errorf("%d rows stay, %+v", c.rows.count, q)
+	}
+}
+
+// What counts of a table's keys: those of the operator's, and rows that cannot be marked.
+func TestWhichKeysCount(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p, q := c.keyed(rowOf(table, "1")), c.park(outbox.RowScope(rowOf(table, "2")), outbox.CauseWriteBack, "", time.Time{})
+	c.keyed(rowOf(table, "3"))
+	name := table.String()
+	counts := func(when string, keys, blocked, unmarked int) {
+		t.Helper()
+		if s := &c.parks; s.keys[name] != keys || s.blocked[name] != blocked || s.unmarked[name] != unmarked {
+			t.Errorf("%s: %d keys, %d of the operator's, %d that cannot be marked", when, s.keys[name], s.blocked[name], s.unmarked[name])
+		}
+	}
+	counts("parked", 3, 0, 1)
+	c.leaveToOperator(p, "1", 0, time.Time{})
+	counts("left to the operator", 3, 1, 1)
+	c.freeKey(p)
+	counts("free", 3, 0, 1)
+	c.unpark(q)
+	counts("marked", 2, 0, 0)
+}
+
+// A row whose mark was refused counts while it is in memory.
+func TestARefusedMarkCountsInMemory(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	h := c.flying(r, acked)
+	c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkSent, State: outbox.MarkedRefused, Err: errOurs}})
+	if c.retries.refused[table.String()] != 1 {
+		t.Error("it does not count")
+	}
+	if c.drop(h); c.retries.refused[table.String()] != 0 {
+		t.Error("it counts for ever")
+	}
+}
+
 // A park that is read while a change is outstanding may be gone by now.
 func TestAReadParkMayBeOld(t *testing.T) {
 	t.Parallel()
@@ -256,6 +348,11 @@ func TestDrain(t *testing.T) {
 	c.Drain()
 	if r := c.Take(); r.Sweep != nil || r.Watch != nil || r.Failed || len(r.Check) > 0 {
 		t.Errorf("a clean stop begins something new: %+v", r)
+	}
+	c, _, _ = begun(t, outbox.PublishedStatus)
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	if c.Drain(); !c.Drained() {
+		t.Error("the open transaction is left to the next start")
 	}
 	c, _, _ = begun(t, outbox.PublishedNone)
 	if c.Drain(); len(c.ready.Commands) != 0 || c.unfinished {

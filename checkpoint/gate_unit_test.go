@@ -170,9 +170,13 @@ func TestARefusedLook(t *testing.T) {
 			t.Errorf("queue %v, asked %v", x.q.queue, x.q.asked)
 		}
 	}
+	c.checking = true
+	if c.Checked(nil); c.checking || len(c.headStart.queues[1].asked) != 1 {
+		t.Error("a look ends a claim")
+	}
 	c.dropGate()
-	if c.gate != nil {
-		t.Error("the gate stays when its rows are dropped")
+	if c.gate != nil || c.rows.entries[g1].row != nil || c.rows.entries[g2].row != nil {
+		t.Error("the gate or its rows stay")
 	}
 }
 

@@ -78,9 +78,12 @@ func TestRowsWithoutStateWaitInOrder(t *testing.T) {
 func TestWhatIsWithdrawnIsNotTold(t *testing.T) {
 	t.Parallel()
 	c, rows := stateless(t, "1")
-	c.giveBackAll(outbox.StreamScope(), nil, rows...)
-	if len(c.stalls) != 1 || slices.ContainsFunc(c.ready.Notes, func(n Note) bool { return n.Kind == NoteStalled }) {
+	if c.giveBackAll(outbox.StreamScope(), nil, rows...); len(c.stalls) != 1 || slices.ContainsFunc(c.ready.Notes, func(n Note) bool { return n.Kind == NoteStalled }) {
 		t.Errorf("%+v", c.ready.Notes)
+	}
+	c.later(time.Second)
+	if c.retryStalls(); len(c.ready.Commands) != 1 || c.ready.Commands[0].Release != nil {
+		t.Errorf("the sink blocks nothing: %+v", c.ready.Commands)
 	}
 }
 

@@ -539,6 +539,11 @@ func TestARowParksAListedTopic(t *testing.T) {
 	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
 	c.Rows([]*outbox.Row{onTopic(table, "1", "z"), onTopic(table, "2", "y")})
 	own := c.parks.of(topicScope("z"))
+	key := c.keyed(rowOf(table, "3"))
+	c.topics.listed["main"]["t"] = true
+	if c.Rows([]*outbox.Row{rowOf(table, "3")}); c.parks.of(topicScope("t")) != nil || key.phase != sweeping {
+		t.Error("a row of a parked key parks its topic")
+	}
 	if own == nil || len(own.waiting) != 1 || len(p.waiting) != 1 || c.parks.of(topicScope("y")) != nil {
 		t.Errorf("%+v", own)
 	}

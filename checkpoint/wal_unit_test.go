@@ -65,6 +65,10 @@ func TestARowInFlightIsHeldOnce(t *testing.T) {
 	if e := &c.rows.entries[h]; e.tx != c.ledger.current() || c.ledger.txs[c.ledger.head].holds != 1 || e.arrival != c.rows.arrivals {
 		t.Errorf("%+v, %d holds", e, c.ledger.txs[c.ledger.head].holds)
 	}
+	again := c.rows.add(rowOf(table, "1"), noTx) // its id was given out again
+	if c.rows.remove(again); len(c.rows.byID) != 1 {
+		t.Error("another row with its id makes it forgotten")
+	}
 	c.settle(h)
 	if len(c.rows.byID) != 0 {
 		t.Error("it is still found")
