@@ -145,7 +145,7 @@ func TestParksAreReadBack(t *testing.T) {
 // A clean stop ends a hand-back whose parks are being removed when they are; what a page brings then is left.
 func TestWhatAStopStillEnds(t *testing.T) {
 	t.Parallel()
-	c, table, a, b := handingBack(t)
+	c, _, a, b := handingBack(t)
 	c.hb.step = hbRemoving
 	c.Drain()
 	if c.Take().Parks == nil {
@@ -154,7 +154,7 @@ func TestWhatAStopStillEnds(t *testing.T) {
 	if c.ParksWritten(outbox.ParksCommitted); c.parks.of(a.Scope) != nil || c.parks.of(b.Scope) != nil || c.hb != nil || c.gate != nil {
 		t.Errorf("%+v, %+v", a, b)
 	}
-	c, table, _ = begun(t, outbox.PublishedStatus)
+	c, table, _ := begun(t, outbox.PublishedStatus)
 	c.ask([]*park{c.keyed(rowOf(table, "1"))}, nil)
 	c.Drain()
 	if c.Swept(outbox.Page{Rows: []*outbox.Row{rowOf(table, "1")}}); len(published(c)) != 0 || c.rows.count != 0 {
