@@ -218,8 +218,14 @@ func TestRoundsOfTheWatch(t *testing.T) {
 		"waits for what is settled": {func(c *Core, _ *outbox.Table) {
 			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 9
 		}, false},
-		"it is settled": {func(c *Core, _ *outbox.Table) {
+		"it is settled, none is left": {func(c *Core, table *outbox.Table) {
 			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 10
+			c.watch.rows = []*outbox.Row{rowOf(table, "1")}
+			c.keyed(c.watch.rows[0])
+		}, true},
+		"it is settled, one is left": {func(c *Core, table *outbox.Table) {
+			c.watch.at, c.watch.step, c.watch.upTo, c.ledger.received = c.now, watchWaiting, 10, 10
+			c.watch.rows = []*outbox.Row{rowOf(table, "1")}
 		}, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
@@ -278,6 +284,24 @@ func TestWhatTheWatchFinds(t *testing.T) {
 		if c.watch.step != x.step || due != x.want {
 			t.Errorf("%s: step %d, due in %v", name, c.watch.step, due)
 		}
+	}
+}
+
+// A candidate that is parked when it would be read again is left out: its key may be handed back, and the row
+// published, between the second read and its answer.
+func TestAParkedCandidateIsLeftOut(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	parked, missed := rowOf(table, "1"), rowOf(table, "2")
+	p := c.keyed(parked)
+	c.watch.step, c.watch.rows = watchWaiting, []*outbox.Row{parked, missed}
+	c.progressWatch()
+	if got := c.ready.Rewatch; !slices.Equal(got, []*outbox.Row{missed}) || c.watch.step != watchReadingAgain {
+		t.Fatalf("%v are read again", outboxIDs(got))
+	}
+	c.unpark(p)
+	if c.Rewatched([]*outbox.Row{missed}); c.parks.ofKey(parked) != nil || c.parks.ofKey(missed) == nil {
+		t.Errorf("%+v", c.parks.list)
 	}
 }
 

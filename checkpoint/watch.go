@@ -41,8 +41,7 @@ func (c *Core) progressWatch() {
 		return
 	}
 	if w.step == watchWaiting && c.ledger.settledTo(w.upTo) {
-		w.step = watchReadingAgain // by I6 the stream cannot be carrying those that are still PENDING
-		c.ready.Rewatch = w.rows
+		c.rewatch() // or the round is over, and the next one may be due
 	}
 	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
 	if w.step == watchIdle && due && c.parks.stream() == nil {
@@ -95,6 +94,19 @@ func (c *Core) Watched(found outbox.Candidates) {
 func (c *Core) WatchRefused(t *outbox.Table, err error) {
 	c.watch.step, c.watch.rows = watchIdle, nil
 	c.parkRefused(t, err)
+}
+
+// rewatch asks which candidates that are not parked by now are still PENDING: by I6 the
+// stream cannot be carrying them. A parked one may be handed back before the answer is here.
+func (c *Core) rewatch() {
+	w := &c.watch
+	w.rows = c.notOurs(w.rows)
+	if len(w.rows) == 0 {
+		w.step = watchIdle
+		return
+	}
+	w.step = watchReadingAgain
+	c.ready.Rewatch = w.rows
 }
 
 // notOurs leaves out rows that are parked.

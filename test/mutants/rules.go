@@ -117,7 +117,7 @@ var rules = []rule{
 	{name: "excludeInFlight", says: "Sweeps leave out the ids in flight.", scenario: "TestHandBackWaitsForRowsInFlight", without: []removal{
 		{"rowTable.ids", "return ids", "clear(ids); return ids"},
 	}},
-	{name: "watchSecondRead", says: "Rows that the stream may have missed are read a second time.", without: []removal{{"Core.progressWatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
+	{name: "watchSecondRead", says: "Rows that the stream may have missed are read a second time.", without: []removal{{"Core.rewatch", "w.step = watchReadingAgain", "if true { c.Rewatched(w.rows); return }"}}},
 	{name: "watchWaits", says: "Before the second read, everything up to L is settled.", without: []removal{{"Core.progressWatch", " && c.ledger.settledTo(w.upTo)", ""}}},
 	{name: "watchNotParkedFirst", says: "Parked rows are no candidates of the first read.", without: []removal{{"Core.requestWatch", "if p.knownTopics == nil {", "if false {"}}},
 	{name: "watchNotParkedSecond", says: "Parked rows are no candidates of the second read either, when they were parked in between.", scenario: "TestWatcherLeavesParkedKeys", without: []removal{{"Core.notOurs", "parked = true", "parked = false"}}},
