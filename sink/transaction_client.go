@@ -25,7 +25,7 @@ func (pc *producerIDClient) transact(ctx context.Context, r *exactlyonce.Request
 	if out.answer.Class == 0 {
 		out.answer.Class = classOf(r.Kind, err)
 	}
-	if err != nil {
+	if err != nil && out.answer.Class != exactlyonce.Ended { // that is an answer: there is nothing to end any more
 		pc.events.Put(event{trouble: err})
 		pc.closeCoordinatorOn(err)
 	}

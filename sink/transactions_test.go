@@ -265,6 +265,9 @@ func refusedInTransactions(t *testing.T, k *harness.Cluster) {
 	slices.Reverse(end)
 	r.expect(outbox.Delivered, 30*time.Second, r.publish(end...)...)
 	eachOnce(t, readCommitted(t, k, topic, 1), append(good, before, end[0]))
+	if n := r.tally.committed.Load(); n != int64(len(good)+1+len(end)) {
+		t.Errorf("the Observer heard of %d rows of committed transactions", n)
+	}
 }
 
 // partitionsAddedInTransactions: rows of a key stay in order when it moves to another partition.

@@ -102,7 +102,7 @@ func judgeOpenTally(j *judgment) {
 		case !t.Open:
 			j.ok(subject, "closed: all that was published is marked")
 		case led:
-			j.ok(subject, "open, as always while the stream runs; %s marked later", count(int(t.Left), "published row is", "published rows are"))
+			j.ok(subject, "open, as always while the stream runs; %s left to be marked", count(int(t.Left), "published row is", "published rows are"))
 		default:
 			j.warn(subject, "open, and nobody leads: the stream was killed, or stopped before everything was marked",
 				"start it with delivery: exactly_once and the same tables and mapping, as it was: it finds out what was published; only after a clean stop (SIGTERM) may mode, tables or mapping change")

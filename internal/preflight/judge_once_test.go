@@ -65,7 +65,7 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		"tables forbidden": {"tally", Fail, func(f *Facts) { f.Table.Role.TallyLacking = []string{"tally: UPDATE"} }, []string{"tally: UPDATE", "outbox_cdc.tally_left TO \"cdc\""}},
 
 		"never opened": {"open-tally", OK, func(f *Facts) { f.Tallies = []statestore.TallyState{{Cluster: "main"}} }, []string{"closed"}},
-		"open and led": {"open-tally", OK, opened("7"), []string{"as always", "1 published row is marked later"}},
+		"open and led": {"open-tally", OK, opened("7"), []string{"as always", "1 published row is left to be marked"}},
 		"left open":    {"open-tally", Warn, opened(""), []string{"was killed", "SIGTERM"}},
 		"another's": {"open-tally", Fail, func(f *Facts) {
 			f.Orphans = []statestore.Orphan{{Stream: "old", Cluster: "main", Table: "public.outbox"}}

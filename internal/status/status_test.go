@@ -138,8 +138,8 @@ func TestTallyText(t *testing.T) {
 		led   bool
 		want  string
 	}{
-		{one, true, "open, as always while the stream runs; 3 units wait to be noted; 2 published rows are marked later; since the start 7 transactions committed, 1 aborted, the last at 1970-01-01T00:00:00Z: Kafka acknowledged nothing for 5 s"},
-		{Tally{Open: true, Left: 2}, true, "open, as always while the stream runs; 2 published rows are marked later"},
+		{one, true, "open, as always while the stream runs; 3 units of published rows are not noted as marked yet; 2 published rows are left to be marked; since the start 7 transactions committed, 1 aborted, the last at 1970-01-01T00:00:00Z: Kafka acknowledged nothing for 5 s"},
+		{Tally{Open: true, Left: 2}, true, "open, as always while the stream runs; 2 published rows are left to be marked"},
 		{Tally{Open: true}, false, "open: the stream was not stopped cleanly, so some of the pending rows may be published; a start with delivery: exactly_once finds out which, and any other is refused"},
 		{Tally{}, true, "closed: all that was published is marked"},
 	} {

@@ -65,10 +65,10 @@ func (t *Tally) Text(led bool) string {
 		parts = append(parts, "closed: all that was published is marked")
 	}
 	if t.Waiting != nil {
-		parts = append(parts, fmt.Sprintf("%d units wait to be noted", *t.Waiting))
+		parts = append(parts, fmt.Sprintf("%d units of published rows are not noted as marked yet", *t.Waiting))
 	}
 	if t.Open {
-		parts = append(parts, fmt.Sprintf("%d published rows are marked later", t.Left))
+		parts = append(parts, fmt.Sprintf("%d published rows are left to be marked", t.Left))
 	}
 	if n := t.Transactions; n != nil {
 		text := fmt.Sprintf("since the start %d transactions committed, %d aborted", n.Committed, n.Aborted)

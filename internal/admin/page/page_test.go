@@ -109,7 +109,7 @@ func TestStreamsAreShown(t *testing.T) {
 	p := page(t, config())
 	for path, want := range map[string][]string{
 		"/": {
-			"Delivered exactly once", "Tally of cluster main: open, as always", "7 units wait", "99 transactions committed, 1 aborted, the last at 2030",
+			"Delivered exactly once", "Tally of cluster main: open, as always", "7 units of published rows", "99 transactions committed, 1 aborted, the last at 2030",
 			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
 			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},
