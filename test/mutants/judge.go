@@ -181,8 +181,9 @@ func (c *court) hear(ctx context.Context, o options, j *judge, dir string) error
 			env = append(env, cpuLimit+strconv.Itoa(1+int(o.effort.Seconds())))
 		}
 		out, took, err := measure(ctx, c.in, c.binary, testArgs([]string{name}), env...)
-		if o.effort > 0 && took > o.effort {
-			return // too much for one mutant
+		var exit *exec.ExitError
+		if o.effort > 0 && (took > o.effort || errors.As(err, &exit) && !exit.Exited()) {
+			return // too much for one mutant; the kernel counts other than it tells
 		}
 		seen, _ := os.ReadFile(hits) // #nosec G304 -- ours; none: nothing was hit
 		mu.Lock()
