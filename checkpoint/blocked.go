@@ -47,7 +47,7 @@ func (c *Core) freeKey(p *park) {
 
 // checkBlocked looks at the FAILED rows that keep their keys parked.
 func (c *Core) checkBlocked() {
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.Cause != outbox.CauseBlocked || p.blocker != stillFailed || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
 			continue
 		}
@@ -79,7 +79,7 @@ func (c *Core) seekFailed() {
 	if c.seeking {
 		return
 	}
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.blocker == gone && !p.Next.After(c.now) {
 			p.blocker, c.seeking = sought, true
 		}

@@ -159,6 +159,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 		}
 	}
 	for _, p := range c.parks.list {
+		c.parks.wake(p)
 		// While a change is outstanding what was read may be old.
 		p.durable = p.left || held[p.Scope] && c.writing == nil
 		if !p.durable {
@@ -313,6 +314,7 @@ func (c *Core) Drained() bool {
 // Take returns what is to be done and forgets it. Its Marks are valid until the
 // next Take.
 func (c *Core) Take() Ready {
+	c.parks.wakeDue(c.now)
 	c.markAgain()
 	c.retryStalls()
 	if c.connected && !c.draining {
@@ -335,6 +337,7 @@ func (c *Core) Take() Ready {
 	if c.connected {
 		c.writeParks()
 	}
+	c.parks.rest(c.now)
 	c.noteMode()
 	r := c.ready
 	clear(c.taken)
@@ -428,9 +431,12 @@ func (c *Core) NextTick() time.Time {
 	at(c.watch.due)
 	at(c.pace.until)
 	at(c.topics.askAt)
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		at(p.Next)
 		at(p.nextSweep)
+	}
+	if len(c.parks.asleep) > 0 {
+		at(c.parks.asleep[0].wakesAt())
 	}
 	for _, m := range c.retries.list {
 		at(m.at)

@@ -72,7 +72,7 @@ func (c *Core) startHandback() {
 func (c *Core) handbackCandidates() []*park {
 	var wide *park
 	var narrow []*park
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.phase == absorbed {
 			return nil
 		}

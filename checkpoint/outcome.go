@@ -215,8 +215,8 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 		c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		return
 	}
-	p.tries, p.nextSweep = 0, time.Time{}
 	c.parks.tryAt(p, time.Time{})
+	p.tries, p.nextSweep = 0, time.Time{}
 	c.absorb(p)
 }
 

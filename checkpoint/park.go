@@ -54,6 +54,7 @@ type park struct {
 	// to see had ended.
 	ready     bool
 	lastSweep uint64 // request number, for taking turns
+	bed       int    // its place among the sleepers, or 0: it is awake
 	nextSweep time.Time
 	// releasesInFlight: rows in flight do not hold the confirmed position either.
 	releasesInFlight bool
@@ -196,12 +197,12 @@ func (c *Core) writeParks() {
 		w.hb = c.hb
 		w.removals = append(w.removals, c.hb.parks...)
 	}
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.phase == absorbed {
 			w.removals = append(w.removals, p)
 		}
 	}
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.dirty() && !slices.Contains(w.removals, p) {
 			w.puts = append(w.puts, put{p, p.version})
 			change.Put = append(change.Put, p.Park)
@@ -274,6 +275,7 @@ func (c *Core) absorb(p *park) {
 	// that the failure took back: until it is here, only the park keeps them.
 	stale := c.sweeps.page != nil && c.sweeps.page.askedAt < p.failedAt
 	if wider && !stale && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
+		c.parks.wake(p)
 		p.phase = absorbed
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// parkSet is what is parked. list and byScope hold the same parks, and the counts
-// are of them.
+// parkSet is what is parked. list and byScope hold the same parks, awake and asleep
+// together as well, and the counts are of them.
 type parkSet struct {
 	byScope map[outbox.Scope]*park
 	list    []*park // in the order of parking, so that runs repeat
+	awake   []*park // those that a step looks at; the others are asleep
+	asleep  sleepers
 	ofKind  [outbox.ScopeRow + 1]int
 	// keys counts, per table, the parked keys and rows; blocked those of them that
 	// wait for the operator, unmarked those that were published and cannot be marked.
@@ -131,7 +133,7 @@ func (s *parkSet) wider(p *park) []*park {
 func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	p := &park{Park: outbox.Park{Scope: owned(scope), Since: now}}
 	s.byScope[p.Scope] = p
-	s.list = append(s.list, p)
+	s.list, s.awake = append(s.list, p), append(s.awake, p)
 	s.ofKind[scope.Kind]++
 	if scope.Kind >= outbox.ScopeKey {
 		s.keys[scope.Table]++
@@ -152,7 +154,8 @@ func (s *parkSet) remove(p *park) {
 	s.setCause(p, "")
 	s.takeHolds(p)
 	delete(s.byScope, p.Scope)
-	s.list = slices.DeleteFunc(s.list, func(o *park) bool { return o == p })
+	gone := func(o *park) bool { return o == p }
+	s.list, s.awake = slices.DeleteFunc(s.list, gone), slices.DeleteFunc(s.awake, gone)
 	s.ofKind[p.Scope.Kind]--
 	if p.Scope.Kind >= outbox.ScopeKey {
 		s.keys[p.Scope.Table]--
@@ -162,6 +165,7 @@ func (s *parkSet) remove(p *park) {
 // setCause keeps count of the keys that wait for the operator, and of the rows that
 // wait for their marks.
 func (s *parkSet) setCause(p *park, cause outbox.Cause) {
+	s.wake(p)
 	s.countCause(p, -1)
 	p.Cause, p.blocker = cause, stillFailed
 	s.countCause(p, 1)
@@ -170,6 +174,7 @@ func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 
 // tryAt sets when the park is tried next.
 func (s *parkSet) tryAt(p *park, next time.Time) {
+	s.wake(p)
 	p.Next = next
 	s.changes++
 }

@@ -25,6 +25,9 @@ func (c *Core) inconsistency() error {
 	if err := c.ledgerInconsistency(); err != nil {
 		return err
 	}
+	if err := c.sleepersInconsistency(); err != nil {
+		return err
+	}
 	if err := c.awaitingInconsistency(); err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (s *parkSet) inconsistency() error {
 			holds += h.n
 		}
 	}
-	if len(s.list) != len(s.byScope) || ofKind != s.ofKind || holds != s.holds {
+	if len(s.list) != len(s.byScope) || len(s.list) != len(s.awake)+len(s.asleep) || ofKind != s.ofKind || holds != s.holds {
 		return fmt.Errorf("%d listed of %d, kinds %v not %v, holds %d not %d", len(s.list), len(s.byScope), s.ofKind, ofKind, s.holds, holds)
 	}
 	for table, counts := range map[string][2]map[string]int{"keys": {keys, s.keys}, "blocked": {blocked, s.blocked}, "unmarked": {unmarked, s.unmarked}} {
@@ -129,6 +132,31 @@ func (s *parkSet) inconsistency() error {
 			if counts[0][t] != n {
 				return fmt.Errorf("%s of %s: %d, not %d", table, t, n, counts[0][t])
 			}
+		}
+	}
+	return nil
+}
+
+// Each park is awake or asleep. A step would do nothing about those that sleep, were
+// it to look at all: not now, and not before NextTick.
+func (c *Core) sleepersInconsistency() error {
+	awake := map[*park]bool{}
+	for _, p := range c.parks.awake {
+		awake[p] = true
+	}
+	for _, p := range c.parks.list {
+		if asleep := p.bed > 0; asleep == awake[p] || asleep && c.parks.asleep[p.bed-1] != p {
+			return fmt.Errorf("%v has bed %d, and is awake: %v", p.Scope, p.bed, awake[p])
+		}
+		if awake[p] || !p.wakesAt().After(c.now) { // it wakes with this step
+			continue
+		}
+		asksOperator := (p.Cause == outbox.CauseBlocked || p.Unmarked()) && !p.Next.After(c.now)
+		switch first := c.parks.asleep[0]; {
+		case p.dirty() || p.phase != sweeping || p.ready || c.due(p) || p.look != lookNone || asksOperator:
+			return fmt.Errorf("%v sleeps, and there is something to do: %+v", p.Scope, p)
+		case first.wakesAt().After(p.wakesAt()):
+			return fmt.Errorf("%v sleeps until %v, and the first wakes at %v", p.Scope, p.wakesAt(), first.wakesAt())
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func (c *Core) requestSweep() {
 func (c *Core) nextTarget() []*park {
 	var best *park
 	var narrow []*park
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if !c.due(p) {
 			continue
 		}
@@ -143,10 +143,13 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 
 // excluded are the scopes of which nothing may be published now. A hand-back
 // leaves out everything that stays parked, and nothing else: what it does not
-// see would be left to nobody.
+// see would be left to nobody. Of keys' rows those of other keys are none.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.parks.list {
+		if p.Scope.Kind == outbox.ScopeKey && wanted[0].Scope.Kind >= outbox.ScopeKey {
+			continue
+		}
 		tooMany := wanted[0].Scope.Kind < outbox.ScopeKey && c.tooManyRetrying(p)
 		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany || c.refusedSince(p, wanted[0])) {
 			scopes = append(scopes, p.Scope)
@@ -199,6 +202,7 @@ func (c *Core) Swept(page outbox.Page) {
 		if c.parks.of(p.Scope) != p || p.failedAt > s.askedAt {
 			continue
 		}
+		c.parks.wake(p)
 		p.ready = small && ended
 		if small {
 			p.nextSweep = c.now.Add(sweepPause)

@@ -154,7 +154,7 @@ func (c *Core) wantTopics() {
 	if c.cfg.Shadow || c.parks.ofKind[outbox.ScopeTopic]+c.parks.ofKind[outbox.ScopeTopics] == 0 || c.topics.askAt.After(c.now) {
 		return
 	}
-	if slices.ContainsFunc(c.parks.list, c.awaitsList) {
+	if slices.ContainsFunc(c.parks.awake, c.awaitsList) {
 		c.topics.askAt = c.now.Add(c.cfg.BackoffMin)
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{List: true})
 	}
@@ -211,7 +211,7 @@ const (
 
 // nextLook is the parks of the next look: a table's unknown topics, or many topics.
 func (c *Core) nextLook() (parks []*park) {
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		switch {
 		case p.look == lookNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
 		case p.knownTopics != nil:

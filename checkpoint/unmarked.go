@@ -34,7 +34,7 @@ func (c *Core) markUnmarked() {
 	if c.cfg.Shadow {
 		return
 	}
-	for _, p := range c.parks.list {
+	for _, p := range c.parks.awake {
 		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
 			p.mark = &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
 			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true, Left: p.left})
