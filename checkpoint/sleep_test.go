@@ -98,3 +98,32 @@ func TestWhatChangesAParkWakesIt(t *testing.T) {
 		h.step(t, 0)
 	}
 }
+
+// When a key is looked at again: when it may be tried and swept; one that is never swept when it may be tried.
+func TestWhenAKeyWakes(t *testing.T) {
+	t.Parallel()
+	_, table, now := begun(t, outbox.PublishedStatus)
+	soon, late := now.Add(time.Second), now.Add(time.Minute)
+	for name, x := range map[string]struct {
+		kind        outbox.Scope
+		cause       outbox.Cause
+		next, sweep time.Time
+		want        time.Time
+	}{
+		"tried later":         {outbox.KeyScope(rowOf(table, "1")), outbox.CauseRowError, late, soon, late},
+		"swept later":         {outbox.KeyScope(rowOf(table, "1")), outbox.CauseRowError, soon, late, late},
+		"the operator's":      {outbox.KeyScope(rowOf(table, "1")), outbox.CauseBlocked, soon, late, soon},
+		"it cannot be marked": {outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, soon, late, soon},
+		"a row without a key": {outbox.RowScope(rowOf(table, "1")), outbox.CauseRowError, soon, late, late},
+	} {
+		p := &park{Park: outbox.Park{Scope: x.kind, Cause: x.cause, Next: x.next}, nextSweep: x.sweep}
+		if !p.wakesAt().Equal(x.want) {
+			t.Errorf("%s: in %v", name, p.wakesAt().Sub(now))
+		}
+	}
+	h, _ := asleepCore(t, 5)
+	s := &h.core.parks
+	if s.wakeDue(h.core.now.Add(2 * time.Second)); len(s.awake) != 2 || len(s.asleep) != 3 {
+		t.Errorf("%d are awake, %d sleep", len(s.awake), len(s.asleep))
+	}
+}

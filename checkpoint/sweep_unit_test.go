@@ -465,6 +465,14 @@ func TestWhatASweepAsksFor(t *testing.T) {
 			c.down["main"] = errOurs
 			return []*park{c.parkedTable(a, outbox.CauseKeys)}
 		}, []string{"a: public.a - main"}},
+		"a key, another waits": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.keyed(rowOf(a, "2")).Next = c.now.Add(1)
+			return []*park{c.keyed(rowOf(a, "1"))}
+		}, []string{"a: 1 -"}},
+		"a key, a topic waits": {func(c *Core, a, _ *outbox.Table) []*park {
+			c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
+			return []*park{c.keyed(rowOf(a, "1"))}
+		}, []string{"a: 1 - x"}},
 		"so, and it is parked": {func(c *Core, a, _ *outbox.Table) []*park {
 			c.down["main"] = errOurs
 			c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "", time.Time{})
