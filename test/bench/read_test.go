@@ -96,11 +96,11 @@ func TestBarsSayByHowMuchTheyWereMissed(t *testing.T) {
 		return Result{Value: &value, Reference: &reference, Ratio: &ratio, Unit: unit}
 	}
 	for want, got := range map[string]string{
-		"":         ratioAtLeast(0.65)(of(0, 0, 0.65, "rows/s")),
-		"10 %":     ratioAtLeast(0.65)(of(0, 0, 0.585, "rows/s")),
-		"25 %":     atLeast(50_000)(of(37_500, 0, 0, "rows/s")),
-		"6 MiB": atMost(64)(of(70, 0, 0, "MiB")),
-		"0.25 ms":  aboveReference(0.5)(of(1.5, 0.75, 2, "ms")),
+		"":        ratioAtLeast(0.65)(of(0, 0, 0.65, "rows/s")),
+		"10 %":    ratioAtLeast(0.65)(of(0, 0, 0.585, "rows/s")),
+		"25 %":    atLeast(50_000)(of(37_500, 0, 0, "rows/s")),
+		"6 MiB":   atMost(64)(of(70, 0, 0, "MiB")),
+		"0.25 ms": aboveReference(0.5)(of(1.5, 0.75, 2, "ms")),
 	} {
 		if got != want {
 			t.Errorf("missed by %q, wanted %q", got, want)
