@@ -229,6 +229,7 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		return // the change may have been made or not: removed parks are not durable, and it is asked for again
 	}
 	for _, put := range w.puts {
+		c.parks.wake(put.p) // a row left by its tally may sleep in a later version
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}

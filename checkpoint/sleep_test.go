@@ -77,6 +77,10 @@ func TestWhatChangesAParkWakesIt(t *testing.T) {
 		"it is not the operator's": func(c *Core, p *park) { c.freeKey(p) },
 		"it is gone":               func(c *Core, p *park) { c.unpark(p) },
 		"a failover took it back":  func(c *Core, _ *park) { c.readParks(nil) },
+		"an earlier version of it is written": func(c *Core, p *park) {
+			c.writing = &writing{puts: []put{{p, p.version - 1}}}
+			c.ParksWritten(outbox.ParksCommitted)
+		},
 		"it was swept": func(c *Core, p *park) {
 			c.sweeps.page = &sweep{parks: []*park{p}, askedAt: c.generation}
 			c.Swept(outbox.Page{})
