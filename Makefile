@@ -300,7 +300,7 @@ image-root:
 IMAGE     ?= outbox-cdc
 PLATFORMS ?= amd64 arm64
 BUILDAH   ?= buildah
-# A tag has no +, which a version may have.
+# A tag has no +, which a version may have; helm writes _, too.
 IMAGE_TAG  = $(subst +,_,$(VERSION))
 .PHONY: image
 image: ## the container image for amd64 and arm64, from nothing (needs buildah), and as dist/outbox-cdc-image.tar
@@ -334,7 +334,7 @@ release: $(GORELEASER) ## of a tag: make release VERSION=1.2.3 IMAGE=registry.ex
 	$(MAKE) image-push chart-push
 	cosign sign --yes --recursive "$$(cat dist/outbox-cdc-image.pushed)"
 	cosign attest --yes --type=slsaprovenance1 --predicate=build/provenance.json "$$(cat dist/outbox-cdc-image.pushed)"
-	cosign sign --yes $(CHARTS:oci://%=%)/outbox-cdc:$(VERSION)
+	cosign sign --yes $(CHARTS:oci://%=%)/outbox-cdc:$(IMAGE_TAG)
 
 # As root, with sudo, rpm and systemd installed: packages are installed on a copy
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;

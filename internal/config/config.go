@@ -299,7 +299,7 @@ type HTTP struct {
 	// who reaches the address may read, nobody may change anything.
 	Auth *HTTPAuth `yaml:"auth"`
 	// AllowPlaintext lets credentials of auth go without tls over an address that is not
-	// loopback.
+	// loopback, as behind a proxy that encrypts, or where the network does.
 	AllowPlaintext bool `yaml:"allow_plaintext" default:"false"`
 	// Hosts are further names, without port, by which clients without credentials may ask:
 	// addresses, localhost and the machine's own name always may.

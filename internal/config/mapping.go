@@ -93,7 +93,8 @@ type MappingSpec struct {
 type RowSpec struct {
 	// Column that tells our rows from others.
 	Column string `yaml:"column"`
-	// In lists the values of our rows. null stands for NULL.
+	// In lists the values of our rows. null stands for NULL. A condition has exactly one of in
+	// and not_in.
 	In []Value `yaml:"in"`
 	// NotIn lists the values of rows that are not ours. Without null in it a row with NULL is
 	// ours.
@@ -220,8 +221,9 @@ type HeaderSpec struct {
 	Encoding string `yaml:"encoding" default:"text" enum:"text,int64,rfc3339,uuid"`
 	// OmitNull leaves the header out where the column is NULL. Otherwise its value is null.
 	OmitNull bool `yaml:"omit_null" default:"false"`
-	// Trace makes the header of the columns of a trace context, signed 64-bit integers. It is
-	// left out where the trace or span id is NULL or zero.
+	// Trace makes the header of the columns of a trace context, signed 64-bit integers, which are
+	// written as unsigned hexadecimal numbers. It is left out where the trace or span id is NULL or
+	// zero.
 	Trace *TraceSpec `yaml:"trace"`
 }
 
