@@ -55,6 +55,7 @@ type machine struct {
 	idErrSince time.Time
 	resolves   []*batch // wanted
 	unfenced   bool     // some partition may want fencing
+	reused     bool     // a partition whose sequence is forgotten has had batches under the identity
 	jobAt      time.Time
 	keepAt     time.Time
 	verdict    usability

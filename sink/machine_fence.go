@@ -10,7 +10,9 @@ import (
 // jobDone takes the result of a producerIDJob.
 func (m *machine) jobDone(o producerIDResult) {
 	m.jobOut, m.idErr, m.idErrSince = false, nil, time.Time{}
-	m.id = o.id
+	if m.id != o.id {
+		m.id, m.reused = o.id, false
+	}
 	for _, p := range o.fenced {
 		m.fenced(p, o.tails)
 	}
@@ -88,14 +90,16 @@ func (m *machine) nextJob() *producerIDJob {
 }
 
 // toFence lists the partitions to be fenced. Without a transactional id there
-// is nothing to fence with.
+// is nothing to fence with. But a partition that was forgotten, and is there again, begins
+// with sequence 0, which a broker would take for its first batch under this identity, and
+// acknowledge without appending: then a new identity comes first.
 func (m *machine) toFence() []fenceTarget {
 	var targets []fenceTarget
 	for _, t := range m.topics {
 		for _, q := range t.queues {
 			switch {
 			case q.fenced || q.leader == "" || t.state != topicReady:
-			case !m.fencing:
+			case !m.fencing && !m.reused:
 				q.fenced = true
 				m.touch(q)
 			default:

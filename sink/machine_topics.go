@@ -282,6 +282,7 @@ func (m *machine) drained(t *topic) {
 // forget drops a topic's partitions.
 func (m *machine) forget(t *topic) {
 	for _, q := range t.queues {
+		m.reused = m.reused || q.as == m.id
 		delete(m.waiting, q)
 		delete(m.failing, q)
 	}

@@ -195,7 +195,7 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 
 // seal makes sure that no batch of an older epoch, another's or (for batches
 // to be resolved) our own, can land on the job's partitions any more, and ends
-// with a new epoch.
+// with a new epoch, or without fencing with a new producer id.
 func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *producerIDResult) error {
 	unsealed := false
 	targets := make([]place, 0, len(job.fence)+len(job.resolve))
@@ -211,25 +211,20 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	if len(targets) == 0 {
 		return nil
 	}
+	seal := func() error { return pc.fence(ctx, targets, unsealed, res) }
 	if !pc.fencing {
-		return pc.sealPlain(ctx)
+		seal = pc.initPlain
+		if unsealed && wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
+			return context.Canceled // nothing refuses what may still be on its way: it gets the time to arrive
+		}
 	}
-	err := pc.insist(ctx, func() error { return pc.fence(ctx, targets, unsealed, res) })
+	err := pc.insist(ctx, seal)
 	for _, f := range job.fence {
 		if _, refused := res.refused[f.place]; !refused {
 			res.fenced = append(res.fenced, f.place)
 		}
 	}
 	return err
-}
-
-// sealPlain takes a new producer id. Nothing refuses the old one's batches, so
-// what may still be on its way gets the time to arrive.
-func (pc *producerIDClient) sealPlain(ctx context.Context) error {
-	if wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
-		return context.Canceled
-	}
-	return pc.insist(ctx, pc.initPlain)
 }
 
 // fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
