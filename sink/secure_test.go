@@ -327,7 +327,8 @@ func TestRealSlowBrokerAlone(t *testing.T) {
 // Sarama's own client, which has one password for all of its connections, asks for it for each,
 // tells of one that was refused, and gives the broker the connection that was logged in.
 func TestAClientLogsInWithTheSecretAsItIs(t *testing.T) {
-	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"), kfake.EnableSASL(), kfake.Superuser(MechanismPlain, "cdc", "right"))
+	const partitions = 32 // their leaders are drawn: so many are not all on one broker
+	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(partitions, "t"), kfake.EnableSASL(), kfake.Superuser(MechanismPlain, "cdc", "right"))
 	read := &told{text: "old"}
 	conf := Config{Cluster: "main", Brokers: k.ListenAddrs(), SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", PasswordNow: read}}
 	once := func(c *sarama.Config) { c.Metadata.Retry.Max = 0 }
@@ -341,7 +342,7 @@ func TestAClientLogsInWithTheSecretAsItIs(t *testing.T) {
 	}
 	defer func() { _ = client.Close() }()
 	asked := read.asked
-	for partition := range int32(4) {
+	for partition := range int32(partitions) {
 		if _, err := client.GetOffset("t", partition, sarama.OffsetNewest); err != nil {
 			t.Errorf("partition %d: %v", partition, err)
 		}
