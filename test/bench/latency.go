@@ -91,9 +91,9 @@ func (tr *trace) complete() error {
 }
 
 // follow notes when each record of a topic is read, until the round ends.
-func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
+func follow(t *testing.T, k *harness.Cluster, topic string, tr *trace, further ...kgo.Opt) {
 	t.Helper()
-	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1))
+	client, err := k.Client(append(further, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,14 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
 // onceBar is of streams that deliver exactly once. Tables without state are refused by that
@@ -36,7 +32,7 @@ func (b *bench) exactlyOnce(t *testing.T, rows int) []sample {
 		memory.value = *once.peak
 	}
 	p50, p99 := b.onceLatency(t)
-	return []sample{once.over(least.value), memory, p50, p99, b.onceTakeover(t)}
+	return []sample{once.over(least.value), memory, p50, p99, b.leaderKilled(t, true)}
 }
 
 // once has the stream deliver exactly once.
@@ -72,7 +68,7 @@ func (b *bench) onceLatency(t *testing.T) (p50, p99 sample) {
 	p := w.run()
 	p.ready()
 	tr := newTrace()
-	followCommitted(t, w.kafka, w.topic, tr)
+	follow(t, w.kafka, w.topic, tr, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	began := time.Now()
 	w.writeSlowly(w.dbs[0].Conn(t), tr, perSecond)
 	await(t, time.Minute, 10*time.Millisecond, tr.complete)
@@ -84,81 +80,4 @@ func (b *bench) onceLatency(t *testing.T) (p50, p99 sample) {
 	p50, p99 = s, s
 	p50.value, p99.value = percentile(took, 0.5), percentile(took, 0.99)
 	return p50.over(percentile(broker, 0.5)), p99.over(percentile(broker, 0.99))
-}
-
-// onceTakeover is how long the rows of a dead leader's standby are not readable: what the leader
-// left open holds consumers up until the standby has ended it.
-func (b *bench) onceTakeover(t *testing.T) sample {
-	j := standard(im2be(), 1500)
-	j.once = true
-	w := b.newWorld(t, j)
-	w.prime()
-	first := w.run()
-	first.leading()
-	w.listen = freeAddress(t)
-	w.configure()
-	second := w.run()
-	second.Await(30*time.Second, "waiting as a standby")
-	tr := newTrace()
-	followCommitted(t, w.kafka, w.topic, tr)
-	conn, done := w.dbs[0].Conn(t), make(chan struct{})
-	go func() {
-		defer close(done)
-		w.writeSlowly(conn, tr, 100)
-	}()
-	readable := func(after time.Time) (at time.Time) {
-		await(t, time.Minute, 5*time.Millisecond, func() (err error) {
-			var ok bool
-			if at, ok = tr.receivedAfter(after); !ok {
-				err = errors.New("no row that was committed since is readable")
-			}
-			return err
-		})
-		return at
-	}
-	readable(time.Time{})
-	first.Kill()
-	killed := time.Now()
-	at := readable(killed)
-	<-done
-	await(t, time.Minute, 20*time.Millisecond, tr.complete)
-	await(t, time.Minute, 20*time.Millisecond, func() error { // some were the first one's to mark
-		if n := oneFloat(w, `SELECT count(*)::float8 FROM `+w.tables[0]+` WHERE status <> 'SENT'`); n > 0 {
-			return fmt.Errorf("%.0f rows are not marked", n)
-		}
-		return nil
-	})
-	second.Stop(30 * time.Second)
-	w.judge()
-	return sample{value: at.Sub(killed).Seconds(), note: "to the first readable row that was committed after the kill; no row is there twice"}
-}
-
-// followCommitted is follow as a read_committed consumer does it.
-func followCommitted(t *testing.T, k *harness.Cluster, topic string, tr *trace) {
-	t.Helper()
-	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			fetches := client.PollFetches(ctx)
-			now := time.Now()
-			tr.mu.Lock()
-			fetches.EachRecord(func(r *kgo.Record) {
-				if i := rowNumber(r.Value); tr.received[i].IsZero() {
-					tr.received[i] = now
-				}
-			})
-			tr.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		client.Close()
-	})
 }
