@@ -141,7 +141,7 @@ func (c *Core) parkUncovered(tables []Uncovered) {
 	}
 }
 
-// readParks takes over what our table holds. What memory knows besides is
+// readParks takes over what our table holds. What only memory knows is
 // written again.
 func (c *Core) readParks(parks []outbox.Park) {
 	held := map[outbox.Scope]bool{}

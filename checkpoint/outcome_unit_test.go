@@ -362,7 +362,7 @@ func TestScheduledRows(t *testing.T) {
 	}
 }
 
-// What answers to marks change besides the key, and what they are told by.
+// What answers to marks change in addition to the key, and what they are told by.
 func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
 	t.Parallel()
 	answer := func(c *Core, r *outbox.Row, kind outbox.MarkKind, state outbox.MarkState) {

@@ -415,7 +415,7 @@ func TestWhenASlotMayBeMade(t *testing.T) {
 	}
 }
 
-// What is shown of parks is shown again after a connection, and whoever counts is told.
+// What is shown of parks is shown again after a connection, and their count is told.
 func TestAConnectionShowsItsParks(t *testing.T) {
 	t.Parallel()
 	c, _, _ := begun(t, outbox.PublishedStatus)

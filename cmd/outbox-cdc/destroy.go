@@ -38,11 +38,7 @@ It connects as the role of dsn, or as that of ` + adminVariable + `.`,
 	yesFlag(c, &yes, "remove without asking")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logs.logger(io.err)
-		if err != nil {
-			return err
-		}
-		cfg, err := config.Load(*file)
+		log, cfg, err := logs.load(*file, io)
 		if err != nil {
 			return err
 		}

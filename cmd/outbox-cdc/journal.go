@@ -40,11 +40,7 @@ process leads the stream it refuses.`,
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "reset without asking")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logs.logger(io.err)
-		if err != nil {
-			return err
-		}
-		cfg, err := config.Load(*file)
+		log, cfg, err := logs.load(*file, io)
 		if err != nil {
 			return err
 		}

@@ -82,11 +82,7 @@ func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream,
 	c.Flags().StringVar(&table, "table", "", "only the table `SCHEMA.NAME`")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, err := logs.logger(io.err)
-		if err != nil {
-			return err
-		}
-		cfg, err := config.Load(*file)
+		log, cfg, err := logs.load(*file, io)
 		if err != nil {
 			return err
 		}

@@ -76,11 +76,7 @@ func (w *sweepRun) run(ctx context.Context) error {
 	if w.giveUp <= 0 {
 		return usage("--give-up-after %s is no time", w.giveUp)
 	}
-	log, err := w.logs.logger(w.io.err)
-	if err != nil {
-		return err
-	}
-	cfg, err := config.Load(*w.file)
+	log, cfg, err := w.logs.load(*w.file, w.io)
 	if err != nil {
 		return err
 	}
