@@ -14,9 +14,8 @@ import (
 // check is one named check: what docs/check.md says of it, and its judgment.
 type check struct {
 	name string
-	// looks says what it looks at, levels, what is a WARN and what a FAIL, and
-	// hint, what fixes that in general.
-	looks, levels, hint string
+	// looks says what it looks at, and levels, what is a WARN and what a FAIL.
+	looks, levels string
 	// why it matters, said with every WARN and FAIL.
 	why   string
 	judge func(j *judgment)

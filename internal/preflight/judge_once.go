@@ -19,14 +19,12 @@ var onceChecks = []check{
 		name: "delivery", judge: judgeDelivery,
 		looks:  "whether the stream has `delivery: exactly_once`, which is experimental",
 		levels: "WARN: it has",
-		hint:   "`delivery: at_least_once`, and consumers that drop duplicates",
 		why:    "the mode is new: it is checked by simulations and by faults on real servers, and nobody has used it for long",
 	},
 	{
 		name: "tally", judge: judgeTally,
 		looks:  "with `delivery: exactly_once`: the tables in schema `outbox_cdc` that say which published rows are marked, and the role's privileges on them",
 		levels: "FAIL: they are missing, or not writable",
-		hint:   "`outbox-cdc init` or `check --fix`; the GRANT that the finding has",
 		why:    "a row is marked in the transaction that notes it there, so without these tables nothing is published",
 	},
 	{
@@ -34,22 +32,19 @@ var onceChecks = []check{
 		looks: "tallies that say that rows may be published and not marked: the stream's own, and those of streams that had its tables before",
 		levels: "FAIL: a stream that does not recover it was not stopped cleanly, so this one is refused. WARN: nobody leads, and the stream's own is open: " +
 			"it was killed. OK: a leader has it open, as always",
-		hint: "start the stream that left it open once more as it was, and stop it with SIGTERM",
-		why:  "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
+		why: "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
 	},
 	{
 		name: "journal", judge: judgeJournal,
 		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
 			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
 		levels: "FAIL: it is missing, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
-		hint:   "`outbox-cdc init --kafka`, or the command that the finding has",
 		why:    "after a crash the journal tells which rows were published. A record that it has lost is a row that nobody can tell from one that was not, so the stream refuses to start",
 	},
 	{
 		name: "transactions", judge: judgeTransactions,
 		looks:  "with `delivery: exactly_once`: `fencing: required`, brokers of Kafka 3.6 or later, `transaction.max.timeout.ms`, and the replication of Kafka's own transaction log as far as it may be read",
 		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: one replica of the transaction log, or one that suffices",
-		hint:   "`transaction: {timeout: …}`, the setting of the brokers, an upgrade",
 		why:    "older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
 	},
 }

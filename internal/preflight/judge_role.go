@@ -14,28 +14,24 @@ var roleChecks = []check{
 		name: "schema", judge: judgeSchema,
 		looks:  "our own schema `outbox_cdc` (who leads, what is parked), and the role's privileges on it",
 		levels: "FAIL: it is missing, or not writable",
-		hint:   "`outbox-cdc init` or `check --fix`; the GRANT that the finding has",
 		why:    "a leader that cannot write there does not start: what is left to the sweeper must be durable before the log is confirmed past it",
 	},
 	{
 		name: "streaming-role", judge: judgeStreamingRole,
 		looks:  "the role that streams: REPLICATION, and no more than that",
 		levels: "FAIL: no REPLICATION. WARN: it is a superuser, the same role as the other one, or has privileges on the tables",
-		hint:   "`ALTER ROLE … REPLICATION`; a role of its own in `postgres.replication_dsn`; REVOKE",
 		why:    "anybody who has this role's password can read every published row and drop any idle slot of the server",
 	},
 	{
 		name: "table-privileges", judge: judgePrivileges,
 		looks:  "the role that reads and marks: SELECT on each table, UPDATE on the columns that hold the state, DELETE where rows are deleted",
 		levels: "FAIL: something is missing",
-		hint:   "the GRANT that the finding has",
 		why:    "a table that refuses is left to the sweeper, and what the sweeper may not read is not delivered",
 	},
 	{
 		name: "least-privilege", judge: judgeExcess,
 		looks:  "whether that role may do more than it needs",
 		levels: "WARN: superuser, owner, REPLICATION, BYPASSRLS, every table's reader or writer, INSERT, DELETE, TRUNCATE or UPDATE of other columns",
-		hint:   "the REVOKE or ALTER ROLE that the finding has",
 		why:    "this password is in a configuration file of a program that talks to the network",
 	},
 }

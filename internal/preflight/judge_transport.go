@@ -15,7 +15,6 @@ var transportChecks = []check{
 		name: "transport", judge: judgeTransport,
 		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration",
 		levels: "WARN: one to another machine is not, or does not verify who answers",
-		hint:   "`sslmode=verify-full` in the DSN (`sslrootcert=FILE` for an authority of your own); `tls` of the Kafka cluster, without `insecure_skip_verify`",
 		why:    "who is between the two machines can read and change every row, and who can pretend to be the server gets the password",
 	},
 }
