@@ -149,7 +149,6 @@ const (
 // Reset empties the batch and keeps its memory. Rows stay valid.
 func (b *Batch) Reset() {
 	clear(b.rows) // or they would stay alive
-	clear(b.notes)
 	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
 	b.bytes = 0
 	b.Ignored, b.Left = Ignored{}, b.Left[:0]

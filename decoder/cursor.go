@@ -1,12 +1,9 @@
 package decoder
 
-import (
-	"bytes"
-	"encoding/binary"
-)
+import "encoding/binary"
 
-// cursor reads a message. After its end it gives zeros and short is set, which
-// the caller checks before using what was read. It moves an index and no
+// cursor reads a message. After its end it gives zeros, and end says so, which
+// the caller asks before using what was read. It moves an index and no
 // slice, which would cost a write barrier each time.
 type cursor struct {
 	data  []byte
@@ -49,9 +46,9 @@ func (c *cursor) take(n uint32) []byte {
 	return c.data[from:c.at:c.at]
 }
 
+// byte is a kind or a format, none of which is 0.
 func (c *cursor) byte() byte {
 	if c.left() < 1 {
-		c.ended()
 		return 0
 	}
 	b := c.data[c.at]
@@ -77,26 +74,4 @@ func (c *cursor) uint32() uint32 {
 	n := binary.BigEndian.Uint32(c.data[c.at:])
 	c.at += 4
 	return n
-}
-
-func (c *cursor) uint64() uint64 {
-	if c.left() < 8 {
-		c.ended()
-		return 0
-	}
-	n := binary.BigEndian.Uint64(c.data[c.at:])
-	c.at += 8
-	return n
-}
-
-// text reads a string that ends with a zero byte.
-func (c *cursor) text() string {
-	n := bytes.IndexByte(c.data[c.at:], 0)
-	if n < 0 {
-		c.ended()
-		return ""
-	}
-	s := string(c.data[c.at : c.at+n])
-	c.at += n + 1
-	return s
 }

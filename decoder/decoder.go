@@ -13,6 +13,7 @@
 package decoder
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -46,7 +47,6 @@ type Decoder struct {
 
 	relations map[uint32]*relation
 	byName    map[name]uint32
-	last      *relation // of the latest insert, which the next often shares
 	types     map[uint32]uint32
 	states    map[*outbox.Table]*tableState
 	// unmapped are the relations told as Unmapped on this connection.
@@ -57,7 +57,7 @@ type Decoder struct {
 	first pglogrepl.BeginMessage
 	final pglogrepl.CommitMessage
 
-	inside bool // a transaction is open
+	inside bool // a transaction is open: tx
 	tx     outbox.Transaction
 	err    *Error // why nothing more is decoded
 }
@@ -74,7 +74,6 @@ type relation struct {
 	// nil: it is not ours.
 	state *tableState
 	plan  *mapping.Plan // nil: not ours, or its columns do not fit
-	told  bool          // as Unmapped
 }
 
 // identity tells a relation from another that had its id or its name before.
@@ -135,12 +134,10 @@ func (d *Decoder) SetEnums(enums map[uint32]bool) { d.enums = maps.Clone(enums) 
 func (d *Decoder) Reset() {
 	d.relations = make(map[uint32]*relation)
 	d.byName = make(map[name]uint32)
-	d.last = nil
 	d.types = make(map[uint32]uint32)
 	d.states = make(map[*outbox.Table]*tableState)
 	d.unmapped = make(map[identity]bool)
 	d.inside = false
-	d.tx = outbox.Transaction{}
 	d.err = nil
 }
 
@@ -269,7 +266,6 @@ func (d *Decoder) commit(frame []byte, b *Batch) problem {
 	d.tx.End = outbox.LSN(m.TransactionEndLSN)
 	b.commit(d.tx)
 	d.inside = false
-	d.tx = outbox.Transaction{}
 	return problem{}
 }
 
@@ -311,13 +307,9 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 // nothing: with publish_via_partition_root a partition is described and its
 // rows come as the root's.)
 func (d *Decoder) ignore(r *relation, b *Batch) {
-	if !r.told {
-		r.told = true
-		key := identity{r.id, r.name}
-		if !d.unmapped[key] {
-			d.unmapped[key] = true
-			b.unmapped(key)
-		}
+	if key := (identity{r.id, r.name}); !d.unmapped[key] {
+		d.unmapped[key] = true
+		b.unmapped(key)
 	}
 	b.Ignored.Inserts++
 }
@@ -325,20 +317,13 @@ func (d *Decoder) ignore(r *relation, b *Batch) {
 // changed reads the relation that a change is of.
 func (d *Decoder) changed(c *cursor) (*relation, problem) {
 	id := c.uint32()
-	if c.short {
-		return nil, problem{what: truncated}
-	}
 	if !d.inside {
 		return nil, problem{what: "is a change outside of a transaction"}
-	}
-	if d.last != nil && d.last.id == id {
-		return d.last, problem{}
 	}
 	r := d.relations[id]
 	if r == nil {
 		return nil, problem{what: fmt.Sprintf("is a change of relation %d, which was never described", id)}
 	}
-	d.last = r
 	return r, problem{}
 }
 
@@ -363,9 +348,6 @@ func (d *Decoder) tuple(c *cursor, r *relation) problem {
 		case mapping.Null, mapping.Unchanged:
 		default:
 			return problem{what: fmt.Sprintf("has a column of unknown format %q", v.Format)}
-		}
-		if c.short {
-			return problem{what: truncated}
 		}
 		if len(d.values) < len(wanted) && wanted[len(d.values)] == i {
 			d.values = append(d.values, v)
@@ -425,9 +407,9 @@ func (d *Decoder) truncate(b *Batch) problem {
 // logicalMessage is of pg_logical_emit_message, inside or outside of a
 // transaction.
 func logicalMessage(c *cursor, b *Batch) problem {
-	c.byte() // flags
-	c.uint64()
-	c.text()
+	c.take(1 + 8)                                     // flags, LSN
+	c.take(uint32(bytes.IndexByte(c.data[c.at:], 0))) // #nosec G115 -- -1, no end of the prefix, is more than there is
+	c.byte()
 	c.take(c.uint32())
 	b.Ignored.Messages++
 	return c.end()

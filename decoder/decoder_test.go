@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -85,14 +87,21 @@ func TestRowIsComplete(t *testing.T) {
 	t.Parallel()
 	ours := table("outbox")
 	d := New([]*outbox.Table{ours})
-	frame := insertMsg(1, values("a")...)
-	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), frame)
+	// A column that is not mapped is passed over.
+	frame := insertMsg(1, slices.Insert(values("a"), 2, text("passed over"))...)
+	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", slices.Insert(columns(), 2, col("other", oidText))...), frame)
 	clear(frame) // the connection's buffer is used again
 	var rows []*outbox.Row
 	for e := range b.All() {
 		rows = append(rows, e.Rows...)
 	}
+	if b.Empty() {
+		t.Error("a batch with a row is empty")
+	}
 	b.Reset()
+	if b.rows[:1][0] != nil {
+		t.Error("Reset keeps the row alive")
+	}
 	want := &outbox.Row{
 		Table: ours, ID: "a", Cluster: "main", Topic: "orders", Key: []byte("k"), Value: []byte("hi"),
 		Partition: -1, Pending: true, XID: 7, Commit: 0x100,
@@ -107,16 +116,64 @@ func TestRowIsComplete(t *testing.T) {
 
 func TestRowThatCannotBecomeARecordIsARow(t *testing.T) {
 	t.Parallel()
-	d := New([]*outbox.Table{table("outbox")})
-	bad := values("a")
+	ours := table("outbox")
+	ours.Mapping.MaxRowBytes = 100
+	d := New([]*outbox.Table{ours})
+	bad, long := values("a"), values("b")
 	bad[3].Format, bad[3].Data = mapping.Unchanged, nil
-	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), insertMsg(1, bad...))
+	long[3] = mapping.Value{Format: mapping.LongText, Length: 2 * 1000}
+	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), insertMsg(1, bad...), insertMsg(1, long...))
 	for e := range b.All() {
-		if e.Kind == Rows && (e.Rows[0].Err == nil || e.Rows[0].ID != "a") {
-			t.Errorf("%+v", e.Rows[0])
+		if e.Kind == Rows && (e.Rows[0].Err == nil || e.Rows[1].Err == nil || !strings.Contains(e.Rows[1].Err.Error(), "999 bytes")) {
+			t.Errorf("%v, %v", e.Rows[0].Err, e.Rows[1].Err)
 		}
 	}
-	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7 b/7")
+}
+
+// A batch may end within a transaction, and a consumer within a batch.
+func TestATransactionGoesOnInTheNextBatch(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox"), table("broken")})
+	decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), relationMsg(2, "public", "broken", columns()[:4]...))
+	expect(t, decode(t, d, insertMsg(1, values("a")...)), "rows a/7")
+	b := decode(t, d, insertMsg(2, values("b")[:4]...), commitMsg(0x100, 0x130))
+	expect(t, b, "passed 1 rows of public.broken", "commit 7 up to 0/130")
+	for e := range b.All() {
+		if e.Kind == Passed {
+			break
+		}
+		t.Error("the loop went on")
+	}
+}
+
+// The catalog's names come in the database's encoding where the server was asked for it.
+func TestNamesAreInTheDatabasesEncoding(t *testing.T) {
+	t.Parallel()
+	win1252, err := charset.Of("WIN1252")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sent, set := range map[string]*charset.Set{"bestellungen_für": nil, "bestellungen_f\xfcr": win1252} {
+		d := New([]*outbox.Table{table("bestellungen_für")})
+		d.SetCharset(set)
+		expect(t, decode(t, d, relationMsg(1, "public", sent, columns()...)), "table mapped public.bestellungen_für")
+	}
+}
+
+// A server that describes without end fills no memory.
+func TestWhatAConnectionDescribesIsBounded(t *testing.T) {
+	t.Parallel()
+	d := New(nil)
+	for i := range uint32(maxRelations - 1) {
+		d.relations[i], d.types[i] = nil, 0
+	}
+	decode(t, d, relationMsg(maxRelations, "public", "last", columns()...), typeMsg(maxTypes, "", "bytea"))
+	for _, frame := range [][]byte{relationMsg(maxRelations+1, "public", "more", columns()...), typeMsg(maxTypes+1, "", "bytea")} {
+		if d.err = nil; d.Decode(frame, new(Batch)) == nil {
+			t.Errorf("%q: without end", frame[0])
+		}
+	}
 }
 
 func TestRowsThatAreLeftToOthersAreCountedByTable(t *testing.T) {
@@ -171,12 +228,16 @@ func TestBrokenTable(t *testing.T) {
 		insertMsg(1, values("f")[:4]...),
 		relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("g")...),
 		relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("h")...),
+		relationMsg(1, "public", "outbox", without...), relationMsg(2, "public", "second", without...),
+		insertMsg(1, values("i")[:4]...), insertMsg(2, values("j")[:4]...), relationMsg(1, "public", "outbox", columns()...),
 	)
 	expect(
 		t, b,
 		"begin 7 committing at 0/100", "table mapped public.outbox", "table mapped public.second", "rows a/7",
 		broken, "passed 3 rows of public.outbox", "rows e/7", "passed 1 rows of public.outbox",
 		"table mapped public.outbox", "rows g/7 h/7",
+		broken, strings.ReplaceAll(broken, "outbox", "second"), "passed 1 rows of public.outbox", "passed 1 rows of public.second",
+		"table mapped public.outbox",
 	)
 	// A column that changes from missing to unusable is a change.
 	unusable := append(columns()[:4:4], col("status", oidJSONB))
@@ -240,18 +301,54 @@ func TestRelationsReplaceOneAnother(t *testing.T) {
 	}
 }
 
+// A relation that another took the place of is gone, the other keeps its place.
+func TestWhatIsLeftOfReplacedRelations(t *testing.T) {
+	t.Parallel()
+	described := func(id uint32, name string) []byte { return relationMsg(id, "public", name, columns()...) }
+	d := New([]*outbox.Table{table("outbox")})
+	b := decode(
+		t, d, beginMsg(7, 0x100), described(1, "outbox"), described(1, "old"), described(2, "outbox"),
+		insertMsg(1, values("a")...), insertMsg(2, values("b")...), described(3, "outbox"),
+	)
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "unmapped public.old", "rows b/7")
+	if err := d.Decode(insertMsg(2, values("c")...), b); err == nil {
+		t.Error("a table that was dropped and created again has a row by its former id")
+	}
+}
+
 func TestDomainsAreReadAsTheirBaseType(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
 	cols := columns()
 	cols[3].OID, cols[1].OID = 16500, 16501
 	b := decode(
-		t, d, beginMsg(7, 0x100), typeMsg(16500, "", "bytea"), typeMsg(16501, "public", "my_enum"),
+		t, d, beginMsg(7, 0x100), typeMsg(16500, "", "bytea"), typeMsg(16501, "public", "bytea"),
 		relationMsg(1, "public", "outbox", cols...), insertMsg(1, values("a")...),
 	)
 	for e := range b.All() {
 		if e.Kind == Rows && string(e.Rows[0].Value) != "hi" {
 			t.Errorf("value %q", e.Rows[0].Value)
+		}
+	}
+	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
+}
+
+// An enum's binary form is its label, also where its type had an id that a domain had.
+func TestEnumsInBinary(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	d.SetEnums(map[uint32]bool{16500: true})
+	cols := columns()
+	cols[4].OID = 16500
+	binary := values("a")
+	binary[4].Format = mapping.Binary
+	b := decode(
+		t, d, beginMsg(7, 0x100), typeMsg(16500, "", "int4"), typeMsg(16500, "public", "status"),
+		relationMsg(1, "public", "outbox", cols...), insertMsg(1, binary...),
+	)
+	for e := range b.All() {
+		if e.Kind == Rows && (e.Rows[0].Err != nil || !e.Rows[0].Pending) {
+			t.Errorf("%+v", e.Rows[0])
 		}
 	}
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
@@ -263,14 +360,14 @@ func TestBinaryFormThatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
 	cols := columns()
-	cols[4].OID = 16500
+	cols[1].OID = 16500
 	binary := values("b")
-	binary[4].Format = mapping.Binary
+	binary[1].Format = mapping.Binary
 	b := decode(t, d, beginMsg(7, 0x100), relationMsg(1, "public", "outbox", cols...), insertMsg(1, values("a")...))
 	err := d.Decode(insertMsg(1, binary...), b)
 	var unreadable *Error
 	if !errors.As(err, &unreadable) || !unreadable.NeedsText ||
-		!strings.Contains(err.Error(), `column "status" (type with OID 16500) cannot be read in binary form: let the server send text`) {
+		!strings.Contains(err.Error(), `column "topic" (type with OID 16500) cannot be read in binary form: let the server send text`) {
 		t.Errorf("%v", err)
 	}
 	if again := d.Decode(insertMsg(1, values("c")...), b); !errors.Is(again, err) {
@@ -304,6 +401,7 @@ func TestErrors(t *testing.T) {
 		{"prepare", [][]byte{{'P'}}, `message 'P' is of a prepared transaction, which may still roll back: the slot and START_REPLICATION must have two_phase off`},
 		{"nested begin", [][]byte{begin, begin}, `message 'B'` + in + `begins a transaction inside another`},
 		{"commit outside", [][]byte{commitMsg(1, 2)}, `message 'C' commits outside of a transaction`},
+		{"commit twice", [][]byte{begin, commitMsg(0x100, 0x130), commitMsg(0x100, 0x130)}, `message 'C' commits outside of a transaction`},
 		{"commit of another", [][]byte{begin, commitMsg(0x101, 0x130)}, `message 'C'` + in + `commits at 0/101, but the transaction began as committing at 0/100`},
 		{"commit with flags", [][]byte{begin, flagged}, `message 'C'` + in + `has the unknown flags 0x1`},
 		{"insert outside", [][]byte{relation, insert}, `message 'I' is a change outside of a transaction`},
@@ -312,6 +410,9 @@ func TestErrors(t *testing.T) {
 		{"truncate outside", [][]byte{truncateMsg(1)}, `message 'T' is a change outside of a transaction`},
 		{"unknown relation", [][]byte{begin, insert}, `message 'I'` + in + `is a change of relation 1, which was never described`},
 		{"column missing", [][]byte{begin, relation, insertMsg(1, values("a")[:4]...)}, `message 'I'` + in + `has 4 columns, but relation public.outbox has 5`},
+		{"column missing in an update", [][]byte{begin, relation, updateMsg(1, 0, nil, values("a")[:4])}, `message 'U'` + in + `has 4 columns, but relation public.outbox has 5`},
+		{"column missing in the old row", [][]byte{begin, relation, updateMsg(1, 'K', values("a")[:4], values("a"))}, `message 'U'` + in + `has 4 columns, but relation public.outbox has 5`},
+		{"column missing in a delete", [][]byte{begin, relation, deleteMsg(1, 'K', values("a")[:4]...)}, `message 'D'` + in + `has 4 columns, but relation public.outbox has 5`},
 		{"unknown column format", [][]byte{begin, relation, badColumn}, `message 'I'` + in + `has a column of unknown format 'x'`},
 		{"insert of an old tuple", [][]byte{begin, relation, deleteMsg(1, 'K', values("a")...), with([]byte{'I', 0, 0, 0, 1}, 'K')}, `message 'I'` + in + `has no new tuple`},
 		{"update without new tuple", [][]byte{begin, relation, {'U', 0, 0, 0, 1, 'D'}}, `message 'U'` + in + `has no new tuple`},
@@ -324,7 +425,7 @@ func TestErrors(t *testing.T) {
 		{"garbage after origin", [][]byte{with(originMsg("o"), 0)}, `message 'O' has more bytes than its type has`},
 		{"garbage after truncate", [][]byte{begin, with(truncateMsg(1), 0)}, `message 'T'` + in + `has more bytes than its type has`},
 		{"garbage after message", [][]byte{with(logicalMsg("p", "c"), 0)}, `message 'M' has more bytes than its type has`},
-		{"truncate of more than there are", [][]byte{begin, {'T', 0xff, 0xff, 0xff, 0xff, 0}}, `message 'T'` + in + `ends too early`},
+		{"truncate of more than there are", [][]byte{begin, {'T', 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1}}, `message 'T'` + in + `ends too early`},
 		{"relation of more columns than there are", [][]byte{with(relationMsg(1, "public", "outbox")[:len(relationMsg(1, "public", "outbox"))-2], 0xff, 0xff)}, `message 'R' ends too early`},
 	}
 	for _, test := range tests {
@@ -355,19 +456,25 @@ func TestErrors(t *testing.T) {
 // Every message that ends early is an error, wherever it ends.
 func TestTruncatedMessages(t *testing.T) {
 	t.Parallel()
-	setup := [][]byte{beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...)}
+	setup := [][]byte{beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), relationMsg(2, "public", "no_columns")}
 	v := values("a")
+	v[4] = text("") // ends with its length
 	for _, message := range [][]byte{
-		commitMsg(0x100, 0x130), originMsg("o"), relationMsg(2, "public", "x", columns()...), typeMsg(9, "s", "n"), insertMsg(1, v...),
+		beginMsg(8, 0x200), insertMsg(2), logicalMsg("", ""), commitMsg(0x100, 0x130), originMsg("o"), relationMsg(3, "public", "x", columns()...), typeMsg(9, "s", "n"), insertMsg(1, v...),
 		updateMsg(1, 'K', v, v), deleteMsg(1, 'O', v...), truncateMsg(1, 2), logicalMsg("p", "content"),
 	} {
 		for n := range message {
 			d := New([]*outbox.Table{table("outbox")})
 			decode(t, d, setup...)
 			b := new(Batch)
-			if err := d.Decode(message[:n:n], b); err == nil || !b.Empty() {
+			err := d.Decode(message[:n:n], b)
+			read := strings.ContainsRune("BCOYTR", rune(message[0])) && n > 0 // by pglogrepl
+			if err == nil || !b.Empty() || read && !strings.Contains(err.Error(), truncated) {
 				t.Errorf("%q cut to %d bytes: %v, %q", message[0], n, err, lines(b))
 			}
+		}
+		if d := New([]*outbox.Table{table("outbox")}); message[0] != msgBegin {
+			decode(t, d, append(setup, message)...)
 		}
 	}
 }

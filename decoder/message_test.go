@@ -42,8 +42,11 @@ func tupleData(b []byte, values []mapping.Value) []byte {
 	b = be16(b, len(values))
 	for _, v := range values {
 		b = append(b, v.Format)
-		if v.Format == mapping.Text || v.Format == mapping.Binary {
+		switch v.Format {
+		case mapping.Text, mapping.Binary:
 			b = append(be32(b, uint32(len(v.Data))), v.Data...)
+		case mapping.LongText:
+			b = be32(b, v.Length)
 		}
 	}
 	return b
@@ -76,7 +79,7 @@ func truncateMsg(ids ...uint32) []byte {
 func originMsg(name string) []byte { return cstring(be64([]byte{'O'}, 1), name) }
 
 func logicalMsg(prefix, content string) []byte {
-	b := cstring(be64([]byte{'M', 0}, 1), prefix)
+	b := cstring(be64([]byte{'M', 0}, 0x100), prefix)
 	return append(be32(b, uint32(len(content))), content...)
 }
 

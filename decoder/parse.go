@@ -37,7 +37,7 @@ func held(m pglogrepl.Message, err error, frame []byte) problem {
 // which pglogrepl reserves memory before it reads them.
 func relationsFit(frame []byte) bool {
 	const head = 1 + 4 + 1
-	return len(frame) >= head && int64(binary.BigEndian.Uint32(frame[1:])) <= int64(len(frame)-head)/4
+	return int64(binary.BigEndian.Uint32(frame[1:])) <= int64(len(frame)-head)/4
 }
 
 // lengthOf is how many bytes a message has, with that of its type.

@@ -82,23 +82,20 @@ func (d *Decoder) replace(r *relation, b *Batch) {
 	if old := d.relations[r.id]; old != nil {
 		d.forget(old, r, b)
 	}
-	if id, ok := d.byName[r.name]; ok && id != r.id {
+	if id, ok := d.byName[r.name]; ok {
 		d.forget(d.relations[id], r, b)
 	}
 	d.relations[r.id] = r
 	d.byName[r.name] = r.id
-	d.last = nil
 }
 
 // forget removes a relation that r takes the place of. If it was what kept its
 // table from being mapped, and r is not of that table, that is told here.
 func (d *Decoder) forget(old, r *relation, b *Batch) {
 	delete(d.relations, old.id)
-	if d.byName[old.name] == old.id {
-		delete(d.byName, old.name)
-	}
+	delete(d.byName, old.name)
 	s := old.state
-	if s == nil || s.broken[old.id] == nil {
+	if s == nil {
 		return
 	}
 	delete(s.broken, old.id)
