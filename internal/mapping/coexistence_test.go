@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -106,6 +107,22 @@ func TestTraceContexts(t *testing.T) {
 				t.Errorf("%q, %v", r.Headers, r.Err)
 			}
 		})
+	}
+}
+
+// What cannot be read fails the row, and does not hide it.
+func TestFlagsAndTracesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, column := range []string{"resend", "immediately", "until", "high", "trace", "span", "sampled"} {
+		for _, bad := range []any{"x", "true", "", Value{Format: Unchanged}, Value{Data: []byte{2}, Format: Binary}} {
+			table, cols := deferred()
+			table.Mapping.Headers = table.Mapping.Headers[:1]
+			values := map[string]any{"id": "1", "topic": "orders", "message": `\x61`, "immediately": "t", "until": "infinity", "high": "1", "trace": "1", "span": "1", "sampled": "t"}
+			values[column] = bad
+			if r := rowOf(t, table, cols, values); r.Err == nil || !r.Pending || !strings.HasPrefix(r.Err.Error(), `column "`+column+`" `) {
+				t.Errorf("%s: %v: pending %v, %v", column, bad, r.Pending, r.Err)
+			}
+		}
 	}
 }
 

@@ -328,7 +328,11 @@ func (c *compiler) place(e *outbox.Expr, r role, alone bool) value {
 		r.ok = isName
 		r.hint = "a text, uuid or integer column"
 	}
-	return value{field: c.field(e.Column, r), pointer: e.Pointer}
+	v := value{field: c.field(e.Column, r), pointer: e.Pointer}
+	if len(e.Pointer) > 0 {
+		v.set = c.set // of bytea, too: the server reads it as text
+	}
+	return v
 }
 
 // rows are the conditions of rows that are ours.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -337,6 +338,25 @@ func TestCompileErrors(t *testing.T) {
 		{"unknown encoding", func(m *outbox.Mapping, _ []Column) { m.Key.Encoding = "hex" }, `the mapping has the key encoding "hex": use text, uuid, int64 or rfc3339`},
 		{"header without name", func(m *outbox.Mapping, _ []Column) { m.Headers[0].Name = "" }, "the mapping has a header that is none of"},
 		{"header of two sources", func(m *outbox.Mapping, _ []Column) { m.Headers[0].JSON = "headers" }, "the mapping has a header that is none of"},
+		{"every fault is parted from the next", func(m *outbox.Mapping, _ []Column) { m.ID, m.Topic = nil, outbox.Template{} }, "name the columns of the primary key; the mapping has no topic"},
+		{"places of several kinds", func(m *outbox.Mapping, _ []Column) {
+			m.Key = &outbox.Expr{Column: "topic", Or: []outbox.Expr{{Column: "payload"}}}
+		}, `column "payload" (bytea) cannot be the record key: map a text, uuid or integer column`},
+		{"a path in an integer", func(m *outbox.Mapping, _ []Column) {
+			m.Topic.Columns[0] = outbox.Expr{Column: "retries", Pointer: []string{"a"}}
+		}, `column "retries" (integer) cannot be JSON that holds the topic: map a json, jsonb, text or bytea column`},
+		{"properties in jsonb", func(m *outbox.Mapping, _ []Column) { m.Headers[3].Form = &outbox.JSONHeaders{Properties: true} }, `column "headers" (jsonb) cannot be properties of Java: map a text or bytea column`},
+		{"trace without id", func(m *outbox.Mapping, _ []Column) {
+			m.Headers[0] = outbox.HeaderMapping{Name: "b3", Trace: &outbox.TraceMapping{SpanID: "event_id", Format: outbox.TraceB3}}
+		}, "the mapping has a trace header without a trace id or a span id"},
+		{"trace without span", func(m *outbox.Mapping, _ []Column) {
+			m.Headers[0] = outbox.HeaderMapping{Name: "b3", Trace: &outbox.TraceMapping{TraceID: "event_id", Format: outbox.TraceB3}}
+		}, "the mapping has a trace header without a trace id or a span id"},
+		{"trace of another format", func(m *outbox.Mapping, _ []Column) {
+			m.Headers[0] = outbox.HeaderMapping{Name: "b3", Trace: &outbox.TraceMapping{TraceID: "event_id", SpanID: "event_id", Format: "jaeger"}}
+		}, `the mapping has the trace format "jaeger": use w3c or b3`},
+		{"writer without time", func(m *outbox.Mapping, c []Column) { m.Writer.Column = "status"; c[1].OID = oidBool }, "the mapping has rows of the writer, but only one of column and until"},
+		{"writer without flag", func(m *outbox.Mapping, _ []Column) { m.Writer.Until = "due" }, "the mapping has rows of the writer, but only one of column and until"},
 		{"event id without columns", func(m *outbox.Mapping, _ []Column) { m.EventID.Columns = nil }, "the mapping has an event id header without columns"},
 		{"no cluster", func(m *outbox.Mapping, _ []Column) { m.Cluster = outbox.ClusterMapping{} }, "the mapping leads to no Kafka cluster"},
 		{"status without values", func(m *outbox.Mapping, _ []Column) { m.Status.Pending = nil }, "the mapping has a status column but no value that means pending"},
@@ -353,6 +373,57 @@ func TestCompileErrors(t *testing.T) {
 				t.Errorf("error %v\nwant  %s", err, test.want)
 			}
 		})
+	}
+}
+
+// A header has one source.
+func TestHeadersThatAreNone(t *testing.T) {
+	t.Parallel()
+	trace := &outbox.TraceMapping{TraceID: "event_id", SpanID: "event_id", Format: outbox.TraceB3}
+	for _, h := range []outbox.HeaderMapping{
+		{},
+		{Value: "v"},
+		{Column: "type"},
+		{Trace: trace},
+		{Trace: trace, Name: "n", Column: "type"},
+		{Trace: trace, Name: "n", Value: "v"},
+		{Trace: trace, Name: "n", JSON: "headers"},
+		{JSON: "headers", Column: "type"},
+		{JSON: "headers", Value: "v"},
+		{JSON: "headers", Name: "n"},
+		{Name: "n", Column: "type", JSON: "headers"},
+		{Name: "n", Column: "type", Value: "v"},
+		{Name: "n", Value: "v", JSON: "headers"},
+	} {
+		table, cols := full()
+		table.Mapping.Headers = []outbox.HeaderMapping{h}
+		if _, err := Compile(nil, table, cols); err == nil || !strings.HasPrefix(err.Error(), "table public.outbox: the mapping has a header that is none of") {
+			t.Errorf("%+v: %v", h, err)
+		}
+	}
+}
+
+func TestColumnsThatErrorsList(t *testing.T) {
+	t.Parallel()
+	table, _ := full()
+	for n, want := range map[int]string{0: "there are no columns", maxListed: "x, x", maxListed + 1: "x, …"} {
+		cols := slices.Repeat([]Column{{Name: "x", OID: oidText}}, n)
+		_, err := Compile(nil, table, cols)
+		var typed *Error
+		if !errors.As(err, &typed) || !strings.HasSuffix(typed.Faults[0].Hint, want) {
+			t.Errorf("%d columns: %v", n, err)
+		}
+	}
+	long := strings.Repeat("a", maxName)
+	for name, want := range map[string]string{"payloda": "payload", "b": "", long[1:]: long, long + "a": ""} {
+		if got := Nearest(name, []Column{{Name: "payload"}, {Name: "payloaD"}, {Name: long}, {Name: long + "aa"}}); got != want {
+			t.Errorf("%q is meant by %q", got, name)
+		}
+	}
+	for words, want := range map[[2]string]int{{"", "abc"}: 3, {"abc", ""}: 3, {"kitten", "sitting"}: 3, {"abc", "xabc"}: 1} {
+		if got := distance(words[0], words[1]); got != want {
+			t.Errorf("%q: %d", words, got)
+		}
 	}
 }
 
@@ -385,6 +456,14 @@ func TestVerifyLooksAtWrittenColumns(t *testing.T) {
 	table.Mapping.Status.LastError, table.Mapping.Status.Version, table.Mapping.Order = "", "", nil
 	if err := Verify(table, cols); err != nil {
 		t.Error(err)
+	}
+	s := &table.Mapping.Status
+	for _, column := range []*string{&s.SentAt, &s.FailedAt, &s.Attempts, &s.MaxAttemptsColumn, &s.TouchedAt, &s.ExpiresAt, &table.Mapping.Partition} {
+		was := *column
+		if *column = "headers"; Verify(table, cols) == nil {
+			t.Error("a column of JSON is taken for a time or a number")
+		}
+		*column = was
 	}
 }
 
@@ -478,9 +557,11 @@ func TestBudgetAndTimesOfTheRowItself(t *testing.T) {
 			t.Errorf("%v of %v attempts: pending %t, %v, due %d", test.attempts, test.budget, r.Pending, r.Err, r.AvailableAt)
 		}
 	}
-	v := texts()
-	v["partition"] = "x"
-	if r := rowOf(t, table, cols, v); r.Err == nil || !r.Pending {
-		t.Errorf("%v", r)
+	for _, column := range []string{"partition", "retries", "at"} {
+		v := texts()
+		v[column] = Value{Format: Unchanged}
+		if r := rowOf(t, table, cols, v); r.Err == nil || !r.Pending {
+			t.Errorf("%s: %v", column, r)
+		}
 	}
 }

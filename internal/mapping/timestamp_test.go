@@ -2,7 +2,9 @@ package mapping
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +51,8 @@ func TestParseTimestampRefusesTheRest(t *testing.T) {
 		"2026-01-00 03:04:05+00", "2026-01-02 24:00:00+00", "2026-01-02 03:60:00+00", "2026-01-02 03:04:60+00", "2026-01-02 03:04:05.+00",
 		"2026-01-02 03:04:05.1234567+00", "2026-01-02 03:04:05 UTC", "2026-01-02 03:04:05+0", "2026-01-02 03:04:05+00 AD",
 		"2026-01-02 03:04:05+00:00:00:00", "2026-01-02 03:04:05+16", "-2026-01-02 03:04:05+00", "226-01-02 03:04:05+00", "1234567-01-02 03:04:05+00",
-		"9999-01-01 00:00:00+00 BC", "2026-01-02 03:04:05+00\x00",
+		"9999-01-01 00:00:00+00 BC", "2026-01-02 03:04:05+00\x00", "2026-01-0: 03:04:05+00", "2026-01-1/ 03:04:05+00", "2026-01-0203:04:05+00",
+		"2026-01-02 03:04:05+", "2026-01-02 03:04:05.0000001+00", "0002026-01-02 03:04:05+00",
 	} {
 		if got, ok := parseTimestamp([]byte(text)); ok {
 			t.Errorf("%q was read as %d", text, got)
@@ -76,6 +79,38 @@ func TestTimestampTextAndBinaryAgree(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTimestampsArePrintedAsPostgreSQLDoes(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"1970-01-01 00:00:00", "2026-01-02 03:04:05.678901", "2026-01-02 03:04:05.6", "2026-01-02 03:04:05.00007", "12026-12-31 23:59:59",
+		"0999-01-02 00:00:00", "0001-01-01 00:00:00", "0001-12-31 00:00:00 BC", "0044-03-15 12:00:00.5 BC", "4714-11-24 00:00:00 BC",
+	} {
+		micros, ok := parseTimestamp([]byte(text))
+		clock, _, _ := strings.Cut(text, " BC")
+		zoned := clock + "+00" + text[len(clock):]
+		if got, gotZoned := appendTimestamp(nil, micros-microsTo2000, false), appendTimestamp(nil, micros-microsTo2000, true); !ok || string(got) != text || string(gotZoned) != zoned {
+			t.Errorf("%s: %s, %s", text, got, gotZoned)
+		}
+	}
+}
+
+// Both forms are infinity from the same microsecond on.
+func TestTimesBeyondTheLast(t *testing.T) {
+	t.Parallel()
+	year, month, day := civil(lastMicros/microsPerDay - 1)
+	date := fmt.Sprintf("%d-%02d-%02d ", year, month, day)
+	for clock, want := range map[string]int64{"23:59:59.999999": lastMicros - 1, "23:59:00-00:01": infinity, "23:59:00-01:00": infinity} {
+		if got, ok := parseTimestamp([]byte(date + clock)); !ok || got != want {
+			t.Errorf("%s%s: %d, want %d", date, clock, got, want)
+		}
+	}
+	for since, want := range map[int64]int64{-1: lastMicros - 1, 0: infinity} {
+		if got := fromBinary(binary.BigEndian.AppendUint64(nil, uint64(lastMicros-microsTo2000+since))); got != want {
+			t.Errorf("%d: %d, want %d", since, got, want)
+		}
+	}
 }
 
 // What was read before makes no difference.

@@ -1,0 +1,171 @@
+package mapping
+
+import (
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/charset"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// oneColumn is a table of which column c matters.
+func oneColumn(t *testing.T, set *charset.Set, oid uint32, change func(*outbox.Mapping)) *Plan {
+	t.Helper()
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"orders"}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "id"}}, Published: outbox.PublishedDelete,
+	}}
+	change(&table.Mapping)
+	plan, err := Compile(set, table, []Column{{Name: "id", OID: oidInt8}, {Name: "c", OID: oid}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func textValue(s string) Value { return Value{Data: []byte(s), Format: Text} }
+
+// Which rows are ours: as with IN and NOT IN, but that NULL is compared like a value, and
+// that what cannot be read is no text that a condition names.
+func TestRowsThatAreOurs(t *testing.T) {
+	t.Parallel()
+	null, unreadable := Value{Format: Null}, Value{Format: Unchanged}
+	for name, test := range map[string]struct {
+		oid  uint32
+		rows outbox.RowCondition
+		in   []Value
+		out  []Value
+	}{
+		"text":                       {oid: oidText, rows: outbox.RowCondition{Values: []string{"kafka", "both"}}, in: []Value{textValue("kafka"), textValue("both")}, out: []Value{textValue(""), textValue("Kafka"), null, unreadable}},
+		"and NULL":                   {oid: oidText, rows: outbox.RowCondition{Values: []string{"kafka"}, Null: true}, in: []Value{textValue("kafka"), null}, out: []Value{textValue(""), unreadable}},
+		"NULL":                       {oid: oidText, rows: outbox.RowCondition{Null: true}, in: []Value{null}, out: []Value{textValue("")}},
+		"true":                       {oid: oidBool, rows: outbox.RowCondition{Values: []string{"TRUE"}}, in: []Value{textValue("t"), {Data: []byte{1}, Format: Binary}}, out: []Value{textValue("f"), {Data: []byte{0}, Format: Binary}, {Data: []byte{2}, Format: Binary}}},
+		"false":                      {oid: oidBool, rows: outbox.RowCondition{Values: []string{"false"}}, in: []Value{textValue("f"), {Data: []byte{0}, Format: Binary}}, out: []Value{textValue("t"), null}},
+		"padded":                     {oid: oidBpchar, rows: outbox.RowCondition{Values: []string{"ab  "}}, in: []Value{textValue("ab   "), textValue("ab")}, out: []Value{textValue(" ab"), null}},
+		"text that ends with blanks": {oid: oidText, rows: outbox.RowCondition{Values: []string{"true", "ab "}}, in: []Value{textValue("ab "), textValue("true")}, out: []Value{textValue("ab"), textValue("t")}},
+	} {
+		for _, not := range []bool{false, true} {
+			plan := oneColumn(t, nil, test.oid, func(m *outbox.Mapping) {
+				test.rows.Column, test.rows.Not = "c", not
+				m.Rows = []outbox.RowCondition{test.rows}
+			})
+			for _, v := range test.in {
+				if plan.Ours([]Value{textValue("1"), v}, new(Arena)) == not {
+					t.Errorf("%s, not %v: %q is among the values", name, not, v.Data)
+				}
+			}
+			for _, v := range test.out {
+				if plan.Ours([]Value{textValue("1"), v}, new(Arena)) != not {
+					t.Errorf("%s, not %v: %q (%c) is not among the values", name, not, v.Data, v.Format)
+				}
+			}
+		}
+	}
+}
+
+// A map of topics may leave rows to others: those that it has no topic for.
+func TestRowsThatTheTopicsMapLeaves(t *testing.T) {
+	t.Parallel()
+	plan := oneColumn(t, nil, oidText, func(m *outbox.Mapping) {
+		m.Topic = outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{
+			Column: "c", Map: &outbox.ValueMap{Exact: map[string]string{"OrderPlaced": "orders"}, Leave: true},
+		}}}
+	})
+	for _, test := range []struct {
+		value Value
+		ours  bool
+	}{{textValue("OrderPlaced"), true}, {textValue("Other"), false}, {Value{Format: Null}, false}, {Value{Format: Unchanged}, false}} {
+		if plan.Ours([]Value{textValue("1"), test.value}, new(Arena)) != test.ours {
+			t.Errorf("%q: ours %v", test.value.Data, !test.ours)
+		}
+	}
+}
+
+// A document in bytea is read like one of text, in both forms.
+func TestDocumentsInBytea(t *testing.T) {
+	t.Parallel()
+	win1252, err := charset.Of("WIN1252")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unreadable = "is no text that can be read"
+	for _, test := range []struct {
+		value Value
+		set   *charset.Set
+		key   string
+		err   string
+	}{
+		{textValue(`\x7b2261223a22c3bc227d`), nil, "ü", ""}, // {"a":"ü"}
+		{Value{Data: []byte(`{"a":"ü"}`), Format: Binary}, nil, "ü", ""},
+		{Value{Data: []byte(`{"a":"u"}`), Format: Binary}, win1252, "u", ""},
+		{Value{Data: []byte(`{"a":"ü"}`), Format: Binary}, win1252, "", unreadable}, // the server would not find it again
+		{Value{Data: []byte("{\"a\":\"\xff\"}"), Format: Binary}, nil, "", unreadable},
+		{textValue(`\x7b2261223a22ff227d`), nil, "", unreadable},
+		{Value{Format: Null}, nil, "", ""},
+		{Value{Format: Unchanged}, nil, "", "was not sent"},
+		{textValue(`\x7b7`), nil, "", "is bytea with something that is not a hex digit"},
+		{textValue(`\x7b7g`), nil, "", "is bytea with something that is not a hex digit"},
+		{textValue(`{"a":"u"}`), nil, "", "is not bytea in hex form"},
+		{textValue(`/x7b7d`), nil, "", "is not bytea in hex form"},
+		{textValue(`\y7b7d`), nil, "", "is not bytea in hex form"},
+		{textValue(`\`), nil, "", "is not bytea in hex form"},
+		{textValue(`\x`), nil, "", "is not JSON that can be read"},
+	} {
+		plan := oneColumn(t, test.set, oidBytea, func(m *outbox.Mapping) { m.Key = &outbox.Expr{Column: "c", Pointer: []string{"a"}} })
+		row := plan.Row([]Value{textValue("1"), test.value}, new(Arena))
+		switch {
+		case test.err == "" && (row.Err != nil || string(row.Key) != test.key):
+			t.Errorf("%q: %q, %v", test.value.Data, row.Key, row.Err)
+		case test.err != "" && (row.Err == nil || row.Key != nil || !saysFirst(row.Err.Error(), `column "c" `+test.err)):
+			t.Errorf("%q: %q, %v, wanted %s", test.value.Data, row.Key, row.Err, test.err)
+		}
+	}
+}
+
+// A key or header with an encoding is NULL, exactly these bytes, or an error.
+func TestEncodedValues(t *testing.T) {
+	t.Parallel()
+	const id = "123e4567-e89b-12d3-a456-426614174000"
+	raw := "\x12\x3e\x45\x67\xe8\x9b\x12\xd3\xa4\x56\x42\x66\x14\x17\x40\x00"
+	no := "an error"
+	for _, test := range []struct {
+		encoding outbox.Encoding
+		oid      uint32
+		value    Value
+		want     string
+	}{
+		{outbox.EncodingUUID, oidUUID, textValue(id), raw},
+		{outbox.EncodingUUID, oidText, textValue(id), raw},
+		{outbox.EncodingUUID, oidText, Value{Data: []byte(id), Format: Binary}, raw},
+		{outbox.EncodingUUID, oidUUID, Value{Data: []byte(raw), Format: Binary}, raw},
+		{outbox.EncodingUUID, oidUUID, Value{Data: []byte(raw[1:]), Format: Binary}, no},
+		{outbox.EncodingUUID, oidText, textValue("123e4567+e89b-12d3-a456-426614174000"), no},
+		{outbox.EncodingUUID, oidText, textValue("123e4567-e89b+12d3-a456-426614174000"), no},
+		{outbox.EncodingUUID, oidText, textValue("123e4567-e89b-12d3+a456-426614174000"), no},
+		{outbox.EncodingUUID, oidText, textValue("123e4567-e89b-12d3-a456+426614174000"), no},
+		{outbox.EncodingUUID, oidText, textValue(""), no},
+		{outbox.EncodingInt64, oidInt4, textValue("-2"), "\xff\xff\xff\xff\xff\xff\xff\xfe"},
+		{outbox.EncodingInt64, oidInt4, textValue("x"), no},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("9999-12-31 23:59:59"), "9999-12-31T23:59:59Z"},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("0001-01-01 00:00:00"), "0001-01-01T00:00:00Z"},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("10000-01-01 00:00:00"), no},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("0001-12-31 00:00:00 BC"), no},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("infinity"), no},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("-infinity"), no},
+		{outbox.EncodingRFC3339, oidTimestamp, textValue("x"), no},
+	} {
+		plan := oneColumn(t, nil, test.oid, func(m *outbox.Mapping) { m.Key = &outbox.Expr{Column: "c", Encoding: test.encoding} })
+		for _, v := range []Value{test.value, {Format: Null}, {Format: Unchanged}} {
+			want := test.want
+			switch v.Format {
+			case Null:
+				want = ""
+			case Unchanged:
+				want = no
+			}
+			row := plan.Row([]Value{textValue("1"), v}, new(Arena))
+			if fails := want == no; fails != (row.Err != nil) || (row.Key == nil) != (fails || v.Format == Null) || !fails && string(row.Key) != want {
+				t.Errorf("%s of %q (%c): %q, %v", test.encoding, v.Data, v.Format, row.Key, row.Err)
+			}
+		}
+	}
+}
