@@ -88,7 +88,8 @@ func TestTraceContexts(t *testing.T) {
 		"signed":         {"-1", "-9223372036854775808", "255", "t", "00-ffffffffffffffff8000000000000000-00000000000000ff-01", "ffffffffffffffff8000000000000000-00000000000000ff-1"},
 		"64 bits":        {"0", "1", "2", "f", "00-00000000000000000000000000000001-0000000000000002-00", "0000000000000001-0000000000000002-0"},
 		"NULLs":          {nil, "1", "2", nil, "00-00000000000000000000000000000001-0000000000000002-01", "0000000000000001-0000000000000002-1"},
-		"no trace":       {nil, nil, "2", nil, "", ""},
+		"no trace":       {"1", nil, "2", nil, "", ""},
+		"no low half":    {"1", "0", "2", "t", "00-00000000000000010000000000000000-0000000000000002-01", "00000000000000010000000000000000-0000000000000002-1"},
 		"no span":        {"1", "1", nil, nil, "", ""},
 		"an empty trace": {"0", "0", "2", "t", "", ""},
 		"an empty span":  {"1", "1", "0", "t", "", ""},
@@ -119,6 +120,9 @@ func TestFlagsAndTracesThatCannotBeRead(t *testing.T) {
 			table.Mapping.Headers = table.Mapping.Headers[:1]
 			values := map[string]any{"id": "1", "topic": "orders", "message": `\x61`, "immediately": "t", "until": "infinity", "high": "1", "trace": "1", "span": "1", "sampled": "t"}
 			values[column] = bad
+			if column == "resend" {
+				values["sent"] = "2026-01-02 03:04:05+00"
+			}
 			if r := rowOf(t, table, cols, values); r.Err == nil || !r.Pending || !strings.HasPrefix(r.Err.Error(), `column "`+column+`" `) {
 				t.Errorf("%s: %v: pending %v, %v", column, bad, r.Pending, r.Err)
 			}

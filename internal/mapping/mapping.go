@@ -584,19 +584,17 @@ func (r *reading) times() {
 	}
 	if f := r.plan.createdAt; f != nil {
 		// A time that cannot be measured with is left out.
-		at, null, fault := f.instant(r.values[f.at], r.arena)
-		if fault == "" && !null && at > 0 && at != infinity {
+		if at, _, _ := f.instant(r.values[f.at], r.arena); at > 0 && at != infinity {
 			r.row.CreatedAt = at
 		}
 	}
 	for i := range r.plan.availableAt {
 		f := &r.plan.availableAt[i]
-		at, null, fault := f.instant(r.values[f.at], r.arena)
+		at, _, fault := f.instant(r.values[f.at], r.arena)
 		if fault != "" {
 			r.fail(f, fault)
-		} else if !null {
-			r.row.AvailableAt = max(r.row.AvailableAt, at)
 		}
+		r.row.AvailableAt = max(r.row.AvailableAt, at)
 	}
 	if w := r.plan.writer; w != nil {
 		r.row.AvailableAt = max(r.row.AvailableAt, r.writers(w))

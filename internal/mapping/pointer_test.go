@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -124,8 +125,46 @@ func TestKeysOfSeveralColumns(t *testing.T) {
 	if r := row("", "7"); r.Err != nil || string(r.Key) != ":7" {
 		t.Errorf("%q, %v", r.Key, r.Err)
 	}
+	if r := row("NULL", "7"); r.Key != nil || r.Err == nil {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
 	if r := row("a", "NULL"); r.Key != nil || r.Err == nil || !saysFirst(r.Err.Error(), `column "n" is NULL, but is a part of the key`) {
 		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+}
+
+// The first column that is not NULL is the key, and one that cannot be read is not passed over.
+func TestKeysOfTheFirstOfSeveralColumns(t *testing.T) {
+	t.Parallel()
+	row := keyedBy(t, new(Arena), &outbox.Expr{Column: "tenant", Or: []outbox.Expr{{Column: "n"}}})
+	for _, test := range []struct {
+		tenant, n string
+		want      []byte
+	}{{"a", "7", []byte("a")}, {"", "7", []byte{}}, {"NULL", "7", []byte("7")}, {"NULL", "NULL", nil}} {
+		if r := row(test.tenant, test.n); r.Err != nil || !reflect.DeepEqual(r.Key, test.want) {
+			t.Errorf("%s, %s: %q, %v", test.tenant, test.n, r.Key, r.Err)
+		}
+	}
+	plan := oneColumn(t, nil, oidText, func(m *outbox.Mapping) { m.Key = &outbox.Expr{Column: "c", Or: []outbox.Expr{{Column: "id"}}} })
+	if r := plan.Row([]Value{textValue("7"), {Format: Unchanged}}, new(Arena)); r.Err == nil || r.Key != nil {
+		t.Errorf("%q, %v", r.Key, r.Err)
+	}
+}
+
+// A uuid of a document is its 16 bytes.
+func TestUUIDsInDocuments(t *testing.T) {
+	t.Parallel()
+	plan := oneColumn(t, nil, oidJSONB, func(m *outbox.Mapping) {
+		m.Key = &outbox.Expr{Column: "c", Pointer: []string{"a"}, Encoding: outbox.EncodingUUID}
+	})
+	for document, want := range map[string]string{
+		`{"a":"` + uuid1 + `"}`: "\x12\x3e\x45\x67\xe8\x9b\x12\xd3\xa4\x56\x42\x66\x14\x17\x40\x00",
+		`{}`:                    "", `{"a":"x"}`: "an error", `{"a":{}}`: "an error", `{"a":`: "an error",
+	} {
+		r := plan.Row([]Value{textValue("1"), textValue(document)}, new(Arena))
+		if fails := want == "an error"; fails != (r.Err != nil) || fails && r.Key != nil || !fails && string(r.Key) != want || want == "" && r.Key != nil {
+			t.Errorf("%s: %q, %v", document, r.Key, r.Err)
+		}
 	}
 }
 

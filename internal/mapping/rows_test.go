@@ -169,3 +169,82 @@ func TestEncodedValues(t *testing.T) {
 		}
 	}
 }
+
+// What is around columns of a topic's template is part of the topic.
+func TestTopicsOfTemplates(t *testing.T) {
+	t.Parallel()
+	column := outbox.Expr{Column: "c"}
+	for want, literals := range map[string][]string{"orders": {"", ""}, "orders.v1": {"", ".v1"}, "outbox.orders": {"outbox.", ""}, "orders-orders": {"", "-", ""}} {
+		plan := oneColumn(t, nil, oidText, func(m *outbox.Mapping) {
+			m.Topic = outbox.Template{Literals: literals, Columns: []outbox.Expr{column, column}[:len(literals)-1]}
+		})
+		if r := plan.Row([]Value{textValue("1"), textValue("orders")}, new(Arena)); r.Err != nil || r.Topic != want {
+			t.Errorf("%s, %v, want %s", r.Topic, r.Err, want)
+		}
+	}
+}
+
+func TestNULLAsAStatus(t *testing.T) {
+	t.Parallel()
+	for _, pending := range []bool{true, false} {
+		plan := oneColumn(t, nil, oidText, func(m *outbox.Mapping) {
+			m.Published, m.Status = outbox.PublishedStatus, outbox.StatusMapping{Column: "c", Pending: []string{"NEW", ""}, PendingNull: pending}
+		})
+		for status, want := range map[string]bool{"NULL": pending, "NEW": true, "": true, "SENT": false} {
+			v := textValue(status)
+			if status == "NULL" {
+				v = Value{Format: Null}
+			}
+			if r := plan.Row([]Value{textValue("1"), v}, new(Arena)); r.Err != nil || r.Pending != want {
+				t.Errorf("%s: pending %v, %v", status, r.Pending, r.Err)
+			}
+		}
+	}
+}
+
+// The last value that can be, and the first that cannot.
+func TestPartitionsAndTimesOfRecords(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		oid   uint32
+		value string
+		want  int64 // -1: an error
+		of    func(*outbox.Mapping)
+		got   func(*outbox.Row) int64
+	}{
+		{oidInt8, "0", 0, ofPartition, partitionOf},
+		{oidInt8, "2147483647", 2147483647, ofPartition, partitionOf},
+		{oidInt8, "2147483648", -1, ofPartition, partitionOf},
+		{oidInt8, "-1", -1, ofPartition, partitionOf},
+		{oidTimestamp, "1970-01-01 00:00:00.001", 1, ofTimestamp, timestampOf},
+		{oidTimestamp, "1970-01-01 00:00:00.000999", -1, ofTimestamp, timestampOf},
+		{oidTimestamp, "infinity", -1, ofTimestamp, timestampOf},
+		{oidTimestamp, "1970-01-01 00:00:00.000001", 1, ofCreation, creationOf},
+		{oidTimestamp, "1969-12-31 23:59:59", 0, ofCreation, creationOf}, // nothing is measured with it
+		{oidTimestamp, "infinity", 0, ofCreation, creationOf},
+		{oidTimestamp, "x", 0, ofCreation, creationOf},
+	} {
+		r := oneColumn(t, nil, test.oid, test.of).Row([]Value{textValue("1"), textValue(test.value)}, new(Arena))
+		if fails := test.want < 0; fails != (r.Err != nil) || !fails && test.got(r) != test.want {
+			t.Errorf("%s: %d, %v", test.value, test.got(r), r.Err)
+		}
+	}
+}
+
+func ofPartition(m *outbox.Mapping)   { m.Partition = "c" }
+func partitionOf(r *outbox.Row) int64 { return int64(r.Partition) }
+func ofTimestamp(m *outbox.Mapping)   { m.Timestamp = "c" }
+func timestampOf(r *outbox.Row) int64 { return r.Timestamp }
+func ofCreation(m *outbox.Mapping)    { m.CreatedAt = "c" }
+func creationOf(r *outbox.Row) int64  { return r.CreatedAt }
+
+// A payload of bytea comes in hexadecimal form, or the session has another setting.
+func TestByteaThatIsNotHex(t *testing.T) {
+	t.Parallel()
+	plan := oneColumn(t, nil, oidBytea, func(m *outbox.Mapping) { m.Payload.Column = "c" })
+	for _, text := range []string{"", `\`, `/x00`, `\y00`, `ab`, `\x0`, `\x0g`} {
+		if r := plan.Row([]Value{textValue("1"), textValue(text)}, new(Arena)); r.Err == nil || r.Value != nil {
+			t.Errorf("%s is %q", text, r.Value)
+		}
+	}
+}

@@ -33,12 +33,12 @@ func (r *reading) traceHeader(h *headerPlan, list []outbox.Header) []outbox.Head
 	return append(list, outbox.Header{Name: h.name, Value: r.arena.copy(text)})
 }
 
-// traceContext reads the columns. Where the trace or span id is NULL, or
-// something cannot be read, there is none.
+// traceContext reads the columns. Where the trace id is NULL or cannot be read, there is
+// none; a span id is 0 then.
 func (r *reading) traceContext(p *tracePlan) (c traceContext) {
 	id, noID := r.traceID(&p.id)
-	span, noSpan := r.traceID(&p.span)
-	if noID || noSpan {
+	span, _ := r.traceID(&p.span)
+	if noID {
 		return traceContext{}
 	}
 	c = traceContext{id: id, span: span, sampled: true}

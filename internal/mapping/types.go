@@ -284,7 +284,7 @@ func (f *field) rfc3339(v Value, a *Arena) ([]byte, fault) {
 		return nil, fault
 	}
 	t := time.UnixMicro(at).UTC()
-	if at == infinity || t.Year() < 1 || t.Year() > 9999 {
+	if t.Year() < 1 || t.Year() > 9999 { // the infinities, too
 		return nil, "is a time that RFC 3339 cannot say: correct the row, or take encoding out of the mapping"
 	}
 	var text [32]byte
