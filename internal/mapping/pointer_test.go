@@ -1,6 +1,9 @@
 package mapping
 
 import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -231,6 +234,58 @@ func FuzzLocate(f *testing.F) {
 		}
 		textAt(text, p, &a)
 	})
+}
+
+// What is JSON, and what /a/1 leads to in it, is as encoding/json says; also in texts that differ
+// from JSON in a few bytes. (Halves of surrogate pairs, which encoding/json replaces, are refused.)
+func TestPointersAgreeWithEncodingJSON(t *testing.T) {
+	t.Parallel()
+	texts := []string{
+		`{"a":["x",{"b":[1,"deep"]}],"c":true}`, `{"a":[null,"z"],"a":[0,"last"]}`, `{"a":{"0":"zero","1":"one","01":"o"}}`, `{"a":[1,-2.5e+3,3],"n":null}`,
+		`{"b":false,"\u0061":[0,"\u00e9\n\"\\\/"]}`, ` [ { } , [ ] , "a" ] `, `"a"`, `true`, `{"a":["",""],"a":1}`,
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	const alphabet = `{}[]:,""\\ue08a1b/ -.tfn` + "\n"
+	for range 20_000 {
+		text := []byte(texts[r.IntN(len(texts))])
+		for range r.IntN(3) {
+			at, c := r.IntN(len(text)), alphabet[r.IntN(len(alphabet))]
+			switch r.IntN(3) {
+			case 0:
+				text = slices.Insert(text, at, c)
+			case 1:
+				text[at] = c
+			default:
+				text = slices.Delete(text, at, at+1)
+			}
+			text = append(text, ' ') // one byte is there
+		}
+		var a Arena
+		p, fault := locate(text, []string{"a", "1"}, false, false, deepest, &a)
+		got := textAt(text, p, &a)
+		if json.Valid(text) != (fault == "") {
+			t.Fatalf("%q: %s", text, fault)
+		}
+		var document, want any
+		numbers := json.NewDecoder(bytes.NewReader(text))
+		numbers.UseNumber()
+		_ = numbers.Decode(&document)
+		if fault != "" {
+			continue
+		}
+		object, _ := document.(map[string]any)
+		switch of := object["a"].(type) {
+		case map[string]any:
+			want = of["1"]
+		case []any:
+			if len(of) > 1 {
+				want = of[1]
+			}
+		}
+		if s, ok := want.(string); ok && string(got) != s || (want == nil) != (got == nil) {
+			t.Fatalf("%q: %q, want %v", text, got, want)
+		}
+	}
 }
 
 func TestHeaderEncodings(t *testing.T) {

@@ -55,7 +55,7 @@ func main() {
 	flag.StringVar(&o.listed, "listed", "test/mutants/survivors.txt", "the survivors that are right")
 	flag.IntVar(&o.schedules, "schedules", 3000, "how many schedules of a simulation there are at most to notice a mutant")
 	flag.BoolVar(&o.trace, "trace", false, "tell of each survivor what it changes in the schedules, if anything")
-	flag.DurationVar(&o.effort, "effort", 0, "the most processor time for the tests of one mutant; 0: all that say something")
+	flag.DurationVar(&o.effort, "effort", 0, "the most processor time for the tests of one mutant, which also ends servers that tests start; 0: all that say something")
 	flag.StringVar(&o.results, "results", "", "remember in this `file` what was judged; a run with it goes on where the last one ended")
 	flag.IntVar(&o.count, "count", 0, "how many mutants, drawn by -seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "what -count draws by, and the order")
