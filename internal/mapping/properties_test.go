@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -26,15 +27,16 @@ func TestProperties(t *testing.T) {
 		"a\\\n  b=c\n#x\\\nd=e":                             {h("ab", "c"), h("d", "e")},
 		`a=\t\n\r\f\q\"\u00e9\uD83D\uDE00\u0000é😀`:          {h("a", "\t\n\r\fq\"é😀\x00é😀")},
 		"\\\n\na=b\n\\\r#no\n\\\n\\\r\n c=d":                {h("a", "b"), h("c", "d")},
-		"a=1\na=2":                                          {h("a", "1"), h("a", "2")},
+		"a=1\\\r":                                           {h("a", "1")}, "a=1\\\rb=2": {h("a", "1b=2")}, "a\\=b\\:c=d": {h("a=b:c", "d")}, "a\\ b c": {h("a b", "c")},
+		"a=1\na=2": {h("a", "1"), h("a", "2")},
 	} {
-		got, fault := appendProperties(nil, []byte(text), &outbox.JSONHeaders{}, new(Arena))
+		got, fault := appendProperties(nil, slices.Clip([]byte(text)), &outbox.JSONHeaders{}, new(Arena))
 		if fault != "" || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %q %s, want %q", text, got, fault, want)
 		}
 	}
-	for _, text := range []string{`a=\u00e`, `a=\u00g0`, `a=\ud83d`, `a=\ud83dx`, `a=\ude00\ud83d`, `\u`, `a=\u+123`} {
-		if got, fault := appendProperties(nil, []byte(text), &outbox.JSONHeaders{}, new(Arena)); fault == "" {
+	for _, text := range []string{`a=\u00e`, `a=\u00g0`, `a=\ud83d`, `a=\ud83dx`, `a=\ude00\ud83d`, `\u`, `a=\u+123`, `a=\ud83d\`, `a=\ud83d\xde00`, `a=\ud83dxude00`, `a=\u00e9\ud83d`} {
+		if got, fault := appendProperties(nil, slices.Clip([]byte(text)), &outbox.JSONHeaders{}, new(Arena)); fault == "" {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
