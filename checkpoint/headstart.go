@@ -123,9 +123,10 @@ func (s *headStart) inserted(at outbox.LSN, now time.Time) {
 }
 
 // committedBy is when a row of the log, received now, was known to have been
-// committed. Rows come in the order of their commits.
+// committed. Rows come in the order of their commits. commit is where the commit's record
+// begins: while no other WAL is written, that position is seen before the commit, too.
 func (s *headStart) committedBy(commit outbox.LSN, now time.Time) time.Time {
-	for len(s.seen) > 0 && s.seen[0].insert < commit {
+	for len(s.seen) > 0 && s.seen[0].insert <= commit {
 		s.seen = s.seen[1:]
 	}
 	if len(s.seen) > 0 {

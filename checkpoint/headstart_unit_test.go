@@ -43,7 +43,7 @@ func TestWhenARowMayBeLookedAt(t *testing.T) {
 	} {
 		c, table, q := looking(t, x.mapping)
 		seen := c.now
-		c.Inserted(10)
+		c.Inserted(11) // the row's commit is 10
 		c.later(time.Second)
 		r := rowOf(table, "1")
 		r.Aged = x.aged
