@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -30,10 +31,13 @@ func (c *Core) parkUnrecovered(clusters []string) {
 func (c *Core) Left(rows []*outbox.Row) {
 	for _, r := range rows {
 		p := c.parks.of(outbox.RowScope(r))
-		if p == nil || !p.Unmarked() {
+		switch {
+		case p == nil || !p.Unmarked():
 			p = c.park(outbox.RowScope(r), outbox.CauseWriteBack, "it was published, and could not be marked yet", time.Time{})
+			c.rememberCreated(p, r.CreatedAt)
+		case p.created != r.CreatedAt && !slices.Contains(p.alsoLeft, r.CreatedAt):
+			p.alsoLeft = append(p.alsoLeft, r.CreatedAt)
 		}
-		c.rememberCreated(p, r.CreatedAt)
 		p.leave()
 	}
 }

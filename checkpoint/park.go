@@ -48,8 +48,10 @@ type park struct {
 	mark *outbox.Row
 	// left: the mark of a park that is Unmarked is one of Core.Left's.
 	left bool
-	// created is when its row was, 0: not known.
-	created int64
+	// created is when its row was, 0: not known. alsoLeft are others that had the row's id before
+	// or after it, and are left too: each is asked about in its turn.
+	created  int64
+	alsoLeft []int64
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
 	ready     bool

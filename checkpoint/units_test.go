@@ -491,6 +491,28 @@ func TestWhatIsPaused(t *testing.T) {
 	}
 }
 
+// Rows that had the same id one after the other can all be left: the id is parked until each of
+// them is settled, in whatever order they come.
+func TestRowsOfOneIDAreLeft(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	first, second := rowOf(table, "1"), rowOf(table, "1")
+	first.CreatedAt, second.CreatedAt = 77, 88
+	for range 2 {
+		c.Left([]*outbox.Row{second, first})
+	}
+	for _, created := range []int64{88, 77} {
+		r := c.Take()
+		if len(r.Marks) != 1 || r.Marks[0].Row.CreatedAt != created {
+			t.Fatalf("asked for %+v, not for the row of %d", r.Marks, created)
+		}
+		c.Marked([]outbox.Marked{{Row: r.Marks[0].Row, State: outbox.MarkedSettled}})
+	}
+	if p := c.parks.of(outbox.RowScope(first)); len(c.Take().Marks) != 0 || p.phase != absorbed {
+		t.Errorf("%+v", p)
+	}
+}
+
 // Published rows that are left to be marked are parked by themselves, once, and the clusters whose
 // journals are not read cannot be used.
 func TestWhatIsLeftOfAnEarlierProcess(t *testing.T) {

@@ -54,6 +54,12 @@ func (c *Core) markedAgain(a outbox.Marked) {
 		c.parks.tryAt(p, c.backoff(p.tries)) // not written: a start may try sooner
 		return
 	}
+	if len(p.alsoLeft) > 0 {
+		c.rememberCreated(p, p.alsoLeft[0])
+		p.alsoLeft = p.alsoLeft[1:]
+		c.parks.tryAt(p, time.Time{})
+		return
+	}
 	c.released(p)
 }
 
