@@ -108,25 +108,36 @@ var block = regexp.MustCompile("(?s)```(yaml|sh|sql)\n(.*?)```")
 
 func newReader(w *world) *reader {
 	w.t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "takeover", w.app.profile+".md"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	r := &reader{w: w}
-	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
+	r.read(w.app.profile)
+	if r.commands == nil { // those of all pages
+		r.read("README")
+	}
+	// Not on the page: a port that is free, and a slot name for a shared server.
+	r.config = strings.ReplaceAll(r.config, "slot: outbox_cdc_orders", "slot: slot_"+w.db.Name) + "http: {listen: \"127.0.0.1:0\"}\n"
+	r.write(r.config)
+	return r
+}
+
+// read takes what a page has for its reader.
+func (r *reader) read(page string) {
+	r.w.t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "takeover", page+".md"))
+	if err != nil {
+		r.w.t.Fatal(err)
+	}
+	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
 		switch {
 		case m[1] == "yaml" && r.config == "":
 			r.config = m[2]
 		case m[1] == "sql":
 			r.sql = append(r.sql, m[2])
 		case m[1] == "sh":
-			r.commands = append(r.commands, strings.Split(strings.TrimSpace(m[2]), "\n")...)
+			for line := range strings.Lines(m[2]) {
+				r.commands = append(r.commands, strings.TrimSpace(line))
+			}
 		}
 	}
-	// Not on the page: a port that is free, and a slot name for a shared server.
-	r.config = strings.ReplaceAll(r.config, "slot: outbox_cdc_orders", "slot: slot_"+w.db.Name) + "http: {listen: \"127.0.0.1:0\"}\n"
-	r.write(r.config)
-	return r
 }
 
 func (r *reader) write(config string) {
