@@ -87,7 +87,7 @@ test: $(if $(RERUN),$(GOTESTSUM)) ## all tests (Java 17 and Maven there: with a 
 # of the tests does not see.
 .PHONY: race
 race: $(if $(RERUN),$(GOTESTSUM)) ## the tests in their short form under the race detector
-	$(call gotest,$$(go list ./... | grep -vE '/test/(integration|security|bytes)$$' | tr '\n' ' '),-race -short)
+	$(call gotest,$$(go list ./... | grep -vE '/test/(integration|security|bytes|docs)$$' | tr '\n' ' '),-race -short)
 
 .PHONY: integration
 integration: ## the tests of the whole program against real servers

@@ -88,12 +88,13 @@ func commandLines(text string) []string {
 }
 
 // synopsis are lines that show how a command is written, not one to be typed.
-var synopsis = regexp.MustCompile(`[\[…]|COMMAND`)
+var synopsis = regexp.MustCompile(`\[.*\||…|COMMAND`)
 
 func understood(line string) error {
 	if synopsis.MatchString(line) {
 		return nil
 	}
+	line = strings.NewReplacer(" [flags]", "", "[", "", "]", "").Replace(line) // what may be left out
 	line = regexp.MustCompile(` (#|\||>|<|&&|;).*`).ReplaceAllString(line, "")
 	words := regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`).FindAllString(line, -1)[1:]
 	root := rootCommand(streams{out: io.Discard, err: io.Discard})

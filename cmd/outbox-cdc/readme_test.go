@@ -19,7 +19,7 @@ func TestReadmesMinute(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(readme), "\n### For the table that you have\n")
-	_, block, _ := strings.Cut(section, "```\n")
+	_, block, _ := strings.Cut(section, "```sh\n")
 	block, _, ok := strings.Cut(block, "```")
 	if !ok {
 		t.Fatal("the section is gone")

@@ -2,10 +2,8 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -233,38 +231,8 @@ func asJSON(t *testing.T, file string) any {
 	return doc
 }
 
-// The configuration of each service is accepted.
-func TestBrokersPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/compatibility.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		if !strings.HasPrefix(block, "kafka:") {
-			continue
-		}
-		n++
-		folder := t.TempDir()
-		block = strings.ReplaceAll(block, "/certs/", "")
-		for _, m := range regexp.MustCompile(`_file: ([\w./]+)`).FindAllStringSubmatch(block, -1) {
-			file := filepath.Join(folder, m[1])
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		block += "streams: [{name: orders, postgres: {dsn: postgres://localhost/orders}, tables: [{table: public.outbox, profile: native}]}]\n"
-		if _, err := Parse([]byte(block), "compatibility.md", folder); err != nil {
-			t.Errorf("%v\n%s", err, block)
-		}
-	}
-	if n < 7 {
-		t.Errorf("%d configurations", n)
-	}
-}
-
-// So is the one that all managed servers share, and each way to a password there.
+// The configuration that all managed servers share is accepted, with each way to a password
+// there.
 func TestPlatformsPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/platforms.md")
 	if err != nil {

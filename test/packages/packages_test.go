@@ -130,6 +130,7 @@ func blocks(t *testing.T, heading string) []string {
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	section, _, _ = strings.Cut(section, "\n### ")
+	section = regexp.MustCompile("(?s)<!-- not run: [^\n]*\n```.*?```").ReplaceAllString(section, "")
 	var all []string
 	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
 		all = append(all, strings.NewReplacer("VERSION", version, "amd64", runtime.GOARCH).Replace(m[1]))

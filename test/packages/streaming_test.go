@@ -134,7 +134,7 @@ func TestFiveMinutes(t *testing.T) {
 			"PGHOST=127.0.0.1", fmt.Sprintf("PGPORT=%d", s.db.Server.Port()), "PGUSER=postgres", "PGPASSWORD="+s.password(), "PGDATABASE="+s.db.Name)
 		return cmd
 	}
-	for _, m := range regexp.MustCompile("(?s) {3}```(yaml)?\n(.*?) {3}```").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile("(?s) {3}```(yaml|sh)\n(.*?) {3}```").FindAllStringSubmatch(section, -1) {
 		text := strings.ReplaceAll(strings.TrimPrefix(m[2], "   "), "\n   ", "\n")
 		if m[1] == "yaml" {
 			s.fill(text, filepath.Join(dir, "outbox-cdc.yaml"))
