@@ -20,8 +20,8 @@ func (w *world) checkLanding(r *dbRow, l *landing) {
 	if r.first != nil {
 		return
 	}
-	w.checkBlocked(r)
 	r.first = l
+	w.checkBlocked(r)
 	for _, o := range w.rows {
 		if o.first != nil && o != r && o.sameOrder(r) && r.before(o) && !w.lateByNature(r, o) {
 			w.fail("I3", r, "%v (commit %d) is first published after %v (commit %d)", r, r.tx.seq, o, o.tx.seq)

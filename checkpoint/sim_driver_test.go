@@ -324,7 +324,15 @@ func (p *proc) lead() {
 	p.conn = &conn{w: w, p: p, alive: true, unread: map[*outbox.Table]bool{}}
 	w.lock = p.conn
 	old := w.epoch
-	w.logged(func() { w.epoch = old })
+	published := len(w.kafka.log)
+	w.logged(func() {
+		w.epoch = old
+		for _, l := range w.kafka.log[published:] {
+			if l.proc == p && !w.plan.once {
+				l.row.allowed++ // who led before may lead again, with these rows in memory, and nothing says that another led in between
+			}
+		}
+	})
 	w.ownXID()
 	w.lastEpoch++ // a failover takes the epoch back, and yet none is used twice
 	w.epoch = w.lastEpoch
