@@ -44,5 +44,6 @@ CREATE TABLE IF NOT EXISTS outbox (
 --     (status, created_at)       48,000  1020 B    0.05 ms
 --     published: delete         201,000   450 B    0.05 ms
 --
--- Until vacuum the sweep steps over the entries of rows just marked, once.
-CREATE INDEX IF NOT EXISTS outbox_pending ON outbox (id) WHERE status = 'PENDING';
+-- Until vacuum the sweep steps over the entries of rows just marked, once. The time
+-- comes first so that rows which wait for theirs, however many, are not read.
+CREATE INDEX IF NOT EXISTS outbox_due ON outbox (available_after, id) WHERE status = 'PENDING';

@@ -145,7 +145,7 @@ func WithPublished(major int, statement string) string {
 // choice. The schema has to exist.
 func NativeTable(schema, table string) string {
 	named := strings.NewReplacer(
-		"EXISTS outbox_pending ", "EXISTS "+Identifier(table+"_pending")+" ",
+		"EXISTS outbox_due ", "EXISTS "+Identifier(table+"_due")+" ",
 		"EXISTS outbox (", "EXISTS "+Identifier(schema, table)+" (",
 		"ON outbox (", "ON "+Identifier(schema, table)+" (",
 	)

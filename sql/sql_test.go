@@ -46,7 +46,7 @@ func TestNativeTableIsNamed(t *testing.T) {
 	ddl := NativeTable("sales", `my "box"`)
 	for _, want := range []string{
 		`CREATE TABLE IF NOT EXISTS "sales"."my ""box""" (`,
-		`CREATE INDEX IF NOT EXISTS "my ""box""_pending" ON "sales"."my ""box""" (id)`,
+		`CREATE INDEX IF NOT EXISTS "my ""box""_due" ON "sales"."my ""box""" (available_after, id)`,
 	} {
 		if !strings.Contains(ddl, want) {
 			t.Errorf("no %s in:\n%s", want, ddl)

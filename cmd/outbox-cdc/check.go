@@ -315,19 +315,24 @@ func grantSchema(role string, tally bool) replication.Step {
 // nativeIndex makes the index of a native table without keeping writers
 // waiting, after removing what an interrupted making has left.
 func nativeIndex(schema, name string) []replication.Step {
-	index := name + "_pending"
+	index := name + "_due"
 	qualified := sql.Identifier(schema, index)
-	quoted := sql.Literal(qualified)
 	return []replication.Step{
 		{
 			Title: "the invalid index " + index + ", which was never finished, goes",
 			SQL:   "DROP INDEX CONCURRENTLY " + qualified + ";",
-			Done:  "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + quoted + ") AND NOT indisvalid)",
+			Done:  "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + sql.Literal(qualified) + ") AND NOT indisvalid)",
 		},
-		{
-			Title: "index " + index + " for the sweep",
-			SQL:   "CREATE INDEX CONCURRENTLY " + sql.Identifier(index) + " ON " + sql.Identifier(schema, name) + " (id) WHERE status = 'PENDING';",
-			Done:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + quoted + ") AND indisvalid)",
-		},
+		nativeDue(schema, name),
+	}
+}
+
+func nativeDue(schema, name string) replication.Step {
+	index := name + "_due"
+	return replication.Step{
+		Title: "index " + index + " for the sweep",
+		SQL:   "CREATE INDEX CONCURRENTLY IF NOT EXISTS " + sql.Identifier(index) + " ON " + sql.Identifier(schema, name) + " (available_after, id) WHERE status = 'PENDING';",
+		Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + sql.Literal(sql.Identifier(schema, index)) + ") AND indisvalid)" +
+			" OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(" + sql.Literal(sql.Identifier(schema, name)) + ") AND relkind = 'p')", // check says how
 	}
 }

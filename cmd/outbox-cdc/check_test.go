@@ -57,15 +57,15 @@ func TestCheckFixes(t *testing.T) {
 		t.Fatal("it did not wait for the answer")
 	}
 	out, _ = command(t, exitOK, "check", "--config", c, "--fix", "--yes")
-	mustHave(t, out, "orders: made publication", "orders: made slot fixed_"+db.Name, "CREATE INDEX CONCURRENTLY", "orders: made index outbox_pending for the sweep", ", 0 FAIL, ")
+	mustHave(t, out, "orders: made publication", "orders: made slot fixed_"+db.Name, "CREATE INDEX CONCURRENTLY", "orders: made index outbox_due for the sweep", ", 0 FAIL, ")
 	r := checked(t, exitOK, "--config", c)
 	mustHave(t, named(r), "OK publication publication", "OK slot slot", "OK sweep-index public.outbox", "OK schema schema outbox_cdc")
 	_, e = command(t, exitOK, "check", "--config", c, "--fix", "--json")
 	mustHave(t, e, "there is nothing that --fix can make")
 
-	db.Exec(t, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'outbox_pending'::regclass")
+	db.Exec(t, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'outbox_due'::regclass")
 	out, _ = command(t, exitOK, "check", "--config", c, "--fix", "--yes")
-	mustHave(t, out, `DROP INDEX CONCURRENTLY "public"."outbox_pending"`, "made index outbox_pending")
+	mustHave(t, out, `DROP INDEX CONCURRENTLY "public"."outbox_due"`, "made index outbox_due")
 }
 
 func TestCheckThatCannotLook(t *testing.T) {

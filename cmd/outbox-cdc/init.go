@@ -207,7 +207,7 @@ func planOf(state *replication.State, setup replication.Setup, s *config.Stream,
 			Title: "table " + t.Outbox.String() + " of profile native",
 			SQL:   sql.NativeTable(t.Outbox.Schema, t.Outbox.Name),
 			Done:  "SELECT to_regclass(" + quoted + ") IS NOT NULL",
-		})
+		}, nativeDue(t.Outbox.Schema, t.Outbox.Name)) // an earlier version's table has another
 	}
 	if len(tables) == 0 {
 		return nil, usage("--native-table: the stream has no table of profile native")

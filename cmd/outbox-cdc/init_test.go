@@ -77,7 +77,10 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 	made, _ := command(t, 0, "init", "--config", c, "--native-table")
 	mustHave(t, made, "orders: made table public.outbox of profile native", "orders: made slot outbox_cdc_orders", "orders: ready", `\password "writer" in psql`, `hostssl DATABASE "writer" ADDRESS`)
 	again, _ := command(t, 0, "init", "--config", c, "--native-table")
-	mustHave(t, again, "there already: table public.outbox", "there already: role writer", "orders: ready")
+	mustHave(t, again, "there already: table public.outbox", "there already: index outbox_due", "there already: role writer", "orders: ready")
+	db.Exec(t, "DROP INDEX outbox_due; CREATE INDEX outbox_pending ON outbox (id) WHERE status = 'PENDING'") // as an earlier version made it
+	again, _ = command(t, 0, "init", "--config", c, "--native-table")
+	mustHave(t, again, "made index outbox_due for the sweep")
 
 	db.Exec(t, "ALTER ROLE writer PASSWORD 'hunter2'; ALTER ROLE streamer PASSWORD 'hunter2'")
 	t.Setenv(adminVariable, "")

@@ -54,6 +54,7 @@ const (
 	AboutOrder                      // the order of insertion cannot be read
 	AboutIdentity                   // the id may not be unique
 	AboutIndex                      // no index serves the sweep, or the headers of a side table
+	AboutDue                        // no index finds due rows past those that wait
 )
 
 // Inspect compares a table with its mapping. Columns that do not fit are
@@ -131,6 +132,7 @@ type inspector struct {
 	remove  bool // DELETE
 	moves   bool // INSERT on the archive
 	unique  [][]int16
+	leaves  []string // Partitions, quoted
 	partial []string // names of partial indexes, quoted as plans have them
 }
 
@@ -338,6 +340,7 @@ func lines(text string) []string {
 
 func (i *inspector) readLeaf(row [][]byte) error {
 	i.Partitions = append(i.Partitions, string(row[0])+"."+string(row[1]))
+	i.leaves = append(i.leaves, sql.Identifier(string(row[0]), string(row[1])))
 	return nil
 }
 
@@ -375,7 +378,10 @@ func (i *inspector) indexes(ctx context.Context) error {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(plan) {
-		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", i.Relation.SweepIndex())
+		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", statements(i.Relation.SweepIndex(i.leaves)))
+	}
+	if err := i.dueIndex(ctx); err != nil {
+		return err
 	}
 	side, headers, err := i.Relation.HeadersOf(0, nil)
 	if side == nil && err == nil {
@@ -395,6 +401,23 @@ func (i *inspector) indexes(ctx context.Context) error {
 	}
 	return nil
 }
+
+func (i *inspector) dueIndex(ctx context.Context) error {
+	if !i.Relation.Waits() {
+		return nil
+	}
+	indexed := false
+	if err := i.send(ctx, append([]tablesql.Step{tablesql.Reading(i.timeout).Step(nil)}, i.Relation.DueIndexed(&indexed)...)...); err != nil {
+		return fmt.Errorf("planning to read the due rows of table %s: %w", i.Table, err)
+	}
+	if hint := statements(i.Relation.DueIndex(i.leaves)); !indexed && !slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Hint == hint }) {
+		i.advise(AboutDue, "no index finds the rows whose time has come, so each look reads all rows that wait for theirs", hint)
+	}
+	return nil
+}
+
+// statements puts each on its line.
+func statements(list []string) string { return strings.Join(list, ";\n") }
 
 // explain gives the plan of a query where scans are avoided at all price, which
 // shows whether there is another way.

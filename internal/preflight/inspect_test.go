@@ -48,7 +48,9 @@ func findings(t *testing.T, l fixture.Layout) (*Inspection, string) {
 }
 
 func TestInspectionFindsNothingWrongWithGoodTables(t *testing.T) {
-	for _, l := range []fixture.Layout{fixture.Im2be(), fixture.Plain(), fixture.Deleting(), fixture.Deferred(), fixture.Notification()} {
+	plain := fixture.Plain()
+	plain.DDL += `CREATE INDEX ON plain (due, created_at) WHERE status IN ('PENDING', 'RETRY');`
+	for _, l := range []fixture.Layout{fixture.Im2be(), plain, fixture.Deleting(), fixture.Deferred(), fixture.Notification()} {
 		r, got := findings(t, l)
 		if got != "" || r.Relation.OID == 0 || len(r.Partitions) != 0 {
 			t.Errorf("%s: %s %+v", l.Table, got, r)
@@ -59,7 +61,7 @@ func TestInspectionFindsNothingWrongWithGoodTables(t *testing.T) {
 func TestInspectionTakesAPartialIndexForAnIndex(t *testing.T) {
 	l := fixture.Plain()
 	l.Table.Mapping.Status.Pending = []string{"PENDING"}
-	l.DDL = strings.Replace(l.DDL, "(status, created_at)", "(created_at) WHERE status = 'PENDING'", 1)
+	l.DDL = strings.Replace(l.DDL, "(status, created_at)", "(due, created_at) WHERE status = 'PENDING'", 1)
 	if _, got := findings(t, l); got != "" {
 		t.Fatal(got)
 	}
@@ -74,7 +76,7 @@ func TestInspectionSaysWhatIsWrongAndWhatFixesIt(t *testing.T) {
 		"no unique": {"PRIMARY KEY", "", "true no unique index makes sure that the id columns \"id\" identify one row"},
 		"generated": {"body text", "b text, body text GENERATED ALWAYS AS (b || 'x') STORED", "true column \"body\" is generated"},
 		"nullable":  {"id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "id bigint UNIQUE", "true id column \"id\" may be NULL"},
-		"no index":  {"CREATE INDEX plain_status ON plain (status, created_at);", "", "false no index serves the sweep, so each one reads the whole table: CREATE INDEX CONCURRENTLY ON \"public\".\"plain\" (\"created_at\") WHERE \"status\" IN ('PENDING', 'RETRY')"},
+		"no index":  {"CREATE INDEX plain_status ON plain (status, created_at);", "", "false no index serves the sweep, so each one reads the whole table: CREATE INDEX CONCURRENTLY ON \"public\".\"plain\" (\"due\", \"created_at\") WHERE \"status\" IN ('PENDING', 'RETRY')"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := fixture.Plain()
@@ -158,5 +160,61 @@ func TestAnIndexForHeadersIsAdvised(t *testing.T) {
 	db.Exec(t, got[0])
 	if got = advice(); got != nil {
 		t.Errorf("after what was advised: %q", got)
+	}
+}
+
+// What is advised is what serves: of tables whose rows wait, partitioned or not.
+func TestAnIndexOfTimesIsAdvised(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(l *fixture.Layout)
+		want   []string
+	}{
+		"some rows wait": {func(*fixture.Layout) {}, []string{`CREATE INDEX CONCURRENTLY ON "public"."plain" ("due", "created_at") WHERE "status" IN ('PENDING', 'RETRY')`}},
+		"all rows wait": {func(l *fixture.Layout) {
+			l.DDL = strings.Replace(l.DDL, "due timestamptz", "due timestamptz NOT NULL", 1)
+		}, []string{`CREATE INDEX CONCURRENTLY ON "public"."plain" ("due") WHERE "status" IN ('PENDING', 'RETRY')`}},
+		"an index of all times": {func(l *fixture.Layout) {
+			l.DDL += "CREATE INDEX ON plain (due, created_at);"
+		}, []string{`CREATE INDEX CONCURRENTLY ON "public"."plain" ("due", "created_at") WHERE "status" IN ('PENDING', 'RETRY')`}},
+		"partitioned": {func(l *fixture.Layout) {
+			l.DDL += `ALTER TABLE plain RENAME TO one; CREATE TABLE plain (LIKE one, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+				ALTER TABLE plain ATTACH PARTITION one FOR VALUES FROM (0) TO (10); CREATE TABLE two PARTITION OF plain FOR VALUES FROM (10) TO (20);
+				CREATE INDEX ON plain (status, created_at);`
+		}, []string{
+			`CREATE INDEX CONCURRENTLY ON "public"."one" ("due", "created_at") WHERE "status" IN ('PENDING', 'RETRY')`,
+			`CREATE INDEX CONCURRENTLY ON "public"."two" ("due", "created_at") WHERE "status" IN ('PENDING', 'RETRY')`,
+			`CREATE INDEX ON "public"."plain" ("due", "created_at") WHERE "status" IN ('PENDING', 'RETRY')`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := harness.Postgres(t), fixture.Plain()
+			c.change(&l)
+			db.Exec(t, l.DDL)
+			advice := func() string {
+				r, _, err := inspected(t, db.DSN, l.Table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range r.Findings {
+					if f.About == AboutDue {
+						return f.Hint
+					}
+				}
+				return ""
+			}
+			got := strings.Split(advice(), ";\n")
+			if !slices.Equal(got, c.want) {
+				t.Fatalf("%q", got)
+			}
+			for _, statement := range got {
+				db.Exec(t, statement)
+			}
+			if got := advice(); got != "" {
+				t.Errorf("after what was advised: %q", got)
+			}
+			if n := harness.One[int](t, db, `SELECT count(*)::int FROM pg_index i, pg_class c WHERE c.oid = i.indrelid AND c.relname = 'two' AND i.indpred IS NOT NULL`); name == "partitioned" && n != 1 {
+				t.Errorf("a partition has %d of the indexes", n)
+			}
+		})
 	}
 }

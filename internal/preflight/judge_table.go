@@ -45,8 +45,8 @@ var tableChecks = []check{
 	},
 	{
 		name: "sweep-index", judge: judgeSweepIndex,
-		looks:  "an index that serves the sweep: partial on pending rows, or with the status; one by which a `headers_table` is read",
-		levels: "WARN: none",
+		looks:  "an index that serves the sweep: partial on pending rows, or with the status; where rows wait for a time (`available_after`), one that begins with it; one by which a `headers_table` is read",
+		levels: "WARN: none; none with the time, and 10,000 rows or more wait",
 		why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 	},
 	{
@@ -253,6 +253,9 @@ func (t *TableFacts) column(name string) *Column {
 	return &t.Catalogue.Columns[i]
 }
 
+// manyWait is how many rows are costly to read for each look.
+const manyWait = 10_000
+
 func judgeSweepIndex(j *judgment) {
 	j.resolved(func(name string, t *TableFacts) {
 		switch {
@@ -264,13 +267,17 @@ func judgeSweepIndex(j *judgment) {
 			return
 		}
 		var problems, hint []string
+		small := ""
 		for _, f := range t.Inspection.Findings {
-			if f.About == AboutIndex {
-				problems, hint = append(problems, f.Problem), append(hint, f.Hint+";")
+			switch {
+			case f.About == AboutDue && !t.Table.Native && (t.Backlog == nil || t.Backlog.Rows < manyWait):
+				small = "; should many rows wait for their time: " + strings.ReplaceAll(f.Hint, "\n", " ")
+			case f.About == AboutIndex || f.About == AboutDue:
+				problems, hint = append(problems, f.Problem), append(hint, strings.Split(f.Hint+";", "\n")...)
 			}
 		}
 		if len(problems) == 0 {
-			j.ok(name, "an index serves the sweep")
+			j.ok(name, "an index serves the sweep%s", small)
 			return
 		}
 		for _, broken := range brokenIndexes(t) {

@@ -79,7 +79,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 // CountPending counts the pending rows of a table, due or not.
 func (s *Sweeper) CountPending(ctx context.Context, t *outbox.Table) (tablesql.PendingCount, error) {
 	var p tablesql.PendingCount
-	err := s.count(ctx, t, s.cfg.StatementTimeout, "pending rows", func(r *tablesql.Relation) tablesql.Step { return r.CountPending(&p) })
+	err := s.count(ctx, t, s.cfg.StatementTimeout, "pending rows", func(r *tablesql.Relation, byTime bool) tablesql.Step { return r.CountPending(byTime, &p) })
 	return p, err
 }
 
@@ -87,19 +87,23 @@ func (s *Sweeper) CountPending(ctx context.Context, t *outbox.Table) (tablesql.P
 // Config.FailedTimeout; otherwise the server's cancellation is the error.
 func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (tablesql.FailedCount, error) {
 	var f tablesql.FailedCount
-	err := s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation) tablesql.Step { return r.CountFailed(&f) })
+	err := s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation, _ bool) tablesql.Step { return r.CountFailed(&f) })
 	return f, err
 }
 
-func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Duration, what string, step func(*tablesql.Relation) tablesql.Step) error {
+func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Duration, what string, step func(r *tablesql.Relation, byTime bool) tablesql.Step) error {
 	return s.fresh(func() error {
 		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			p, err := s.plan(ctx, conn, t)
 			if err != nil {
 				return err
 			}
+			byTime, err := s.byTime(ctx, conn, p)
+			if err != nil {
+				return err
+			}
 			settings := tablesql.Reading(timeout)
-			if err := s.send(ctx, conn, settings.Step(nil), step(p.relation)); err != nil {
+			if err := s.send(ctx, conn, settings.Step(nil), step(p.relation, byTime)); err != nil {
 				return tablesql.Refusal(t, fmt.Errorf("counting the %s of table %s: %w", what, t, err))
 			}
 			return nil

@@ -20,7 +20,7 @@ func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesq
 	if t.Mapping.Writer.Column == "" {
 		return found, nil
 	}
-	err := s.count(ctx, t, s.cfg.StatementTimeout, "never ready rows", func(r *tablesql.Relation) tablesql.Step { return r.CountNeverReady(&found) })
+	err := s.count(ctx, t, s.cfg.StatementTimeout, "never ready rows", func(r *tablesql.Relation, _ bool) tablesql.Step { return r.CountNeverReady(&found) })
 	return found, err
 }
 

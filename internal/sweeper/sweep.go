@@ -67,17 +67,23 @@ type sweep struct {
 	arena   mapping.Arena
 	page    outbox.Page
 	bytes   int
-	cursors int           // opened so far
-	trip    time.Duration // to the server and back
-	slow    bool          // the last cursor's first rows took long
-	bare    bool          // long values are left out, whether they could be read or not
+	cursors int                    // opened so far
+	trip    time.Duration          // to the server and back
+	timed   map[*outbox.Table]bool // those with indexes of due rows
+	slow    bool                   // the last cursor's first rows took long
+	bare    bool                   // long values are left out, whether they could be read or not
 }
 
 func (s *sweep) run(ctx context.Context) error {
 	plans := make([]*plan, len(s.request.Parts))
+	s.timed = make(map[*outbox.Table]bool)
 	for i := range s.request.Parts {
+		t := s.request.Parts[i].Table
 		var err error
-		if plans[i], err = s.plan(ctx, s.conn, s.request.Parts[i].Table); err != nil {
+		if plans[i], err = s.plan(ctx, s.conn, t); err != nil {
+			return err
+		}
+		if s.timed[t], err = s.byTime(ctx, s.conn, plans[i]); err != nil {
 			return err
 		}
 	}
@@ -163,6 +169,9 @@ func (s *sweep) headStart(q *tablesql.PageQuery, t *outbox.Table) {
 
 // wanted narrows a page of rows down to the part.
 func (s *sweep) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
+	if s.timed[part.Table] {
+		q.ByTime()
+	}
 	q.Include(part.Include)
 	q.Exclude(part.Exclude, part.ExcludeIDs)
 	q.Known(part.Known)

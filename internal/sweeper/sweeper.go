@@ -65,6 +65,8 @@ type Sweeper struct {
 	idOrders map[*outbox.Table]*idOrder
 	// taken are rows that another relay had when they were last looked at.
 	taken map[*outbox.Table]taken
+	// dueIndexed says of which tables indexes find due rows; see byTime.
+	dueIndexed map[*outbox.Table]dueIndexed
 }
 
 // New returns a Sweeper. It connects to nothing.
@@ -87,6 +89,7 @@ func New(cfg Config) (*Sweeper, error) {
 		plans:       tablesql.NewRelationCache(cfg.Tables, newPlan),
 		idOrders:    make(map[*outbox.Table]*idOrder),
 		taken:       make(map[*outbox.Table]taken),
+		dueIndexed:  make(map[*outbox.Table]dueIndexed),
 	}, nil
 }
 
@@ -169,6 +172,7 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.idOrders, t)
+	delete(s.dueIndexed, t)
 	return s.plans.Forget(t)
 }
 
@@ -193,6 +197,40 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	defer cancel()
 	p, err := s.plans.Get(ctx, conn, t)
 	return p, tablesql.Refusal(t, err)
+}
+
+// dueIndexed is what was found at a time.
+type dueIndexed struct {
+	found bool
+	at    time.Time
+}
+
+// dueIndexedFor is how long it is gone by: indexes are made and dropped while we run.
+const dueIndexedFor = time.Minute
+
+// byTime says whether due rows of the table are read by indexes, past those that wait. The
+// connection must be outside of a transaction.
+func (s *Sweeper) byTime(ctx context.Context, conn *pgx.Conn, p *plan) (bool, error) {
+	t := p.relation.Table
+	if !p.relation.Waits() {
+		return false, nil
+	}
+	s.mu.Lock()
+	known := s.dueIndexed[t]
+	s.mu.Unlock()
+	now := s.cfg.Now()
+	if !known.at.IsZero() && now.Sub(known.at) < dueIndexedFor {
+		return known.found, nil
+	}
+	known.at = now
+	steps := append([]tablesql.Step{tablesql.Reading(s.cfg.StatementTimeout).Step(nil)}, p.relation.DueIndexed(&known.found)...)
+	if err := s.send(ctx, conn, steps...); err != nil {
+		return false, tablesql.Refusal(t, fmt.Errorf("looking for an index of due rows of table %s: %w", t, err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dueIndexed[t] = known
+	return known.found, nil
 }
 
 // Unusable says which more of the stream's tables, next to those that are known to

@@ -12,8 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Watch looks for pending rows, due and past their grace, oldest first. The
-// rows have id, scope and times only: code that publishes them reads them
+// Watch looks for pending rows, due and past their grace. The rows have id, scope and times only: code that publishes them reads them
 // again. A *TableError says which table refuses; other errors pass.
 func (s *Sweeper) Watch(ctx context.Context, req outbox.WatchRequest) (outbox.Candidates, error) {
 	var found outbox.Candidates
@@ -37,7 +36,11 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 		if err != nil {
 			return err
 		}
-		w := watch{found: found, reader: newReader(p, true, &arena)}
+		byTime, err := s.byTime(ctx, conn, p)
+		if err != nil {
+			return err
+		}
+		w := watch{found: found, byTime: byTime, reader: newReader(p, true, &arena)}
 		w.reader.most = s.cfg.PageBytes
 		if err := s.send(ctx, conn, w.steps(s, part, req.Limit-len(found.Rows))...); err != nil {
 			return tablesql.Refusal(part.Table, fmt.Errorf("looking for missed rows of table %s: %w", part.Table, err))
@@ -53,6 +56,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 // watch is one table being watched.
 type watch struct {
 	found  *outbox.Candidates
+	byTime bool
 	reader *reader
 }
 
@@ -63,6 +67,10 @@ func (w *watch) steps(s *Sweeper, part *outbox.SweepPart, limit int) []tablesql.
 	relation := w.reader.plan.relation
 	steps := []tablesql.Step{s.settings().Step(nil)}
 	q := relation.Page(w.reader.selected(), limit)
+	q.AnyOrder()
+	if w.byTime {
+		q.ByTime()
+	}
 	if len(part.Include) > 0 {
 		q.Include(part.Include)
 	}

@@ -102,22 +102,50 @@ func (r *Relation) States(limit int, found func(state string)) Step {
 		r.asText("state"), sampled(c.printed()), r.Name(), r.ofOurs("true"), limit)}
 }
 
-// SweepIndex is a statement, for people, that makes an index which serves the sweep.
-func (r *Relation) SweepIndex() string {
-	m := &r.Table.Mapping
-	by := m.Order
-	if len(by) == 0 {
-		by = m.ID
+// SweepIndex is statements, for people, that make an index which serves the sweep without
+// keeping writers waiting, of a table with these partitions (leaves).
+func (r *Relation) SweepIndex(partitions []string) []string {
+	if c := r.waitsFor(); c != nil && !c.NotNull {
+		return r.DueIndex(partitions)
 	}
-	names := make([]string, len(by))
-	for i, name := range by {
+	return r.pendingIndex(partitions, r.inTableOrder())
+}
+
+// DueIndex is the same of an index by which due rows are found: DueIndexed.
+func (r *Relation) DueIndex(partitions []string) []string {
+	c := r.waitsFor()
+	if c.NotNull {
+		return r.pendingIndex(partitions, []string{c.Name})
+	}
+	return r.pendingIndex(partitions, append([]string{c.Name}, r.inTableOrder()...))
+}
+
+func (r *Relation) inTableOrder() []string {
+	if by := r.Table.Mapping.Order; len(by) > 0 {
+		return by
+	}
+	return r.Table.Mapping.ID
+}
+
+// pendingIndex makes it of the partitions first: that of the whole table, which cannot be made
+// CONCURRENTLY, takes over what it finds.
+func (r *Relation) pendingIndex(partitions, columns []string) []string {
+	names := make([]string, len(columns))
+	for i, name := range columns {
 		names[i] = sql.Identifier(name)
 	}
-	index := "CREATE INDEX CONCURRENTLY ON " + r.Name() + " (" + strings.Join(names, ", ") + ")"
-	if m.Published.Removes() {
-		return index
+	by := " (" + strings.Join(names, ", ") + ")"
+	if !r.Table.Mapping.Published.Removes() {
+		by += " WHERE " + strings.ReplaceAll(r.ourPending(), `t."`, `"`)
 	}
-	return index + " WHERE " + strings.ReplaceAll(r.ourPending(), `t."`, `"`)
+	if !r.Partitioned {
+		return []string{"CREATE INDEX CONCURRENTLY ON " + r.Name() + by}
+	}
+	var statements []string
+	for _, name := range partitions {
+		statements = append(statements, "CREATE INDEX CONCURRENTLY ON "+name+by)
+	}
+	return append(statements, "CREATE INDEX ON "+r.Name()+by)
 }
 
 // Written names the columns that marks write.

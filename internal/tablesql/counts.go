@@ -21,16 +21,19 @@ type PendingCount struct {
 	NoID   int64         // of Rows, those whose id is NULL or too long to be read
 }
 
-// CountPending counts the pending rows, due or not.
-func (r *Relation) CountPending(into *PendingCount) Step {
+// CountPending counts the pending rows, due or not; byTime: DueIndexed has found indexes for it.
+func (r *Relation) CountPending(byTime bool, into *PendingCount) Step {
 	from := " FROM " + r.Name() + " AS t WHERE " + r.ourPending()
-	due, ready := from, "NULL" // all of them
-	if condition := r.due(); condition != "" {
-		due = from + " AND " + condition
+	oldest, column := "NULL", "1"
+	at := r.Table.Mapping.CreatedAt
+	if at != "" {
+		column = Ref(at)
+	}
+	due, ready := r.dueFrom(column, byTime), "NULL" // all of them
+	if r.due() != "" {
 		ready = counted(due)
 	}
-	oldest := "NULL"
-	if at := r.Table.Mapping.CreatedAt; at != "" {
+	if at != "" {
 		oldest = "(SELECT " + r.age() + due + " AND " + Ref(at) + " > '-infinity' ORDER BY " + Ref(at) + " LIMIT 1)"
 	}
 	noID := "false"

@@ -232,9 +232,10 @@ func (r *Relation) MappingColumns() []mapping.Column {
 // Selected is what a query selects of a row.
 type Selected struct {
 	list string
-	// inner are columns that list is computed from, for the rows that were
-	// selected only: not for each that is sorted. Empty: list is selected.
-	inner []string
+	// refs are the columns that list is computed from. Sized: that is costly, so it
+	// is done for the rows that were selected only, not for each that is sorted.
+	refs  []string
+	sized bool
 }
 
 // Select selects columns; bare: without values of more than a few kilobytes;
@@ -256,8 +257,5 @@ func Select(columns []RowColumn, bare, writer bool) Selected {
 	if writer {
 		list, refs = append(list, "t.xmin"), append(refs, "t.xmin")
 	}
-	if !sized {
-		refs = nil
-	}
-	return Selected{list: strings.Join(list, ", "), inner: refs}
+	return Selected{list: strings.Join(list, ", "), refs: refs, sized: sized}
 }

@@ -78,7 +78,7 @@ func longIDs(t *testing.T, sqlType, long string, most int) {
 		t.Errorf("unsent: %d ids", len(ids))
 	}
 	var waiting PendingCount
-	if run(r.CountPending(&waiting)); waiting.Rows != 2 || waiting.NoID != 1 {
+	if run(r.CountPending(false, &waiting)); waiting.Rows != 2 || waiting.NoID != 1 {
 		t.Errorf("pending: %+v", waiting)
 	}
 	db.Exec(t, `DELETE FROM outbox WHERE length(id::text) < 100`)

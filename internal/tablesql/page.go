@@ -12,21 +12,20 @@ import (
 // PageQuery selects rows in table order.
 type PageQuery struct {
 	relation *Relation
-	columns  string
-	// inner are columns that columns are computed from, for the rows that were
-	// selected only: not for each that is sorted. Empty: columns are selected.
-	inner  []string
-	params Params
-	where  []string
-	none   bool // nothing can match
+	columns  Selected
+	params   Params
+	where    []string
+	none     bool // nothing can match
 	// from is a list of ids, and on what joins it with the table; of WantedAmong.
 	from, on string
 	limit    int
+	byTime   bool // see ByTime
+	anyOrder bool // see AnyOrder
 }
 
 // Page selects the pending, due rows, with the columns.
 func (r *Relation) Page(columns Selected, limit int) *PageQuery {
-	q := &PageQuery{relation: r, columns: columns.list, inner: columns.inner, limit: limit, where: []string{r.ourPending()}}
+	q := &PageQuery{relation: r, columns: columns, limit: limit, where: []string{r.ourPending()}}
 	if due := r.due(); due != "" {
 		q.where = append(q.where, due)
 	}
@@ -37,7 +36,7 @@ func (r *Relation) Page(columns Selected, limit int) *PageQuery {
 // PendingIDs selects the ids of pending rows, due or not.
 func (r *Relation) PendingIDs(limit int) *PageQuery {
 	columns, short := r.idList()
-	return &PageQuery{relation: r, columns: columns, where: appendNotEmpty([]string{r.ourPending()}, short), limit: limit}
+	return &PageQuery{relation: r, columns: Selected{list: columns}, where: appendNotEmpty([]string{r.ourPending()}, short), limit: limit}
 }
 
 // WantedAmong begins what Among asks of rows with the ids.
@@ -53,9 +52,9 @@ func (r *Relation) WantedAmong(ids []string) (*PageQuery, error) {
 // Add selects one more column, behind the others.
 func (q *PageQuery) Add(column *Column) {
 	ref := Ref(column.Name)
-	q.columns += ", " + ref
-	if len(q.inner) > 0 && !slices.Contains(q.inner, ref) {
-		q.inner = append(q.inner, ref)
+	q.columns.list += ", " + ref
+	if !slices.Contains(q.columns.refs, ref) {
+		q.columns.refs = append(q.columns.refs, ref)
 	}
 }
 
@@ -132,15 +131,24 @@ func (q *PageQuery) Tied(comparison, value string) {
 
 // Step is the query. Nothing says that no row can match.
 func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool) {
-	columns := q.columns
-	if len(q.inner) > 0 {
-		columns = strings.Join(q.inner, ", ")
+	return Step{SQL: q.text(), Args: q.params, Each: each}, q.none
+}
+
+func (q *PageQuery) text() string {
+	switch {
+	case q.byTime && q.anyOrder:
+		return q.dueByTime()
+	case q.byTime && !q.relation.waitsFor().NotNull:
+		return q.pageByTime()
+	case q.columns.sized:
+		return "SELECT " + q.columns.list + " FROM (" + q.selecting(strings.Join(q.columns.refs, ", ")) + q.relation.inOrder(q.limit) + ") AS t"
 	}
-	rows := "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(q.where, " AND ") + q.relation.inOrder(q.limit)
-	if len(q.inner) > 0 {
-		rows = "SELECT " + q.columns + " FROM (" + rows + ") AS t"
-	}
-	return Step{SQL: rows, Args: q.params, Each: each}, q.none
+	return q.selecting(q.columns.list) + q.relation.inOrder(q.limit)
+}
+
+// selecting selects from the rows that are wanted, of those that also meet the terms.
+func (q *PageQuery) selecting(columns string, also ...string) string {
+	return "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(slices.Concat(q.where, also), " AND ")
 }
 
 // IDs is the query of PendingIDs.

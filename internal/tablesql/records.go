@@ -12,7 +12,7 @@ func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, e
 		}
 	}
 	where, err := r.pickedOf(&p, condition, filter)
-	q := PageQuery{relation: r, columns: columns.list, inner: columns.inner, params: p, where: []string{where}, limit: limit}
+	q := PageQuery{relation: r, columns: columns, params: p, where: []string{where}, limit: limit}
 	step, _ := q.Step(nil)
 	return step, err
 }

@@ -1,0 +1,137 @@
+package tablesql
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/fixture"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// waiting is a table of which most rows wait for their time.
+func waiting(t *testing.T, due string) (*pgx.Conn, *Relation) {
+	t.Helper()
+	l := fixture.Plain()
+	l.Table.Mapping.Status.Pending = []string{"PENDING"}
+	l.DDL = strings.Replace(l.DDL, "(status, created_at)", "(due, created_at) WHERE status = 'PENDING'", 1)
+	l.DDL = strings.Replace(l.DDL, "due timestamptz", "due timestamptz"+due, 1)
+	db := harness.Postgres(t)
+	db.Exec(t, l.DDL)
+	// Due by a time and without one, before and behind 20,000 that wait, and sent ones behind them.
+	db.Exec(t, `INSERT INTO plain (topic, key, created_at, due, status)
+		SELECT 'orders', 'k' || i % 100, '2026-01-01'::timestamptz + i * interval '1 s',
+			CASE WHEN i % 1000 = 0 THEN now() - i * interval '1 s' WHEN i % 1000 = 1 AND $1 THEN NULL WHEN i > 20000 THEN now() ELSE now() + i * interval '1 h' END,
+			CASE WHEN i > 20000 AND i % 1000 > 1 THEN 'SENT' ELSE 'PENDING' END FROM generate_series(1, 40000) i`, due == "")
+	db.Exec(t, `VACUUM plain`) // an index serves whatever the statistics say
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, l.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexed := false
+	if err := Run(t.Context(), conn, append([]Step{Reading(time.Minute).Step(nil)}, r.DueIndexed(&indexed)...)...); err != nil || !indexed {
+		t.Fatal(indexed, err)
+	}
+	return conn, r
+}
+
+// questions are what is asked of the table again and again.
+func questions(t *testing.T, r *Relation, byTime bool, found func(row [][]byte) error) map[string]Step {
+	t.Helper()
+	page := func(limit int, also func(q *PageQuery)) Step {
+		columns, _ := r.idList()
+		q := r.Page(Selected{list: columns, refs: []string{Ref("id")}}, limit)
+		if byTime {
+			q.ByTime()
+		}
+		also(q)
+		step, _ := q.Step(found)
+		return step
+	}
+	keys := []outbox.Scope{
+		{Kind: outbox.ScopeKey, Table: r.Table.String(), Topic: "orders", Key: "k0"},
+		{Kind: outbox.ScopeKey, Table: r.Table.String(), Topic: "orders", Key: "k7"},
+	}
+	return map[string]Step{
+		"watch":          page(1000, func(q *PageQuery) { q.AnyOrder(); q.Missed() }),
+		"page":           page(1000, func(*PageQuery) {}),
+		"part of a page": page(30, func(*PageQuery) {}),
+		"page of keys":   page(1000, func(q *PageQuery) { q.Include(keys) }),
+		"page but keys":  page(1000, func(q *PageQuery) { q.Exclude(keys, []string{"1000"}) }),
+		"next due":       r.NextDue(func(time.Time) {})[0],
+		"due":            {SQL: "SELECT count(*), min(created_at)" + r.dueFrom(Ref("created_at"), byTime), Each: found},
+	}
+}
+
+// Rows that wait for their time cost nothing: what is read of the table is about the rows
+// that are due. Counted are buffers, which no machine's speed changes.
+func TestCostOfRowsThatWait(t *testing.T) {
+	for _, due := range []string{"", " NOT NULL"} {
+		conn, r := waiting(t, due)
+		for name, step := range questions(t, r, true, nil) {
+			if due != "" && strings.Contains(name, "page") {
+				continue // in table order, past those that wait
+			}
+			var plan string
+			step.SQL = "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) " + step.SQL
+			step.Each = func(row [][]byte) error { plan += string(row[0]); return nil }
+			if err := Run(t.Context(), conn, Reading(time.Minute).Step(nil), step); err != nil {
+				t.Fatal(name, err)
+			}
+			var explained []struct {
+				Plan struct {
+					Hit  int `json:"Shared Hit Blocks"`
+					Read int `json:"Shared Read Blocks"`
+				}
+			}
+			if err := json.Unmarshal([]byte(plan), &explained); err != nil {
+				t.Fatal(err)
+			}
+			if n := explained[0].Plan.Hit + explained[0].Plan.Read; n > 150 {
+				t.Errorf("%s%s read %d buffers:\n%s", name, due, n, plan)
+			}
+		}
+	}
+}
+
+// The rows are the same either way, and in the same order but for the watch's.
+func TestDueRowsByTimeAreTheSame(t *testing.T) {
+	for _, due := range []string{"", " NOT NULL"} {
+		conn, r := waiting(t, due)
+		answers := func(byTime bool) map[string][]string {
+			given := map[string][]string{}
+			name := ""
+			all := questions(t, r, byTime, func(row [][]byte) error {
+				given[name] = append(given[name], string(row[0]))
+				return nil
+			})
+			for _, name = range []string{"watch", "page", "part of a page", "page of keys", "page but keys", "due"} {
+				if err := Run(t.Context(), conn, Reading(time.Minute).Step(nil), all[name]); err != nil {
+					t.Fatal(name, err)
+				}
+			}
+			slices.Sort(given["watch"])
+			return given
+		}
+		want, got := answers(false), answers(true)
+		for name := range want {
+			if len(want[name]) == 0 || !slices.Equal(got[name], want[name]) {
+				t.Errorf("%s%s: %v\nwant %v", name, due, got[name], want[name])
+			}
+		}
+		var plain, timed PendingCount
+		if err := Run(t.Context(), conn, r.CountPending(false, &plain), r.CountPending(true, &timed)); err != nil {
+			t.Fatal(err)
+		}
+		if timed.Oldest, plain.Oldest = timed.Oldest.Round(time.Minute), plain.Oldest.Round(time.Minute); timed != plain || plain.Ready == 0 {
+			t.Error(fmt.Sprintf("%+v", timed), plain)
+		}
+	}
+}
