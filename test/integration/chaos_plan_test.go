@@ -29,6 +29,7 @@ const (
 	brokerKilled   action = "kill the broker"
 	brokerStopped  action = "stop the broker"
 	brokerStarted  action = "start the broker"
+	modeChanged    action = "stop all, and change the mode"
 )
 
 // step is one fault and how long until the next one.
@@ -68,7 +69,7 @@ func (p *planner) next() step {
 		s.do, s.process = brokerStarted, 0
 		return s
 	}
-	choices := []action{killed, stopped, frozen, armed, armed, revived, slotDropped, sessionsEnded, publicationCut, rowsLocked, longOpen, brokerKilled, brokerStopped}
+	choices := []action{killed, stopped, frozen, armed, armed, revived, slotDropped, sessionsEnded, publicationCut, rowsLocked, longOpen, brokerKilled, brokerStopped, modeChanged}
 	s.do = choices[p.r.IntN(len(choices))]
 	switch s.do {
 	case killed, stopped:
@@ -87,6 +88,8 @@ func (p *planner) next() step {
 		}
 		p.brokerDown = s.do != brokerStarted
 		s.process = 0
+	case modeChanged:
+		p.frozen, s.process = [2]bool{}, 0
 	default:
 		s.process = 0
 	}
@@ -127,7 +130,7 @@ func TestSchedulesAreTheSeeds(t *testing.T) {
 		}
 		down = s.do == brokerKilled || s.do == brokerStopped || down && s.do != brokerStarted
 	}
-	if len(seen) != 14 {
+	if len(seen) != 15 {
 		t.Errorf("%d actions: %v", len(seen), seen)
 	}
 }

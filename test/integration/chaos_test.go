@@ -31,6 +31,7 @@ import (
 // OUTBOX_TEST_CHAOS is how long, such as 90s (make chaos DURATION=90s), the long
 // form takes ten minutes. OUTBOX_TEST_SEED repeats a schedule, not what comes of
 // it: that takes the same machine. What is left of a run that failed is kept.
+// OUTBOX_TEST_DELIVERY: exactly_once, or both, one after the other.
 func TestChaos(t *testing.T) {
 	length := scaled(0, 10*time.Minute)
 	if text := os.Getenv("OUTBOX_TEST_CHAOS"); text != "" {
@@ -74,7 +75,7 @@ func chaosOf(t *testing.T, k *harness.Cluster, seed uint64, length time.Duration
 	})
 	c.run(length)
 	c.history = w.judge(history.Rules{MayFail: refused, Duplicates: c.crashes * window, Missed: c.cut && w.db.Major(t) >= 18})
-	t.Logf("%d faults, %d crashes, %d rows, %d duplicates", len(c.done), c.crashes, len(c.history.Inserts), duplicates(c.history))
+	t.Logf("%d faults, %d crashes at least once, %d changes of the mode, %d rows, %d duplicates", len(c.done), c.crashes, c.changes, len(c.history.Inserts), duplicates(c.history))
 }
 
 // chaos carries a schedule out on two processes.
@@ -88,8 +89,9 @@ type chaos struct {
 	armed     [2]bool
 	down      bool
 	holding   sync.WaitGroup
-	// crashes are faults after which rows may be published again.
+	// crashes are faults after which rows may be published again, in the mode that the stream is in.
 	crashes int
+	changes int      // of the mode
 	cut     bool     // the publication was away
 	done    []string // what was done, and when
 	history *history.History
@@ -147,7 +149,7 @@ func (c *chaos) calm() {
 	for i := range c.processes {
 		c.thaw(i)
 		if c.armed[i] {
-			c.crashes++
+			c.crashed(1)
 			c.processes[i].Kill()
 		}
 		c.revive(i)
@@ -158,19 +160,19 @@ func (c *chaos) do(s step) {
 	w, t, i := c.w, c.w.t, s.process
 	switch s.do {
 	case killed:
-		c.crashes++
+		c.crashed(1)
 		c.processes[i].Kill()
 		c.begin(i)
 	case stopped:
 		c.stop(i)
 	case frozen:
 		c.revive(i)
-		c.crashes++
+		c.crashed(1)
 		c.frozen[i] = c.processes[i].Try(syscall.SIGSTOP)
 	case thawed:
 		c.thaw(i)
 	case armed: // it may end itself
-		c.crashes += 2
+		c.crashed(2)
 		c.processes[i].Kill()
 		c.begin(i, "OUTBOX_FAILPOINT="+s.point)
 	case revived:
@@ -188,16 +190,48 @@ func (c *chaos) do(s step) {
 	case longOpen:
 		c.hold(`CREATE TEMPORARY TABLE held (i int) ON COMMIT DROP`)
 	case brokerKilled:
-		c.crashes++ // what is in flight when a process dies next has an unknown outcome
+		c.crashed(1) // what is in flight when a process dies next has an unknown outcome
 		c.broker.Kill()
 		c.down = true
 	case brokerStopped:
-		c.crashes++
+		c.crashed(1)
 		c.broker.Stop()
 		c.down = true
 	case brokerStarted:
 		c.broker.Start(t)
 		c.down = false
+	case modeChanged:
+		c.change()
+	}
+}
+
+func (c *chaos) crashed(times int) {
+	if c.w.stream["delivery"] != "exactly_once" {
+		c.crashes += times
+	}
+}
+
+// change stops all processes and goes on in the other mode, which only a clean stop allows.
+func (c *chaos) change() {
+	w := c.w
+	if !w.bothModes {
+		return
+	}
+	for i := range c.processes {
+		c.end(i)
+	}
+	mode := "exactly_once"
+	if w.stream["delivery"] == mode {
+		mode = "at_least_once"
+	}
+	open := `SELECT EXISTS (SELECT FROM outbox_cdc.tally WHERE NOT closed) OR EXISTS (SELECT FROM outbox_cdc.tally_left)`
+	if !harness.One[bool](w.t, w.db, open) {
+		w.stream["delivery"] = mode
+		c.changes++
+		c.note("the mode is " + mode)
+	}
+	for i := range c.processes {
+		c.begin(i)
 	}
 }
 
@@ -207,16 +241,20 @@ func (c *chaos) begin(i int, env ...string) {
 	c.all = append(c.all, c.processes[i])
 }
 
-// stop is clean only while the broker is there.
 func (c *chaos) stop(i int) {
+	c.end(i)
+	c.begin(i)
+}
+
+// end is clean only while the broker is there.
+func (c *chaos) end(i int) {
 	c.thaw(i)
 	c.revive(i)
 	if c.down {
-		c.crashes++
+		c.crashed(1)
 	}
 	c.processes[i].Try(syscall.SIGTERM) // an armed one may have ended meanwhile
 	c.processes[i].Ended(40 * time.Second)
-	c.begin(i)
 }
 
 func (c *chaos) thaw(i int) {
