@@ -85,11 +85,14 @@ func fineBucket(seconds float64) int {
 // nativeIndex is the format's index of a fineBucket that is not 0.
 func nativeIndex(fine int) int32 { return int32(fine + nativeLowest*nativePerPower) }
 
-func (t *tally) add(seconds float64) {
+// add counts a row, and gives its fine bucket.
+func (t *tally) add(seconds float64) (fine int) {
 	seconds = max(seconds, 0) // clocks of two machines may differ
+	fine = fineBucket(seconds)
 	t.counts[bucket(seconds)]++
-	t.fine[fineBucket(seconds)]++
+	t.fine[fine]++
 	t.sum += seconds
+	return fine
 }
 
 // merge adds a tally.

@@ -195,29 +195,17 @@ func (s *Stream) Missed(cause outbox.Cause, n int) {
 
 // Outcome counts what became of rows at the sink.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
-	s.topics.outcome(&o)
+	ages := s.topics.outcome(&o, now)
 	s.relays(&o, now)
 	switch {
 	case o.Class == outbox.Delivered:
 		s.each(o.Rows, func(c *tableCounters, n int) { c.published.Add(float64(n)) })
-		s.ages(o.Rows, now)
+		s.age.merge(&ages)
 	case o.Class == outbox.Refused:
 		s.each(o.Rows, func(c *tableCounters, n int) { c.row.Add(float64(n)) })
 	case o.Class == outbox.Withdrawn && o.Err != nil && o.Scope.Kind == outbox.ScopeTopic:
 		s.each(o.Rows, func(c *tableCounters, n int) { c.topic.Add(float64(n)) })
 	}
-}
-
-// ages counts how old rows were.
-func (s *Stream) ages(rows []*outbox.Row, now time.Time) {
-	micros := now.UnixMicro()
-	var t tally
-	for _, r := range rows {
-		if r.CreatedAt != 0 {
-			t.add(float64(micros-r.CreatedAt) / 1e6)
-		}
-	}
-	s.age.merge(&t)
 }
 
 // Produced counts a batch of a topic that Kafka acknowledged; bytes are before

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -29,7 +30,10 @@ type topics struct {
 
 type topicName struct{ cluster, topic string }
 
-type topicCounters struct{ published, refused, withdrawn, bytes prometheus.Counter }
+type topicCounters struct {
+	published, refused, withdrawn, bytes prometheus.Counter
+	ages                                 Latencies
+}
 
 func newTopics(f *families, stream string) *topics {
 	return &topics{families: f, stream: stream, known: map[topicName]*topicCounters{}, clusters: map[string]prometheus.Counter{}}
@@ -72,8 +76,9 @@ func (t *topics) labelled(name topicName, class outbox.Class) topicName {
 	return name
 }
 
-// outcome counts once per run of rows of one topic.
-func (t *topics) outcome(o *outbox.Outcome) {
+// outcome counts once per run of rows of one topic, and gives how old delivered rows were.
+func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
+	micros := now.UnixMicro()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := 0; i < len(o.Rows); {
@@ -85,12 +90,26 @@ func (t *topics) outcome(o *outbox.Outcome) {
 		switch o.Class {
 		case outbox.Delivered:
 			c.published.Add(n)
+			for _, r := range o.Rows[first:i] {
+				if r.CreatedAt != 0 {
+					c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
+				}
+			}
 		case outbox.Refused:
 			c.refused.Add(n)
 		case outbox.Withdrawn:
 			c.withdrawn.Add(n)
 		}
 	}
+	return ages
+}
+
+// AgesOf are the ages of a topic of Topics.
+func (s *Stream) AgesOf(of *status.Topic) *Latencies {
+	s.topics.mu.Lock()
+	defer s.topics.mu.Unlock()
+	ages := s.topics.known[topicName{of.Cluster, of.Topic}].ages
+	return &ages
 }
 
 func (t *topics) produced(cluster, topic string, bytes int) {

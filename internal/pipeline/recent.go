@@ -53,7 +53,8 @@ type tally struct {
 // topicSamples are one topic's part of the history.
 type topicSamples struct {
 	published uint64 // when it was sampled
-	perSecond []float32
+	ages      *metrics.Latencies
+	history   []status.TopicPoint
 }
 
 func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
@@ -79,7 +80,7 @@ func (b *statusTracker) remembered(topics []status.Topic) (status.Activity, []ou
 	}
 	for i := range topics {
 		if samples := r.topics[topicKey(&topics[i])]; samples != nil {
-			topics[i].History = slices.Clone(samples.perSecond)
+			topics[i].History = slices.Clone(samples.history)
 		}
 	}
 	if r.positions != nil {
@@ -167,13 +168,14 @@ func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *m
 		ages := m.Ages()
 		p.P50, p.P99 = ages.Since(r.ages, 0.5), ages.Since(r.ages, 0.99)
 		r.history = keep(r.history, p)
-		r.sampleTopics(m.Topics(), passed)
+		r.sampleTopics(m, passed)
 		r.sampled, r.ages = current, ages
 	}
 }
 
 // sampleTopics takes the counts by topic, of which there is a bounded number.
-func (r *recent) sampleTopics(topics []status.Topic, passed time.Duration) {
+func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
+	topics := m.Topics()
 	if r.topics == nil {
 		r.topics = map[string]*topicSamples{}
 	}
@@ -181,11 +183,15 @@ func (r *recent) sampleTopics(topics []status.Topic, passed time.Duration) {
 		key := topicKey(&topics[i])
 		samples := r.topics[key]
 		if samples == nil {
-			samples = &topicSamples{}
+			samples = &topicSamples{ages: new(metrics.Latencies)}
 			r.topics[key] = samples
 		}
-		rate := float64(topics[i].Published-samples.published) / passed.Seconds()
-		samples.published, samples.perSecond = topics[i].Published, keep(samples.perSecond, float32(rate))
+		ages := m.AgesOf(&topics[i])
+		samples.history = keep(samples.history, status.TopicPoint{
+			PerSecond: float32(float64(topics[i].Published-samples.published) / passed.Seconds()),
+			P50:       float32(ages.Since(samples.ages, 0.5)), P99: float32(ages.Since(samples.ages, 0.99)),
+		})
+		samples.published, samples.ages = topics[i].Published, ages
 	}
 }
 

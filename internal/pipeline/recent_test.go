@@ -48,7 +48,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if p := r.history[keptHistory-1]; p.PerSecond != 0.1 || p.Lag != 5 || !p.At.Equal(at) || p.P50 < 10 || p.P50 > 12 || p.P99 != p.P50 {
 		t.Errorf("%+v", p)
 	}
-	if got := r.topics["main t"].perSecond; len(got) != keptHistory || got[keptHistory-1] != 0.1 {
+	if got := r.topics["main t"].history; len(got) != keptHistory || got[keptHistory-1].PerSecond != 0.1 || got[keptHistory-1].P50 < 10 || got[keptHistory-1].P50 > 12 || got[keptHistory-1].P99 != got[keptHistory-1].P50 {
 		t.Errorf("%d samples of the topic, the last %v", len(got), got[len(got)-1])
 	}
 }

@@ -73,9 +73,12 @@ type Topic struct {
 	Published uint64 `json:"published_rows"`
 	Refused   uint64 `json:"refused_rows"`
 	Bytes     uint64 `json:"published_bytes"` // before compression
-	// History is rows per second at the last points of the stream's history.
-	History []float32 `json:"-"`
+	// History is what the topic had of the last points of the stream's history.
+	History []TopicPoint `json:"-"`
 }
+
+// TopicPoint is a topic's part of a Point, in the same units.
+type TopicPoint struct{ PerSecond, P50, P99 float32 }
 
 // Rates are means since the sample before the last, a few seconds.
 type Rates struct {

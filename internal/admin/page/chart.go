@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -255,39 +256,40 @@ func chartsOf(history []status.Point, now time.Time) []*chart {
 	for i := range history {
 		at[i] = history[i].At
 	}
-	always := func(value func(*status.Point) float64) func(int) (float64, bool) {
-		return func(i int) (float64, bool) { return value(&history[i]), true }
-	}
-	known := func(value func(*status.Point) float64) func(int) (float64, bool) {
-		return func(i int) (float64, bool) { v := value(&history[i]); return v, v > 0 }
-	}
-	var list []*chart
-	for _, c := range []*chart{
-		chartOf("Rows published", at, now, linear(roundCount, rateText), rateText,
-			series{"", "a", always(func(p *status.Point) float64 { return p.PerSecond })}),
-		chartOf("Time from created_at to Kafka", at, now, decades(powerText), durationText,
-			series{"p50", "a", known(func(p *status.Point) float64 { return p.P50 })},
-			series{"p99", "b", known(func(p *status.Point) float64 { return p.P99 })}),
-		chartOf("WAL held back by the slot", at, now, linear(roundBytes, bytesText), bytesText,
-			series{"", "a", always(func(p *status.Point) float64 { return float64(p.Retained) })}),
-	} {
-		if c != nil {
-			list = append(list, c)
-		}
-	}
-	return list
+	list := rowCharts("Rows published", "Time from created_at to Kafka", at, now, func(i int) (rate, p50, p99 float64) {
+		return history[i].PerSecond, history[i].P50, history[i].P99
+	})
+	return drawn(append(list, chartOf("WAL held back by the slot", at, now, linear(roundBytes, bytesText), bytesText,
+		series{"", "a", func(i int) (float64, bool) { return float64(history[i].Retained), true }}))...)
 }
 
-// chartOfTopic is the rate of one topic, whose samples end with the history.
-func chartOfTopic(t *status.Topic, history []status.Point, now time.Time) *chart {
+// chartsOfTopic draws those of one topic, whose samples end with the history.
+func chartsOfTopic(t *status.Topic, history []status.Point, now time.Time) []*chart {
 	n := min(len(t.History), len(history))
 	samples, last := t.History[len(t.History)-n:], history[len(history)-n:]
 	at := make([]time.Time, n)
 	for i := range last {
 		at[i] = last[i].At
 	}
-	return chartOf("Rows published to "+t.Topic, at, now, linear(roundCount, rateText), rateText,
-		series{"", "a", func(i int) (float64, bool) { return float64(samples[i]), true }})
+	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, at, now, func(i int) (rate, p50, p99 float64) {
+		return float64(samples[i].PerSecond), float64(samples[i].P50), float64(samples[i].P99)
+	})...)
+}
+
+// rowCharts draws how many rows went, and how long they took.
+func rowCharts(rows, times string, at []time.Time, now time.Time, point func(i int) (rate, p50, p99 float64)) []*chart {
+	return []*chart{
+		chartOf(rows, at, now, linear(roundCount, rateText), rateText,
+			series{"", "a", func(i int) (float64, bool) { rate, _, _ := point(i); return rate, true }}),
+		chartOf(times, at, now, decades(powerText), durationText,
+			series{"p50", "a", func(i int) (float64, bool) { _, p50, _ := point(i); return p50, p50 > 0 }},
+			series{"p99", "b", func(i int) (float64, bool) { _, _, p99 := point(i); return p99, p99 > 0 }}),
+	}
+}
+
+// drawn are those of which there was something to draw.
+func drawn(charts ...*chart) []*chart {
+	return slices.DeleteFunc(charts, func(c *chart) bool { return c == nil })
 }
 
 func bytesText(f float64) string { return status.Bytes(uint64(max(0, f))) }

@@ -270,20 +270,29 @@ func TestCharts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
 	}
-	if chartsOf(nil, noon) != nil || chartsOf(a.History[:1], noon) != nil {
+	if len(chartsOf(nil, noon)) > 0 || len(chartsOf(a.History[:1], noon)) > 0 {
 		t.Error("a line of nothing")
 	}
 }
 
-func TestChartOfATopic(t *testing.T) {
+func TestChartsOfATopic(t *testing.T) {
 	_, a := busy()
-	c := chartOfTopic(&status.Topic{Topic: "t", History: []float32{1, 2, 3}}, a.History, noon)
-	last := a.History[len(a.History)-1].At
-	if c == nil || !strings.HasPrefix(c.Lines[0].Stretches[0], fmt.Sprintf("%d,", 360-int(noon.Sub(last)/chartStep)-2)) {
-		t.Errorf("%+v", c)
+	samples := []status.TopicPoint{{PerSecond: 1}, {PerSecond: 2, P50: 0.25, P99: 0.5}, {PerSecond: 3, P50: 0.25, P99: 2}}
+	charts := chartsOfTopic(&status.Topic{Topic: "t", History: samples}, a.History, noon)
+	if len(charts) != 2 {
+		t.Fatalf("%d charts", len(charts))
 	}
-	if c := chartOfTopic(&status.Topic{Topic: "t"}, a.History, noon); c != nil {
-		t.Errorf("%+v", c)
+	place := 360 - int(noon.Sub(a.History[len(a.History)-1].At)/chartStep)
+	for i, want := range []struct {
+		at   int
+		text string
+	}{{place - 2, "Rows published to t in the last hour: at most 3.0 rows/s"}, {place - 1, "Time from created_at to t in the last hour: at most 2 s"}} {
+		if c := charts[i]; !strings.HasPrefix(c.Lines[0].Stretches[0], fmt.Sprintf("%d,", want.at)) || c.Text != want.text {
+			t.Errorf("%+v", c)
+		}
+	}
+	if charts := chartsOfTopic(&status.Topic{Topic: "t"}, a.History, noon); len(charts) > 0 {
+		t.Errorf("%+v", charts)
 	}
 }
 

@@ -97,7 +97,7 @@ func levelOf(s *status.Stream) string {
 
 // What is drawn at most.
 const (
-	shownTopics  = 12
+	shownTopics  = 6
 	chartStreams = 10 // beyond, the overview has no charts
 )
 
@@ -172,8 +172,8 @@ func (p *Page) streamView(s *Stream) view {
 // busyTopics draws the topics with the most rows in the last hour.
 func (p *Page) busyTopics(a *status.Activity) []*chart {
 	rows := func(t *status.Topic) (sum float32) {
-		for _, r := range t.History {
-			sum += r
+		for i := range t.History {
+			sum += t.History[i].PerSecond
 		}
 		return sum
 	}
@@ -181,9 +181,7 @@ func (p *Page) busyTopics(a *status.Activity) []*chart {
 	slices.SortStableFunc(topics, func(x, y status.Topic) int { return cmp.Compare(rows(&y), rows(&x)) })
 	var busy []*chart
 	for i := range topics[:min(len(topics), shownTopics)] {
-		if c := chartOfTopic(&topics[i], a.History, p.cfg.Now()); c != nil {
-			busy = append(busy, c)
-		}
+		busy = append(busy, chartsOfTopic(&topics[i], a.History, p.cfg.Now())...)
 	}
 	return busy
 }
