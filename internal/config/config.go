@@ -193,7 +193,7 @@ type Stream struct {
 	// that its slot moves on.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" default:"10s" min:"1s" max:"1h"`
 	// DrainTimeout is how long a stop waits for what was sent to be acknowledged and marked.
-	// The rest is published again later.
+	// The rest is published again later, unless delivery is exactly_once.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"1h"`
 }
 

@@ -109,8 +109,8 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			drainUntil = time.After(d.cfg.DrainTimeout)
 			d.drain()
 		case <-drainUntil:
-			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).
-				Msg("stopped before everything sent was acknowledged and marked: those rows will be published again")
+			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).Str("next_start", d.once.nextStart()).
+				Msg("stopped before everything sent was acknowledged and marked")
 			return d.wal.finish(ctx)
 		case err := <-d.fatal:
 			return err

@@ -158,6 +158,14 @@ func (o *once) marking(stream string) *statusupdater.Once {
 	return &statusupdater.Once{Stream: stream, Guard: o.guard}
 }
 
+// nextStart is what becomes of rows that a stop has left.
+func (o *once) nextStart() string {
+	if o == nil {
+		return "publishes those rows again"
+	}
+	return "asks the journal which of those rows were published, marks them and publishes the others"
+}
+
 // transactions are those of a cluster's sink; nil: none.
 func (d *driver) transactions(cluster string) *sink.Transactions {
 	if d.once == nil {

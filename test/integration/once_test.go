@@ -264,6 +264,33 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// A stop that lasts longer than drain_timeout leaves rows published and not marked. The log says what
+// becomes of them, and it does.
+func TestExactlyOnceStopsBeforeItsMarks(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{noInit: true})
+	w.exactlyOnce()
+	w.stream["drain_timeout"] = "500ms"
+	w.db.Exec(t, `CREATE FUNCTION public.pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared(1); RETURN NEW; END $$;
+		CREATE TRIGGER pause BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION public.pause()`)
+	lock := w.db.Conn(t)
+	if _, err := lock.Exec(t.Context(), `SELECT pg_advisory_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	p := w.run().streaming()
+	w.writeRows(steady(), 50)
+	w.kafka.AwaitRecords(t, w.topic, 1, 30*time.Second)
+	p.stop()
+	p.Await(time.Second, "stopped before everything sent was acknowledged and marked", "asks the journal which of those rows were published")
+	if _, err := lock.Exec(t.Context(), `SELECT pg_advisory_unlock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	p = w.run()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
 // stopsWithoutKafka leads while no broker can be reached, and stops cleanly.
 func (w *world) stopsWithoutKafka() {
 	w.t.Helper()
