@@ -1,6 +1,6 @@
 -- Open tallies over tables of this stream that it does not recover: those of its own
 -- clusters that are not configured any more, and those of other streams whose leaders
--- are not there. $1 stream, $2 its clusters, $3 the tables of its claim, $4 its lock.
+-- are not there or do not have the table any more. $1 stream, $2 its clusters, $3 the tables of its claim, $4 its lock.
 WITH mine AS (
     SELECT t->>'name' AS name, (t->>'part')::int AS part, (t->>'of')::int AS parts, t->>'by' AS split
     FROM jsonb_array_elements($3::text::jsonb) t
@@ -17,6 +17,7 @@ WHERE NOT o.closed AND NOT (o.stream = $1 AND o.cluster = ANY ($2::text[]))
             AND k.classid::bigint = (((l.claim->>'lock')::bigint >> 32) & 4294967295)
             AND k.objid::bigint = ((l.claim->>'lock')::bigint & 4294967295)
         WHERE l.stream = o.stream AND (l.claim->>'lock')::bigint <> $4::bigint
+            AND EXISTS (SELECT FROM jsonb_array_elements(l.claim->'tables') c WHERE c->>'name' = m.name)
     ))
 GROUP BY o.stream, o.cluster
 ORDER BY o.stream, o.cluster

@@ -184,7 +184,7 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 // that cannot be marked yet, before the sink says that the cluster can be used.
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
 	left, err := backoff.Retry(ctx, func() ([]*outbox.Row, error) {
-		left, err := d.tryRecovering(ctx, cluster, journal, found.Units)
+		left, err := d.tryRecovering(ctx, cluster, journal, found)
 		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, errNewTerm) {
 			err = backoff.Permanent(err)
 		}
@@ -203,23 +203,23 @@ func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, foun
 	}
 }
 
-func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, units []exactlyonce.Placed) ([]*outbox.Row, error) {
+func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) ([]*outbox.Row, error) {
 	store := d.stream.store
 	before, _, err := store.ReadTally(ctx, cluster)
 	if err == nil {
-		err = d.fits(cluster, &before, units)
+		err = d.fits(cluster, &before, found.Units)
 	}
 	if err != nil {
 		return nil, err
 	}
-	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim())
+	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim(), false)
 	switch {
 	case err != nil:
 		return nil, err
 	case tally.Journal != journal:
 		return nil, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
 	}
-	missing := tally.Missing(units)
+	missing := tally.Missing(found.Units)
 	if table := exactlyonce.Remapped(missing, tally.Left, d.cfg.Tables); table != "" {
 		return nil, remapped(table)
 	}
@@ -231,7 +231,7 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, uni
 	if err := store.AdvanceTally(ctx, cluster); err != nil {
 		return nil, err
 	}
-	tally, _, err = store.ReadTally(ctx, cluster)
+	tally, err = store.OpenTally(ctx, cluster, journal, d.stream.claim(), !found.More)
 	left := statusupdater.LeftRows(d.cfg.Tables, tally.Left)
 	for _, r := range left {
 		r.Cluster = cluster
@@ -239,8 +239,7 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, uni
 	return left, err
 }
 
-// fits says why units cannot be compared with a tally. It is asked before the tally is opened, which
-// makes the stream's tables of today those that it is of.
+// fits says why units cannot be compared with a tally.
 func (d *driver) fits(cluster string, tally *exactlyonce.Tally, units []exactlyonce.Placed) error {
 	if tally.Head.Number < d.once.tallies[cluster].Head.Number {
 		return errNewTerm // the head that the journal was read from is another server's

@@ -23,16 +23,17 @@ import (
 var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
 
 // OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. One
-// of another journal is only read: the caller compares Tally.Journal. Rows are in no danger
+// of another journal is only read: the caller compares Tally.Journal. An open one is over the tables
+// that it was opened with until it is recovered, then over those of the claim. Rows are in no danger
 // from a leader that was deposed, but it opens nothing: its Error is of ErrFenced.
-func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim) (exactlyonce.Tally, error) {
+func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim, recovered bool) (exactlyonce.Tally, error) {
 	what := "open " + s.tallyOf(cluster)
 	tables, err := json.Marshal(c.Tables)
 	if err != nil {
 		return exactlyonce.Tally{}, &postgres.Error{Permanent: true, What: what, Err: err}
 	}
 	var current int64
-	err = s.db.QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables)).Scan(&current)
+	err = s.db.QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current)
 	switch {
 	case err != nil:
 		return exactlyonce.Tally{}, tallyFailure(what, err)
@@ -157,7 +158,7 @@ func (s *Store) ForgetTally(ctx context.Context, cluster string) error {
 type Orphan struct{ Stream, Cluster, Table string }
 
 // Orphans looks for tallies that nobody recovers: of clusters that were taken out of the
-// configuration, and of streams that had the tables before and lead no longer. What they published and did
+// configuration, and of streams that had the tables before and do not lead with them any more. What they published and did
 // not mark would be published again.
 func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orphan, error) {
 	what := "look for tallies that stream " + s.cfg.Stream + " does not recover"

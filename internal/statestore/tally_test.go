@@ -34,7 +34,7 @@ func ordersClaim(part, of int) Claim {
 
 func open(t *testing.T, s *Store, cluster string) exactlyonce.Tally {
 	t.Helper()
-	tally, err := s.OpenTally(t.Context(), cluster, "topic-1", ordersClaim(0, 0))
+	tally, err := s.OpenTally(t.Context(), cluster, "topic-1", ordersClaim(0, 0), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 	}
 
 	// Another journal is seen, and not taken.
-	if y, err := s.OpenTally(t.Context(), "main", "topic-2", ordersClaim(0, 0)); err != nil || y.Journal != "topic-1" || !y.Closed {
+	if y, err := s.OpenTally(t.Context(), "main", "topic-2", ordersClaim(0, 0), false); err != nil || y.Journal != "topic-1" || !y.Closed {
 		t.Errorf("%+v, %v", y, err)
 	}
 	open(t, s, "main")
@@ -122,7 +122,7 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 	// Who was deposed opens and closes nothing.
 	later := New(Config{DB: db.Pool(t), Stream: "orders"})
 	lead(t, later)
-	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.Is(err, ErrFenced) {
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0), false); !errors.Is(err, ErrFenced) {
 		t.Errorf("opened by a deposed leader: %v", err)
 	}
 	if err := s.CloseTally(t.Context(), "main"); !errors.Is(err, ErrFenced) {
@@ -197,10 +197,28 @@ func TestOrphans(t *testing.T) {
 	if got := orphans(renamed, Claim{Lock: 78, Tables: mine.Tables}, "main"); got != "[]" {
 		t.Errorf("of a stream that leads: %s", got)
 	}
+
+	// Until it is recovered the tally keeps a table that its stream does not have any more, also under a leader.
+	others := Claim{Slot: "s", Lock: 91, Tables: []ClaimedTable{{Name: "public.other"}}}
+	if _, err := s.Claim(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	for _, recovered := range []bool{false, true} {
+		want := "[{orders main public.outbox}]"
+		if recovered {
+			want = "[]"
+		}
+		if _, err := s.OpenTally(t.Context(), "main", "topic-1", others, recovered); err != nil {
+			t.Fatal(err)
+		}
+		if got := orphans(renamed, Claim{Lock: 78, Tables: mine.Tables}, "main"); got != want {
+			t.Errorf("of a leader without the table, recovered %v: %s, want %s", recovered, got, want)
+		}
+	}
 	_ = leader.Close(t.Context())
 
 	// Shares of one table are none of each other's.
-	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(1, 2)); err != nil {
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(1, 2), true); err != nil {
 		t.Fatal(err)
 	}
 	if got := orphans(renamed, ordersClaim(2, 2), "main"); got != "[]" {
@@ -228,7 +246,7 @@ func TestTallyIsMissingOrNotOurs(t *testing.T) {
 	s := New(Config{DB: pool, Stream: "orders"})
 	lead(t, s)
 	var e *postgres.Error
-	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.As(err, &e) || !errors.Is(err, ErrNoSchema) || !e.Permanent || e.Hint != "run outbox-cdc init" {
+	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0), false); !errors.As(err, &e) || !errors.Is(err, ErrNoSchema) || !e.Permanent || e.Hint != "run outbox-cdc init" {
 		t.Errorf("without the tables: %v", err)
 	}
 	if _, there, err := s.ReadTally(t.Context(), "main"); there || err != nil {
@@ -255,7 +273,7 @@ func TestTallyIsMissingOrNotOurs(t *testing.T) {
 	if there, err := poor.HasTallies(t.Context()); !there || err != nil {
 		t.Errorf("without privileges: %v, %v", there, err)
 	}
-	if _, err := poor.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0)); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "outbox_cdc.tally_left") {
+	if _, err := poor.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0), false); !errors.As(err, &e) || !e.Permanent || !strings.Contains(e.Hint, "outbox_cdc.tally_left") {
 		t.Errorf("without privileges: %v", err)
 	}
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left TO `+sql.Identifier(role))
