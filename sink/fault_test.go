@@ -395,3 +395,17 @@ func TestLowTransactionTimeout(t *testing.T) {
 		t.Error("not fencing")
 	}
 }
+
+// No row is published in a journal, whichever stream's it is. Others go on.
+func TestNoRowGoesIntoAJournal(t *testing.T) {
+	t.Parallel()
+	k := harness.Kfake(t, kfake.SeedTopics(1, "t", "journal"))
+	r := newRig(t, Config{Brokers: k.Addrs, Journals: []string{"journal"}})
+	bad, good := newRow("journal", "k", "v"), newRow("t", "k", "v")
+	r.publish(bad, good)
+	r.expect(outbox.Withdrawn, 30*time.Second, bad)
+	r.expect(outbox.Delivered, 30*time.Second, good)
+	if !errors.Is(r.fate[bad].Err, errIsJournal) {
+		t.Error(r.fate[bad].Err)
+	}
+}

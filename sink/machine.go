@@ -77,6 +77,8 @@ type machineConfig struct {
 	random func(n int) int
 	// transactions, nil: none.
 	transactions *Transactions
+	// journals are topics that take no row.
+	journals []string
 }
 
 type usability uint8

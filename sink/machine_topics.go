@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -127,7 +128,7 @@ func (m *machine) want(d time.Duration) {
 
 // learn takes what metadata says of a topic.
 func (m *machine) learn(t *topic, info topicInfo) {
-	if m.isJournal(t.name) {
+	if m.isJournal(t.name) || slices.Contains(m.cfg.journals, t.name) {
 		m.unfit(t, fmt.Errorf("topic %s: %w", t.name, errIsJournal))
 		return
 	}

@@ -81,6 +81,8 @@ type Config struct {
 
 	// Transactions, if set, has each row published exactly once.
 	Transactions *Transactions
+	// Journals are topics that take no row: those in which streams name what they published.
+	Journals []string
 
 	// Observer, if set, hears of every acknowledged batch and every retry.
 	Observer Observer
@@ -199,6 +201,6 @@ func (c *Config) machine() machineConfig {
 		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
 		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
 		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
-		random: rand.IntN, transactions: c.Transactions,
+		random: rand.IntN, transactions: c.Transactions, journals: c.Journals,
 	}
 }

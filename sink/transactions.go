@@ -47,7 +47,7 @@ const (
 
 var (
 	errLongID    = fmt.Errorf("its id is longer than %d bytes: the journal of published rows has no room for it", longestID)
-	errIsJournal = fmt.Errorf("it is the journal of published rows, in which no row can be published: %w", sarama.ErrInvalidTopic)
+	errIsJournal = fmt.Errorf("it is a journal of published rows, in which no row can be published: %w", sarama.ErrInvalidTopic)
 )
 
 func (t *Transactions) validate(c *Config) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -88,10 +89,27 @@ func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[s
 	sinks := map[string]sink.Config{}
 	for name, c := range cfg.Kafka.Clusters {
 		if s.Uses(name) {
-			sinks[name] = sinkConfig(c, s, log.With().Str("cluster", name).Logger())
+			out := sinkConfig(c, s, log.With().Str("cluster", name).Logger())
+			out.Journals = journalsOn(cfg, c)
+			sinks[name] = out
 		}
 	}
 	return sinks
+}
+
+// journalsOn are the journals of all streams on the cluster's brokers, which two names of a cluster
+// may lead to.
+func journalsOn(cfg *config.Config, c *config.Cluster) (topics []string) {
+	for _, s := range cfg.Streams {
+		for name, other := range cfg.Kafka.Clusters {
+			same := slices.ContainsFunc(other.Brokers, func(b string) bool { return slices.Contains(c.Brokers, b) })
+			if s.ExactlyOnce() && s.Uses(name) && same {
+				topics = append(topics, s.JournalOn(other))
+			}
+		}
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
 }
 
 // onceConfig is what delivers each row exactly once; nil: at least once.
