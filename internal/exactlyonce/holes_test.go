@@ -240,27 +240,6 @@ func TestA6ReissuedPositionIsAnotherRow(t *testing.T) {
 
 // ---- a row is there twice ----
 
-func TestB1JournalIsNotKeptByTime(t *testing.T) {
-	good := func() map[string]string {
-		return map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1073741824", "unclean.leader.election.enable": "false"}
-	}
-	if bad := Unfit(good(), 1, 10_000); len(bad) > 0 {
-		t.Fatal(bad)
-	}
-	for name, value := range map[string]string{
-		"cleanup.policy": "compact", "retention.ms": "604800000", "retention.bytes": "1000000", "unclean.leader.election.enable": "true",
-	} {
-		settings := good()
-		settings[name] = value
-		if len(Unfit(settings, 1, 10_000)) != 1 {
-			t.Errorf("%s = %s is taken", name, value)
-		}
-	}
-	if len(Unfit(good(), 2, 10_000)) != 1 || len(Unfit(good(), 1, 10_000_000)) != 1 {
-		t.Error("a second partition, or too little kept for the rows in memory, is taken")
-	}
-}
-
 func TestB2OldSlotAfterACrash(t *testing.T) {
 	s := newStage(t)
 	s.stateless = true
@@ -423,22 +402,6 @@ func TestB8JournalReplacedUnderALeader(t *testing.T) {
 	s.expect(s.count("b") == 0, "published without a journal")
 }
 
-func TestB9RenamedStreamsAreRefused(t *testing.T) {
-	open := []OpenTally{{"old", "main"}, {"orders", "main"}, {"orders", "other"}}
-	got := Orphans(open, []Stream{{Name: "orders", Cluster: "main"}})
-	if want := []OpenTally{{"old", "main"}, {"orders", "other"}}; !slices.Equal(got, want) {
-		t.Error(got)
-	}
-}
-
-func TestB10OtherRelaysAreRefused(t *testing.T) {
-	for _, s := range []Stream{{Claims: true}, {HeadStart: true}, {ShedLock: true}} {
-		if len(Conflicts([]Stream{s})) != 1 {
-			t.Errorf("%+v is taken", s)
-		}
-	}
-}
-
 func TestB11MarksAreLostTogetherWithTheTally(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
@@ -592,12 +555,6 @@ func TestC4LongIDsMakeSmallUnits(t *testing.T) {
 	}
 }
 
-func TestC5HeldUpAtMost(t *testing.T) {
-	if HeldUp(30) != 40 {
-		t.Error("brokers look for transactions that are over every 10 s")
-	}
-}
-
 func TestC6CommitThatIsRefusedMayHaveTakenEffect(t *testing.T) {
 	for _, code := range []int16{codeLoading, codeNotAvailable, codeNotCoordinator, codeInvalidEpoch, codeInvalidState, codeConcurrent, codeFenced} {
 		if Classify(Commit, code, false) != Silence {
@@ -611,16 +568,6 @@ func TestC6CommitThatIsRefusedMayHaveTakenEffect(t *testing.T) {
 	s.do(action{m.what(), func() { s.handle(m) }})
 	m.answer.Class = Classify(Commit, codeNotCoordinator, false) // the decision was written
 	s.end()
-}
-
-func TestC7OneJournalForEachStream(t *testing.T) {
-	a, b := Stream{Name: "a", Cluster: "c", Journal: "j"}, Stream{Name: "b", Cluster: "c", Journal: "j"}
-	if len(Conflicts([]Stream{a, b})) != 1 {
-		t.Error("two streams share a journal")
-	}
-	if b.Cluster = "d"; len(Conflicts([]Stream{a, b})) != 0 {
-		t.Error("topics of two clusters are two topics")
-	}
 }
 
 // ---- found by the simulation, or while it was written ----

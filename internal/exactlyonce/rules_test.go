@@ -23,8 +23,7 @@ type rule struct {
 }
 
 const (
-	purePolicy = "a decision about the configuration"
-	atHand     = "the simulated names are never alike in this way"
+	atHand = "the simulated names are never alike in this way"
 )
 
 var rules = []rule{
@@ -149,11 +148,6 @@ var rules = []rule{
 	{name: "leadAgain", tests: []string{"TestC3TimeoutLeadsAgain"}, unseen: "another process starts"},
 
 	// The configuration.
-	{"keptForEver", "policy.go", `want("retention.ms", "-1")`, "", []string{"TestB1JournalIsNotKeptByTime"}, purePolicy},
-	{"renamed", "policy.go", "s.Name == t.Stream && s.Cluster == t.Cluster", "s.Name == t.Stream", []string{"TestB9RenamedStreamsAreRefused"}, purePolicy},
-	{"otherRelays", "policy.go", "if s.Claims || s.HeadStart || s.ShedLock {", "if s.Claims {", []string{"TestB10OtherRelaysAreRefused"}, purePolicy},
-	{"heldUp", "policy.go", "timeoutSeconds + 10", "timeoutSeconds", []string{"TestC5HeldUpAtMost"}, purePolicy},
-	{"oneJournal", "policy.go", "taken := owner[journal]; taken {", "taken := owner[journal]; taken && false {", []string{"TestC7OneJournalForEachStream"}, purePolicy},
 }
 
 // kindsFor are the kinds of faults in a simulation in which a rule is often needed.
