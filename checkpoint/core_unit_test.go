@@ -491,3 +491,31 @@ func TestRowsWithOneID(t *testing.T) {
 		t.Error("a table's park has all rows")
 	}
 }
+
+// A row that has no key is parked by its id, as a published row is whose mark is refused. That of
+// another row, which has the id now, is not changed by what becomes of a row that had it before.
+func TestAnIDIsGivenOutAgain(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(c *Core, r *outbox.Row){
+		"refused": func(c *Core, r *outbox.Row) { c.fail(r.Handle, errOurs) },
+		"sent": func(c *Core, r *outbox.Row) {
+			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkSent, State: outbox.MarkedSettled}})
+		},
+		"charged": func(c *Core, r *outbox.Row) {
+			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: outbox.MarkedRetry}})
+		},
+	} {
+		c, table, now := begun(t, outbox.PublishedStatus)
+		before, after := rowOf(table, "1"), rowOf(table, "1")
+		before.Key, before.CreatedAt, after.CreatedAt = nil, 76, 77
+		c.flying(before, acked)
+		c.Left([]*outbox.Row{after})
+		p := c.parks.of(outbox.RowScope(after))
+		next := now.Add(-time.Second)
+		p.Next = next
+		ends(c, before)
+		if !p.Unmarked() || p.phase != sweeping || p.created != 77 || p.RowID != "77" || !p.Next.Equal(next) {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}

@@ -149,6 +149,9 @@ func (c *Core) marked(a outbox.Marked) {
 	c.headStart.release(&c.rows.entries[h])
 	c.markAnswered(&c.rows.entries[h])
 	p := c.parks.ofKey(a.Row)
+	if p != nil && p.Unmarked() { // it remembers another row of the same id
+		p = nil
+	}
 	switch a.State {
 	case outbox.MarkedInvisible:
 		c.remarkLater(a, c.now.Add(invisibleWait))

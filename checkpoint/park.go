@@ -86,6 +86,8 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	}
 	if p.keepsPaused(cause) {
 		cause, reason, next = p.Cause, p.Reason, time.Time{}
+	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // of another row of the same id: forgotten, it would be published twice
+		cause, reason, next = p.Cause, p.Reason, p.Next
 	}
 	known := p.Cause == cause && p.Reason == reason
 	p.phase = sweeping

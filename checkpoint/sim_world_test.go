@@ -460,8 +460,8 @@ func (r *dbRow) survives() bool { return r.tx.state == txnCommitted && !r.delete
 func (w *world) set(r *dbRow, status rowStatus, attempts int) {
 	s, a := r.status, r.attempts
 	w.logged(func() {
-		if r.status == statusSent && s == statusPending && !w.plan.once {
-			r.allowed++ // the failover forgot that it was sent
+		if (r.status == statusSent || r.copies > 0) && r.status != statusPending && s == statusPending && !w.plan.once {
+			r.allowed++ // the failover forgot that it was sent, or FAILED by one process while another published it
 		}
 		r.undone = r.undone || r.status != statusPending
 		r.status, r.attempts = s, a

@@ -421,13 +421,16 @@ func (pc *producerIDClient) classify(what string, code sarama.KError) error {
 	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
 		pc.closeCoordinator() // it moved
 	}
-	return fmt.Errorf("%s for transactional id %s: %w", what, pc.sink.cfg.TransactionalID, code)
+	return fmt.Errorf("%s for transactional id %s: %w", what, pc.sink.cfg.TransactionalID, inWords(code))
 }
 
-// inWords is a code in words where sarama has none.
+// inWords is a code in words where sarama has none, or none that say what to look at.
 func inWords(code sarama.KError) error {
-	if code == sarama.ErrProducerFenced {
+	switch code {
+	case sarama.ErrProducerFenced:
 		return fmt.Errorf("there is a newer producer with the same transactional id, code %d", int16(code))
+	case sarama.ErrConcurrentTransactions:
+		return fmt.Errorf("the last transaction is not ended yet: while this lasts, a partition of it has no leader, or there are fewer in-sync replicas than required (%w)", code)
 	}
 	return code
 }

@@ -19,6 +19,8 @@ import (
 type sampler struct {
 	w    *world
 	conn *pgx.Conn
+	// pending asks for the rows that wait.
+	pending string
 
 	mu        sync.Mutex
 	processes []*harness.Process
@@ -34,7 +36,10 @@ const (
 // sampled begins to look, several times a second until the test ends. Processes
 // are those that are started later.
 func (w *world) sampled() {
-	s := &sampler{w: w}
+	s := &sampler{w: w, pending: samplePending}
+	if w.stream["delivery"] == "exactly_once" {
+		s.pending += sampleLeft
+	}
 	w.sampler = s
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -93,9 +98,10 @@ const (
 	// In one statement, hence one snapshot. Some of the rows are enough.
 	samplePending = `SELECT split_part(convert_from(o.payload, 'UTF8'), '|', 1) FROM outbox o WHERE o.status = 'PENDING' AND NOT EXISTS (
 		SELECT FROM outbox_cdc.park p WHERE p.kind IN ('stream', 'cluster', 'table') OR p.kind = 'topic' AND p.topic = o.topic
-			OR p.kind = 'key' AND p.topic = o.topic AND p.key = convert_to(o.key, 'UTF8') OR p.kind = 'row' AND p.id = ARRAY[o.id::text])
-		ORDER BY o.id LIMIT 2000`
-	sampleEnd = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
+			OR p.kind = 'key' AND p.topic = o.topic AND p.key = convert_to(o.key, 'UTF8') OR p.kind = 'row' AND p.id = ARRAY[o.id::text])`
+	// With delivery: exactly_once these are remembered.
+	sampleLeft = ` AND NOT EXISTS (SELECT FROM outbox_cdc.tally_left l WHERE l.id = ARRAY[o.id::text])`
+	sampleEnd  = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
 )
 
 // look takes one sample. Each query is a transaction of its own, one after the other.
@@ -111,7 +117,7 @@ func (s *sampler) look(ctx context.Context) (sample history.Sample, err error) {
 	if err = s.conn.QueryRow(ctx, sampleSlot).Scan(&sample.PID, &sample.Confirmed, &sample.Retained); err != nil {
 		return sample, err
 	}
-	rows, err := s.conn.Query(ctx, samplePending)
+	rows, err := s.conn.Query(ctx, s.pending+" ORDER BY o.id LIMIT 2000")
 	if err != nil {
 		return sample, err
 	}
