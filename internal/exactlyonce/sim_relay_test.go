@@ -31,7 +31,7 @@ type proc struct {
 	more  bool     // of the journal
 
 	left     []Left
-	index    LeftRows
+	index    leftRows
 	start    *opened
 	cursor   int
 	inFlight map[string]int // content → position in the WAL, or 0
@@ -220,7 +220,7 @@ func (p *proc) open() {
 			p.left = p.start.left
 			p.w.happened["rows found left at a start"] += len(p.left)
 		}
-		p.index = Index(p.left)
+		p.index = indexOf(p.left)
 		p.cursor = p.start.confirmed
 		p.phase = running
 		p.w.everSealed = true
@@ -279,7 +279,7 @@ func (p *proc) read() {
 		rec := row.record(true)
 		switch {
 		case p.cursor <= p.start.position && !p.w.off["position"]:
-		case p.index.Has("", rec.Name):
+		case p.index.has("", rec.Name):
 		default:
 			p.publish(rec, row.lsn)
 		}
@@ -298,7 +298,7 @@ func (p *proc) publish(rec *Record, lsn int) {
 	if _, flying := p.inFlight[content]; flying {
 		return
 	}
-	if p.index.Has(rec.Table, rec.Name) && !p.w.off["leftUnpublished"] {
+	if p.index.has(rec.Table, rec.Name) && !p.w.off["leftUnpublished"] {
 		return // published: only marked
 	}
 	p.inFlight[content] = lsn
@@ -320,7 +320,7 @@ func (p *proc) pendingRows() []*Record {
 func (p *proc) sweepable() []*Record {
 	return slices.DeleteFunc(p.pendingRows(), func(r *Record) bool {
 		_, flying := p.inFlight[string(r.Row.Value)]
-		return flying || p.index.Has(r.Table, r.Name) && !p.w.off["leftUnpublished"]
+		return flying || p.index.has(r.Table, r.Name) && !p.w.off["leftUnpublished"]
 	})
 }
 
@@ -354,7 +354,7 @@ func (p *proc) mark() {
 			delete(p.inFlight, string(r.Row.Value))
 		}
 		p.left = append(p.left, left...)
-		p.index = Index(p.left)
+		p.index = indexOf(p.left)
 	})
 }
 
@@ -362,7 +362,7 @@ func (p *proc) markLeft() {
 	p.query(p.w.markLeft(p.left, p.gone), func(a any) {
 		now, _ := a.([]Left)
 		p.left = now
-		p.index = Index(p.left)
+		p.index = indexOf(p.left)
 	})
 }
 
@@ -412,3 +412,23 @@ func (p *proc) notePosition() {
 }
 
 func (p *proc) confirm() { p.db.confirmed = p.firstInFlight() - 1 }
+
+// leftRows finds rows that were published and are still to be marked.
+type leftRows map[leftKey]int
+
+type leftKey struct {
+	table string
+	name  Name
+}
+
+// indexOf makes the rows of a tally findable.
+func indexOf(left []Left) leftRows {
+	l := make(leftRows, len(left))
+	for _, x := range left {
+		l[leftKey{x.Table, x.Name}]++
+	}
+	return l
+}
+
+// has says that the row was published: it is only marked.
+func (l leftRows) has(table string, name Name) bool { return l[leftKey{table, name}] > 0 }

@@ -73,23 +73,3 @@ func Settle(published Name, seen Seen, now Name) (mark, leave bool) {
 		return false, false
 	}
 }
-
-// LeftRows finds rows that were published and are still to be marked.
-type LeftRows map[leftKey]int
-
-type leftKey struct {
-	table string
-	name  Name
-}
-
-// Index makes the rows of a tally findable.
-func Index(left []Left) LeftRows {
-	l := make(LeftRows, len(left))
-	for _, x := range left {
-		l[leftKey{x.Table, x.Name}]++
-	}
-	return l
-}
-
-// Has says that the row was published: it is only marked.
-func (l LeftRows) Has(table string, name Name) bool { return l[leftKey{table, name}] > 0 }
