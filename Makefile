@@ -233,7 +233,7 @@ fmt: $(GOFUMPT) ## format all Go files
 .PHONY: generated
 generated: ## write what is made from the code: the schema, tables of the docs, wanted errors, the dashboard, the chart's wanted output
 	go test ./internal/config ./internal/metrics ./test/deploy -count=1 -update
-	go test ./internal/preflight -count=1 -run UpToDate -update
+	go test ./internal/preflight ./cmd/outbox-cdc -count=1 -run UpToDate -update
 	cd deploy/packaging && go test ./chart -count=1 -update
 
 .PHONY: vuln

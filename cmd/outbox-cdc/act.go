@@ -35,18 +35,25 @@ func addActFlags(c *cobra.Command, limit int, time string) *actFlags {
 
 // acted is the JSON of an act.
 type acted struct {
+	// Action is `requeue`, `replay`, `delete` or `dismiss` (which gives rows another status).
 	Action operator.Action `json:"verb"`
-	DryRun bool            `json:"dry_run"`
-	// By is nil for a dry run.
-	By     *actor       `json:"by,omitempty"`
+	// DryRun is true where nothing was changed: without `--yes`.
+	DryRun bool `json:"dry_run"`
+	// By is who did it. Missing: a dry run.
+	By *actor `json:"by,omitempty"`
+	// Tables whose rows were looked at.
 	Tables []actedTable `json:"tables"`
 }
 
 type actedTable struct {
-	Stream string           `json:"stream"`
-	Table  string           `json:"table"`
-	Plan   operator.Plan    `json:"plan"`
-	Result *operator.Result `json:"result,omitempty"` // nil: a dry run
+	// Stream is the name of its stream.
+	Stream string `json:"stream"`
+	// Table is the name of the table.
+	Table string `json:"table"`
+	// Plan is what would be done.
+	Plan operator.Plan `json:"plan"`
+	// Result is what was done. Missing: a dry run.
+	Result *operator.Result `json:"result,omitempty"`
 }
 
 // run carries the act out on every table that the flags name.

@@ -19,9 +19,18 @@ type againstOptions struct {
 	stream        string
 }
 
-// differences is the JSON of one stream.
+// againstReport is the JSON of the comparison.
+type againstReport struct {
+	// Version of this layout; it is raised when a field changes its meaning.
+	Version int `json:"version"`
+	// Streams that were compared.
+	Streams []differences `json:"streams"`
+}
+
 type differences struct {
-	Stream      string                 `json:"stream"`
+	// Stream is the name of the stream.
+	Stream string `json:"stream"`
+	// Differences between its tables and their mappings.
 	Differences []preflight.Difference `json:"differences"`
 }
 
@@ -45,7 +54,7 @@ func against(ctx context.Context, cfg *config.Config, o againstOptions, io strea
 		}
 	}
 	if o.json {
-		if err := printJSON(io.out, map[string]any{"version": 1, "streams": all}); err != nil {
+		if err := printJSON(io.out, againstReport{1, all}); err != nil {
 			return err
 		}
 	}

@@ -67,15 +67,19 @@ It connects as the role of dsn, or as that of ` + adminVariable + `.`,
 
 // destroyReport is the JSON of destroy.
 type destroyReport struct {
+	// Streams whose things were removed.
 	Streams []destroyed `json:"streams"`
 }
 
 type destroyed struct {
-	Stream  string   `json:"stream"`
+	// Stream is the name of the stream.
+	Stream string `json:"stream"`
+	// Removed says in words what was removed.
 	Removed []string `json:"removed"`
-	// Freed is how much WAL the server can remove, in bytes.
+	// Freed is the WAL that the server can remove at its next checkpoint.
 	Freed uint64 `json:"wal_freed_bytes"`
-	By    actor  `json:"by"`
+	// By is who did it.
+	By actor `json:"by"`
 }
 
 func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io streams) (destroyed, error) {

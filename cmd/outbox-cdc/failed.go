@@ -25,14 +25,19 @@ func pendingCommand(io streams) *cobra.Command {
 
 // listing is the JSON of failed list and pending list.
 type listing struct {
+	// Tables that were looked at.
 	Tables []tableListing `json:"tables"`
 }
 
 type tableListing struct {
-	Stream string         `json:"stream"`
-	Table  string         `json:"table"`
-	Total  operator.Count `json:"total"`
-	Rows   []operator.Row `json:"rows"`
+	// Stream is the name of its stream.
+	Stream string `json:"stream"`
+	// Table is the name of the table.
+	Table string `json:"table"`
+	// Total is how many rows the flags choose.
+	Total operator.Count `json:"total"`
+	// Rows are the first of them, at most `--limit`.
+	Rows []operator.Row `json:"rows"`
 }
 
 // countLimit bounds what a listing counts, and so what it costs.

@@ -93,13 +93,20 @@ func readTable(ctx context.Context, access postgres.Access, to postgres.Target, 
 
 // suggestion is the JSON of a proposal.
 type suggestion struct {
-	Version   int      `json:"version"`
-	Table     string   `json:"table"`
-	Known     string   `json:"known,omitempty"`
-	Refused   string   `json:"refused,omitempty"`
-	YAML      string   `json:"yaml,omitempty"`
+	// Version of this layout.
+	Version int `json:"version"`
+	// Table is the name of the table.
+	Table string `json:"table"`
+	// Known is the library whose table it is.
+	Known string `json:"known,omitempty"`
+	// Refused is why nothing is proposed.
+	Refused string `json:"refused,omitempty"`
+	// YAML is the proposal.
+	YAML string `json:"yaml,omitempty"`
+	// Questions are those that the proposal asks.
 	Questions []string `json:"questions"`
-	Notes     []string `json:"notes"`
+	// Notes are what else is worth knowing.
+	Notes []string `json:"notes"`
 }
 
 func (o *suggestOptions) print(io streams, p *suggest.Proposal, to postgres.Target) error {

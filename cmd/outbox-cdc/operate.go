@@ -119,8 +119,11 @@ func answered(from io.Reader) error {
 
 // actor is who acts, for the log.
 type actor struct {
-	OSUser       string `json:"os_user"`
-	Host         string `json:"host"`
+	// OSUser is the user of the operating system, and who called sudo.
+	OSUser string `json:"os_user"`
+	// Host that the command ran on.
+	Host string `json:"host"`
+	// DatabaseUser is the role that it connected as.
 	DatabaseUser string `json:"database_user"`
 }
 

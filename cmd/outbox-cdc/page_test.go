@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -9,20 +10,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/compare"
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/test/doctable"
 )
 
-const commandsPage = "../../docs/commands.md"
+var update = flag.Bool("update", false, "write the tables of docs/commands.md and docs/check.md again")
+
+const (
+	commandsPage = "../../docs/commands.md"
+	checkPage    = "../../docs/check.md"
+)
 
 // Every command has its section in docs/commands.md, with its usage and flags as
-// the program has them. UPDATE=1 writes them again and adds what is missing.
-func TestCommandsPage(t *testing.T) {
+// the program has them. -update writes them again and adds what is missing.
+func TestCommandsPageIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile(commandsPage)
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +45,8 @@ func TestCommandsPage(t *testing.T) {
 		want := begin + flagTable(c) + end
 		switch {
 		case strings.Contains(page, want):
-		case os.Getenv("UPDATE") == "":
-			t.Errorf("docs/commands.md does not say of %s what the program does; run UPDATE=1 go test ./cmd/outbox-cdc -run TestCommandsPage", name)
+		case !*update:
+			t.Errorf("docs/commands.md does not say of %s what the program does: make generated", name)
 		case documented[name]:
 			before, rest, _ := strings.Cut(page, begin)
 			_, after, _ := strings.Cut(rest, end)
@@ -134,53 +141,38 @@ func TestSharedFlagsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every field that a command prints as JSON is explained in its section.
-func TestJSONFieldsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(commandsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, printed := range map[string]reflect.Type{
-		"status":         reflect.TypeFor[status.Report](),
-		"slots":          reflect.TypeFor[slotServer](),
-		"failed list":    reflect.TypeFor[listing](),
-		"failed show":    reflect.TypeFor[operator.Row](),
-		"failed requeue": reflect.TypeFor[acted](),
-		"destroy":        reflect.TypeFor[destroyReport](),
-		"sweep":          reflect.TypeFor[swept](),
-	} {
-		_, section, _ := strings.Cut(string(text), "\n## `outbox-cdc "+name+"`\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		for _, field := range fieldsOf(printed, map[reflect.Type]bool{}) {
-			if !strings.Contains(section, "`"+field+"`") {
-				t.Errorf("docs/commands.md, %s: no word on the field `%s`", name, field)
-			}
-		}
-	}
+// printed is what commands print as JSON, by the page and the section that have its fields.
+var printed = []struct {
+	page, command string
+	of            reflect.Type
+}{
+	{commandsPage, "status", reflect.TypeFor[status.Report]()},
+	{commandsPage, "slots", reflect.TypeFor[slotsReport]()},
+	{commandsPage, "slots drop", reflect.TypeFor[droppedSlot]()},
+	{commandsPage, "failed list", reflect.TypeFor[listing]()},
+	{commandsPage, "failed requeue", reflect.TypeFor[acted]()},
+	{commandsPage, "pause", reflect.TypeFor[pauses]()},
+	{commandsPage, "sweep", reflect.TypeFor[sweepReport]()},
+	{commandsPage, "compare", reflect.TypeFor[compare.Report]()},
+	{commandsPage, "destroy", reflect.TypeFor[destroyReport]()},
+	{commandsPage, "mapping suggest", reflect.TypeFor[suggestion]()},
+	{commandsPage, "preview", reflect.TypeFor[previewed]()},
+	{checkPage, "check", reflect.TypeFor[preflight.Report]()},
+	{checkPage, "config validate", reflect.TypeFor[againstReport]()},
 }
 
-// documentedOnce are explained where they are printed first.
-var documentedOnce = map[reflect.Type]bool{reflect.TypeFor[time.Time](): true}
-
-func fieldsOf(t reflect.Type, seen map[reflect.Type]bool) []string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-		t = t.Elem()
+// The tables of JSON fields are made from the structs that are printed and the comments on
+// their fields; -update writes them again.
+func TestFieldsAreUpToDate(t *testing.T) {
+	everything := func(reflect.Type) bool { return true }
+	for _, p := range printed {
+		table := "\nfield of the JSON | meaning\n---|---\n"
+		doctable.Keys(p.of, "json", "", everything, func(path, meaning string, _ reflect.StructField) {
+			if meaning == "" {
+				t.Errorf("%s: the field %s has no comment", p.command, path)
+			}
+			table += doctable.Row("`"+path+"`", meaning)
+		})
+		doctable.Section(t, p.page, "<!-- fields of "+p.command+" -->", "<!-- fields end -->", table+"\n", *update)
 	}
-	if t.Kind() != reflect.Struct || seen[t] || documentedOnce[t] {
-		return nil
-	}
-	seen[t] = true
-	var names []string
-	for f := range t.Fields() {
-		if !f.IsExported() {
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" && f.Anonymous {
-			names = append(names, fieldsOf(f.Type, seen)...)
-			continue
-		}
-		names = append(append(names, name), fieldsOf(f.Type, seen)...)
-	}
-	return names
 }

@@ -52,15 +52,20 @@ has it no more.`,
 
 // pauses is the JSON of pause and resume.
 type pauses struct {
+	// Stream is the name of the stream.
 	Stream string `json:"stream"`
 	// Paused is what is paused now.
 	Paused []paused `json:"paused"`
-	By     actor    `json:"by"`
+	// By is who ran the command.
+	By actor `json:"by"`
 }
 
 type paused struct {
-	Scope string    `json:"scope"`
-	Words string    `json:"reason"`
+	// Scope is the stream or a table, in words.
+	Scope string `json:"scope"`
+	// Words is who paused it, in words.
+	Words string `json:"reason"`
+	// Since is when it was paused.
 	Since time.Time `json:"since"`
 }
 

@@ -57,14 +57,19 @@ Exit code 3: a row can be no record.`,
 
 // previewed is the JSON of a preview.
 type previewed struct {
+	// Tables that were looked at.
 	Tables []previewedTable `json:"tables"`
 }
 
 type previewedTable struct {
-	Stream  string            `json:"stream"`
-	Table   string            `json:"table"`
+	// Stream is the name of its stream.
+	Stream string `json:"stream"`
+	// Table is the name of the table.
+	Table string `json:"table"`
+	// Records that its rows would become.
 	Records []operator.Record `json:"records"`
-	wrong   int               // rows that can be no record
+
+	wrong int // rows that can be no record
 }
 
 func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error {

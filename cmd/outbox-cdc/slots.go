@@ -48,7 +48,7 @@ configuration), other.`,
 		case err != nil:
 			return err
 		case asJSON:
-			return printJSON(io.out, map[string]any{"servers": servers})
+			return printJSON(io.out, slotsReport{servers})
 		}
 		for _, s := range servers {
 			if err := printSlots(io.out, s); err != nil {
@@ -61,10 +61,18 @@ configuration), other.`,
 	return c
 }
 
-// slotServer is one server with its slots; the JSON of slots.
+// slotsReport is the JSON of slots.
+type slotsReport struct {
+	// Servers of the configuration.
+	Servers []*slotServer `json:"servers"`
+}
+
+// slotServer is one server with its slots.
 type slotServer struct {
-	Server string       `json:"server"` // host:port
-	Slots  []slots.Slot `json:"slots"`
+	// Server is its host:port.
+	Server string `json:"server"`
+	// Slots are its replication slots.
+	Slots []slots.Slot `json:"slots"`
 
 	streams []*config.Stream
 }
@@ -268,12 +276,22 @@ of ` + adminVariable + `; with several servers name a stream of the right one.`,
 		by.audit(log).Str("server", server.Server).Str("slot", slot.Name).Str("whose", whose(slot)).Uint64("wal_freed_bytes", slot.Frees).
 			Msg("an operator dropped a slot")
 		if asJSON {
-			return printJSON(io.out, map[string]any{"server": server.Server, "dropped": slot, "by": by})
+			return printJSON(io.out, droppedSlot{server.Server, slot, by})
 		}
 		fmt.Fprintf(io.out, "dropped slot %s: the server can remove %s of WAL at its next checkpoint\n", slot.Name, status.Bytes(slot.Frees))
 		return nil
 	}
 	return c
+}
+
+// droppedSlot is the JSON of slots drop.
+type droppedSlot struct {
+	// Server is its host:port.
+	Server string `json:"server"`
+	// Dropped is the slot as it was.
+	Dropped *slots.Slot `json:"dropped"`
+	// By is who did it.
+	By actor `json:"by"`
 }
 
 func findSlot(servers []*slotServer, name string) (*slotServer, *slots.Slot, error) {

@@ -30,6 +30,11 @@ func freeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
+func inRFC3339(s string) bool {
+	_, err := time.Parse(time.RFC3339, s)
+	return err == nil
+}
+
 // Without a process the database tells; then a process that leads does, and
 // asks for its token.
 func TestStatusFromDatabaseAndProcess(t *testing.T) {
@@ -64,6 +69,9 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	mustHave(t, out, "orders: streaming\n", "(the process at http://"+address+"), epoch 1", "kafka main", "usable", "since the start 1 published")
 	out, _ = command(t, 0, "status", "-c", c, "--database")
 	mustHave(t, out, "orders: streaming\n", "outbox-cdc/orders@", "reserved, active")
+	if l := decoded[status.Report](t, "status", "-c", c, "--database").Streams[0].Leader; l == nil || !inRFC3339(l.Since) {
+		t.Errorf("%+v", l)
+	}
 	if res, err := http.Get("http://" + address + "/api/v1/status"); err != nil || res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without credentials: %v %v", res, err)
 	} else {

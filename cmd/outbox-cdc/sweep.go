@@ -56,17 +56,29 @@ type sweepRun struct {
 	giveUp     time.Duration
 }
 
-// swept is the JSON of one stream's sweep.
+// sweepReport is the JSON of sweep.
+type sweepReport struct {
+	// Streams that were swept.
+	Streams []swept `json:"streams"`
+}
+
 type swept struct {
-	Stream    string  `json:"stream"`
-	Published uint64  `json:"published_rows"`
-	Refused   uint64  `json:"refused_rows"`
-	GivenUp   uint64  `json:"failed_rows"`
-	Seconds   float64 `json:"seconds"`
+	// Stream is the name of the stream.
+	Stream string `json:"stream"`
+	// Published rows: Kafka acknowledged them.
+	Published uint64 `json:"published_rows"`
+	// Refused is how often a row was refused and charged an attempt.
+	Refused uint64 `json:"refused_rows"`
+	// GivenUp are the rows that became FAILED.
+	GivenUp uint64 `json:"failed_rows"`
+	// Seconds that the sweep took.
+	Seconds float64 `json:"seconds"`
 	// Left is what is still to be published: not due yet, parked, or inserted meanwhile.
-	Left  []status.Table `json:"left"`
-	Parks status.Parks   `json:"parks"`
-	Error string         `json:"error,omitempty"`
+	Left []status.Table `json:"left"`
+	// Parks are what waits for its next try.
+	Parks status.Parks `json:"parks"`
+	// Error is why the sweep did not finish.
+	Error string `json:"error,omitempty"`
 }
 
 func (w *sweepRun) run(ctx context.Context) error {
@@ -98,7 +110,7 @@ func (w *sweepRun) run(ctx context.Context) error {
 		}
 	}
 	if w.json {
-		errs = append(errs, printJSON(w.io.out, map[string]any{"streams": all}))
+		errs = append(errs, printJSON(w.io.out, sweepReport{all}))
 	}
 	return led(errors.Join(errs...))
 }

@@ -106,13 +106,20 @@ type Comparison struct {
 
 // Example is one difference.
 type Example struct {
-	Table     string     `json:"table,omitempty"`
-	ID        []string   `json:"id,omitempty"`
-	Topic     string     `json:"topic,omitempty"`
-	Partition *int32     `json:"partition,omitempty"`
-	Offset    *int64     `json:"offset,omitempty"`
-	At        *time.Time `json:"at,omitempty"`
-	Detail    string     `json:"detail"`
+	// Table of the row.
+	Table string `json:"table,omitempty"`
+	// ID of the row: the values of its id columns.
+	ID []string `json:"id,omitempty"`
+	// Topic of the record.
+	Topic string `json:"topic,omitempty"`
+	// Partition of the record.
+	Partition *int32 `json:"partition,omitempty"`
+	// Offset of the record.
+	Offset *int64 `json:"offset,omitempty"`
+	// At is the record's timestamp.
+	At *time.Time `json:"at,omitempty"`
+	// Detail is what differs, in words. It never has a payload.
+	Detail string `json:"detail"`
 }
 
 // New returns an empty Comparison. Headers named in ignore count as equal;

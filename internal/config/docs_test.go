@@ -12,47 +12,25 @@ import (
 
 	"github.com/goccy/go-yaml"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
-)
 
-const referencePage = "../../docs/configuration.md"
+	"github.com/outbox-cdc/outbox-cdc/test/doctable"
+)
 
 // The tables of docs/configuration.md are made from the structs; -update writes
 // them again.
 func TestReferenceIsUpToDate(t *testing.T) {
-	text, err := os.ReadFile(referencePage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- keys: made from package config by make generated -->\n", "<!-- keys end -->\n"
-	before, rest, ok := strings.Cut(string(text), begin)
-	made, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatal("the markers are gone")
-	}
-	want := keyTables()
-	if *update {
-		if err := os.WriteFile(referencePage, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if made != want {
-		t.Error("docs/configuration.md is not what package config says; make generated")
-	}
+	doctable.Section(t, "../../docs/configuration.md", "<!-- keys: made from package config by make generated -->", "<!-- keys end -->", keyTables(), *update)
 }
 
 // Every key of every struct is described.
 func TestEveryKeyIsDescribed(t *testing.T) {
 	for _, typ := range structs() {
-		for f := range typ.Fields() {
-			key := f.Tag.Get("yaml")
-			if key == "" || key == "-" || key == ",inline" {
-				continue
+		alone := func(reflect.Type) bool { return false }
+		doctable.Keys(typ, "yaml", "", alone, func(key, meaning string, _ reflect.StructField) {
+			if meaning == "" {
+				t.Errorf("%s.%s has no comment", typ.Name(), key)
 			}
-			if descriptions()[typ.Name()+"."+f.Name] == "" {
-				t.Errorf("%s.%s has no comment", typ.Name(), f.Name)
-			}
-		}
+		})
 	}
 }
 
@@ -87,46 +65,18 @@ type section struct {
 func keyTables() string {
 	var out strings.Builder
 	for _, s := range sections {
-		fmt.Fprintf(&out, "\n### %s\n\n%s\n\nkey | default, or type | meaning\n---|---|---\n", s.title, forFile(descriptions()[s.of.Name()]))
-		writeKeys(&out, s.of, "")
+		fmt.Fprintf(&out, "\n### %s\n\n%s\n\nkey | default, or type | meaning\n---|---|---\n", s.title, forFile(doctable.Comment(s.of, "")))
+		doctable.Keys(s.of, "yaml", "", listedBelow, func(key, meaning string, f reflect.StructField) {
+			out.WriteString(doctable.Row("`"+key+"`", defaultOrType(f), meaning))
+		})
 	}
 	return out.String() + "\n"
 }
 
-// writeKeys writes a line for each key of a struct, and below it those of the struct
-// that it has.
-func writeKeys(out *strings.Builder, t reflect.Type, prefix string) {
-	for f := range t.Fields() {
-		key := f.Tag.Get("yaml")
-		if key == "" || key == "-" || key == ",inline" {
-			continue
-		}
-		key = prefix + key
-		fmt.Fprintf(out, "`%s` | %s | %s\n", key, defaultOrType(f), cell(descriptions()[t.Name()+"."+f.Name]))
-		if inner, suffix := keysIn(f.Type); inner != nil {
-			writeKeys(out, inner, key+suffix+".")
-		}
-	}
-}
-
-// keysIn is the struct whose keys are written below a field's, and what stands between.
-func keysIn(t reflect.Type) (inner reflect.Type, suffix string) {
-	switch t.Kind() {
-	case reflect.Pointer:
-		t = t.Elem()
-	case reflect.Slice:
-		t, suffix = t.Elem(), "[]"
-	case reflect.Map:
-		t, suffix = t.Elem(), ".NAME"
-	}
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+// listedBelow: the keys of the struct are written below that of the field that has it.
+func listedBelow(t reflect.Type) bool {
 	elsewhere := t == reflect.TypeFor[PlaceSpec]() || slices.ContainsFunc(sections, func(s section) bool { return s.of == t })
-	if elsewhere || !slices.Contains(structs(), t) {
-		return nil, ""
-	}
-	return t, suffix
+	return !elsewhere && slices.Contains(structs(), t)
 }
 
 // forFile drops what only readers of the source need.
@@ -134,8 +84,6 @@ func forFile(text string) string {
 	text, _, _ = strings.Cut(text, " The comments on its fields")
 	return text
 }
-
-func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 // defaultOrType is the default with what else may be written, or the type of a key that
 // has no default.

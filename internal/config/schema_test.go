@@ -3,16 +3,14 @@ package config
 import (
 	"bytes"
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/invopop/jsonschema"
+
+	"github.com/outbox-cdc/outbox-cdc/test/doctable"
 )
 
 // schema.json is made here, from the types and the comments on their fields, so
@@ -33,10 +31,6 @@ func TestSchemaIsMadeOfTheTypes(t *testing.T) {
 	}
 }
 
-// sources are the files that hold the types, with the comments that describe
-// keys in the schema and in docs/configuration.md.
-var sources = []string{"config.go", "mapping.go", "credential.go"}
-
 func makeSchema() ([]byte, error) {
 	g := schemaMaker{definitions: jsonschema.Definitions{}}
 	g.define(reflect.TypeFor[Config](), false)
@@ -56,7 +50,7 @@ func (g *schemaMaker) define(t reflect.Type, nulls bool) *jsonschema.Schema {
 	if _, done := g.definitions[t.Name()]; !done {
 		s := &jsonschema.Schema{
 			Type:                 "object",
-			Description:          descriptions()[t.Name()],
+			Description:          doctable.Comment(t, ""),
 			Properties:           jsonschema.NewProperties(),
 			AdditionalProperties: jsonschema.FalseSchema,
 		}
@@ -92,7 +86,7 @@ func (g *schemaMaker) fields(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 // described adds what the field's comment and tags say.
 func described(s *jsonschema.Schema, t reflect.Type, f reflect.StructField) *jsonschema.Schema {
 	out := *s // next to $ref is fine in this draft
-	out.Description = descriptions()[t.Name()+"."+f.Name]
+	out.Description = doctable.Comment(t, f.Name)
 	if text, ok := f.Tag.Lookup("default"); ok {
 		out.Default = defaultValue(f.Type, text)
 	}
@@ -182,55 +176,4 @@ func anyOf(choices ...*jsonschema.Schema) *jsonschema.Schema {
 		flat = append(flat, c)
 	}
 	return &jsonschema.Schema{AnyOf: flat}
-}
-
-// descriptions are the comments on types ("Stream") and fields
-// ("Stream.Name"), in one line each.
-var descriptions = sync.OnceValue(func() map[string]string {
-	found := map[string]string{}
-	for _, name := range sources {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			panic(err)
-		}
-		for _, d := range file.Decls {
-			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE {
-				describeType(found, g)
-			}
-		}
-	}
-	return found
-})
-
-func describeType(found map[string]string, g *ast.GenDecl) {
-	spec, ok := g.Specs[0].(*ast.TypeSpec)
-	if !ok {
-		return
-	}
-	t, ok := spec.Type.(*ast.StructType)
-	if !ok {
-		return
-	}
-	found[spec.Name.Name] = sentence(g.Doc.Text(), spec.Name.Name)
-	for _, f := range t.Fields.List {
-		for _, name := range f.Names {
-			found[spec.Name.Name+"."+name.Name] = sentence(f.Doc.Text(), name.Name)
-		}
-	}
-}
-
-// sentence turns a Go comment, which begins with the field's name, into one for
-// readers of the file, who know it by its key: "X is the", "X makes" become
-// "The", "Makes"; "Rows in memory" stays.
-func sentence(doc, field string) string {
-	text := strings.Join(strings.Fields(doc), " ")
-	rest, ok := strings.CutPrefix(text, field+" ")
-	verb, _, _ := strings.Cut(rest, " ")
-	switch {
-	case !ok, verb == "columns", verb == "values", verb != "are" && !strings.HasSuffix(verb, "s"):
-		return text
-	case verb == "is", verb == "are":
-		_, rest, _ = strings.Cut(rest, " ")
-	}
-	return strings.ToUpper(rest[:1]) + rest[1:]
 }

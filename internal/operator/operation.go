@@ -55,35 +55,41 @@ func (a Action) State() tablesql.RowState {
 
 // Plan is what an Operation would do.
 type Plan struct {
-	// Matched rows, of which it takes at most its limit.
+	// Matched are the rows that the flags choose.
 	Matched Count `json:"matched"`
-	Taken   int64 `json:"taken"`
-	// TimeColumn is what since and until are compared with: the first of these
-	// columns that is set.
+	// Taken is how many of them are taken, at most `--limit`.
+	Taken int64 `json:"taken"`
+	// TimeColumn is what `--since` and `--until` are compared with: the first of these columns that
+	// is set.
 	TimeColumn string `json:"time_column,omitempty"`
-	Sample     []Row  `json:"sample"`
-	Order      Order  `json:"order"`
+	// Sample is the first five rows.
+	Sample []Row `json:"sample"`
+	// Order says which rows come after later rows of their key.
+	Order Order `json:"order"`
 }
 
 // Order says of how many rows the order of their keys cannot be kept: a later
 // row of the key was already SENT.
 type Order struct {
-	// Looked is how many of the rows were looked at; 0 with Note: none could be.
-	Looked    int        `json:"looked_at"`
-	Overtaken int        `json:"overtaken"`
-	IDs       [][]string `json:"ids,omitempty"` // of the first ten
-	Note      string     `json:"note,omitempty"`
+	// Looked is how many rows were looked at: 1000 at most, for ten seconds.
+	Looked int `json:"looked_at"`
+	// Overtaken is how many of them have a later row of their key that is SENT.
+	Overtaken int `json:"overtaken"`
+	// IDs are those of the first ten of them.
+	IDs [][]string `json:"ids,omitempty"`
+	// Note is why this could not be found out.
+	Note string `json:"note,omitempty"`
 }
 
 // Result is what an Operation did.
 type Result struct {
+	// Changed is how many rows were changed.
 	Changed int `json:"changed"`
-	// Passed rows were no longer in the state that was asked for, or somebody
-	// had them locked.
+	// Passed are rows that were in another state by then, or locked by somebody.
 	Passed int `json:"passed_over"`
-	// Unknown rows: the connection broke while they were changed.
+	// Unknown is how many rows may have been changed: the connection broke meanwhile.
 	Unknown int `json:"unknown,omitempty"`
-	// IDs of the first rows that were changed, at most MaxNamed.
+	// IDs of the first 100 rows that were changed.
 	IDs [][]string `json:"ids"`
 }
 

@@ -13,30 +13,46 @@ import (
 // Record is the record that a row would become, or why it can be none, for people
 // and as JSON.
 type Record struct {
-	ID        []string       `json:"id"`
-	Error     string         `json:"error,omitempty"`
-	Pending   bool           `json:"pending"`
-	Due       string         `json:"available_after,omitempty"`
-	Cluster   string         `json:"cluster"`
-	Topic     string         `json:"topic"`
-	Partition *int32         `json:"partition,omitempty"`
-	Timestamp string         `json:"timestamp,omitempty"`
-	Key       *Bytes         `json:"key"`
-	Headers   []RecordHeader `json:"headers"`
-	Value     *Bytes         `json:"value"`
+	// ID is the values of the row's id columns, in the mapping's order.
+	ID []string `json:"id"`
+	// Error is why the row can be no record.
+	Error string `json:"error,omitempty"`
+	// Pending is whether the row is still to be published.
+	Pending bool `json:"pending"`
+	// Due is when it may be published; `never`: its writer has it, and does not say until when.
+	Due string `json:"available_after,omitempty"`
+	// Cluster is the name of the Kafka cluster.
+	Cluster string `json:"cluster"`
+	// Topic of the record.
+	Topic string `json:"topic"`
+	// Partition that the mapping names. Missing: the key decides.
+	Partition *int32 `json:"partition,omitempty"`
+	// Timestamp that the mapping names. Missing: the time of sending.
+	Timestamp string `json:"timestamp,omitempty"`
+	// Key of the record; null: none.
+	Key *Bytes `json:"key"`
+	// Headers in their order.
+	Headers []RecordHeader `json:"headers"`
+	// Value of the record; null: a tombstone.
+	Value *Bytes `json:"value"`
 }
 
 // RecordHeader is one header of a record.
 type RecordHeader struct {
-	Name  string `json:"name"`
+	// Name of the header.
+	Name string `json:"name"`
+	// Value of the header.
 	Value *Bytes `json:"value"`
 }
 
 // Bytes are text, or base64 where they are no UTF-8.
 type Bytes struct {
-	Text   *string `json:"text,omitempty"`
+	// Text of the bytes, where they are UTF-8.
+	Text *string `json:"text,omitempty"`
+	// Base64 of the bytes, where they are not.
 	Base64 *string `json:"base64,omitempty"`
-	Length int     `json:"bytes"`
+	// Length is how many bytes they are.
+	Length int `json:"bytes"`
 }
 
 // RecordOf describes a row of a preview.

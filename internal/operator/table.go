@@ -61,22 +61,34 @@ func (t *Table) Outbox() *outbox.Table { return t.relation.Table }
 
 // Row is one row for people. Times are RFC 3339 in UTC.
 type Row struct {
+	// Table that the row is in.
 	Table string `json:"table"`
-	// ID has the values of the id columns, in the mapping's order.
-	ID           []string `json:"id"`
-	State        string   `json:"state"` // PENDING, FAILED, or SENT for any other
-	Topic        string   `json:"topic"`
-	Key          *string  `json:"key"`
-	Created      string   `json:"created_at,omitempty"`
-	Due          string   `json:"available_after,omitempty"`
-	Sent         string   `json:"sent_at,omitempty"`
-	Failed       string   `json:"failed_at,omitempty"`
-	Attempts     int64    `json:"attempts"`
-	Error        string   `json:"error,omitempty"`
-	PayloadBytes *int64   `json:"payload_bytes"`
-	// Payload only where it was asked for.
+	// ID is the values of the id columns, in the mapping's order.
+	ID []string `json:"id"`
+	// State is PENDING, FAILED or SENT (any other final state, too).
+	State string `json:"state"`
+	// Topic of the record.
+	Topic string `json:"topic"`
+	// Key of the record; null: none.
+	Key *string `json:"key"`
+	// Created is the row's `created_at`. This and the next three are missing where they are NULL or
+	// not mapped.
+	Created string `json:"created_at,omitempty"`
+	// Due is when the row may be published.
+	Due string `json:"available_after,omitempty"`
+	// Sent is when it was marked SENT.
+	Sent string `json:"sent_at,omitempty"`
+	// Failed is when it became FAILED.
+	Failed string `json:"failed_at,omitempty"`
+	// Attempts that were charged, as stored.
+	Attempts int64 `json:"attempts"`
+	// Error is the last error, as stored.
+	Error string `json:"error,omitempty"`
+	// PayloadBytes is the size of the payload; null: it is NULL.
+	PayloadBytes *int64 `json:"payload_bytes"`
+	// Payload itself, only with `failed show --payload`.
 	Payload *string `json:"payload,omitempty"`
-	// Parked says which park a pending row waits for, and why.
+	// Parked is the park that a pending row waits for, and why.
 	Parked string `json:"parked,omitempty"`
 }
 
@@ -85,8 +97,10 @@ func (r *Row) IDText() string { return strings.Join(r.ID, ",") }
 
 // Count is how many rows there are; Capped: more than N.
 type Count struct {
-	N      int64 `json:"rows"`
-	Capped bool  `json:"capped"`
+	// N is how many there are.
+	N int64 `json:"rows"`
+	// Capped is true where there are more, since counting stopped there.
+	Capped bool `json:"capped"`
 }
 
 // Count counts picked rows, up to a limit.

@@ -16,15 +16,16 @@ import (
 
 // Difference is one way in which a table does not fit its mapping.
 type Difference struct {
-	Table   string `json:"table"`
+	// Table is the name of the table.
+	Table string `json:"table"`
+	// Problem is what differs.
 	Problem string `json:"problem"`
-	// Override is what would fix it, next to the table's profile or in its
-	// mapping.
+	// Override is the lines of YAML that fix it, next to the table's profile or in
+	// its mapping.
 	Override Overrides `json:"override,omitempty"`
-	// Hint is what else would.
+	// Hint is what else would fix it.
 	Hint string `json:"mend,omitempty"`
-	// Fatal: rows cannot be streamed, swept or marked as it is. Otherwise it is
-	// only worth knowing.
+	// Fatal is whether it keeps rows from being streamed, swept or marked.
 	Fatal bool `json:"fatal"`
 
 	about About

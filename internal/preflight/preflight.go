@@ -87,23 +87,26 @@ const (
 
 // Finding is what one check found about one subject.
 type Finding struct {
+	// Check is the name of the check.
 	Check string `json:"check"`
-	Level Level  `json:"level"`
-	// Stream is empty where the finding is about a whole Kafka cluster.
+	// Level is `OK`, `WARN`, `FAIL` or `SKIP`.
+	Level Level `json:"level"`
+	// Stream is the one that it is about. Missing: it is about a whole Kafka cluster.
 	Stream string `json:"stream,omitempty"`
-	// Subject is the role, table, cluster, broker or topic that it is about.
+	// Subject is the role, slot, table, cluster, broker or topic that it is about.
 	Subject string `json:"subject,omitempty"`
-	// Found says what is there, in numbers where there are any.
+	// Found is what is there, in numbers where there are any.
 	Found string `json:"found"`
 	// Why it matters; of WARN and FAIL.
 	Why string `json:"why,omitempty"`
 	// Hints are the statements, settings or commands that fix it, in order; of
 	// WARN and FAIL.
 	Hints []string `json:"mend,omitempty"`
-	// Fix is what check --fix can make of it: publication, slot or index.
+	// Fix is what `check --fix` can create for it: `schema`, `publication`, `slot` or
+	// `index`.
 	Fix string `json:"fix,omitempty"`
-	// Unseen says of SKIP and FAIL that the check could not look: it may work
-	// another time.
+	// Unseen is true of SKIP and FAIL where the check could not look: another try
+	// may work.
 	Unseen bool `json:"unseen,omitempty"`
 }
 
@@ -118,19 +121,26 @@ const (
 // Report is the outcome of a run.
 type Report struct {
 	// Version of this layout; it is raised when a field changes its meaning.
-	Version  int       `json:"version"`
-	At       time.Time `json:"at"`
-	Summary  Summary   `json:"summary"`
+	Version int `json:"version"`
+	// At is when it looked.
+	At time.Time `json:"at"`
+	// Summary is how many findings there are of each level.
+	Summary Summary `json:"summary"`
+	// Findings are what the checks found.
 	Findings []Finding `json:"findings"`
 }
 
 // Summary counts findings by level.
 type Summary struct {
-	OK   int `json:"ok"`
+	// OK is how many are OK.
+	OK int `json:"ok"`
+	// Warn is how many are WARN.
 	Warn int `json:"warn"`
+	// Fail is how many are FAIL.
 	Fail int `json:"fail"`
+	// Skip is how many are SKIP.
 	Skip int `json:"skip"`
-	// Unseen counts what could not be looked at, among the others.
+	// Unseen is how many of them could not look.
 	Unseen int `json:"unseen"`
 }
 

@@ -19,37 +19,46 @@ import (
 
 // Slot is one replication slot. Sizes are in bytes.
 type Slot struct {
-	Name     string `json:"name"`
-	Type     string `json:"type"` // logical or physical
-	Plugin   string `json:"plugin,omitempty"`
+	// Name of the slot.
+	Name string `json:"name"`
+	// Type is `logical` or `physical`.
+	Type string `json:"type"`
+	// Plugin is the output plugin of a logical slot.
+	Plugin string `json:"plugin,omitempty"`
+	// Database of a logical slot.
 	Database string `json:"database,omitempty"`
-	// Whose: stream (of the configuration), orphan (outbox-cdc's by its name or
-	// by what is kept in schema outbox_cdc, but of no stream of the
-	// configuration), or other.
+	// Whose is `stream` (of this configuration), `orphan` (outbox-cdc's by its name `outbox_cdc_…` or
+	// by schema `outbox_cdc`, but of no configured stream) or `other`.
 	Whose string `json:"whose"`
-	// Stream is the one that it belongs, or belonged, to.
-	Stream    string `json:"stream,omitempty"`
-	Temporary bool   `json:"temporary,omitempty"`
-	Active    bool   `json:"active"`
-	// Client reads from the slot.
+	// Stream is the stream that it belongs, or belonged, to.
+	Stream string `json:"stream,omitempty"`
+	// Temporary is whether it ends with its session.
+	Temporary bool `json:"temporary,omitempty"`
+	// Active is whether somebody reads from it.
+	Active bool `json:"active"`
+	// Client is the session that reads from it.
 	Client *Client `json:"client,omitempty"`
 	// Retained is the WAL that it holds back.
 	Retained uint64 `json:"retained_wal_bytes"`
-	// Safe is what may still be written before the server may drop it; nil: no
-	// limit, or it is lost.
-	Safe      *int64 `json:"safe_wal_bytes,omitempty"`
+	// Safe is what may still be written before the server may drop it. Missing: the server sets no
+	// limit, or the slot is lost.
+	Safe *int64 `json:"safe_wal_bytes,omitempty"`
+	// WALStatus is `reserved`, `extended`, `unreserved` or `lost`.
 	WALStatus string `json:"wal_status,omitempty"`
-	// Invalidation is why the server has invalidated it (16 and later tell).
-	Invalidation  string `json:"invalidation_reason,omitempty"`
-	InactiveSince string `json:"inactive_since,omitempty"` // 17 and later
-	Failover      *bool  `json:"failover,omitempty"`       // 17 and later
-	Synced        *bool  `json:"synced,omitempty"`         // 17 and later: kept from a primary
-	// Frees is how much WAL the server could remove if the slot were dropped:
-	// what no other slot holds back as well.
+	// Invalidation is why the server has invalidated it (PostgreSQL 16 and later).
+	Invalidation string `json:"invalidation_reason,omitempty"`
+	// InactiveSince is when the last reader left (PostgreSQL 17 and later).
+	InactiveSince string `json:"inactive_since,omitempty"`
+	// Failover is whether standbys keep the slot (PostgreSQL 17 and later).
+	Failover *bool `json:"failover,omitempty"`
+	// Synced is whether it was copied from a primary (PostgreSQL 17 and later).
+	Synced *bool `json:"synced,omitempty"`
+	// Frees is the WAL that the server could remove if the slot were dropped: no other slot holds it
+	// back.
 	Frees uint64 `json:"dropping_frees_bytes"`
 	// Dropping says what dropping it would do.
 	Dropping string `json:"dropping"`
-	// Refusal says why slots drop refuses it, or is empty.
+	// Refusal is why `slots drop` refuses it.
 	Refusal string `json:"drop_refused,omitempty"`
 
 	restart outbox.LSN
@@ -57,10 +66,14 @@ type Slot struct {
 
 // Client is the session that reads from a slot.
 type Client struct {
-	PID         int    `json:"pid"`
+	// PID of the server process.
+	PID int `json:"pid"`
+	// Application is its `application_name`.
 	Application string `json:"application"`
-	User        string `json:"user"`
-	Address     string `json:"address,omitempty"`
+	// User is the database user.
+	User string `json:"user"`
+	// Address of the client. Missing: a Unix socket.
+	Address string `json:"address,omitempty"`
 }
 
 func (c *Client) String() string {

@@ -56,9 +56,8 @@ func (f *Forecast) Tell(at time.Time, slot *Slot) {
 type Loss struct {
 	// Seconds from now.
 	Seconds float64 `json:"seconds"`
-	// By: budget (wal_budget of the configuration: the slot moves on and the
-	// stream is swept) or server (max_slot_wal_keep_size: the server may drop
-	// the slot).
+	// By is `budget` (`wal_budget` is used up: the slot moves on and the table is swept) or
+	// `server` (`max_slot_wal_keep_size` is used up: the server may drop the slot).
 	By string `json:"by"`
 }
 

@@ -12,20 +12,28 @@ import (
 
 // Parks is what is left to the sweeper.
 type Parks struct {
+	// Total is how many parks there are.
 	Total int `json:"total"`
-	// Scopes counts them by kind: stream, cluster, table, topics, topic, key, row.
+	// Scopes are their numbers by scope: `stream`, `cluster`, `table`, `topics` (a table's unknown
+	// ones), `topic`, `key`, `row`.
 	Scopes map[string]int `json:"by_scope"`
-	// Top lists the widest scopes and the commonest reasons, at most ten.
+	// Top is up to ten groups of parks that differ in names and numbers only: the widest scopes
+	// first, then the commonest reasons.
 	Top []ParkGroup `json:"top,omitempty"`
 }
 
 // ParkGroup is parks of one kind with one reason.
 type ParkGroup struct {
-	Kind   string    `json:"scope"`
-	Cause  string    `json:"cause"`
-	Reason string    `json:"reason"`
-	Count  int       `json:"count"`
-	Since  time.Time `json:"since"` // the oldest of them
+	// Kind is the scope, as in `by_scope`.
+	Kind string `json:"scope"`
+	// Cause is the reason in one word, as in the metric `outbox_cdc_parks`.
+	Cause string `json:"cause"`
+	// Reason is why they are parked, in words.
+	Reason string `json:"reason"`
+	// Count is how many they are.
+	Count int `json:"count"`
+	// Since is when the oldest of them began.
+	Since time.Time `json:"since"`
 	// Example is one of them, in words.
 	Example string `json:"example"`
 }

@@ -12,13 +12,15 @@ import (
 // Report is the body of GET /api/v1/status and the output of status --json.
 // Fields are added, never renamed.
 type Report struct {
+	// At is when it was asked.
 	At time.Time `json:"at"`
-	// Version of the process that answered; empty: none did.
+	// Version of the process that answered. Missing: none did.
 	Version string `json:"version,omitempty"`
-	// Process is the address that answered; empty: none did.
+	// Process is the address of the process that answered. Missing: none did.
 	Process string `json:"process,omitempty"`
-	// Note says why there is no answer of a process.
-	Note    string   `json:"note,omitempty"`
+	// Note is why no process answered.
+	Note string `json:"note,omitempty"`
+	// Streams are the streams that were asked about.
 	Streams []Stream `json:"streams"`
 }
 
@@ -44,90 +46,116 @@ const (
 
 // Stream is how one stream stands.
 type Stream struct {
+	// Name of the stream.
 	Name string `json:"name"`
-	// Source: process or database.
+	// Source is who told: `process` or `database`. The database knows nothing of Kafka and of what
+	// goes through.
 	Source string `json:"source"`
-	Mode   string `json:"mode"`
+	// Mode is `stream`, `hold`, `sweep`, `paused`, `shadow`, `standby`, `starting` (the process is
+	// connecting), `stopped` (no process leads) or `unknown` (nobody could be asked).
+	Mode string `json:"mode"`
 	// ModeText is the mode in words.
 	ModeText string `json:"mode_text"`
-	// Delivery is at_least_once or exactly_once; empty: not known.
+	// Delivery is `at_least_once` or `exactly_once`. Missing: not known.
 	Delivery string `json:"delivery,omitempty"`
-	// Tallies are those of a stream that delivers exactly once, by Kafka cluster.
+	// Tallies are what a stream that delivers exactly once knows of each Kafka cluster's journal.
 	Tallies []Tally `json:"tallies,omitempty"`
-	// Reason says why the stream is in a mode other than stream.
-	Reason string  `json:"reason,omitempty"`
-	Leader *Leader `json:"leader,omitempty"` // nil: nobody holds the leadership lock
-	Slot   *Slot   `json:"slot,omitempty"`   // nil: unknown
+	// Reason is why the mode is not `stream`.
+	Reason string `json:"reason,omitempty"`
+	// Leader is the session that holds the leadership lock. Missing: nobody does.
+	Leader *Leader `json:"leader,omitempty"`
+	// Slot is the replication slot and the WAL that it holds back. Missing: not known.
+	Slot *Slot `json:"slot,omitempty"`
+	// Tables are the outbox tables of the stream.
 	Tables []Table `json:"tables"`
-	Parks  Parks   `json:"parks"`
-	// Kafka says of each cluster whether it can be used; only a process knows.
+	// Parks are what is left to the sweeper.
+	Parks Parks `json:"parks"`
+	// Kafka is the clusters, and whether they can be used. Only a process knows.
 	Kafka []Cluster `json:"kafka,omitempty"`
-	// Limit is how fast rows may be taken; nil: as fast as they come, or not from
-	// a process.
+	// Limit is how fast rows may be taken. Missing: there is no limit, or no process answered.
 	Limit *Limit `json:"limit,omitempty"`
-	// Flow is what went through the process; nil: not from a process.
+	// Flow is what went through the process since it started. Only a process knows.
 	Flow *Flow `json:"flow,omitempty"`
-	// Error says what could not be found out.
+	// Error is what could not be found out, or what keeps the process from working.
 	Error string `json:"error,omitempty"`
 }
 
 // Leader is the process that leads, or who keeps every process from it.
 type Leader struct {
-	Name    string `json:"name"` // outbox-cdc/STREAM@HOST
+	// Name is the `application_name` of its session: `outbox-cdc/STREAM@HOST`.
+	Name string `json:"name"`
+	// Address of its client, where that is known.
 	Address string `json:"address,omitempty"`
-	PID     string `json:"backend_pid,omitempty"` // of the server's process
-	Epoch   int64  `json:"epoch,omitempty"`
-	Since   string `json:"since,omitempty"`
-	// Intruder says that it holds the leadership lock without being a leader, and
-	// what ends that; empty: it leads.
+	// PID of the server process of its session.
+	PID string `json:"backend_pid,omitempty"`
+	// Epoch is the number of this leadership: it grows with each.
+	Epoch int64 `json:"epoch,omitempty"`
+	// Since is when its session began, or when the process that answered took the lead.
+	Since string `json:"since,omitempty"`
+	// Intruder says who holds the leadership lock without being a leader, and how to end that
+	// session; the mode is then `stopped`. Missing: it leads.
 	Intruder string `json:"intruder,omitempty"`
-	// Here: it is the process that answered.
+	// Here is whether it is the process that answered.
 	Here bool `json:"this_process"`
 }
 
 // Slot is the replication slot and the WAL that it holds back. Sizes in bytes.
 type Slot struct {
-	Name      string `json:"name"`
-	Exists    bool   `json:"exists"`
-	Active    bool   `json:"active"`
-	WALStatus string `json:"wal_status,omitempty"` // reserved, extended, unreserved, lost
-	Retained  uint64 `json:"retained_wal_bytes"`
-	Budget    uint64 `json:"wal_budget_bytes"`
-	// Safe is what may still be written before the server may drop the slot
-	// (max_slot_wal_keep_size); nil: no limit is set.
+	// Name of the slot.
+	Name string `json:"name"`
+	// Exists is whether the server has it.
+	Exists bool `json:"exists"`
+	// Active is whether somebody reads from it.
+	Active bool `json:"active"`
+	// WALStatus is `reserved`, `extended`, `unreserved` or `lost`, as in `pg_replication_slots`.
+	WALStatus string `json:"wal_status,omitempty"`
+	// Retained is the WAL that it holds back.
+	Retained uint64 `json:"retained_wal_bytes"`
+	// Budget is the `wal_budget` of the configuration.
+	Budget uint64 `json:"wal_budget_bytes"`
+	// Safe is what may still be written before the server may drop the slot. Missing: the server
+	// sets no limit (`max_slot_wal_keep_size`).
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
-	// Lag is between the server's end and the confirmed position.
+	// Lag is the WAL between the server's end and the confirmed position.
 	Lag uint64 `json:"lag_bytes"`
-	// LagSeconds is how long something has been waiting; nil: only a leader knows.
+	// LagSeconds is how long something has been waiting. Only a leader knows.
 	LagSeconds *float64 `json:"lag_seconds,omitempty"`
-	// Growth of Retained in bytes per second, and over how many seconds it was
-	// measured, at most those of ForecastWindow; nil: only one sample was taken.
-	Growth     *float64 `json:"retained_growth_bytes_per_second,omitempty"`
-	GrowthOver float64  `json:"growth_measured_over_seconds,omitempty"`
-	// Loss is when the slot is at an end at this rate; nil: not in sight.
+	// Growth of `retained_wal_bytes`. Missing: not measured yet.
+	Growth *float64 `json:"retained_growth_bytes_per_second,omitempty"`
+	// GrowthOver is the time that the growth was measured over, at most 300.
+	GrowthOver float64 `json:"growth_measured_over_seconds,omitempty"`
+	// Loss is when the slot ends at this rate. Missing: not in sight.
 	Loss *Loss `json:"loss,omitempty"`
 }
 
 // Table is one outbox table. Counts stop at a bound, so that asking is cheap.
 type Table struct {
+	// Name of the table.
 	Name string `json:"name"`
-	// Pending rows, due or not; nil: unknown, or the table keeps no state.
-	Pending       *int64 `json:"pending_rows,omitempty"`
-	PendingCapped bool   `json:"pending_capped,omitempty"` // there are more
-	// Oldest is the age of the oldest pending row, in seconds; 0: none, or no creation time is mapped.
+	// Pending rows, due or not. Missing: not counted yet, too many to count, or the table keeps no
+	// state.
+	Pending *int64 `json:"pending_rows,omitempty"`
+	// PendingCapped is true where there are more than `pending_rows`.
+	PendingCapped bool `json:"pending_capped,omitempty"`
+	// Oldest is the age of the oldest pending row; 0: there is none, or no creation time is mapped.
 	Oldest float64 `json:"pending_oldest_seconds"`
-	// Failed rows; nil: unknown, or the table has no failed state.
-	Failed       *int64 `json:"failed_rows,omitempty"`
-	FailedCapped bool   `json:"failed_capped,omitempty"`
-	Error        string `json:"error,omitempty"`
+	// Failed rows. Missing: not counted yet, too many to count, or the table has no failed state.
+	Failed *int64 `json:"failed_rows,omitempty"`
+	// FailedCapped is true where there are more than `failed_rows`.
+	FailedCapped bool `json:"failed_capped,omitempty"`
+	// Error is why the rows could not be counted.
+	Error string `json:"error,omitempty"`
 }
 
 // Cluster is one Kafka cluster.
 type Cluster struct {
-	Name   string `json:"name"`
-	Usable bool   `json:"usable"`
-	Error  string `json:"error,omitempty"`
-	// Fencing of former leaders: on, refused by the brokers, or off; empty: not known yet.
+	// Name of the cluster.
+	Name string `json:"name"`
+	// Usable is whether records can be sent to it.
+	Usable bool `json:"usable"`
+	// Error is why it cannot be used.
+	Error string `json:"error,omitempty"`
+	// Fencing of former leaders: `on`, `refused` (by the brokers) or `off`. Missing: not known yet.
 	Fencing string `json:"fencing,omitempty"`
 }
 
@@ -136,8 +164,9 @@ const FencingRefused = "refused"
 
 // Limit is what slows a stream down.
 type Limit struct {
+	// RowsPerSecond is the most rows that may be taken in a second.
 	RowsPerSecond float64 `json:"rows_per_second"`
-	// Reason: configured, standby_lag, lock_waits or recovering.
+	// Reason is `configured`, `standby_lag`, `lock_waits` or `recovering`.
 	Reason string `json:"reason"`
 }
 
@@ -152,11 +181,16 @@ func (l *Limit) Text() string {
 
 // Flow is what went through a process, which began counting at its start.
 type Flow struct {
+	// Published rows: Kafka acknowledged them.
 	Published uint64 `json:"published_rows"`
-	Refused   uint64 `json:"refused_rows"` // attempts charged
-	GivenUp   uint64 `json:"failed_rows"`  // became FAILED
-	Left      uint64 `json:"left_rows"`    // of the log, that the mapping leaves to others
+	// Refused is how often a row was refused and charged an attempt.
+	Refused uint64 `json:"refused_rows"`
+	// GivenUp are the rows that became FAILED.
+	GivenUp uint64 `json:"failed_rows"`
+	// Left are the rows that were read from the WAL and that the mapping leaves to others.
+	Left uint64 `json:"left_rows"`
 	// PerSecond is the mean of the last minute.
 	PerSecond float64 `json:"published_rows_per_second"`
-	InFlight  int     `json:"in_flight_rows"`
+	// InFlight are the rows that were read and are not marked yet.
+	InFlight int `json:"in_flight_rows"`
 }

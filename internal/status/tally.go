@@ -8,15 +8,16 @@ import (
 
 // Tally is what a stream that delivers exactly once knows of one Kafka cluster's journal.
 type Tally struct {
+	// Cluster is the name of the Kafka cluster.
 	Cluster string `json:"cluster"`
-	// Open: rows that were published may not be marked yet. A clean stop closes it.
+	// Open is whether rows that were published may not be marked yet. A clean stop closes it.
 	Open bool `json:"open"`
-	// Waiting are units behind the tally's head: committed, and one of them is not noted yet; nil: only
-	// a leader knows.
+	// Waiting is how many committed units of rows are not noted in the database yet. Only a leader
+	// knows.
 	Waiting *uint64 `json:"units_waiting,omitempty"`
-	// Left are rows that were published and are marked later; at most MaxLeft are counted.
+	// Left are the rows that were published and are marked later; at most 100,000 are counted.
 	Left int64 `json:"left_rows"`
-	// Transactions since the process began; nil: not from a process.
+	// Transactions since the process started. Only a process knows.
 	Transactions *Transactions `json:"transactions,omitempty"`
 }
 
@@ -25,17 +26,22 @@ const MaxLeft = 100_000
 
 // Transactions are a process's on one Kafka cluster.
 type Transactions struct {
+	// Committed is how many were committed.
 	Committed uint64 `json:"committed"`
-	Aborted   uint64 `json:"aborted"`
-	// LastAbort is the last one that was aborted; nil: none was.
+	// Aborted is how many were aborted; their rows went into the next one.
+	Aborted uint64 `json:"aborted"`
+	// LastAbort is the last one that was aborted. Missing: none was.
 	LastAbort *Abort `json:"last_abort,omitempty"`
 }
 
 // Abort is why a transaction was aborted.
 type Abort struct {
-	At    time.Time `json:"at"`
-	Cause string    `json:"cause"` // unanswered, row_refused, stuck, ended_by_kafka
-	Text  string    `json:"text"`
+	// At is when it was aborted.
+	At time.Time `json:"at"`
+	// Cause is `unanswered`, `row_refused`, `stuck` or `ended_by_kafka`.
+	Cause string `json:"cause"`
+	// Text is the cause in words.
+	Text string `json:"text"`
 }
 
 // AbortText says a cause in words.
