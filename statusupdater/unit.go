@@ -209,7 +209,7 @@ func (r *round) markUnits(ctx context.Context, w *written) error {
 		return err
 	}
 	mark := tablesql.Step{SQL: r.target.marking.Sent, Args: args, Each: w.sent}
-	if r.target.relation.Lockable {
+	if r.passOver() {
 		mark.SQL = r.target.marking.SentFree
 	}
 	n := newNoting(r.cfg.Once.Stream, unitsOf(w.items))
@@ -374,6 +374,9 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 		p.failing = time.Now()
 	}
 	switch {
+	case f == tablesql.Locked && !p.key.free:
+		p.key.free = true
+		p.groups = append(p.groups, items)
 	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && p.splitUnits(items):
 	case errors.Is(err, errNoted):
 		p.noted(items)

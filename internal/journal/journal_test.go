@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -39,6 +40,49 @@ func TestMakeIsRefused(t *testing.T) {
 	})
 	_, err := Topic{Name: "j"}.Make(t.Context(), sink.Config{Cluster: "main", Brokers: k.Addrs})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "three replicas at least") {
+		t.Error(err)
+	}
+}
+
+// A real broker refuses a user who may not create topics, and one who may makes the topic as it has to be.
+func TestRealMake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a Kafka of its own")
+	}
+	k := harness.PrivateKafka(t, harness.KafkaOptions{
+		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
+		Settings: map[string]string{
+			"sasl.enabled.mechanisms":                   "PLAIN",
+			"listener.name.safe.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_poor="right";`,
+			"authorizer.class.name":                     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":                               "User:ANONYMOUS",
+		},
+	})
+	topic := Topic{Name: "__outbox-cdc-orders-journal", Rows: 10_000}
+	poor := sink.Config{Cluster: "main", Brokers: k.AddrsOf("SAFE"), SASL: &sink.SASL{Mechanism: "PLAIN", Username: "poor", Password: "right"}}
+	if _, err := topic.Make(t.Context(), poor); !errors.Is(err, ErrRefused) || !errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+		t.Error(err)
+	}
+	for range 2 { // it may be repeated
+		if replicas, err := topic.Make(t.Context(), sink.Config{Cluster: "main", Brokers: k.Addrs}); err != nil || replicas != 1 {
+			t.Fatalf("%d replicas, %v", replicas, err)
+		}
+	}
+	var is []sarama.ConfigEntry
+	k.Admin(t, func(a sarama.ClusterAdmin) (err error) {
+		is, err = a.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: topic.Name})
+		return err
+	})
+	want := topic.Settings(1)
+	for _, entry := range is {
+		if value, set := want[entry.Name]; set && entry.Value == value {
+			delete(want, entry.Name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("the broker has other settings than %v: %v", want, is)
+	}
+	if err := topic.Remove(t.Context(), poor); !errors.Is(err, ErrRefused) {
 		t.Error(err)
 	}
 }
