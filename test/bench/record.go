@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,9 +52,8 @@ func readJSON(path string, into any) error {
 	return err
 }
 
-// record takes reports over into what is recorded, in place of what was. Bars
-// come from one run, since the page names one program and one machine. What was
-// not quiet is refused.
+// record takes reports over into what is recorded: each bar of them in place of the one that was, which a later
+// run on a machine of the same kind may do for some. What was not quiet is refused.
 func record(barsFile, peersFile string) error {
 	var bars []Result
 	var peers PeerReport
@@ -66,7 +66,14 @@ func record(barsFile, peersFile string) error {
 		}
 	}
 	if len(bars) > 0 {
-		if err := writeJSON(recordedBars, bars); err != nil {
+		before, _, err := recorded()
+		if err == nil {
+			bars, err = merged(before, bars)
+		}
+		if err == nil {
+			err = writeJSON(recordedBars, bars)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -77,6 +84,27 @@ func record(barsFile, peersFile string) error {
 		return fmt.Errorf("%s: the machine was not quiet: it is not recorded", peersFile)
 	}
 	return peers.write(recordedPeers)
+}
+
+// merged has the later bars in place of the earlier of the same name.
+func merged(before, later []Result) ([]Result, error) {
+	for _, r := range before {
+		if slices.ContainsFunc(later, func(l Result) bool { return l.Bar == r.Bar }) {
+			continue
+		}
+		now := later[0]
+		if r.Machine.Cores != now.Machine.Cores || r.Machine.CPU != now.Machine.CPU || r.Settings["rows"] != now.Settings["rows"] || r.Settings["rounds"] != now.Settings["rounds"] {
+			return nil, fmt.Errorf("%s was recorded on another machine, or with other rows or rounds: measure all bars", r.Bar)
+		}
+		later = append(later, r)
+	}
+	slices.SortStableFunc(later, func(a, b Result) int { return cmp.Compare(barNumber(a.Bar), barNumber(b.Bar)) })
+	return later, nil
+}
+
+func barNumber(bar string) (n int) {
+	_, _ = fmt.Sscanf(bar, "B%d", &n) // of cost and scale: 0
+	return n
 }
 
 // putDocuments writes the docs, or says what differs.
@@ -143,8 +171,18 @@ func barsInMarkdown(all []Result) string {
 	for _, r := range all {
 		lines = append(lines, []string{r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, verdict(r), perRow(r), withUnit(r.PeakRSS, "MiB")})
 	}
-	last := all[len(all)-1]
-	return where("make bench", last.Machine, last.Versions, last.Settings) + inMarkdown(lines)
+	return where("make bench", all[0].Machine, all[0].Versions, all[0].Settings) + later(all) + inMarkdown(lines)
+}
+
+// later names the bars that another program than the first bar's was measured with.
+func later(all []Result) string {
+	var s strings.Builder
+	for i, r := range all {
+		if of := r.Versions["outbox-cdc"]; of != all[0].Versions["outbox-cdc"] && r.Bar != all[i-1].Bar {
+			fmt.Fprintf(&s, "%s: of %s.\n\n", r.Bar, of)
+		}
+	}
+	return s.String()
 }
 
 // perRow is what a row cost in CPU, where rows were what was counted.

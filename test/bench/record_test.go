@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/xml"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,25 @@ func TestTheDocsSayWhatWasRecorded(t *testing.T) {
 	}
 	if len(peers.Relays) > 0 && !peers.Quiet {
 		t.Error("the comparison was recorded although the machine was not quiet")
+	}
+}
+
+func TestABarIsRecordedAlone(t *testing.T) {
+	t.Parallel()
+	bar := func(name, version, rows string) Result {
+		return Result{Bar: name, Versions: map[string]string{"outbox-cdc": version}, Settings: map[string]string{"rows": rows, "rounds": "3"}}
+	}
+	before := []Result{bar("B1", "v1", "500"), bar("B2", "v1", "500"), bar("B13", "v1", "500")}
+	all, err := merged(before, []Result{bar("B2", "v2", "500"), bar("B2", "v2", "500")})
+	var got []string
+	for _, r := range all {
+		got = append(got, r.Bar+" "+r.Versions["outbox-cdc"])
+	}
+	if want := []string{"B1 v1", "B2 v2", "B2 v2", "B13 v1"}; err != nil || !slices.Equal(got, want) || later(all) != "B2: of v2.\n\n" {
+		t.Errorf("%v, %v, %q", got, err, later(all))
+	}
+	if _, err := merged(before, []Result{bar("B2", "v2", "100")}); err == nil {
+		t.Error("of other rows")
 	}
 }
 
