@@ -98,6 +98,7 @@ func (c *Core) Connect(conn Connected) {
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
 	c.parkUnrecovered(conn.Unrecovered)
+	c.tables.passedOver = false
 	for _, r := range conn.Failed {
 		c.block(r)
 	}
@@ -287,7 +288,7 @@ func (c *Core) clusters() map[string]bool {
 // without state have no mark that would keep a row from being sent again, so
 // of theirs everything read is sent.
 func (c *Core) Drain() {
-	c.draining, c.unfinished = true, c.tables.stateless && c.ledger.inTx
+	c.draining, c.unfinished = true, c.tables.stateless && c.ledger.inTx && !c.tables.passedOver
 	if c.hb != nil && c.hb.step != hbRemoving {
 		c.abandonHandback()
 	}
@@ -347,7 +348,7 @@ func (c *Core) Take() Ready {
 
 // Reading says whether the log may be read further.
 func (c *Core) Reading() bool {
-	if !c.connected || !c.streaming || c.draining && !c.unfinished || c.ledger.len()+c.parks.holds > ledgerFactor*c.cfg.MaxRows {
+	if !c.connected || !c.streaming || c.tables.passedOver || c.draining && !c.unfinished || c.ledger.len()+c.parks.holds > ledgerFactor*c.cfg.MaxRows {
 		return false
 	}
 	if p := c.parks.stream(); p != nil {
@@ -388,7 +389,7 @@ func (c *Core) currentMode() Mode {
 		return ModePaused
 	case c.parks.stream() != nil:
 		return ModeSweep
-	case len(c.down) > 0 || len(c.stalls) > 0:
+	case len(c.down) > 0 || len(c.stalls) > 0 || c.tables.passedOver:
 		return ModeHold
 	}
 	return ModeStream

@@ -105,15 +105,23 @@ func (c *Core) Keepalive(walEnd outbox.LSN) {
 func (c *Core) TableBroken(t *outbox.Table, err error) {
 	c.tables.broken[t.String()] = true
 	if c.tables.stateless {
-		return // the pipeline stops: nothing can be parked
+		return // nothing can be parked: see Passed
 	}
 	p := c.park(outbox.TableScope(t), outbox.CauseMapping, err.Error(), c.now.Add(c.cfg.BackoffMin))
 	c.settleUnder(c.ledger.hold(), p)
 }
 
 // Passed says that rows of a broken table were passed over in the open
-// transaction.
-func (c *Core) Passed(xid uint32) { c.discardXID(xid) }
+// transaction. Where nothing finds them again, that transaction is never confirmed, and
+// none is read behind it.
+func (c *Core) Passed(xid uint32) {
+	if !c.tables.stateless || c.cfg.Shadow {
+		c.discardXID(xid)
+		return
+	}
+	c.ledger.hold()
+	c.tables.passedOver, c.unfinished = true, false
+}
 
 // TableMapped says that rows of the table can be read again.
 func (c *Core) TableMapped(t *outbox.Table) { delete(c.tables.broken, t.String()) }

@@ -132,3 +132,39 @@ func TestDiscardedTransactions(t *testing.T) {
 		}
 	}
 }
+
+// Rows of a table without state that were passed over are nobody's: their transaction is not confirmed, and nothing is
+// read behind it, while what was read before is published and confirmed. A clean stop does not wait for its end.
+func TestRowsWithoutStateAreNotPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, shadow := range []bool{false, true} {
+		c, table, _ := begun(t, outbox.PublishedNone)
+		c.cfg.Shadow = shadow
+		c.Connect(Connected{Streaming: true})
+		before := rowOf(table, "1")
+		c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+		c.Rows([]*outbox.Row{before})
+		c.Commit(12)
+		c.Begin(outbox.Transaction{XID: 8, Commit: 20})
+		c.TableBroken(table, errOurs)
+		if !c.Reading() {
+			t.Error("nothing was passed over, and nothing is read")
+		}
+		c.Passed(8)
+		c.Drain()
+		if !shadow {
+			c.Outcome(outbox.Outcome{Rows: []*outbox.Row{before}, Class: outbox.Delivered})
+		}
+		if mode := c.currentMode(); c.Reading() != shadow || c.Drained() == shadow || (mode == ModeHold) == shadow {
+			t.Errorf("shadow %v: reading %v, drained %v, mode %s", shadow, c.Reading(), c.Drained(), mode)
+		}
+		c.Commit(22)
+		if got := c.Confirm(); (got == 12) == shadow {
+			t.Errorf("shadow %v: %v is confirmed", shadow, got)
+		}
+		c.draining = false
+		if c.Connect(Connected{Streaming: true}); !c.Reading() {
+			t.Error("the next connection does not read up to there")
+		}
+	}
+}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -258,6 +260,7 @@ func (d *driver) feed(b *batch) {
 			d.core.TableMapped(e.Table)
 		case decoder.Passed:
 			d.core.Passed(d.xid)
+			d.waitsFor(e.Table)
 		case decoder.Unmapped:
 			d.unmapped(e.Name, e.Relation)
 		}
@@ -286,6 +289,18 @@ func (d *driver) unmapped(name string, oid uint32) {
 			d.wal.kill()
 		}
 	})
+}
+
+// waitsFor tells why a stream waits of whose table rows were passed over that no state in the table finds again.
+func (d *driver) waitsFor(t *outbox.Table) {
+	if t.Stateful() || d.cfg.Shadow {
+		return
+	}
+	d.stream.report(fmt.Errorf("%w: %w", errLost, &postgres.Error{
+		Permanent: true, What: "read table " + t.String() + " from the WAL",
+		Err:  errors.New("its columns did not fit its mapping when rows were written, and with published: none those have no other way"),
+		Hint: "fix the mapping (outbox-cdc check) and restart; or, if those rows are not needed, move slot " + d.cfg.Replication.Slot + " past them by hand",
+	}), 0)
 }
 
 // writtenUnder tells of rows that came while their table had another name, and that no

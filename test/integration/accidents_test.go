@@ -105,6 +105,34 @@ func TestATableWithoutStateIsSwapped(t *testing.T) {
 	p.stop()
 }
 
+// A column of a table that keeps no state is renamed while rows come: the stream waits before the first row that it
+// cannot read, says so, and brings it when the mapping fits.
+func TestAColumnOfATableWithoutStateIsRenamed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	l := stateless()
+	w := newWorld(t, surroundings{layout: &l})
+	w.serve()
+	p := w.run().streaming()
+	insert := func(column, value string) {
+		w.db.Exec(t, `INSERT INTO events (topic, key, `+column+`) VALUES ('`+w.topic+`', 'k', '`+value+`')`)
+	}
+	insert("body", "1")
+	w.kafka.AwaitRecords(t, w.topic, 1, 30*time.Second)
+	w.db.Exec(t, `ALTER TABLE events RENAME COLUMN body TO content`)
+	insert("content", "2")
+	insert("content", "3")
+	p.Await(15*time.Second, "the stream does not work", "read table public.events from the WAL", `"needs_a_person":true`)
+	p.readyz(http.StatusServiceUnavailable, "outbox-cdc check")
+	p.stop()
+	w.table["payload"] = fields{"column": "content"}
+	p = w.run()
+	w.kafka.AwaitRecords(t, w.topic, 3, 30*time.Second)
+	p.stop()
+	if got := w.values(); got != "1 2 3" {
+		t.Errorf("published: %s", got)
+	}
+}
+
 // Our schema is dropped while the program runs: it says so, stops at once when
 // asked to, and goes on after init.
 func TestOurSchemaIsDropped(t *testing.T) {
