@@ -296,7 +296,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) problem {
 		b.left(r.state.table)
 	default:
 		row := r.plan.Row(d.values, d.arena)
-		row.XID, row.Commit = d.tx.XID, d.tx.Commit
+		row.XID, row.Commit, row.CommitTime = d.tx.XID, d.tx.Commit, d.tx.Time
 		b.row(row)
 	}
 	return problem{}

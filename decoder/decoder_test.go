@@ -104,7 +104,7 @@ func TestRowIsComplete(t *testing.T) {
 	}
 	want := &outbox.Row{
 		Table: ours, ID: "a", Cluster: "main", Topic: "orders", Key: []byte("k"), Value: []byte("hi"),
-		Partition: -1, Pending: true, XID: 7, Commit: 0x100,
+		Partition: -1, Pending: true, XID: 7, Commit: 0x100, CommitTime: 946_684_800_000_001,
 	}
 	if len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("got %+v, want %+v", rows, want)
@@ -491,15 +491,15 @@ func TestResetForgetsTheConnection(t *testing.T) {
 }
 
 // A server whose clock is far ahead: the time of a commit is what the server said, also
-// beyond what nanoseconds since 1970 reach.
+// beyond what nanoseconds since 1970 reach. Rows carry it.
 func TestTimeOfACommitFarAhead(t *testing.T) {
 	year3000 := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	frame := beginMsg(7, 0x100)
 	binary.BigEndian.PutUint64(frame[9:], uint64(year3000-time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()))
-	b := decode(t, New([]*outbox.Table{table("outbox")}), frame, commitMsg(0x100, 0x130))
+	b := decode(t, New([]*outbox.Table{table("outbox")}), frame, relationMsg(1, "public", "outbox", columns()...), insertMsg(1, values("a")...), commitMsg(0x100, 0x130))
 	for e := range b.All() {
-		if e.Kind == Begin && e.Transaction.Time != year3000 {
-			t.Errorf("%d, want %d", e.Transaction.Time, year3000)
+		if e.Kind == Begin && e.Transaction.Time != year3000 || e.Kind == Rows && e.Rows[0].CommitTime != year3000 {
+			t.Errorf("%+v, want %d", e, year3000)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func (m *model) insert(msg *pglogrepl.InsertMessage) {
 		}
 	}
 	row := plan.Row(values, new(mapping.Arena))
-	row.XID, row.Commit = m.tx.XID, m.tx.Commit
+	row.XID, row.Commit, row.CommitTime = m.tx.XID, m.tx.Commit, m.tx.Time
 	m.say(dumpRow(row))
 }
 

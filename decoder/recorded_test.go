@@ -217,7 +217,7 @@ func likeSelect(t *testing.T, conn *pgconn.PgConn, table *outbox.Table, b *Batch
 				continue // deleted or sent since
 			}
 			like := *r
-			like.XID, like.Commit = 0, 0
+			like.XID, like.Commit, like.CommitTime = 0, 0, 0
 			if !reflect.DeepEqual(&like, want) {
 				t.Errorf("log    %s\nselect %s", dumpRow(&like), dumpRow(want))
 			}

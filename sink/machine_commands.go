@@ -49,7 +49,7 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 		}
 		q := t.queueFor(r, m.cfg.random)
 		q.rows.push(r)
-		if m.tx != nil && len(r.ID) > longestID {
+		if m.tx != nil && len(r.ID) > longestID && r.Table.Stateful() {
 			q.reject(r, errLongID)
 		}
 		m.touch(q)

@@ -196,7 +196,13 @@ func (m *machine) giveOf(q *partitionQueue, rows, bytes int) (n, size int) {
 }
 
 func recordOf(r *outbox.Row, q *partitionQueue) *exactlyonce.Record {
-	return &exactlyonce.Record{Row: r, At: q.ref(), Table: r.Table.String(), Key: orderOf(r), Name: exactlyonce.NameOf(r), Size: recordSize(r)}
+	record := &exactlyonce.Record{Row: r, At: q.ref(), Table: r.Table.String(), Key: orderOf(r), Size: recordSize(r)}
+	if r.Table.Stateful() {
+		record.Name = exactlyonce.NameOf(r)
+	} else {
+		record.Name, record.Commit = exactlyonce.NameInLog(r), r.Commit
+	}
+	return record
 }
 
 // orderOf is what the row shares with the rows that must not overtake it; empty: nothing.
@@ -291,7 +297,7 @@ func (m *machine) delivered(d *exactlyonce.Delivery) {
 	}
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
 		Rows: rows, Class: outbox.Delivered, Sent: m.tx.given,
-		Unit: &outbox.Unit{Cluster: m.cluster, Number: d.Unit.Number, Place: d.Unit.Offset, Rows: len(rows)},
+		Unit: &outbox.Unit{Cluster: m.cluster, Number: d.Unit.Number, Place: d.Unit.Offset, Rows: len(rows), UpTo: d.Unit.UpTo},
 	})
 }
 

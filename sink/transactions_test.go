@@ -241,18 +241,24 @@ func refusedInTransactions(t *testing.T, k *harness.Cluster) {
 	topic, db := onceTopic(t, k, 1), newOnceDB()
 	k.ConfigureTopic(t, topic, map[string]string{"max.message.bytes": "20000"})
 	r := newRig(t, db.config(k.Addrs, topic))
+	at := func(row *outbox.Row) int {
+		return slices.IndexFunc(r.order, func(o outbox.Outcome) bool { return slices.Contains(o.Rows, row) })
+	}
 	good := numbered(topic, 0, 300)
 	before, bad, later := newRow(topic, "bad", "1000"), newRow(topic, "bad", noise(40_000)), newRow(topic, "bad", "1012")
 	tooLong := newRow(topic, "long", "id")
 	tooLong.ID = strings.Repeat("x", longestID+1)
 	own := newRow(topic+"-journal", "k", "v")
+	inLog := newRow(topic, "long", "1024") // not named by its id
+	inLog.Table, inLog.ID, inLog.Commit = &outbox.Table{Name: "events", Mapping: outbox.Mapping{Published: outbox.PublishedNone}}, tooLong.ID, 77
+	good = append(good, inLog)
 	r.publish(slices.Concat(good[:100], []*outbox.Row{before, bad, later, tooLong, own}, good[100:])...)
 	r.expect(outbox.Delivered, 30*time.Second, append(good, before)...)
+	if u := r.order[at(inLog)].Unit; u.UpTo != 77 || r.order[at(before)].Unit.UpTo != 0 {
+		t.Errorf("%+v", u)
+	}
 	r.expect(outbox.Refused, time.Second, bad, tooLong)
 	r.expect(outbox.Withdrawn, time.Second, later, own)
-	at := func(row *outbox.Row) int {
-		return slices.IndexFunc(r.order, func(o outbox.Outcome) bool { return slices.Contains(o.Rows, row) })
-	}
 	if !(at(before) < at(bad) && at(bad) < at(later)) {
 		t.Errorf("outcomes %d, %d, %d", at(before), at(bad), at(later))
 	}

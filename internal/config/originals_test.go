@@ -128,7 +128,7 @@ func fromLog(t *testing.T, db *harness.DB, table *outbox.Table, slot string) (ro
 			t.Fatal(e.Err)
 		}
 		for _, r := range e.Rows {
-			r.XID, r.Commit = 0, 0
+			r.XID, r.Commit, r.CommitTime = 0, 0, 0
 			rows = append(rows, r)
 		}
 	}

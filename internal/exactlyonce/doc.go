@@ -9,6 +9,8 @@
 //   - Reader (journal.go) reads the units of committed transactions back.
 //   - Tally (tally.go) is what the database knows: units whose rows are marked, and
 //     rows that are published and not marked.
+//   - Published and Positions (published.go) are what takes the place of marks where
+//     tables keep no state.
 //
 // One rule carries the rest: a process that publishes under an epoch has read, after it had
 // that epoch, every unit that was committed under earlier ones, before it looked at a

@@ -38,7 +38,9 @@ type Record struct {
 	// Key is what the row shares with the rows that must not overtake it; empty: nothing.
 	Key  string
 	Name Name
-	Size int // bytes in a batch
+	// Commit, of a table without state, is where the row's transaction committed; else 0.
+	Commit outbox.LSN
+	Size   int // bytes in a batch
 }
 
 // Kind is what a Request asks.

@@ -307,7 +307,7 @@ func (tx *transaction) name(number uint64, cfg Config) {
 			number++
 			u := Unit{Number: number, Table: table}
 			for _, r := range part {
-				u.Names = append(u.Names, r.Name)
+				u.Names, u.UpTo = append(u.Names, r.Name), max(u.UpTo, r.Commit)
 			}
 			tx.units, tx.named = append(tx.units, u), append(tx.named, part)
 		}

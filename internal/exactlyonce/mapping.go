@@ -44,9 +44,13 @@ func MappingOf(t *outbox.Table) Mapping {
 // fingerprint is of what a name is made of. What is not set does not count, so that a later
 // program, which knows more settings, comes to the same.
 func fingerprint(m *outbox.Mapping) (out Mapping) {
-	text, err := json.Marshal(map[string]any{
+	of := map[string]any{
 		"version": mappingVersion, "topic": m.Topic, "key": m.Key, "payload": m.Payload, "created_at": m.CreatedAt,
-	})
+	}
+	if m.Published == outbox.PublishedNone { // its rows are named in another way, see NameInLog
+		of["stateless"], of["id"] = true, m.ID
+	}
+	text, err := json.Marshal(of)
 	var settings any
 	if err == nil {
 		err = json.Unmarshal(text, &settings)

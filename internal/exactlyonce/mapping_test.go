@@ -73,7 +73,9 @@ func TestMappingsAreToldApart(t *testing.T) {
 		"its form": func(m *outbox.Mapping) {
 			m.Payload.Object = []outbox.Member{{Name: "a", Column: "b", Form: outbox.MemberJSON}}
 		},
-		"created_at": func(m *outbox.Mapping) { m.CreatedAt = "" },
+		"created_at":      func(m *outbox.Mapping) { m.CreatedAt = "" },
+		"no state":        func(m *outbox.Mapping) { m.Published = outbox.PublishedNone },
+		"no state, by id": func(m *outbox.Mapping) { m.Published, m.ID = outbox.PublishedNone, []string{"other"} },
 	} {
 		of := MappingOf(mappedBy(change))
 		if other, twice := seen[of]; twice {

@@ -128,8 +128,16 @@ var rules = []rule{
 	},
 	{"namesSayTheMapping", "unit.go", "\tcopy(out[recordHash:], mapping[:])\n", "\t_ = mapping\n", []string{"TestRemappedRowsAreFound"}, "the configuration is never changed there"},
 	{"leftSayTheMapping", "mapping.go", "other(left[i].Table, &left[i].Name)", "false", []string{"TestRemappedRowsAreFound"}, "the configuration is never changed there"},
-	{"placeHasATime", "unit.go", "uint64(time), ordinal", "ordinal", []string{"TestA6ReissuedPositionIsAnotherRow"}, atHand},
+	{"placeHasATime", "unit.go", ", uint64(r.CommitTime)}", "}", []string{"TestNamesInTheLogTellRowsApart"}, atHand},
+	{"placeHasAnID", "unit.go", "\tfield(h, []byte(r.ID))\n", "", []string{"TestNamesInTheLogTellRowsApart"}, atHand},
 	{"nameHasNoXID", "unit.go", "number(h, uint64(r.CreatedAt))", "number(h, uint64(r.CreatedAt)+uint64(r.XID))", []string{"TestB7SavepointsChangeNoName"}, atHand},
+
+	// Tables without state.
+	{"nameStandsForOneRow", "published.go", "\t\t\tp.taken[i] = true\n", "", []string{"TestEachNameStandsForOneRow"}, "no two simulated rows have one name"},
+	{"settledIsPublished", "published.go", "	case r.Commit <= p.settled:", "	case false:", []string{"TestEachNameStandsForOneRow", "TestB2OldSlotAfterACrash"}, ""},
+	{"headWaitsForRows", "published.go", "p.ends[last].upTo >= upTo {", "true {", []string{"TestUnitsArePassedInOrder"}, "rows are published in the order of the log there, so it never waits"},
+	{"unitsSayUpTo", "machine_tx.go", ", u.UpTo = append(u.Names, r.Name), max(u.UpTo, r.Commit)", " = append(u.Names, r.Name)", []string{"TestUnitsSayUpToWhichCommit"}, ""},
+	{"endOfTheLog", "published.go", "min(p.ends[i].upTo, max(insert, 1)-1)", "p.ends[i].upTo", []string{"TestUnitsArePassedInOrder"}, "the head is moved on a little later"},
 
 	// Of what surrounds the machine.
 	{name: "tally", tests: []string{"TestA2RequeueAfterACleanStopIsPublished", "TestB12RepeatedMarkDoesNotSwallowARequeue"}},

@@ -36,7 +36,8 @@ func (r *dbRow) record(stateless bool) *Record {
 	row := &outbox.Row{ID: strconv.Itoa(r.id), Topic: r.at.Topic, Key: []byte(r.key), Value: []byte(r.content), CreatedAt: r.created}
 	rec := &Record{Row: row, At: r.at, Table: "o", Key: r.key, Name: NameOf(row)}
 	if stateless {
-		rec.Table, rec.Name = "", NameInLog(outbox.LSN(r.lsn), r.xid, r.created, 0, row)
+		row.Commit, row.XID, row.CommitTime = outbox.LSN(r.lsn), r.xid, r.created
+		rec.Name, rec.Commit = NameInLog(row), row.Commit
 	}
 	return rec
 }

@@ -3,6 +3,8 @@ package exactlyonce
 import (
 	"errors"
 	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // This file is the process in the simulation: what surrounds a Machine, as small as it
@@ -38,12 +40,9 @@ type proc struct {
 	unmarked []Delivery
 	asking   int // queries outstanding
 	early    []*Record
-	ends     []unitEnd // of tables without state
-}
-
-type unitEnd struct {
-	unit Placed
-	lsn  int
+	// Of tables without state.
+	published Published
+	positions Positions
 }
 
 // opened is what the database says when everything is recovered.
@@ -159,22 +158,19 @@ func (p *proc) delivered(d Delivery) {
 		p.unmarked = append(p.unmarked, d)
 		return
 	}
-	last := 0
 	for _, r := range d.Records {
-		last = max(last, p.inFlight[string(r.Row.Value)])
 		delete(p.inFlight, string(r.Row.Value))
 	}
-	p.ends = append(p.ends, unitEnd{d.Unit, last})
+	p.positions.Add(d.Unit.Number, d.Unit.Offset, d.Unit.UpTo, len(d.Records))
 }
 
 // recover settles the units that the database does not know, one after the other.
 func (p *proc) recover(units []Placed) {
 	p.phase = settling
 	if p.w.stateless {
-		for _, u := range units {
-			for _, n := range u.Names {
-				p.left = append(p.left, Left{u.Number, u.Table, n})
-			}
+		for _, u := range p.tally.Missing(units) {
+			p.published.Add(&u.Unit)
+			p.positions.Add(u.Number, u.Offset, u.UpTo, 0)
 		}
 		p.open()
 		return
@@ -221,6 +217,10 @@ func (p *proc) open() {
 			p.w.happened["rows found left at a start"] += len(p.left)
 		}
 		p.index = indexOf(p.left)
+		p.positions.Before(outbox.LSN(p.start.insert) + 1)
+		if !p.w.off["position"] {
+			p.published.Settle(outbox.LSN(p.start.position))
+		}
 		p.cursor = p.start.confirmed
 		p.phase = running
 		p.w.everSealed = true
@@ -248,7 +248,7 @@ func (p *proc) work() []action {
 	add(p.reaches() && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
 	add(p.reaches() && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
 	add(p.reaches() && p.db.tally.Advanced().Number > p.db.tally.Head.Number, "advances the head", func() { p.query(advance, nil) })
-	add(p.reaches() && p.w.stateless && len(p.ends) > 0 && p.asking == 0 && p.ends[0].lsn < p.firstInFlight(), "notes its position", p.notePosition)
+	add(p.reaches() && p.w.stateless && p.asking == 0 && p.positions.Passed(p.settled()).Number > 0, "notes its position", p.notePosition)
 	add(p.reaches() && p.w.leader == p && p.firstInFlight()-1 > p.db.confirmed, "confirms", p.confirm)
 	return out
 }
@@ -276,11 +276,7 @@ func (p *proc) read() {
 	p.cursor++
 	row := p.db.wal[p.cursor-1]
 	if p.w.stateless {
-		rec := row.record(true)
-		switch {
-		case p.cursor <= p.start.position && !p.w.off["position"]:
-		case p.index.has("", rec.Name):
-		default:
+		if rec := row.record(true); !p.published.Take(rec.Row) {
 			p.publish(rec, row.lsn)
 		}
 		return
@@ -397,19 +393,16 @@ func (p *proc) firstInFlight() int {
 
 // notePosition tells the tally how far everything is settled.
 func (p *proc) notePosition() {
-	var unit Placed
-	lsn := p.firstInFlight() - 1
-	for len(p.ends) > 0 && p.ends[0].lsn <= lsn {
-		unit = p.ends[0].unit
-		p.ends = p.ends[1:]
-	}
+	unit, lsn := p.positions.Passed(p.settled()), p.firstInFlight()-1
 	p.query(func(d *database) any {
 		if unit.Number > d.tally.Head.Number {
-			d.tally.Head, d.position = Placed{Unit: Unit{Number: unit.Number}, Offset: unit.Offset}, lsn
+			d.tally.Head, d.position = unit, lsn
 		}
 		return nil
-	}, nil)
+	}, func(any) { p.positions.Noted(unit.Number) })
 }
+
+func (p *proc) settled() outbox.LSN { return outbox.LSN(p.firstInFlight() - 1) }
 
 func (p *proc) confirm() { p.db.confirmed = p.firstInFlight() - 1 }
 

@@ -15,8 +15,10 @@ import (
 // rows of a unit are marked in one transaction of the database.
 type Unit struct {
 	Number uint64
-	Table  string // empty: rows of tables without state
-	Names  []Name
+	Table  string
+	// UpTo, of a table without state, is the last of the commits that its rows are of; else 0.
+	UpTo  outbox.LSN
+	Names []Name
 }
 
 // Placed is a unit and its offset in the journal.
@@ -48,14 +50,18 @@ func NameOf(r *outbox.Row) Name {
 	return Name{ID: r.ID, Hash: half(h, r.Table)}
 }
 
-// NameInLog names a row of a table without state by its place in the WAL: commit
-// position, transaction id, commit time and the row's number in its transaction.
-// Positions and ids are given out again after a failover, together with a time less likely.
-func NameInLog(commit outbox.LSN, xid uint32, time int64, ordinal uint64, r *outbox.Row) Name {
+// NameInLog names a row of a table without state by its place in the WAL, its table and id, and what
+// was published. Rows of one transaction that are alike in all of it share a name, and one of them is as good
+// as another. A failover may give positions, transaction ids and row ids out again, but not at the same time.
+func NameInLog(r *outbox.Row) Name {
 	h := sha256.New()
-	for _, n := range []uint64{uint64(commit), uint64(xid), uint64(time), ordinal} {
+	for _, n := range []uint64{uint64(r.Commit), uint64(r.XID), uint64(r.CommitTime)} {
 		number(h, n)
 	}
+	if r.Table != nil {
+		field(h, []byte(r.Table.String()))
+	}
+	field(h, []byte(r.ID))
 	field(h, []byte(r.Topic))
 	nullable(h, r.Key)
 	nullable(h, r.Value)
@@ -92,15 +98,25 @@ func nullable(h hash.Hash, b []byte) {
 	field(h, b)
 }
 
-// unitVersion is the first byte of an encoded unit.
-const unitVersion = 1
+// The first byte of an encoded unit: whether it says up to which commit its rows are.
+const (
+	unitVersion = 1
+	unitOfLog   = 2
+)
 
 // Append appends the unit as a journal record holds it:
-// version, number, table, count, and of each name the id and the hash.
+// version, number, table, of unitOfLog the commit, count, and of each name the id and the hash.
 func (u *Unit) Append(b []byte) []byte {
-	b = append(b, unitVersion)
+	version := byte(unitVersion)
+	if u.UpTo > 0 {
+		version = unitOfLog
+	}
+	b = append(b, version)
 	b = binary.AppendUvarint(b, u.Number)
 	b = appendText(b, u.Table)
+	if u.UpTo > 0 {
+		b = binary.AppendUvarint(b, uint64(u.UpTo))
+	}
 	b = binary.AppendUvarint(b, uint64(len(u.Names)))
 	for i := range u.Names {
 		b = appendText(b, u.Names[i].ID)
@@ -112,6 +128,9 @@ func (u *Unit) Append(b []byte) []byte {
 // size is about how many bytes Append appends.
 func (u Unit) size() int {
 	n := 32 + len(u.Table)
+	if u.UpTo > 0 {
+		n += binary.MaxVarintLen64
+	}
 	for i := range u.Names {
 		n += u.Names[i].size()
 	}
@@ -134,11 +153,15 @@ var (
 // ParseUnit reads a journal record.
 func ParseUnit(b []byte) (u Unit, err error) {
 	p := parser{b: b}
-	if version := p.take(1); p.err == nil && version[0] != unitVersion {
+	version := p.take(1)
+	if p.err == nil && version[0] != unitVersion && version[0] != unitOfLog {
 		return u, fmt.Errorf("%w (%d)", errVersion, version[0])
 	}
 	u.Number = p.uvarint()
 	u.Table = p.text()
+	if p.err == nil && version[0] == unitOfLog {
+		u.UpTo = outbox.LSN(p.uvarint())
+	}
 	n := p.uvarint()
 	if n > uint64(len(p.b))/(1+uint64(len(Hash{}))) {
 		return u, errShort // before memory for a count that somebody made up

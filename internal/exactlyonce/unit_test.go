@@ -11,12 +11,12 @@ import (
 func example() Unit {
 	return Unit{Number: 300, Table: "public.outbox", Names: []Name{
 		NameOf(&outbox.Row{ID: "1\x002", Topic: "t", Key: []byte("k")}),
-		NameInLog(1, 2, 3, 4, &outbox.Row{Topic: "t"}),
+		NameInLog(&outbox.Row{Topic: "t"}),
 	}}
 }
 
 func TestUnitsComeBack(t *testing.T) {
-	for _, u := range []Unit{example(), {Number: 1, Names: []Name{}}, {Number: 1<<64 - 1, Names: []Name{{}}}} {
+	for _, u := range []Unit{example(), {Number: 1, Names: []Name{}}, {Number: 1<<64 - 1, Names: []Name{{}}}, {Number: 1, Table: "t", UpTo: 1 << 63, Names: []Name{{}}}} {
 		got, err := ParseUnit(u.Append(nil))
 		if err != nil || !reflect.DeepEqual(got, u) {
 			t.Errorf("%+v became %+v, %v", u, got, err)
@@ -35,7 +35,7 @@ func TestRecordsThatAreNoUnits(t *testing.T) {
 	if _, err := ParseUnit(append(whole, 0)); !errors.Is(err, errLonger) {
 		t.Error(err)
 	}
-	whole[0] = 2
+	whole[0] = 3
 	if _, err := ParseUnit(whole); !errors.Is(err, errVersion) {
 		t.Error(err)
 	}
@@ -63,6 +63,31 @@ func TestNamesTellRecordsApart(t *testing.T) {
 			t.Errorf("%s and %s have one name", what, was)
 		}
 		names[NameOf(&other)] = what
+	}
+}
+
+// A row is known by its place in the WAL, and rows of one place by their ids and records.
+func TestNamesInTheLogTellRowsApart(t *testing.T) {
+	row := outbox.Row{ID: "1", Topic: "t", Key: []byte("k"), Value: []byte("v"), Commit: 7, XID: 8, CommitTime: 9}
+	names := map[Name]string{}
+	for what, change := range map[string]func(*outbox.Row){
+		"the row itself": func(*outbox.Row) {},
+		"commit":         func(r *outbox.Row) { r.Commit++ },
+		"transaction":    func(r *outbox.Row) { r.XID++ },
+		"time":           func(r *outbox.Row) { r.CommitTime++ },
+		"id":             func(r *outbox.Row) { r.ID = "2" },
+		"topic":          func(r *outbox.Row) { r.Topic = "tk"; r.Key = nil },
+		"no key":         func(r *outbox.Row) { r.Key = nil },
+		"tombstone":      func(r *outbox.Row) { r.Value = nil },
+		"moved border":   func(r *outbox.Row) { r.ID, r.Topic = "1t", "" },
+		"table":          func(r *outbox.Row) { r.Table = &outbox.Table{Name: "other"} },
+	} {
+		other := row
+		change(&other)
+		if was, twice := names[NameInLog(&other)]; twice {
+			t.Errorf("%s and %s have one name", what, was)
+		}
+		names[NameInLog(&other)] = what
 	}
 }
 

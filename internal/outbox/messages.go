@@ -50,6 +50,8 @@ type Unit struct {
 	Number  uint64 // from 1, without gaps
 	Place   int64  // its offset
 	Rows    int    // how many it names
+	// UpTo, of a table without state, is the last of the commits that its rows are of; else 0.
+	UpTo LSN
 }
 
 // Command is one instruction to a sink: exactly one field is set. A sink

@@ -66,10 +66,12 @@ type Row struct {
 	// Err says why the row cannot become a record (topic NULL, headers not an
 	// object, …). Such a row is never published; it fails as a row of its own.
 	Err error
-	// XID and Commit are the transaction's id and the position of its commit
-	// record; both 0 for a row read by the sweeper.
-	XID    uint32
-	Commit LSN
+	// XID, Commit and CommitTime are the transaction's id, the position of its commit
+	// record and the time in it, in microseconds since 1970; all 0 for a row read by
+	// the sweeper.
+	XID        uint32
+	Commit     LSN
+	CommitTime int64
 
 	// ---- below: owned by package checkpoint ----
 
