@@ -61,7 +61,8 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	if setup.Tally {
 		plan = append(plan, Step{
 			Title: "tables of exactly-once delivery in schema outbox_cdc", SQL: sql.Tally,
-			Done: "SELECT to_regclass('outbox_cdc.tally_left') IS NOT NULL",
+			Done: "SELECT to_regclass('outbox_cdc.tally_left') IS NOT NULL AND " +
+				"EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('outbox_cdc.tally') AND attname = 'system')",
 		})
 	}
 	plan = append(plan, grantSteps(s, setup)...)

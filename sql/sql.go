@@ -38,6 +38,8 @@ var (
 	TallyAdvance string
 	//go:embed tally_position.sql
 	TallyPosition string
+	//go:embed tally_positions.sql
+	TallyPositions string
 	//go:embed tally_close.sql
 	TallyClose string
 	//go:embed tally_forget.sql

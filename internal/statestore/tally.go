@@ -112,17 +112,55 @@ func (s *Store) AdvanceTally(ctx context.Context, cluster string) error {
 	return tallyFailure("move on "+s.tallyOf(cluster), err)
 }
 
+// Server is what positions of the WAL are of: a database cluster, and the key of
+// replication.Conn.Guard, which a session on the very server holds.
+type Server struct {
+	SystemID string
+	Guard    int64
+}
+
 // SettleTally notes that rows of tables without state are settled up to the position, and that
-// no unit up to this one names others. guard is the key of replication.Conn.Guard: on another
-// server positions mean nothing. An Error of ErrFenced: nothing was written.
-func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, guard int64) error {
+// no unit up to this one names others. On another server positions mean nothing. An Error of
+// ErrFenced: nothing was written.
+func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, of Server) error {
 	what := "note a position in " + s.tallyOf(cluster)
 	number := int64(upTo.Number) // #nosec G115 -- counted from 1
-	tag, err := s.db.Exec(ctx, sql.TallyPosition, s.cfg.Stream, cluster, number, upTo.Offset, lsn.String(), guard)
+	tag, err := s.db.Exec(ctx, sql.TallyPosition, s.cfg.Stream, cluster, number, upTo.Offset, lsn.String(), of.SystemID, of.Guard)
 	if err == nil && tag.RowsAffected() == 0 {
 		return &postgres.Error{What: what, Err: ErrFenced}
 	}
 	return tallyFailure(what, err)
+}
+
+// Position is up to where a tally says that rows of tables without state are settled, and the number
+// of its head.
+type Position struct {
+	Cluster string
+	Head    uint64
+	LSN     outbox.LSN
+}
+
+// Positions are those of the clusters' tallies that count on the server, whose WAL ends at insert, and at
+// least settled, which is noted. An Error of ErrFenced: the tallies are not on that server, or not there.
+func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
+	what := "read positions in the tallies of stream " + s.cfg.Stream
+	rows, err := s.db.Query(ctx, sql.TallyPositions, s.cfg.Stream, clusters, of.SystemID, insert.String(), settled.String(), of.Guard)
+	var found []Position
+	if err == nil {
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Position, err error) {
+			var unit int64
+			var lsn string
+			if err = row.Scan(&p.Cluster, &unit, &lsn); err == nil {
+				err = parseLSNs([]string{lsn}, &p.LSN)
+			}
+			p.Head = uint64(unit) // #nosec G115 -- written from one
+			return p, err
+		})
+	}
+	if err == nil && len(found) < len(clusters) {
+		return nil, &postgres.Error{What: what, Err: ErrFenced}
+	}
+	return found, tallyFailure(what, err)
 }
 
 // CloseTally says that nothing of a cluster's journal is left to be settled, which a stream

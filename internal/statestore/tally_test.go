@@ -130,14 +130,25 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 	}
 }
 
-// A position is noted only where the leader's lock is held, and never goes back.
+// A position is noted only where the leader's lock is held, and never goes back. It counts on the server that it is of,
+// and any other is forgotten.
 func TestPositionsOfTablesWithoutState(t *testing.T) {
 	t.Parallel()
 	db, s := tallyDatabase(t)
 	open(t, s, "main")
+	ours, other := Server{"7001", 4711}, Server{"7002", 4711}
+	on := ours
 	settle := func(unit uint64, lsn outbox.LSN) error {
-		return s.SettleTally(t.Context(), "main", exactlyonce.Placed{Unit: exactlyonce.Unit{Number: unit}, Offset: int64(unit) * 10}, lsn, 4711)
+		return s.SettleTally(t.Context(), "main", exactlyonce.Placed{Unit: exactlyonce.Unit{Number: unit}, Offset: int64(unit) * 10}, lsn, on)
 	}
+	positions := func(insert outbox.LSN, of Server, want string) {
+		t.Helper()
+		found, err := s.Positions(t.Context(), []string{"main"}, 0, insert, of)
+		if got := fmt.Sprint(found, errors.Is(err, ErrFenced)); got != want {
+			t.Errorf("on %v, whose WAL ends at %v: %s, %v; want %s", of, insert, got, err, want)
+		}
+	}
+	positions(0x1000, ours, "[] true") // without the leader
 	if err := settle(1, 100); !errors.Is(err, ErrFenced) {
 		t.Errorf("on a server without the leader: %v", err)
 	}
@@ -157,6 +168,36 @@ func TestPositionsOfTablesWithoutState(t *testing.T) {
 		t.Errorf("an earlier unit: %v", err)
 	}
 	wantTally(t, s, "topic-1 head 3@30 marked map[] left 0 closed false lsn 0/310")
+
+	positions(0x310, ours, "[{main 3 0/310}] false")
+	positions(0x310, Server{"7001", 4712}, "[] true") // another server than the leader's
+	if _, err := s.Positions(t.Context(), []string{"main", "nowhere"}, 0, 0x310, ours); !errors.Is(err, ErrFenced) {
+		t.Errorf("a tally that is not there: %v", err)
+	}
+	// What is behind the end of the WAL was never there.
+	positions(0x30f, ours, "[{main 3 0/0}] false")
+	positions(0x310, ours, "[{main 3 0/0}] false")
+	// A dump was restored into a database cluster with lower positions: rows there must not be passed over.
+	if err := settle(4, 0x400); err != nil {
+		t.Fatal(err)
+	}
+	positions(0x1000, other, "[{main 4 0/0}] false")
+	positions(0x1000, ours, "[{main 4 0/0}] false")
+	if err := settle(5, 0x500); err != nil {
+		t.Fatal(err)
+	}
+	on = other
+	if err := settle(6, 0x100); err != nil {
+		t.Fatal(err)
+	}
+	positions(0x1000, other, "[{main 6 0/100}] false")
+	// The slot was confirmed further, by whoever: a crash may take it back.
+	for _, settled := range []outbox.LSN{0x200, 0x150} {
+		found, err := s.Positions(t.Context(), []string{"main"}, settled, 0x1000, other)
+		if err != nil || len(found) != 1 || found[0] != (Position{"main", 6, 0x200}) {
+			t.Errorf("with a slot at %v: %v, %v", settled, found, err)
+		}
+	}
 }
 
 func TestOrphans(t *testing.T) {
