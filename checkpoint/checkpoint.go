@@ -76,6 +76,10 @@ type Connected struct {
 	// Unrecovered are clusters of such a stream whose journals could not be read: what
 	// was published there is not known. They are unusable until Cluster says otherwise.
 	Unrecovered []string
+	// Published, of such a stream of tables without state, says of a row of the log that it
+	// was published before this connection. It says so of none that commits behind PublishedTo.
+	Published   func(*outbox.Row) bool
+	PublishedTo outbox.LSN
 }
 
 // Uncovered is a table that the publication does not cover, and why.

@@ -98,7 +98,7 @@ func (c *Core) Connect(conn Connected) {
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
 	c.parkUnrecovered(conn.Unrecovered)
-	c.tables.passedOver = false
+	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
 	for _, r := range conn.Failed {
 		c.block(r)
 	}

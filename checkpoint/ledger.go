@@ -92,6 +92,15 @@ func (l *ledger) keepalive(walEnd outbox.LSN) {
 	}
 }
 
+// settled is the last position before what is not settled, or not received.
+func (l *ledger) settled() outbox.LSN {
+	next := l.received
+	if l.len() > 0 {
+		next = l.txs[l.head].commit
+	}
+	return max(next, 1) - 1
+}
+
 // settledTo says that everything below upTo was received and is settled.
 func (l *ledger) settledTo(upTo outbox.LSN) bool {
 	return l.received >= upTo && (l.len() == 0 || l.txs[l.head].commit >= upTo)

@@ -42,5 +42,25 @@ func (c *Core) Left(rows []*outbox.Row) {
 	}
 }
 
+// publishedBefore is Connected.Published, until the log has passed PublishedTo.
+type publishedBefore struct {
+	published func(*outbox.Row) bool
+	to        outbox.LSN
+}
+
+// reach forgets what cannot come behind a commit.
+func (b *publishedBefore) reach(commit outbox.LSN) {
+	if commit > b.to {
+		b.published = nil
+	}
+}
+
+// Settled is a position: every row of a transaction that commits there or before it, and comes through the
+// log, was received and is settled.
+func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
+
+// OneTransaction says that the open transaction is the first that is not settled.
+func (c *Core) OneTransaction() bool { return c.ledger.inTx && c.ledger.len() == 1 }
+
 // leave says that the database remembers the row by itself: the park need not be written.
 func (p *park) leave() { p.left, p.durable, p.written = true, true, p.version }

@@ -219,7 +219,7 @@ func (w *world) staysParked(p outbox.Park) bool {
 }
 
 func (w *world) rowSettled(r *dbRow) bool {
-	return !r.survives() || !r.unsettled() || r.foreign || w.blocked(r) || w.behindStuck(r.probe()) ||
+	return !r.survives() || !r.unsettled() || r.foreign || r.missed && !r.table.Stateful() || w.blocked(r) || w.behindStuck(r.probe()) ||
 		r.unmarked < 0 && r.copies > 0 && w.remembered(r)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -59,6 +60,12 @@ type proc struct {
 	answers  []outbox.Marked
 	outcomes []outbox.Outcome
 	states   []outbox.ClusterState
+
+	// Of exactly once, with tables without state.
+	published exactlyonce.Published
+	positions map[string]*exactlyonce.Positions
+	last      map[string]uint64 // units delivered and not noted
+	noting    *noting
 }
 
 // query is one request to the database and its answer.
@@ -93,6 +100,7 @@ type conn struct {
 	confirm   outbox.LSN             // highest Confirm seen
 
 	recovered bool // of exactly once: the journals were read
+	read      []string
 	left      []*outbox.Row
 }
 
@@ -124,6 +132,7 @@ func (p *proc) fresh() {
 	p.voidQueries()
 	p.change, p.write, p.retain = nil, nil, nil
 	p.marks, p.answers, p.outcomes, p.states = nil, nil, nil, nil
+	p.published, p.positions, p.last, p.noting = exactlyonce.Published{}, map[string]*exactlyonce.Positions{}, map[string]uint64{}, nil
 }
 
 func (p *proc) voidQueries() {
@@ -358,8 +367,7 @@ func (p *proc) connectStep() {
 	w, c := p.w, p.conn
 	switch {
 	case w.plan.once && !c.recovered:
-		c.recovered = true
-		p.recoverAll(c)
+		c.recovered = p.recoverAll(c)
 	case !c.haveParks:
 		c.haveParks, c.parks = true, w.parkList()
 		if w.off.parksReadBack {
@@ -420,7 +428,7 @@ func (c *conn) begin(p *proc) {
 		from = max(from, p.start)
 	}
 	c.next, c.sent = 0, from
-	if w.plan.stateless && !w.stoppedCleanly {
+	if w.plan.stateless && !w.stoppedCleanly && !w.plan.once {
 		w.excuseFrom(from)
 	}
 	w.stoppedCleanly = false
@@ -817,6 +825,7 @@ func (p *proc) stopped() {
 		if p.conn.streaming {
 			p.status()
 			p.w.stoppedCleanly = true
+			p.noteLast()
 		}
 		p.conn.dropped()
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -20,12 +21,19 @@ import (
 // journal is a cluster's; unit n is journal[n-1].
 type journal []onceUnit
 
-type onceUnit struct{ rows []*dbRow }
+type onceUnit struct {
+	rows  []*dbRow
+	place exactlyonce.Unit // of rows of a table without state
+}
 
 // tally is what the database knows of a journal.
 type tally struct {
 	noted map[int]bool
 	left  map[*dbRow]bool
+	// Of tables without state: units up to head name no rows that commit behind settled.
+	head    uint64
+	settled outbox.LSN
+	system  int // the database cluster that settled is a position of
 }
 
 // onceRules are switched off one by one: each has to be needed.
@@ -40,6 +48,14 @@ type onceRules struct {
 	drainsTx    bool // a topic is drained of what is in a transaction before it uses new partitions
 	guarded     bool // a look or a page is read where the leader's lock is held
 	wholeUnits  bool // an outcome has all rows of its unit
+
+	// Of tables without state.
+	position  bool // rows up to the tally's position are not published again
+	allRead   bool // the log is not read before every journal was
+	inOrder   bool // the head passes a unit when the rows of all units before it are settled, too
+	ownServer bool // a position is noted where the leader's lock is held
+	ownSystem bool // … and counts on the database cluster that it is of
+	timed     bool // names say when a row was committed
 }
 
 // onceTx is a Kafka transaction of a sink.
@@ -59,12 +75,23 @@ type onceTx struct {
 // exactlyOnce changes a plan.
 func (p *plan) exactlyOnce() {
 	p.once = true
-	if p.stateless { // needs positions in the tally, which are not simulated here
-		p.stateless = false
-		p.tables[0].Mapping.Published = outbox.PublishedStatus
+	if p.stateless {
+		p.keepsNoState()
 	}
 	p.besideNobody()
 	p.weights[evMode], p.weights[evRelay] = 0, 0
+}
+
+// keepsNoState is a table without state, in a world that takes commits and positions back.
+func (p *plan) keepsNoState() {
+	m := &p.tables[0].Mapping
+	p.stateless, p.tables, p.cfg.WALBudget = true, p.tables[:1], 0
+	p.cfg.Tables = p.tables
+	*m = outbox.Mapping{Published: outbox.PublishedNone, Grace: m.Grace, OnFailed: m.OnFailed, Status: m.Status, Cluster: m.Cluster}
+	for _, k := range needState {
+		p.weights[k] = 0
+	}
+	p.weights[evCrash], p.weights[evFailover], p.weights[evSlotLost], p.weights[evLapse] = p.steps%3, p.steps%5, p.steps%7/6, p.steps%8/7
 }
 
 // ---- the sink
@@ -235,11 +262,17 @@ func (w *world) commitOnce(p *proc, tx *onceTx) {
 	tx.committed = true
 	for i, u := range tx.units {
 		var named onceUnit
+		u.Number = uint64(len(w.kafka.journals[tx.cluster])) + 1
+		named.place.Number = u.Number
 		for _, it := range tx.rows[i] {
 			named.rows = append(named.rows, w.meta(it.row).row)
+			if w.plan.stateless {
+				named.place.Names = append(named.place.Names, exactlyonce.NameInLog(it.row))
+				u.UpTo = max(u.UpTo, it.row.Commit)
+			}
 		}
+		named.place.UpTo = u.UpTo
 		w.kafka.journals[tx.cluster] = append(w.kafka.journals[tx.cluster], named)
-		u.Number = uint64(len(w.kafka.journals[tx.cluster]))
 		w.note("kafka: unit %d of %s: %v", u.Number, tx.cluster, rowIDs(named.rows))
 	}
 	for _, it := range tx.acked {
@@ -342,6 +375,10 @@ func (p *proc) recover(cl string) {
 	if w.offOnce.recovers {
 		return
 	}
+	if w.plan.stateless {
+		p.readNames(cl)
+		return
+	}
 	for i, u := range w.kafka.journals[cl] {
 		if !w.tallyOf(cl).noted[i+1] {
 			w.note("%v: recovers unit %d of %s", p, i+1, cl)
@@ -372,21 +409,32 @@ func (w *world) leftRows(cl string) (rows []*outbox.Row) {
 	return rows
 }
 
-// recoverAll is the recovery before Connect; a cluster that does not answer is left
-// for later.
-func (p *proc) recoverAll(c *conn) {
+// recoverAll is the recovery before Connect. A cluster that does not answer is left
+// for later, or waited for where nothing can be swept later.
+func (p *proc) recoverAll(c *conn) (over bool) {
+	over = true
 	for _, cl := range p.w.plan.clusters {
-		if !p.w.kafka.down[cl] {
+		switch {
+		case slices.Contains(c.read, cl):
+		case p.w.kafka.down[cl]:
+			over = false
+		default:
+			c.read = append(c.read, cl)
 			p.recover(cl)
 			c.left = append(c.left, p.w.leftRows(cl)...)
 		}
 	}
+	return over || !p.w.plan.stateless || p.w.offOnce.allRead
 }
 
 // recoveries are what the first Connect tells: the rows left, once, and the clusters
 // whose journals were not read.
 func (p *proc) recoveries(in *Connected) {
 	in.Left, p.conn.left = p.conn.left, nil
+	if p.w.plan.stateless {
+		p.publishedBefore(in)
+		return
+	}
 	for _, cl := range p.w.plan.clusters {
 		if p.sink.epochs[cl] == 0 && !p.w.offOnce.unrecovered {
 			in.Unrecovered = append(in.Unrecovered, cl)
@@ -413,6 +461,10 @@ func (p *proc) elsewhere() bool {
 // listOnceMarks gives units, rows that were left and attempts to be written.
 func (p *proc) listOnceMarks() {
 	w := p.w
+	if w.plan.stateless {
+		p.listPositions()
+		return
+	}
 	var units []*outbox.Unit
 	for _, m := range p.marks {
 		if m.Unit != nil && !slices.Contains(units, m.Unit) {
@@ -529,9 +581,161 @@ func (p *proc) markLeft(m outbox.Mark, lost bool) {
 	}
 }
 
+// ---- tables without state
+
+// readNames reads what a journal names behind the tally's head.
+func (p *proc) readNames(cl string) {
+	for i := range p.w.kafka.journals[cl] {
+		u := &p.w.kafka.journals[cl][i].place
+		if u.Number > p.w.tallyOf(cl).head {
+			p.published.Add(u)
+			p.positionsOf(cl).Add(u.Number, 0, u.UpTo, 0)
+		}
+	}
+}
+
+func (p *proc) positionsOf(cl string) *exactlyonce.Positions {
+	if p.positions[cl] == nil {
+		p.positions[cl] = &exactlyonce.Positions{}
+	}
+	return p.positions[cl]
+}
+
+// publishedBefore is what a connection that streams is told.
+func (p *proc) publishedBefore(in *Connected) {
+	if !in.Streaming {
+		return
+	}
+	published := p.published
+	p.published = exactlyonce.Published{}
+	var settled outbox.LSN
+	for _, cl := range p.w.plan.clusters {
+		t := p.w.tallyOf(cl)
+		was := t.settled
+		if was > in.Insert || t.system != p.w.system && !p.w.offOnce.ownSystem {
+			p.w.note("%v: forgets position %v", p, was)
+			was = 0
+		}
+		p.w.settleTally(t, t.head, max(was, p.w.slot.confirmed-1), p.w.system)
+		settled = max(settled, t.settled)
+		in.PublishedTo = max(in.PublishedTo, p.positionsOf(cl).Before(in.Insert), settled)
+	}
+	if !p.w.offOnce.position {
+		published.Settle(settled)
+	}
+	in.Published = published.Take
+	p.w.note("%v: published before: up to %v", p, settled)
+}
+
+// noting is a position on its way into a tally.
+type noting struct {
+	conn    *conn
+	cluster string
+	head    uint64
+	settled outbox.LSN
+	system  int
+}
+
+// notable is a position that can be noted.
+func (p *proc) notable(cl string) (n noting, ok bool) {
+	n = noting{conn: p.conn, cluster: cl, settled: p.core.Settled(), system: p.w.system}
+	n.head = p.positionsOf(cl).Passed(n.settled).Number
+	if p.w.offOnce.inOrder {
+		n.head = max(n.head, p.last[cl])
+	}
+	return n, n.head > 0
+}
+
+// listPositions gives positions to be noted.
+func (p *proc) listPositions() {
+	w := p.w
+	if n := p.noting; n != nil {
+		w.can(evMark, func() { p.noting = nil; p.notePosition(n, false) })
+		if !w.healing {
+			w.can(evMarkLost, func() { p.noting = nil; p.notePosition(n, true) })
+		}
+		return
+	}
+	if p.conn == nil || !p.conn.streaming {
+		return
+	}
+	for _, cl := range w.plan.clusters {
+		if n, ok := p.notable(cl); ok {
+			w.can(evMark, func() { p.noting = &n })
+		}
+	}
+}
+
+func (p *proc) notePosition(n *noting, lost bool) {
+	if lost && p.w.chance(50) {
+		return
+	}
+	if p.w.notePosition(n) && !lost {
+		p.positionsOf(n.cluster).Noted(n.head)
+		delete(p.last, n.cluster)
+	}
+}
+
+// notePosition is the statement.
+func (w *world) notePosition(n *noting) bool {
+	t := w.tallyOf(n.cluster)
+	if n.head < t.head || n.conn != w.lock && !w.offOnce.ownServer {
+		return false
+	}
+	w.note("database: unit %d of %s, everything up to %v is settled", n.head, n.cluster, n.settled)
+	settled := n.settled
+	if t.system == n.system {
+		settled = max(t.settled, settled)
+	}
+	w.settleTally(t, n.head, settled, n.system)
+	return true
+}
+
+func (w *world) settleTally(t *tally, head uint64, settled outbox.LSN, system int) {
+	was := *t
+	w.logged(func() { t.head, t.settled, t.system = was.head, was.settled, was.system })
+	t.head, t.settled, t.system = head, settled, system
+}
+
+// noteLast notes positions at a clean stop.
+func (p *proc) noteLast() {
+	for _, cl := range p.w.plan.clusters {
+		if n, ok := p.notable(cl); ok {
+			p.w.notePosition(&n)
+		}
+	}
+}
+
+// passedOver: rows that a new slot does not bring are lost, and said to be.
+func (w *world) passedOver() {
+	for _, r := range w.rows {
+		r.missed = r.missed || w.plan.stateless && r.tx.state == txnCommitted && r.copies == 0
+	}
+}
+
+// restoreDump goes on with a dump in another database cluster, whose WAL has not come as far. init makes the slot.
+func (w *world) restoreDump() {
+	w.note("database: a dump is restored into another database cluster")
+	w.endSessions()
+	for _, t := range slices.Clone(w.txns) {
+		t.prepared = false
+		w.rollback(t)
+	}
+	w.passedOver()
+	w.system++
+	w.wal, w.undone, w.insert = nil, nil, max(500, w.insert-300)
+	w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
+	for _, r := range w.rows {
+		r.tx.commit, r.tx.end = 0, 0
+	}
+}
+
 // strayOnce are marks of a process that is gone, on their way still.
 func (p *proc) strayOnce() {
 	w := p.w
+	if n := p.noting; n != nil {
+		w.strays = append(w.strays, stray{"position of " + p.name, func() { w.notePosition(n) }})
+	}
 	units := map[*outbox.Unit][]outbox.Mark{}
 	for _, m := range p.marks {
 		if m.Unit != nil {
@@ -553,6 +757,20 @@ func onceWorld(off onceRules) switches {
 	return switches{about: func(p *plan) { p.exactlyOnce(); p.offOnce = off }}
 }
 
+// onceWorlds are of both kinds.
+func onceWorlds() switches {
+	return switches{about: func(p *plan) {
+		if p.stateless = p.stateless || p.steps%4 == 0; p.stateless {
+			p.keepsNoState()
+		}
+		p.exactlyOnce()
+	}}
+}
+
+func onceWorldWithoutState(off onceRules) switches {
+	return switches{about: func(p *plan) { p.keepsNoState(); p.exactlyOnce(); p.offOnce = off }}
+}
+
 // TestSimulationOnce: with exactly-once delivery every row is in Kafka once, whatever
 // fails, and all else holds as ever.
 func TestSimulationOnce(t *testing.T) {
@@ -561,7 +779,35 @@ func TestSimulationOnce(t *testing.T) {
 	if n == defaultSeeds {
 		n /= 3 // next to TestSimulation's
 	}
-	playSeeds(t, n, onceWorld(onceRules{}))
+	playSeeds(t, n, onceWorlds())
+}
+
+// onceRule is a rule to be switched off, in a world with these faults. long: it takes many seeds.
+type onceRule struct {
+	name  string
+	off   onceRules
+	often []eventKind
+	long  bool
+}
+
+// matter fails where nothing breaks without a rule, or something breaks with it.
+func (r *onceRule) matter(t *testing.T, of func(onceRules) switches) {
+	if r.long && os.Getenv("OUTBOX_TEST_LONG") == "" {
+		return
+	}
+	t.Run(r.name, func(t *testing.T) {
+		t.Parallel()
+		without, with := of(r.off), of(onceRules{})
+		without.often, with.often = r.often, r.often
+		seed, v := firstBroken(1, ruleSeeds, without)
+		if v == nil {
+			t.Fatalf("%d seeds without it broke nothing", ruleSeeds)
+		}
+		t.Logf("seed %d: %v", seed, v)
+		if _, v := firstBroken(seed, 1, with); v != nil {
+			t.Fatalf("with the rule, too: %v", v)
+		}
+	})
 }
 
 // TestOnceRulesMatter: without any of the rules something breaks.
@@ -570,12 +816,7 @@ func TestOnceRulesMatter(t *testing.T) {
 	if ruleSeeds == 0 || testing.Short() {
 		t.Skip("thousands of seeds")
 	}
-	for _, r := range []struct {
-		name  string
-		off   onceRules
-		often []eventKind
-		long  bool
-	}{
+	for _, r := range []onceRule{
 		{"recovers", onceRules{recovers: true}, nil, false},
 		{"leftBrought", onceRules{leftBrought: true}, nil, false},
 		{"together", onceRules{together: true}, []eventKind{evRequeue}, false},
@@ -587,21 +828,17 @@ func TestOnceRulesMatter(t *testing.T) {
 		{"drainsTx", onceRules{drainsTx: true}, []eventKind{evAddPartition, evClusterDown, evMarkLost}, true},
 		{"guarded", onceRules{guarded: true}, []eventKind{evFailover, evSlotLost}, true},
 	} {
-		if r.long && os.Getenv("OUTBOX_TEST_LONG") == "" {
-			continue
-		}
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			world := onceWorld(r.off)
-			world.often = r.often
-			seed, v := firstBroken(1, ruleSeeds, world)
-			if v == nil {
-				t.Fatalf("%d seeds without it broke nothing", ruleSeeds)
-			}
-			t.Logf("seed %d: %v", seed, v)
-			if _, v := firstBroken(seed, 1, switches{often: r.often, about: onceWorld(onceRules{}).about}); v != nil {
-				t.Fatalf("with the rule, too: %v", v)
-			}
-		})
+		r.matter(t, onceWorld)
+	}
+	for _, r := range []onceRule{
+		{"no state: recovers", onceRules{recovers: true}, nil, false},
+		{"no state: position", onceRules{position: true}, nil, false},
+		{"no state: allRead", onceRules{allRead: true}, []eventKind{evClusterDown, evKill}, false},
+		{"no state: inOrder", onceRules{inOrder: true}, []eventKind{evClusterDown, evKill}, false},
+		{"no state: ownServer", onceRules{ownServer: true}, []eventKind{evKill}, true},
+		{"no state: ownSystem", onceRules{ownSystem: true}, nil, true},
+		{"no state: timed", onceRules{timed: true}, []eventKind{evKill}, true},
+	} {
+		r.matter(t, onceWorldWithoutState)
 	}
 }

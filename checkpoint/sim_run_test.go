@@ -711,6 +711,10 @@ func (w *world) listAnswers(p *proc) {
 func (p *proc) outcome() {
 	o := p.outcomes[0]
 	p.outcomes = p.outcomes[1:]
+	if p.w.plan.stateless && o.Unit != nil {
+		p.positionsOf(o.Unit.Cluster).Add(o.Unit.Number, 0, o.Unit.UpTo, len(o.Rows))
+		p.last[o.Unit.Cluster] = o.Unit.Number
+	}
 	p.w.note("%v: outcome: %s %v, scope %v, blocked %v", p, classNames[o.Class], outboxIDs(o.Rows), o.Scope, o.Blocked)
 	p.input(func() { p.core.Outcome(o) })
 }
@@ -735,7 +739,14 @@ func (w *world) listFaults() {
 		w.can(evNoWrite, func() { w.noWrite[t] = !w.noWrite[t]; w.note("database: UPDATE of %v refused: %v", t, w.noWrite[t]) })
 		w.can(evBroken, func() { w.define(t, !w.broken[t]) })
 	}
-	w.can(evLapse, func() { w.lapse = !w.lapse; w.note("database: publication lacks the tables: %v", w.lapse) })
+	w.can(evLapse, func() {
+		if w.plan.stateless {
+			w.restoreDump()
+			return
+		}
+		w.lapse = !w.lapse
+		w.note("database: publication lacks the tables: %v", w.lapse)
+	})
 	for _, t := range w.plan.tables {
 		w.can(evUncover, func() { w.uncover(t, !w.lacks[t]) })
 	}

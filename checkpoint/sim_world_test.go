@@ -266,6 +266,7 @@ type world struct {
 
 	kafka   kafka
 	tallies map[string]*tally
+	system  int // which database cluster it is
 	offOnce onceRules
 	procs   []*proc
 
@@ -415,6 +416,10 @@ func (w *world) addRow(t *txn, r *dbRow) {
 	r.n, r.tx, r.order, r.allowed = len(w.rows), t, w.orders, 1
 	r.created = w.now.Add(-time.Duration(w.orders) * time.Microsecond) // no two at once
 	if !r.reissued {
+		if w.plan.stateless {
+			was := w.ids[r.table]
+			w.undone = append(w.undone, undo{w.insert, func() { w.ids[r.table] = was }})
+		}
 		w.ids[r.table]++
 		r.id = strconv.Itoa(w.ids[r.table]) // tables give out the same ids
 	}
@@ -550,6 +555,9 @@ func (w *world) failover(p outbox.LSN, withSlot bool) {
 	}
 	w.insert = p
 	w.completed = w.nextXID - 1
+	if w.plan.stateless { // names have the time in them
+		w.advance(time.Millisecond)
+	}
 	if !withSlot {
 		w.slot = slot{}
 	}
@@ -623,6 +631,7 @@ func (w *world) made() bool {
 	w.undone = append(w.undone, undo{w.insert, func() { w.slot = old }})
 	w.slot = slot{exists: true, confirmed: w.insert, persisted: w.insert}
 	w.note("database: slot made at %v", w.insert)
+	w.passedOver()
 	return true
 }
 
@@ -715,6 +724,9 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 	}
 	if fromLog {
 		row.XID, row.Commit = uint32(r.tx.xid), r.tx.commit
+		if !w.offOnce.timed {
+			row.CommitTime = r.tx.committedAt.UnixMicro()
+		}
 	}
 	return row
 }

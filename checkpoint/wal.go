@@ -9,6 +9,7 @@ import (
 // Begin opens a transaction of the log.
 func (c *Core) Begin(tx outbox.Transaction) {
 	c.ledger.begin(tx)
+	c.tables.before.reach(tx.Commit)
 	if c.leavesToNext() {
 		c.ledger.hold()
 	}
@@ -35,6 +36,8 @@ func (c *Core) row(r *outbox.Row) {
 		return
 	case c.tables.stateless && c.cfg.Shadow:
 		return // nothing to leave it to the sweeper by
+	case c.tables.before.published != nil && c.tables.before.published(r):
+		return
 	case r.AvailableAt == outbox.Never:
 		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
 		return
