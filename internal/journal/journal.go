@@ -29,7 +29,8 @@ const (
 	// rowBytes is about the most that the journal holds of a row: its name in a batch of its
 	// own, with the marker that ends the transaction.
 	rowBytes = 256
-	// leastBytes is the least that is kept: statusupdater's 5,000 units of 1,000 usual ids each.
+	// leastBytes is the least that is kept: statusupdater's 5,000 units of 1,000 usual ids each, or twice pipeline's
+	// mostUnnoted rows of tables without state, each in a transaction of its own.
 	leastBytes = 512 << 20
 	// segmentBytes is how much is deleted at once.
 	segmentBytes = 64 << 20

@@ -100,7 +100,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		}
 		arm(timer, d.core.NextTick())
 		batches := d.wal.batches
-		if !d.core.Reading() {
+		if !d.core.Reading() || d.once.full(d.core) {
 			batches = nil
 		}
 		select {
@@ -208,7 +208,7 @@ func (d *driver) connChanged(e connEvent) {
 		d.forgetQuestions()
 		d.core.Disconnect()
 	default:
-		d.once.tell(&e.connected)
+		d.once.tell(&e.connected, e.settled)
 		e.connected.Paused = d.newer(e.paused)
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)

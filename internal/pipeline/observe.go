@@ -46,6 +46,9 @@ func (d *driver) outcome(o outbox.Outcome) {
 				Msg("Kafka refused the row")
 		}
 	}
+	if d.once != nil {
+		d.once.stateless.delivered(o.Unit)
+	}
 	d.core.Outcome(o)
 }
 

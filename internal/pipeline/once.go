@@ -49,7 +49,10 @@ var errNewTerm = errors.New("leading from the beginning")
 // once is exactly-once delivery during one leadership. The driver owns it.
 type once struct {
 	guard   *tablesql.Guard
+	key     int64 // of guard
 	tallies map[string]exactlyonce.Tally
+	// stateless, if set: the tables keep no state.
+	stateless *stateless
 	// unrecovered are clusters whose journal was not read yet, ready is closed when there are none.
 	unrecovered map[string]bool
 	ready       chan struct{}
@@ -69,11 +72,14 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	}
 	clusters := slices.Sorted(maps.Keys(s.cfg.Once.Journals))
 	o := &once{guard: &tablesql.Guard{}, tallies: map[string]exactlyonce.Tally{}, unrecovered: map[string]bool{}, ready: make(chan struct{})}
-	key, err := conn.Guard(ctx)
-	if err != nil {
+	if s.stateless() {
+		o.stateless = newStateless(clusters)
+	}
+	var err error
+	if o.key, err = conn.Guard(ctx); err != nil {
 		return nil, err
 	}
-	o.guard.Hold(key)
+	o.guard.Hold(o.key)
 	orphans, err := s.store.Orphans(ctx, clusters, s.claim())
 	if err != nil {
 		return nil, err
@@ -89,6 +95,8 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	}
 	return o, nil
 }
+
+func (o *once) clusters() []string { return slices.Sorted(maps.Keys(o.tallies)) }
 
 // refuseOpenTallies keeps a stream that delivers at least once from rows that were published
 // exactly once and may not be marked: it would publish them again, and what it marks would
@@ -130,7 +138,7 @@ func remapped(table string) error {
 	return &postgres.Error{
 		Permanent: true, What: "mark rows that were published",
 		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrMapping),
-		Hint: "start once more with the topic, key, payload and created_at of before, and stop cleanly (SIGTERM); then change the mapping",
+		Hint: "start once more with the topic, key, payload, created_at and published of before, and stop cleanly (SIGTERM); then change the mapping",
 	}
 }
 
@@ -160,8 +168,11 @@ func (o *once) marking(stream string) *statusupdater.Once {
 
 // nextStart is what becomes of rows that a stop has left.
 func (o *once) nextStart() string {
-	if o == nil {
+	switch {
+	case o == nil:
 		return "publishes those rows again"
+	case o.stateless != nil:
+		return "asks the journal which of those rows were published, and publishes the others"
 	}
 	return "asks the journal which of those rows were published, marks them and publishes the others"
 }
@@ -183,18 +194,18 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 // recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
 // that cannot be marked yet, before the sink says that the cluster can be used.
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
-	left, err := backoff.Retry(ctx, func() ([]*outbox.Row, error) {
-		left, err := d.tryRecovering(ctx, cluster, journal, found)
+	done, err := backoff.Retry(ctx, func() (recovery, error) {
+		done, err := d.tryRecovering(ctx, cluster, journal, found)
 		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, errNewTerm) {
 			err = backoff.Permanent(err)
 		}
-		return left, err
+		return done, err
 	}, d.retryPolicy("mark rows that were published")...)
-	if err != nil || found.More {
+	if err != nil || found.More && len(done.named) == 0 {
 		return err
 	}
 	told := make(chan struct{})
-	d.answers.Put(answer{0, func() { d.recovered(cluster, left); close(told) }})
+	d.answers.Put(answer{0, func() { d.recovered(cluster, done, found.More); close(told) }})
 	select {
 	case <-told:
 		return nil
@@ -203,40 +214,49 @@ func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, foun
 	}
 }
 
-func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) ([]*outbox.Row, error) {
+// recovery is what became of units of a journal.
+type recovery struct {
+	left  []*outbox.Row        // that cannot be marked yet
+	named []exactlyonce.Placed // of tables that keep no state: nothing is marked
+}
+
+func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) (done recovery, err error) {
 	store := d.stream.store
 	before, _, err := store.ReadTally(ctx, cluster)
 	if err == nil {
 		err = d.fits(cluster, &before, found.Units)
 	}
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim(), false)
 	switch {
 	case err != nil:
-		return nil, err
+		return done, err
 	case tally.Journal != journal:
-		return nil, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
+		return done, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
 	}
 	missing := tally.Missing(found.Units)
 	if table := exactlyonce.Remapped(missing, tally.Left, d.cfg.Tables); table != "" {
-		return nil, remapped(table)
+		return done, remapped(table)
+	}
+	if d.once.stateless != nil {
+		done.named, missing = missing, nil
 	}
 	for _, u := range missing {
 		if err := d.updater.Recover(ctx, cluster, u); err != nil {
-			return nil, err
+			return done, err
 		}
 	}
 	if err := store.AdvanceTally(ctx, cluster); err != nil {
-		return nil, err
+		return done, err
 	}
 	tally, err = store.OpenTally(ctx, cluster, journal, d.stream.claim(), !found.More)
-	left := statusupdater.LeftRows(d.cfg.Tables, tally.Left)
-	for _, r := range left {
+	done.left = statusupdater.LeftRows(d.cfg.Tables, tally.Left)
+	for _, r := range done.left {
 		r.Cluster = cluster
 	}
-	return left, err
+	return done, err
 }
 
 // fits says why units cannot be compared with a tally.
@@ -250,23 +270,33 @@ func (d *driver) fits(cluster string, tally *exactlyonce.Tally, units []exactlyo
 	return nil
 }
 
-// recovered takes the end of a cluster's recovery.
-func (d *driver) recovered(cluster string, left []*outbox.Row) {
+// recovered takes the end of a cluster's recovery; more: of a part of it.
+func (d *driver) recovered(cluster string, done recovery, more bool) {
 	o := d.once
+	if o.stateless != nil {
+		o.stateless.found(cluster, done.named)
+	}
+	if more {
+		return
+	}
 	delete(o.unrecovered, cluster)
 	if len(o.unrecovered) == 0 {
 		close(o.ready)
 	}
 	if o.connected {
-		d.core.Left(left)
+		d.core.Left(done.left)
 		return
 	}
-	o.left = append(o.left, left...)
+	o.left = append(o.left, done.left...)
 }
 
 // tell adds to the first connection what was recovered.
-func (o *once) tell(connected *checkpoint.Connected) {
-	if o == nil || o.connected {
+func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
+	if o == nil {
+		return
+	}
+	o.stateless.tell(connected, settled)
+	if o.connected {
 		return
 	}
 	o.connected = true
@@ -274,24 +304,34 @@ func (o *once) tell(connected *checkpoint.Connected) {
 	connected.Unrecovered = slices.Sorted(maps.Keys(o.unrecovered))
 }
 
-// readWAL reads it when the clusters are recovered, or their time is over.
+// readWAL reads it when the clusters are recovered, or their time is over. Rows of tables without state
+// cannot be swept later, so those wait for as long as it takes.
 func (d *driver) readWAL(ctx context.Context) error {
-	d.recoverFirst(ctx, d.wal.conn)
+	if err := d.recoverFirst(ctx, d.wal.conn); err != nil && d.once.stateless != nil {
+		d.wal.conn.Kill()
+		return fmt.Errorf("%w: %w", errNewTerm, err)
+	}
 	return d.wal.run(ctx)
 }
 
-func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) {
-	if d.once != nil {
-		_ = whileBeating(ctx, conn, d.awaitRecovery) // who uses the connection next finds out what is wrong with it
+// recoverFirst fails with the connection. Where rows can be swept later, who uses it next finds out.
+func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) error {
+	if d.once == nil {
+		return nil
 	}
+	return whileBeating(ctx, conn, d.awaitRecovery)
 }
 
 func (d *driver) awaitRecovery(ctx context.Context) error {
+	var over <-chan time.Time
+	if d.once.stateless == nil {
+		over = time.After(recoverWithin)
+	}
 	select {
 	case <-ctx.Done():
 	case <-d.wal.finishing:
 	case <-d.once.ready:
-	case <-time.After(recoverWithin):
+	case <-over:
 	}
 	return nil
 }
@@ -308,6 +348,10 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		if d.once.stateless != nil {
+			d.retried(ctx, d.notePositions(ctx), advanceEvery, "could not note up to where rows are published: a start asks the journal for more of them")
+			continue
 		}
 		if !d.once.moved.Swap(false) {
 			continue
@@ -333,6 +377,9 @@ func (d *driver) closeTallies(ctx context.Context) {
 	for cluster := range d.cfg.Once.Journals {
 		err := statestore.ErrUnsettled // what its journal names is not known
 		if !d.once.unrecovered[cluster] {
+			err = d.noteLast(ctx, cluster)
+		}
+		if err == nil {
 			err = d.stream.store.CloseTally(ctx, cluster)
 		}
 		if err != nil {

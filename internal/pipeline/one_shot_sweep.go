@@ -106,7 +106,7 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 // nothing streams, and keeps the leadership.
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
-	d.recoverFirst(ctx, conn)
+	_ = d.recoverFirst(ctx, conn)
 	connected, err := d.unconnected(ctx, conn)
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (w *walReader) identify(ctx context.Context) error {
 // park has the stream parked, and waits until that is durable: from then on a
 // slot may be made, since the sweeper covers whatever it does not bring.
 func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) error {
-	if err := w.tellConnected(ctx, connected); err != nil {
+	if err := w.tellConnected(ctx, connected, settledOn{}); err != nil {
 		return err
 	}
 	for !w.mayMake.Load() {

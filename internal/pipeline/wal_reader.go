@@ -84,6 +84,7 @@ type batch struct {
 type connEvent struct {
 	lost      bool
 	connected checkpoint.Connected
+	settled   settledOn
 	paused    pausedLook
 	done      chan struct{}
 }
@@ -284,13 +285,13 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 
 // tellConnected tells the driver that a connection began, and what is paused by then:
 // to read the rest may have taken long.
-func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected) error {
+func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		paused, err := w.d.lookAtPauses(ctx)
 		if err != nil {
 			return err
 		}
-		return w.tell(ctx, connEvent{connected: connected, paused: paused})
+		return w.tell(ctx, connEvent{connected: connected, settled: settled, paused: paused})
 	})
 }
 
@@ -320,7 +321,11 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 		return err
 	}
 	connected.Streaming = true
-	if err := w.tellConnected(ctx, connected); err != nil {
+	settled, err := w.settledUpTo(ctx, connected.Insert)
+	if err != nil {
+		return err
+	}
+	if err := w.tellConnected(ctx, connected, settled); err != nil {
 		return err
 	}
 	w.conn.WaitLonger(w.stream.silence.timeout(w.d.cfg.Replication.SenderTimeout))

@@ -1,0 +1,167 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+)
+
+// This file is exactly-once delivery of tables that keep no state. Nothing is marked, so the tally has a
+// position instead, up to which all rows are settled, and a start skips the rows of the WAL that the position
+// covers or a journal names: see package exactlyonce.
+
+// mostUnnoted is how many rows may have been published that no position covers: of one that Kafka refuses, say, those
+// behind it. The next start has their names in memory, and the journal must have them.
+const mostUnnoted = 1_000_000
+
+// stateless is what a leader knows of such tables. The driver owns it.
+type stateless struct {
+	published exactlyonce.Published
+	positions map[string]*exactlyonce.Positions // by cluster
+	// server is the one whose WAL is read, and earlier where rows that earlier leaders published
+	// end in it.
+	server  statestore.Server
+	earlier outbox.LSN
+}
+
+func newStateless(clusters []string) *stateless {
+	s := &stateless{positions: map[string]*exactlyonce.Positions{}}
+	for _, cluster := range clusters {
+		s.positions[cluster] = &exactlyonce.Positions{}
+	}
+	return s
+}
+
+// found takes units that the tally does not have.
+func (s *stateless) found(cluster string, units []exactlyonce.Placed) {
+	for i := range units {
+		u := &units[i]
+		s.published.Add(&u.Unit)
+		s.positions[cluster].Add(u.Number, u.Offset, u.UpTo, 0)
+	}
+}
+
+// tell adds to a connection what was published before it: that is all known by now.
+func (s *stateless) tell(c *checkpoint.Connected, settled settledOn) {
+	if s == nil || !c.Streaming {
+		return
+	}
+	s.server = settled.server
+	for _, p := range s.positions {
+		s.earlier = max(s.earlier, p.Before(c.Insert))
+	}
+	published := s.published
+	s.published = exactlyonce.Published{} // the Core's, until it needs it no more
+	published.Settle(settled.upTo)
+	c.Published, c.PublishedTo = published.Take, max(s.earlier, settled.upTo)
+}
+
+// delivered takes a unit of this leader.
+func (s *stateless) delivered(u *outbox.Unit) {
+	if s != nil && u != nil {
+		s.positions[u.Cluster].Add(u.Number, u.Place, u.UpTo, u.Rows)
+	}
+}
+
+// full says that no more rows may come until the tally has noted some: the next start could not bear the
+// names of any number of them. One transaction goes through, whatever its size, and what earlier leaders
+// published is passed first, since none of the later rows can be noted before.
+func (o *once) full(core *checkpoint.Core) bool {
+	if o == nil || o.stateless == nil {
+		return false
+	}
+	s, rows := o.stateless, 0
+	for _, p := range s.positions {
+		rows += p.Rows()
+	}
+	return rows > mostUnnoted && !core.OneTransaction() && core.Settled() >= s.earlier
+}
+
+// settledOn is up to where the tallies say that rows are settled, on which server.
+type settledOn struct {
+	upTo   outbox.LSN
+	server statestore.Server
+}
+
+// settledUpTo reads it on the server that is connected to, whose slot was confirmed only up to where rows are settled.
+// Where a tally's head is before the one from which its journal was read, that one was another server's.
+func (w *walReader) settledUpTo(ctx context.Context, insert outbox.LSN) (settled settledOn, err error) {
+	o := w.d.once
+	if o == nil || o.stateless == nil {
+		return settled, nil
+	}
+	settled.server = statestore.Server{SystemID: w.remembered.SystemID, Guard: o.key}
+	err = whileBeating(ctx, w.conn, func(ctx context.Context) error {
+		found, err := w.stream.store.Positions(ctx, o.clusters(), max(w.remembered.SlotPoint, 1)-1, insert, settled.server)
+		for _, p := range found {
+			if p.Head < o.tallies[p.Cluster].Head.Number {
+				return errNewTerm
+			}
+			settled.upTo = max(settled.upTo, p.LSN)
+		}
+		return err
+	})
+	return settled, err
+}
+
+// note is what can be noted in a cluster's tally: the last unit that it may pass, by a position.
+type note struct {
+	cluster string
+	last    exactlyonce.Placed
+	settled settledOn
+}
+
+func (s *stateless) notes(settled outbox.LSN) (all []note) {
+	for cluster, p := range s.positions {
+		if last := p.Passed(settled); last.Number > 0 {
+			all = append(all, note{cluster, last, settledOn{settled, s.server}})
+		}
+	}
+	return all
+}
+
+// notePositions notes them. What the driver says is written, and forgotten when that was answered.
+func (d *driver) notePositions(ctx context.Context) error {
+	notes := make(chan []note, 1)
+	d.answers.Put(answer{0, func() { notes <- d.once.stateless.notes(d.core.Settled()) }})
+	select {
+	case <-ctx.Done():
+		return nil
+	case all := <-notes:
+		for _, n := range all {
+			if err := d.notePosition(ctx, n); err != nil {
+				return err
+			}
+			d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
+		}
+		return nil
+	}
+}
+
+func (d *driver) notePosition(ctx context.Context, n note) error {
+	return d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server)
+}
+
+// noteLast notes positions for good, at a clean stop. A cluster's tally is closed only if it has all units.
+func (d *driver) noteLast(ctx context.Context, cluster string) error {
+	s := d.once.stateless
+	if s == nil {
+		return nil
+	}
+	all := s.notes(d.core.Settled())
+	if i := slices.IndexFunc(all, func(n note) bool { return n.cluster == cluster }); i >= 0 {
+		if err := d.notePosition(ctx, all[i]); err != nil {
+			return err
+		}
+		s.positions[cluster].Noted(all[i].last.Number)
+	}
+	if !s.positions[cluster].Empty() {
+		return fmt.Errorf("%w: the WAL was not read to the last row that the journal names", statestore.ErrUnsettled)
+	}
+	return nil
+}

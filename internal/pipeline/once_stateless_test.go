@@ -1,0 +1,141 @@
+package pipeline
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+func coreWithoutState() *checkpoint.Core {
+	table := &outbox.Table{Schema: "public", Name: "events", Mapping: outbox.Mapping{Published: outbox.PublishedNone}}
+	core := checkpoint.New(checkpoint.Config{Tables: []*outbox.Table{table}, MaxRows: 10, MaxBytes: 1 << 20, WatchEvery: time.Second})
+	core.Tick(time.Now())
+	core.Connect(checkpoint.Connected{Streaming: true})
+	return core
+}
+
+// The database refuses to note positions: no more rows come than the next start can bear the names of. One
+// transaction comes to its end, and so does what earlier leaders published, since nothing can be noted before.
+func TestRowsWaitForTheTally(t *testing.T) {
+	t.Parallel()
+	core, s := coreWithoutState(), newStateless([]string{"main", "other"})
+	o := &once{stateless: s}
+	full := func(want bool, when string) {
+		t.Helper()
+		if o.full(core) != want {
+			t.Errorf("%s: full is %v", when, !want)
+		}
+	}
+	core.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	s.delivered(&outbox.Unit{Cluster: "main", Number: 1, UpTo: 10, Rows: mostUnnoted})
+	s.delivered(&outbox.Unit{Cluster: "other", Number: 1, UpTo: 10, Rows: 1})
+	s.delivered(nil)
+	full(false, "in the middle of one transaction")
+	core.Commit(20)
+	full(true, "behind it")
+	s.earlier = 20
+	full(false, "before the last row that an earlier leader published")
+	core.Keepalive(21)
+	full(true, "at it")
+	notes := s.notes(core.Settled())
+	if len(notes) != 2 || notes[0].last.Number != 1 || notes[0].settled.upTo != 20 {
+		t.Errorf("%+v can be noted", notes)
+	}
+	s.positions["other"].Noted(1)
+	full(false, "with as many as may be")
+	if (*once)(nil).full(core) || (&once{}).full(core) {
+		t.Error("others wait, too")
+	}
+}
+
+// What was published before a connection is told with it, once, and nothing of it can be noted before the
+// log was read to the last of its rows.
+func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
+	t.Parallel()
+	row := func(commit outbox.LSN) *outbox.Row { return &outbox.Row{ID: "1", Commit: commit} }
+	unit := func(number uint64, upTo outbox.LSN) exactlyonce.Placed {
+		return exactlyonce.Placed{Unit: exactlyonce.Unit{Number: number, UpTo: upTo, Names: []exactlyonce.Name{exactlyonce.NameInLog(row(upTo))}}}
+	}
+	s := newStateless([]string{"main", "other"})
+	s.found("main", []exactlyonce.Placed{unit(4, 30)})
+	s.found("main", []exactlyonce.Placed{unit(5, 900)}) // of a server that is no more
+	s.found("other", []exactlyonce.Placed{unit(1, 20)})
+	server := statestore.Server{SystemID: "7001", Guard: 5}
+	making := checkpoint.Connected{Insert: 90}
+	s.tell(&making, settledOn{})
+	connected := checkpoint.Connected{Insert: 100, Streaming: true}
+	s.tell(&connected, settledOn{10, server})
+	if making.Published != nil || connected.PublishedTo != 99 {
+		t.Errorf("told of %v, up to %v", making.Published != nil, connected.PublishedTo)
+	}
+	for commit, want := range map[outbox.LSN]bool{10: true, 11: false, 20: true, 30: true, 31: false} {
+		if connected.Published(row(commit)) != want {
+			t.Errorf("the row of %v was published: %v", commit, !want)
+		}
+	}
+	for settled, want := range map[outbox.LSN]int{19: 0, 20: 1, 30: 2, 99: 2} {
+		notes := s.notes(settled)
+		if len(notes) != want || want > 0 && notes[0].settled != (settledOn{settled, server}) {
+			t.Errorf("settled up to %v: %+v", settled, notes)
+		}
+	}
+	s.tell(&connected, settledOn{200, server})
+	if connected.PublishedTo != 200 || connected.Published(row(201)) || !connected.Published(row(200)) {
+		t.Error("a position behind all names does not count")
+	}
+	var none *stateless
+	none.tell(&connected, settledOn{})
+	none.delivered(nil)
+}
+
+// A clean stop notes the last position and closes the tally, but not while the journal names rows that the log was not
+// read to: another mode would publish them again.
+func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
+	t.Parallel()
+	db := harness.Postgres(t)
+	db.Exec(t, sql.Schema)
+	db.Exec(t, sql.Tally)
+	pool := db.Pool(t)
+	store := &store{db: postgres.On(pool), Store: statestore.New(statestore.Config{DB: pool, Stream: "orders"})}
+	if _, err := store.Lead(t.Context(), "me"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.OpenTally(t.Context(), "main", "topic-1", statestore.Claim{}, false); err != nil {
+		t.Fatal(err)
+	}
+	leader := db.Conn(t)
+	if _, err := leader.Exec(t.Context(), "SELECT pg_advisory_lock(4711)"); err != nil {
+		t.Fatal(err)
+	}
+	s := newStateless([]string{"main"})
+	d := &driver{
+		stream: &Stream{store: store}, core: coreWithoutState(), once: &once{stateless: s},
+		cfg: Config{Log: zerolog.Nop(), Once: &Once{Journals: map[string]string{"main": "topic"}}},
+	}
+	stopped := func(want string) {
+		t.Helper()
+		d.closeTallies(t.Context())
+		if got := harness.One[string](t, db, `SELECT unit || ' ' || place || ' ' || lsn || ' ' || closed FROM outbox_cdc.tally`); got != want {
+			t.Errorf("the tally is %s, want %s", got, want)
+		}
+	}
+	s.found("main", []exactlyonce.Placed{{Unit: exactlyonce.Unit{Number: 1, UpTo: 5}, Offset: 10}, {Unit: exactlyonce.Unit{Number: 2, UpTo: 30}, Offset: 20}})
+	s.tell(&checkpoint.Connected{Streaming: true, Insert: 100}, settledOn{0, statestore.Server{SystemID: "7001", Guard: 4711}})
+	d.core.Keepalive(10)
+	if err := d.noteLast(t.Context(), "main"); !errors.Is(err, statestore.ErrUnsettled) {
+		t.Errorf("with a row that the log was not read to: %v", err)
+	}
+	stopped("1 10 0/9 false")
+	d.core.Keepalive(40)
+	stopped("2 20 0/27 true")
+}
