@@ -151,7 +151,8 @@ type Stream struct {
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
 	// Delivery exactly_once is experimental (docs/exactly-once.md): rows are published in
 	// Kafka transactions, and consumers with isolation.level=read_committed see each of them
-	// once. It takes fencing: required, and no other relay on the tables.
+	// once. It takes fencing: required, and no other relay on the tables; these may keep no
+	// state (published: none).
 	Delivery string `yaml:"delivery" default:"at_least_once" enum:"at_least_once,exactly_once"`
 	// Transaction bounds a transaction of delivery: exactly_once. It takes the rows that wait
 	// when it begins.

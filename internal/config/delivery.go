@@ -81,7 +81,6 @@ func checkExactlyOnce(b *binder, m *outbox.Mapping, at string) {
 		{"shedlock", m.ShedLock.Name != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
 		{"writer", m.Writer.Column != "", relay, "remove it when writers send nothing by themselves, or write delivery: at_least_once"},
 		{"status.processing", m.Status.Processing != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
-		{"published", m.Published == outbox.PublishedNone, "a table that keeps no state can only be published at least once", "keep a state (published: status, delete or archive), or write delivery: at_least_once"},
 	} {
 		if path := join(at, c.key); c.given && !b.hasProblem(path) {
 			b.complain(path, why+c.why, c.hint)

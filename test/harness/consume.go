@@ -56,12 +56,17 @@ func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
 	t.Helper()
 	Eventually(t, 60*time.Second, func() (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-		defer cancel()
-		records, err = c.read(ctx, topic, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		records, err = c.TryCommitted(t.Context(), topic, 60*time.Second)
 		return err
 	})
 	return records
+}
+
+// TryCommitted is Committed for use in Eventually. A request may get lost, so it takes no longer than that.
+func (c *Cluster) TryCommitted(ctx context.Context, topic string, within time.Duration) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return c.read(ctx, topic, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 }
 
 // TryRecords is Records for use in Eventually, and after the test.

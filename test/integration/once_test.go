@@ -30,13 +30,26 @@ func (w *world) exactlyOnce() {
 // kill -9 on the way of a row, at different moments, under load: each row is there once for a
 // read_committed consumer, those of a key in order, and every one is SENT.
 func TestExactlyOnceThroughKills(t *testing.T) {
+	for name, on := range map[string]struct {
+		layout layout
+		path   []string
+	}{
+		"status": {native(), scaled([]string{failpoint.AfterProduce, failpoint.BeforeMark, failpoint.AfterMark}, hotPath)},
+		"none": {stateless(), scaled([]string{failpoint.AfterProduce, failpoint.AfterAck, failpoint.BeforeConfirm},
+			[]string{failpoint.AfterDecode, failpoint.BeforeProduce, failpoint.AfterProduce, failpoint.AfterAck, failpoint.BeforeConfirm})},
+	} {
+		t.Run(name, func(t *testing.T) { exactlyOnceThroughKills(t, on.layout, on.path) })
+	}
+}
+
+func exactlyOnceThroughKills(t *testing.T, l layout, path []string) {
 	t.Parallel() // it mostly waits
-	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	w := newWorld(t, surroundings{partitions: 3, noInit: true, layout: &l})
 	w.exactlyOnce()
 	w.small()
 	load := w.write(steady())
 	kills := 0
-	for _, name := range scaled([]string{failpoint.AfterProduce, failpoint.BeforeMark, failpoint.AfterMark}, hotPath) {
+	for _, name := range path {
 		for _, hit := range scaled([]int{3}, []int{1, 2, 3, 7, 20, 50}) {
 			kills++
 			w.run(at(name, hit)).killed(60 * time.Second)
@@ -306,10 +319,16 @@ func (w *world) stopsWithoutKafka() {
 // get lost, rows are locked while they are published; a start finds no broker. Nothing
 // comes twice.
 func TestExactlyOnceThroughFaults(t *testing.T) {
+	for name, l := range map[string]layout{"status": native(), "none": stateless()} {
+		t.Run(name, func(t *testing.T) { exactlyOnceThroughFaults(t, l) })
+	}
+}
+
+func exactlyOnceThroughFaults(t *testing.T, l layout) {
 	onlyLong(t)
 	t.Parallel() // it mostly waits
 	k := harness.PrivateKafka(t, harness.KafkaOptions{Proxied: true})
-	w := newWorld(t, surroundings{kafka: k, partitions: 3, noInit: true})
+	w := newWorld(t, surroundings{kafka: k, partitions: 3, noInit: true, layout: &l})
 	w.exactlyOnce()
 	proxy := k.Proxies[0]
 	w.small()
@@ -353,7 +372,16 @@ func TestExactlyOnceThroughFaults(t *testing.T) {
 				p.Signal(syscall.SIGKILL)
 				p.Ended(30 * time.Second)
 			}
-			a = w.run().streaming() // its clusters are not recovered yet
+			a = w.run()
+			if l.status == "" { // it reads no WAL, of which nothing could be swept later, and its connection lives on
+				a.Await(30*time.Second, `"message":"leading"`)
+				waitUntil(t, time.Now().Add(6*time.Second)) // twice wal_sender_timeout, and longer than others wait
+				if n := a.logged(`"message":"streaming"`) + a.logged("the replication connection ended"); n > 0 {
+					t.Error("it streams before the journal was read, or has lost its connection")
+				}
+			} else {
+				a.streaming() // its clusters are not recovered yet
+			}
 			proxy.Allow()
 			w.recovered()
 			b = w.run()
@@ -383,8 +411,12 @@ func (w *world) lockSome(ctx context.Context, d time.Duration) {
 		w.t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	condition := "true"
+	if w.layout.status != "" {
+		condition = "status = 'PENDING'"
+	}
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		sql := fmt.Sprintf(`SELECT FROM %s WHERE status = 'PENDING' FOR UPDATE SKIP LOCKED LIMIT 20`, w.tableName())
+		sql := fmt.Sprintf(`SELECT FROM %s WHERE %s FOR UPDATE SKIP LOCKED LIMIT 20`, w.tableName(), condition)
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			w.t.Fatal(err)
 		}

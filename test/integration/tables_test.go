@@ -157,7 +157,7 @@ func stateless() layout {
 			"payload": fields{"column": "body"}, "event_id": fields{"header": "id"}, "published": "none",
 		},
 		insert:  `INSERT INTO events (topic, key, body) SELECT topic, key, value FROM rows`,
-		eventID: "id", rules: history.Rules{Stateless: true},
+		payload: "body", eventID: "id", rules: history.Rules{Stateless: true},
 	}
 }
 

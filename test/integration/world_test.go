@@ -280,6 +280,10 @@ func (w *world) query(sql string, row func(pgx.Rows) error) error {
 // settled waits until nothing is PENDING.
 func (w *world) settled(within time.Duration) {
 	w.t.Helper()
+	if w.layout.status == "" {
+		w.arrived(within)
+		return
+	}
 	harness.Eventually(w.t, within, func() error {
 		counts, err := w.counts()
 		if n := counts[history.Pending]; err == nil && n > 0 {
