@@ -1,14 +1,18 @@
 -- Makes the tally of a stream ($1) and cluster ($3) for the leader of an epoch ($2), or opens
 -- a closed one of the same journal ($4) again. $5 are the tables of the stream's claim. An open
 -- tally keeps those that it was opened with until it is recovered ($6): until then rows of a table
--- that was taken out may be published and not marked.
--- Returns 1 where the epoch is the current one.
+-- that was taken out may be published and not marked. Nothing is opened where the journal is another
+-- open tally's too, whose units it would have: two names lead to one Kafka. leader_serial.sql runs before.
+-- Returns 1 where the epoch is the current one, and the stream and cluster that have the journal.
 WITH guard AS MATERIALIZED (
     SELECT 1 AS current FROM outbox_cdc.leader WHERE stream = $1 AND epoch = $2 FOR SHARE
+), other AS MATERIALIZED (
+    SELECT stream, cluster FROM outbox_cdc.tally
+    WHERE journal = $4 AND NOT closed AND (stream, cluster) <> ($1, $3) ORDER BY stream, cluster LIMIT 1
 ), opened AS (
     INSERT INTO outbox_cdc.tally AS t (stream, cluster, journal, tables)
-    SELECT $1, $3, $4, $5::text::jsonb FROM guard
+    SELECT $1, $3, $4, $5::text::jsonb FROM guard WHERE NOT EXISTS (SELECT FROM other)
     ON CONFLICT (stream, cluster) DO UPDATE SET closed = false, tables = excluded.tables
         WHERE t.journal = excluded.journal AND (t.closed OR $6::boolean AND t.tables <> excluded.tables)
 )
-SELECT count(*) FROM guard
+SELECT (SELECT count(*) FROM guard), coalesce((SELECT stream FROM other), ''), coalesce((SELECT cluster FROM other), '')

@@ -196,7 +196,7 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
 	done, err := backoff.Retry(ctx, func() (recovery, error) {
 		done, err := d.tryRecovering(ctx, cluster, journal, found)
-		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, errNewTerm) {
+		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, statestore.ErrShared) || errors.Is(err, errNewTerm) {
 			err = backoff.Permanent(err)
 		}
 		return done, err

@@ -22,8 +22,12 @@ import (
 // ErrUnsettled says that a tally cannot be closed: units or rows of it are not settled.
 var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
 
+// ErrShared says that a journal has two tallies: of two streams, or of two names of one Kafka.
+var ErrShared = errors.New("the journal is in use")
+
 // OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. One
-// of another journal is only read: the caller compares Tally.Journal. An open one is over the tables
+// of another journal is only read: the caller compares Tally.Journal. While another tally of the
+// journal is open none is opened: the Error is of ErrShared. An open one is over the tables
 // that it was opened with until it is recovered, then over those of the claim. Rows are in no danger
 // from a leader that was deposed, but it opens nothing: its Error is of ErrFenced.
 func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim, recovered bool) (exactlyonce.Tally, error) {
@@ -33,12 +37,19 @@ func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim,
 		return exactlyonce.Tally{}, &postgres.Error{Permanent: true, What: what, Err: err}
 	}
 	var current int64
-	err = s.db.QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current)
+	var stream, other string
+	err = s.db.After(sql.LeaderSerial).QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
 	switch {
 	case err != nil:
 		return exactlyonce.Tally{}, tallyFailure(what, err)
 	case current == 0:
 		return exactlyonce.Tally{}, &postgres.Error{What: what, Err: ErrFenced}
+	case stream != "":
+		return exactlyonce.Tally{}, &postgres.Error{
+			Permanent: true, What: what,
+			Err:  fmt.Errorf("%w by stream %s on Kafka cluster %s", ErrShared, stream, other),
+			Hint: "if both names lead to one Kafka, configure it once; otherwise give each stream a journal of its own (journal.topic)",
+		}
 	}
 	tally, there, err := s.ReadTally(ctx, cluster)
 	if err == nil && !there {

@@ -34,11 +34,51 @@ func ordersClaim(part, of int) Claim {
 
 func open(t *testing.T, s *Store, cluster string) exactlyonce.Tally {
 	t.Helper()
-	tally, err := s.OpenTally(t.Context(), cluster, "topic-1", ordersClaim(0, 0), false)
+	journal := "topic-1"
+	if cluster != "main" {
+		journal = "topic-2"
+	}
+	tally, err := s.OpenTally(t.Context(), cluster, journal, ordersClaim(0, 0), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tally
+}
+
+// Two names of one Kafka: the units of both would be in one journal. However close together they come, one
+// is opened, and the other when that is closed.
+func TestAJournalHasOneTally(t *testing.T) {
+	t.Parallel()
+	_, s := tallyDatabase(t)
+	both := make(chan error)
+	for _, cluster := range []string{"main", "alias"} {
+		go func() {
+			_, err := s.OpenTally(t.Context(), cluster, "topic-1", ordersClaim(0, 0), false)
+			both <- err
+		}()
+	}
+	var e *postgres.Error
+	switch first, second := <-both, <-both; {
+	case (first == nil) == (second == nil):
+		t.Fatalf("%v, %v", first, second)
+	case !errors.As(errors.Join(first, second), &e), !errors.Is(e, ErrShared), !e.Permanent, !strings.Contains(e.Error(), "in use by stream orders on Kafka cluster "):
+		t.Errorf("%v", e)
+	}
+	opened, refused := "main", "alias"
+	if _, there, err := s.ReadTally(t.Context(), "alias"); err != nil {
+		t.Fatal(err)
+	} else if there {
+		opened, refused = refused, opened
+	}
+	if _, there, err := s.ReadTally(t.Context(), refused); there || err != nil {
+		t.Errorf("%s is there: %v, %v", refused, there, err)
+	}
+	if err := s.CloseTally(t.Context(), opened); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.OpenTally(t.Context(), refused, "topic-1", ordersClaim(0, 0), false); err != nil {
+		t.Error(err)
+	}
 }
 
 // shown is a tally in one line.
