@@ -143,8 +143,12 @@ func (c *Core) parkUncovered(tables []Uncovered) {
 }
 
 // readParks takes over what our table holds. What only memory knows is
-// written again.
+// written again. Tables without state had one before, if there are any: nothing would
+// sweep them now.
 func (c *Core) readParks(parks []outbox.Park) {
+	if c.tables.stateless {
+		return
+	}
 	held := map[outbox.Scope]bool{}
 	for _, read := range parks {
 		held[read.Scope] = true

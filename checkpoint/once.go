@@ -59,6 +59,9 @@ func (b *publishedBefore) reach(commit outbox.LSN) {
 // log, was received and is settled.
 func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
 
+// Received is the position before which everything was received.
+func (c *Core) Received() outbox.LSN { return c.ledger.received }
+
 // OneTransaction says that the open transaction is the first that is not settled.
 func (c *Core) OneTransaction() bool { return c.ledger.inTx && c.ledger.len() == 1 }
 

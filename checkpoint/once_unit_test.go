@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -49,4 +50,48 @@ func TestWhatWasPublishedBefore(t *testing.T) {
 	c.Begin(outbox.Transaction{XID: 10, Commit: 40})
 	c.Commit(42)
 	settled(29, false, "when later transactions are left to the next process")
+}
+
+// A stream whose tables kept a state before has parks in our table. Nothing would sweep what they are of, so
+// they count for nothing.
+func TestParksOfATableThatKeptAState(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []outbox.ScopeKind{outbox.ScopeStream, outbox.ScopeTable, outbox.ScopeKey} {
+		c, table, _ := begun(t, outbox.PublishedNone)
+		park := outbox.Park{Scope: outbox.Scope{Kind: scope}, Cause: outbox.CauseSlot, Reason: "before"}
+		switch scope {
+		case outbox.ScopeTable:
+			park.Scope = outbox.TableScope(table)
+		case outbox.ScopeKey:
+			park.Scope = outbox.KeyScope(rowOf(table, "1"))
+		}
+		c.Connect(Connected{Streaming: true, Parks: []outbox.Park{park}})
+		c.ready = Ready{}
+		c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+		c.Rows([]*outbox.Row{rowOf(table, "1")})
+		c.Commit(12)
+		if got := published(c); !slices.Equal(got, []string{"1"}) || c.Confirm() != 0 || c.ready.Sweep != nil {
+			t.Errorf("%v: published %v, confirmed %v", scope, got, c.Confirm())
+		}
+	}
+}
+
+// Rows behind some that were not read are not published before these, though the table fits again.
+func TestNothingPassesRowsThatWereNotRead(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedNone)
+	c.Connect(Connected{Streaming: true})
+	c.ready = Ready{}
+	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	c.TableBroken(table, errors.New("a column is gone"))
+	c.Passed(7)
+	c.Rows([]*outbox.Row{rowOf(table, "1")})
+	c.Commit(12)
+	c.Begin(outbox.Transaction{XID: 8, Commit: 20})
+	c.TableMapped(table)
+	c.Rows([]*outbox.Row{rowOf(table, "2")})
+	c.Commit(22)
+	if got := published(c); len(got) > 0 || c.Settled() != 9 || c.Reading() {
+		t.Errorf("published %v, settled up to %v", got, c.Settled())
+	}
 }

@@ -16,8 +16,10 @@ func (c *Core) Begin(tx outbox.Transaction) {
 }
 
 // leavesToNext says that the open transaction is not ours to publish any more:
-// it is never confirmed here.
-func (c *Core) leavesToNext() bool { return c.draining && c.tables.stateless && !c.unfinished }
+// it is never confirmed here. Its rows are behind those that were not read, or a clean stop has begun.
+func (c *Core) leavesToNext() bool {
+	return c.tables.passedOver || c.draining && c.tables.stateless && !c.unfinished
+}
 
 // Rows feeds rows of the open transaction in the order of the log. They carry
 // its XID and Commit.

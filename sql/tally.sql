@@ -4,8 +4,8 @@
 
 -- One row per stream and cluster. Every unit up to unit, which is at offset place of
 -- the journal (the topic's id), is noted. lsn: rows of tables without state up to there
--- are settled, and units up to unit name no others; it is a position of the database cluster with
--- that system identifier. tables: what the stream publishes, as in outbox_cdc.leader's claim.
+-- are settled, and units up to unit name no others; it is a position for that slot (see
+-- statestore.Server). tables: what the stream publishes, as in outbox_cdc.leader's claim.
 CREATE TABLE IF NOT EXISTS outbox_cdc.tally (
     stream      text        NOT NULL,
     cluster     text        NOT NULL,
@@ -13,13 +13,13 @@ CREATE TABLE IF NOT EXISTS outbox_cdc.tally (
     unit        bigint      NOT NULL DEFAULT 0,
     place       bigint      NOT NULL DEFAULT 0,
     lsn         pg_lsn      NOT NULL DEFAULT '0/0',
-    system      text        NOT NULL DEFAULT '',
+    slot        text        NOT NULL DEFAULT '',
     closed      boolean     NOT NULL DEFAULT false,
     tables      jsonb       NOT NULL DEFAULT '[]',
     PRIMARY KEY (stream, cluster)
 );
 
-ALTER TABLE outbox_cdc.tally ADD COLUMN IF NOT EXISTS system text NOT NULL DEFAULT '';
+ALTER TABLE outbox_cdc.tally ADD COLUMN IF NOT EXISTS slot text NOT NULL DEFAULT '';
 
 -- Every stream of the database asks whether one that delivered exactly once left its tables
 -- unsettled. Others do not get here: they have no USAGE on the schema.

@@ -1,9 +1,9 @@
 -- Up to where the rows of tables without state are settled, by the tallies of stream $1 on clusters $2, and at least up
--- to $5, to which the slot was confirmed: a crash of the server may take the slot back. A position counts on the
--- server that it is of ($3, its system identifier) and not beyond the end of its WAL ($4): a restored dump has brought
--- any other, which is forgotten before rows can get past it. $6 is the leader's lock: where nobody holds it, this is not
+-- to $5, to which the slot was confirmed: a crash of the server may take the slot back. A position counts for the
+-- slot that it is of ($3, see statestore.Server) and not beyond the end of its server's WAL ($4): a restored dump, or another
+-- slot of the stream, has left any other, which is forgotten before rows can get past it. $6 is the leader's lock: where nobody holds it, this is not
 -- the server whose WAL is read, and there are no rows.
-UPDATE outbox_cdc.tally SET system = $3,
-    lsn = greatest(CASE WHEN system = $3 AND lsn <= $4::text::pg_lsn THEN lsn ELSE '0/0' END, $5::text::pg_lsn)
+UPDATE outbox_cdc.tally SET slot = $3,
+    lsn = greatest(CASE WHEN slot = $3 AND lsn <= $4::text::pg_lsn THEN lsn ELSE '0/0' END, $5::text::pg_lsn)
 WHERE stream = $1 AND cluster = ANY ($2::text[]) AND NOT pg_try_advisory_xact_lock_shared($6::bigint)
 RETURNING cluster, unit, lsn::text

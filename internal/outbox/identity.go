@@ -6,7 +6,8 @@ type Identity struct {
 	Slot     string
 	SystemID string // of the database cluster, from initdb
 	Timeline uint32 // raised by every promotion
-	// SlotPoint is the slot's confirmed position when the stream took it on.
+	// SlotPoint is the slot's confirmed position when the stream took it on, or to which the stream had
+	// confirmed it before.
 	SlotPoint LSN
 	// Stopped is the position confirmed last by a clean stop, or 0 while
 	// streaming. Nobody else moves the slot on.

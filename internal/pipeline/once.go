@@ -309,6 +309,9 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 func (d *driver) readWAL(ctx context.Context) error {
 	if err := d.recoverFirst(ctx, d.wal.conn); err != nil && d.once.stateless != nil {
 		d.wal.conn.Kill()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return fmt.Errorf("%w: %w", errNewTerm, err)
 	}
 	return d.wal.run(ctx)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,7 +43,7 @@ func (s *stateless) found(cluster string, units []exactlyonce.Placed) {
 	for i := range units {
 		u := &units[i]
 		s.published.Add(&u.Unit)
-		s.positions[cluster].Add(u.Number, u.Offset, u.UpTo, 0)
+		s.positions[cluster].Add(u.Number, u.Offset, u.UpTo, len(u.Names))
 	}
 }
 
@@ -69,8 +70,8 @@ func (s *stateless) delivered(u *outbox.Unit) {
 }
 
 // full says that no more rows may come until the tally has noted some: the next start could not bear the
-// names of any number of them. One transaction goes through, whatever its size, and what earlier leaders
-// published is passed first, since none of the later rows can be noted before.
+// names of any number of them. Where nothing can be noted before the end of one transaction it goes through, whatever
+// its size; and the WAL is read to the end of what earlier leaders published first, since what they named cannot be noted before.
 func (o *once) full(core *checkpoint.Core) bool {
 	if o == nil || o.stateless == nil {
 		return false
@@ -79,7 +80,7 @@ func (o *once) full(core *checkpoint.Core) bool {
 	for _, p := range s.positions {
 		rows += p.Rows()
 	}
-	return rows > mostUnnoted && !core.OneTransaction() && core.Settled() >= s.earlier
+	return rows > mostUnnoted && core.Received() > s.earlier && (!core.OneTransaction() || len(s.notes(core.Settled())) > 0)
 }
 
 // settledOn is up to where the tallies say that rows are settled, on which server.
@@ -95,7 +96,7 @@ func (w *walReader) settledUpTo(ctx context.Context, insert outbox.LSN) (settled
 	if o == nil || o.stateless == nil {
 		return settled, nil
 	}
-	settled.server = statestore.Server{SystemID: w.remembered.SystemID, Guard: o.key}
+	settled.server = statestore.Server{Slot: w.remembered.SystemID + "/" + w.remembered.Slot, Guard: o.key}
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		found, err := w.stream.store.Positions(ctx, o.clusters(), max(w.remembered.SlotPoint, 1)-1, insert, settled.server)
 		for _, p := range found {
@@ -133,13 +134,15 @@ func (d *driver) notePositions(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case all := <-notes:
+		var failed error
 		for _, n := range all {
 			if err := d.notePosition(ctx, n); err != nil {
-				return err
+				failed = errors.Join(failed, err)
+				continue
 			}
 			d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
 		}
-		return nil
+		return failed
 	}
 }
 

@@ -43,6 +43,9 @@ func TestRowsWaitForTheTally(t *testing.T) {
 	full(false, "in the middle of one transaction")
 	core.Commit(20)
 	full(true, "behind it")
+	core.Begin(outbox.Transaction{XID: 8, Commit: 20})
+	full(true, "in the next one, while something can be noted")
+	core.Commit(20)
 	s.earlier = 20
 	full(false, "before the last row that an earlier leader published")
 	core.Keepalive(21)
@@ -58,6 +61,30 @@ func TestRowsWaitForTheTally(t *testing.T) {
 	}
 }
 
+// A row that waits keeps all that comes behind it from being noted, also after a restart: the names of earlier
+// leaders count.
+func TestNamesAreBoundedBehindARowThatWaits(t *testing.T) {
+	t.Parallel()
+	core, s := coreWithoutState(), newStateless([]string{"main"})
+	o := &once{stateless: s}
+	names := make([]exactlyonce.Name, mostUnnoted)
+	s.found("main", []exactlyonce.Placed{{Unit: exactlyonce.Unit{Number: 1, UpTo: 50, Names: names}, Offset: 1}})
+	s.tell(&checkpoint.Connected{Streaming: true, Insert: 1000}, settledOn{})
+	core.Begin(outbox.Transaction{XID: 7, Commit: 10})
+	table := &outbox.Table{Schema: "public", Name: "events", Mapping: outbox.Mapping{Published: outbox.PublishedNone}}
+	core.Rows([]*outbox.Row{{Table: table, ID: "1", XID: 7, Commit: 10, Pending: true, Topic: "t"}}) // Kafka refuses it
+	core.Commit(11)
+	if o.full(core) {
+		t.Error("what earlier leaders published is not read")
+	}
+	core.Begin(outbox.Transaction{XID: 8, Commit: 100})
+	core.Commit(101)
+	s.delivered(&outbox.Unit{Cluster: "main", Number: 2, UpTo: 100, Rows: 1})
+	if !o.full(core) {
+		t.Errorf("%d rows are published and cannot be noted, and reading goes on", s.positions["main"].Rows())
+	}
+}
+
 // What was published before a connection is told with it, once, and nothing of it can be noted before the
 // log was read to the last of its rows.
 func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
@@ -70,7 +97,7 @@ func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	s.found("main", []exactlyonce.Placed{unit(4, 30)})
 	s.found("main", []exactlyonce.Placed{unit(5, 900)}) // of a server that is no more
 	s.found("other", []exactlyonce.Placed{unit(1, 20)})
-	server := statestore.Server{SystemID: "7001", Guard: 5}
+	server := statestore.Server{Slot: "7001", Guard: 5}
 	making := checkpoint.Connected{Insert: 90}
 	s.tell(&making, settledOn{})
 	connected := checkpoint.Connected{Insert: 100, Streaming: true}
@@ -130,7 +157,7 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 		}
 	}
 	s.found("main", []exactlyonce.Placed{{Unit: exactlyonce.Unit{Number: 1, UpTo: 5}, Offset: 10}, {Unit: exactlyonce.Unit{Number: 2, UpTo: 30}, Offset: 20}})
-	s.tell(&checkpoint.Connected{Streaming: true, Insert: 100}, settledOn{0, statestore.Server{SystemID: "7001", Guard: 4711}})
+	s.tell(&checkpoint.Connected{Streaming: true, Insert: 100}, settledOn{0, statestore.Server{Slot: "7001", Guard: 4711}})
 	d.core.Keepalive(10)
 	if err := d.noteLast(t.Context(), "main"); !errors.Is(err, statestore.ErrUnsettled) {
 		t.Errorf("with a row that the log was not read to: %v", err)

@@ -135,7 +135,10 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	}
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error { return w.lookAtTables(ctx, &connected) })
 	if err == nil && verdict.Sound {
+		before := w.remembered
 		w.remembered = replication.Identify(&state, &cfg)
+		// A restart of the server may have taken the slot back to where it was last saved.
+		w.remembered.SlotPoint = max(w.remembered.SlotPoint, before.SlotPoint, before.Stopped)
 	}
 	return connected, verdict, err
 }

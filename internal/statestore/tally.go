@@ -123,11 +123,12 @@ func (s *Store) AdvanceTally(ctx context.Context, cluster string) error {
 	return tallyFailure("move on "+s.tallyOf(cluster), err)
 }
 
-// Server is what positions of the WAL are of: a database cluster, and the key of
-// replication.Conn.Guard, which a session on the very server holds.
+// Server is what positions are of: a slot of a database cluster, by system identifier and name (another slot
+// may bring rows again that come before a position of this one), and the key of replication.Conn.Guard, which a
+// session on the very server holds.
 type Server struct {
-	SystemID string
-	Guard    int64
+	Slot  string
+	Guard int64
 }
 
 // SettleTally notes that rows of tables without state are settled up to the position, and that
@@ -136,7 +137,7 @@ type Server struct {
 func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, of Server) error {
 	what := "note a position in " + s.tallyOf(cluster)
 	number := int64(upTo.Number) // #nosec G115 -- counted from 1
-	tag, err := s.db.Exec(ctx, sql.TallyPosition, s.cfg.Stream, cluster, number, upTo.Offset, lsn.String(), of.SystemID, of.Guard)
+	tag, err := s.db.Exec(ctx, sql.TallyPosition, s.cfg.Stream, cluster, number, upTo.Offset, lsn.String(), of.Slot, of.Guard)
 	if err == nil && tag.RowsAffected() == 0 {
 		return &postgres.Error{What: what, Err: ErrFenced}
 	}
@@ -155,7 +156,7 @@ type Position struct {
 // least settled, which is noted. An Error of ErrFenced: the tallies are not on that server, or not there.
 func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
 	what := "read positions in the tallies of stream " + s.cfg.Stream
-	rows, err := s.db.Query(ctx, sql.TallyPositions, s.cfg.Stream, clusters, of.SystemID, insert.String(), settled.String(), of.Guard)
+	rows, err := s.db.Query(ctx, sql.TallyPositions, s.cfg.Stream, clusters, of.Slot, insert.String(), settled.String(), of.Guard)
 	var found []Position
 	if err == nil {
 		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Position, err error) {
@@ -235,7 +236,10 @@ func tallyFailure(what string, err error) error {
 		return nil
 	}
 	e := failure(what, err)
-	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+	switch {
+	case postgres.HasCode(err, pgerrcode.UndefinedColumn):
+		e.Permanent, e.Hint = true, "run outbox-cdc init, which adds the columns that came with a later version"
+	case postgres.HasCode(err, pgerrcode.InsufficientPrivilege):
 		e.Hint = "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.tally, outbox_cdc.tally_unit and outbox_cdc.tally_left"
 	}
 	return e
