@@ -81,8 +81,8 @@ var serverChecks = []check{
 	{
 		name: "idle-slot-timeout", judge: judgeIdleTimeout,
 		looks:  "`idle_replication_slot_timeout` (18 and later)",
-		levels: "WARN: shorter than a day",
-		why:    "when no process runs for this long, the server drops the slot. Nothing is lost, but the table is swept and the slot re-created",
+		levels: "WARN: shorter than a day. FAIL: any, with tables that keep no state (`published: none`)",
+		why:    "when no process reads the slot for this long, the server drops it. Then the table is swept and the slot re-created; of tables without state, rows are lost",
 	},
 	{
 		name: "sync-replication", judge: judgeSync,
@@ -336,6 +336,8 @@ func judgeIdleTimeout(j *judgment) {
 	switch limit := s.duration("idle_replication_slot_timeout"); {
 	case limit == 0:
 		j.ok("", "idle_replication_slot_timeout is off")
+	case slices.ContainsFunc(j.Stream.Tables, func(t Table) bool { return !t.Table.Stateful() }):
+		j.fail("", fmt.Sprintf("idle_replication_slot_timeout is %v, after which rows of tables without state are lost", limit), "ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();")
 	case limit < 24*time.Hour:
 		j.warn("", fmt.Sprintf("idle_replication_slot_timeout is %v", limit), "ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();")
 	default:
