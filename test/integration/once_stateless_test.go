@@ -133,6 +133,32 @@ func TestExactlyOnceWithoutStateThroughAServerCrash(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// So does a restart before version 17. Up to where a clean stop at least once confirmed the slot, nothing is published
+// again by a stream that delivers exactly once from then on.
+func TestExactlyOnceWithoutStateAfterAStopAndARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"checkpoint_timeout": "1h"}})
+	w := withoutState(t, surroundings{db: db, partitions: 3})
+	w.writeRows(steady(), 50)
+	w.stopServer()
+	saved := harness.Backup(t, db.Server)
+	w.resumeServer()
+	w.stream["delivery"] = "at_least_once"
+	p := w.run().streaming()
+	w.writeRows(steady(), 50)
+	w.arrived(30 * time.Second)
+	p.stop()
+	db.Server.Kill()
+	harness.RestoreSlots(t, db.Server, saved)
+	w.resumeServer()
+	w.stream["delivery"] = "exactly_once"
+	p = w.run().streaming()
+	w.writeRows(steady(), 50)
+	w.arrived(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
 // The slot is gone after a kill: what was in it is lost, and said to be, and what comes from then on is published
 // once, whatever the position of before was.
 func TestExactlyOnceWithoutStateOnANewSlot(t *testing.T) {
