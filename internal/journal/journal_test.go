@@ -68,19 +68,19 @@ func TestRealMake(t *testing.T) {
 			t.Fatalf("%d replicas, %v", replicas, err)
 		}
 	}
-	var is []sarama.ConfigEntry
+	var is []*sarama.ConfigResourceResult
 	k.Admin(t, func(a sarama.ClusterAdmin) (err error) {
-		is, err = a.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: topic.Name})
+		is, err = a.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: topic.Name}}, sarama.DescribeConfigsOptions{})
 		return err
 	})
 	want := topic.Settings(1)
-	for _, entry := range is {
+	for _, entry := range is[0].Configs {
 		if value, set := want[entry.Name]; set && entry.Value == value {
 			delete(want, entry.Name)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("the broker has other settings than %v: %v", want, is)
+		t.Errorf("the broker has other settings than %v", want)
 	}
 	if err := topic.Remove(t.Context(), poor); !errors.Is(err, ErrRefused) {
 		t.Error(err)
