@@ -91,7 +91,7 @@ func (p *park) ofAnother(r *outbox.Row) bool {
 	case p.Scope.Kind != outbox.ScopeRow:
 		return false
 	case p.Unmarked():
-		return !same(p.created, r.CreatedAt)
+		return !same(p.created, r.CreatedAt) && !slices.ContainsFunc(p.alsoLeft, func(created int64) bool { return same(created, r.CreatedAt) })
 	}
 	return r.Key != nil
 }
