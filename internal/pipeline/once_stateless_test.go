@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -165,4 +166,20 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	stopped("1 10 0/9 false")
 	d.core.Keepalive(40)
 	stopped("2 20 0/27 true")
+}
+
+// What another server had confirmed behind a failover would have rows of this one passed over.
+func TestConfirmedBeforeIsOfThisServersHistory(t *testing.T) {
+	t.Parallel()
+	s := &replication.State{Timeline: 3, Ended: map[uint32]outbox.LSN{1: 0x100, 2: 0x200}}
+	for _, c := range []struct {
+		timeline             uint32
+		point, stopped, want outbox.LSN
+	}{
+		{3, 0x300, 0, 0x300}, {3, 0x300, 0x400, 0x400}, {2, 0x150, 0x180, 0x180}, {2, 0x150, 0x280, 0x200}, {1, 0x80, 0, 0x80}, {4, 0x80, 0, 0}, {0, 0, 0, 0},
+	} {
+		if got := confirmedBefore(statestore.Identity{Timeline: c.timeline, SlotPoint: c.point, Stopped: c.stopped}, s); got != c.want {
+			t.Errorf("timeline %d, %v and %v: %v, want %v", c.timeline, c.point, c.stopped, got, c.want)
+		}
+	}
 }

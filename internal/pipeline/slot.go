@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -138,9 +139,19 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		before := w.remembered
 		w.remembered = replication.Identify(&state, &cfg)
 		// A restart of the server may have taken the slot back to where it was last saved.
-		w.remembered.SlotPoint = max(w.remembered.SlotPoint, before.SlotPoint, before.Stopped)
+		w.remembered.SlotPoint = max(w.remembered.SlotPoint, confirmedBefore(before, &state))
 	}
 	return connected, verdict, err
+}
+
+// confirmedBefore is up to where the slot was confirmed before, as far as the server's history has that. What is
+// remembered may have been read on another server, in the middle of a failover.
+func confirmedBefore(remembered statestore.Identity, s *replication.State) outbox.LSN {
+	point := max(remembered.SlotPoint, remembered.Stopped)
+	if remembered.Timeline == s.Timeline {
+		return point
+	}
+	return min(point, s.Ended[remembered.Timeline]) // 0 if that is none of its timelines
 }
 
 // lookAtTables reads over the pool what a connection begins with, which takes a
