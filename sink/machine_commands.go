@@ -2,6 +2,7 @@ package sink
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -18,7 +19,7 @@ func (m *machine) command(c outbox.Command) {
 		m.release(*c.Release)
 	case c.Withdraw != nil:
 		m.withdraw(*c.Withdraw)
-	case c.List:
+	default: // List
 		m.list = true
 		m.want(0)
 	}
@@ -30,7 +31,6 @@ func (m *machine) accept(r *outbox.Row) {
 		if t = m.topics[r.Topic]; t == nil {
 			t = newTopic(r.Topic)
 			m.topics[r.Topic] = t
-			m.want(0)
 		}
 		m.last = t
 	}
@@ -54,10 +54,8 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 		}
 		m.touch(q)
 	default:
-		if t.waiting.len() == 0 {
-			m.want(0)
-		}
 		t.waiting.push(r)
+		m.want(0)
 	}
 }
 
@@ -68,6 +66,19 @@ func (m *machine) touch(q *partitionQueue) {
 		m.dirty = append(m.dirty, q)
 	}
 }
+
+// touchAll has all partitions looked at.
+func (m *machine) touchAll() {
+	for _, name := range m.names() {
+		for _, q := range m.topics[name].queues {
+			m.touch(q)
+		}
+	}
+}
+
+// names are those of all topics, in an order that does not depend on chance, so that a
+// test's seed reproduces.
+func (m *machine) names() []string { return slices.Sorted(maps.Keys(m.topics)) }
 
 func (m *machine) release(s outbox.Scope) {
 	switch s.Kind {
@@ -88,7 +99,7 @@ func (m *machine) release(s outbox.Scope) {
 // drop forgets a topic of which there is nothing, so that no more are remembered
 // than exist or have rows here.
 func (m *machine) drop(t *topic) {
-	if len(t.queues) > 0 || len(t.blocked) > 0 || t.waiting.len() > 0 {
+	if len(t.queues) > 0 || len(t.blocked) > 0 {
 		return
 	}
 	delete(m.topics, t.name)
@@ -113,8 +124,9 @@ func (m *machine) unblock(t *topic) {
 
 func (m *machine) withdraw(s outbox.Scope) {
 	var out []*outbox.Row
-	for _, t := range m.topics {
-		if s.Kind == outbox.ScopeTopic && s.Topic != t.name || s.Kind == outbox.ScopeKey && s.Topic != t.name {
+	for _, name := range m.names() {
+		t := m.topics[name]
+		if s.Topic != "" && s.Topic != name {
 			continue
 		}
 		for _, q := range t.queues {
@@ -122,7 +134,6 @@ func (m *machine) withdraw(s outbox.Scope) {
 			gone := q.rows.extract(s.Contains)
 			q.clearRejected(gone)
 			out = append(out, gone...)
-			m.touch(q)
 		}
 		out = append(out, t.waiting.extract(s.Contains)...)
 	}
@@ -158,25 +169,22 @@ func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
 // back those behind them, and returns the rest.
 func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	kind, name := topicErrorOf(t.err)
-	if kind == "" || !slices.ContainsFunc(rows, func(r *outbox.Row) bool { return failsOn(r, kind) }) {
-		return rows
-	}
-	t.refused = true
-	err := fmt.Errorf("%s: %w", name, t.err)
 	var rest []*outbox.Row
 	for _, r := range rows {
-		switch {
-		case !failsOn(r, kind):
+		if !failsOn(r, kind) {
 			rest = append(rest, r)
-		case t.isBlocked(r):
+			continue
+		}
+		t.refused = true
+		if t.isBlocked(r) {
 			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
-		default:
-			m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
-				Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: r.Key != nil, Err: err,
-			})
-			if r.Key != nil {
-				t.block(r)
-			}
+			continue
+		}
+		m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+			Rows: []*outbox.Row{r}, Class: outbox.Refused, Scope: outbox.KeyScope(r), Blocked: r.Key != nil, Err: fmt.Errorf("%s: %w", name, t.err),
+		})
+		if r.Key != nil {
+			t.block(r)
 		}
 	}
 	return rest
@@ -193,6 +201,5 @@ func (m *machine) reopen(t *topic) {
 			return
 		}
 	}
-	t.untold, t.refused = false, false
 	m.unblock(t)
 }

@@ -24,11 +24,7 @@ func (m *machine) jobDone(o producerIDResult) {
 	for _, s := range o.found {
 		m.searched(s)
 	}
-	for _, t := range m.topics {
-		for _, q := range t.queues {
-			m.touch(q)
-		}
-	}
+	m.touchAll()
 }
 
 func (m *machine) fenced(p place, tails map[place]int64) {
@@ -38,7 +34,7 @@ func (m *machine) fenced(p place, tails map[place]int64) {
 	}
 	q := t.queues[p.partition]
 	q.fenced = true
-	if tail, ok := tails[p]; ok && q.tail < 0 {
+	if tail, ok := tails[p]; ok {
 		q.tail = tail
 	}
 }
@@ -56,7 +52,7 @@ func (m *machine) fenceRefused(t *topic, code sarama.KError) {
 // searched takes what the partition log says of a batch.
 func (m *machine) searched(s searched) {
 	b, q := s.batch, s.batch.queue
-	b.sealed = b.sealed || s.sealed
+	b.sealed = s.sealed
 	switch {
 	case s.err != nil:
 		m.wait(q, s.err, backoffMax)
@@ -66,7 +62,6 @@ func (m *machine) searched(s searched) {
 		q.bind(b, m.id)
 		m.launch(q)
 	}
-	m.touch(q)
 }
 
 // nextJob collects what the producerIDClient has to do, one job at a time.
@@ -140,9 +135,4 @@ func (m *machine) started(id identity, fencing bool) {
 	m.id, m.fencing = id, fencing
 	m.idErr, m.idErrSince = nil, time.Time{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
-	for _, t := range m.topics {
-		for _, q := range t.queues {
-			m.touch(q)
-		}
-	}
 }

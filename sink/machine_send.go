@@ -35,7 +35,7 @@ func (m *machine) drive(q *partitionQueue) {
 		return
 	}
 	m.front(q)
-	if q.rows.len() == 0 || m.id == nobody && m.tx == nil {
+	if q.rows.len() == 0 {
 		return
 	}
 	if q.leader == "" {

@@ -28,9 +28,6 @@ func (m *machine) tick(now time.Time) {
 // due are the partitions whose wait is over, in an order that does not depend on
 // chance, so that a test's seed reproduces.
 func (m *machine) due() []*partitionQueue {
-	if len(m.waiting) == 0 {
-		return nil
-	}
 	var due []*partitionQueue
 	for q := range m.waiting {
 		if !q.at.After(m.now) {
@@ -150,7 +147,7 @@ func (m *machine) next() time.Time {
 // trouble is the oldest reason why the cluster cannot be used, and since when.
 func (m *machine) trouble() (since time.Time, err error) {
 	older := func(t time.Time, e error) {
-		if e != nil && !t.IsZero() && (err == nil || t.Before(since)) {
+		if e != nil && (err == nil || t.Before(since)) {
 			since, err = t, e
 		}
 	}

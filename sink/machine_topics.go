@@ -16,7 +16,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
 	}
-	t.state, t.err, t.fresh, t.untold, t.refused = topicBlocked, err, nil, true, false
+	t.state, t.err, t.untold, t.refused = topicBlocked, err, true, false
 	delete(m.stalled, t)
 	for _, q := range t.queues {
 		m.touch(q)
@@ -261,7 +261,7 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 
 // drained finishes a change of partitions once no partition has a batch in flight.
 func (m *machine) drained(t *topic) {
-	if t.state != topicDraining || t.fresh == nil {
+	if t.state != topicDraining {
 		return
 	}
 	for _, q := range t.queues {
@@ -272,7 +272,6 @@ func (m *machine) drained(t *topic) {
 		return
 	}
 	info := *t.fresh
-	t.fresh, t.assigned = nil, nil
 	if t.uuid != info.uuid || len(info.leaders) < len(t.queues) {
 		m.forget(t)
 	}
@@ -301,7 +300,7 @@ func (m *machine) build(t *topic, info topicInfo) {
 	for _, r := range t.waiting.takeAll() {
 		m.place(t, r)
 	}
-	for _, q := range t.queues {
+	for _, q := range t.queues { // some have rows from before it was blocked
 		m.touch(q)
 	}
 }

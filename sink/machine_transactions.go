@@ -122,18 +122,12 @@ func (m *machine) beginTransactions() {
 // all that was published.
 func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 	m.tx.once.Recovered()
-	if found.More {
-		m.goOn(nil)
-		return
+	if !found.More {
+		m.tx.recovered = true
+		m.keepAt = m.now.Add(m.cfg.keepAlive)
+		m.touchAll()
 	}
-	m.tx.recovered = true
-	m.keepAt = m.now.Add(m.cfg.keepAlive)
 	m.goOn(nil)
-	for _, t := range m.topics {
-		for _, q := range t.queues {
-			m.touch(q)
-		}
-	}
 }
 
 // ---- rows

@@ -175,9 +175,6 @@ func (q *partitionQueue) reject(r *outbox.Row, err error) {
 
 // clearRejected forgets that of rows that leave the queue.
 func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
-	if len(q.rejected) == 0 {
-		return
-	}
 	for _, r := range rows {
 		delete(q.rejected, r)
 	}
@@ -199,10 +196,7 @@ const (
 
 // backoff is the wait after the given number of failures in a row.
 func backoff(failures int, most time.Duration) time.Duration {
-	if failures > 10 {
-		return most
-	}
-	return min(backoffMin<<max(0, failures-1), most)
+	return min(backoffMin<<min(max(0, failures-1), 10), most) // a later shift would be too far
 }
 
 // encoding says that sarama refused to write the request, so no broker saw it.

@@ -45,9 +45,6 @@ func (q *queue) unshift(rows []*outbox.Row) {
 func (q *queue) takeAll() []*outbox.Row {
 	rows := q.peek()
 	q.rows, q.head = nil, 0
-	if len(rows) == 0 {
-		return nil
-	}
 	return rows
 }
 

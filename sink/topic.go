@@ -49,9 +49,9 @@ type topic struct {
 	asked    time.Time // when brokers were last asked about it
 	missing  int       // answers in a row that did not know the topic
 	since    time.Time
-	maxBytes int  // of a record batch, or 0: unknown
-	told     bool // maxBytes is the broker's word, not our guess
-	accepted int  // largest batch acked, in bytes
+	maxBytes int       // of a record batch, or 0: unknown
+	told     bool      // maxBytes is the broker's word, not our guess
+	accepted int       // largest batch acked, in bytes
 
 	sticky      int // partition for records without a key, or -1
 	stickyCount int // bytes given to it
