@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -113,7 +114,7 @@ func (m *machine) unblock(t *topic) {
 	if t.gone && !t.anyInFlight() {
 		m.forget(t)
 	}
-	t.state, t.err, t.gone, t.missing = topicUnknown, nil, false, 0
+	t.state, t.err, t.gone, t.missing, t.since = topicUnknown, nil, false, 0, time.Time{}
 	for _, q := range t.queues {
 		if q.state == queueWaiting {
 			q.at = m.now

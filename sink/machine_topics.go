@@ -155,7 +155,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 		m.stall(t, fmt.Errorf("topic %s: brokers do not tell its partitions yet", t.name))
 		return
 	}
-	t.missing = 0
+	t.missing, t.since = 0, time.Time{}
 	delete(m.stalled, t)
 	if info.maxBytes > 0 {
 		t.maxBytes, t.told = info.maxBytes, true
@@ -177,7 +177,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 // stall notes that a topic, being created or otherwise in a state that passes,
 // cannot be used yet.
 func (m *machine) stall(t *topic, err error) {
-	t.missing++
+	t.missing, t.since = t.missing+1, time.Time{}
 	since := m.now
 	if before, ok := m.stalled[t]; ok {
 		since = before.since
@@ -191,14 +191,14 @@ type stall struct {
 	err   error
 }
 
-// absent counts answers without the topic; it takes more than one, and some
-// time, since a new topic becomes known to brokers one by one.
+// absent is an answer without the topic; it takes some time of them, since a new topic
+// becomes known to brokers one by one.
 func (m *machine) absent(t *topic) {
-	if t.missing == 0 {
+	t.missing++
+	if t.since.IsZero() {
 		t.since = m.now
 	}
-	t.missing++
-	if !m.manyAbsent && t.missing < 2 || !m.manyAbsent && m.now.Sub(t.since) < m.cfg.topicGrace {
+	if !m.manyAbsent && m.now.Sub(t.since) < m.cfg.topicGrace {
 		if t.state == topicReady {
 			m.want(backoffMax)
 		}

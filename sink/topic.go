@@ -47,8 +47,8 @@ type topic struct {
 	assignedUsed int
 
 	asked    time.Time // when brokers were last asked about it
-	missing  int       // answers in a row that did not know the topic
-	since    time.Time
+	missing  int       // answers in a row by which it cannot be used
+	since    time.Time // of those that did not know it, the first
 	maxBytes int       // of a record batch, or 0: unknown
 	told     bool      // maxBytes is the broker's word, not our guess
 	accepted int       // largest batch acked, in bytes
