@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,7 +177,6 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 			rest = append(rest, r)
 			continue
 		}
-		t.refused = true
 		if t.isBlocked(r) {
 			m.giveBack([]*outbox.Row{r}, outbox.KeyScope(r))
 			continue
@@ -191,10 +191,11 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	return rest
 }
 
-// reopen unblocks a topic that is blocked without anybody having heard of it,
-// since all its rows were refused: no Release will come. The next row asks again.
+// reopen unblocks a topic that is blocked without anybody having heard of it, since
+// its rows were refused, or delivered after all: no Release will come. The next row asks
+// again. That it was made again has to be told, if only with the next row.
 func (m *machine) reopen(t *topic) {
-	if t.state != topicBlocked || !t.untold || !t.refused || t.waiting.len() > 0 || t.anyInFlight() {
+	if t.state != topicBlocked || !t.untold || errors.Is(t.err, errRecreated) || t.waiting.len() > 0 || t.anyInFlight() {
 		return
 	}
 	for _, q := range t.queues {

@@ -16,7 +16,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
 	}
-	t.state, t.err, t.untold, t.refused = topicBlocked, err, true, false
+	t.state, t.err, t.untold = topicBlocked, err, true
 	delete(m.stalled, t)
 	for _, q := range t.queues {
 		m.touch(q)

@@ -121,3 +121,16 @@ func TestATopicThatWasBeingMadeHasItsGrace(t *testing.T) {
 	s.later(3 * time.Second)
 	s.outcome(s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0), outbox.Withdrawn, sarama.ErrUnknownTopicOrPartition)
 }
+
+func TestABlockThatNobodyHeardOf(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{err: errors.New("reset")})
+	s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0)
+	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	s.hear(0, 1, 1)
+	s.later(time.Hour)
+	_, w := s.publish(-1)
+	s.sent(w)
+}

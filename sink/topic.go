@@ -32,8 +32,6 @@ type topic struct {
 	err   error // of topicBlocked
 	// untold says of topicBlocked that nobody has heard of it yet.
 	untold bool
-	// refused says of topicBlocked that rows were refused for it.
-	refused bool
 	// gone says of topicBlocked that the topic, and so its log, does not exist.
 	gone  bool
 	uuid  sarama.Uuid // zero before Kafka 2.8
