@@ -116,6 +116,7 @@ func (m *machine) unblock(t *topic) {
 		m.forget(t)
 	}
 	t.state, t.err, t.gone, t.missing, t.since = topicUnknown, nil, false, 0, time.Time{}
+	delete(m.stalled, t)
 	for _, q := range t.queues {
 		if q.state == queueWaiting {
 			q.at = m.now

@@ -17,7 +17,6 @@ func (m *machine) blockTopic(t *topic, err error) {
 		return
 	}
 	t.state, t.err, t.untold = topicBlocked, err, true
-	delete(m.stalled, t)
 	for _, q := range t.queues {
 		m.touch(q)
 	}

@@ -134,3 +134,19 @@ func TestABlockThatNobodyHeardOf(t *testing.T) {
 	_, w := s.publish(-1)
 	s.sent(w)
 }
+
+func TestTroubleOfATopicBeginsAnew(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{err: errors.New("reset")})
+	s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0) // it is blocked, with a batch whose fate is open
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	s.later(time.Hour)
+	s.publish(-1)
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	if since, err := s.m.trouble(); err == nil || !since.Equal(s.m.now) {
+		t.Errorf("trouble since %v: %v", s.m.now.Sub(since), err)
+	}
+}
