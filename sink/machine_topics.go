@@ -159,11 +159,12 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	if info.maxBytes > 0 {
 		t.maxBytes, t.told = info.maxBytes, true
 	}
+	m.settle(t, len(info.leaders))
 	switch t.state {
 	case topicUnknown, topicDraining:
 		m.adopt(t, info)
 	case topicReady:
-		if t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.queues) {
+		if t.isReplacedBy(info) {
 			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated))
 			return
 		}
@@ -171,6 +172,15 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	case topicBlocked: // a batch may still be in flight
 		m.lead(t, info)
 	}
+}
+
+// isReplacedBy says that the topic was deleted and made again. It never has fewer partitions
+// otherwise, but to a broker that has not heard of new ones yet.
+func (t *topic) isReplacedBy(info topicInfo) bool {
+	if t.uuid == (sarama.Uuid{}) || info.uuid == (sarama.Uuid{}) { // of brokers before Kafka 2.8
+		return len(info.leaders) < len(t.queues)
+	}
+	return t.uuid != info.uuid
 }
 
 // stall notes that a topic, being created or otherwise in a state that passes,
@@ -217,7 +227,8 @@ func (m *machine) unfit(t *topic, err error) {
 		m.blockTopic(t, err)
 	}
 	if gone && t.state == topicBlocked {
-		m.settle(t)
+		t.gone = true
+		m.settle(t, 0)
 	}
 	if t.state == topicBlocked {
 		return
@@ -227,13 +238,14 @@ func (m *machine) unfit(t *topic, err error) {
 	m.drop(t)
 }
 
-// settle closes what is open in a topic that does not exist: nor do its
-// partition logs. Only tries that were over when brokers were asked count, since another
-// topic of the name may exist by now.
-func (m *machine) settle(t *topic) {
-	t.gone = true
-	for _, q := range t.queues {
-		if b := q.inFlight; b != nil && q.state == queueWaiting && b.sent.Before(m.askedAt) {
+// settle closes what is open in partitions that do not exist, from this one on: nor do their
+// logs. Only tries that were over when brokers were asked count, since another topic of the
+// name may exist by now. A broker that has not heard of new partitions yet lacks the last
+// ones, too, so their leaders have to say the same.
+func (m *machine) settle(t *topic, from int) {
+	for i, q := range t.queues {
+		exists := i < from || from > 0 && !errors.Is(q.err, sarama.ErrUnknownTopicOrPartition)
+		if b := q.inFlight; b != nil && q.state == queueWaiting && b.sent.Before(m.askedAt) && !exists {
 			b.maybe, b.unresolved = false, false
 			m.touch(q)
 		}
@@ -242,8 +254,7 @@ func (m *machine) settle(t *topic) {
 
 // adopt makes the topic's partitions fit the metadata.
 func (m *machine) adopt(t *topic, info topicInfo) {
-	renewed := t.uuid != info.uuid && t.uuid != (sarama.Uuid{}) || len(info.leaders) < len(t.queues)
-	if len(t.queues) > 0 && (renewed || len(info.leaders) != len(t.queues)) {
+	if len(t.queues) > 0 && (t.isReplacedBy(info) || len(info.leaders) > len(t.queues)) {
 		t.state, t.fresh = topicDraining, &info
 		m.lead(t, info)
 		for _, q := range t.queues {
@@ -271,7 +282,7 @@ func (m *machine) drained(t *topic) {
 		return
 	}
 	info := *t.fresh
-	if t.uuid != info.uuid || len(info.leaders) < len(t.queues) {
+	if t.isReplacedBy(info) {
 		m.forget(t)
 	}
 	m.note(fmt.Sprintf("topic has %d partitions now", len(info.leaders)), t.name, nil)

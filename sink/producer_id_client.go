@@ -592,7 +592,9 @@ func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, err
 	switch {
 	case info.code != sarama.ErrNoError:
 		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: %w", s.topic, s.partition, info.code)
-	case int(s.partition) >= len(info.leaders) || info.leaders[s.partition] == "":
+	case int(s.partition) >= len(info.leaders):
+		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: it has %d partitions: %w", s.topic, s.partition, len(info.leaders), sarama.ErrUnknownTopicOrPartition)
+	case info.leaders[s.partition] == "":
 		return nil, fmt.Errorf("topic %s, partition %d has no leader", s.topic, s.partition)
 	}
 	if info.uuid != s.uuid {

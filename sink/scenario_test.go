@@ -150,3 +150,29 @@ func TestTroubleOfATopicBeginsAnew(t *testing.T) {
 		t.Errorf("trouble since %v: %v", s.m.now.Sub(since), err)
 	}
 }
+
+func TestAPartitionThatIsGone(t *testing.T) {
+	for _, uuid := range []byte{0, 1} {
+		s := newStage(t, false)
+		s.publish(1)
+		b := s.sent(s.hear(0, uuid, 2))
+		s.answer(b, reply{err: errors.New("reset")})
+		b = s.sent(s.later(backoffMin))
+		if w := s.hear(0, 2*uuid, 1); len(w.outcomes) > 0 {
+			t.Fatalf("before its leader says so: %+v", w.outcomes)
+		}
+		s.answer(b, reply{code: sarama.ErrUnknownTopicOrPartition, offset: -1})
+		s.outcome(s.hear(0, 2*uuid, 1), outbox.Withdrawn, errRecreated)
+	}
+}
+
+func TestABrokerThatHasNotHeardOfNewPartitions(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(0, 1, 1)
+	s.publish(-1)
+	s.hear(0, 1, 2)
+	s.hear(0, 1, 1)
+	if top := s.m.topics["t"]; top.state != topicReady || len(top.queues) != 2 {
+		t.Errorf("state %d with %d partitions: %v", top.state, len(top.queues), top.err)
+	}
+}
