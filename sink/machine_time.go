@@ -155,6 +155,9 @@ func (m *machine) trouble() (since time.Time, err error) {
 		older(m.askFailed, m.askErr)
 	}
 	older(m.idErrSince, m.idErr)
+	if m.tx != nil {
+		older(m.tx.trouble.since, m.tx.trouble.err)
+	}
 	for t, s := range m.stalled {
 		if t.waiting.len() > 0 {
 			older(s.since, s.err)

@@ -21,6 +21,8 @@ type transactor struct {
 	cfg     *Transactions
 	once    *exactlyonce.Machine // nil: the journal is not known yet
 	journal *topic
+	// trouble of the journal, if any.
+	trouble stall
 	// recovered: the database knows what earlier leaders published.
 	recovered bool
 	ready     []*partitionQueue // have rows for the next transaction
@@ -68,23 +70,29 @@ func (m *machine) learnJournal(info topicInfo) {
 	t := m.tx.journal
 	switch {
 	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:
-		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows: %w%s", t.name, info.code, journalHint[info.code]))
-		m.want(backoffMax)
+		m.journalTrouble(fmt.Errorf("topic %s, the journal of published rows: %w%s", t.name, info.code, journalHint[info.code]))
 		return
 	case len(info.leaders) != 1:
-		m.idTrouble(fmt.Errorf("topic %s, the journal of published rows, has %d partitions, must have 1", t.name, len(info.leaders)))
-		m.want(backoffMax)
+		m.journalTrouble(fmt.Errorf("topic %s, the journal of published rows, has %d partitions, must have 1", t.name, len(info.leaders)))
 		return
 	case m.isAnother(info.uuid):
 		m.out.fatal = fmt.Errorf("%w: topic %s was deleted and created again", exactlyonce.ErrJournal, t.name)
 		return
 	}
-	t.state, t.uuid, t.maxBytes = topicReady, info.uuid, info.maxBytes
+	t.state, t.uuid, t.maxBytes, m.tx.trouble = topicReady, info.uuid, info.maxBytes, stall{}
 	m.lead(t, info)
 	if m.tx.once == nil {
-		m.idErr, m.idErrSince = nil, time.Time{}
 		m.beginTransactions()
 	}
+}
+
+// journalTrouble notes why the journal cannot be used.
+func (m *machine) journalTrouble(err error) {
+	if m.tx.trouble.err == nil {
+		m.tx.trouble.since = m.now
+	}
+	m.tx.trouble.err = err
+	m.want(backoffMax)
 }
 
 // isAnother says that the journal is not the one that the database knows, or that there was.
