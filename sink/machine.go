@@ -44,6 +44,7 @@ type machine struct {
 	askErr     error
 	askFailed  time.Time // since when
 	askedAt    time.Time
+	turns      int  // topics that were to be asked about
 	manyAbsent bool // the answer lacks very many topics
 	list       bool // all topics are to be asked about
 	answered   time.Time

@@ -74,7 +74,7 @@ func (m *machine) askable() []string {
 			topics = append(topics, t)
 		}
 	}
-	if len(topics) > maxAsked {
+	if m.turns = len(topics); m.turns > maxAsked {
 		waits := func(t *topic) int {
 			if t.state == topicUnknown && t.waiting.len() > 0 {
 				return 0

@@ -44,7 +44,7 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 	}
 	m.askErr, m.askFailed = nil, time.Time{}
 	// All topics have their turn within the refresh time.
-	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), len(m.topics), 1)))
+	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), m.turns, 1)))
 	m.manyAbsent = absentOf(infos) > manyAbsentTopics
 	for _, name := range asked {
 		if info, ok := infos[name]; ok && m.topics[name] != nil {

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,50 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
+
+func TestManyTopicsHaveTheirTurns(t *testing.T) {
+	m := newMachine("main", machineConfig{refresh: time.Minute, topicGrace: time.Hour}, nil)
+	now := time.Unix(1_000_000, 0)
+	for i := range maxAsked + 100 {
+		top := newTopic(fmt.Sprintf("t%04d", i))
+		top.asked = now.Add(time.Duration(-i/2) * time.Second) // two at a time
+		if i < 50 {
+			top.waiting.push(newRow(top.name, "k", "v"))
+		}
+		if i >= 50 && i < 60 { // its rows wait, but not for this
+			top.state = topicDraining
+			top.waiting.push(newRow(top.name, "k", "v"))
+		}
+		m.topics[top.name] = top
+	}
+	m.topics["t0001"].state = topicBlocked
+	names := m.askable()
+	if len(names) != maxAsked {
+		t.Fatalf("%d topics", len(names))
+	}
+	for i, want := range map[int]string{0: "t0048", 1: "t0049", 2: "t0046", 48: "t0000", 49: "t1098", 50: "t1099", maxAsked - 1: "t0148"} {
+		if names[i] != want {
+			t.Errorf("topic %d is %s, not %s", i, names[i], want)
+		}
+	}
+	// Each has its turn within the refresh time.
+	m.tick(now)
+	if m.take().ask == nil {
+		t.Fatal("nothing is asked")
+	}
+	infos := map[string]topicInfo{}
+	for _, name := range names {
+		infos[name] = topicInfo{leaders: []string{"b"}}
+	}
+	m.metadata(names, infos, nil)
+	m.tick(now)
+	if got, want := m.next().Sub(now), time.Minute*maxAsked/(maxAsked+99); got != want {
+		t.Errorf("next after %v, not %v", got, want)
+	}
+	if got := m.topics[names[0]].asked; !got.Equal(now) {
+		t.Errorf("asked at %v", got)
+	}
+}
 
 func journalled(t *testing.T, known string, info topicInfo) (*machine, work) {
 	t.Helper()
