@@ -97,11 +97,14 @@ func (m *machine) askable() []string {
 }
 
 func (m *machine) giveJobIfDue() {
-	if m.jobOut || m.id == nobody || m.jobAt.After(m.now) {
+	if m.jobOut || m.id == nobody {
 		return
 	}
-	m.jobAt = time.Time{}
-	job := m.nextJob()
+	var job *producerIDJob
+	if !m.jobAt.After(m.now) {
+		m.jobAt = time.Time{}
+		job = m.nextJob()
+	}
 	if job == nil && m.fencing && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
 		m.keepAt = m.now.Add(m.cfg.keepAlive)
 		if p := m.quiet(); p != nil {

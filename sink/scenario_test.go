@@ -176,3 +176,23 @@ func TestABrokerThatHasNotHeardOfNewPartitions(t *testing.T) {
 		t.Errorf("state %d with %d partitions: %v", top.state, len(top.queues), top.err)
 	}
 }
+
+func TestTheIDIsKeptAliveBesidesAFence(t *testing.T) {
+	s := newStage(t, true)
+	s.publish(-1)
+	w := s.hear(0, 1, 2)
+	if w.job == nil || len(w.job.fence) != 2 {
+		t.Fatalf("job %+v", w.job)
+	}
+	s.m.jobDone(producerIDResult{id: identity{1, 1}, fenced: []place{{"t", 0}}})
+	s.later(0)
+	s.m.keepAt = s.m.now
+	s.m.jobAt = s.m.now.Add(backoffMax)
+	w = s.later(0)
+	if w.job == nil || w.job.keepAlive == nil {
+		t.Errorf("job %+v", w.job)
+	}
+	if at := s.m.next(); !at.After(s.m.now) {
+		t.Errorf("it is to be woken %v later", at.Sub(s.m.now))
+	}
+}
