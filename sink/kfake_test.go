@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 
 var testTable = &outbox.Table{Schema: "public", Name: "outbox"}
 
+// ownTable is a table for which it is a row's own error that its topic is
+// forbidden.
+var ownTable = &outbox.Table{Schema: "public", Name: "own", Mapping: outbox.Mapping{FailOn: []outbox.TopicError{outbox.TopicUnauthorized}}}
+
 // rig is a running Sink and what it said.
 type rig struct {
 	t        testing.TB
