@@ -25,13 +25,13 @@ import (
 type judge struct {
 	files     []string // which files are changed; none: all
 	skip      string   // tests that say nothing of a mutant, or take too long
-	schedules bool     // there is a simulation (seeds_test.go.txt)
+	schedules string   // what seeds_test.go.txt needs of the package's simulation; empty: there is none
 }
 
 // judges are the packages whose mutants are looked at.
 var judges = map[string]*judge{
-	"checkpoint": {skip: "^Test(Simulation|SimulationOnce|RulesMatter|OnceRulesMatter)$", schedules: true},
-	"sink": {files: []string{
+	"checkpoint": {skip: "^Test(Simulation|SimulationOnce|RulesMatter|OnceRulesMatter)$", schedules: coreSeeds},
+	"sink": {skip: "^TestSimulation$", schedules: sinkSeeds, files: []string{
 		"machine.go", "machine_commands.go", "machine_send.go", "machine_reply.go", "machine_topics.go", "machine_fence.go", "machine_time.go",
 		"machine_transactions.go", "batch.go", "class.go", "partition_queue.go", "queue.go", "topic.go", "partition.go",
 	}},
@@ -99,7 +99,7 @@ func (j *judge) convene(ctx context.Context, o options, name, dir string, mutant
 }
 
 // build leaves out mutants that cannot be built, until the others can.
-func (c *court) build(ctx context.Context, root, dir, name string, mutants []*mutant, schedules bool) error {
+func (c *court) build(ctx context.Context, root, dir, name string, mutants []*mutant, schedules string) error {
 	for {
 		overlay, err := c.overlay(root, dir, name, mutants, schedules)
 		if err != nil {
@@ -136,13 +136,20 @@ var runtimeText string
 //go:embed seeds_test.go.txt
 var seedsText string
 
+//go:embed seeds_core_test.go.txt
+var coreSeeds string
+
+//go:embed seeds_sink_test.go.txt
+var sinkSeeds string
+
 // overlay writes the files with their mutants and go's description of where they belong.
-func (c *court) overlay(root, dir, name string, mutants []*mutant, schedules bool) (string, error) {
+func (c *court) overlay(root, dir, name string, mutants []*mutant, schedules string) (string, error) {
 	files := map[string][]byte{}
 	fill := strings.NewReplacer("PACKAGE", path.Base(name), "MUTANTS", strconv.Itoa(len(mutants)))
 	files[filepath.Join(root, name, "mutants_overlay.go")] = []byte(fill.Replace(runtimeText))
-	if schedules {
-		files[filepath.Join(root, name, "mutants_overlay_test.go")] = []byte(seedsText)
+	if schedules != "" {
+		files[filepath.Join(root, name, "mutants_overlay_test.go")] = []byte(fill.Replace(seedsText))
+		files[filepath.Join(root, name, "mutants_schedules_test.go")] = []byte(schedules)
 	}
 	of := map[string][]*mutant{}
 	for _, m := range mutants {
@@ -180,7 +187,9 @@ func (c *court) hear(ctx context.Context, o options, j *judge, dir string) error
 		if o.effort > 0 {
 			env = append(env, cpuLimit+strconv.Itoa(1+int(o.effort.Seconds())))
 		}
+		begin := time.Now()
 		out, took, err := measure(ctx, c.in, c.binary, testArgs([]string{name}), env...)
+		took = max(took, time.Since(begin)/4) // while one waits, a few others go on
 		var exit *exec.ExitError
 		if o.effort > 0 && (took > o.effort || errors.As(err, &exit) && !exit.Exited()) {
 			return // too much for one mutant; the kernel counts other than it tells
@@ -204,7 +213,7 @@ func (c *court) hear(ctx context.Context, o options, j *judge, dir string) error
 
 // hearSchedules runs the simulation, a part of the schedules on each processor.
 func (c *court) hearSchedules(ctx context.Context, o options, j *judge) error {
-	if !j.schedules {
+	if j.schedules == "" {
 		return nil
 	}
 	var parts [][]int
@@ -322,7 +331,7 @@ func (c *court) judge(ctx context.Context, dir string, m *mutant, effort time.Du
 	for _, step := range []struct {
 		heard []witness
 		run   func(ctx context.Context, names, env []string) (string, error)
-	}{{tests[:quick], try}, {seeds[:first], play}, {seeds[first:], play}, {tests[quick:], try}} {
+	}{{seeds[:first], play}, {tests[:quick], try}, {seeds[first:], play}, {tests[quick:], try}} {
 		var names []string
 		took := time.Duration(0)
 		for _, w := range step.heard {
