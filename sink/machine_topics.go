@@ -72,9 +72,7 @@ func (m *machine) listed(infos map[string]topicInfo, err error) {
 		m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Topics: names})
 	}
 	m.metadata(nil, nil, err)
-	if err == nil {
-		m.want(0) // what the list was asked instead of
-	}
+	m.want(0) // what the list was asked instead of
 }
 
 // manyAbsentTopics is how many topics one answer may lack for each to have its grace
@@ -115,7 +113,7 @@ func (m *machine) followUp() {
 // want has metadata asked for after d, unless it is asked for sooner.
 func (m *machine) want(d time.Duration) {
 	at := m.now.Add(d)
-	if !m.answered.IsZero() && m.askErrs > 0 {
+	if m.askErrs > 0 {
 		if earliest := m.answered.Add(backoff(m.askErrs, backoffMax)); at.Before(earliest) {
 			at = earliest
 		}
