@@ -2,6 +2,7 @@ package sink
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -18,11 +19,12 @@ type stage struct {
 	m *machine
 }
 
+// newStage is one on which topic t is known.
 func newStage(t *testing.T, fencing bool) *stage {
 	s := &stage{t, newMachine("main", machineConfig{
 		limits: limits{rows: 10, bytes: 1 << 20}, topicGrace: 3 * time.Second, outageAfter: time.Second, refresh: time.Minute, keepAlive: 20 * time.Second,
 		random: func(int) int { return 0 },
-	}, nil)}
+	}, []string{"t"})}
 	s.m.now = time.Unix(1_000_000, 0)
 	s.m.started(identity{1, 0}, fencing)
 	s.later(0)
@@ -142,7 +144,6 @@ func TestAPartitionThatIsGone(t *testing.T) {
 func TestABrokerThatHasNotHeardOfNewPartitions(t *testing.T) {
 	s := newStage(t, false)
 	s.hear(0, 1, 1)
-	s.publish(-1)
 	s.hear(0, 1, 2)
 	s.hear(0, 1, 1)
 	if top := s.m.topics["t"]; top.state != topicReady || len(top.queues) != 2 {
@@ -436,5 +437,281 @@ func TestRowsWithLongIDs(t *testing.T) {
 	q := m.topics["t"].queues[0]
 	if q.rejected[fits] != nil || q.rejected[long] == nil {
 		t.Errorf("rejected %v", q.rejected)
+	}
+}
+
+func TestWhetherATopicIsReplaced(t *testing.T) {
+	for _, c := range []struct {
+		known, told byte
+		fewer, is   bool
+	}{{1, 1, false, false}, {1, 1, true, false}, {1, 2, false, true}, {0, 0, false, false}, {0, 0, true, true}, {0, 1, false, false}, {0, 1, true, true}, {1, 0, false, false}, {1, 0, true, true}} {
+		top := newTopic("t")
+		top.uuid = sarama.Uuid{c.known}
+		top.queues = make([]*partitionQueue, 2)
+		info := topicInfo{uuid: sarama.Uuid{c.told}, leaders: make([]string, 2)}
+		if c.fewer {
+			info.leaders = info.leaders[:1]
+		}
+		if got := top.isReplacedBy(info); got != c.is {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// Rows of the same key are those that name their partitions, too.
+func TestSameKey(t *testing.T) {
+	r := newRow("t", "k", "v")
+	r.Partition = 0
+	same, other, keyless, unnamed, foreign := *r, *r, *r, *r, *r
+	other.Key, keyless.Key, unnamed.Partition, foreign.Table = []byte("o"), nil, -1, ownTable
+	empty := *r
+	empty.Key = []byte{}
+	for row, want := range map[*outbox.Row]bool{&same: true, &other: false, &keyless: false, &unnamed: false, &foreign: false} {
+		if sameKey(r)(row) != want {
+			t.Errorf("%+v: %v", row, !want)
+		}
+	}
+	if sameKey(&empty)(&keyless) {
+		t.Error("a key that is empty is one, and none is not")
+	}
+	top := newTopic("t")
+	q := &partitionQueue{topic: top}
+	top.queues = []*partitionQueue{q}
+	for _, row := range []*outbox.Row{&keyless, &unnamed, &other} {
+		q.rows.push(row)
+	}
+	if got := top.stillAssigned(); len(got) != 1 || got[namedKey{testTable, "o"}] != q {
+		t.Errorf("%v", got)
+	}
+	top.namedQueue(&keyless)
+	if len(top.assigned) != 0 {
+		t.Errorf("%v", top.assigned)
+	}
+}
+
+func TestAnAbsentTopicIsLookedAtAgain(t *testing.T) {
+	s := newStage(t, false)
+	s.m.topics["t"] = newTopic("t")
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if at := s.m.next(); at.Sub(s.m.now) != s.m.cfg.refresh { // nobody waits for it
+		t.Errorf("asked for after %v", at.Sub(s.m.now))
+	}
+	s.hear(0, 1, 1)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if at := s.m.next(); at.Sub(s.m.now) != backoffMax { // rows may come
+		t.Errorf("asked for after %v", at.Sub(s.m.now))
+	}
+	s.later(3*time.Second - 2*time.Millisecond - time.Nanosecond)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if s.m.topics["t"] == nil {
+		t.Fatal("it has no grace")
+	}
+	s.m.now = s.m.now.Add(time.Nanosecond - 2*time.Millisecond)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if len(s.m.topics) != 0 {
+		t.Error("it is remembered")
+	}
+	s.hear(0, 1, 1)
+	s.publish(-1)
+	s.m.asking = false
+	s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {leaders: []string{"b"}}}, nil)
+	s.later(0)
+}
+
+// So many topics that are missing at once are not all just being made.
+func TestVeryManyTopicsHaveNoGrace(t *testing.T) {
+	for n, blocked := range map[int]bool{manyAbsentTopics: false, manyAbsentTopics + 1: true} {
+		s := newStage(t, false)
+		infos := map[string]topicInfo{"there": {leaders: []string{"b"}}}
+		var names []string
+		for i := range n {
+			r := newRow(fmt.Sprint("t", i), "k", "v")
+			s.m.command(outbox.Command{Publish: []*outbox.Row{r}})
+			infos[r.Topic] = topicInfo{code: sarama.ErrUnknownTopicOrPartition}
+			names = append(names, r.Topic)
+		}
+		s.m.metadata(append(names, "there"), infos, nil)
+		if w := s.later(0); (len(w.outcomes) == n) != blocked || !blocked && len(w.outcomes) > 0 {
+			t.Errorf("%d topics: %d outcomes", n, len(w.outcomes))
+		}
+	}
+}
+
+// A topic without leaders is the cluster's trouble as long as rows wait for it, since the first answer.
+func TestTroubleOfATopic(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(0, 1, 1)
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	if _, err := s.m.trouble(); err != nil {
+		t.Errorf("nobody waits: %v", err)
+	}
+	s = newStage(t, false)
+	s.publish(-1)
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	since := s.m.now
+	s.later(100 * time.Millisecond)
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	if at, err := s.m.trouble(); !at.Equal(since) || !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+		t.Errorf("since %v: %v", at, err)
+	}
+	b := s.sent(s.hear(0, 1, 1)) // what a topic is blocked for is not the cluster's
+	s.answer(b, reply{err: errReset})
+	s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0)
+	if _, err := s.m.trouble(); err != nil || !s.m.topicBlocked("t") {
+		t.Errorf("blocked: %v", err)
+	}
+}
+
+// Partitions that are there keep their batches and what is known of them when others are added.
+func TestPartitionsAreAddedBesides(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(0)
+	b := s.sent(s.hear(0, 1, 1))
+	later, _ := s.publish(-1)
+	q := b.queue
+	w := s.hear(0, 1, 2)
+	if top := s.m.topics["t"]; top.state != topicDraining || top.waiting.len() != 1 || top.waiting.peek()[0] != later {
+		t.Fatalf("state %d, %d rows wait", top.state, top.waiting.len())
+	}
+	if len(w.notes) > 0 {
+		t.Errorf("too soon: %+v", w.notes)
+	}
+	w = s.answer(b, reply{offset: 3})
+	if top := s.m.topics["t"]; top.state != topicReady || len(top.queues) != 2 || top.queues[0] != q || q.seq != 1 || q.tail != 4 {
+		t.Fatalf("state %d, %d partitions, tail %d", top.state, len(top.queues), q.tail)
+	}
+	if len(w.notes) != 1 || w.notes[0].topic != "t" {
+		t.Errorf("%+v", w.notes)
+	}
+	b = s.sent(w)
+	s.answer(b, reply{err: errReset, unsent: true}) // nothing of it can be there: it need not be awaited
+	if s.hear(0, 1, 3); s.m.topics["t"].state != topicReady || len(s.m.topics["t"].queues) != 3 {
+		t.Errorf("state %d", s.m.topics["t"].state)
+	}
+}
+
+// What is not sent because its time is over is no failure, and is not even made a batch of before.
+func TestNothingMayBeSent(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(0, 1, 1)
+	s.m.closed = true
+	r, w := s.publish(-1)
+	q := s.m.topics["t"].queues[0]
+	if len(w.send) > 0 || q.inFlight != nil || q.rows.peek()[0] != r || s.m.next().Sub(s.m.now) != holdPause {
+		t.Fatalf("sent %v", w.send)
+	}
+	s.m.closed = false
+	b := s.sent(s.later(holdPause))
+	s.answer(b, reply{err: errLate, unsent: true})
+	if q.err != nil || q.failures != 0 || b.maybe || q.at.Sub(s.m.now) != holdPause || len(s.m.failing) > 0 {
+		t.Errorf("%v", q.err)
+	}
+}
+
+func TestAPartitionWithoutLeader(t *testing.T) {
+	s := newStage(t, false)
+	r, _ := s.publish(-1)
+	s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {leaders: []string{""}}}, nil)
+	w := s.later(0)
+	q := s.m.topics["t"].queues[0]
+	if len(w.send) > 0 || q.state != queueWaiting || q.rows.peek()[0] != r || q.err == nil || s.m.next().After(s.m.now.Add(backoffMin)) {
+		t.Fatalf("state %d, %v, next %v", q.state, q.err, s.m.next().Sub(s.m.now))
+	}
+	if q.leader = "b"; s.m.quiet() != nil {
+		t.Error("an id can be kept alive before the fence")
+	}
+	q.fenced = true
+	if s.m.quiet() == nil {
+		t.Error("no id can be kept alive")
+	}
+	if q.leader = ""; s.m.quiet() != nil {
+		t.Error("an id can be kept alive without a leader")
+	}
+	q.leader, q.inFlight = "b", &batch{as: identity{1, 7}}
+	if s.m.quiet() != nil {
+		t.Error("an id can be kept alive at a partition with an older batch")
+	}
+	q.inFlight.as = s.m.id
+	if s.m.quiet() == nil {
+		t.Error("no id can be kept alive next to a batch of it")
+	}
+}
+
+// A batch that our own fence refused goes on the new epoch; the epoch's sequences are its own.
+func TestABatchOfAnOlderEpoch(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.m.jobDone(producerIDResult{id: identity{1, 2}})
+	b = s.sent(s.answer(b, reply{code: sarama.ErrInvalidProducerEpoch, offset: -1}))
+	if b.as != s.m.id || b.seq != 0 || b.tries != 2 {
+		t.Errorf("as %v", b.as)
+	}
+	q := &partitionQueue{as: identity{1, 4}, seq: 5}
+	q.acked(&batch{as: identity{1, 2}, rows: rowsOf("t", "k", "v", 3)}, -1)
+	if q.seq != 5 {
+		t.Errorf("sequence %d", q.seq)
+	}
+	q = &partitionQueue{state: queueWaiting, inFlight: &batch{unresolved: true}}
+	if q.recall() {
+		t.Error("a batch is taken back that is to be searched for")
+	}
+	s.m.reused = true
+	if s.m.jobDone(producerIDResult{id: s.m.id}); !s.m.reused {
+		t.Error("the same identity is taken for a new one")
+	}
+	if s.m.jobDone(producerIDResult{id: identity{9, 0}}); s.m.reused {
+		t.Error("a new identity is taken for the same")
+	}
+}
+
+func TestTheFirstStates(t *testing.T) {
+	m := newMachine("main", machineConfig{refresh: time.Minute, outageAfter: time.Second}, nil)
+	s := &stage{t, m}
+	m.now = time.Unix(1_000_000, 0)
+	m.started(identity{1, 0}, false)
+	if w := s.later(0); len(w.states) > 0 {
+		t.Fatalf("before metadata: %+v", w.states)
+	}
+	m.idTrouble(errReset)
+	if w := s.later(0); len(w.states) > 0 { // only brokers that do not answer are told at once
+		t.Fatalf("at once: %+v", w.states)
+	}
+	m.metadata(nil, nil, errDark)
+	if w := s.later(0); len(w.states) != 1 || w.states[0].Usable {
+		t.Fatalf("states: %+v", w.states)
+	}
+	m.metadata(nil, nil, nil)
+	m.started(identity{1, 0}, false)
+	if w := s.later(0); len(w.states) != 1 || !w.states[0].Usable {
+		t.Fatalf("states: %+v", w.states)
+	}
+	m.metadata(nil, nil, errDark)
+	if w := s.later(0); len(w.states) > 0 { // not for a moment
+		t.Fatalf("states: %+v", w.states)
+	}
+}
+
+func TestWantedMetadata(t *testing.T) {
+	m := newMachine("main", machineConfig{refresh: time.Minute}, nil)
+	m.now = time.Unix(1_000_000, 0)
+	for _, c := range []struct {
+		errs   int
+		wanted []time.Duration
+		at     time.Duration
+	}{
+		{0, []time.Duration{0}, 0},
+		{0, []time.Duration{backoffMax, 0}, 0},
+		{0, []time.Duration{0, backoffMax}, 0},
+		{1, []time.Duration{0}, backoffMin},
+		{1, []time.Duration{backoffMax}, backoffMax},
+	} {
+		m.answered, m.askErrs, m.askAt = m.now, c.errs, time.Time{}
+		for _, d := range c.wanted {
+			m.want(d)
+		}
+		if got := m.askAt.Sub(m.now); got != c.at {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }

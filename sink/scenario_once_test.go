@@ -1,0 +1,362 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// onceStage is a stage with transactions.
+type onceStage struct {
+	*stage
+	epoch int16
+	infos map[string]topicInfo
+	asked []*exactlyonce.Request // and answered well
+}
+
+// newOnceStage is one whose leadership has begun, for a topic t with that many partitions.
+func newOnceStage(t *testing.T, partitions int) *onceStage {
+	s := &onceStage{stage: &stage{t, newMachine("main", machineConfig{
+		limits: limits{rows: 10, bytes: 1 << 20}, topicGrace: 3 * time.Second, outageAfter: time.Second, refresh: time.Minute, keepAlive: time.Hour,
+		random: func(int) int { return 0 }, transactions: &Transactions{Journal: "journal", MaxRows: 6, Timeout: time.Minute},
+	}, []string{"t"})}}
+	s.infos = map[string]topicInfo{"journal": {uuid: sarama.Uuid{1}, leaders: []string{"b"}}}
+	info := topicInfo{uuid: sarama.Uuid{2}}
+	for range partitions {
+		info.leaders = append(info.leaders, "b")
+	}
+	s.infos["t"] = info
+	s.m.now = time.Unix(1_000_000, 0)
+	s.m.tick(s.m.now)
+	s.m.take()
+	s.coordinate(s.metadata())
+	return s
+}
+
+func (s *onceStage) metadata() work {
+	s.m.metadata([]string{"journal", "t"}, s.infos, nil)
+	return s.later(0)
+}
+
+// coordinate answers requests well until there are none.
+func (s *onceStage) coordinate(w work) (all work) {
+	s.Helper()
+	for {
+		all.send, all.outcomes, all.ends = append(all.send, w.send...), append(all.outcomes, w.outcomes...), append(all.ends, w.ends...)
+		switch {
+		case len(w.requests) > 0:
+			w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}})
+		case w.recovery != nil:
+			s.m.wasRecovered(w.recovery)
+			w = s.later(0)
+		default:
+			return all
+		}
+	}
+}
+
+// reply is an answer to a request.
+func (s *onceStage) reply(r *exactlyonce.Request, a answered) work {
+	s.asked = append(s.asked, r)
+	if a.request = r; r.Kind == exactlyonce.Init {
+		s.epoch++
+		a.answer.Identity = exactlyonce.Identity{PID: 1, Epoch: s.epoch}
+	}
+	s.m.wasAnswered(a)
+	return s.later(0)
+}
+
+func (s *onceStage) put(rows ...*outbox.Row) work {
+	s.m.command(outbox.Command{Publish: rows})
+	return s.later(0)
+}
+
+// batches are those of the topic and of the journal.
+func (s *onceStage) batches(w work) (rows, journal *batch) {
+	s.Helper()
+	for _, b := range w.send {
+		if b.queue.topic.name == "journal" {
+			journal = b
+		} else {
+			rows = b
+		}
+	}
+	if rows == nil || journal == nil {
+		s.Fatalf("sent: %v", w.send)
+	}
+	return rows, journal
+}
+
+func TestALeadershipSealsWhatIsKnown(t *testing.T) {
+	s := newOnceStage(t, 2)
+	i := slices.IndexFunc(s.asked, func(r *exactlyonce.Request) bool { return r.Kind == exactlyonce.Add })
+	if got := fmt.Sprint(s.asked[i].Partitions); got != "[{journal 0} {t 0} {t 1}]" {
+		t.Error(got)
+	}
+	known := topicInfo{uuid: sarama.Uuid{2}, leaders: []string{"b", ""}} // no marker can be written without a leader
+	s = &onceStage{stage: &stage{t, newMachine("main", s.m.cfg, []string{"t"})}, infos: map[string]topicInfo{"t": known, "journal": s.infos["journal"]}}
+	s.m.now = time.Unix(1_000_000, 0)
+	s.m.topics["u"] = newTopic("u")
+	s.m.topics["u"].queues = []*partitionQueue{{topic: s.m.topics["u"], leader: "b"}} // not ready
+	s.coordinate(s.metadata())
+	i = slices.IndexFunc(s.asked, func(r *exactlyonce.Request) bool { return r.Kind == exactlyonce.Add })
+	if got := fmt.Sprint(s.asked[i].Partitions); got != "[{journal 0} {t 0}]" {
+		t.Error(got)
+	}
+}
+
+// What was published before comes in parts.
+func TestARecoveryInParts(t *testing.T) {
+	s := newOnceStage(t, 1)
+	m := newMachine("main", s.m.cfg, nil)
+	s.m = m
+	m.now = time.Unix(1_000_000, 0)
+	w := s.metadata()
+	for w.requests[0].Kind != exactlyonce.Read {
+		w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}})
+	}
+	w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK, More: true}})
+	if w.recovery == nil || !w.recovery.More {
+		t.Fatalf("%+v", w.recovery)
+	}
+	m.wasRecovered(w.recovery)
+	if w = s.later(0); len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Read || m.begun() {
+		t.Fatalf("%+v, begun %v", w.requests, m.begun())
+	}
+	s.coordinate(w)
+	if !m.begun() || m.keepAt.Sub(m.now) != m.cfg.keepAlive {
+		t.Errorf("begun %v, kept alive at %v", m.begun(), m.keepAt)
+	}
+}
+
+func TestATopicMayNotBeInATransaction(t *testing.T) {
+	for code, blocks := range map[sarama.KError]bool{
+		sarama.ErrTopicAuthorizationFailed: true, sarama.ErrInvalidTopic: true, sarama.ErrUnknownTopicOrPartition: false,
+	} {
+		s := newOnceStage(t, 1)
+		w := s.put(newRow("t", "k", "v"))
+		if len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Add {
+			t.Fatalf("%+v", w.requests)
+		}
+		refused := map[place]sarama.KError{{"t", 0}: code, {"t", 1}: code, {"gone", 0}: code}
+		w = s.coordinate(s.reply(w.requests[0], answered{
+			answer: exactlyonce.Answer{Class: exactlyonce.Refused, Refused: []exactlyonce.Partition{{Topic: "t"}}}, refused: refused,
+		}))
+		if !blocks {
+			q := s.m.topics["t"].queues[0]
+			if len(w.outcomes) > 0 || q.state != queueWaiting || !errors.Is(q.err, code) {
+				t.Errorf("%v: %+v, state %d, %v", code, w.outcomes, q.state, q.err)
+			}
+			continue
+		}
+		s.outcome(w, outbox.Withdrawn, code)
+		if code == sarama.ErrTopicAuthorizationFailed && !strings.Contains(w.outcomes[0].Err.Error(), "grant WRITE") {
+			t.Error(w.outcomes[0].Err)
+		}
+	}
+}
+
+// begun is a transaction with these rows, whose batches are on their way.
+func (s *onceStage) begun(rows ...*outbox.Row) (b, journal *batch) {
+	s.Helper()
+	return s.batches(s.coordinate(s.put(rows...)))
+}
+
+func TestAnswersInATransaction(t *testing.T) {
+	s := newOnceStage(t, 1)
+	b, journal := s.begun(newRow("t", "k", "v"))
+	w := s.answer(b, reply{err: errReset, unsent: true, leader: "other"})
+	if q := b.queue; len(w.send) > 0 || q.state != queueWaiting || q.leader != "other" || b.request.Batch.Seq != 0 {
+		t.Fatalf("state %d, leader %q", q.state, q.leader)
+	}
+	b = s.sent(s.later(backoffMin))
+	s.answer(journal, reply{offset: 7})
+	stale := *b
+	s.answer(&stale, reply{code: sarama.ErrTopicAuthorizationFailed, offset: -1}) // of another transaction
+	w = s.coordinate(s.answer(b, reply{}))
+	s.outcome(w, outbox.Delivered, nil)
+	if len(w.ends) != 1 || w.ends[0].Rows != 1 || w.ends[0].took < backoffMin || len(s.m.waiting)+len(s.m.failing) > 0 {
+		t.Errorf("ends %+v, waiting %v, failing %v", w.ends, s.m.waiting, s.m.failing)
+	}
+}
+
+func TestATopicThatTakesNoRecordOfOurs(t *testing.T) {
+	s := newOnceStage(t, 1)
+	b, _ := s.begun(newRow("t", "k", "v"))
+	s.coordinate(s.answer(b, reply{code: sarama.ErrTopicAuthorizationFailed, offset: -1}))
+	if !s.m.topicBlocked("t") {
+		t.Fatal("it is not blocked")
+	}
+	if top := s.m.topics["t"]; !strings.Contains(top.err.Error(), "grant WRITE") {
+		t.Error(top.err)
+	}
+
+	s = newOnceStage(t, 1)
+	_, journal := s.begun(newRow("t", "k", "v"))
+	s.coordinate(s.answer(journal, reply{code: sarama.ErrTopicAuthorizationFailed, offset: -1}))
+	if s.m.topicBlocked("t") || s.m.tx.journal.state == topicBlocked {
+		t.Error("the journal is blocked")
+	}
+}
+
+func TestWhatATransactionLearnsOfSizes(t *testing.T) {
+	for code, learns := range map[sarama.KError]bool{sarama.ErrMessageSizeTooLarge: true, sarama.ErrMessageSetSizeTooLarge: true, sarama.ErrInvalidRecord: false} {
+		s := newOnceStage(t, 1)
+		b, _ := s.begun(rowsOf("t", "k", "v", 2)...)
+		s.answer(b, reply{code: code, offset: -1})
+		if got := s.m.topics["t"].maxBytes; got != map[bool]int{true: b.bytes / 2}[learns] {
+			t.Errorf("%v: %d bytes of %d", code, got, b.bytes)
+		}
+	}
+	s := newOnceStage(t, 1)
+	b, _ := s.begun(rowsOf("t", "k", "v", 2)...)
+	s.answer(b, reply{})
+	if got := s.m.topics["t"].accepted; got != b.bytes {
+		t.Errorf("%d bytes were accepted, of %d", got, b.bytes)
+	}
+	if !s.m.ackedAt.Equal(s.m.now) {
+		t.Error("nothing was acknowledged")
+	}
+}
+
+// A transaction goes on as long as something of it is answered.
+func TestATransactionIsGivenUp(t *testing.T) {
+	s := newOnceStage(t, 1)
+	w := s.put(newRow("t", "k", "v"))
+	begin := s.m.now
+	if at := s.m.next(); at.Sub(begin) != stuckAfter {
+		t.Fatalf("it is looked at after %v", at.Sub(begin))
+	}
+	s.later(stuckAfter - time.Second)
+	b, journal := s.batches(s.coordinate(s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}})))
+	s.later(stuckAfter - time.Second)
+	s.answer(journal, reply{offset: 1})
+	if w = s.later(stuckAfter - time.Millisecond); len(w.requests) > 0 {
+		t.Fatalf("too soon: %+v", w.requests[0])
+	}
+	if w = s.later(time.Millisecond); len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Abort {
+		t.Fatalf("%+v", w.requests)
+	}
+	w = s.coordinate(w)
+	if len(w.ends) != 1 || w.ends[0].Aborted != exactlyonce.Stuck || len(w.send) != 2 {
+		t.Errorf("ends %+v, sent %v", w.ends, w.send)
+	}
+	s.answer(b, reply{}) // means nothing any more
+}
+
+// Answers that say nothing of the coordinator's health do not end its trouble.
+func TestTroubleOfTheCoordinator(t *testing.T) {
+	s := newOnceStage(t, 1)
+	w := s.put(newRow("t", "k", "v"))
+	s.m.idTrouble(errDark)
+	w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.Again}})
+	if _, err := s.m.trouble(); !errors.Is(err, errDark) {
+		t.Fatal(err)
+	}
+	s.coordinate(w)
+	if _, err := s.m.trouble(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnotherLeaderEndsIt(t *testing.T) {
+	s := newOnceStage(t, 1)
+	s.later(time.Hour - time.Millisecond)
+	if at := s.m.next(); at.Sub(s.m.now) > time.Millisecond {
+		t.Fatalf("kept alive after %v", at.Sub(s.m.now))
+	}
+	w := s.later(time.Millisecond)
+	if len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Init {
+		t.Fatalf("%+v", w.requests)
+	}
+	s.m.wasAnswered(answered{request: w.requests[0], answer: exactlyonce.Answer{Class: exactlyonce.Superseded}})
+	if w = s.later(0); !errors.Is(w.fatal, exactlyonce.ErrSuperseded) {
+		t.Error(w.fatal)
+	}
+}
+
+// The rows of all partitions share a transaction, the short queues' first, so that what these
+// leave goes to the others.
+func TestATransactionsRows(t *testing.T) {
+	s := newOnceStage(t, 3)
+	var rows []*outbox.Row
+	for partition, n := range []int{9, 1, 2} {
+		for range n {
+			r := newRow("t", fmt.Sprint("k", partition), "v")
+			r.Partition = int32(partition)
+			rows = append(rows, r)
+		}
+	}
+	s.put(rows...)
+	var given []int
+	for _, q := range s.m.topics["t"].queues {
+		given = append(given, len(q.given))
+	}
+	if !slices.Equal(given, []int{3, 1, 2}) {
+		t.Errorf("given %v", given)
+	}
+	// About so many bytes: a row that goes over is the last.
+	s = newOnceStage(t, 1)
+	large := rowsOf("t", "k", "v", 4)
+	for _, r := range large {
+		r.Value = make([]byte, transactionBytes/2-recordOverhead-len(r.Key))
+	}
+	s.put(large...)
+	if got := len(s.m.topics["t"].queues[0].given); got != 2 {
+		t.Errorf("given %d", got)
+	}
+}
+
+func TestWhatAReplyMeansInATransaction(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    reply
+		want exactlyonce.Class
+	}{
+		"cannot be encoded":            {reply{err: sarama.PacketEncodingError{Info: "long"}, unsent: true}, exactlyonce.Refused},
+		"no answer":                    {reply{err: errReset}, exactlyonce.Silence},
+		"acknowledged":                 {reply{}, exactlyonce.OK},
+		"appended, then not leader":    {reply{code: sarama.ErrNotLeaderForPartition, offset: 0}, exactlyonce.Silence},
+		"not leader":                   {reply{code: sarama.ErrNotLeaderForPartition, offset: -1}, exactlyonce.Again},
+		"damaged":                      {reply{code: sarama.ErrInvalidMessage, offset: -1}, exactlyonce.Again},
+		"damaged, and an offset":       {reply{code: sarama.ErrInvalidMessage, offset: 0}, exactlyonce.Silence},
+		"acknowledged at offset seven": {reply{offset: 7}, exactlyonce.OK},
+	} {
+		if got := (&batch{corrupt: 1}).class(c.r); got != c.want {
+			t.Errorf("%s: %d, not %d", name, got, c.want)
+		}
+	}
+	b := &batch{}
+	for i, want := range []exactlyonce.Class{exactlyonce.Again, exactlyonce.Again, exactlyonce.Refused} {
+		if got := b.class(reply{code: sarama.ErrInvalidMessage, offset: -1}); got != want {
+			t.Errorf("damaged for the %d. time: %d", i+1, got)
+		}
+	}
+	b = &batch{corrupt: corruptTries - 1}
+	if got := b.class(reply{code: sarama.ErrInvalidMessage, offset: 0}); got != exactlyonce.Silence {
+		t.Errorf("damaged, and appended: %d", got)
+	}
+}
+
+// Rows without a key have no order, and a named refusal goes by the broker's word.
+func TestRefusedRecordsOfATransaction(t *testing.T) {
+	if got := orderOf(newRow("t", "", "v")); got != "" {
+		t.Errorf("%q", got)
+	}
+	s := newOnceStage(t, 1)
+	rows := []*outbox.Row{newRow("t", "a", "v"), newRow("t", "b", "v"), newRow("t", "c", "v")}
+	b, _ := s.begun(rows...)
+	w := s.coordinate(s.answer(b, reply{code: sarama.ErrInvalidRecord, offset: -1, rejected: []int{-1, 0, 3}})) // named in the journal: once more, carefully
+	b = w.send[0]
+	w = s.answer(b, reply{code: sarama.ErrInvalidRecord, offset: -1, rejected: []int{-1, 0, 3}})
+	if len(w.send) != 1 || len(w.send[0].rows) != 2 || w.send[0].rows[0] != rows[1] {
+		t.Errorf("sent %v", w.send)
+	}
+}
