@@ -196,7 +196,7 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 // its rows were refused, or delivered after all: no Release will come. The next row asks
 // again. That it was made again has to be told, if only with the next row.
 func (m *machine) reopen(t *topic) {
-	if t.state != topicBlocked || !t.untold || errors.Is(t.err, errRecreated) || t.waiting.len() > 0 || t.anyInFlight() {
+	if !t.untold || errors.Is(t.err, errRecreated) || t.waiting.len() > 0 || t.anyInFlight() {
 		return
 	}
 	for _, q := range t.queues {

@@ -53,11 +53,9 @@ func (m *machine) drive(q *partitionQueue) {
 		m.hold(q)
 		return
 	}
-	if b := q.next(m.limits(t), m.id, m.now); b != nil {
-		t.batched(q.partition)
-		q.inFlight = b
-		m.launch(q)
-	}
+	q.inFlight = q.next(m.limits(t), m.id, m.now)
+	t.batched(q.partition)
+	m.launch(q)
 }
 
 func (m *machine) limits(t *topic) limits {
@@ -74,7 +72,6 @@ func (m *machine) returnQueue(q *partitionQueue) {
 	if !q.recall() {
 		return
 	}
-	delete(m.waiting, q)
 	q.state = queueIdle
 	m.calm(q)
 	q.limit, q.rejected = 0, nil

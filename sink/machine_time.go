@@ -52,7 +52,7 @@ func (m *machine) wake(q *partitionQueue) {
 }
 
 func (m *machine) askIfDue() {
-	if m.asking || m.askAt.IsZero() && !m.answered.IsZero() || m.askAt.After(m.now) {
+	if m.asking || m.askAt.After(m.now) {
 		return
 	}
 	a := &metadataRequest{all: m.list}
@@ -130,7 +130,7 @@ func (m *machine) next() time.Time {
 	if !m.asking {
 		sooner(m.askAt)
 	}
-	if m.id != nobody && !m.jobOut {
+	if !m.jobOut {
 		sooner(m.jobAt)
 		if m.fencing && m.cfg.keepAlive > 0 {
 			sooner(m.keepAt)

@@ -99,7 +99,7 @@ func (m *machine) followUp() {
 			troubled = true
 		}
 		for _, q := range t.queues {
-			troubled = troubled || q.err != nil || t.state == topicReady && q.leader == ""
+			troubled = troubled || q.err != nil
 		}
 	}
 	if !troubled {
@@ -256,12 +256,8 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 		t.state, t.fresh = topicDraining, &info
 		m.lead(t, info)
 		for _, q := range t.queues {
-			q.recall()
-			q.rejected = nil
-			t.waiting.unshift(q.rows.takeAll())
 			m.touch(q)
 		}
-		m.drained(t)
 		return
 	}
 	m.build(t, info)
@@ -269,9 +265,6 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 
 // drained finishes a change of partitions once no partition has a batch in flight.
 func (m *machine) drained(t *topic) {
-	if t.state != topicDraining {
-		return
-	}
 	for _, q := range t.queues {
 		q.rejected = nil
 		t.waiting.unshift(q.rows.takeAll())
@@ -322,11 +315,11 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		changed := q.leader != info.leaders[p]
 		q.leader = info.leaders[p]
 		m.unfenced = m.unfenced || !q.fenced
-		if changed && q.leader != "" && q.state == queueWaiting {
+		if changed && q.leader != "" {
 			q.at = m.now
 		}
 		// Nothing left to send that could prove that it is well again.
-		if q.leader != "" && q.inFlight == nil && q.rows.len() == 0 && t.waiting.len() == 0 {
+		if !q.busy() && q.rows.len() == 0 {
 			m.calm(q)
 		}
 	}

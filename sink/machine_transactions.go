@@ -223,12 +223,9 @@ func (m *machine) ended() {
 		given := q.given
 		q.given = nil
 		m.clearBatch(q)
-		if len(m.tx.back) > 0 {
-			m.takeBack(q, given)
-		}
+		m.takeBack(q, given)
 		m.touch(q)
 	}
-	m.clearBatch(m.tx.journal.queues[0])
 	clear(m.tx.back)
 }
 
@@ -254,7 +251,6 @@ func (m *machine) clearBatch(q *partitionQueue) {
 	if q.inFlight == nil {
 		return
 	}
-	delete(m.waiting, q)
 	m.calm(q)
 	q.clearInFlight()
 }
@@ -383,7 +379,7 @@ func (b *batch) class(r reply) exactlyonce.Class {
 			return exactlyonce.Refused
 		}
 	}
-	return exactlyonce.Classify(exactlyonce.Produce, int16(r.code), r.code != 0 && r.offset >= 0)
+	return exactlyonce.Classify(exactlyonce.Produce, int16(r.code), r.offset >= 0)
 }
 
 // wasAnswered takes what the producerIDClient found out.
@@ -417,7 +413,7 @@ func (m *machine) tickTransactions() {
 	if m.tx.once == nil {
 		return
 	}
-	if len(m.tx.giving) > 0 && !m.now.Before(m.tx.progress.Add(stuckAfter)) {
+	if !m.now.Before(m.tx.progress.Add(stuckAfter)) {
 		m.tx.progress = m.now
 		m.tx.once.GiveUp()
 		m.goOn(nil)

@@ -96,6 +96,14 @@ func TestAQueueForgets(t *testing.T) {
 	if n := held(); n != q.len() {
 		t.Errorf("%d rows are held, %d wait", n, q.len())
 	}
+	q = queue{}
+	for range 3000 { // each is gone before the next comes
+		q.push(all[0])
+		q.drop(1)
+	}
+	if n := cap(q.rows); n > 100 {
+		t.Errorf("memory for %d rows", n)
+	}
 }
 
 // Batches grow again after a refusal, until they are as large as ever.

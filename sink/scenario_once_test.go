@@ -179,6 +179,9 @@ func TestAnswersInATransaction(t *testing.T) {
 	}
 	b = s.sent(s.later(backoffMin))
 	s.answer(journal, reply{offset: 7})
+	if len(s.m.failing) != 1 || journal.queue.inFlight != nil {
+		t.Fatalf("failing %v, the journal has %v", s.m.failing, journal.queue.inFlight)
+	}
 	stale := *b
 	s.answer(&stale, reply{code: sarama.ErrTopicAuthorizationFailed, offset: -1}) // of another transaction
 	w = s.coordinate(s.answer(b, reply{}))

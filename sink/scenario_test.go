@@ -170,6 +170,36 @@ func TestTheIDIsKeptAliveBesidesAFence(t *testing.T) {
 	if at := s.m.next(); !at.After(s.m.now) {
 		t.Errorf("it is to be woken %v later", at.Sub(s.m.now))
 	}
+	s.m.jobDone(producerIDResult{id: identity{1, 1}})
+	s.m.keepAt, s.m.jobAt, s.m.unfenced = s.m.now, s.m.now, true
+	if w = s.later(0); w.job == nil || len(w.job.fence) != 1 { // what is wanted comes first
+		t.Errorf("job %+v", w.job)
+	}
+}
+
+// What was not sent, or cannot have arrived, is given back.
+func TestAWithdrawal(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{err: errReset, unsent: true})
+	scope := outbox.StreamScope()
+	s.m.command(outbox.Command{Withdraw: &scope})
+	s.outcome(s.later(0), outbox.Withdrawn, nil)
+	if w := s.later(time.Minute); len(w.send) > 0 {
+		t.Errorf("sent %v", w.send)
+	}
+}
+
+func TestTopicErrors(t *testing.T) {
+	for err, want := range map[error]outbox.TopicError{
+		sarama.ErrTopicAuthorizationFailed: outbox.TopicUnauthorized, sarama.ErrInvalidTopic: outbox.TopicInvalid,
+		sarama.ErrUnknownTopicOrPartition: outbox.TopicMissing, sarama.ErrPolicyViolation: "", errRecreated: "",
+	} {
+		if kind, name := topicErrorOf(fmt.Errorf("topic t: %w", err)); kind != want || (name == "") != (want == "") {
+			t.Errorf("%v: %q, %q", err, kind, name)
+		}
+	}
 }
 
 // The topics that are known beforehand are fenced before rows come.
@@ -226,7 +256,7 @@ func TestADeletedTopicIsForgotten(t *testing.T) {
 	b = s.sent(s.later(backoffMin))
 	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
 	s.m.now = s.m.now.Add(time.Minute)
-	s.m.produced(b, reply{code: sarama.ErrUnknownTopicOrPartition, offset: -1})
+	s.m.produced(b, reply{err: errReset})
 	s.outcome(s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0), outbox.Withdrawn, sarama.ErrUnknownTopicOrPartition)
 	scope := outbox.TopicScope("main", "t")
 	s.m.command(outbox.Command{Release: &scope})
@@ -264,6 +294,10 @@ func TestTheOldestTroubleIsTold(t *testing.T) {
 	b := s.sent(s.hear(0, 1, 1))
 	s.answer(b, reply{code: sarama.ErrNotEnoughReplicas, offset: -1})
 	since := s.m.now
+	s.m.metadata(nil, nil, nil)
+	if s.m.askErrs == 0 {
+		t.Error("metadata is asked for without a pause while a partition fails")
+	}
 	s.m.now = s.m.now.Add(100 * time.Millisecond)
 	s.m.idTrouble(errDark)
 	if at, err := s.m.trouble(); !at.Equal(since) || !errors.Is(err, sarama.ErrNotEnoughReplicas) {
@@ -385,9 +419,13 @@ func TestARefusal(t *testing.T) {
 	if _, err := s.m.trouble(); err != nil {
 		t.Error(err)
 	}
-	s.outcome(s.answer(s.sent(w), reply{}), outbox.Delivered, nil)
-	if len(s.m.failing) > 0 {
-		t.Error("it fails")
+	b = s.sent(w)
+	if b.queue.limit != 0 {
+		t.Errorf("the next batches have %d rows, although the record is known", b.queue.limit)
+	}
+	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	if len(s.m.failing) > 0 || b.queue.topic.accepted != b.bytes {
+		t.Errorf("failing %v, accepted %d bytes", s.m.failing, b.queue.topic.accepted)
 	}
 }
 
@@ -685,6 +723,14 @@ func TestTheFirstStates(t *testing.T) {
 	m.started(identity{1, 0}, false)
 	if w := s.later(0); len(w.states) != 1 || !w.states[0].Usable {
 		t.Fatalf("states: %+v", w.states)
+	}
+	m.metadata([]string{"t"}, nil, nil) // says nothing of it
+	if m.topics["t"] = newTopic("t"); len(m.stalled) > 0 {
+		t.Errorf("stalled: %v", m.stalled)
+	}
+	m.metadata([]string{"t"}, nil, nil)
+	if len(m.stalled) > 0 {
+		t.Errorf("stalled: %v", m.stalled)
 	}
 	m.metadata(nil, nil, errDark)
 	if w := s.later(0); len(w.states) > 0 { // not for a moment

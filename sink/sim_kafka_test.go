@@ -280,14 +280,14 @@ func (w *sim) noteAnswer(name string, infos map[string]topicInfo) {
 		return
 	}
 	code := infos[name].code
-	if t.excuses[code] = true; code != sarama.ErrUnknownTopicOrPartition {
-		t.absent = 0
+	if code != sarama.ErrUnknownTopicOrPartition {
+		t.excuses[code], t.absent = true, 0
 		return
 	}
 	if t.absent++; t.absent == 1 {
 		t.since = w.now
 	}
-	t.excuses[code] = absentOf(infos) > manyAbsentTopics || t.absent > 1 && w.now.Sub(t.since) >= w.m.cfg.topicGrace
+	t.excuses[code] = t.excuses[code] || absentOf(infos) > manyAbsentTopics || t.absent > 1 && w.now.Sub(t.since) >= w.m.cfg.topicGrace
 }
 
 // ---- producing

@@ -387,7 +387,7 @@ func (w *sim) refused(r *simRow, o *outbox.Outcome) {
 		if text := o.Err.Error(); strings.HasSuffix(text, ": ") || strings.Count(text, r.flaw.Error()) > 1 {
 			w.fail("what is that: %s", text)
 		}
-	case r.line.named && strings.Contains(o.Err.Error(), "does not exist (it has "):
+	case r.line.named && strings.Contains(o.Err.Error(), "does not exist (it has ") && int(r.row.Partition) >= len(w.m.topics[t.name].queues):
 		again = int(r.row.Partition) < t.count || !w.calm
 	default:
 		w.fail("row %s is charged for nothing: %v", r.row.ID, o.Err)

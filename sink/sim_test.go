@@ -205,7 +205,7 @@ func (w *sim) drawPlan() {
 		}
 	}
 	if p.once {
-		p.patience = max(p.patience, 2*stuckAfter) + 10*time.Second // transactions go one after the other
+		p.patience = max(p.patience, 2*stuckAfter) + 10*time.Second + 200*p.latency // transactions go one after the other
 	}
 }
 

@@ -217,7 +217,5 @@ func (t *topic) tooLarge(b *batch) {
 	if t.accepted < b.bytes {
 		guess = max(guess, t.accepted)
 	}
-	if t.maxBytes == 0 || guess < t.maxBytes {
-		t.maxBytes = guess
-	}
+	t.maxBytes = min(guess, or(t.maxBytes, guess))
 }
