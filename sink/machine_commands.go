@@ -118,9 +118,7 @@ func (m *machine) unblock(t *topic) {
 	t.state, t.err, t.gone, t.missing, t.since = topicUnknown, nil, false, 0, time.Time{}
 	delete(m.stalled, t)
 	for _, q := range t.queues {
-		if q.state == queueWaiting {
-			q.at = m.now
-		}
+		q.at = m.now
 	}
 	m.want(0)
 }
@@ -196,7 +194,7 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 // its rows were refused, or delivered after all: no Release will come. The next row asks
 // again. That it was made again has to be told, if only with the next row.
 func (m *machine) reopen(t *topic) {
-	if !t.untold || errors.Is(t.err, errRecreated) || t.waiting.len() > 0 || t.anyInFlight() {
+	if !t.untold || errors.Is(t.err, errRecreated) || t.anyInFlight() {
 		return
 	}
 	for _, q := range t.queues {

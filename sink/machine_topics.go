@@ -315,7 +315,7 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		changed := q.leader != info.leaders[p]
 		q.leader = info.leaders[p]
 		m.unfenced = m.unfenced || !q.fenced
-		if changed && q.leader != "" {
+		if changed {
 			q.at = m.now
 		}
 		// Nothing left to send that could prove that it is well again.

@@ -47,6 +47,7 @@ func TestJudge(t *testing.T) {
 		{"too few replicas after append", reply{code: 20, offset: -1}, mine, verdictRetry, verdictRetry, true},
 		{"unknown server error", reply{code: -1, offset: -1}, mine, verdictRetry, verdictRetry, true},
 		{"appended, then not leader", reply{code: 6, offset: 12}, mine, verdictRetry, verdictRetry, true},
+		{"appended first of all, then not leader", reply{code: 6, offset: 0}, mine, verdictRetry, verdictRetry, true},
 		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, verdictRetry, verdictRetry, true},
 		{"code of the future, appended", reply{code: 131, offset: 12}, mine, verdictRetry, verdictRetry, true},
 		{"too large, with an offset", reply{code: 10, offset: 0}, mine, verdictSplit, verdictResolve, false},

@@ -132,11 +132,19 @@ func TestAPartitionThatIsGone(t *testing.T) {
 		s.publish(1)
 		b := s.sent(s.hear(0, uuid, 2))
 		s.answer(b, reply{err: errors.New("reset")})
-		b = s.sent(s.later(backoffMin))
-		if w := s.hear(0, 2*uuid, 1); len(w.outcomes) > 0 {
+		if s.hear(0, uuid, 2); !b.maybe {
+			t.Fatal("it is there")
+		}
+		if w := s.hear(0, 2*uuid, 1); len(w.outcomes) > 0 || !b.maybe {
 			t.Fatalf("before its leader says so: %+v", w.outcomes)
 		}
+		b = s.sent(s.later(backoffMin))
 		s.answer(b, reply{code: sarama.ErrUnknownTopicOrPartition, offset: -1})
+		s.m.askedAt = b.sent // it was on its way then
+		s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {uuid: sarama.Uuid{2 * uuid}, leaders: []string{"b"}}}, nil)
+		if w := s.later(0); len(w.outcomes) > 0 {
+			t.Fatalf("of a try that was not over: %+v", w.outcomes)
+		}
 		s.outcome(s.hear(0, 2*uuid, 1), outbox.Withdrawn, errRecreated)
 	}
 }
@@ -168,6 +176,10 @@ func TestTheIDIsKeptAliveBesidesAFence(t *testing.T) {
 		t.Errorf("job %+v", w.job)
 	}
 	if at := s.m.next(); !at.After(s.m.now) {
+		t.Errorf("it is to be woken %v later", at.Sub(s.m.now))
+	}
+	s.m.keepAt = s.m.now
+	if at := s.m.next(); !at.IsZero() && !at.After(s.m.now) { // while a job is out
 		t.Errorf("it is to be woken %v later", at.Sub(s.m.now))
 	}
 	s.m.jobDone(producerIDResult{id: identity{1, 1}})
@@ -431,7 +443,7 @@ func TestARefusal(t *testing.T) {
 
 // Batches keep to the topic's limit, and to what is learnt where it is not told.
 func TestTheTopicsLimit(t *testing.T) {
-	size := batchOverhead + recordSize(newRow("t", "k", "v"))
+	size := batchOverhead + 2*recordSize(newRow("t", "k", "v1"))
 	for _, told := range []bool{true, false} {
 		s := newStage(t, false)
 		s.m.command(outbox.Command{Publish: rowsOf("t", "k", "v", 8)})
@@ -440,7 +452,7 @@ func TestTheTopicsLimit(t *testing.T) {
 			t.Fatalf("%d rows", len(b.rows))
 		}
 		if told {
-			s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {uuid: sarama.Uuid{1}, leaders: []string{"b"}, maxBytes: 2 * size}}, nil)
+			s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {uuid: sarama.Uuid{1}, leaders: []string{"b"}, maxBytes: size}}, nil)
 		}
 		b = s.sent(s.answer(b, reply{code: sarama.ErrMessageSizeTooLarge, offset: -1}))
 		for range 10 { // the halving is over then
@@ -449,7 +461,7 @@ func TestTheTopicsLimit(t *testing.T) {
 			}
 		}
 		s.m.command(outbox.Command{Publish: rowsOf("t", "k", "v", 100)})
-		most := 2 * size
+		most := size
 		if !told {
 			most = batchOverhead + 4*recordSize(newRow("t", "k", "v1"))
 		}
@@ -607,12 +619,13 @@ func TestPartitionsAreAddedBesides(t *testing.T) {
 	b := s.sent(s.hear(0, 1, 1))
 	later, _ := s.publish(-1)
 	q := b.queue
+	q.leader = "other"
 	w := s.hear(0, 1, 2)
 	if top := s.m.topics["t"]; top.state != topicDraining || top.waiting.len() != 1 || top.waiting.peek()[0] != later {
 		t.Fatalf("state %d, %d rows wait", top.state, top.waiting.len())
 	}
-	if len(w.notes) > 0 {
-		t.Errorf("too soon: %+v", w.notes)
+	if len(w.notes) > 0 || q.leader != "b" {
+		t.Errorf("too soon: %+v, led by %q", w.notes, q.leader)
 	}
 	w = s.answer(b, reply{offset: 3})
 	if top := s.m.topics["t"]; top.state != topicReady || len(top.queues) != 2 || top.queues[0] != q || q.seq != 1 || q.tail != 4 {
@@ -654,6 +667,14 @@ func TestAPartitionWithoutLeader(t *testing.T) {
 	q := s.m.topics["t"].queues[0]
 	if len(w.send) > 0 || q.state != queueWaiting || q.rows.peek()[0] != r || q.err == nil || s.m.next().After(s.m.now.Add(backoffMin)) {
 		t.Fatalf("state %d, %v, next %v", q.state, q.err, s.m.next().Sub(s.m.now))
+	}
+	since, _ := s.m.trouble()
+	if s.publish(-1); w.ask == nil || q.failures != 1 {
+		t.Errorf("asked %+v, %d failures", w.ask, q.failures)
+	}
+	s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {leaders: []string{""}}}, nil)
+	if at, err := s.m.trouble(); err == nil || !at.Equal(since) {
+		t.Errorf("trouble since %v: %v", at, err)
 	}
 	if q.leader = "b"; s.m.quiet() != nil {
 		t.Error("an id can be kept alive before the fence")
@@ -759,5 +780,65 @@ func TestWantedMetadata(t *testing.T) {
 		if got := m.askAt.Sub(m.now); got != c.at {
 			t.Errorf("%+v: %v", c, got)
 		}
+	}
+}
+
+// Rows behind a batch whose topic was blocked, and released before its fate was known, go on.
+func TestRowsBehindABlock(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{err: errReset})
+	s.publish(-1)
+	s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0)
+	scope := outbox.TopicScope("main", "t")
+	s.m.command(outbox.Command{Release: &scope})
+	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	s.sent(s.hear(0, 1, 1))
+}
+
+// Rows move with what is known of them.
+func TestRowsMove(t *testing.T) {
+	for _, key := range []string{"k", ""} {
+		s := newStage(t, false)
+		s.hear(0, 1, 2)
+		from, to := s.m.topics["t"].queues[0], s.m.topics["t"].queues[1]
+		r, x := newRow("t", key, "v"), newRow("t", key, "v")
+		r.Partition, x.Partition = 1, 1
+		from.rows.push(r)
+		from.rows.push(x)
+		from.reject(x, errLongID)
+		s.m.move(from, r)
+		if key == "" {
+			if from.rows.len() != 1 || to.rows.len() != 1 || to.rows.peek()[0] != r {
+				t.Errorf("%d rows are left, %d there", from.rows.len(), to.rows.len())
+			}
+			continue
+		}
+		if from.rows.len() != 0 || to.rows.len() != 2 || to.rejected[x] == nil || len(from.rejected) > 0 {
+			t.Errorf("%d rows are left, %d there, rejected %v", from.rows.len(), to.rows.len(), to.rejected)
+		}
+	}
+}
+
+// What is learnt of a topic's limit comes from refusals for size alone; and records without a
+// key move on with each batch.
+func TestWhatABatchTeaches(t *testing.T) {
+	for code, learns := range map[sarama.KError]bool{sarama.ErrMessageSizeTooLarge: true, sarama.ErrMessageSetSizeTooLarge: true, sarama.ErrInvalidRecord: false} {
+		s := newStage(t, false)
+		s.hear(0, 1, 2)
+		s.m.command(outbox.Command{Publish: rowsOf("t", "", "v", 2)})
+		b := s.sent(s.later(0))
+		s.m.command(outbox.Command{Publish: rowsOf("t", "", "v", 1)})
+		if other := s.sent(s.later(0)); other.queue == b.queue {
+			t.Errorf("%s again", b.queue)
+		}
+		s.answer(b, reply{code: code, offset: -1})
+		if got := s.m.topics["t"].maxBytes; got != map[bool]int{true: b.bytes / 2}[learns] {
+			t.Errorf("%v: %d bytes of %d", code, got, b.bytes)
+		}
+	}
+	if err := withHint(errReset); err != errReset { //nolint:errorlint // it is this very one
+		t.Error(err)
 	}
 }
