@@ -133,7 +133,6 @@ func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 	if !found.More {
 		m.tx.recovered = true
 		m.keepAt = m.now.Add(m.cfg.keepAlive)
-		m.touchAll()
 	}
 	m.goOn(nil)
 }

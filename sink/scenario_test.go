@@ -838,7 +838,7 @@ func TestWhatABatchTeaches(t *testing.T) {
 			t.Errorf("%v: %d bytes of %d", code, got, b.bytes)
 		}
 	}
-	if err := withHint(errReset); err != errReset { //nolint:errorlint // it is this very one
+	if err := withHint(errReset); err != errReset {
 		t.Error(err)
 	}
 }
