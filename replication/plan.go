@@ -62,7 +62,7 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 		plan = append(plan, Step{
 			Title: "tables of exactly-once delivery in schema outbox_cdc", SQL: sql.Tally,
 			Done: "SELECT to_regclass('outbox_cdc.tally_left') IS NOT NULL AND " +
-				"EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('outbox_cdc.tally') AND attname = 'system')",
+				"EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass('outbox_cdc.tally') AND attname = 'slot')",
 		})
 	}
 	plan = append(plan, grantSteps(s, setup)...)
