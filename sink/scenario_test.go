@@ -842,3 +842,153 @@ func TestWhatABatchTeaches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A list of topics is asked for at once, however long the next request is off.
+func TestAListIsAskedForAtOnce(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(0, 1, 1)
+	s.m.command(outbox.Command{List: true})
+	if w := s.later(0); w.ask == nil || !w.ask.all {
+		t.Errorf("asked for %+v", w.ask)
+	}
+}
+
+// A topic's trouble is forgotten with the topic.
+func TestTroubleOfATopicThatIsForgotten(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(sarama.ErrLeaderNotAvailable, 0, 0)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	s.later(3 * time.Second)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if len(s.m.topics)+len(s.m.stalled) > 0 {
+		t.Errorf("topics %v, stalled %v", s.m.topics, s.m.stalled)
+	}
+}
+
+// That a topic was made again is told with the next row, if none was there.
+func TestATopicThatWasMadeAgain(t *testing.T) {
+	s := newStage(t, false)
+	s.hear(0, 1, 1)
+	s.hear(0, 2, 1)
+	_, w := s.publish(-1)
+	s.outcome(w, outbox.Withdrawn, errRecreated)
+}
+
+// deleted has a topic be gone while a batch is on its way there, of which an earlier try may
+// have arrived.
+func (s *stage) deleted() *batch {
+	s.Helper()
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{err: errReset})
+	b = s.sent(s.later(backoffMin))
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	s.later(3 * time.Second)
+	if w := s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0); len(w.outcomes) > 0 || !s.m.topicBlocked("t") {
+		s.Fatalf("blocked %v: %+v", s.m.topicBlocked("t"), w.outcomes)
+	}
+	return b
+}
+
+func (s *stage) release() work {
+	scope := outbox.TopicScope("main", "t")
+	s.m.command(outbox.Command{Release: &scope})
+	return s.later(0)
+}
+
+// A topic that is gone settles no batch whose try is not over.
+func TestABatchOnItsWayToADeletedTopic(t *testing.T) {
+	s := newStage(t, false)
+	b := s.deleted()
+	if w := s.answer(b, reply{err: errReset, unsent: true}); len(w.outcomes) > 0 {
+		t.Fatalf("%+v", w.outcomes)
+	}
+	s.outcome(s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0), outbox.Withdrawn, sarama.ErrUnknownTopicOrPartition)
+}
+
+// Partitions of a deleted topic stay as long as a batch is on its way, and so do the rows behind it.
+func TestRowsBehindABatchOfADeletedTopic(t *testing.T) {
+	s := newStage(t, false)
+	b := s.deleted()
+	s.publish(-1)
+	s.release()
+	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	s.sent(s.hear(0, 1, 1))
+}
+
+// A topic that is gone when nobody waits for it is not blocked. If it is remembered, for a key,
+// and blocked later for something else, its partitions are there when it is released.
+func TestATopicThatWasGoneBefore(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.outcome(s.answer(b, reply{code: sarama.ErrInvalidRecord, offset: -1}), outbox.Refused, sarama.ErrInvalidRecord)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	s.later(3 * time.Second)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	top := s.m.topics["t"]
+	if top == nil || len(top.queues) > 0 {
+		t.Fatalf("%+v", top)
+	}
+	s.hear(0, 2, 1)
+	s.m.command(outbox.Command{Publish: []*outbox.Row{newRow("t", "other", "v")}})
+	s.outcome(s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0), outbox.Withdrawn, sarama.ErrTopicAuthorizationFailed)
+	if s.release(); len(top.queues) != 1 {
+		t.Error("its partitions are forgotten")
+	}
+}
+
+// A topic that is released is asked about at once, and what it was blocked for is over.
+func TestATopicIsReleased(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	forbidden := reply{code: sarama.ErrTopicAuthorizationFailed, offset: -1}
+	s.outcome(s.answer(b, forbidden), outbox.Withdrawn, forbidden.code)
+	s.release()
+	if _, err := s.m.trouble(); err != nil {
+		t.Errorf("trouble: %v", err)
+	}
+	s.hear(0, 1, 1)
+	_, w := s.publish(-1)
+	s.outcome(s.answer(s.sent(w), forbidden), outbox.Withdrawn, forbidden.code)
+	s.hear(0, 1, 1)
+	if w := s.release(); w.ask == nil {
+		t.Error("it is not asked about")
+	}
+}
+
+// A fence is tried again also when metadata was asked for meanwhile.
+func TestAFenceIsTriedAgainByItself(t *testing.T) {
+	s := newStage(t, true)
+	s.publish(-1)
+	s.hear(0, 1, 1)
+	s.m.jobDone(producerIDResult{id: identity{1, 1}, refused: map[place]sarama.KError{{"t", 0}: sarama.ErrUnknownTopicOrPartition}})
+	s.hear(0, 1, 1)
+	if at := s.m.next(); at.Sub(s.m.now) > backoffMax {
+		t.Errorf("after %v", at.Sub(s.m.now))
+	}
+}
+
+func TestATopicWithoutPartitions(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	s.hear(0, 1, 0)
+	if _, err := s.m.trouble(); err == nil || !strings.Contains(err.Error(), "do not tell its partitions") {
+		t.Errorf("trouble: %v", err)
+	}
+}
+
+// A partition's trouble counts from the first of its failures.
+func TestTroubleOfAPartition(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	s.answer(b, reply{code: sarama.ErrNotEnoughReplicas, offset: -1})
+	first := s.m.now
+	b = s.sent(s.later(backoffMin))
+	s.answer(b, reply{code: sarama.ErrNotEnoughReplicas, offset: -1})
+	if since, err := s.m.trouble(); err == nil || !since.Equal(first) {
+		t.Errorf("trouble since %v: %v", s.m.now.Sub(since), err)
+	}
+}
