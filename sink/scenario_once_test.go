@@ -363,3 +363,147 @@ func TestRefusedRecordsOfATransaction(t *testing.T) {
 		t.Errorf("sent %v", w.send)
 	}
 }
+
+// rowIn is a row that names its partition.
+func rowIn(partition int32) *outbox.Row {
+	r := newRow("t", fmt.Sprint("k", partition), "v")
+	r.Partition = partition
+	return r
+}
+
+// finish has the transaction's batches acknowledged and all answered that follows.
+func (s *onceStage) finish(b, journal *batch) work {
+	s.Helper()
+	s.answer(b, reply{})
+	return s.coordinate(s.answer(journal, reply{offset: int64(len(s.asked))})) // behind those before
+}
+
+// A leadership begins as soon as the journal is known, and is over with the journal's last unit:
+// nothing more is asked for then.
+func TestWhatALeadershipAsks(t *testing.T) {
+	s := newOnceStage(t, 1)
+	var kinds []string
+	for _, r := range s.asked {
+		kinds = append(kinds, requestKinds[r.Kind])
+	}
+	if got := strings.Join(kinds, " "); got != "init add abort init read" {
+		t.Error(got)
+	}
+	m := newMachine("main", s.m.cfg, nil)
+	m.now = s.m.now
+	m.metadata([]string{"journal"}, s.infos, nil)
+	if w := m.take(); len(w.requests) != 1 {
+		t.Errorf("%+v", w.requests)
+	}
+}
+
+// What was found is told, even if a transaction would have been given up meanwhile.
+func TestARecoveryIsNotForgotten(t *testing.T) {
+	s := newOnceStage(t, 1)
+	s.m = newMachine("main", s.m.cfg, nil)
+	s.m.now = time.Unix(1_000_000, 0)
+	w := s.metadata()
+	for w.requests[0].Kind != exactlyonce.Read {
+		w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}})
+	}
+	s.m.wasAnswered(answered{request: w.requests[0], answer: exactlyonce.Answer{Class: exactlyonce.OK}})
+	if w = s.later(stuckAfter); w.recovery == nil {
+		t.Error("it is forgotten")
+	}
+}
+
+// A batch that waits is not sent again when its transaction was given up.
+func TestABatchOfATransactionThatWasGivenUp(t *testing.T) {
+	s := newOnceStage(t, 1)
+	b, _ := s.begun(newRow("t", "k", "v"))
+	s.later(stuckAfter - backoffMin)
+	s.answer(b, reply{err: errReset, unsent: true}) // a millisecond later
+	w := s.later(backoffMin - time.Millisecond)
+	if len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Abort || b.queue.state != queueWaiting {
+		t.Fatalf("%+v, state %d", w.requests, b.queue.state)
+	}
+	if again := s.later(time.Millisecond); len(again.send) > 0 {
+		t.Error("it is sent again")
+	}
+}
+
+// A partition whose rows are withdrawn has none for the next transaction.
+func TestRowsAreWithdrawnBeforeTheirTransaction(t *testing.T) {
+	s := newOnceStage(t, 2)
+	b, journal := s.begun(rowIn(0))
+	second := rowIn(1)
+	s.put(second)
+	scope := outbox.KeyScope(second)
+	s.m.command(outbox.Command{Withdraw: &scope})
+	s.finish(b, journal)
+	if q := s.m.topics["t"].queues[1]; len(s.m.tx.ready) > 0 || q.offered {
+		t.Errorf("ready %v", s.m.tx.ready)
+	}
+}
+
+// A partition that waits, since it has no leader, holds up no transaction of the others.
+func TestAPartitionThatWaitsGivesNoRows(t *testing.T) {
+	s := newOnceStage(t, 2)
+	b, journal := s.begun(rowIn(0))
+	s.put(rowIn(1))
+	s.infos["t"] = topicInfo{uuid: sarama.Uuid{2}, leaders: []string{"b", ""}}
+	s.metadata()
+	s.finish(b, journal)
+	if q := s.m.topics["t"].queues[1]; q.state != queueWaiting || len(q.given) > 0 {
+		t.Errorf("state %d, given %v", q.state, q.given)
+	}
+}
+
+// Of partitions with as many rows those come first that got nothing the last time.
+func TestPartitionsTakeTurns(t *testing.T) {
+	s := newOnceStage(t, 3)
+	b, journal := s.begun(rowIn(2))
+	s.m.tx.cfg.MaxRows = 1
+	s.put(rowIn(0), rowIn(0), rowIn(1), rowIn(1))
+	first, second := s.m.topics["t"].queues[0], s.m.topics["t"].queues[1]
+	b, journal = s.batches(s.finish(b, journal))
+	if len(first.given) != 1 || len(second.given) != 0 {
+		t.Fatalf("given %v and %v", first.given, second.given)
+	}
+	s.put(rowIn(0))
+	s.finish(b, journal)
+	if len(first.given) != 0 || len(second.given) != 1 {
+		t.Errorf("given %v and %v", first.given, second.given)
+	}
+}
+
+// Records without a key move on when a transaction got some.
+func TestRecordsWithoutKeyMoveOnWithTransactions(t *testing.T) {
+	s := newOnceStage(t, 2)
+	s.put(newRow("t", "", "v"))
+	s.put(newRow("t", "", "v"))
+	first, second := s.m.topics["t"].queues[0], s.m.topics["t"].queues[1]
+	if len(first.given) != 1 || first.rows.len() != 0 || second.rows.len() != 1 {
+		t.Errorf("given %d, %d and %d rows wait", len(first.given), first.rows.len(), second.rows.len())
+	}
+}
+
+// A batch that was not sent is not in doubt: what is refused of it is taken out, and the rest
+// goes on in the same transaction. A refusal also shows that the partition is well.
+func TestARefusalOfABatchThatWasNotSentBefore(t *testing.T) {
+	s := newOnceStage(t, 1)
+	b, _ := s.begun(newRow("t", "a", "v"), newRow("t", "b", "v"))
+	refused := reply{code: sarama.ErrInvalidRecord, offset: -1, rejected: []int{0}}
+	b = s.coordinate(s.answer(b, refused)).send[0] // of a transaction that names its rows when they are there
+	s.answer(b, reply{err: errReset, unsent: true})
+	b = s.sent(s.later(backoffMin))
+	w := s.answer(b, refused)
+	if len(w.requests) > 0 || len(s.sent(w).rows) != 1 || len(s.m.failing) > 0 {
+		t.Errorf("requests %+v, failing %v", w.requests, s.m.failing)
+	}
+}
+
+// Nothing is learnt of sizes from an answer that leaves open what became of the batch.
+func TestASizeInDoubt(t *testing.T) {
+	s := newOnceStage(t, 1)
+	b, _ := s.begun(rowsOf("t", "k", "v", 2)...)
+	s.answer(b, reply{code: sarama.ErrMessageSizeTooLarge, offset: 0})
+	if got := s.m.topics["t"].maxBytes; got != 0 {
+		t.Errorf("%d bytes of %d", got, b.bytes)
+	}
+}
