@@ -507,3 +507,20 @@ func TestASizeInDoubt(t *testing.T) {
 		t.Errorf("%d bytes of %d", got, b.bytes)
 	}
 }
+
+// logTable is a table without state.
+var logTable = &outbox.Table{Schema: "public", Name: "log", Mapping: outbox.Mapping{Published: outbox.PublishedNone}}
+
+// Rows of tables without state are named by their place in the WAL, and units say how far they go.
+func TestNamesOfRows(t *testing.T) {
+	q := &partitionQueue{topic: newTopic("t")}
+	r := newRow("t", "k", "v")
+	r.Commit = 7
+	if got := recordOf(r, q); got.Name != exactlyonce.NameOf(r) || got.Commit != 0 {
+		t.Errorf("with state: %q, commit %v", got.Name.ID, got.Commit)
+	}
+	r.Table = logTable
+	if got := recordOf(r, q); got.Name != exactlyonce.NameInLog(r) || got.Commit != 7 {
+		t.Errorf("without: %q, commit %v", got.Name.ID, got.Commit)
+	}
+}

@@ -488,6 +488,12 @@ func TestRowsWithLongIDs(t *testing.T) {
 	if q.rejected[fits] != nil || q.rejected[long] == nil {
 		t.Errorf("rejected %v", q.rejected)
 	}
+	inLog := *long // named by a hash, which is never long
+	inLog.Table = logTable
+	m.command(outbox.Command{Publish: []*outbox.Row{&inLog}})
+	if q.rejected[&inLog] != nil {
+		t.Errorf("rejected %v", q.rejected)
+	}
 }
 
 func TestWhetherATopicIsReplaced(t *testing.T) {
