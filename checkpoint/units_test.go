@@ -518,6 +518,24 @@ func TestRowsOfOneIDAreLeft(t *testing.T) {
 	}
 }
 
+// Of rows that had one id, one whose mark is refused meanwhile says why they wait, and does not delay the next that is left.
+func TestARefusedMarkOfARowWhoseIDIsLeft(t *testing.T) {
+	t.Parallel()
+	c, table, now := begun(t, outbox.PublishedStatus)
+	first, second := rowOf(table, "1"), rowOf(table, "1")
+	first.CreatedAt, second.CreatedAt = 77, 88
+	c.Left([]*outbox.Row{first, second})
+	asked := c.Take().Marks
+	p := c.park(outbox.RowScope(first), outbox.CauseWriteBack, "a constraint", now.Add(time.Minute))
+	if p.Reason != "a constraint" || !p.Next.Equal(now.Add(time.Minute)) {
+		t.Errorf("%+v", p)
+	}
+	c.Marked([]outbox.Marked{{Row: asked[0].Row, State: outbox.MarkedSettled}})
+	if next := c.Take().Marks; len(next) != 1 || next[0].Row.CreatedAt != 88 {
+		t.Errorf("asked for %+v, then %+v", asked, next)
+	}
+}
+
 // Published rows that are left to be marked are parked by themselves, once, and the clusters whose
 // journals are not read cannot be used.
 func TestWhatIsLeftOfAnEarlierProcess(t *testing.T) {
