@@ -38,7 +38,9 @@ func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim,
 	}
 	var current int64
 	var stream, other string
-	err = s.db.After(sql.LeaderSerial).QueryRow(ctx, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
+	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // a stream whose commit waits for a standby has its row locked
+	defer cancel()
+	err = s.db.After(sql.LeaderSerial).QueryRow(waited, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
 	switch {
 	case err != nil:
 		return exactlyonce.Tally{}, tallyFailure(what, err)

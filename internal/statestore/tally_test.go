@@ -231,7 +231,7 @@ func TestPositionsOfTablesWithoutState(t *testing.T) {
 		t.Fatal(err)
 	}
 	positions(0x1000, other, "[{main 6 0/100}] false")
-	// The slot was confirmed further, by whoever: a crash may take it back.
+	// The slot was confirmed further: a crash may take it back.
 	for _, settled := range []outbox.LSN{0x200, 0x150} {
 		found, err := s.Positions(t.Context(), []string{"main"}, settled, 0x1000, other)
 		if err != nil || len(found) != 1 || found[0] != (Position{"main", 6, 0x200}) {
