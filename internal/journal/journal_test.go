@@ -49,15 +49,7 @@ func TestRealMake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kafka of its own")
 	}
-	k := harness.PrivateKafka(t, harness.KafkaOptions{
-		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
-		Settings: map[string]string{
-			"sasl.enabled.mechanisms":                   "PLAIN",
-			"listener.name.safe.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_poor="right";`,
-			"authorizer.class.name":                     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-			"super.users":                               "User:ANONYMOUS",
-		},
-	})
+	k := harness.PrivateKafka(t, harness.Authorizing())
 	topic := Topic{Name: "__outbox-cdc-orders-journal", Rows: 10_000}
 	poor := sink.Config{Cluster: "main", Brokers: k.AddrsOf("SAFE"), SASL: &sink.SASL{Mechanism: "PLAIN", Username: "poor", Password: "right"}}
 	if _, err := topic.Make(t.Context(), poor); !errors.Is(err, ErrRefused) || !errors.Is(err, sarama.ErrTopicAuthorizationFailed) {

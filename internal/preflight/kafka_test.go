@@ -95,15 +95,7 @@ func TestRealPermissions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kafka of its own")
 	}
-	k := harness.PrivateKafka(t, harness.KafkaOptions{
-		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
-		Settings: map[string]string{
-			"sasl.enabled.mechanisms":                   "PLAIN",
-			"listener.name.safe.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_poor="right";`,
-			"authorizer.class.name":                     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-			"super.users":                               "User:ANONYMOUS",
-		},
-	})
+	k := harness.PrivateKafka(t, harness.Authorizing())
 	topic := k.Topic(t, 2)
 	cfg := sink.Config{Brokers: k.AddrsOf("SAFE"), SASL: &sink.SASL{Mechanism: "PLAIN", Username: "poor", Password: "right"}}
 	look := func() []Finding { return lookAt(t, clusterWorld(topic, cfg)) }

@@ -36,6 +36,20 @@ type KafkaOptions struct {
 	Optimized bool
 }
 
+// Authorizing are the options of a Kafka that has ACLs and no rule yet: on its listener SAFE the user poor with the
+// password right may do nothing, on the plain one everybody everything.
+func Authorizing() KafkaOptions {
+	return KafkaOptions{
+		Listeners: []Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
+		Settings: map[string]string{
+			"sasl.enabled.mechanisms":                   "PLAIN",
+			"listener.name.safe.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_poor="right";`,
+			"authorizer.class.name":                     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":                               "User:ANONYMOUS",
+		},
+	}
+}
+
 // Listener is one more way to reach a broker. Its own settings are in
 // KafkaOptions.Settings, as listener.name.<lower-case name>.….
 type Listener struct {
