@@ -56,8 +56,10 @@ func (r *Relation) shapes() (current, loaded string) {
 // inserted are the columns of the archive that are written, and their values in terms of a row t.
 func (r *Relation) inserted() (names, values []string) {
 	sent := map[string]string{}
-	for _, a := range r.sentValues() {
-		sent[a.column] = a.value
+	if set := r.sentValues(); len(set) > 0 {
+		for _, a := range append(set, r.raised()...) {
+			sent[a.column] = a.value
+		}
 	}
 	for i := range r.Columns {
 		name := r.Columns[i].Name
@@ -114,8 +116,5 @@ func (r *Relation) archived() error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return &MappingError{
-		Table: r.Table, Problem: "has rows that cannot be moved to the archive " + r.Table.Mapping.Archive.String() + " (" + strings.Join(problems, "; ") + ")",
-		Hint: strings.Join(hints, "; "),
-	}
+	return r.unfit("has rows that cannot be moved to the archive "+r.Table.Mapping.Archive.String()+" ("+strings.Join(problems, "; ")+")", strings.Join(hints, "; "))
 }

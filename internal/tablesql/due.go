@@ -70,7 +70,7 @@ func (q *PageQuery) pageByTime() string {
 
 // dueFrom is FROM and WHERE of our due rows with one of their columns.
 func (r *Relation) dueFrom(column string, byTime bool) string {
-	condition := conjunction(appendNotEmpty([]string{r.ourPending()}, r.due()))
+	condition := conjunction(r.ourPending(), r.due())
 	if !byTime {
 		return " FROM " + r.Name() + " AS t WHERE " + condition
 	}

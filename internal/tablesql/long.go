@@ -104,7 +104,7 @@ func (c *Column) prefix(characters int) string {
 
 // shownIDs are the prefixes of the id columns, in the form that readID reads.
 func (r *Relation) shownIDs(characters int) []string {
-	columns := r.idColumnsOf()
+	columns := r.ids()
 	shown := make([]string, len(columns))
 	for i, c := range columns {
 		shown[i] = r.shownID(c, characters)
@@ -131,7 +131,7 @@ func (r *Relation) shownID(c *Column, characters int) string {
 func (r *Relation) shortIDs() string {
 	most := r.Table.Mapping.MaxRowBytes
 	var terms []string
-	for _, c := range r.idColumnsOf() {
+	for _, c := range r.ids() {
 		if most > 0 && !c.short(most) {
 			fits, _ := c.within(most)
 			terms = append(terms, fits)

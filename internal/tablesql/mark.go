@@ -53,14 +53,11 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 	case outbox.PublishedArchive:
 		return r.moveSQL(free), nil
 	}
-	set := sets(r.sentValues())
-	if len(set) == 0 {
-		return "", &MappingError{
-			Table: r.Table, Problem: "has nothing to write success to",
-			Hint: "map a status column with a value for sent, or a sent_at column",
-		}
+	head := r.update(r.sentValues())
+	if head == "" {
+		return "", r.unfit("has nothing to write success to", "map a status column with a value for sent, or a sent_at column")
 	}
-	return r.change("UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM ", r.sendable(), free, nil, "u.n"), nil
+	return r.change(head, r.sendable(), free, nil, "u.n"), nil
 }
 
 // change completes a statement from its FROM or USING on. It is guarded by the
@@ -94,60 +91,58 @@ func (r *Relation) changing(head, state string, free bool, further []string, ret
 // a million is half an hour.
 func Opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
 
-// assignment is a column that is set to the value of an expression.
+// assignment is a column that is set to the value of an expression. A column without a name
+// is not mapped, and not set.
 type assignment struct{ column, value string }
 
-func sets(all []assignment) []string {
-	set := make([]string, len(all))
-	for i, a := range all {
-		set[i] = sql.Identifier(a.column) + " = " + a.value
+func sets(all []assignment) string {
+	var set []string
+	for _, a := range all {
+		if a.column != "" {
+			set = append(set, sql.Identifier(a.column)+" = "+a.value)
+		}
 	}
-	return set
+	return strings.Join(set, ", ")
+}
+
+// update begins a statement that sets columns and raises the row's version; empty: it would set none.
+func (r *Relation) update(set []assignment) string {
+	if sets(set) == "" {
+		return ""
+	}
+	return "UPDATE " + r.Name() + " AS t SET " + sets(append(set, r.raised()...)) + " FROM "
 }
 
 // sentValues are what says that a row was sent; none where nothing does.
 func (r *Relation) sentValues() []assignment {
 	s := &r.Table.Mapping.Status
-	var all []assignment
-	if s.Column != "" && s.Sent != "" {
-		all = append(all, assignment{s.Column, sql.Literal(s.Sent)})
+	state := s.Column
+	if s.Sent == "" {
+		state = ""
 	}
-	if s.SentAt != "" {
-		all = append(all, assignment{s.SentAt, "now()"})
-	}
-	if len(all) == 0 {
+	if state == "" && s.SentAt == "" {
 		return nil
 	}
-	for _, name := range []string{s.FailedAt, s.LastError} {
-		if name != "" {
-			all = append(all, assignment{name, "NULL"})
-		}
+	return []assignment{
+		{state, sql.Literal(s.Sent)},
+		{s.SentAt, "now()"},
+		{s.FailedAt, "NULL"},
+		{s.LastError, "NULL"},
+		{s.Resend, "false"},
+		{s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())},
 	}
-	if s.Resend != "" {
-		all = append(all, assignment{s.Resend, "false"})
-	}
-	if s.ExpiresAt != "" {
-		all = append(all, assignment{s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())})
-	}
-	return append(all, r.raised()...)
 }
 
-// raise gives the row another version, and the time of its change. Behind the greatest comes 1: writers who
+// raised gives the row another version, and the time of its change. Behind the greatest comes 1: writers who
 // guard by the version notice this change as they do any other, which a version
 // that stayed would hide from them. Not 0 or less, which JPA takes for a row that
 // is not stored yet.
-func (r *Relation) raise(set []string) []string { return append(set, sets(r.raised())...) }
-
 func (r *Relation) raised() []assignment {
-	var all []assignment
-	if v := r.Table.Mapping.Status.Version; v != "" {
-		version := "coalesce(" + Ref(v) + ", 0)"
-		all = append(all, assignment{v, fmt.Sprintf("CASE WHEN %s < %d THEN %[1]s + 1 ELSE 1 END", version, r.Column(v).greatest())})
+	s, version := &r.Table.Mapping.Status, ""
+	if s.Version != "" {
+		version = fmt.Sprintf("CASE WHEN coalesce(%s, 0) < %d THEN coalesce(%[1]s, 0) + 1 ELSE 1 END", Ref(s.Version), r.Column(s.Version).greatest())
 	}
-	if at := r.Table.Mapping.Status.TouchedAt; at != "" {
-		all = append(all, assignment{at, "now()"})
-	}
-	return all
+	return []assignment{{s.Version, version}, {s.TouchedAt, "now()"}}
 }
 
 // raisedAttempts is the stored count and one more. It stays at the greatest that
@@ -170,26 +165,23 @@ func (c *Column) greatest() int64 {
 func (r *Relation) attemptSQL(free bool) string {
 	s := &r.Table.Mapping.Status
 	further := []string{"reason", "text"}
-	var guards, set []string
+	var guards []string
+	var set []assignment
 	if s.Attempts != "" {
 		further = append(further, "expected", "bigint")
 		guards = append(guards, r.attempts()+" = u.expected")
-		set = append(set, sql.Identifier(s.Attempts)+" = "+r.raisedAttempts())
+		set = append(set, assignment{s.Attempts, r.raisedAttempts()})
 	}
-	if s.LastError != "" {
-		set = append(set, sql.Identifier(s.LastError)+" = u.reason")
-	}
-	set = append(set, r.failedSet()...)
-	if len(set) == 0 {
+	head := r.update(append(append(set, assignment{s.LastError, "u.reason"}), r.failedSet()...))
+	if head == "" {
 		return ""
 	}
-	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(r.raise(set), ", ") + " FROM "
 	return r.change(head, r.pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
 }
 
 // failedSet writes FAILED where the budget is used up by this attempt. Without
 // a stored count only a budget of one can be.
-func (r *Relation) failedSet() []string {
+func (r *Relation) failedSet() []assignment {
 	s := &r.Table.Mapping.Status
 	spent := ""
 	switch {
@@ -202,21 +194,15 @@ func (r *Relation) failedSet() []string {
 	default:
 		return nil
 	}
-	var set []string
-	if s.Column != "" && s.Failed != "" {
-		set = append(set, onlyIf(spent, s.Column, sql.Literal(s.Failed)))
+	state := s.Column
+	if s.Failed == "" {
+		state = ""
 	}
-	if s.FailedAt != "" {
-		set = append(set, onlyIf(spent, s.FailedAt, "now()"))
-	}
-	if s.Resend != "" {
-		set = append(set, onlyIf(spent, s.Resend, "false"))
+	set := []assignment{{state, sql.Literal(s.Failed)}, {s.FailedAt, "now()"}, {s.Resend, "false"}}
+	for i, a := range set {
+		set[i].value = "CASE WHEN " + spent + " THEN " + a.value + " ELSE " + Ref(a.column) + " END"
 	}
 	return set
-}
-
-func onlyIf(condition, column, value string) string {
-	return sql.Identifier(column) + " = CASE WHEN " + condition + " THEN " + value + " ELSE " + Ref(column) + " END"
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid

@@ -64,22 +64,19 @@ func (r *Relation) TimeOf(state RowState) []string {
 // inState is the condition that a row is in the state, or a MappingError: the table has
 // no such rows.
 func (r *Relation) inState(state RowState) (string, error) {
-	condition := map[RowState]string{RowsPending: r.ourPending(), RowsFailed: r.ourFailed(), RowsSent: r.ourSent(), RowsAny: r.ofOurs("true")}[state]
-	if condition != "false" && r.Table.Stateful() {
-		return condition, nil
-	}
-	e := &MappingError{Table: r.Table, Problem: "keeps no " + state.String() + " rows"}
+	condition := map[RowState]string{RowsPending: r.ourPending(), RowsFailed: r.ourFailed(), RowsSent: r.ofOurs(r.sent()), RowsAny: r.ofOurs("true")}[state]
+	hint := "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
 	switch {
 	case !r.Table.Stateful():
-		e.Problem, e.Hint = "keeps no state (published: none)", "map a status, or look at the topics"
+		return "", r.unfit("keeps no state (published: none)", "map a status, or look at the topics")
+	case condition != "false":
+		return condition, nil
 	case state == RowsSent && r.Table.Mapping.Published == outbox.PublishedArchive:
-		e.Hint = fmt.Sprintf("rows that were published are in the archive %s; INSERT one into %s again, as it was, to have it published again", r.Table.Mapping.Archive, r.Table)
+		hint = fmt.Sprintf("rows that were published are in the archive %s; INSERT one into %s again, as it was, to have it published again", r.Table.Mapping.Archive, r.Table)
 	case state == RowsSent:
-		e.Hint = "rows that were published are deleted; nothing can be replayed"
-	default:
-		e.Hint = "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
+		hint = "rows that were published are deleted; nothing can be replayed"
 	}
-	return "", e
+	return "", r.unfit("keeps no "+state.String()+" rows", hint)
 }
 
 // picked is the condition of a filter.
@@ -124,11 +121,8 @@ func (r *Relation) pickedOf(p *Params, condition string, filter *Filter) (string
 
 func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 	for _, id := range ids {
-		if parts := outbox.SplitID(id); !fitAll(r.idColumnsOf(), parts) {
-			return "", &MappingError{
-				Table: r.Table, Problem: fmt.Sprintf("cannot have the id %q", strings.Join(parts, ",")),
-				Hint: "write the values of " + strings.Join(r.Table.Mapping.ID, ", ") + " in this order",
-			}
+		if parts := outbox.SplitID(id); !fitAll(r.ids(), parts) {
+			return "", r.unfit(fmt.Sprintf("cannot have the id %q", strings.Join(parts, ",")), "write the values of "+strings.Join(r.Table.Mapping.ID, ", ")+" in this order")
 		}
 	}
 	return r.amongIDs(p, ids), nil
@@ -136,7 +130,7 @@ func (r *Relation) withIDs(p *Params, ids []string) (string, error) {
 
 func (r *Relation) withKey(p *Params, key string) (string, error) {
 	if r.Table.Mapping.Key == nil {
-		return "", &MappingError{Table: r.Table, Problem: "has records without keys", Hint: "leave the key out"}
+		return "", r.unfit("has records without keys", "leave the key out")
 	}
 	expression, sqlType, encode := r.key()
 	switch r.Table.Mapping.Key.Encoding {
@@ -152,7 +146,7 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 	}
 	value, ok := encode(key)
 	if !ok {
-		return "", &MappingError{Table: r.Table, Problem: fmt.Sprintf("cannot have the key %q", key), Hint: r.keyForm()}
+		return "", r.unfit(fmt.Sprintf("cannot have the key %q", key), r.keyForm())
 	}
 	return expression + " = " + p.Bind([]byte(value), sqlType), nil
 }
@@ -189,7 +183,7 @@ func (r *Relation) keyForm() string {
 func (r *Relation) withError(p *Params, pattern string) (string, error) {
 	column := r.Table.Mapping.Status.LastError
 	if column == "" {
-		return "", &MappingError{Table: r.Table, Problem: "keeps no errors", Hint: "map last_error, or filter rows in another way"}
+		return "", r.unfit("keeps no errors", "map last_error, or filter rows in another way")
 	}
 	// Letters beyond ASCII have a case in the database's collation only.
 	return "(" + r.Column(column).printed() + `) COLLATE "default" ~* ` + p.Bind([]byte(pattern), "text"), nil
@@ -198,15 +192,11 @@ func (r *Relation) withError(p *Params, pattern string) (string, error) {
 func (r *Relation) timed(p *Params, state RowState, operator string, at time.Time) (string, error) {
 	columns := r.TimeOf(state)
 	if len(columns) == 0 {
-		return "", &MappingError{Table: r.Table, Problem: "has no time of its rows", Hint: "map created_at, or filter rows in another way"}
+		return "", r.unfit("has no time of its rows", "map created_at, or filter rows in another way")
 	}
-	refs := make([]string, len(columns))
-	for i, name := range columns {
-		refs[i] = Ref(name)
-	}
-	moment := refs[0] // as it is, so that an index serves it
-	if len(refs) > 1 {
-		moment = "coalesce(" + strings.Join(refs, ", ") + ")"
+	moment := joined(columns, ", ", Ref)
+	if len(columns) > 1 { // one is as it is, so that an index serves it
+		moment = "coalesce(" + moment + ")"
 	}
 	return moment + " " + operator + " " + p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz"), nil
 }
@@ -425,36 +415,30 @@ func (r *Relation) Requeue(state RowState) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := r.untriedSet()
-	if len(set) == 0 {
-		return nil, &MappingError{Table: r.Table, Problem: "has nothing to requeue by", Hint: "map a status column, sent_at, or attempts"}
+	head := r.update(r.untriedSet())
+	if head == "" {
+		return nil, r.unfit("has nothing to requeue by", "map a status column, sent_at, or attempts")
 	}
-	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(r.raise(set), ", ")+" FROM "), nil
+	return r.changeOf(condition, head), nil
 }
 
-func (r *Relation) untriedSet() []string {
+func (r *Relation) untriedSet() []assignment {
 	s := &r.Table.Mapping.Status
-	var set []string
 	if s.Resend != "" {
-		set = append(set, sql.Identifier(s.Resend)+" = true")
-		if s.Attempts != "" {
-			set = append(set, sql.Identifier(s.Attempts)+" = 0")
-		}
-		return set
+		return []assignment{{s.Resend, "true"}, {s.Attempts, "0"}}
 	}
+	var set []assignment
 	if s.Column != "" && len(s.Pending) > 0 {
-		set = append(set, sql.Identifier(s.Column)+" = "+sql.Literal(s.Pending[0]))
+		set = append(set, assignment{s.Column, sql.Literal(s.Pending[0])})
 	}
 	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt, s.ExpiresAt}, s.SentBy) {
 		if name != "" && !r.Column(name).NotNull {
-			set = append(set, sql.Identifier(name)+" = NULL")
+			set = append(set, assignment{name, "NULL"})
 		}
 	}
-	if s.Attempts != "" {
-		set = append(set, sql.Identifier(s.Attempts)+" = 0")
-	}
-	if s.LastError != "" && len(set) > 0 && !r.Column(s.LastError).NotNull {
-		set = append(set, sql.Identifier(s.LastError)+" = NULL")
+	set = append(set, assignment{s.Attempts, "0"})
+	if s.LastError != "" && sets(set) != "" && !r.Column(s.LastError).NotNull {
+		set = append(set, assignment{s.LastError, "NULL"})
 	}
 	return set
 }
@@ -474,16 +458,15 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 	s := &r.Table.Mapping.Status
 	switch {
 	case s.Column == "":
-		return nil, &MappingError{Table: r.Table, Problem: "has no status column", Hint: "delete the rows instead"}
+		return nil, r.unfit("has no status column", "delete the rows instead")
 	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
-		return nil, &MappingError{Table: r.Table, Problem: fmt.Sprintf("means something else by the status %q", status), Hint: "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED"}
+		return nil, r.unfit(fmt.Sprintf("means something else by the status %q", status), "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED")
 	}
 	condition, err := r.inState(RowsFailed)
 	if err != nil {
 		return nil, err
 	}
-	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(status)})
-	return r.changeOf(condition, "UPDATE "+r.Name()+" AS t SET "+strings.Join(set, ", ")+" FROM "), nil
+	return r.changeOf(condition, r.update([]assignment{{s.Column, sql.Literal(status)}})), nil
 }
 
 // changeOf completes a statement from its FROM or USING on: rows of the list

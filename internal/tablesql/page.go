@@ -14,8 +14,8 @@ type PageQuery struct {
 	relation *Relation
 	columns  Selected
 	params   Params
-	where    []string
-	none     bool // nothing can match
+	where    []string // terms; those that are empty say nothing
+	none     bool     // nothing can match
 	// from is a list of ids, and on what joins it with the table; of WantedAmong.
 	from, on string
 	limit    int
@@ -25,28 +25,19 @@ type PageQuery struct {
 
 // Page selects the pending, due rows, with the columns.
 func (r *Relation) Page(columns Selected, limit int) *PageQuery {
-	q := &PageQuery{relation: r, columns: columns, limit: limit, where: []string{r.ourPending()}}
-	if due := r.due(); due != "" {
-		q.where = append(q.where, due)
-	}
-	q.where = appendNotEmpty(q.where, r.shortIDs())
-	return q
+	return &PageQuery{relation: r, columns: columns, limit: limit, where: []string{r.ourPending(), r.due(), r.shortIDs()}}
 }
 
 // PendingIDs selects the ids of pending rows, due or not.
 func (r *Relation) PendingIDs(limit int) *PageQuery {
 	columns, short := r.idList()
-	return &PageQuery{relation: r, columns: Selected{list: columns}, where: appendNotEmpty([]string{r.ourPending()}, short), limit: limit}
+	return &PageQuery{relation: r, columns: Selected{list: columns}, where: []string{r.ourPending(), short}, limit: limit}
 }
 
 // WantedAmong begins what Among asks of rows with the ids.
 func (r *Relation) WantedAmong(ids []string) (*PageQuery, error) {
 	params, from, on, err := r.bindList(ids)
-	q := &PageQuery{relation: r, params: params, from: from, on: on}
-	if due := r.due(); due != "" {
-		q.where = append(q.where, due)
-	}
-	return q, err
+	return &PageQuery{relation: r, params: params, from: from, on: on, where: []string{r.due()}}, err
 }
 
 // Add selects one more column, behind the others.
@@ -104,9 +95,7 @@ func (q *PageQuery) matchNothing() { q.none, q.where = true, append(q.where, "fa
 
 // Old wants rows that were created longer ago than the age.
 func (q *PageQuery) Old(age time.Duration) {
-	if condition := q.relation.older(&q.params, age); condition != "" {
-		q.where = append(q.where, condition)
-	}
+	q.where = append(q.where, q.relation.older(&q.params, age))
 }
 
 // Missed wants rows that can count as missed: past their grace, which a row does
@@ -118,9 +107,7 @@ func (q *PageQuery) Missed() {
 	if scheduled := q.relation.scheduled(); grace != "" && scheduled != "" {
 		grace = "(" + grace + " OR " + scheduled + ")"
 	}
-	if grace != "" {
-		q.where = append(q.where, grace)
-	}
+	q.where = append(q.where, grace)
 }
 
 // Tied wants rows whose tie column compares so with a value; see TieColumn.
@@ -148,7 +135,7 @@ func (q *PageQuery) text() string {
 
 // selecting selects from the rows that are wanted, of those that also meet the terms.
 func (q *PageQuery) selecting(columns string, also ...string) string {
-	return "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + strings.Join(slices.Concat(q.where, also), " AND ")
+	return "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + conjunction(slices.Concat(q.where, also)...)
 }
 
 // IDs is the query of PendingIDs.
@@ -160,9 +147,9 @@ func (q *PageQuery) IDs(found func(id string)) (step Step, nothing bool) {
 // is pending, whether it is wanted, and then the columns. A tied value, if any, is
 // asked of all of them.
 func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte) error) Step {
-	wanted := "true"
-	if len(q.where) > 0 {
-		wanted = "coalesce(" + strings.Join(q.where, " AND ") + ", false)"
+	wanted := conjunction(q.where...)
+	if wanted != "true" {
+		wanted = "coalesce(" + wanted + ", false)"
 	}
 	q.where = []string{q.relation.ourPending()}
 	if tied != nil {
@@ -170,7 +157,7 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 	}
 	// OFFSET has each row looked up: the planner would rather scan a small table.
 	sql := "SELECT u.n, x.* FROM " + q.from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + columns.list + " FROM " + q.relation.Name() +
-		" AS t WHERE " + q.on + " AND " + Opaque(strings.Join(q.where, " AND ")) + " OFFSET 0) AS x ORDER BY u.n"
+		" AS t WHERE " + q.on + " AND " + Opaque(conjunction(q.where...)) + " OFFSET 0) AS x ORDER BY u.n"
 	return Step{SQL: sql, Args: q.params, Each: each}
 }
 

@@ -50,36 +50,34 @@ func (r *Relation) idArrays(n int, id func(i int) string) (Params, error) {
 		for c := range arrays {
 			part, after, more := strings.Cut(rest, "\x00")
 			if more != (c < len(arrays)-1) {
-				return Params{}, &MappingError{
-					Table: r.Table, Problem: fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
-					Hint: "restart with the mapping that it was read by, or let it be swept",
-				}
+				return Params{}, r.unfit(fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
+					"restart with the mapping that it was read by, or let it be swept")
 			}
 			arrays[c].Add(part)
 			rest = after
 		}
 	}
 	var p Params
-	for c, t := range r.idTypes() {
-		p.BindArray(&arrays[c], t)
+	for i, c := range r.ids() {
+		p.BindArray(&arrays[i], c.Type)
 	}
 	return p, nil
 }
 
-// idTypes are the types of the id columns.
-func (r *Relation) idTypes() []string {
-	types := make([]string, len(r.Table.Mapping.ID))
+// ids are the id columns.
+func (r *Relation) ids() []*Column {
+	columns := make([]*Column, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		types[i] = r.Column(name).Type
+		columns[i] = r.Column(name)
 	}
-	return types
+	return columns
 }
 
-// idColumns names the id columns of the list u: c0, c1, ….
-func (r *Relation) idColumns() string {
+// idColumns names the id columns of the list u: c0, c1, …, each behind the prefix.
+func (r *Relation) idColumns(prefix string) string {
 	names := make([]string, len(r.Table.Mapping.ID))
 	for i := range names {
-		names[i] = "c" + strconv.Itoa(i)
+		names[i] = prefix + "c" + strconv.Itoa(i)
 	}
 	return strings.Join(names, ", ")
 }
@@ -87,14 +85,16 @@ func (r *Relation) idColumns() string {
 // list is a FROM item u: the bound ids, further bound arrays, and their
 // ordinal n. The ids are $1 and on, then come the further ones.
 func (r *Relation) list(further ...string) string {
-	types := r.idTypes()
-	arguments := make([]string, 0, len(types)+len(further))
-	names := r.idColumns()
-	for i, t := range types {
-		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", i+1, t))
+	var arguments []string
+	add := func(sqlType string) {
+		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", len(arguments)+1, sqlType))
+	}
+	names := r.idColumns("")
+	for _, c := range r.ids() {
+		add(c.Type)
 	}
 	for i := 0; i < len(further); i += 2 {
-		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", len(arguments)+1, further[i+1]))
+		add(further[i+1])
 		names += ", " + further[i]
 	}
 	return "unnest(" + strings.Join(arguments, ", ") + ") WITH ORDINALITY AS u(" + names + ", n)"
@@ -103,8 +103,8 @@ func (r *Relation) list(further ...string) string {
 // sameID joins t and u.
 func (r *Relation) sameID() string {
 	terms := make([]string, len(r.Table.Mapping.ID))
-	for i, name := range r.Table.Mapping.ID {
-		terms[i] = Ref(name) + r.Column(name).equals() + "u.c" + strconv.Itoa(i)
+	for i, c := range r.ids() {
+		terms[i] = Ref(c.Name) + c.equals() + "u.c" + strconv.Itoa(i)
 	}
 	return strings.Join(terms, " AND ")
 }
@@ -112,7 +112,7 @@ func (r *Relation) sameID() string {
 // created is the column that tells a row from a later one with its id, or nil: none
 // is mapped, or we may not read it.
 func (r *Relation) created() *Column {
-	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.OID == oidTimestamp || c.OID == oidTimestamptz) {
+	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && c.is(oidTimestamp, oidTimestamptz) {
 		return c
 	}
 	return nil
@@ -157,11 +157,11 @@ func (r *Relation) bindList(ids []string) (p Params, from, on string, err error)
 // idList is the list of the id columns to select, for readID, and the condition that goes
 // with it; see shortIDs.
 func (r *Relation) idList() (columns, short string) {
-	selected := make([]string, len(r.Table.Mapping.ID))
-	for i, name := range r.Table.Mapping.ID {
-		selected[i], _ = r.stored(r.Column(name))
+	selected := func(c *Column) string {
+		expression, _ := r.stored(c)
+		return expression
 	}
-	return strings.Join(selected, ", "), r.shortIDs()
+	return joined(r.ids(), ", ", selected), r.shortIDs()
 }
 
 // selectIDs selects the ids, and more columns behind them, of the rows that meet a condition and
@@ -169,5 +169,5 @@ func (r *Relation) idList() (columns, short string) {
 func (r *Relation) selectIDs(where string, more ...string) string {
 	columns, short := r.idList()
 	return "SELECT " + strings.Join(append([]string{columns}, more...), ", ") + " FROM " + r.Name() + " AS t WHERE " +
-		conjunction(appendNotEmpty([]string{where}, short))
+		conjunction(where, short)
 }

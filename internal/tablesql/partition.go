@@ -37,10 +37,7 @@ func (p *Partition) String() string { return sql.Identifier(p.Schema, p.Name) }
 func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Step, error) {
 	created := r.Column(r.Table.Mapping.CreatedAt)
 	if !r.Partitioned || created == nil {
-		return Step{}, &MappingError{
-			Table: r.Table, Problem: "has no partitions by a range of its creation time to drop",
-			Hint: "partition it by range of created_at, or set retention_by: rows",
-		}
+		return Step{}, r.unfit("has no partitions by a range of its creation time to drop", "partition it by range of created_at, or set retention_by: rows")
 	}
 	args := Texts(
 		strconv.AppendUint(nil, uint64(r.OID), 10), strconv.AppendInt(nil, int64(created.Number), 10),

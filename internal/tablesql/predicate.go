@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,11 +22,10 @@ func (r *Relation) ourPending() string { return r.ofOurs(r.pending()) }
 // is hidden from the planner, which would take a modulus for one row in two
 // hundred, and then read and sort a backlog rather than follow an index's order.
 func (r *Relation) chosen() string {
-	terms := slices.DeleteFunc([]string{r.ours(), r.Table.Filter("t.")}, func(term string) bool { return term == "" })
-	if len(terms) == 0 {
-		return ""
+	if condition := allOf(r.ours(), r.Table.Filter("t.")); condition != "" {
+		return Opaque(condition)
 	}
-	return Opaque(conjunction(terms))
+	return ""
 }
 
 // ofOurs narrows a condition down to our rows.
@@ -43,24 +43,24 @@ func (r *Relation) pending() string {
 	if r.Table.Mapping.Status.CountDecides() {
 		terms = append(terms, r.attempts()+" < "+r.budget())
 	}
-	return r.orResend(conjunction(terms))
+	return r.orResend(conjunction(terms...))
 }
 
-// orResend adds the rows that are asked for again. The OR binds loosest: they
-// are wanted whatever else they are.
+// orResend adds the rows that are asked for again to a condition, if there is one. The OR
+// binds loosest: they are wanted whatever else they are.
 func (r *Relation) orResend(condition string) string {
-	if resend := r.Table.Mapping.Status.Resend; resend != "" {
+	if resend := r.Table.Mapping.Status.Resend; resend != "" && condition != "" {
 		return "(" + condition + " OR " + Ref(resend) + ")"
 	}
 	return condition
 }
 
-// butResend leaves them out.
-func (r *Relation) butResend(terms []string) []string {
+// butResend leaves them out; empty: none can be asked for again.
+func (r *Relation) butResend() string {
 	if resend := r.Table.Mapping.Status.Resend; resend != "" {
-		return append(terms, Ref(resend)+" IS NOT TRUE")
+		return Ref(resend) + " IS NOT TRUE"
 	}
-	return terms
+	return ""
 }
 
 // untouched is Pending but for the budget and for what is asked for again.
@@ -79,7 +79,11 @@ func (r *Relation) unsent() []string {
 	var terms []string
 	switch {
 	case s.Column != "":
-		terms = append(terms, r.inPendingState())
+		pending := r.oneOf(s.Column, s.Pending...)
+		if s.PendingNull {
+			pending = "(" + pending + " OR " + Ref(s.Column) + " IS NULL)"
+		}
+		terms = append(terms, pending)
 	case s.SentAt != "":
 		terms = append(terms, Ref(s.SentAt)+" IS NULL")
 	}
@@ -89,22 +93,13 @@ func (r *Relation) unsent() []string {
 	return terms
 }
 
-// inPendingState is the condition of the status column.
-func (r *Relation) inPendingState() string {
-	s := &r.Table.Mapping.Status
-	if !s.PendingNull {
-		return r.oneOf(s.Column, s.Pending)
-	}
-	return "(" + r.oneOf(s.Column, s.Pending) + " OR " + Ref(s.Column) + " IS NULL)"
-}
-
 // sendable is what a mark of success asks of a row: that it is pending. Where a
 // failed row can be asked for again, its delivery says more than its failure.
 func (r *Relation) sendable() string {
 	if r.Table.Mapping.Status.Resend == "" {
 		return r.pending()
 	}
-	return r.orResend(conjunction(r.unsent()))
+	return r.orResend(conjunction(r.unsent()...))
 }
 
 // ourFailed is the condition that a row of ours used up its budget.
@@ -116,7 +111,7 @@ func (r *Relation) failed() string {
 	var terms []string
 	switch {
 	case s.Column != "" && s.Failed != "":
-		terms = append(terms, r.oneOf(s.Column, []string{s.Failed}))
+		terms = append(terms, r.oneOf(s.Column, s.Failed))
 	case s.Column == "" && s.FailedAt != "":
 		terms = append(terms, Ref(s.FailedAt)+" IS NOT NULL")
 		if s.SentAt != "" && s.Resend == "" {
@@ -127,14 +122,11 @@ func (r *Relation) failed() string {
 	default:
 		return "false"
 	}
-	return conjunction(r.butResend(terms))
+	return conjunction(append(terms, r.butResend())...)
 }
 
-// ourSent is the condition that a row of ours was published, by us or by another. A row
+// sent is the condition that a row, ours or not, was published, by us or by another. A row
 // that failed when it was asked for again is not.
-func (r *Relation) ourSent() string { return r.ofOurs(r.sent()) }
-
-// sent is the same of all rows, ours or not.
 func (r *Relation) sent() string {
 	if r.Table.Mapping.Published == outbox.PublishedArchive {
 		return "false" // they are in the archive
@@ -143,7 +135,7 @@ func (r *Relation) sent() string {
 	var ways []string
 	switch {
 	case s.Column != "" && s.Sent != "":
-		ways = append(ways, r.oneOf(s.Column, []string{s.Sent}))
+		ways = append(ways, r.oneOf(s.Column, s.Sent))
 	case s.Column == "" && s.SentAt != "":
 		ways = append(ways, Ref(s.SentAt)+" IS NOT NULL")
 	}
@@ -153,14 +145,14 @@ func (r *Relation) sent() string {
 	if len(ways) == 0 {
 		return "false"
 	}
-	terms := []string{strings.Join(ways, " OR ")}
+	condition, again := strings.Join(ways, " OR "), ""
 	if len(ways) > 1 {
-		terms[0] = "(" + terms[0] + ")"
+		condition = "(" + condition + ")"
 	}
 	if s.Resend != "" && s.Column == "" && s.FailedAt != "" {
-		terms = append(terms, Ref(s.FailedAt)+" IS NULL")
+		again = Ref(s.FailedAt) + " IS NULL"
 	}
-	return conjunction(r.butResend(terms))
+	return conjunction(condition, again, r.butResend())
 }
 
 // due is the condition that a row's time has come and that it is not its
@@ -174,10 +166,7 @@ func (r *Relation) due() string {
 	if w := &m.Writer; w.Column != "" {
 		terms = append(terms, fmt.Sprintf("(%[1]s = false OR (%[1]s = true AND now() > %[2]s))", Ref(w.Column), Ref(w.Until)))
 	}
-	if len(terms) == 0 {
-		return ""
-	}
-	return r.orResend(conjunction(terms))
+	return r.orResend(allOf(terms...))
 }
 
 // NextDue are statements that find when the next row becomes due. Infinity is no time
@@ -195,15 +184,14 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 	}
 	next := func(column, compare, also string, add int) {
 		ref := Ref(column)
-		where := r.butResend([]string{r.ourPending(), ref + " " + compare + " now()", ref + " < 'infinity'"})
-		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s%s ORDER BY %s LIMIT 1",
-			micros(ref, add), r.Name(), conjunction(where), also, ref)})
+		where := conjunction(r.ourPending(), ref+" "+compare+" now()", ref+" < 'infinity'", r.butResend(), also)
+		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s ORDER BY %s LIMIT 1", micros(ref, add), r.Name(), where, ref)})
 	}
 	for _, name := range m.AvailableAfter {
 		next(name, ">", "", 0)
 	}
 	if w := &m.Writer; w.Column != "" {
-		next(w.Until, ">=", " AND "+Ref(w.Column), 1) // due when its time has passed
+		next(w.Until, ">=", Ref(w.Column), 1) // due when its time has passed
 	}
 	return steps
 }
@@ -234,8 +222,8 @@ func (r *Relation) neverDue() string {
 	if w.Column == "" {
 		return ""
 	}
-	return r.ofOurs(conjunction(r.butResend(append(r.untouched(),
-		fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until))))))
+	never := fmt.Sprintf("(%[1]s IS NULL OR (%[1]s AND %[2]s IS NULL))", Ref(w.Column), Ref(w.Until))
+	return r.ofOurs(conjunction(append(r.untouched(), never, r.butResend())...))
 }
 
 // older is the condition that a row was created longer ago than the age, by the
@@ -270,7 +258,7 @@ func (r *Relation) budget() string {
 func (r *Relation) state() string {
 	taken := ""
 	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
-		taken = " WHEN " + r.oneOf(s.Column, []string{s.Processing}) + " THEN 't'"
+		taken = " WHEN " + r.oneOf(s.Column, s.Processing) + " THEN 't'"
 	}
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
@@ -283,27 +271,31 @@ func (r *Relation) storedCount() string {
 	return r.attempts()
 }
 
-func (r *Relation) oneOf(column string, values []string) string {
+func (r *Relation) oneOf(column string, values ...string) string {
 	c := r.Column(column)
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = sql.Literal(v)
-		if len(values) == 1 || c.Operators != "" { // IN knows but one operator
-			quoted[i] = Ref(column) + c.equals() + quoted[i]
-		}
-	}
+	equals := func(value string) string { return Ref(column) + c.equals() + sql.Literal(value) }
 	switch {
 	case len(values) == 1:
-		return quoted[0]
-	case c.Operators != "":
-		return "(" + strings.Join(quoted, " OR ") + ")"
+		return equals(values[0])
+	case c.Operators != "": // IN knows but one operator
+		return "(" + joined(values, " OR ", equals) + ")"
 	}
-	return Ref(column) + " IN (" + strings.Join(quoted, ", ") + ")"
+	return Ref(column) + " IN (" + joined(values, ", ", sql.Literal) + ")"
 }
 
-func conjunction(terms []string) string {
-	if len(terms) == 0 {
-		return "true"
+// conjunction is the condition that all of the terms hold, of which those that are empty say nothing.
+func conjunction(terms ...string) string { return cmp.Or(allOf(terms...), "true") }
+
+// allOf is conjunction, but empty where no term says anything.
+func allOf(terms ...string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(terms), func(term string) bool { return term == "" }), " AND ")
+}
+
+// joined is what the function makes of the items, one behind the other.
+func joined[T any](items []T, separator string, text func(T) string) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = text(item)
 	}
-	return strings.Join(terms, " AND ")
+	return strings.Join(texts, separator)
 }

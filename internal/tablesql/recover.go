@@ -2,7 +2,6 @@ package tablesql
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -23,11 +22,7 @@ func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error)
 		}
 		return err
 	}
-	refs := make([]string, len(r.Table.Mapping.ID))
-	for i, name := range r.Table.Mapping.ID {
-		refs[i] = Ref(name)
-	}
-	return Step{Each: read, SQL: fmt.Sprintf("%s ORDER BY %s LIMIT %d", r.selectIDs(r.ofOurs(r.processing()), stamp), strings.Join(refs, ", "), n)}, nil
+	return Step{Each: read, SQL: fmt.Sprintf("%s ORDER BY %s LIMIT %d", r.selectIDs(r.ofOurs(r.processing()), stamp), joined(r.Table.Mapping.ID, ", ", Ref), n)}, nil
 }
 
 // Recover makes rows pending again that another relay took and left, by the ids and the texts of
@@ -44,15 +39,14 @@ func (r *Relation) Recover(ids, stamps []string) (Step, error) {
 	}
 	args.BindArray(&Array{elements: stamps}, "text")
 	s := &r.Table.Mapping.Status
-	set := r.raise([]string{sql.Identifier(s.Column) + " = " + sql.Literal(s.Pending[0])})
+	head := r.update([]assignment{{s.Column, sql.Literal(s.Pending[0])}})
 	unchanged := stamp + " = u.stamp"
-	head := "UPDATE " + r.Name() + " AS t SET " + strings.Join(set, ", ") + " FROM "
 	return Step{SQL: r.change(head, r.processing(), true, []string{"stamp", "text"}, "u.n", unchanged), Args: args}, nil
 }
 
 func (r *Relation) processing() string {
 	s := &r.Table.Mapping.Status
-	return r.oneOf(s.Column, []string{s.Processing})
+	return r.oneOf(s.Column, s.Processing)
 }
 
 // stamp tells versions of a row apart: by the transaction that wrote it, which
@@ -68,8 +62,6 @@ func (r *Relation) stamp() (string, error) {
 	case r.Table.Mapping.Status.Version != "":
 		return version, nil
 	}
-	return "", &MappingError{
-		Table: r.Table, Problem: "has rows to recover, but nothing tells whether one has changed",
-		Hint: "GRANT SELECT ON " + r.Name() + " (on the whole table), map a version column, or set recover_after: 0s",
-	}
+	return "", r.unfit("has rows to recover, but nothing tells whether one has changed",
+		"GRANT SELECT ON "+r.Name()+" (on the whole table), map a version column, or set recover_after: 0s")
 }

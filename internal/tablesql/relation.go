@@ -177,10 +177,7 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loa
 			all[i].err = all[i].relation.Complete()
 		}
 		if all[i].err == nil {
-			all[i].err = all[i].relation.identified()
-		}
-		if all[i].err == nil {
-			all[i].err = all[i].relation.counts()
+			all[i].err = all[i].relation.types()
 		}
 	}
 	return all, nil
@@ -327,19 +324,13 @@ func exact(oid uint32) bool {
 
 func (r *Relation) checkKind(kinds string) error {
 	if kinds == "" {
-		return &MappingError{
-			Table: r.Table, Problem: "does not exist in this database",
-			Hint: "create it, or correct its name in the configuration",
-		}
+		return r.unfit("does not exist in this database", "create it, or correct its name in the configuration")
 	}
 	r.Partitioned = kinds[0] == 'p'
 	r.Unlogged = kinds[1] == 'u'
 	r.Temporary = kinds[1] == 't'
 	if kinds[0] != 'r' && kinds[0] != 'p' {
-		return &MappingError{
-			Table: r.Table, Problem: "is no table (a view, perhaps)",
-			Hint: "name the table behind it in the configuration",
-		}
+		return r.unfit("is no table (a view, perhaps)", "name the table behind it in the configuration")
 	}
 	return nil
 }
@@ -364,21 +355,17 @@ func (r *Relation) Complete() error {
 	}
 	for _, name := range names {
 		if name != "" && r.Column(name) == nil {
-			return &MappingError{
-				Table: r.Table, Problem: fmt.Sprintf("has no column %q", name),
-				Hint: "map an existing column, or add it; there are " + r.columnNames(),
-			}
+			there := joined(r.Columns, ", ", func(c Column) string { return c.Name })
+			return r.unfit(fmt.Sprintf("has no column %q", name), "map an existing column, or add it; there are "+there)
 		}
 	}
 	if len(m.ID) == 0 {
-		return &MappingError{Table: r.Table, Problem: "has no id columns", Hint: "name the columns of its primary key in the mapping"}
+		return r.unfit("has no id columns", "name the columns of its primary key in the mapping")
 	}
 	for _, word := range words(m) {
 		if r.Charset.Writable(word) != word {
-			return &MappingError{
-				Table: r.Table, Problem: fmt.Sprintf("has the word %q in its mapping, which its database's encoding %s cannot hold", word, r.Charset.Name()),
-				Hint: "no row can have it: correct the word, or take it out of the mapping",
-			}
+			return r.unfit(fmt.Sprintf("has the word %q in its mapping, which its database's encoding %s cannot hold", word, r.Charset.Name()),
+				"no row can have it: correct the word, or take it out of the mapping")
 		}
 	}
 	if err := r.archived(); err != nil {
@@ -425,48 +412,32 @@ func wordsOf(e *outbox.Expr) []string {
 	return append(all, e.Map.Otherwise)
 }
 
-// identified makes sure that rows are found by their ids again.
-func (r *Relation) identified() error {
-	for _, name := range r.Table.Mapping.ID {
-		if c := r.Column(name); !c.Identifies && r.Table.Stateful() {
-			return &MappingError{
-				Table: r.Table, Problem: fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", name, c.Type, c.domain()),
-				Hint: "map a column of a type that compares, such as uuid, bigint or text",
-			}
+// types makes sure that rows are found by their ids again, and that counters are whole
+// numbers: NaN, which a numeric may be, equals no count that was read, so a mark that expects
+// one would be tried for ever.
+func (r *Relation) types() error {
+	for _, c := range r.ids() {
+		if c.Identifies || !r.Table.Stateful() {
+			continue
+		}
+		domain := ""
+		if c.Enum { // whose type compares
+			domain = ", behind a domain"
+		}
+		return r.unfit(fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", c.Name, c.Type, domain),
+			"map a column of a type that compares, such as uuid, bigint or text")
+	}
+	s := &r.Table.Mapping.Status
+	for _, name := range []string{s.Attempts, s.Version, s.MaxAttemptsColumn} {
+		if c := r.Column(name); c != nil && !c.is(oidInt2, oidInt4, oidInt8) {
+			return r.unfit(fmt.Sprintf("has the counter %q, of type %s", name, c.Type), "map a column of type smallint, integer or bigint")
 		}
 	}
 	return nil
 }
 
-// counts makes sure that counters are whole numbers: NaN, which a numeric may be,
-// equals no count that was read, so a mark that expects one would be tried for ever.
-func (r *Relation) counts() error {
-	for _, name := range []string{r.Table.Mapping.Status.Attempts, r.Table.Mapping.Status.Version, r.Table.Mapping.Status.MaxAttemptsColumn} {
-		if c := r.Column(name); c != nil && c.OID != oidInt2 && c.OID != oidInt4 && c.OID != oidInt8 {
-			return &MappingError{
-				Table: r.Table, Problem: fmt.Sprintf("has the counter %q, of type %s", name, c.Type),
-				Hint: "map a column of type smallint, integer or bigint",
-			}
-		}
-	}
-	return nil
-}
-
-// domain explains why a type that compares does not identify.
-func (c *Column) domain() string {
-	if c.Enum {
-		return ", behind a domain"
-	}
-	return ""
-}
-
-func (r *Relation) columnNames() string {
-	names := make([]string, len(r.Columns))
-	for i := range r.Columns {
-		names[i] = r.Columns[i].Name
-	}
-	return strings.Join(names, ", ")
-}
+// is says whether the column's type is one of these.
+func (c *Column) is(oids ...uint32) bool { return slices.Contains(oids, c.OID) }
 
 // Column finds a column by its name, nil: there is none.
 func (r *Relation) Column(name string) *Column {
@@ -504,4 +475,9 @@ type MappingError struct {
 
 func (e *MappingError) Error() string {
 	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Hint
+}
+
+// unfit is a MappingError of the table.
+func (r *Relation) unfit(problem, hint string) error {
+	return &MappingError{Table: r.Table, Problem: problem, Hint: hint}
 }

@@ -2,7 +2,6 @@ package tablesql
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -23,7 +22,7 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	if err != nil {
 		return nil, err
 	}
-	where := conjunction([]string{r.ourSent(), expired})
+	where := conjunction(r.ofOurs(r.sent()), expired)
 	return &Removal{relation: r, where: where, still: where}, nil
 }
 
@@ -33,13 +32,10 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
 	at := r.Table.Mapping.CreatedAt
 	if at == "" {
-		return nil, &MappingError{
-			Table: r.Table, Problem: "has a retention of unsent rows, but no column says when a row was created",
-			Hint: "map created_at, or take retention_unsent away",
-		}
+		return nil, r.unfit("has a retention of unsent rows, but no column says when a row was created", "map created_at, or take retention_unsent away")
 	}
 	m := &Removal{relation: r}
-	m.still = conjunction(r.butResend([]string{"(" + r.ourPending() + " OR " + r.ourFailed() + ")"})) + " AND " + Ref(at) + ago(age)
+	m.still = conjunction("("+r.ourPending()+" OR "+r.ourFailed()+")", r.butResend(), Ref(at)+ago(age))
 	m.where = m.still
 	if among := r.amongIDs(&m.params, ids); among != "" {
 		m.where += " AND NOT (" + among + ")"
@@ -51,11 +47,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 func (m *Removal) Find(n int, found func(id string)) Step {
 	order := ""
 	if by := m.relation.Table.Mapping.Order; len(by) > 0 {
-		refs := make([]string, len(by))
-		for i, name := range by {
-			refs[i] = Ref(name)
-		}
-		order = " ORDER BY " + strings.Join(refs, ", ")
+		order = " ORDER BY " + joined(by, ", ", Ref)
 	}
 	return Step{
 		SQL:  fmt.Sprintf("%s%s LIMIT %d", m.relation.selectIDs(m.where), order, n),
@@ -73,14 +65,10 @@ func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, err
 	if err != nil {
 		return Step{}, err
 	}
-	columns := make([]string, len(r.Table.Mapping.ID))
-	for i := range columns {
-		columns[i] = "u.c" + strconv.Itoa(i)
-	}
 	return Step{
 		SQL: fmt.Sprintf("WITH u AS MATERIALIZED (SELECT %s FROM %s JOIN %s AS t ON %s WHERE %s FOR UPDATE OF t SKIP LOCKED) "+
 			"DELETE FROM %[3]s AS t USING u WHERE %[4]s AND %[5]s RETURNING 1",
-			strings.Join(columns, ", "), from, r.Name(), on, Opaque(m.still)),
+			r.idColumns("u."), from, r.Name(), on, Opaque(m.still)),
 		Args: args, Each: each,
 	}, nil
 }
@@ -111,10 +99,7 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 		terms = append(terms, Ref(m.CreatedAt)+ago(age))
 	}
 	if len(terms) == 0 {
-		return "", &MappingError{
-			Table: r.Table, Problem: "has a retention, but no column says when a row was sent or created",
-			Hint: "map sent_at or created_at, or take retention away",
-		}
+		return "", r.unfit("has a retention, but no column says when a row was sent or created", "map sent_at or created_at, or take retention away")
 	}
 	return strings.Join(terms, " AND "), nil
 }

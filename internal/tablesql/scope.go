@@ -19,8 +19,8 @@ import (
 // columns. A scope that no row of this table can belong to adds nothing; all is
 // true when every row belongs to one, and the condition is empty when none can.
 func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
-	var terms []string
-	var keys, rows []outbox.Scope
+	var terms, ids []string
+	var keys []outbox.Scope
 	topics := map[string]*Array{} // by cluster
 	for _, s := range scopes {
 		if s.Table != "" && s.Table != r.Table.String() {
@@ -39,29 +39,18 @@ func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string,
 		case outbox.ScopeKey:
 			keys = append(keys, s)
 		case outbox.ScopeRow:
-			rows = append(rows, s)
+			ids = append(ids, s.ID)
 		}
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(topics)) {
 		terms = append(terms, "("+r.onCluster(p, cluster)+" AND "+among(p, []string{r.topic()}, []Array{*topics[cluster]}, []string{"text"})+")")
 	}
-	terms = appendNotEmpty(terms, r.withKeys(p, keys))
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	terms = appendNotEmpty(terms, r.amongIDs(p, ids))
+	terms = append(terms, r.withKeys(p, keys), r.amongIDs(p, ids))
+	terms = slices.DeleteFunc(terms, func(term string) bool { return term == "" })
 	if len(terms) == 0 {
 		return "", false
 	}
 	return "(" + strings.Join(terms, " OR ") + ")", false
-}
-
-func appendNotEmpty(terms []string, term string) []string {
-	if term == "" {
-		return terms
-	}
-	return append(terms, term)
 }
 
 // amongIDs is the condition that a row is one of those with these ids, without
@@ -69,7 +58,7 @@ func appendNotEmpty(terms []string, term string) []string {
 // subquery that depends on nothing is a hashed lookup per row where it stands
 // behind NOT or in an OR, and leaves the order of an index scan as it is.
 func (r *Relation) amongIDs(p *Params, ids []string) string {
-	columns := r.idColumnsOf()
+	columns := r.ids()
 	arrays := make([]Array, len(columns))
 	n, own := 0, false
 	for _, id := range ids {
@@ -91,17 +80,9 @@ func (r *Relation) amongIDs(p *Params, ids []string) string {
 		own = own || c.Operators != ""
 	}
 	if own { // IN knows pg_catalog's operator only
-		return "EXISTS (SELECT FROM unnest(" + bind(p, arrays, types) + ") AS u(" + r.idColumns() + ") WHERE " + r.sameID() + ")"
+		return "EXISTS (SELECT FROM unnest(" + bind(p, arrays, types) + ") AS u(" + r.idColumns("") + ") WHERE " + r.sameID() + ")"
 	}
 	return among(p, refs, arrays, types)
-}
-
-func (r *Relation) idColumnsOf() []*Column {
-	columns := make([]*Column, len(r.Table.Mapping.ID))
-	for i, name := range r.Table.Mapping.ID {
-		columns[i] = r.Column(name)
-	}
-	return columns
 }
 
 func fitAll(columns []*Column, parts []string) bool {
@@ -239,18 +220,11 @@ func (r *Relation) topic() string {
 // onCluster is the condition that a row goes to the cluster.
 func (r *Relation) onCluster(p *Params, cluster string) string {
 	m := &r.Table.Mapping.Cluster
-	if m.Column == "" {
+	if m.Column == "" || len(m.Known) == 0 {
 		return strconv.FormatBool(cluster == m.Default)
 	}
 	word := r.Column(m.Column).word()
-	known := make([]string, len(m.Known))
-	for i, name := range m.Known {
-		known[i] = sql.Literal(name)
-	}
-	if len(known) == 0 {
-		return strconv.FormatBool(cluster == m.Default)
-	}
-	return "CASE WHEN " + word + " IN (" + strings.Join(known, ", ") + ") THEN " + word +
+	return "CASE WHEN " + word + " IN (" + joined(m.Known, ", ", sql.Literal) + ") THEN " + word +
 		" ELSE " + sql.Literal(m.Default) + "::text END = " + p.Bind([]byte(cluster), "text")
 }
 

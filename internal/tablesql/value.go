@@ -49,10 +49,7 @@ func (r *Relation) ours() string {
 		known := mapped(r.first(e, (*Column).word), e.Map, func(string) string { return "true" })
 		terms = append(terms, known+" IS TRUE")
 	}
-	if len(terms) == 0 {
-		return ""
-	}
-	return conjunction(terms)
+	return allOf(terms...)
 }
 
 func (r *Relation) holds(condition *outbox.RowCondition) string {
@@ -64,10 +61,7 @@ func (r *Relation) holds(condition *outbox.RowCondition) string {
 	var ways []string
 	if len(condition.Values) > 0 {
 		texts := mapping.Printed(condition.Values, mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum})
-		for i := range texts {
-			texts[i] = sql.Literal(texts[i])
-		}
-		ways = append(ways, c.word()+" IN ("+strings.Join(texts, ", ")+")")
+		ways = append(ways, c.word()+" IN ("+joined(texts, ", ", sql.Literal)+")")
 	}
 	if condition.Null {
 		ways = append(ways, Ref(c.Name)+" IS NULL")
