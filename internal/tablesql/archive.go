@@ -3,6 +3,7 @@ package tablesql
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -16,8 +17,8 @@ import (
 // were compared: an INSERT rounds or cuts a value, without an error, to what its column holds.
 func (r *Relation) moveSQL(free bool) string {
 	columns, refs := make([]string, len(r.Columns)), make([]string, len(r.Columns))
-	for i := range r.Columns {
-		columns[i], refs[i] = sql.Identifier(r.Columns[i].Name), Ref(r.Columns[i].Name)
+	for i, c := range r.Columns {
+		columns[i], refs[i] = sql.Identifier(c.Name), Ref(c.Name)
 	}
 	names, values := r.inserted()
 	with, gone := r.changing("DELETE FROM "+r.Name()+" AS t USING ", r.sendable(), free, nil, "u.n, "+strings.Join(refs, ", "))
@@ -109,7 +110,7 @@ func (r *Relation) archived() error {
 	switch {
 	case r.Archive.OID == r.OID:
 		problems, hints = append(problems, "it is the outbox itself"), append(hints, "name another table as archive")
-	case slices.Contains(r.Archive.above, r.OID):
+	case slices.Contains(r.Archive.above, strconv.FormatUint(uint64(r.OID), 10)):
 		problems = append(problems, "it inherits from the outbox, or is a partition of it: what is moved there is still read with the outbox")
 		hints = append(hints, "name another table as archive")
 	}

@@ -27,19 +27,6 @@ const (
 	binaryFormat int16 = 1
 )
 
-// encode gives the array in binary form where the elements' type has one here
-// and all of them are written as the server writes them, else in text form, of
-// which the server says what is wrong. Reading a thousand uuids as text costs the
-// server a sixth of what marking their rows does.
-func (a *Array) encode(elementType string) (value []byte, format int16) {
-	if form, ok := binaryForms[elementType]; ok {
-		if value, ok = a.binary(form); ok {
-			return value, binaryFormat
-		}
-	}
-	return a.text(), textFormat
-}
-
 // Literal is the array in text form.
 func (a *Array) Literal() string { return string(a.text()) }
 

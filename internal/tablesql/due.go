@@ -1,7 +1,6 @@
 package tablesql
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -94,7 +93,17 @@ func (r *Relation) DueIndexed(indexed *bool) []Step {
 	q.AnyOrder()
 	step, _ := q.Step(nil)
 	*indexed = true
-	unindexed := r.unindexed()
+	// unindexed matches a line of a plan by which more is read than is wanted.
+	match := `^\s*(->)?\s*(Sort|Seq Scan.*|Bitmap.*)$`
+	if len(r.Table.Mapping.Order) > 0 {
+		match += `|^\s*Presorted Key: [^,]*$`
+	}
+	s := &r.Table.Mapping.Status
+	state := slices.DeleteFunc(append([]string{s.Column, s.SentAt, s.FailedAt}, s.SentBy...), func(name string) bool { return name == "" })
+	if len(state) > 0 {
+		match += `|^\s*Filter: .*\b(` + joined(state, "|", regexp.QuoteMeta) + `)\b`
+	}
+	unindexed := regexp.MustCompile(match)
 	explain := Step{SQL: "EXPLAIN (COSTS off) " + step.SQL, Args: step.Args, Each: func(row [][]byte) error {
 		*indexed = *indexed && !unindexed.Match(row[0])
 		return nil
@@ -102,24 +111,3 @@ func (r *Relation) DueIndexed(indexed *bool) []Step {
 	off := "SELECT set_config(name, 'off', true) FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort']) AS name"
 	return []Step{{SQL: off}, explain}
 }
-
-// unindexed matches a line of a plan by which more is read than is wanted.
-func (r *Relation) unindexed() *regexp.Regexp {
-	s := &r.Table.Mapping.Status
-	var state []string
-	for _, name := range append([]string{s.Column, s.SentAt, s.FailedAt}, s.SentBy...) {
-		if name != "" {
-			state = append(state, regexp.QuoteMeta(name))
-		}
-	}
-	match := `^\s*(->)?\s*(Sort|Seq Scan.*|Bitmap.*)$`
-	if len(r.Table.Mapping.Order) > 0 {
-		match += `|^\s*Presorted Key: [^,]*$`
-	}
-	if len(state) > 0 {
-		match += `|^\s*Filter: .*\b(` + strings.Join(state, "|") + `)\b`
-	}
-	return regexp.MustCompile(match)
-}
-
-func limit(n int) string { return fmt.Sprintf(" LIMIT %d", n) }

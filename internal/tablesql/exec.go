@@ -28,36 +28,28 @@ type Step struct {
 // Run returns without error. After an error that is not the server's the
 // outcome is unknown, see Unknown.
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
-	if unsettled(conn, steps) {
+	pg := conn.PgConn()
+	// Else they would run in a session that may be anybody's, with whatever it is set to. Who
+	// begins a transaction settles it.
+	if !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN") {
 		steps = append([]Step{Settings{}.Step(nil)}, steps...)
 	}
 	batch := &pgconn.Batch{}
-	for i := range steps {
-		steps[i].queue(batch)
+	for _, s := range steps {
+		if s.prepared == "" {
+			batch.ExecParams(s.SQL, s.Args.values, nil, s.Args.formats, nil)
+		} else {
+			batch.ExecPrepared(s.prepared, s.Args.values, s.Args.formats, nil)
+		}
 	}
-	postgres.Used(conn.PgConn()) // the table's triggers, and other code of its owner
-	reader := conn.PgConn().ExecBatch(ctx, batch)
+	postgres.Used(pg) // the table's triggers, and other code of its owner
+	reader := pg.ExecBatch(ctx, batch)
 	err := read(reader, steps)
 	if closeErr := reader.Close(); closeErr != nil {
 		// What the server says comes before what our reading of it says.
 		return closeErr
 	}
 	return err
-}
-
-// unsettled says whether steps would run in a session that may be anybody's,
-// with whatever it is set to. Who begins a transaction settles it.
-func unsettled(conn *pgx.Conn, steps []Step) bool {
-	pg := conn.PgConn()
-	return !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN")
-}
-
-func (s *Step) queue(batch *pgconn.Batch) {
-	if s.prepared == "" {
-		batch.ExecParams(s.SQL, s.Args.values, nil, s.Args.formats, nil)
-		return
-	}
-	batch.ExecPrepared(s.prepared, s.Args.values, s.Args.formats, nil)
 }
 
 // preparedKey is where a connection notes which statements it keeps.
@@ -69,21 +61,16 @@ type prepared struct {
 	named int               // names that were given, those of failed attempts too
 }
 
-func preparedOn(conn *pgx.Conn) *prepared {
+// Prepare has the steps run by prepared statements. Those that the connection
+// does not keep yet it prepares in one round trip, under settings, so that
+// waiting for a locked table has its limit there too.
+func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
 	data := conn.PgConn().CustomData()
 	p, ok := data[preparedKey].(*prepared)
 	if !ok {
 		p = &prepared{names: make(map[string]string)}
 		data[preparedKey] = p
 	}
-	return p
-}
-
-// Prepare has the steps run by prepared statements. Those that the connection
-// does not keep yet it prepares in one round trip, under settings, so that
-// waiting for a locked table has its limit there too.
-func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
-	p := preparedOn(conn)
 	var missing []string
 	for i := range steps {
 		if sql := steps[i].SQL; p.names[sql] == "" {

@@ -104,24 +104,18 @@ func (c *Column) prefix(characters int) string {
 
 // shownIDs are the prefixes of the id columns, in the form that readID reads.
 func (r *Relation) shownIDs(characters int) []string {
-	columns := r.ids()
-	shown := make([]string, len(columns))
-	for i, c := range columns {
-		shown[i] = r.shownID(c, characters)
+	var all []string
+	for _, c := range r.ids() {
+		shown := c.prefix(characters)
+		if c.OID == oidBytea {
+			shown = "substring(" + Ref(c.Name) + " FROM 1 FOR " + strconv.Itoa(characters) + ")::text"
+		}
+		if _, stored := r.stored(c); stored {
+			shown = r.asText(shown)
+		}
+		all = append(all, shown)
 	}
-	return shown
-}
-
-// shownID is the prefix of an id column, in the form that readID reads.
-func (r *Relation) shownID(c *Column, characters int) string {
-	shown := c.prefix(characters)
-	if c.OID == oidBytea {
-		shown = "substring(" + Ref(c.Name) + " FROM 1 FOR " + strconv.Itoa(characters) + ")::text"
-	}
-	if _, stored := r.stored(c); stored {
-		return storedText(r, shown)
-	}
-	return shown
+	return all
 }
 
 // shortIDs is the condition that a row has no id of more than MaxRowBytes; empty:
@@ -137,26 +131,17 @@ func (r *Relation) shortIDs() string {
 			terms = append(terms, fits)
 		}
 	}
-	return strings.Join(terms, " AND ")
+	return allOf(terms...)
 }
 
 // sized: octet_length tells the length of a value without reading it.
-func (c *Column) sized() bool {
-	switch c.OID {
-	case oidBytea, oidText, oidVarchar, oidBpchar:
-		return true
-	}
-	return false
-}
+func (c *Column) sized() bool { return c.is(oidBytea, oidText, oidVarchar, oidBpchar) }
 
 // short: no value has as many bytes.
 func (c *Column) short(most int) bool {
-	switch c.OID {
-	case oidBool, oidName, oidInt8, oidInt2, oidInt4, oidTimestamp, oidTimestamptz, oidUUID:
-		return true
-	}
 	const longestCharacter = 4
-	return c.Enum || c.MaxChars > 0 && c.MaxChars <= most/longestCharacter
+	return c.is(oidBool, oidName, oidInt8, oidInt2, oidInt4, oidTimestamp, oidTimestamptz, oidUUID) ||
+		c.Enum || c.MaxChars > 0 && c.MaxChars <= most/longestCharacter
 }
 
 // RowColumn is a column of which rows are made. A value that is longer than the
@@ -167,23 +152,6 @@ type RowColumn struct {
 	Stored      bool // it comes as StoredText reads it
 	value, bare string
 	size        string
-}
-
-// rowColumns selects those of the relation's columns, by their places.
-func (r *Relation) rowColumns(places []int) []RowColumn {
-	columns := make([]RowColumn, len(places))
-	brief := r.Brief()
-	for i, place := range places {
-		c := &r.Columns[place]
-		value, size := r.bounded(c.Name, r.Table.Mapping.MaxRowBytes)
-		bare := value
-		if size != "" {
-			bare, _ = brief.bounded(c.Name, briefBytes)
-		}
-		_, stored := r.stored(c)
-		columns[i] = RowColumn{Name: c.Name, Sized: size != "", Stored: stored, value: value, bare: bare, size: size}
-	}
-	return columns
 }
 
 // Read takes the column's value from the beginning of a row of the result, and
@@ -216,7 +184,19 @@ func (r *Relation) Plan() (*mapping.Plan, []RowColumn, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return plan, r.rowColumns(plan.Wanted()), nil
+	var columns []RowColumn
+	brief := r.Brief()
+	for _, place := range plan.Wanted() {
+		c := &r.Columns[place]
+		value, size := r.bounded(c.Name, r.Table.Mapping.MaxRowBytes)
+		bare := value
+		if size != "" {
+			bare, _ = brief.bounded(c.Name, briefBytes)
+		}
+		_, stored := r.stored(c)
+		columns = append(columns, RowColumn{Name: c.Name, Sized: size != "", Stored: stored, value: value, bare: bare, size: size})
+	}
+	return plan, columns, nil
 }
 
 // MappingColumns are the columns as package mapping takes them.

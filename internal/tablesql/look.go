@@ -50,17 +50,14 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 	s.ByIndex = true
 	steps := []Step{
 		{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
-		s.Step(func(row [][]byte) (err error) {
-			snapshot, err = outbox.ParseSnapshot(string(row[0]))
-			return err
-		}, "pg_catalog.pg_current_snapshot()::pg_catalog.text"),
+		s.Step(readSnapshot(&snapshot), "pg_catalog.pg_current_snapshot()::pg_catalog.text"),
 	}
 	for _, l := range looks {
-		step, err := l.step()
+		args, err := l.begin()
 		if err != nil {
 			return snapshot, err
 		}
-		steps = append(steps, step)
+		steps = append(steps, Step{SQL: l.Relation.look, Args: args, Each: l.read})
 		if steps, err = l.withHeaders(steps); err != nil {
 			return snapshot, err
 		}
@@ -71,6 +68,53 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 		}
 	}
 	if err := Run(ctx, conn, append(steps, Step{SQL: "COMMIT"})...); err != nil {
+		return snapshot, err
+	}
+	attach(looks)
+	return snapshot, nil
+}
+
+// Lock begins a transaction on the connection, and locks in it those of the
+// rows that are pending and that nobody else has locked: another relay's own
+// SKIP LOCKED passes over them from then on. It never waits for a row. Each
+// Look's Seen says what became of its rows: Held ones are locked until the
+// transaction ends; Pending ones are locked by somebody else, or were until a
+// moment ago. The snapshot returned is no newer than what was seen.
+//
+// After an error the transaction is of no more use, and holds nothing once it
+// is rolled back.
+func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox.Snapshot, error) {
+	var snapshot outbox.Snapshot
+	s.ByIndex = true
+	steps := []Step{{SQL: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}, s.Step(nil)}
+	for _, l := range looks {
+		args, err := l.begin()
+		if err != nil {
+			return snapshot, err
+		}
+		steps = append(steps, Step{SQL: l.locking(l.Relation.storedCount(), " FOR UPDATE OF t SKIP LOCKED"), Args: args, Each: func(row [][]byte) error {
+			n, err := Ordinal(row[0], l.N)
+			if err != nil {
+				return err
+			}
+			if l.Seen[n].Attempts, err = Count(row[1]); err != nil {
+				return fmt.Errorf("table %s: %w", l.Relation.Table, err)
+			}
+			l.Seen[n].State = Held
+			return nil
+		}})
+	}
+	steps = append(steps, Step{SQL: "SELECT pg_current_snapshot()::text", Each: readSnapshot(&snapshot)})
+	for i, l := range looks {
+		steps = append(steps, Step{SQL: l.Relation.look, Args: steps[2+i].Args, Each: l.read})
+	}
+	for _, l := range looks {
+		var err error
+		if steps, err = l.withHeaders(steps); err != nil {
+			return snapshot, err
+		}
+	}
+	if err := Run(ctx, conn, steps...); err != nil {
 		return snapshot, err
 	}
 	attach(looks)
@@ -100,26 +144,24 @@ func attach(looks []*Look) {
 	}
 }
 
-func (l *Look) step() (Step, error) {
-	r := l.Relation
-	args, err := r.RowArrays(l.N, l.Row)
-	if err != nil {
-		return Step{}, err
-	}
-	l.expect()
-	return Step{SQL: r.look, Args: args, Each: l.read}, nil
-}
-
-// expect takes rows for what most are, pending and never tried: lookSQL leaves those
-// out, which a third of the server's work on a look was for.
-func (l *Look) expect() {
+// begin binds the rows, and takes them for what most are, pending and never tried: lookSQL
+// leaves those out, which a third of the server's work on a look was for.
+func (l *Look) begin() (Params, error) {
 	l.Seen = make([]Seen, l.N)
 	for i := range l.Seen {
 		l.Seen[i].State = Pending
 	}
+	return l.Relation.RowArrays(l.N, l.Row)
 }
 
-// lookSQL selects what expect does not.
+func readSnapshot(into *outbox.Snapshot) func(row [][]byte) error {
+	return func(row [][]byte) (err error) {
+		*into, err = outbox.ParseSnapshot(string(row[0]))
+		return err
+	}
+}
+
+// lookSQL selects what begin does not take rows for.
 func (r *Relation) lookSQL() string {
 	exists := Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL"
 	return "SELECT u.n, " + exists + ", " + r.state() + ", " + r.storedCount() +
@@ -147,6 +189,54 @@ func (l *Look) read(row [][]byte) error {
 	return nil
 }
 
+// Records are the steps that lock those of the rows that are pending, with what
+// records are made of, and then look at the others; in between the snapshot, so that a row
+// that is absent then, and whose transaction had ended for the snapshot, will not come. free:
+// rows that others have locked are passed over, and Pending; else they are waited for. Where
+// the role may not lock rows they are only read. The steps are for a transaction that has begun.
+func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]byte) error, snapshot *outbox.Snapshot) ([]Step, error) {
+	args, err := l.begin()
+	if err != nil {
+		return nil, err
+	}
+	lock := ""
+	switch {
+	case l.Relation.Lockable && free:
+		lock = " FOR UPDATE OF t SKIP LOCKED"
+	case l.Relation.Lockable:
+		lock = " FOR UPDATE OF t"
+	}
+	locked := Step{SQL: l.locking(columns.list, lock), Args: args, Each: func(row [][]byte) error {
+		n, err := Ordinal(row[0], l.N)
+		if err != nil {
+			return err
+		}
+		l.Seen[n] = Seen{State: Held}
+		return record(n, row[1:])
+	}}
+	return append([]Step{locked}, l.after(args, snapshot)...), nil
+}
+
+// locking selects columns of the rows that are pending, and locks them.
+func (l *Look) locking(columns, lock string) string {
+	r := l.Relation
+	return "SELECT u.n, " + columns + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE " + Opaque(r.pending()) + lock
+}
+
+// States are the steps that take a snapshot and then look at the rows, in the transaction that has begun.
+func (l *Look) States(snapshot *outbox.Snapshot) ([]Step, error) {
+	args, err := l.begin()
+	return l.after(args, snapshot), err
+}
+
+// after is the steps that take a snapshot and then look at the rows that are not Held.
+func (l *Look) after(args Params, snapshot *outbox.Snapshot) []Step {
+	return []Step{
+		{SQL: "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text", Each: readSnapshot(snapshot)},
+		{SQL: l.Relation.look, Args: args, Each: l.read},
+	}
+}
+
 // Ordinal reads a place in a list of n, counted from 1 by SQL and from 0 here.
 func Ordinal(text []byte, n int) (int, error) {
 	i, err := strconv.Atoi(string(text))
@@ -154,6 +244,24 @@ func Ordinal(text []byte, n int) (int, error) {
 		return 0, fmt.Errorf("the server answered with the ordinal %q of a list of %d", text, n)
 	}
 	return i - 1, nil
+}
+
+// Judge says what a row that was looked at in the snapshot is to code that wants
+// to publish it.
+func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckState {
+	switch seen.State {
+	case Pending, Held:
+		return outbox.CheckPending
+	case Failed:
+		return outbox.CheckFailed
+	case Taken:
+		return outbox.CheckTaken
+	case Absent:
+		if Invisible(row, snapshot) {
+			return outbox.CheckInvisible
+		}
+	}
+	return outbox.CheckSettled
 }
 
 // Invisible says that a row which a look in the snapshot found absent may yet

@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -92,11 +93,8 @@ func (r *Relation) picked(p *Params, filter *Filter) (string, error) {
 func (r *Relation) pickedOf(p *Params, condition string, filter *Filter) (string, error) {
 	var err error
 	terms := []string{"(" + condition + ")"}
-	add := func(term string, err2 error) {
-		if err2 != nil && err == nil {
-			err = err2
-		}
-		terms = append(terms, term)
+	add := func(term string, problem error) {
+		terms, err = append(terms, term), cmp.Or(err, problem)
 	}
 	if len(filter.IDs) > 0 {
 		add(r.withIDs(p, filter.IDs))
@@ -242,8 +240,7 @@ type Listed struct {
 func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
-	columns := append(r.shownIDs(list.Characters+1), r.listed(list.Characters+1)...)
-	columns = append(columns, r.shownPayload(list.Payload), r.firstCovering(&p, list.Parks))
+	columns := slices.Concat(r.shownIDs(list.Characters+1), r.listed(list.Characters+1), []string{r.shownPayload(list.Payload), r.firstCovering(&p, list.Parks)})
 	read := func(row [][]byte) error {
 		l, err := r.readListed(row, len(list.Parks))
 		if err != nil {
@@ -281,8 +278,12 @@ func (r *Relation) listed(characters int) []string {
 	if m.Status.LastError != "" {
 		failure = r.Column(m.Status.LastError).prefix(characters)
 	}
-	if len(m.AvailableAfter) > 0 {
-		due = latest(m.AvailableAfter)
+	switch times := m.AvailableAfter; len(times) {
+	case 0:
+	case 1:
+		due = moment(times[0])
+	default:
+		due = instant("greatest(" + joined(times, ", ", func(name string) string { return Ref(name) + "::timestamptz" }) + ")")
 	}
 	topic := "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")"
 	return []string{
@@ -303,14 +304,6 @@ func (r *Relation) shownKey(characters int) string {
 	return r.Column(key.Column).prefix(characters)
 }
 
-// shown is a column for people.
-func (c *Column) shown() string {
-	if c.OID == oidBytea {
-		return "encode(" + Ref(c.Name) + ", 'escape')"
-	}
-	return c.printed()
-}
-
 // size is how many bytes the column has in a record; how many it takes in the
 // table where it is so long that printing it could fail.
 func (c *Column) size() string {
@@ -328,8 +321,12 @@ func (r *Relation) shownPayload(most int) string {
 		return "NULL"
 	}
 	c := r.Column(r.Table.Mapping.Payload.Column)
+	text := c.printed()
+	if c.OID == oidBytea {
+		text = "encode(" + Ref(c.Name) + ", 'escape')"
+	}
 	fits, _ := c.within(most)
-	return r.asText("CASE WHEN " + fits + " THEN " + c.shown() + " END")
+	return r.asText("CASE WHEN " + fits + " THEN " + text + " END")
 }
 
 // moment prints a timestamp column in RFC 3339, and infinity as such.
@@ -338,18 +335,6 @@ func moment(column string) string {
 		return "NULL"
 	}
 	return instant(Ref(column))
-}
-
-// latest is moment of the latest of the columns that are set.
-func latest(columns []string) string {
-	if len(columns) == 1 {
-		return moment(columns[0])
-	}
-	refs := make([]string, len(columns))
-	for i, name := range columns {
-		refs[i] = Ref(name) + "::timestamptz"
-	}
-	return instant("greatest(" + strings.Join(refs, ", ") + ")")
 }
 
 func instant(at string) string {
@@ -489,17 +474,41 @@ func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok
 		return Step{}, false, err
 	}
 	key, _, _ := r.key()
-	var order, later, aliases []string
+	var order, aliases []string
 	for i, name := range r.Table.Mapping.Order {
 		alias := "o" + strconv.Itoa(i)
 		order, aliases = append(order, Ref(name)+" AS "+alias), append(aliases, "w."+alias)
-		later = append(later, Ref(name))
 	}
 	return Step{
 		SQL: "WITH w AS MATERIALIZED (SELECT u.n, " + key + " AS key, " + r.topic() + " AS topic, " + strings.Join(order, ", ") +
 			" FROM " + from + " JOIN " + r.Name() + " AS t ON " + on + ") SELECT w.n FROM w WHERE EXISTS (SELECT 1 FROM " + r.Name() +
 			" AS t WHERE " + Opaque(sent) + " AND " + key + " = w.key AND " + r.topic() + ` = w.topic COLLATE "C" AND ` +
-			"(" + strings.Join(later, ", ") + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
+			"(" + joined(r.Table.Mapping.Order, ", ", Ref) + ") > (" + strings.Join(aliases, ", ") + ")) ORDER BY w.n",
 		Args: p, Each: ordinals(ids, found),
 	}, true, nil
+}
+
+// Records selects what the records of picked rows are made of, in the order of
+// sweeping. Of a table without state it picks whatever their state is.
+func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, error) {
+	var p Params
+	condition := r.ofOurs("true")
+	if r.Table.Stateful() {
+		var err error
+		if condition, err = r.inState(filter.State); err != nil {
+			return Step{}, err
+		}
+	}
+	where, err := r.pickedOf(&p, condition, filter)
+	q := PageQuery{relation: r, columns: columns, params: p, where: []string{where}, limit: limit}
+	step, _ := q.Step(nil)
+	return step, err
+}
+
+// RecordOf selects the same of a row that is not in the table: an object with its
+// columns, of which those that are left out are NULL.
+func (r *Relation) RecordOf(object []byte, columns Selected) Step {
+	var p Params
+	row := "json_populate_record(NULL::" + r.Name() + ", " + p.Bind(object, "json") + ")"
+	return Step{SQL: "SELECT " + columns.list + " FROM (SELECT (" + row + ").*) AS t", Args: p}
 }

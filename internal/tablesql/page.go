@@ -162,18 +162,60 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 }
 
 // FailedOfKeys selects a FAILED row of every key that has one, the first in table
-// order, of at most limit keys. The table must have a key.
-func (r *Relation) FailedOfKeys(columns Selected, limit int, each func(row [][]byte) error) Step {
+// order, of at most so many keys. The table must have a key.
+func (r *Relation) FailedOfKeys(columns Selected, most int, each func(row [][]byte) error) Step {
 	key, _, _ := r.key()
-	scope := r.keyAndTopic()
+	scope := key + ", " + r.topic() // tells keys apart
 	return Step{
 		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.ourFailed() + " AND " +
-			key + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit),
+			key + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + limit(most),
 		Each: each,
 	}
 }
 
 // inOrder is ORDER BY and LIMIT of rows in table order.
-func (r *Relation) inOrder(limit int) string {
-	return " ORDER BY " + strings.Join(r.order(), ", ") + " LIMIT " + strconv.Itoa(limit)
+func (r *Relation) inOrder(most int) string {
+	return " ORDER BY " + strings.Join(r.order(), ", ") + limit(most)
+}
+
+func limit(n int) string { return " LIMIT " + strconv.Itoa(n) }
+
+// order lists what rows are swept by: the profile's order columns; among rows
+// that tie there, one that was tried before, since a key's rows behind it are
+// not tried before it is through (and its new version lost its place); then the
+// order of insertion within a transaction, cmin and ctid, where they may be
+// read, else the id.
+func (r *Relation) order() []string {
+	m := &r.Table.Mapping
+	var by []string
+	for _, name := range m.Order {
+		by = append(by, Ref(name))
+	}
+	switch {
+	case m.Status.Attempts != "":
+		by = append(by, r.attempts()+" DESC")
+	case m.Status.LastError != "":
+		by = append(by, Ref(m.Status.LastError)+" IS NULL")
+	}
+	if r.SystemColumns {
+		// cid is a number without an order of its own.
+		return append(by, "t.cmin::text::bigint", "t.ctid")
+	}
+	for _, name := range m.ID {
+		by = append(by, Ref(name))
+	}
+	return by
+}
+
+// TieColumn is the order column that many rows may share a value of, such as a
+// transaction's time; nil: there is no single one, or its values have no exact
+// text.
+func (r *Relation) TieColumn() *Column {
+	if len(r.Table.Mapping.Order) != 1 {
+		return nil
+	}
+	if c := r.Column(r.Table.Mapping.Order[0]); c.is(oidInt2, oidInt4, oidInt8, oidTimestamp, oidTimestamptz) {
+		return c
+	}
+	return nil
 }

@@ -25,10 +25,17 @@ func (p *Params) Bind(value []byte, sqlType string) string {
 }
 
 // BindArray adds an array of a type's values and returns its placeholder with a
-// cast.
+// cast. It is sent in binary form where the elements' type has one here and all of
+// them are written as the server writes them, else in text form, of which the server
+// says what is wrong. Reading a thousand uuids as text costs the server a sixth of
+// what marking their rows does.
 func (p *Params) BindArray(a *Array, elementType string) string {
-	value, format := a.encode(elementType)
-	return p.bind(value, format, elementType+"[]")
+	if form, ok := binaryForms[elementType]; ok {
+		if value, ok := a.binary(form); ok {
+			return p.bind(value, binaryFormat, elementType+"[]")
+		}
+	}
+	return p.bind(a.text(), textFormat, elementType+"[]")
 }
 
 func (p *Params) bind(value []byte, format int16, sqlType string) string {

@@ -43,8 +43,8 @@ type Relation struct {
 
 	// Archive is the table that rows are moved to; nil: none is, or it is not there.
 	Archive *Relation
-	// above are the tables that this one inherits from or is a partition of, at any distance.
-	above []uint32
+	// above are the OIDs of the tables that this one inherits from or is a partition of, at any distance.
+	above []string
 	// shape is what of its columns decides whether another table holds as much: see columnShape.
 	shape string
 
@@ -153,17 +153,20 @@ ORDER BY a.n, a.attnum`
 // Load reads the catalogue. Its error is a *MappingError where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	all, err := loadAll(ctx, conn, []*outbox.Table{t})
-	if err != nil {
-		return nil, err
-	}
-	return all[0].relation, all[0].err
+	return only(loadAll(ctx, conn, []*outbox.Table{t}))
 }
 
 // loaded is what Load gives for one of many tables.
 type loaded struct {
 	relation *Relation
 	err      error
+}
+
+func only(all []loaded, err error) (*Relation, error) {
+	if err != nil {
+		return nil, err
+	}
+	return all[0].relation, all[0].err
 }
 
 // loadAll is Load for many tables by one statement, parallel to them.
@@ -187,11 +190,7 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loa
 // mapping names need not exist. Statements must not be made of the Relation
 // before Complete.
 func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	all, err := describe(ctx, conn, []*outbox.Table{t})
-	if err != nil {
-		return nil, err
-	}
-	return all[0].relation, all[0].err
+	return only(describe(ctx, conn, []*outbox.Table{t}))
 }
 
 // describe reads the tables, and in the same round trip their archives.
@@ -225,44 +224,36 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 	for i, t := range tables {
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
-		all[i].relation = &Relation{Table: t}
+		r := &Relation{Table: t}
+		all[i] = loaded{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
 	}
 	var args Params
 	args.BindArray(&schemas, "name")
 	args.BindArray(&names, "name")
-	kinds := make([]string, len(tables))
-	hidden := make([]string, len(tables)) // from which role rows are
 	err := Run(ctx, conn, Step{SQL: loadSQL, Args: args, Each: func(row [][]byte) error {
 		i, err := Ordinal(row[0], len(tables))
 		if err != nil {
 			return err
 		}
-		kinds[i] = string(row[2]) + string(row[3])
-		if string(row[20]) == "t" {
-			hidden[i] = string(row[21])
+		r, hiddenFrom := all[i].relation, string(row[21])
+		switch kind := string(row[2]); {
+		case kind != "r" && kind != "p":
+			all[i].err = r.unfit("is no table (a view, perhaps)", "name the table behind it in the configuration")
+		case string(row[20]) == "t":
+			all[i].err = r.unfit("has row security, which hides rows from role "+hiddenFrom, "ALTER ROLE "+sql.Identifier(hiddenFrom)+" BYPASSRLS")
+		default:
+			all[i].err = nil
 		}
-		return all[i].relation.add(row[1:])
+		return r.add(row[1:])
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("reading the columns of %s: %w", tablesInWords(tables), err)
-	}
-	for i := range all {
-		all[i].err = all[i].relation.checkKind(kinds[i])
-		if all[i].err == nil && hidden[i] != "" {
-			all[i].err = &MappingError{
-				Table: all[i].relation.Table, Problem: "has row security, which hides rows from role " + hidden[i],
-				Hint: "ALTER ROLE " + sql.Identifier(hidden[i]) + " BYPASSRLS",
-			}
+		others := ""
+		if len(tables) > 1 {
+			others = fmt.Sprintf(" and %d others", len(tables)-1)
 		}
+		return nil, fmt.Errorf("reading the columns of table %s%s: %w", tables[0], others, err)
 	}
 	return all, nil
-}
-
-func tablesInWords(tables []*outbox.Table) string {
-	if len(tables) == 1 {
-		return "table " + tables[0].String()
-	}
-	return fmt.Sprintf("table %s and %d others", tables[0], len(tables)-1)
 }
 
 // add reads one row of loadSQL, after n.
@@ -280,58 +271,24 @@ func (r *Relation) add(row [][]byte) error {
 		return err
 	}
 	r.OID = uint32(oid)
+	r.Partitioned, r.Temporary, r.Unlogged = string(row[1]) == "p", string(row[2]) == "t", string(row[2]) == "u"
 	r.SystemColumns, r.Lockable = yes(3), yes(4)
 	if r.shape != "" {
 		r.shape += ","
 	}
 	r.shape += string(row[22])
-	if r.above, err = oids(string(row[23])); err != nil {
-		return err
-	}
+	r.above = strings.Fields(string(row[23]))
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
 		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
 		Identifies: yes(18), typmod: typmod, filled: yes(21),
 	}
-	c.Exact = exact(c.OID) && yes(13)
+	c.Exact = yes(13) && c.is(oidText, oidVarchar, oidBpchar, oidUUID, oidInt2, oidInt4, oidInt8, oidBytea)
 	// A length is kept with four bytes added (VARHDRSZ).
-	if (c.OID == oidVarchar || c.OID == oidBpchar) && typmod > 4 {
+	if c.is(oidVarchar, oidBpchar) && typmod > 4 {
 		c.MaxChars = typmod - 4
 	}
 	r.Columns = append(r.Columns, c)
-	return nil
-}
-
-func oids(text string) ([]uint32, error) {
-	var all []uint32
-	for _, field := range strings.Fields(text) {
-		oid, err := strconv.ParseUint(field, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("reading an oid of the catalogue: %w", err)
-		}
-		all = append(all, uint32(oid))
-	}
-	return all, nil
-}
-
-func exact(oid uint32) bool {
-	switch oid {
-	case oidText, oidVarchar, oidBpchar, oidUUID, oidInt2, oidInt4, oidInt8, oidBytea:
-		return true
-	}
-	return false
-}
-
-func (r *Relation) checkKind(kinds string) error {
-	if kinds == "" {
-		return r.unfit("does not exist in this database", "create it, or correct its name in the configuration")
-	}
-	r.Partitioned = kinds[0] == 'p'
-	r.Unlogged = kinds[1] == 'u'
-	r.Temporary = kinds[1] == 't'
-	if kinds[0] != 'r' && kinds[0] != 'p' {
-		return r.unfit("is no table (a view, perhaps)", "name the table behind it in the configuration")
-	}
 	return nil
 }
 

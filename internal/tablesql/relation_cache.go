@@ -42,7 +42,10 @@ func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Ta
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, l := range all {
-		of, err := k.of(l)
+		var of T
+		if err = l.err; err == nil {
+			of, err = k.make(l.relation)
+		}
 		switch {
 		case err == nil:
 			k.made[missing[i]] = of
@@ -51,13 +54,6 @@ func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Ta
 		}
 	}
 	return k.made[t], nil
-}
-
-func (k *RelationCache[T]) of(l loaded) (made T, err error) {
-	if l.err != nil {
-		return made, l.err
-	}
-	return k.make(l.relation)
 }
 
 // Known is Get without asking the server; false: nothing is kept.

@@ -60,7 +60,6 @@ func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string,
 func (r *Relation) amongIDs(p *Params, ids []string) string {
 	columns := r.ids()
 	arrays := make([]Array, len(columns))
-	n, own := 0, false
 	for _, id := range ids {
 		parts := outbox.SplitID(id)
 		if !fitAll(columns, parts) {
@@ -69,32 +68,22 @@ func (r *Relation) amongIDs(p *Params, ids []string) string {
 		for i := range parts {
 			arrays[i].Add(parts[i])
 		}
-		n++
 	}
-	if n == 0 {
+	if len(arrays[0].elements) == 0 {
 		return ""
 	}
 	refs, types := make([]string, len(columns)), make([]string, len(columns))
 	for i, c := range columns {
 		refs[i], types[i] = Ref(c.Name), c.Type
-		own = own || c.Operators != ""
 	}
-	if own { // IN knows pg_catalog's operator only
+	if slices.ContainsFunc(columns, func(c *Column) bool { return c.Operators != "" }) { // IN knows pg_catalog's operator only
 		return "EXISTS (SELECT FROM unnest(" + bind(p, arrays, types) + ") AS u(" + r.idColumns("") + ") WHERE " + r.sameID() + ")"
 	}
 	return among(p, refs, arrays, types)
 }
 
 func fitAll(columns []*Column, parts []string) bool {
-	if len(parts) != len(columns) {
-		return false
-	}
-	for i, c := range columns {
-		if !c.fits(parts[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(columns, parts, (*Column).fits)
 }
 
 // among compares expressions with the rows of parallel bound arrays.
@@ -117,21 +106,17 @@ func (r *Relation) withKeys(p *Params, scopes []outbox.Scope) string {
 		return ""
 	}
 	expression, sqlType, encode := r.key()
-	arrays := make([]Array, 2)
-	n := 0
+	var keys, topics Array
 	for _, s := range scopes {
-		key, ok := encode(s.Key)
-		if !ok || !validText(s.Topic) {
-			continue
+		if key, ok := encode(s.Key); ok && validText(s.Topic) {
+			keys.Add(key)
+			topics.Add(s.Topic)
 		}
-		arrays[0].Add(key)
-		arrays[1].Add(s.Topic)
-		n++
 	}
-	if n == 0 {
+	if len(keys.elements) == 0 {
 		return ""
 	}
-	list := among(p, []string{expression, r.topic()}, arrays, []string{sqlType, "text"})
+	list := among(p, []string{expression, r.topic()}, []Array{keys, topics}, []string{sqlType, "text"})
 	return "(" + expression + " IS NOT NULL AND " + list + ")"
 }
 
@@ -259,9 +244,8 @@ func formatted(value, collate string) string {
 func (c *Column) fits(text string) bool {
 	switch c.OID {
 	case oidInt2, oidInt4, oidInt8:
-		bits := map[uint32]int{oidInt2: 16, oidInt4: 32, oidInt8: 64}[c.OID]
-		_, err := strconv.ParseInt(text, 10, bits)
-		return err == nil
+		n, err := strconv.ParseInt(text, 10, 64)
+		return err == nil && n >= -c.greatest()-1 && n <= c.greatest()
 	case oidUUID:
 		plain := strings.ReplaceAll(text, "-", "")
 		_, err := hex.DecodeString(plain)
@@ -271,10 +255,3 @@ func (c *Column) fits(text string) bool {
 }
 
 func validText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
-
-// keyAndTopic is the list of expressions that tell keys apart: the key and the topic.
-// The table must have a key.
-func (r *Relation) keyAndTopic() string {
-	key, _, _ := r.key()
-	return key + ", " + r.topic()
-}

@@ -1,8 +1,11 @@
 package tablesql
 
 import (
+	"errors"
+	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -41,15 +44,6 @@ func Reading(timeout time.Duration) Settings {
 // Further expressions are selected with them, whose names must be qualified:
 // the search_path is being set. each gets the row.
 func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Step {
-	list := append(expressions, s.calls()...)
-	if s.Guard == nil {
-		return Step{SQL: "SELECT " + strings.Join(list, ", "), Each: each, settles: true}
-	}
-	list = append(list, asked)
-	return s.Guard.guarded(Step{SQL: "SELECT " + strings.Join(list, ", "), Each: each, settles: true})
-}
-
-func (s Settings) calls() []string {
 	set := [][2]string{
 		{"lock_timeout", millis(s.LockTimeout)},
 		{"statement_timeout", millis(s.StatementTimeout)},
@@ -69,7 +63,57 @@ func (s Settings) calls() []string {
 			{"plan_cache_mode", "force_generic_plan"},
 		}...)
 	}
-	return postgres.Calls(set...)
+	list := append(expressions, postgres.Calls(set...)...)
+	step := Step{Each: each, settles: true}
+	if s.Guard != nil {
+		list = append(list, s.Guard.ask(&step))
+	}
+	step.SQL = "SELECT " + strings.Join(list, ", ")
+	return step
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Guard keeps the statements of a stream that delivers exactly once to the server on
+// which its leader's session lives. After a failover, or a crash with synchronous_commit
+// off, the database may have lost marks: what was published, marked and forgotten is pending
+// there, and other connections may reach it before the process sees that its leader's has
+// ended.
+//
+// The leader's session holds a lock of a key of its own (replication.Conn.Guard), and
+// each transaction asks first whether somebody does. That takes the server a few
+// microseconds, whatever else is locked, and poolers do not matter.
+//
+// The zero value holds to no server: every statement fails.
+type Guard struct{ key atomic.Int64 }
+
+// Hold has statements pass where this key is locked.
+func (g *Guard) Hold(key int64) { g.key.Store(key) }
+
+// Release has no statement pass.
+func (g *Guard) Release() { g.key.Store(0) }
+
+// ErrNotLeading says that nobody holds the leader's lock where a statement was run. It
+// passes: the leader's connection has ended, or will in a moment.
+var ErrNotLeading = errors.New("the server does not have the leader's session: it may be another one since a failover")
+
+// ask completes a Settings' Step, and gives the expression to select last: whether nobody has the lock, which is
+// bound as the first value. Who gets it has it until the end of the transaction, and in vain.
+func (g *Guard) ask(s *Step) string {
+	key := g.key.Load()
+	for key == 0 {
+		key = rand.Int64() // #nosec G404 -- a key that nobody has
+	}
+	lock := s.Args.Bind(strconv.AppendInt(nil, key, 10), "pg_catalog.int8")
+	each := s.Each
+	s.Each = func(row [][]byte) error {
+		if string(row[len(row)-1]) != "false" {
+			return ErrNotLeading
+		}
+		if each == nil {
+			return nil
+		}
+		return each(row)
+	}
+	return "pg_catalog.pg_try_advisory_xact_lock_shared(" + lock + ")::pg_catalog.text"
+}

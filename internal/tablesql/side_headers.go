@@ -37,7 +37,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	}
 	h := &r.Table.Mapping.HeadersTable
 	column := func(name string) string { return "h." + sql.Identifier(name) }
-	header, value, long := formatted(column(h.HeaderName), ""), column(h.HeaderValue), "false"
+	header, value, long := r.asText(formatted(column(h.HeaderName), "")), column(h.HeaderValue), "false"
 	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
 		most *= 2 // bytes are printed as hexadecimal digits
 		shortName, _ := printsWithin(column(h.HeaderName), most, r.brief)
@@ -47,8 +47,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	short := func(text string) string { return "CASE WHEN NOT " + long + " THEN " + text + " END" }
 	shown := short(value)
 	if r.Charset != nil {
-		header = storedText(r, header)
-		shown = short(storedText(r, formatted(value, "")))
+		shown = short(r.asText(formatted(value, "")))
 	}
 	order := ""
 	if h.Order != "" {
@@ -69,15 +68,29 @@ func (b *SideHeaders) read(row [][]byte) error {
 	if err != nil {
 		return err
 	}
-	if problem := b.tooMuch(n, row); problem != "" {
-		b.faults[n] = problem
+	most := b.table.Mapping.MaxRowBytes
+	b.sizes[n] += len(row[1]) + len(row[2])
+	switch {
+	case len(b.headers[n]) == mapping.MaxHeaders:
+		b.faults[n] = fmt.Sprintf("more than %d headers", mapping.MaxHeaders)
+		return nil
+	case string(row[4]) == "t", most > 0 && b.sizes[n] > 2*most: // as hexadecimal digits
+		b.faults[n] = fmt.Sprintf("headers of more than max_row_bytes, which is %d,", most)
 		return nil
 	}
-	header, value, ok, err := b.text(row)
-	if err != nil {
-		return err
+	texts, ok := [2][]byte{row[1], row[2]}, true // in UTF-8; not ok: they cannot be
+	if b.set != nil {
+		for i := range texts {
+			stored, err := StoredText(texts[i])
+			if err != nil {
+				return err
+			}
+			var can bool
+			texts[i], can = b.set.Append(nil, stored)
+			ok = ok && can
+		}
 	}
-	h := outbox.Header{Name: string(header)}
+	h := outbox.Header{Name: string(texts[0])}
 	switch {
 	case row[1] == nil:
 		b.faults[n] = "a header without a name"
@@ -85,44 +98,14 @@ func (b *SideHeaders) read(row [][]byte) error {
 		b.faults[n] = "a header with bytes that " + b.set.Name() + " cannot turn into UTF-8"
 	case row[2] == nil:
 	case string(row[3]) == "17": // bytea
-		if h.Value, err = hex.DecodeString(strings.TrimPrefix(string(value), `\x`)); err != nil {
+		if h.Value, err = hex.DecodeString(strings.TrimPrefix(string(texts[1]), `\x`)); err != nil {
 			b.faults[n] = "a header that is not in hex form"
 		}
 	default:
-		h.Value = append([]byte{}, value...)
+		h.Value = append([]byte{}, texts[1]...)
 	}
 	b.headers[n] = append(b.headers[n], h)
 	return nil
-}
-
-// tooMuch says what makes the headers of a row more than one may have.
-func (b *SideHeaders) tooMuch(n int, row [][]byte) string {
-	most := b.table.Mapping.MaxRowBytes
-	b.sizes[n] += len(row[1]) + len(row[2])
-	switch {
-	case len(b.headers[n]) == mapping.MaxHeaders:
-		return fmt.Sprintf("more than %d headers", mapping.MaxHeaders)
-	case string(row[4]) == "t", most > 0 && b.sizes[n] > 2*most: // as hexadecimal digits
-		return fmt.Sprintf("headers of more than max_row_bytes, which is %d,", most)
-	}
-	return ""
-}
-
-// text is a header's name and value in UTF-8; not ok: they cannot be.
-func (b *SideHeaders) text(row [][]byte) (name, value []byte, ok bool, err error) {
-	if b.set == nil {
-		return row[1], row[2], true, nil
-	}
-	out, all := [2][]byte{}, true
-	for i, stored := range row[1:3] {
-		text, err := StoredText(stored)
-		if err != nil {
-			return nil, nil, false, err
-		}
-		out[i], ok = b.set.Append(nil, text)
-		all = all && ok
-	}
-	return out[0], out[1], all, nil
 }
 
 // Attach puts the headers that were read behind the row's mapped ones, in place

@@ -15,24 +15,20 @@ import (
 
 // stored is a column to select, and whether it comes as StoredText reads it.
 func (r *Relation) stored(c *Column) (expression string, stored bool) {
-	if r.Charset == nil || c.plain() {
+	// The text of these types is never but ASCII.
+	if r.Charset == nil || c.is(oidBool, oidBytea, oidInt2, oidInt4, oidInt8, oidUUID, oidTimestamp, oidTimestamptz) {
 		return Ref(c.Name), false
 	}
-	return storedText(r, c.printed()), true
+	return r.asText(c.printed()), true
 }
 
-// storedText has a text sent in the database's own encoding, as hexadecimal digits.
-func storedText(r *Relation, text string) string {
-	return "convert_to(" + text + ", " + sql.Literal(r.Charset.Name()) + ")"
-}
-
-// plain says that the type's text is never but ASCII.
-func (c *Column) plain() bool {
-	switch c.OID {
-	case oidBool, oidBytea, oidInt2, oidInt4, oidInt8, oidUUID, oidTimestamp, oidTimestamptz:
-		return true
+// asText has a text sent in the database's own encoding, as hexadecimal digits; for
+// readText, where people are to read it.
+func (r *Relation) asText(text string) string {
+	if r.Charset == nil {
+		return text
 	}
-	return false
+	return "convert_to(" + text + ", " + sql.Literal(r.Charset.Name()) + ")"
 }
 
 // StoredText reads a value that stored selected. NULL stays nil.
@@ -48,26 +44,18 @@ func StoredText(value []byte) ([]byte, error) {
 	return text, err
 }
 
-// utf8 reads a value that stored selected, as rows have it in their ids.
-func (r *Relation) utf8(value []byte) (string, error) {
-	text, err := StoredText(value)
-	if err != nil {
-		return "", err
-	}
-	out, _ := r.Charset.AppendExact(nil, text)
-	return string(out), nil
-}
-
 // readID reads the id columns that idList selected, which the row begins with.
 func (r *Relation) readID(row [][]byte) (parts []string, err error) {
 	parts = make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
-		parts[i] = string(row[i])
+		text := row[i]
 		if _, stored := r.stored(r.Column(name)); stored {
-			if parts[i], err = r.utf8(row[i]); err != nil {
+			if text, err = StoredText(text); err != nil {
 				return nil, fmt.Errorf("reading an id of table %s: %w", r.Table, err)
 			}
+			text, _ = r.Charset.AppendExact(nil, text)
 		}
+		parts[i] = string(text)
 	}
 	return parts, nil
 }
@@ -84,15 +72,7 @@ func (r *Relation) eachID(found func(id string)) func(row [][]byte) error {
 	}
 }
 
-// asText selects a text for people, for readText.
-func (r *Relation) asText(expression string) string {
-	if r.Charset == nil {
-		return expression
-	}
-	return storedText(r, expression)
-}
-
-// readText reads a text for people. Bytes that cannot be turned into UTF-8 are
+// readText reads a text for people that asText selected. Bytes that cannot be turned into UTF-8 are
 // escaped, so that they keep no other row from being listed.
 func (r *Relation) readText(value []byte) string {
 	if r.Charset == nil {
