@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -44,11 +45,9 @@ func (s *Sweeper) failedOf(ctx context.Context, t *outbox.Table, arena *mapping.
 	if t.Mapping.OnFailed != outbox.OnFailedBlock || t.Mapping.Key == nil || !t.Stateful() {
 		return nil, nil
 	}
-	err = s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			rows, err = s.failed(ctx, conn, t, arena, wait)
-			return tablesql.Refusal(t, err)
-		})
+	err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err = s.failed(ctx, conn, t, arena, wait)
+		return tablesql.Refusal(t, err)
 	})
 	return rows, err
 }
@@ -60,8 +59,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	}
 	r := newReader(p, true, arena)
 	r.most = maxFailedBytes
-	settings := wait.settings(s)
-	err = s.send(ctx, conn, settings.Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each))
+	err = s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each))
 	wait.answered(err)
 	if err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
@@ -92,21 +90,40 @@ func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (tablesql.Fa
 }
 
 func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Duration, what string, step func(r *tablesql.Relation, byTime bool) tablesql.Step) error {
-	return s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			p, err := s.plan(ctx, conn, t)
-			if err != nil {
-				return err
-			}
-			byTime, err := s.byTime(ctx, conn, p)
-			if err != nil {
-				return err
-			}
-			settings := tablesql.Reading(timeout)
-			if err := s.send(ctx, conn, settings.Step(nil), step(p.relation, byTime)); err != nil {
-				return tablesql.Refusal(t, fmt.Errorf("counting the %s of table %s: %w", what, t, err))
-			}
-			return nil
-		})
+	return s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		p, err := s.plan(ctx, conn, t)
+		if err != nil {
+			return err
+		}
+		byTime, err := s.byTime(ctx, conn, p)
+		if err != nil {
+			return err
+		}
+		if err := s.send(ctx, conn, tablesql.Reading(timeout).Step(nil), step(p.relation, byTime)); err != nil {
+			return tablesql.Refusal(t, fmt.Errorf("counting the %s of table %s: %w", what, t, err))
+		}
+		return nil
 	})
+}
+
+// PendingIn counts the pending rows of the relation that a table was before it
+// was swapped out, and says its name now. Empty: it was dropped.
+func (s *Sweeper) PendingIn(ctx context.Context, t *outbox.Table, relation uint32) (name string, rows int64, err error) {
+	old := *t
+	const named = `SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1`
+	err = postgres.On(s.cfg.Pool).QueryRow(ctx, named, relation).Scan(&old.Schema, &old.Name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", 0, nil
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("look for relation %d, which table %s was: %w", relation, t, err)
+	}
+	cfg := s.cfg
+	cfg.Tables = []*outbox.Table{&old}
+	one, err := New(cfg)
+	if err != nil {
+		return "", 0, err
+	}
+	p, err := one.CountPending(ctx, &old)
+	return old.String(), p.Rows, err
 }

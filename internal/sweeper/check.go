@@ -14,11 +14,9 @@ import (
 // order. A *TableError says which table refuses; other errors pass.
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	var answers []outbox.Checked
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			answers, err = s.check(ctx, conn, rows)
-			return err
-		})
+	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		answers, err = s.check(ctx, conn, rows)
+		return err
 	})
 	return answers, err
 }

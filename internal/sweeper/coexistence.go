@@ -27,10 +27,10 @@ func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesq
 // maxTaken bounds the rows of a table that Recover remembers.
 const maxTaken = 10_000
 
-// taken are rows that another relay has, by id: the version that was seen of
-// each, and since when by our clock.
+// taken are rows that another relay has, by id.
 type taken map[string]sighting
 
+// sighting is the version that was seen of a row, and since when by our clock.
 type sighting struct {
 	stamp string
 	since time.Time
@@ -46,14 +46,11 @@ func (s *Sweeper) Recover(ctx context.Context, t *outbox.Table) (int, error) {
 		return 0, nil
 	}
 	recovered := 0
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			recovered, err = s.recover(ctx, conn, t)
-			if err != nil {
-				return tablesql.Refusal(t, fmt.Errorf("recovering rows of table %s that another relay left: %w", t, err))
-			}
-			return nil
-		})
+	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		if recovered, err = s.recover(ctx, conn, t); err != nil {
+			return tablesql.Refusal(t, fmt.Errorf("recovering rows of table %s that another relay left: %w", t, err))
+		}
+		return nil
 	})
 	return recovered, err
 }
@@ -67,7 +64,13 @@ func (s *Sweeper) recover(ctx context.Context, conn *pgx.Conn, t *outbox.Table) 
 	if err != nil {
 		return 0, err
 	}
-	ids, stamps := seen.left(s.cfg.Now().Add(-t.Mapping.Status.RecoverAfter))
+	var ids, stamps []string
+	unchangedSince := s.cfg.Now().Add(-t.Mapping.Status.RecoverAfter)
+	for id, row := range seen {
+		if !row.since.After(unchangedSince) {
+			ids, stamps = append(ids, id), append(stamps, row.stamp)
+		}
+	}
 	if len(ids) == 0 {
 		return 0, nil
 	}
@@ -109,16 +112,4 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	s.taken[p.relation.Table] = seen
 	s.mu.Unlock()
 	return seen, nil
-}
-
-// left are the ids of rows that have not changed since the time, and the
-// versions that were seen of them.
-func (t taken) left(since time.Time) (ids, stamps []string) {
-	for id, s := range t {
-		if !s.since.After(since) {
-			ids = append(ids, id)
-			stamps = append(stamps, s.stamp)
-		}
-	}
-	return ids, stamps
 }

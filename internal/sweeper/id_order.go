@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -134,24 +135,11 @@ func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, 
 		if err != nil {
 			return err
 		}
-		at = a.drop(from, at, gone)
+		kept := slices.DeleteFunc(a.ids[from:at], func(id string) bool { return gone[id] })
+		a.ids = slices.Delete(a.ids, from+len(kept), at)
+		at = from + len(kept)
 	}
 	return nil
-}
-
-// drop takes ids off between two places, and returns where the second is now.
-func (a *idOrder) drop(from, to int, gone map[string]bool) int {
-	if len(gone) == 0 {
-		return to
-	}
-	kept := a.ids[from:from]
-	for _, id := range a.ids[from:to] {
-		if !gone[id] {
-			kept = append(kept, id)
-		}
-	}
-	a.ids = append(a.ids[:from+len(kept)], a.ids[to:]...)
-	return from + len(kept)
 }
 
 // readIDOrder reads the order of the rows of all keys that are wanted: of a key's

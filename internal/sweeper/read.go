@@ -22,7 +22,7 @@ type reader struct {
 	most int
 	full bool // some were passed over
 	// Rows that were written by transactions before the horizon are aged; ids are
-	// widened by the snapshot. 0: it is not asked for.
+	// widened by the snapshot. 0: it is not asked for, or the table does not show who wrote them.
 	horizon  uint64
 	snapshot *outbox.Snapshot
 	// value is the column selected behind the row's own, of the last row, and run
@@ -33,13 +33,6 @@ type reader struct {
 
 func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
 	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.columns))}
-}
-
-// ages has the reader tell aged rows, where the table shows who wrote them.
-func (r *reader) ages(horizon uint64, snapshot *outbox.Snapshot) {
-	if r.plan.relation.SystemColumns {
-		r.horizon, r.snapshot = horizon, snapshot
-	}
 }
 
 // selected is what the reader takes, in its order.
@@ -84,14 +77,7 @@ func (r *reader) each(row [][]byte) error {
 		made.Aged = r.snapshot.Widen(uint32(xid)) < r.horizon
 		at++
 	}
-	r.beyond(row[at:])
-	r.rows = append(r.rows, made)
-	r.bytes += made.Size()
-	return nil
-}
-
-func (r *reader) beyond(more [][]byte) {
-	switch {
+	switch more := row[at:]; {
 	case len(more) == 0:
 	case more[0] == nil:
 		r.run = 0
@@ -100,4 +86,7 @@ func (r *reader) beyond(more [][]byte) {
 	default:
 		r.value, r.run = append(r.value[:0], more[0]...), 1
 	}
+	r.rows = append(r.rows, made)
+	r.bytes += made.Size()
+	return nil
 }

@@ -30,13 +30,11 @@ func (s *Sweeper) RetainSent(ctx context.Context, t *outbox.Table) (int, time.Du
 
 func (s *Sweeper) retain(ctx context.Context, t *outbox.Table, unsent time.Duration, inFlight []string) (int, time.Duration, error) {
 	r := retention{Sweeper: s, table: t, began: time.Now(), told: time.Now()}
-	err := s.fresh(func() error {
-		return s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			if err := r.run(ctx, conn, t, unsent, inFlight); err != nil {
-				return tablesql.Refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
-			}
-			return nil
-		})
+	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := r.run(ctx, conn, unsent, inFlight); err != nil {
+			return tablesql.Refusal(t, fmt.Errorf("deleting rows of table %s past their retention: %w", t, err))
+		}
+		return nil
 	})
 	return r.deleted, r.finding, err
 }
@@ -63,16 +61,14 @@ func (r *retention) tell(now time.Time) {
 		Msg("deleting rows past their retention")
 }
 
-func (r *retention) run(ctx context.Context, conn *pgx.Conn, t *outbox.Table, unsent time.Duration, inFlight []string) error {
-	p, err := r.plan(ctx, conn, t)
+func (r *retention) run(ctx context.Context, conn *pgx.Conn, unsent time.Duration, inFlight []string) error {
+	p, err := r.plan(ctx, conn, r.table)
 	if err != nil {
 		return err
 	}
-	m := &t.Mapping
+	m := &r.table.Mapping
 	if m.DropPartitions {
-		n, err := r.dropPartitions(ctx, conn, p)
-		r.deleted += n
-		return err
+		return r.dropPartitions(ctx, conn, p)
 	}
 	if m.Retention > 0 && m.Published == outbox.PublishedStatus {
 		expired, err := p.relation.Expired(m.Retention)
@@ -135,26 +131,24 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 
 // dropPartitions drops the partitions for all of whose rows retention has run
 // out. It tries without waiting long for the locks, since writers wait behind it.
-func (s *Sweeper) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) (int, error) {
+func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) error {
 	var found []tablesql.Partition
-	age := p.relation.Table.Mapping.Retention
+	age := r.table.Mapping.Retention
 	step, err := p.relation.ExpiredPartitions(age, &found)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	settings := s.settings()
-	if err := s.send(ctx, conn, settings.Step(nil), step); err != nil {
-		return 0, err
+	if err := r.send(ctx, conn, r.settings().Step(nil), step); err != nil {
+		return err
 	}
-	dropped := 0
 	for i := range found {
-		n, err := s.dropPartition(ctx, conn, &found[i], age)
+		n, err := r.dropPartition(ctx, conn, &found[i], age)
 		if err != nil {
-			return dropped, fmt.Errorf("dropping partition %s: %w", &found[i], err)
+			return fmt.Errorf("dropping partition %s: %w", &found[i], err)
 		}
-		dropped += n
+		r.deleted += n
 	}
-	return dropped, nil
+	return nil
 }
 
 // dropPartition looks before it locks, so that a partition that must stay is

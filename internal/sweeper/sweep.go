@@ -26,7 +26,7 @@ const (
 // refuses; other errors pass.
 func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	var page outbox.Page
-	err := s.fresh(func() (err error) {
+	err := s.again(func() (err error) {
 		page, err = s.sweepAround(ctx, req)
 		return err
 	})
@@ -108,26 +108,24 @@ func (s *sweep) run(ctx context.Context) error {
 // begin takes the snapshot, then reads the insert position.
 func (s *sweep) begin(ctx context.Context) error {
 	began := time.Now()
-	settings := s.settings()
+	read := func(row [][]byte) (err error) {
+		if s.page.Snapshot, err = outbox.ParseSnapshot(string(row[0])); err != nil {
+			return err
+		}
+		s.page.Insert, err = outbox.ParseLSN(string(row[1]))
+		return err
+	}
 	err := s.send(ctx, s.conn,
 		tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before
 		// its expressions are evaluated.
-		settings.Step(s.readPosition, "pg_catalog.pg_current_snapshot()::pg_catalog.text", "pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text"),
+		s.settings().Step(read, "pg_catalog.pg_current_snapshot()::pg_catalog.text", "pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text"),
 	)
 	if err != nil {
 		return fmt.Errorf("taking the snapshot of a page: %w", err)
 	}
 	s.trip = time.Since(began)
 	return nil
-}
-
-func (s *sweep) readPosition(row [][]byte) (err error) {
-	if s.page.Snapshot, err = outbox.ParseSnapshot(string(row[0])); err != nil {
-		return err
-	}
-	s.page.Insert, err = outbox.ParseLSN(string(row[1]))
-	return err
 }
 
 // whole reads one table's rows with their headers of other tables.
@@ -233,7 +231,9 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 	r := newReader(p, false, &s.arena)
 	r.bare = s.bare
-	r.ages(part.Horizon, &s.page.Snapshot)
+	if p.relation.SystemColumns {
+		r.horizon, r.snapshot = part.Horizon, &s.page.Snapshot
+	}
 	return r
 }
 
@@ -243,7 +243,7 @@ const idOrderPays = 100
 
 // left is how many rows the page has room for.
 func (s *sweep) left() int {
-	if s.full() {
+	if s.bytes >= s.maxBytes() {
 		return 0
 	}
 	return s.request.Limit - len(s.page.Rows)
@@ -275,7 +275,9 @@ func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, 
 		if got < want || s.left() <= 0 {
 			return got < want && s.left() > 0, nil
 		}
-		want = s.next(taken, s.bytes-bytes)
+		// As many as will fit, by the size of those that came.
+		average := max(1, (s.bytes-bytes)/taken)
+		want = max(1, min(s.left(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
 		steps = nil
 	}
 }
@@ -293,21 +295,12 @@ func (s *sweep) taking(r *reader) func(row [][]byte) error {
 	}
 }
 
-// next is how many rows to fetch: as many as will fit, by the size of those
-// that came.
-func (s *sweep) next(taken, bytes int) int {
-	average := max(1, bytes/taken)
-	return max(1, min(s.left(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
-}
-
 func (s *sweep) maxBytes() int {
 	if s.request.MaxBytes > 0 {
 		return s.request.MaxBytes
 	}
 	return s.cfg.PageBytes
 }
-
-func (s *sweep) full() bool { return s.bytes >= s.maxBytes() }
 
 // writeWAL writes WAL, so that the log gets behind a position just read.
 func (s *Sweeper) writeWAL(ctx context.Context, conn *pgx.Conn) error {

@@ -104,39 +104,30 @@ func setDefault[T int | time.Duration](field *T, value T) {
 type TableError = tablesql.TableError
 
 func isRefusal(err error) bool {
-	var refused *TableError
-	return errors.As(err, &refused)
+	_, refused := errors.AsType[*TableError](err)
+	return refused
 }
 
 // with runs f on a connection, which is closed rather than kept after an error
 // that may be its own.
 func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
-	conn, err := s.acquire(ctx)
+	acquiring, cancel := context.WithTimeout(ctx, s.timeout())
+	conn, err := s.cfg.Pool.Acquire(acquiring)
+	cancel()
 	if err != nil {
 		return fmt.Errorf("connecting to read outbox tables: %w", err)
 	}
 	defer conn.Release()
 	err = f(ctx, conn.Conn())
 	if err != nil && tablesql.FaultOf(err) == tablesql.Passing {
-		s.discard(conn.Conn())
+		closing, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Conn().Close(closing) // it is given up anyway
 	}
-	var refused *TableError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*TableError](err); ok {
 		refused.Err = tablesql.WithHint(refused.Err, refused.Table, conn.Conn().Config().User)
 	}
 	return err
-}
-
-func (s *Sweeper) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout())
-	defer cancel()
-	return s.cfg.Pool.Acquire(ctx)
-}
-
-func (s *Sweeper) discard(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // it is given up anyway
 }
 
 // send is tablesql.Run with a limit for a server that has gone silent.
@@ -156,12 +147,17 @@ func (s *Sweeper) settings() tablesql.Settings {
 	return settings
 }
 
-// fresh runs f, and where a table refuses, once more with the catalogue read
+// fresh is with, and again.
+func (s *Sweeper) fresh(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	return s.again(func() error { return s.with(ctx, f) })
+}
+
+// again runs f, and where a table refuses, once more with the catalogue read
 // again: DDL makes what is known of a table out of date.
-func (s *Sweeper) fresh(f func() error) error {
+func (s *Sweeper) again(f func() error) error {
 	err := f()
-	var refused *TableError
-	if !errors.As(err, &refused) || refused.Locked() || !s.forget(refused.Table) {
+	refused, ok := errors.AsType[*TableError](err)
+	if !ok || refused.Locked() || !s.forget(refused.Table) {
 		return err
 	}
 	return f()
@@ -182,8 +178,8 @@ type plan struct {
 	rows     *mapping.Plan
 	// columns are those to select, parallel to rows.Wanted.
 	columns []tablesql.RowColumn
-	// light says which of columns are not needed where no record is wanted, and
-	// what stands for their values.
+	// light is what stands for the values of columns, parallel to them, where only a row's
+	// id, scope and times are wanted; nil: the column is needed.
 	light []*mapping.Value
 }
 
@@ -244,8 +240,8 @@ func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableEr
 			if slices.ContainsFunc(known, func(e *TableError) bool { return e.Table == t }) {
 				continue
 			}
-			var refused *TableError
-			if err := s.usable(ctx, conn, t, &wait); errors.As(err, &refused) {
+			err := s.usable(ctx, conn, t, &wait)
+			if refused, ok := errors.AsType[*TableError](err); ok {
 				unusable = append(unusable, refused)
 			} else if err != nil {
 				return err
@@ -270,10 +266,17 @@ func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 	return err == nil, err
 }
 
+// usable gives the refusal of a table that cannot be read as it is mapped, or that somebody has
+// locked against readers. What else it refuses its first page tells, with the hint.
 func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, wait *lockWait) error {
 	p, err := s.plan(ctx, conn, t)
-	if err == nil && t.Stateful() {
-		err = s.locked(ctx, conn, p, wait)
+	if err != nil || !t.Stateful() {
+		return err
+	}
+	err = tablesql.Refusal(t, s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.Open()))
+	wait.answered(err)
+	if refused, ok := errors.AsType[*TableError](err); ok && !refused.Locked() {
+		return nil
 	}
 	return err
 }
@@ -296,79 +299,56 @@ func (w *lockWait) settings(s *Sweeper) tablesql.Settings {
 // answered notes whether a question waited in vain.
 func (w *lockWait) answered(err error) { w.vain = w.vain || tablesql.FaultOf(err) == tablesql.Locked }
 
-// locked is the refusal of a table that somebody has locked against readers. What
-// else it refuses its first page tells, with the hint.
-func (s *Sweeper) locked(ctx context.Context, conn *pgx.Conn, p *plan, wait *lockWait) error {
-	t := p.relation.Table
-	err := tablesql.Refusal(t, s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.Open()))
-	wait.answered(err)
-	var refused *TableError
-	if errors.As(err, &refused) && !refused.Locked() {
-		return nil
-	}
-	return err
-}
-
 func newPlan(relation *tablesql.Relation) (*plan, error) {
 	rows, columns, err := relation.Plan()
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{relation: relation, rows: rows, columns: columns}
-	for _, i := range rows.Wanted() {
-		p.light = append(p.light, placeholder(&relation.Table.Mapping, &relation.Columns[i]))
+	m := &relation.Table.Mapping
+	light := make([]*mapping.Value, len(columns))
+	needed := needed(m)
+	for i, c := range columns {
+		switch {
+		case needed[c.Name]:
+		case c.Name == m.Payload.Column:
+			// Not NULL, which could be an error of the row.
+			light[i] = &mapping.Value{Data: []byte(`\x`), Format: mapping.Text}
+		default:
+			light[i] = &mapping.Value{Format: mapping.Null}
+		}
 	}
-	return p, nil
-}
-
-// placeholder is what stands for a column's value where only the row's id, scope
-// and times are wanted; nil: the column is needed.
-func placeholder(m *outbox.Mapping, c *tablesql.Column) *mapping.Value {
-	if needed(m)[c.Name] {
-		return nil
-	}
-	if c.Name == m.Payload.Column {
-		// Not NULL, which could be an error of the row.
-		return &mapping.Value{Data: []byte(`\x`), Format: mapping.Text}
-	}
-	return &mapping.Value{Format: mapping.Null}
+	return &plan{relation: relation, rows: rows, columns: columns, light: light}, nil
 }
 
 // needed names the columns that id, scope, state and times are made of.
 func needed(m *outbox.Mapping) map[string]bool {
-	names := map[string]bool{
-		m.Cluster.Column: true, m.CreatedAt: true,
-		m.Status.Column: true, m.Status.SentAt: true, m.Status.FailedAt: true, m.Status.Resend: true,
-		m.Status.Attempts: true, m.Status.MaxAttemptsColumn: true,
-		m.Writer.Column: true, m.Writer.Until: true,
-	}
-	need := func(columns []string) {
+	names := make(map[string]bool)
+	need := func(columns ...string) {
 		for _, name := range columns {
 			names[name] = true
 		}
 	}
-	need(m.ID)
-	need(m.AvailableAfter)
-	need(m.Status.SentBy)
+	s := &m.Status
+	need(m.Cluster.Column, m.CreatedAt, m.Writer.Column, m.Writer.Until)
+	need(s.Column, s.SentAt, s.FailedAt, s.Resend, s.Attempts, s.MaxAttemptsColumn)
+	need(slices.Concat(m.ID, m.AvailableAfter, s.SentBy)...)
 	for i := range m.Topic.Columns {
-		need(m.Topic.Columns[i].Names())
+		need(m.Topic.Columns[i].Names()...)
 	}
 	if m.Key != nil {
-		need(m.Key.Names())
+		need(m.Key.Names()...)
 	}
 	if !m.Payload.Plain() {
-		need(m.Payload.Names())
+		need(m.Payload.Names()...)
 	}
 	for i := range m.Headers {
 		// What stands in for the payload is no JSON.
 		if h := m.Headers[i].Expr(); m.Headers[i].JSON != "" || !h.Plain() {
-			need(slices.DeleteFunc(h.Names(), func(name string) bool { return name != m.Payload.Column }))
+			need(slices.DeleteFunc(h.Names(), func(name string) bool { return name != m.Payload.Column })...)
 		}
 	}
 	if m.EventID.Name != "" {
-		for _, name := range m.EventID.Columns {
-			names[name] = true // NULL there would be an error of the row
-		}
+		need(m.EventID.Columns...) // NULL there would be an error of the row
 	}
 	return names
 }
