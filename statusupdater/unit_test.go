@@ -489,7 +489,7 @@ func TestUnitsWaitForTheLeadersServer(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{BackoffMax: 100 * time.Millisecond})
 	rows := o.rows("a", "b", "refused")
-	o.guard.Release()
+	o.guard.Hold(0)
 	o.updater.Do(marks(outbox.MarkAttempt, "too large", rows[2])...)
 	if err := o.updater.Recover(t.Context(), "main", placed(1, rows[0])); !errors.Is(err, tablesql.ErrNotLeading) {
 		t.Errorf("recovery: %v", err)

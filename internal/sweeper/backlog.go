@@ -59,9 +59,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	}
 	r := newReader(p, true, arena)
 	r.most = maxFailedBytes
-	err = s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each))
-	wait.answered(err)
-	if err != nil {
+	if err := wait.send(ctx, s, conn, p.relation.FailedOfKeys(r.selected(), maxFailed+1, r.each)); err != nil {
 		return nil, fmt.Errorf("reading the failed rows of table %s: %w", t, err)
 	}
 	if len(r.rows) > maxFailed || r.full {

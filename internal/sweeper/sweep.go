@@ -183,23 +183,14 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 		s.page.More = true
 		return nil
 	}
-	if wide(part.Include) {
+	// wide: the scopes are no list of keys and rows.
+	wide := !slices.ContainsFunc(part.Include, func(s outbox.Scope) bool { return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow })
+	if wide {
 		done, err := s.byIDOrder(ctx, p, part)
 		if done || err != nil {
 			return err
 		}
 	}
-	return s.plain(ctx, p, part)
-}
-
-// wide says that the scopes are no list of keys and rows.
-func wide(scopes []outbox.Scope) bool {
-	return !slices.ContainsFunc(scopes, func(s outbox.Scope) bool {
-		return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow
-	})
-}
-
-func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	r := s.reader(p, part)
 	q := p.relation.Page(r.selected(), s.left())
 	s.wanted(q, part)
@@ -218,7 +209,7 @@ func (s *sweep) plain(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	}
 	s.page.More = true
 	switch {
-	case !wide(part.Include):
+	case !wide:
 	case r.run >= idOrderPays && r.run >= len(r.rows)/2:
 		s.putIDOrder(part.Table, &idOrder{value: string(r.value)})
 	case s.slow:

@@ -273,8 +273,7 @@ func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, w
 	if err != nil || !t.Stateful() {
 		return err
 	}
-	err = tablesql.Refusal(t, s.send(ctx, conn, wait.settings(s).Step(nil), p.relation.Open()))
-	wait.answered(err)
+	err = tablesql.Refusal(t, wait.send(ctx, s, conn, p.relation.Open()))
 	if refused, ok := errors.AsType[*TableError](err); ok && !refused.Locked() {
 		return nil
 	}
@@ -288,16 +287,15 @@ type lockWait struct{ vain bool }
 // hardly is long enough for a lock that its holder is about to release.
 const hardly = 50 * time.Millisecond
 
-func (w *lockWait) settings(s *Sweeper) tablesql.Settings {
+func (w *lockWait) send(ctx context.Context, s *Sweeper, conn *pgx.Conn, question tablesql.Step) error {
 	settings := s.settings()
 	if w.vain {
 		settings.LockTimeout = hardly
 	}
-	return settings
+	err := s.send(ctx, conn, settings.Step(nil), question)
+	w.vain = w.vain || tablesql.FaultOf(err) == tablesql.Locked
+	return err
 }
-
-// answered notes whether a question waited in vain.
-func (w *lockWait) answered(err error) { w.vain = w.vain || tablesql.FaultOf(err) == tablesql.Locked }
 
 func newPlan(relation *tablesql.Relation) (*plan, error) {
 	rows, columns, err := relation.Plan()

@@ -26,20 +26,16 @@ func (r *Relation) moveSQL(free bool) string {
 		with += ", "
 	}
 	current, loaded := r.shapes()
+	// It raises an error with a SQLSTATE that refuses the table, not the row. A column is in it, so that it is not
+	// evaluated before the condition.
+	altered := "current_setting(concat(" + sql.Literal("the table "+r.Table.String()+" or its archive "+r.Table.Mapping.Archive.String()+" was altered after they had been compared") + ", left(shape.s, 0)))::bigint"
 	refusal := sql.Literal("the archive " + r.Table.Mapping.Archive.String() + " did not take each row: a trigger there drops some. Rows missing: ")
 	return "WITH " + with + "gone(outbox_cdc_n, " + strings.Join(columns, ", ") + ") AS (" + gone + "), " +
 		"kept AS (INSERT INTO " + r.Archive.Name() + " (" + strings.Join(names, ", ") + ") OVERRIDING SYSTEM VALUE SELECT " + strings.Join(values, ", ") + " FROM gone AS t RETURNING 1), " +
 		"missing AS (SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM kept) AS n), " +
 		"shape AS MATERIALIZED (" + current + ") " +
-		"SELECT CASE WHEN shape.s IS DISTINCT FROM " + loaded + " THEN " + r.altered() +
+		"SELECT CASE WHEN shape.s IS DISTINCT FROM " + loaded + " THEN " + altered +
 		" WHEN missing.n = 0 THEN gone.outbox_cdc_n ELSE (" + refusal + " || missing.n)::bigint END FROM gone, missing, shape"
-}
-
-// altered raises an error with a SQLSTATE that refuses the table, not the row. A column is in it, so that it is not
-// evaluated before the condition.
-func (r *Relation) altered() string {
-	text := "the table " + r.Table.String() + " or its archive " + r.Table.Mapping.Archive.String() + " was altered after they had been compared"
-	return "current_setting(concat(" + sql.Literal(text) + ", left(shape.s, 0)))::bigint"
 }
 
 // shapes are a query for the shape that the table and its archive have, and the one that they had when they were

@@ -30,6 +30,8 @@ const (
 // Literal is the array in text form.
 func (a *Array) Literal() string { return string(a.text()) }
 
+var arrayEscapes = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+
 // text is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 func (a *Array) text() []byte {
 	text := []byte{'{'}
@@ -38,15 +40,8 @@ func (a *Array) text() []byte {
 			text = append(text, ',')
 		}
 		text = append(text, '"')
-		for {
-			plain := strings.IndexAny(element, `"\`)
-			if plain < 0 {
-				break
-			}
-			text = append(append(text, element[:plain]...), '\\', element[plain])
-			element = element[plain+1:]
-		}
-		text = append(append(text, element...), '"')
+		text = append(text, arrayEscapes.Replace(element)...)
+		text = append(text, '"')
 	}
 	return append(text, '}')
 }

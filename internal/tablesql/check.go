@@ -161,6 +161,5 @@ func Written(m *outbox.Mapping) []string {
 		names = append(names, s.Column)
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	return notEmpty(slices.Compact(names))
 }

@@ -81,14 +81,12 @@ func (r *Relation) CountFailed(into *FailedCount) Step {
 	if m := &r.Table.Mapping.Status; m.Resend != "" && m.FailedAt != "" {
 		resend = counted(from + r.ofOurs(Ref(m.FailedAt)+" IS NOT NULL AND "+Ref(m.Resend)))
 	}
-	return Step{SQL: "SELECT " + counted(from+r.ourFailed()) + ", " + resend, Each: into.read}
-}
-
-func (f *FailedCount) read(row [][]byte) (err error) {
-	if f.Rows, f.Capped, err = readCount(row[0]); err == nil {
-		f.Resend, _, err = readCount(row[1])
-	}
-	return err
+	return Step{SQL: "SELECT " + counted(from+r.ourFailed()) + ", " + resend, Each: func(row [][]byte) (err error) {
+		if into.Rows, into.Capped, err = readCount(row[0]); err == nil {
+			into.Resend, _, err = readCount(row[1])
+		}
+		return err
+	}}
 }
 
 // NeverReadyCount is rows of a table that are pending, but that nobody will send
@@ -108,28 +106,23 @@ const sampleCharacters = 250
 // this state while its writer sends it. The mapping must have a writer column.
 func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	var params Params
-	where := r.neverDue()
-	if older := r.older(&params, r.Table.Mapping.Grace); older != "" {
-		where += " AND " + older
+	from := " FROM " + r.Name() + " AS t WHERE " + conjunction(r.neverDue(), r.older(&params, r.Table.Mapping.Grace))
+	read := func(row [][]byte) (err error) {
+		*into = NeverReadyCount{}
+		if into.Rows, into.Capped, err = readCount(row[0]); err != nil {
+			return err
+		}
+		if into.Oldest, err = readAge(row[1]); err != nil {
+			return err
+		}
+		parts, err := r.readID(row[2:])
+		into.Sample = strings.Join(parts, ", ")
+		return err
 	}
-	from := " FROM " + r.Name() + " AS t WHERE " + where
 	return Step{
 		SQL:  "SELECT " + counted(from) + ", " + r.age() + ", " + strings.Join(r.shownIDs(sampleCharacters), ", ") + from + r.inOrder(1),
-		Args: params, Each: func(row [][]byte) error { return into.read(r, row) },
+		Args: params, Each: read,
 	}
-}
-
-func (n *NeverReadyCount) read(r *Relation, row [][]byte) (err error) {
-	*n = NeverReadyCount{}
-	if n.Rows, n.Capped, err = readCount(row[0]); err != nil {
-		return err
-	}
-	if n.Oldest, err = readAge(row[1]); err != nil {
-		return err
-	}
-	parts, err := r.readID(row[2:])
-	n.Sample = strings.Join(parts, ", ")
-	return err
 }
 
 // counted counts rows up to the bound, and one more.

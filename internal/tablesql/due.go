@@ -99,8 +99,7 @@ func (r *Relation) DueIndexed(indexed *bool) []Step {
 		match += `|^\s*Presorted Key: [^,]*$`
 	}
 	s := &r.Table.Mapping.Status
-	state := slices.DeleteFunc(append([]string{s.Column, s.SentAt, s.FailedAt}, s.SentBy...), func(name string) bool { return name == "" })
-	if len(state) > 0 {
+	if state := notEmpty(append([]string{s.Column, s.SentAt, s.FailedAt}, s.SentBy...)); len(state) > 0 {
 		match += `|^\s*Filter: .*\b(` + joined(state, "|", regexp.QuoteMeta) + `)\b`
 	}
 	unindexed := regexp.MustCompile(match)

@@ -119,14 +119,9 @@ func (r *Relation) first(e *outbox.Expr, plain func(*Column) string) string {
 	if len(e.Pointer) == 0 && len(e.Or) == 0 {
 		return plain(r.Column(e.Column))
 	}
-	text := "(" + r.found(e, plain) + ")[1]"
-	if len(e.Or) > 0 {
-		text = r.firstOf(e, plain)
+	if len(e.Or) == 0 {
+		return "(" + r.found(e, plain) + `)[1] COLLATE "C"`
 	}
-	return text + ` COLLATE "C"`
-}
-
-func (r *Relation) firstOf(e *outbox.Expr, plain func(*Column) string) string {
 	places := append([]outbox.Expr{{Column: e.Column, Pointer: e.Pointer}}, e.Or...)
 	list := make([]string, len(places))
 	var which strings.Builder
@@ -135,5 +130,5 @@ func (r *Relation) firstOf(e *outbox.Expr, plain func(*Column) string) string {
 		list[i] = r.found(&places[i], plain) + " AS " + name
 		which.WriteString(" WHEN " + name + " IS NULL THEN NULL WHEN " + name + "[1] IS NOT NULL THEN " + name + "[1]")
 	}
-	return "(SELECT CASE" + which.String() + " END FROM (SELECT " + strings.Join(list, ", ") + " OFFSET 0) AS f)"
+	return "(SELECT CASE" + which.String() + " END FROM (SELECT " + strings.Join(list, ", ") + ` OFFSET 0) AS f) COLLATE "C"`
 }

@@ -46,20 +46,16 @@ type Filter struct {
 func (r *Relation) TimeOf(state RowState) []string {
 	m := &r.Table.Mapping
 	var columns []string
-	switch {
-	case state == RowsFailed && m.Status.FailedAt != "":
-		columns = []string{m.Status.FailedAt}
-	case state == RowsSent:
-		columns = append(columns, m.Status.SentAt)
-		columns = append(columns, m.Status.SentBy...)
+	switch state {
+	case RowsFailed:
+		columns = notEmpty([]string{m.Status.FailedAt})
+	case RowsSent:
+		columns = notEmpty(append([]string{m.Status.SentAt}, m.Status.SentBy...))
 	}
-	if columns = slices.DeleteFunc(columns, func(name string) bool { return name == "" }); len(columns) > 0 {
+	if len(columns) > 0 {
 		return columns
 	}
-	if m.CreatedAt == "" {
-		return nil
-	}
-	return []string{m.CreatedAt}
+	return notEmpty([]string{m.CreatedAt})
 }
 
 // inState is the condition that a row is in the state, or a MappingError: the table has

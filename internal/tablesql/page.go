@@ -49,7 +49,8 @@ func (q *PageQuery) Add(column *Column) {
 	}
 }
 
-// Include wants rows of any of the scopes.
+// Include wants rows of any of the scopes. A list of topics is hidden from the planner, which
+// would begin with the topics and sort what it finds.
 func (q *PageQuery) Include(scopes []outbox.Scope) {
 	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
@@ -57,7 +58,7 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 	case condition == "":
 		q.matchNothing()
 	case scopes[0].Kind == outbox.ScopeTopic:
-		q.where = append(q.where, Opaque(condition)) // see Known
+		q.where = append(q.where, Opaque(condition))
 	default:
 		q.where = append(q.where, condition)
 	}
@@ -77,16 +78,10 @@ func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 	}
 }
 
-// Known wants rows of these topics only. It is hidden from the planner, which would
-// begin with the topics and sort what it finds.
+// Known wants rows of these topics only; nil: of any.
 func (q *PageQuery) Known(topics []outbox.Scope) {
-	condition, _ := q.relation.covering(&q.params, topics)
-	switch {
-	case topics == nil:
-	case condition == "":
-		q.matchNothing()
-	default:
-		q.where = append(q.where, Opaque(condition))
+	if topics != nil {
+		q.Include(topics)
 	}
 }
 
@@ -118,19 +113,18 @@ func (q *PageQuery) Tied(comparison, value string) {
 
 // Step is the query. Nothing says that no row can match.
 func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool) {
-	return Step{SQL: q.text(), Args: q.params, Each: each}, q.none
-}
-
-func (q *PageQuery) text() string {
+	step = Step{Args: q.params, Each: each}
 	switch {
 	case q.byTime && q.anyOrder:
-		return q.dueByTime()
+		step.SQL = q.dueByTime()
 	case q.byTime && !q.relation.waitsFor().NotNull:
-		return q.pageByTime()
+		step.SQL = q.pageByTime()
 	case q.columns.sized:
-		return "SELECT " + q.columns.list + " FROM (" + q.selecting(strings.Join(q.columns.refs, ", ")) + q.relation.inOrder(q.limit) + ") AS t"
+		step.SQL = "SELECT " + q.columns.list + " FROM (" + q.selecting(strings.Join(q.columns.refs, ", ")) + q.relation.inOrder(q.limit) + ") AS t"
+	default:
+		step.SQL = q.selecting(q.columns.list) + q.relation.inOrder(q.limit)
 	}
-	return q.selecting(q.columns.list) + q.relation.inOrder(q.limit)
+	return step, q.none
 }
 
 // selecting selects from the rows that are wanted, of those that also meet the terms.

@@ -287,8 +287,10 @@ func (r *Relation) oneOf(column string, values ...string) string {
 func conjunction(terms ...string) string { return cmp.Or(allOf(terms...), "true") }
 
 // allOf is conjunction, but empty where no term says anything.
-func allOf(terms ...string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(terms), func(term string) bool { return term == "" }), " AND ")
+func allOf(terms ...string) string { return strings.Join(notEmpty(terms), " AND ") }
+
+func notEmpty(texts []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return text == "" })
 }
 
 // joined is what the function makes of the items, one behind the other.

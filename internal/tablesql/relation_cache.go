@@ -34,7 +34,13 @@ func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Ta
 	if ok {
 		return made, nil
 	}
-	missing := k.missing(t)
+	k.mu.Lock()
+	missing := slices.DeleteFunc(slices.Clone(k.tables), func(other *outbox.Table) bool {
+		_, ok := k.made[other]
+		return ok || other == t
+	})
+	k.mu.Unlock()
+	missing = append(missing, t)
 	all, err := loadAll(ctx, conn, missing)
 	if err != nil {
 		return made, err
@@ -62,17 +68,6 @@ func (k *RelationCache[T]) Known(t *outbox.Table) (T, bool) {
 	defer k.mu.Unlock()
 	made, ok := k.made[t]
 	return made, ok
-}
-
-// missing are the table and all others of which nothing is kept.
-func (k *RelationCache[T]) missing(t *outbox.Table) []*outbox.Table {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(k.tables), func(other *outbox.Table) bool {
-		_, ok := k.made[other]
-		return ok || other == t
-	})
-	return append(missing, t)
 }
 
 // Forget drops what is kept of a table, because DDL made it out of date, and says

@@ -3,7 +3,6 @@ package tablesql
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -85,26 +84,21 @@ func ago(age time.Duration) string {
 // last one counts.
 func (r *Relation) expired(age time.Duration) (string, error) {
 	m := &r.Table.Mapping
-	var sent, terms []string
-	for _, name := range append([]string{m.Status.SentAt}, m.Status.SentBy...) {
-		if name != "" {
-			sent = append(sent, Ref(name))
-		}
-	}
-	switch len(sent) {
+	var times []string
+	switch sent := notEmpty(append([]string{m.Status.SentAt}, m.Status.SentBy...)); len(sent) {
 	case 0:
 	case 1:
-		terms = append(terms, sent[0]+ago(age))
+		times = append(times, Ref(sent[0]))
 	default:
-		terms = append(terms, "greatest("+strings.Join(sent, ", ")+")"+ago(age)) // NULLs do not count
+		times = append(times, "greatest("+joined(sent, ", ", Ref)+")") // NULLs do not count
 	}
 	if m.CreatedAt != "" {
-		terms = append(terms, Ref(m.CreatedAt)+ago(age))
+		times = append(times, Ref(m.CreatedAt))
 	}
-	if len(terms) == 0 {
+	if len(times) == 0 {
 		return "", r.unfit("has a retention, but no column says when a row was sent or created", "map sent_at or created_at, or take retention away")
 	}
-	return strings.Join(terms, " AND "), nil
+	return joined(times, " AND ", func(at string) string { return at + ago(age) }), nil
 }
 
 // The leaves of a table that are partitions by a range of one column, with an

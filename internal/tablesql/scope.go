@@ -45,8 +45,7 @@ func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string,
 	for _, cluster := range slices.Sorted(maps.Keys(topics)) {
 		terms = append(terms, "("+r.onCluster(p, cluster)+" AND "+among(p, []string{r.topic()}, []Array{*topics[cluster]}, []string{"text"})+")")
 	}
-	terms = append(terms, r.withKeys(p, keys), r.amongIDs(p, ids))
-	terms = slices.DeleteFunc(terms, func(term string) bool { return term == "" })
+	terms = notEmpty(append(terms, r.withKeys(p, keys), r.amongIDs(p, ids)))
 	if len(terms) == 0 {
 		return "", false
 	}

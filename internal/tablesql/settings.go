@@ -87,11 +87,8 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 // The zero value holds to no server: every statement fails.
 type Guard struct{ key atomic.Int64 }
 
-// Hold has statements pass where this key is locked.
+// Hold has statements pass where this key is locked; 0: nowhere.
 func (g *Guard) Hold(key int64) { g.key.Store(key) }
-
-// Release has no statement pass.
-func (g *Guard) Release() { g.key.Store(0) }
 
 // ErrNotLeading says that nobody holds the leader's lock where a statement was run. It
 // passes: the leader's connection has ended, or will in a moment.

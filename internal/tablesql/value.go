@@ -42,29 +42,25 @@ func mapped(word string, m *outbox.ValueMap, write func(text string) string) str
 // NULL; empty: every row is.
 func (r *Relation) ours() string {
 	var terms []string
-	for i := range r.Table.Mapping.Rows {
-		terms = append(terms, r.holds(&r.Table.Mapping.Rows[i]))
+	for _, condition := range r.Table.Mapping.Rows {
+		c := r.Column(condition.Column)
+		is := " IS TRUE"
+		if condition.Not {
+			is = " IS NOT TRUE"
+		}
+		var ways []string
+		if len(condition.Values) > 0 {
+			texts := mapping.Printed(condition.Values, mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum})
+			ways = append(ways, c.word()+" IN ("+joined(texts, ", ", sql.Literal)+")")
+		}
+		if condition.Null {
+			ways = append(ways, Ref(c.Name)+" IS NULL")
+		}
+		terms = append(terms, "("+strings.Join(ways, " OR ")+")"+is)
 	}
 	if e := r.Table.Mapping.Leaves(); e != nil {
 		known := mapped(r.first(e, (*Column).word), e.Map, func(string) string { return "true" })
 		terms = append(terms, known+" IS TRUE")
 	}
 	return allOf(terms...)
-}
-
-func (r *Relation) holds(condition *outbox.RowCondition) string {
-	c := r.Column(condition.Column)
-	is := " IS TRUE"
-	if condition.Not {
-		is = " IS NOT TRUE"
-	}
-	var ways []string
-	if len(condition.Values) > 0 {
-		texts := mapping.Printed(condition.Values, mapping.Column{Name: c.Name, OID: c.OID, Enum: c.Enum})
-		ways = append(ways, c.word()+" IN ("+joined(texts, ", ", sql.Literal)+")")
-	}
-	if condition.Null {
-		ways = append(ways, Ref(c.Name)+" IS NULL")
-	}
-	return "(" + strings.Join(ways, " OR ") + ")" + is
 }
