@@ -29,8 +29,8 @@ type Step struct {
 // outcome is unknown, see Unknown.
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	pg := conn.PgConn()
-	// Else they would run in a session that may be anybody's, with whatever it is set to. Who
-	// begins a transaction settles it.
+	// Outside of a transaction of ours the session may be anybody's, with whatever it is set
+	// to. Who begins a transaction settles it.
 	if !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN") {
 		steps = append([]Step{Settings{}.Step(nil)}, steps...)
 	}

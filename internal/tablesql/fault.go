@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -35,8 +36,7 @@ const (
 // a refusal, so that it is seen, rather than repeated for ever.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func FaultOf(err error) Fault {
-	var unusable *MappingError
-	if errors.As(err, &unusable) {
+	if _, unusable := errors.AsType[*MappingError](err); unusable {
 		return TableRefused
 	}
 	server := postgres.ServerError(err)
@@ -115,12 +115,9 @@ func (e *TableError) Unwrap() error { return e.Err }
 // Refusal makes a TableError of an error of a statement that reads the table where it is
 // a refusal, and returns every other error as it is.
 func Refusal(t *outbox.Table, err error) error {
-	var already *TableError
-	var mapped *mapping.Error
-	switch {
-	case err == nil || errors.As(err, &already):
-		return err
-	case errors.As(err, &mapped), FaultOf(err) != Passing: // who only reads waits for locks of the whole table only
+	_, already := errors.AsType[*TableError](err)
+	_, mapped := errors.AsType[*mapping.Error](err)
+	if !already && (mapped || FaultOf(err) != Passing) { // who only reads waits for locks of the whole table only
 		return &TableError{Table: t, Err: err}
 	}
 	return err
@@ -133,14 +130,7 @@ func Unknown(err error) bool {
 		return false
 	}
 	server := postgres.ServerError(err)
-	if server == nil {
-		return true
-	}
-	severity := server.SeverityUnlocalized
-	if severity == "" {
-		severity = server.Severity
-	}
-	return severity != "ERROR"
+	return server == nil || cmp.Or(server.SeverityUnlocalized, server.Severity) != "ERROR"
 }
 
 // WithHint adds to the refusal of a statement on the table, made by the role,

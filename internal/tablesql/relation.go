@@ -225,6 +225,7 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
 		r := &Relation{Table: t}
+		// So it is until a column of it is read.
 		all[i] = loaded{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
 	}
 	var args Params
