@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,27 +154,26 @@ func (f *Facts) sampleSQL(rows int) string {
 	return text + " LIMIT " + strconv.Itoa(rows)
 }
 
-// column finds a column by its name, nil: there is none.
-func (f *Facts) column(name string) *Column {
+// find is the first column that fits, nil: none does.
+func (f *Facts) find(fits func(*Column) bool) *Column {
 	for i := range f.Columns {
-		if f.Columns[i].Name == name {
+		if fits(&f.Columns[i]) {
 			return &f.Columns[i]
 		}
 	}
 	return nil
 }
 
+func (f *Facts) column(name string) *Column {
+	return f.find(func(c *Column) bool { return c.Name == name })
+}
+
 // values are the sampled values of a column that are not NULL.
-func (f *Facts) values(name string) []string {
-	var out []string
-	for i := range f.Columns {
-		if f.Columns[i].Name != name {
-			continue
-		}
-		for _, row := range f.Rows {
-			if row[i] != nil {
-				out = append(out, *row[i])
-			}
+func (f *Facts) values(name string) (out []string) {
+	at := slices.IndexFunc(f.Columns, func(c Column) bool { return c.Name == name })
+	for _, row := range f.Rows {
+		if at >= 0 && row[at] != nil {
+			out = append(out, *row[at])
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package suggest
 import (
 	_ "embed" // the layouts
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 )
@@ -99,7 +100,7 @@ func (p *proposing) adjust(l *layout) {
 		return
 	}
 	for _, key := range l.Remove {
-		p.remove(key)
+		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
 	}
 	if len(l.Set) > 0 {
 		p.Questions = nil // they were about the names
