@@ -47,7 +47,6 @@ docs/check.md has every check.`,
 		Example: `  outbox-cdc check --config outbox-cdc.yaml
   outbox-cdc check --stream orders --json
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc check --stream orders --fix`,
-		Args: noArguments,
 	}
 	file, o := configFlag(c), checkOptions{}
 	streamFlag(c, &o.stream)
@@ -56,11 +55,7 @@ docs/check.md has every check.`,
 	yesFlag(c, &o.yes, "with --fix: do not ask")
 	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how `LONG` each look may take")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		chosen, err := chooseDatabase(cfg, o.stream)
+		cfg, chosen, err := load(*file, o.stream, chooseDatabase)
 		if err != nil {
 			return err
 		}
@@ -123,27 +118,19 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 	for i, s := range chosen {
 		all[i] = preflight.Stream{
 			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
-			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(), Once: preflightOnce(cfg, s),
+			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(),
+		}
+		if once := onceConfig(cfg, s); once != nil {
+			all[i].Once = &preflight.Once{Journals: map[string]journal.Topic{}, Timeout: once.Timeout}
+			for cluster, topic := range once.Journals {
+				all[i].Once.Journals[cluster] = journal.Topic{Name: topic, Rows: s.Memory.Rows}
+			}
 		}
 		for _, t := range s.Tables {
 			all[i].Tables = append(all[i].Tables, preflight.Table{Table: t.Outbox, Native: t.Profile == "native"})
 		}
 	}
 	return all
-}
-
-// preflightOnce is what check looks at of exactly-once delivery; nil: rows are delivered at
-// least once.
-func preflightOnce(cfg *config.Config, s *config.Stream) *preflight.Once {
-	once := onceConfig(cfg, s)
-	if once == nil {
-		return nil
-	}
-	out := &preflight.Once{Journals: map[string]journal.Topic{}, Timeout: once.Timeout}
-	for cluster, topic := range once.Journals {
-		out.Journals[cluster] = journal.Topic{Name: topic, Rows: s.Memory.Rows}
-	}
-	return out
 }
 
 // ---- printing ----
@@ -210,7 +197,12 @@ func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o ch
 	}
 	fixed := false
 	for _, s := range chosen {
-		wanted := fixable(r, s.Name)
+		var wanted []preflight.Finding
+		for _, f := range r.Findings {
+			if f.Stream == s.Name && f.Fix != "" {
+				wanted = append(wanted, f)
+			}
+		}
 		if len(wanted) == 0 {
 			continue
 		}
@@ -226,23 +218,12 @@ func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o ch
 	return fixed, nil
 }
 
-// fixable are a stream's findings that --fix can make something of.
-func fixable(r *preflight.Report, stream string) []preflight.Finding {
-	var found []preflight.Finding
-	for _, f := range r.Findings {
-		if f.Stream == stream && f.Fix != "" {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
 func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding, o checkOptions, io streams, said io.Writer) (bool, error) {
 	pg, err := connectAdmin(ctx, s)
 	if err != nil {
 		return false, err
 	}
-	defer closeNow(pg)
+	defer hangUp(pg)
 	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, Tally: s.ExactlyOnce()}
 	plan, err := fixPlan(ctx, pg, s, setup, wanted)
 	if err != nil || len(plan) == 0 {
@@ -267,8 +248,9 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		return nil, err
 	}
 	setup.NoSlot = !is(preflight.FixPublication) && !is(preflight.FixSlot)
-	if missing := missingTables(&state); !setup.NoSlot && missing != "" {
-		return nil, &failure{exitPermanent, errors.New("table " + missing + " has to be there before its publication: create it, or correct its name (outbox-cdc init --native-table makes a native one)")}
+	missing := slices.IndexFunc(state.Tables, func(t replication.TableState) bool { return !t.Exists })
+	if missing >= 0 && !setup.NoSlot {
+		return nil, &failure{exitPermanent, errors.New("table " + state.Tables[missing].Table.String() + " has to be there before its publication: create it, or correct its name (outbox-cdc init --native-table makes a native one)")}
 	}
 	steps, err := replication.InitPlan(&state, setup)
 	if err != nil {
@@ -288,15 +270,6 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		}
 	}
 	return replication.Pending(ctx, pg, steps)
-}
-
-func missingTables(state *replication.State) string {
-	for _, t := range state.Tables {
-		if !t.Exists {
-			return t.Table.String()
-		}
-	}
-	return ""
 }
 
 // grantSchema lets the role that reads and marks use our own schema.

@@ -34,7 +34,6 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 		Example: `  outbox-cdc compare --stream orders --for 10m
   outbox-cdc compare --stream orders --for 24h --json > differences.json
   outbox-cdc compare --ignore-header id --examples 20`,
-		Args: noArguments,
 	}
 	file := configFlag(c)
 	o := compareOptions{}
@@ -45,11 +44,7 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 	c.Flags().IntVar(&o.examples, "examples", 5, "examples of each kind")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		s, err := oneStream(cfg, o.stream)
+		cfg, s, err := load(*file, o.stream, oneStream)
 		if err != nil {
 			return err
 		}
@@ -89,7 +84,7 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if o.window <= 0 || o.settle <= 0 {
 		return nil, usage("--for and --settle are durations above zero, such as 10m")
 	}
-	pool, err := openPool(s)
+	pool, err := openPool(s, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +98,11 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 		return nil, err
 	}
 	clients, err := readingClients(ctx, cfg, s)
-	defer closeAll(clients)
+	defer func() {
+		for _, c := range clients {
+			_ = c.Close() // nothing was written
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +129,6 @@ func readingClients(ctx context.Context, cfg *config.Config, s *config.Stream) (
 		clients[name] = client
 	}
 	return clients, nil
-}
-
-func closeAll(clients map[string]sarama.Client) {
-	for _, c := range clients {
-		_ = c.Close() // nothing was written
-	}
 }
 
 // print prints the report. Differences are an exit code of their own.

@@ -27,7 +27,6 @@ unique, NULLs. Each comes with the lines of YAML that would fix it, and all of t
 the end. Differences that keep rows from being delivered end it with exit code 2.`,
 		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml
   outbox-cdc config validate --against-database --stream orders`,
-		Args: noArguments,
 	}
 	file, o := configFlag(c), againstOptions{}
 	c.Flags().BoolVar(&o.against, "against-database", false, "compare each table with its mapping")
@@ -78,7 +77,6 @@ default, for completion and checks in an editor. Put this line at the top of the
 
   # yaml-language-server: $schema=outbox-cdc.schema.json`,
 		Example: `  outbox-cdc config schema > outbox-cdc.schema.json`,
-		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := io.out.Write(config.JSONSchema)
 			return err

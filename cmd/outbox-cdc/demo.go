@@ -39,7 +39,6 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
   outbox-cdc demo --lose-slot
   outbox-cdc demo --serve --duration 1h --outage 1m
   outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
-		Args: noArguments,
 	}
 	o, logs := demo.Options{Out: raw(io.out)}, addLogFlags(c)
 	f := c.Flags()

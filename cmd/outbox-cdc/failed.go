@@ -52,7 +52,6 @@ fails only by errors of itself (too large, refused by the broker); an outage cos
 Nothing is changed, and no payload is shown.`,
 		Example: `  outbox-cdc failed list
   outbox-cdc failed list --topic orders --error 'too large' --since 24h --json`,
-		Args: noArguments,
 	}
 	if state == tablesql.RowsPending {
 		c.Short = "List rows that are still to be published"

@@ -50,7 +50,6 @@ command for others who have it. --show-sql prints that command, and makes nothin
   outbox-cdc init --config outbox-cdc.yaml
   outbox-cdc init --config outbox-cdc.yaml --kafka
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc init --stream orders --native-table`,
-		Args: noArguments,
 	}
 	file := configFlag(c)
 	what := initOptions{}
@@ -88,17 +87,21 @@ type initOptions struct {
 
 func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
 	pg, err := connectAdmin(ctx, s)
-	var refused *failure
-	if err != nil && what.showSQL && ctx.Err() == nil && !errors.As(err, &refused) {
+	_, refused := errors.AsType[*failure](err)
+	if err != nil && what.showSQL && ctx.Err() == nil && !refused {
 		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 		fmt.Fprintln(io.err, "outbox-cdc: so this is everything, with whatever is there already")
-		return showAll(s, what, io.out)
+		plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setupOf(s, ""), s, what)
+		if err != nil {
+			return err
+		}
+		return show(s, plan, io.out)
 	}
 	if err != nil {
 		return err
 	}
-	defer closeNow(pg)
-	setup := setupOf(s, pg.ParameterStatus("session_authorization"), userOf(s))
+	defer hangUp(pg)
+	setup := setupOf(s, pg.ParameterStatus("session_authorization"))
 	state, err := replication.Inspect(ctx, pg, setup.Config)
 	if err != nil {
 		return err
@@ -111,7 +114,11 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 		return err
 	}
 	if what.showSQL {
-		return showMissing(ctx, pg, s, plan, io.out)
+		missing, err := replication.Pending(ctx, pg, plan)
+		if err != nil {
+			return err
+		}
+		return show(s, missing, io.out)
 	}
 	return apply(ctx, pg, s, setup, plan, io.out)
 }
@@ -144,16 +151,10 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 		return nil, err
 	}
 	if err := replication.TrustSchemaAsAdministrator(ctx, pg, false); err != nil {
-		closeNow(pg)
+		hangUp(pg)
 		return nil, &failure{exitPermanent, err}
 	}
 	return pg, nil
-}
-
-func closeNow(pg *pgconn.PgConn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = pg.Close(ctx)
 }
 
 // connectError says what fixes a refused connection.
@@ -165,8 +166,11 @@ func connectError(to postgres.Target, err error) error {
 
 // setupOf says what init makes. Roles are those of the configuration, except
 // the one that makes them: it is there.
-func setupOf(s *config.Stream, connected string, stream string) replication.Setup {
-	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: stream, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
+func setupOf(s *config.Stream, connected string) replication.Setup {
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: s.Postgres.User, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
+	if to, err := streamer(s, "").Target(); err == nil { // it was parsed at load
+		setup.StreamRole = to.User
+	}
 	if setup.StreamRole == connected {
 		setup.StreamRole = ""
 	}
@@ -174,15 +178,6 @@ func setupOf(s *config.Stream, connected string, stream string) replication.Setu
 		setup.WriteRole = ""
 	}
 	return setup
-}
-
-// userOf is the role of the replication connection.
-func userOf(s *config.Stream) string {
-	to, err := streamer(s, "").Target()
-	if err != nil {
-		return s.Postgres.User // it was parsed at load
-	}
-	return to.User
 }
 
 // planOf is what is to be made: native tables first, for the publication is of
@@ -213,42 +208,6 @@ func planOf(state *replication.State, setup replication.Setup, s *config.Stream,
 		return nil, usage("--native-table: the stream has no table of profile native")
 	}
 	return slices.Concat(tables, steps), nil
-}
-
-// ---- printing ----
-
-func showAll(s *config.Stream, what initOptions, out io.Writer) error {
-	setup := setupOf(s, "", userOf(s))
-	plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setup, s, what)
-	if err != nil {
-		return err
-	}
-	return show(s, plan, out)
-}
-
-func showMissing(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, plan []replication.Step, out io.Writer) error {
-	var missing []replication.Step
-	for _, step := range plan {
-		done, err := isDone(ctx, pg, step)
-		if err != nil {
-			return fmt.Errorf("look whether to make %s: %w", step.Title, err)
-		}
-		if !done {
-			missing = append(missing, step)
-		}
-	}
-	return show(s, missing, out)
-}
-
-func isDone(ctx context.Context, pg *pgconn.PgConn, step replication.Step) (bool, error) {
-	if step.Done == "" {
-		return false, nil
-	}
-	results, err := postgres.Exec(ctx, pg, step.Done)
-	if err != nil {
-		return false, err
-	}
-	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "t", nil
 }
 
 func show(s *config.Stream, plan []replication.Step, out io.Writer) error {

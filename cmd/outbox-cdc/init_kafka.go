@@ -24,23 +24,16 @@ func initKafka(ctx context.Context, cfg *config.Config, what initOptions, io str
 	if err != nil {
 		return err
 	}
-	all := preflightStreams(cfg, chosen)
 	var errs []error
-	for i := range all {
-		if all[i].Once == nil {
-			fmt.Fprintf(io.out, "%s: it delivers at least once, and needs no topic of its own\n", all[i].Name)
+	for _, s := range preflightStreams(cfg, chosen) {
+		if s.Once == nil {
+			fmt.Fprintf(io.out, "%s: it delivers at least once, and needs no topic of its own\n", s.Name)
 			continue
 		}
-		errs = append(errs, initJournals(ctx, &all[i], what.showSQL, io))
-	}
-	return errors.Join(errs...)
-}
-
-func initJournals(ctx context.Context, s *preflight.Stream, show bool, io streams) error {
-	var errs []error
-	for _, j := range preflight.Journals(ctx, s, preflight.Options{}) {
-		if err := initJournal(ctx, s, &j, show, io); err != nil {
-			errs = append(errs, fmt.Errorf("stream %s: Kafka cluster %s: %w", s.Name, j.Cluster, err))
+		for _, j := range preflight.Journals(ctx, &s, preflight.Options{}) {
+			if err := initJournal(ctx, &s, &j, what.showSQL, io); err != nil {
+				errs = append(errs, fmt.Errorf("stream %s: Kafka cluster %s: %w", s.Name, j.Cluster, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

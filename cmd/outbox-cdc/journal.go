@@ -34,17 +34,16 @@ deleted or truncated, since the stream refuses to start with it.
 Rows that were published and are not marked yet are PENDING: they are published once more. While a
 process leads the stream it refuses.`,
 		Example: `  outbox-cdc journal reset --stream orders --yes`,
-		Args:    noArguments,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "reset without asking")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, cfg, err := logs.load(*file, io)
+		log, err := logs.logger(io.err)
 		if err != nil {
 			return err
 		}
-		s, err := oneStream(cfg, stream)
+		cfg, s, err := load(*file, stream, oneStream)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
 // logFlags say how to log.
@@ -29,16 +27,6 @@ func words(c *cobra.Command, flag string, list ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp
 	})
-}
-
-// load makes the logger and reads the configuration.
-func (f *logFlags) load(file string, io streams) (zerolog.Logger, *config.Config, error) {
-	log, err := f.logger(io.err)
-	if err != nil {
-		return log, nil, err
-	}
-	cfg, err := config.Load(file)
-	return log, cfg, err
 }
 
 // logger makes the process's one logger.

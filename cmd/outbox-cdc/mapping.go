@@ -43,7 +43,6 @@ Nothing is written to the database: it is read in read-only transactions, values
 nothing can be proposed, and why.`,
 		Example: `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events
   outbox-cdc mapping suggest --table public.outbox_events --topic orders --brokers localhost:9092 > outbox-cdc.yaml`,
-		Args: noArguments,
 	}
 	o := suggestOptions{}
 	c.Flags().StringVar(&o.dsn, "dsn", "", "connection string of the database (`DSN`)")

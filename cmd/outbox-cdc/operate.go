@@ -39,6 +39,14 @@ func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
 }
 
+// load reads the configuration and chooses one or more of its streams.
+func load[T any](file, stream string, choose func(*config.Config, string) (T, error)) (cfg *config.Config, chosen T, err error) {
+	if cfg, err = config.Load(file); err == nil {
+		chosen, err = choose(cfg, stream)
+	}
+	return cfg, chosen, err
+}
+
 // connectOperator connects as the role that reads and marks rows: its table's
 // triggers fire with its rights, never with an administrator's.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
@@ -78,7 +86,8 @@ func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Acc
 	return conn, nil
 }
 
-func hangUp(conn *pgx.Conn) {
+// hangUp closes a connection of pgx or pgconn.
+func hangUp(conn interface{ Close(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
@@ -86,8 +95,7 @@ func hangUp(conn *pgx.Conn) {
 
 // unfit makes a usage error of a command that does not fit the table.
 func unfit(err error) error {
-	var unusable *tablesql.MappingError
-	if errors.As(err, &unusable) {
+	if _, unusable := errors.AsType[*tablesql.MappingError](err); unusable {
 		return &failure{exitUsage, err}
 	}
 	if f := tablesql.FaultOf(err); err != nil && (f == tablesql.TableRefused || f == tablesql.RowRefused) {

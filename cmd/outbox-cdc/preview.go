@@ -38,7 +38,6 @@ Exit code 3: a row can be no record.`,
 		Example: `  outbox-cdc preview
   outbox-cdc preview --table public.outbox --id 4711 --json
   echo '{"id": 1, "topic": "orders", "payload": "{}"}' | outbox-cdc preview --table public.outbox --stdin`,
-		Args: noArguments,
 	}
 	p := addFilterFlags(c, 10, "created_at")
 	c.Flags().Lookup("limit").Usage = fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", maxPreviewed)

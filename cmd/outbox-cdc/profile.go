@@ -17,7 +17,6 @@ func profileListCommand(io streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the profiles",
-		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			w := newTable(io.out)
 			for _, name := range config.ProfileNames() {

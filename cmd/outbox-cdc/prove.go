@@ -15,24 +15,13 @@ import (
 // process started: a standby would not notice otherwise that
 // its brokers, topics, tables or privileges are wrong.
 type proof struct {
-	lacking atomic.Pointer[string] // nil: it has
-}
-
-func newProof() *proof {
-	p := &proof{}
-	p.lacks("its database, tables and Kafka clusters have not been looked at yet")
-	return p
+	lacking atomic.Pointer[string] // empty: it has
 }
 
 func (p *proof) lacks(reason string) { p.lacking.Store(&reason) }
 
 // missing is why the stream has not been seen to be able to, or empty.
-func (p *proof) missing() string {
-	if reason := p.lacking.Load(); reason != nil {
-		return *reason
-	}
-	return ""
-}
+func (p *proof) missing() string { return *p.lacking.Load() }
 
 // How long after a look in vain the next one comes.
 const (
@@ -51,12 +40,11 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 		if ctx.Err() != nil {
 			return
 		}
+		p.lacks(reason)
 		if reason == "" {
-			p.lacking.Store(nil)
 			log.Debug().Msg("ready to do its work")
 			return
 		}
-		p.lacks(reason)
 		if reason != said {
 			log.Warn().Str("reason", reason).Msg("not ready: the stream could not do its work")
 		}

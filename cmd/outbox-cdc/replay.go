@@ -23,7 +23,6 @@ the key cannot be kept, and requeue says of which rows.
 		Example: `  outbox-cdc failed requeue --id 4711 --table public.outbox
   outbox-cdc failed requeue --topic orders --error 'too large' --since 24h --yes
   outbox-cdc failed requeue --all --limit 100000 --yes`,
-		Args: noArguments,
 	}
 	a := addActFlags(c, 10_000, "failed_at, else created_at,")
 	a.addError(c)
@@ -48,7 +47,6 @@ func discardCommand(io streams) *cobra.Command {
 ` + dryRun,
 		Example: `  outbox-cdc failed discard --id 4711 --table public.outbox --delete --yes
   outbox-cdc failed discard --topic orders --until 2026-01-31 --status ARCHIVED`,
-		Args: noArguments,
 	}
 	a := addActFlags(c, 10_000, "failed_at, else created_at,")
 	a.addError(c)
@@ -79,7 +77,6 @@ see the same event ids again. Tables that delete on success or keep no state hav
 ` + dryRun,
 		Example: `  outbox-cdc replay --since 2026-01-31T10:00:00Z --until 2026-01-31T11:00:00Z --topic orders
   outbox-cdc replay --since 2h --rows-per-second 500 --yes`,
-		Args: noArguments,
 	}
 	a := addActFlags(c, operator.MaxLimit, "sent_at, else created_at,")
 	c.RunE = func(c *cobra.Command, _ []string) error {

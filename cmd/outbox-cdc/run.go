@@ -35,7 +35,6 @@ Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187
 OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 		Example: `  outbox-cdc run --config outbox-cdc.yaml
   outbox-cdc run --config /etc/outbox-cdc/outbox-cdc.yaml --log-format json --log-level debug`,
-		Args: noArguments,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -155,8 +154,16 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 		return nil, nil
 	}
 	serve := admin.Config{
-		Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version,
-		Auth: authOf(&cfg.HTTP), Hosts: cfg.HTTP.Hosts, Refused: registry.RefusedLogin, Log: log,
+		Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Version: version,
+		Hosts: cfg.HTTP.Hosts, Refused: registry.RefusedLogin, Log: log,
+	}
+	for _, w := range streams.watched {
+		serve.Streams = append(serve.Streams, w.Stream)
+	}
+	if cfg.HTTP.Auth != nil {
+		for _, u := range cfg.HTTP.Auth.Everybody() {
+			serve.Auth.Users = append(serve.Auth.Users, admin.User{Role: roles[u.Role], Name: u.Username, Password: secretOf(u).Read})
+		}
 	}
 	if t := cfg.HTTP.TLS; t != nil {
 		serve.CertFile, serve.KeyFile = string(t.CertFile), string(t.KeyFile)
@@ -169,22 +176,4 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 		serve.Page, serve.Stopping = shown, shown.Close
 	}
 	return admin.Listen(serve)
-}
-
-var roles = map[string]admin.Role{config.RoleMetrics: admin.Metrics, config.RoleViewer: admin.Viewer, config.RoleOperator: admin.Operator}
-
-// authOf is who may ask for what.
-func authOf(h *config.HTTP) admin.Auth {
-	var a admin.Auth
-	if h.Auth == nil {
-		return a
-	}
-	for _, u := range h.Auth.Everybody() {
-		secret := u.Password
-		if u.Username == "" {
-			secret = u.Token
-		}
-		a.Users = append(a.Users, admin.User{Role: roles[u.Role], Name: u.Username, Password: secret.Read})
-	}
-	return a
 }

@@ -37,7 +37,6 @@ configuration), other.`,
 		Example: `  outbox-cdc slots
   outbox-cdc slots --json
   outbox-cdc slots drop outbox_cdc_old`,
-		Args: noArguments,
 	}
 	file := configFlag(c)
 	streamFlag(c, &stream)
@@ -79,11 +78,7 @@ type slotServer struct {
 
 // lookAtServers looks at the servers of the streams.
 func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slotServer, error) {
-	cfg, err := config.Load(file)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := chooseStreams(cfg, stream)
+	cfg, chosen, err := load(file, stream, chooseStreams)
 	if err != nil {
 		return nil, err
 	}
@@ -101,16 +96,16 @@ func serversOf(cfg *config.Config, chosen []*config.Stream) []*slotServer {
 	var servers []*slotServer
 	for _, s := range chosen {
 		name := serverOf(s)
-		if !slices.ContainsFunc(servers, func(o *slotServer) bool { return o.Server == name }) {
-			servers = append(servers, &slotServer{Server: name})
+		if slices.ContainsFunc(servers, func(o *slotServer) bool { return o.Server == name }) {
+			continue
 		}
-	}
-	for _, server := range servers {
-		for _, s := range cfg.Streams { // all of them: another one's slot is no orphan
-			if serverOf(s) == server.Server {
-				server.streams = append(server.streams, s)
+		server := &slotServer{Server: name}
+		for _, other := range cfg.Streams { // all of them: another one's slot is no orphan
+			if serverOf(other) == name {
+				server.streams = append(server.streams, other)
 			}
 		}
+		servers = append(servers, server)
 	}
 	return servers
 }
@@ -324,28 +319,16 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
 		return actor{}, err
 	}
-	pg, err := connectReplicator(ctx, server.streamFor(slot))
+	// By the slot's own stream, or else by any of the server's.
+	by := server.streams[max(0, slices.IndexFunc(server.streams, func(s *config.Stream) bool { return s.Name == slot.Stream }))]
+	pg, err := connectBy(ctx, by, asAdmin(streamer(by, operatorName)), postgres.Access.ConnectPlain)
 	if err != nil {
 		return actor{}, err
 	}
-	defer closeNow(pg)
-	return whoActs(pg.ParameterStatus("session_authorization")), mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))
-}
-
-// mayNotDrop says which role may.
-func mayNotDrop(err error) error {
+	defer hangUp(pg)
+	err = replication.DropSlot(ctx, pg, slot.Name)
 	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
-		return &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}
+		err = &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}
 	}
-	return err
-}
-
-// streamFor is the stream to connect by.
-func (v *slotServer) streamFor(slot *slots.Slot) *config.Stream {
-	for _, s := range v.streams {
-		if s.Name == slot.Stream {
-			return s
-		}
-	}
-	return v.streams[0]
+	return whoActs(pg.ParameterStatus("session_authorization")), err
 }

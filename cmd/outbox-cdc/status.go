@@ -41,7 +41,6 @@ Exit code 1: something could not be found out.`,
   outbox-cdc status --watch
   outbox-cdc status --stream orders --json
   outbox-cdc status --address https://outbox-1:9187`,
-		Args: noArguments,
 	}
 	w.file = configFlag(c)
 	streamFlag(c, &w.stream)
@@ -69,19 +68,16 @@ type statusWatch struct {
 }
 
 func (w *statusWatch) run(ctx context.Context) error {
-	cfg, err := config.Load(*w.file)
+	cfg, chosen, err := load(*w.file, w.stream, chooseStreams)
 	if err != nil {
 		return err
 	}
-	if w.chosen, err = chooseStreams(cfg, w.stream); err != nil {
-		return err
-	}
+	w.chosen = chosen
 	var unasked error
 	if !w.database {
 		w.process, unasked = newProcess(&cfg.HTTP, w.address)
 	}
-	var wrong *failure
-	if errors.As(unasked, &wrong) {
+	if _, wrong := errors.AsType[*failure](unasked); wrong {
 		return unasked
 	}
 	w.pools, w.forecasts = map[string]*pgxpool.Pool{}, map[string]*status.Forecast{}
@@ -92,7 +88,7 @@ func (w *statusWatch) run(ctx context.Context) error {
 	}()
 	for _, s := range w.chosen {
 		w.forecasts[s.Name] = &status.Forecast{}
-		if w.pools[s.Name], err = openPool(s); err != nil {
+		if w.pools[s.Name], err = openPool(s, nil); err != nil {
 			return err
 		}
 	}

@@ -44,14 +44,14 @@ func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*
 
 func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, log zerolog.Logger) error {
 	guard := &pipeline.TimelineGuard{}
-	pool, err := openPoolAdmitting(s, guard.Admit)
+	pool, err := openPool(s, guard.Admit)
 	if err != nil {
 		return err
 	}
 	p.pools = append(p.pools, pool)
 	m := seen.metrics.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
 	m.Limits(s.Memory.Rows, int(s.Memory.Bytes))
-	conf := pipeline.Config{
+	stream := pipeline.New(pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
 		Pool:              pool,
@@ -69,25 +69,16 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
-	}
-	stream := pipeline.New(conf)
+	})
 	p.streams = append(p.streams, stream)
-	proof := newProof()
+	proof := &proof{}
+	proof.lacks("its database, tables and Kafka clusters have not been looked at yet")
 	p.proofs = append(p.proofs, proof)
-	ready := admin.Stream{
-		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Silence: silence(s), Report: stream.Status,
-	}
-	p.watched = append(p.watched, supervised{Stream: ready, halted: stream.Halted})
+	p.watched = append(p.watched, supervised{halted: stream.Halted, Stream: admin.Stream{
+		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Report: stream.Status,
+		Silence: 3 * s.Postgres.WALSenderTimeout, // signs of life come within half of the timeout
+	}})
 	return nil
-}
-
-// readiness is what /readyz answers by.
-func (p *prepared) readiness() []admin.Stream {
-	var streams []admin.Stream
-	for _, w := range p.watched {
-		streams = append(streams, w.Stream)
-	}
-	return streams
 }
 
 // run runs every stream until ctx ends and all have drained. A stream that
@@ -107,11 +98,8 @@ func (p *prepared) close() {
 	}
 }
 
-// openPool prepares the pool that reads and marks rows.
-func openPool(s *config.Stream) (*pgxpool.Pool, error) { return openPoolAdmitting(s, nil) }
-
-// openPoolAdmitting is openPool with a judge of new connections, or nil.
-func openPoolAdmitting(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
+// openPool prepares the pool that reads and marks rows; admit judges new connections, unless it is nil.
+func openPool(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	pool, err := marker(s, "outbox-cdc/"+s.Name).Pool(func(c *pgxpool.Config) {
 		c.AfterConnect = admit
 		c.MaxConns = int32(poolConnections(s))

@@ -79,25 +79,31 @@ func (s *supervisor) run(stop, ctx context.Context) {
 		if !sent {
 			return
 		}
-		timer.Reset(s.pause())
+		pause := tellEvery
+		if !s.ready {
+			pause = tellFirst
+		}
+		if s.watchdog > 0 {
+			pause = min(pause, s.watchdog/3) // three times in its interval
+		}
+		timer.Reset(pause)
 	}
-}
-
-// pause until systemd is told again: three times in the watchdog's interval.
-func (s *supervisor) pause() time.Duration {
-	pause := tellEvery
-	if !s.ready {
-		pause = tellFirst
-	}
-	if s.watchdog > 0 {
-		pause = min(pause, s.watchdog/3)
-	}
-	return pause
 }
 
 // tell is what to tell now.
 func (s *supervisor) tell(now time.Time) string {
-	lines, settled := s.describe()
+	var lines []string
+	settled := true // all streams have come to work, or to a reason why not
+	for _, stream := range s.streams {
+		mode, failing := stream.Status().Mode, stream.Failing()
+		switch {
+		case failing != "":
+			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")
+		case mode == "":
+			mode, settled = "connecting", false
+		}
+		lines = append(lines, stream.Name+": "+mode)
+	}
 	status := strings.Join(lines, "; ")
 	var say []string
 	switch {
@@ -113,23 +119,6 @@ func (s *supervisor) tell(now time.Time) string {
 		say = append(say, daemon.SdNotifyWatchdog)
 	}
 	return strings.Join(say, "\n")
-}
-
-// describe says how each stream is, and whether all of them have come to work
-// or to a reason why not.
-func (s *supervisor) describe() (lines []string, settled bool) {
-	settled = true
-	for _, stream := range s.streams {
-		mode, failing := stream.Status().Mode, stream.Failing()
-		switch {
-		case failing != "":
-			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")
-		case mode == "":
-			mode, settled = "connecting", false
-		}
-		lines = append(lines, stream.Name+": "+mode)
-	}
-	return lines, settled
 }
 
 // lively says whether no driver has been stuck for half of the watchdog's
