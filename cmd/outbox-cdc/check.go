@@ -77,6 +77,7 @@ func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o c
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	printed := false
 	if o.fix {
 		if !o.json {
 			printCheck(io.out, &report)
@@ -85,28 +86,23 @@ func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o c
 		if err != nil {
 			return err
 		}
-		if !fixed {
-			return reported(&report, o.json, io.out, o.json)
+		if fixed {
+			report = look()
 		}
-		report = look()
+		printed = !fixed
 	}
-	return reported(&report, o.json, io.out, true)
-}
-
-// reported prints a report, unless it was before, and makes the exit code of it.
-func reported(r *preflight.Report, asJSON bool, out io.Writer, show bool) error {
 	switch {
-	case show && asJSON:
-		if err := printJSON(out, r); err != nil {
+	case o.json:
+		if err := printJSON(io.out, &report); err != nil {
 			return err
 		}
-	case show:
-		printCheck(out, r)
+	case !printed:
+		printCheck(io.out, &report)
 	}
 	switch {
-	case r.MustAct():
+	case report.MustAct():
 		return &failure{exitPermanent, errReported}
-	case r.Incomplete():
+	case report.Incomplete():
 		return &failure{exitFailure, errReported}
 	}
 	return nil
@@ -256,12 +252,17 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 	if err != nil {
 		return nil, err
 	}
-	if is(preflight.FixSchema) && s.Postgres.User != pg.ParameterStatus("session_authorization") {
-		tables := 1 // the step that makes them
+	if role := s.Postgres.User; is(preflight.FixSchema) && role != pg.ParameterStatus("session_authorization") {
+		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // by the first step
 		if setup.Tally {
-			tables = 2
+			made, tables = 2, tables+", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
 		}
-		steps = slices.Insert(steps, min(tables, len(steps)), grantSchema(s.Postgres.User, setup.Tally))
+		quoted := sql.Identifier(role)
+		steps = slices.Insert(steps, min(made, len(steps)), replication.Step{
+			Title: "privileges of role " + role + " on schema outbox_cdc",
+			SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
+				"GRANT SELECT, INSERT, UPDATE, DELETE ON " + tables + " TO " + quoted + ";",
+		})
 	}
 	for _, t := range s.Tables {
 		about := func(f preflight.Finding) bool { return f.Fix == preflight.FixIndex && f.Subject == t.Outbox.String() }
@@ -270,19 +271,6 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		}
 	}
 	return replication.Pending(ctx, pg, steps)
-}
-
-// grantSchema lets the role that reads and marks use our own schema.
-func grantSchema(role string, tally bool) replication.Step {
-	quoted, tables := sql.Identifier(role), "outbox_cdc.leader, outbox_cdc.park"
-	if tally {
-		tables += ", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
-	}
-	return replication.Step{
-		Title: "privileges of role " + role + " on schema outbox_cdc",
-		SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON " + tables + " TO " + quoted + ";",
-	}
 }
 
 // nativeIndex makes the index of a native table without keeping writers

@@ -97,14 +97,21 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if err != nil {
 		return nil, err
 	}
-	clients, err := readingClients(ctx, cfg, s)
+	clients := map[string]sarama.Client{}
 	defer func() {
 		for _, c := range clients {
 			_ = c.Close() // nothing was written
 		}
 	}()
-	if err != nil {
-		return nil, err
+	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
+		client, err := sc.Client(ctx, func(conf *sarama.Config) {
+			conf.Consumer.IsolationLevel = sarama.ReadCommitted
+			conf.Consumer.Return.Errors = true
+		})
+		if err != nil {
+			return nil, err
+		}
+		clients[name] = client
 	}
 	return compare.Run(ctx, compare.Config{
 		Stream: s.Name, Access: streamer(s, ""), Publication: s.Publication,
@@ -114,21 +121,6 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)
 		},
 	})
-}
-
-func readingClients(ctx context.Context, cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
-	clients := map[string]sarama.Client{}
-	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
-		client, err := sc.Client(ctx, func(conf *sarama.Config) {
-			conf.Consumer.IsolationLevel = sarama.ReadCommitted
-			conf.Consumer.Return.Errors = true
-		})
-		if err != nil {
-			return clients, err
-		}
-		clients[name] = client
-	}
-	return clients, nil
 }
 
 // print prints the report. Differences are an exit code of their own.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,9 +141,9 @@ func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*ou
 		if err == nil {
 			err = f(&openTable{Table: d, stream: s, conn: conn})
 		}
-		var unusable *tablesql.MappingError
+		_, unusable := errors.AsType[*tablesql.MappingError](err)
 		switch {
-		case errors.As(err, &unusable):
+		case unusable:
 			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
 		case err != nil:
 			return served, passed, unfit(err)
@@ -195,16 +196,9 @@ func printRows(out io.Writer, list []operator.Row, pending bool) error {
 		if pending {
 			at, why = r.Due, r.Parked
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(dash(r.Topic)), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(dash(cut(why, 200))))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(cut(why, 200), "-")))
 	}
 	return w.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // short cuts a time of RFC 3339 to its second.
@@ -212,5 +206,5 @@ func short(at string) string {
 	if len(at) > 19 {
 		return at[:10] + " " + at[11:19] + "Z"
 	}
-	return dash(at)
+	return cmp.Or(at, "-")
 }

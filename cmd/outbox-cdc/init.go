@@ -157,13 +157,6 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 	return pg, nil
 }
 
-// connectError says what fixes a refused connection.
-func connectError(to postgres.Target, err error) error {
-	what := "connect to " + to.String()
-	hint := postgres.LoginRefused(err, to.User)
-	return &postgres.Error{Permanent: hint != "", What: what, Hint: hint, Err: postgres.WithoutSettings(err)}
-}
-
 // setupOf says what init makes. Roles are those of the configuration, except
 // the one that makes them: it is there.
 func setupOf(s *config.Stream, connected string) replication.Setup {

@@ -36,7 +36,7 @@ type streams struct{ out, err io.Writer }
 
 // execute runs a command line and returns its exit code.
 func execute(args []string, io streams) int {
-	io = safely(io)
+	io = streams{out: &safeWriter{to: io.out}, err: &safeWriter{to: io.err}}
 	ctx, stop := untilSignal(io.err)
 	defer stop()
 	root := rootCommand(io)

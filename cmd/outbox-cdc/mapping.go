@@ -68,26 +68,19 @@ func (o *suggestOptions) run(ctx context.Context, io streams) error {
 	if err != nil {
 		return usage("--dsn is not a connection string: write it like postgres://user@host:5432/database")
 	}
-	f, err := readTable(ctx, access, to, schema, name, o.sample)
+	conn, err := connectWithin(ctx, access, to, postgres.Access.Connect)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	f, err := suggest.Read(ctx, conn, schema, name, o.sample)
+	if errors.Is(err, suggest.ErrNoTable) {
+		return usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)
+	}
 	if err != nil {
 		return err
 	}
 	return o.print(io, suggest.Propose(f, suggest.Options{Topic: o.topic}), to)
-}
-
-func readTable(ctx context.Context, access postgres.Access, to postgres.Target, schema, name string, sample int) (*suggest.Facts, error) {
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	conn, err := access.Connect(bounded)
-	if err != nil {
-		return nil, connectError(to, err)
-	}
-	defer hangUp(conn)
-	f, err := suggest.Read(ctx, conn, schema, name, sample)
-	if errors.Is(err, suggest.ErrNoTable) {
-		return nil, usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)
-	}
-	return f, err
 }
 
 // suggestion is the JSON of a proposal.

@@ -69,7 +69,7 @@ func connectRole(ctx context.Context, s *config.Stream, access postgres.Access) 
 	return connectBy(ctx, s, access, postgres.Access.Connect)
 }
 
-// connectBy connects to the stream's database within a time.
+// connectBy connects to the stream's database.
 func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Access, connect func(postgres.Access, context.Context) (C, error)) (conn C, err error) {
 	to, err := access.Target()
 	if err != nil {
@@ -78,12 +78,19 @@ func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Acc
 	if to.Database != s.Postgres.Database {
 		return conn, usage("%s is for the database %q, the stream's is %q", adminVariable, to.Database, s.Postgres.Database)
 	}
+	return connectWithin(ctx, access, to, connect)
+}
+
+// connectWithin connects within a time, and says what fixes a refused connection.
+func connectWithin[C any](ctx context.Context, access postgres.Access, to postgres.Target, connect func(postgres.Access, context.Context) (C, error)) (C, error) {
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if conn, err = connect(access, bounded); err != nil {
-		return conn, connectError(to, err)
+	conn, err := connect(access, bounded)
+	if err != nil {
+		hint := postgres.LoginRefused(err, to.User)
+		err = &postgres.Error{Permanent: hint != "", What: "connect to " + to.String(), Hint: hint, Err: postgres.WithoutSettings(err)}
 	}
-	return conn, nil
+	return conn, err
 }
 
 // hangUp closes a connection of pgx or pgconn.

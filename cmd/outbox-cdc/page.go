@@ -43,11 +43,9 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 	return page.New(shown)
 }
 
-// asItself is the stream's own role: a page is nobody's administrator.
-func asItself(a postgres.Access) postgres.Access { return a }
-
 // pageSlots looks at every server; what went wrong with one stands next to it.
 func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
+	asItself := func(a postgres.Access) postgres.Access { return a } // a page is nobody's administrator
 	var all []page.Server
 	for _, server := range serversOf(cfg, cfg.Streams) {
 		var notes bytes.Buffer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -175,7 +176,7 @@ func printSlots(out io.Writer, v *slotServer) error {
 	fmt.Fprintln(w, "SLOT\tWHOSE\tDATABASE\tREADER\tHOLDS BACK\tLEFT\tSTATE\tDROPPING FREES")
 	for i := range v.Slots {
 		s := &v.Slots[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), dash(s.Database), reader(s),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), cmp.Or(s.Database, "-"), reader(s),
 			status.Bytes(s.Retained), room(s.Safe), slotState(s), status.Bytes(s.Frees))
 	}
 	if err := w.Flush(); err != nil {
@@ -217,7 +218,7 @@ func room(safe *int64) string {
 }
 
 func slotState(s *slots.Slot) string {
-	words := []string{dash(s.WALStatus)}
+	words := []string{cmp.Or(s.WALStatus, "-")}
 	if s.Invalidation != "" {
 		words = append(words, s.Invalidation)
 	}
@@ -319,8 +320,12 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
 		return actor{}, err
 	}
-	// By the slot's own stream, or else by any of the server's.
-	by := server.streams[max(0, slices.IndexFunc(server.streams, func(s *config.Stream) bool { return s.Name == slot.Stream }))]
+	by := server.streams[0] // any of the server's, unless the slot has its own
+	for _, s := range server.streams {
+		if s.Name == slot.Stream {
+			by = s
+		}
+	}
 	pg, err := connectBy(ctx, by, asAdmin(streamer(by, operatorName)), postgres.Access.ConnectPlain)
 	if err != nil {
 		return actor{}, err
