@@ -52,7 +52,15 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
-		return o.print(report, io.out)
+		if o.json {
+			err = printJSON(io.out, report)
+		} else {
+			printReport(report, io.out)
+		}
+		if err == nil && report.Differences > 0 { // an exit code of their own
+			err = &failure{exitPermanent, errReported}
+		}
+		return err
 	}
 	return c
 }
@@ -121,21 +129,6 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)
 		},
 	})
-}
-
-// print prints the report. Differences are an exit code of their own.
-func (o compareOptions) print(r *compare.Report, to io.Writer) error {
-	if o.json {
-		if err := printJSON(to, r); err != nil {
-			return err
-		}
-	} else {
-		printReport(r, to)
-	}
-	if r.Differences > 0 {
-		return &failure{exitPermanent, errReported}
-	}
-	return nil
 }
 
 func printReport(r *compare.Report, to io.Writer) {

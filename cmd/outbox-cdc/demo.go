@@ -102,14 +102,13 @@ func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 		prepared.close()
 		return err
 	}
-	if server == nil {
-		return prepared.run(ctx)
-	}
-	t.Serving("http://" + server.Address())
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	group, serving := errgroup.WithContext(serving)
-	group.Go(func() error { return server.Run(serving) })
+	if server != nil {
+		t.Serving("http://" + server.Address())
+		group.Go(func() error { return server.Run(serving) })
+	}
 	group.Go(func() error {
 		defer stopServing()
 		return prepared.run(ctx)

@@ -126,7 +126,7 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 // freedBy refuses a stream that somebody leads, and says how much WAL only its
 // slot holds back.
 func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
-	conn, err := connectRole(ctx, s, asAdmin(marker(s, operatorName)))
+	conn, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.Connect)
 	if err != nil {
 		return 0, err
 	}

@@ -100,27 +100,23 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	if p.limit < 1 || p.limit > operator.MaxLimit {
 		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
 	}
-	cfg, err := config.Load(*p.config)
+	cfg, chosen, err := load(*p.config, p.stream, p.choose)
 	if err != nil {
 		return err
 	}
-	chosen, err := p.choose(cfg)
-	if err != nil {
-		return err
-	}
-	served, passed := 0, []error{}
+	n, passed := 0, []error{}
 	for _, s := range cfg.Streams {
 		if len(chosen[s]) == 0 {
 			continue
 		}
-		n, unfit, err := p.eachOf(ctx, s, chosen[s], f)
+		unfit, err := p.eachOf(ctx, s, chosen[s], f)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
-		served += n
+		n += len(chosen[s])
 		passed = append(passed, unfit...)
 	}
-	if served == 0 {
+	if n == len(passed) {
 		return unfit(errors.Join(passed...))
 	}
 	for _, err := range passed {
@@ -129,11 +125,11 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	return nil
 }
 
-// eachOf serves the tables of one stream, and says how many and which not.
-func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (served int, passed []error, err error) {
+// eachOf serves the tables of one stream, and says which cannot be served.
+func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (passed []error, err error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer hangUp(conn)
 	for _, t := range tables {
@@ -141,22 +137,18 @@ func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*ou
 		if err == nil {
 			err = f(&openTable{Table: d, stream: s, conn: conn})
 		}
-		_, unusable := errors.AsType[*tablesql.MappingError](err)
-		switch {
-		case unusable:
+		if _, unusable := errors.AsType[*tablesql.MappingError](err); unusable {
 			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
-		case err != nil:
-			return served, passed, unfit(err)
-		default:
-			served++
+		} else if err != nil {
+			return nil, unfit(err)
 		}
 	}
-	return served, passed, nil
+	return passed, nil
 }
 
 // choose finds the tables by the names of stream and table.
-func (p *filterFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Table, error) {
-	list, err := chooseStreams(cfg, p.stream)
+func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Stream][]*outbox.Table, error) {
+	list, err := chooseStreams(cfg, stream)
 	if err != nil {
 		return nil, err
 	}

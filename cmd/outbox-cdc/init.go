@@ -186,15 +186,10 @@ func planOf(state *replication.State, setup replication.Setup, s *config.Stream,
 		if t.Profile != "native" {
 			continue
 		}
-		name := sql.Identifier(t.Outbox.Schema, t.Outbox.Name)
-		quoted, err := sql.Quote(name)
-		if err != nil {
-			return nil, err
-		}
 		tables = append(tables, replication.Step{
 			Title: "table " + t.Outbox.String() + " of profile native",
 			SQL:   sql.NativeTable(t.Outbox.Schema, t.Outbox.Name),
-			Done:  "SELECT to_regclass(" + quoted + ") IS NOT NULL",
+			Done:  "SELECT to_regclass(" + sql.Literal(sql.Identifier(t.Outbox.Schema, t.Outbox.Name)) + ") IS NOT NULL",
 		}, nativeDue(t.Outbox.Schema, t.Outbox.Name)) // an earlier version's table has another
 	}
 	if len(tables) == 0 {

@@ -37,15 +37,10 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 		return zerolog.Nop(), usage("--log-level %q is not known: write debug, info, warn or error", f.level)
 	}
 	terminal := isTerminal(to)
-	switch f.format {
-	case "json":
-	case "console":
+	switch {
+	case f.format == "console", f.format == "auto" && terminal:
 		to = console(to, terminal)
-	case "auto":
-		if terminal {
-			to = console(to, true)
-		}
-	default:
+	case f.format != "json" && f.format != "auto":
 		return zerolog.Nop(), usage("--log-format %q is not known: write json, console or auto", f.format)
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"

@@ -50,7 +50,7 @@ func load[T any](file, stream string, choose func(*config.Config, string) (T, er
 // connectOperator connects as the role that reads and marks rows: its table's
 // triggers fire with its rights, never with an administrator's.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
-	return connectRole(ctx, s, marker(s, operatorName))
+	return connectBy(ctx, s, marker(s, operatorName), postgres.Access.Connect)
 }
 
 // operatorName is the application_name of errands.
@@ -62,11 +62,6 @@ func asAdmin(a postgres.Access) postgres.Access {
 		return postgres.Access{DSN: admin, Application: a.Application}
 	}
 	return a
-}
-
-// connectRole connects for one errand.
-func connectRole(ctx context.Context, s *config.Stream, access postgres.Access) (*pgx.Conn, error) {
-	return connectBy(ctx, s, access, postgres.Access.Connect)
 }
 
 // connectBy connects to the stream's database.

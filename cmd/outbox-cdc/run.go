@@ -1,23 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/admin/page"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
@@ -210,4 +218,41 @@ func limitProcessors(cfg *config.Config) {
 	if os.Getenv("GOMAXPROCS") == "" && len(cfg.Streams) < runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(len(cfg.Streams))
 	}
+}
+
+// newPage hands the operator's page what it shows.
+func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger) (*page.Page, error) {
+	shown := page.Config{
+		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
+		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
+	}
+	for i, s := range cfg.Streams {
+		text, err := cfg.InForce(s)
+		if err != nil {
+			return nil, err
+		}
+		shown.Streams = append(shown.Streams, page.Stream{
+			Name: s.Name, Report: p.streams[i].Status, Activity: p.streams[i].Activity, Tables: s.OutboxTables(),
+			Database:      fmt.Sprintf("%s@%s/%s", s.Postgres.User, serverOf(s), s.Postgres.Database),
+			Configuration: text,
+			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
+			Changed:       p.streams[i].Recount,
+			Connect:       func(ctx context.Context) (*pgx.Conn, error) { return connectOperator(ctx, s) },
+		})
+	}
+	return page.New(shown)
+}
+
+// pageSlots looks at every server; what went wrong with one stands next to it.
+func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
+	asItself := func(a postgres.Access) postgres.Access { return a } // a page is nobody's administrator
+	var all []page.Server
+	for _, server := range serversOf(cfg, cfg.Streams) {
+		var notes bytes.Buffer
+		if err := server.look(ctx, asItself, streams{out: io.Discard, err: &notes}); err != nil {
+			fmt.Fprintln(&notes, err)
+		}
+		all = append(all, page.Server{Server: server.Server, Slots: server.Slots, Error: strings.TrimSpace(notes.String())})
+	}
+	return all
 }

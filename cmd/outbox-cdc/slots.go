@@ -120,7 +120,7 @@ func serverOf(s *config.Stream) string {
 func (v *slotServer) look(ctx context.Context, access func(postgres.Access) postgres.Access, io streams) error {
 	var known []slots.Stream
 	for i, s := range v.streams {
-		conn, err := connectRole(ctx, s, access(marker(s, operatorName)))
+		conn, err := connectBy(ctx, s, access(marker(s, operatorName)), postgres.Access.Connect)
 		if err != nil && (i > 0 || len(v.streams) > 1 && ctx.Err() == nil) {
 			fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 			known = append(known, slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true})

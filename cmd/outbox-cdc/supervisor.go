@@ -21,7 +21,6 @@ type supervisor struct {
 	streams []supervised
 	// watchdog is WatchdogSec of the unit, or 0.
 	watchdog time.Duration
-	notify   func(state string) (sent bool, err error)
 	log      zerolog.Logger
 
 	ready, stopping bool
@@ -49,8 +48,7 @@ func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error
 	if err != nil {
 		return nil, fmt.Errorf("read WATCHDOG_USEC, which systemd sets from WatchdogSec: %w", err)
 	}
-	notify := func(state string) (bool, error) { return daemon.SdNotify(false, state) }
-	return &supervisor{streams: streams, watchdog: watchdog, notify: notify, log: log}, nil
+	return &supervisor{streams: streams, watchdog: watchdog, log: log}, nil
 }
 
 // run tells until ctx ends, which is after the drain that begins when stop
@@ -71,8 +69,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 			stopped, s.stopping = nil, true
 		case <-timer.C:
 		}
-		state := s.tell(time.Now())
-		sent, err := s.notify(state)
+		sent, err := daemon.SdNotify(false, s.tell(time.Now()))
 		if err != nil {
 			s.log.Warn().Err(err).Str("NOTIFY_SOCKET", os.Getenv("NOTIFY_SOCKET")).Msg("systemd cannot be told how this process is")
 		}

@@ -75,7 +75,18 @@ var ErrNoTable = errors.New("there is no such table in this database")
 // transactions that can only read.
 func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*Facts, error) {
 	f := &Facts{Schema: schema, Name: name}
-	if err := f.catalogue(ctx, conn); err != nil {
+	found := false
+	err := f.read(ctx, conn, tablesql.Step{
+		SQL: sql.SuggestTable, Args: tablesql.Texts([]byte(schema), []byte(name)),
+		Each: func(row [][]byte) error {
+			found = true
+			return json.Unmarshal(row[0], f)
+		},
+	})
+	if err == nil && !found {
+		err = ErrNoTable
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the catalogue about table %s.%s: %w", schema, name, err)
 	}
 	// A view, or a policy of row security, would run code of the table's owner.
@@ -89,21 +100,6 @@ func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*
 		f.Rows, f.NoRows = nil, err.Error()
 	}
 	return f, nil
-}
-
-func (f *Facts) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	found := false
-	err := f.read(ctx, conn, tablesql.Step{
-		SQL: sql.SuggestTable, Args: tablesql.Texts([]byte(f.Schema), []byte(f.Name)),
-		Each: func(row [][]byte) error {
-			found = true
-			return json.Unmarshal(row[0], f)
-		},
-	})
-	if err == nil && !found {
-		return ErrNoTable
-	}
-	return err
 }
 
 // read runs a query in a transaction that can only read.

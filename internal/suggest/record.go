@@ -26,7 +26,7 @@ func (p *proposing) mapping() {
 	state := *p
 	state.Proposal = &Proposal{}
 	state.state()
-	p.stateLines = state.Lines
+	p.stateful = state.Lines[0].Value != "none"
 	p.add("id", id, "%s", why)
 	payload := p.payload()
 	if p.Refused = p.unreadable(payload); p.Refused != "" {
@@ -44,7 +44,7 @@ func (p *proposing) mapping() {
 		line.Ask = "is this the payload? Its name does not say so."
 	}
 	p.headers()
-	p.times(state.Lines[0].Value != "none")
+	p.times()
 	p.Lines = append(p.Lines, state.Lines...)
 	p.Questions = append(p.Questions, state.Questions...)
 	p.Notes = append(p.Notes, state.Notes...)
@@ -76,7 +76,7 @@ func (p *proposing) payload() *Column {
 // likePayload is the only column whose sampled values are all JSON objects, else the
 // only one of bytes. That the table is an outbox is said by its having a state.
 func (p *proposing) likePayload() *Column {
-	if p.stateLines[0].Value == "none" {
+	if !p.stateful {
 		return nil
 	}
 	objects := func(c *Column) bool {
@@ -268,7 +268,7 @@ func (p *proposing) headers() {
 // nowLike is the default of a time at which a row was made.
 var nowLike = regexp.MustCompile(`(?i)^\(?(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)\(|^CURRENT_TIMESTAMP`)
 
-func (p *proposing) times(stateful bool) {
+func (p *proposing) times() {
 	created := p.take(createdNames, (*Column).time)
 	if created == nil { // a partitioned table has it in its key
 		if c := p.has(createdNames); c != nil && c.time() && slices.Contains(p.f.Unique[0], c.Name) {
@@ -288,7 +288,7 @@ func (p *proposing) times(stateful bool) {
 		due = append(due, p.takeTimes(untilNames)...)
 	}
 	switch {
-	case !stateful || len(due) == 0:
+	case !p.stateful || len(due) == 0:
 	case len(due) == 1:
 		p.add("available_after", due[0], "rows wait until then")
 	default:

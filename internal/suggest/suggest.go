@@ -96,13 +96,13 @@ func quotedName(name string) string {
 // proposing is a proposal being made.
 type proposing struct {
 	*Proposal
-	f          *Facts
-	o          Options
-	used       map[string]bool // columns that have a place
-	kind       string          // the column with the type of the event
-	body       string          // the column with the payload
-	guessed    bool            // body is, by its content and not by its name
-	stateLines []Line          // on the state
+	f        *Facts
+	o        Options
+	used     map[string]bool // columns that have a place
+	kind     string          // the column with the type of the event
+	body     string          // the column with the payload
+	guessed  bool            // body is, by its content and not by its name
+	stateful bool            // the table has a state
 }
 
 // add adds a line, and returns it for a question.
