@@ -35,8 +35,7 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
   outbox-cdc compare --stream orders --for 24h --json > differences.json
   outbox-cdc compare --ignore-header id --examples 20`,
 	}
-	file := configFlag(c)
-	o := compareOptions{}
+	file, o := configFlag(c), compareOptions{}
 	c.Flags().StringVar(&o.stream, "stream", "", "the stream `NAME`; with one stream it need not be named")
 	c.Flags().DurationVar(&o.window, "for", 5*time.Minute, "how long rows are taken")
 	c.Flags().DurationVar(&o.settle, "settle", time.Minute, "how long the relay may take to send a row")

@@ -55,14 +55,12 @@ func (p *filterFlags) narrowed() bool {
 	return len(p.ids) > 0 || p.topic != "" || p.key != "" || p.pattern != "" || p.since != "" || p.until != ""
 }
 
-// openTable is one table with its stream and connection.
 type openTable struct {
 	*operator.Table
 	stream *config.Stream
 	conn   *pgx.Conn
 }
 
-// pick is what the flags ask for.
 func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.RowState) (tablesql.Filter, error) {
 	chosen := operator.Selection{Error: p.pattern, Since: p.since, Until: p.until}
 	if c.Flags().Changed("topic") {
@@ -171,7 +169,6 @@ func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Str
 	return chosen, nil
 }
 
-// printRows prints rows as a table.
 func printRows(out io.Writer, list []operator.Row, pending bool) error {
 	w := newTable(out)
 	last, fourth := "ERROR", "FAILED AT"

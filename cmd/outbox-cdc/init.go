@@ -51,8 +51,7 @@ command for others who have it. --show-sql prints that command, and makes nothin
   outbox-cdc init --config outbox-cdc.yaml --kafka
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc init --stream orders --native-table`,
 	}
-	file := configFlag(c)
-	what := initOptions{}
+	file, what := configFlag(c), initOptions{}
 	c.Flags().BoolVar(&what.showSQL, "show-sql", false, "print what would be run, and change nothing")
 	c.Flags().StringVar(&what.stream, "stream", "", "only the stream `NAME`")
 	c.Flags().BoolVar(&what.nativeTable, "native-table", false, "also create the tables of profile native")
@@ -209,14 +208,10 @@ func show(s *config.Stream, plan []replication.Step, out io.Writer) error {
 }
 
 func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, plan []replication.Step, out io.Writer) error {
-	made := 0
 	err := replication.Apply(ctx, pg, setup, plan, replication.Progress{
-		Done: func(step replication.Step) {
-			made++
-			fmt.Fprintf(out, "%s: made %s\n", s.Name, step.Title)
-		},
+		Done:    func(step replication.Step) { fmt.Fprintf(out, "%s: made %s\n", s.Name, step.Title) },
 		Skipped: func(step replication.Step) { fmt.Fprintf(out, "%s: there already: %s\n", s.Name, step.Title) },
-		Blocked: func(step replication.Step, b *replication.Blocked) {
+		Blocked: func(_ replication.Step, b *replication.Blocked) {
 			fmt.Fprintf(out, "%s: %v; still waiting\n", s.Name, b)
 		},
 	})

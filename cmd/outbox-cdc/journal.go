@@ -19,10 +19,6 @@ import (
 )
 
 func journalCommand(io streams) *cobra.Command {
-	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", journalResetCommand(io))
-}
-
-func journalResetCommand(io streams) *cobra.Command {
 	var stream string
 	var yes bool
 	c := &cobra.Command{
@@ -61,7 +57,7 @@ process leads the stream it refuses.`,
 		}
 		return nil
 	}
-	return c
+	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", c)
 }
 
 // resetJournals removes topics before what the database knows of them, so that a stream that starts

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// logFlags say how to log.
 type logFlags struct{ format, level string }
 
 func addLogFlags(c *cobra.Command) *logFlags {

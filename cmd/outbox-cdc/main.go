@@ -174,7 +174,6 @@ func group(use, short, example string, parts ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// configFlag adds --config.
 func configFlag(c *cobra.Command) *string {
 	file := c.Flags().StringP("config", "c", "", "configuration `FILE` (default: "+config.FileVariable+", "+strings.Join(config.DefaultFiles, ", ")+")")
 	_ = c.MarkFlagFilename("config", "yaml", "yml")

@@ -16,10 +16,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/suggest"
 )
 
-func mappingCommand(io streams) *cobra.Command {
-	return group("mapping", "Propose the mapping of a table", `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events`, suggestCommand(io))
-}
-
 type suggestOptions struct {
 	dsn, table, topic string
 	brokers           []string
@@ -27,7 +23,7 @@ type suggestOptions struct {
 	json              bool
 }
 
-func suggestCommand(io streams) *cobra.Command {
+func mappingCommand(io streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "suggest",
 		Short: "Propose a mapping from a table's columns and a few of its rows",
@@ -53,7 +49,7 @@ nothing can be proposed, and why.`,
 	c.Flags().IntVar(&o.sample, "sample", 200, fmt.Sprintf("read this many `ROWS`, at most %d; 0: none", suggest.MaxSample))
 	jsonFlag(c, &o.json)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c.Context(), io) }
-	return c
+	return group("mapping", "Propose the mapping of a table", `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events`, c)
 }
 
 func (o *suggestOptions) run(ctx context.Context, io streams) error {

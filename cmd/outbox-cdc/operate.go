@@ -158,7 +158,6 @@ func (o actor) fields(e *zerolog.Event) *zerolog.Event {
 	return e.Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
 }
 
-// printJSON prints one object, indented.
 func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
@@ -178,7 +177,6 @@ func yesFlag(c *cobra.Command, to *bool, does string) {
 	c.Flags().BoolVar(to, "yes", false, does)
 }
 
-// oneArgument takes exactly one argument.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != 1 {

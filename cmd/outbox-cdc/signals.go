@@ -15,7 +15,6 @@ import (
 // logKey is where the context has the log that tells of signals, once there is one: run has one.
 type logKey struct{}
 
-// logSignals has signals told by the log.
 func logSignals(ctx context.Context, log zerolog.Logger) {
 	if told, ok := ctx.Value(logKey{}).(*atomic.Pointer[zerolog.Logger]); ok {
 		told.Store(&log)

@@ -77,7 +77,6 @@ type slotServer struct {
 	streams []*config.Stream
 }
 
-// lookAtServers looks at the servers of the streams.
 func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slotServer, error) {
 	cfg, chosen, err := load(file, stream, chooseStreams)
 	if err != nil {

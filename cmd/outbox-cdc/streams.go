@@ -33,7 +33,6 @@ type instruments struct {
 	traces  *tracing.Provider
 }
 
-// prepareStreams puts the streams of a configuration together.
 func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*prepared, error) {
 	p := &prepared{}
 	for _, s := range cfg.Streams {
@@ -161,8 +160,7 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 
 // proveAll looks at every stream on its own.
 func (p *prepared) proveAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) {
-	streams := preflightStreams(cfg, cfg.Streams)
-	for i := range streams {
-		go p.proofs[i].prove(ctx, streams[i], log.With().Str("stream", streams[i].Name).Logger())
+	for i, s := range preflightStreams(cfg, cfg.Streams) {
+		go p.proofs[i].prove(ctx, s, log.With().Str("stream", s.Name).Logger())
 	}
 }

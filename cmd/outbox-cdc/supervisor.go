@@ -87,7 +87,6 @@ func (s *supervisor) run(stop, ctx context.Context) {
 	}
 }
 
-// tell is what to tell now.
 func (s *supervisor) tell(now time.Time) string {
 	var lines []string
 	settled := true // all streams have come to work, or to a reason why not

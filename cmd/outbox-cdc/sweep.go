@@ -138,7 +138,6 @@ func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name str
 	return func() { ticker.Stop(); close(done) }
 }
 
-// sweep sweeps one stream.
 func (w *sweepRun) sweep(ctx context.Context, cfg *config.Config, s *config.Stream, log zerolog.Logger) (swept, error) {
 	began := time.Now()
 	out := swept{Stream: s.Name, Left: []status.Table{}}

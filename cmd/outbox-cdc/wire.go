@@ -125,10 +125,6 @@ func onceConfig(cfg *config.Config, s *config.Stream) *pipeline.Once {
 	return once
 }
 
-// requestBytes is how much one request carries: batches of several partitions,
-// or one of the largest.
-const requestBytes = 8 << 20
-
 func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Config {
 	out := sink.Config{
 		Cluster:        c.Name,
@@ -137,7 +133,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		RequireFencing: c.Fencing == config.FencingRequired,
 		Compression:    c.Compression,
 		BatchBytes:     int(c.MaxRequestBytes),
-		RequestBytes:   max(requestBytes, int(c.MaxRequestBytes)),
+		RequestBytes:   max(8<<20, int(c.MaxRequestBytes)), // batches of several partitions, or one of the largest
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 		Log:            log,

@@ -34,23 +34,12 @@ type layout struct {
 //go:embed known.yaml
 var knownYAML []byte
 
-var layouts = mustRead(knownYAML)
-
-func mustRead(text []byte) (all []layout) {
-	if err := yaml.UnmarshalWithOptions(text, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
+var layouts = func() (all []layout) {
+	if err := yaml.UnmarshalWithOptions(knownYAML, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
 		panic("suggest: known.yaml: " + err.Error())
 	}
 	return all
-}
-
-// recognize is the first layout that the table has; nil: none.
-func recognize(f *Facts) *layout {
-	i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) })
-	if i < 0 {
-		return nil
-	}
-	return &layouts[i]
-}
+}()
 
 func (l *layout) fits(f *Facts) bool {
 	has := func(name string) bool {

@@ -61,8 +61,9 @@ func Propose(f *Facts, o Options) *Proposal {
 		p.Refused = "it has no primary key and no unique index, so a published row could not be marked: add one, such as ALTER TABLE … ADD PRIMARY KEY (id)"
 		return p.Proposal
 	}
-	known := recognize(f)
-	if known != nil {
+	var known *layout // the first that the table has
+	if i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) }); i >= 0 {
+		known = &layouts[i]
 		p.Known = known.Name
 		if known.Refuse != "" {
 			p.Refused = known.Refuse
