@@ -253,7 +253,7 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		return nil, err
 	}
 	if role := s.Postgres.User; is(preflight.FixSchema) && role != pg.ParameterStatus("session_authorization") {
-		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // by the first step
+		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // so many steps make these tables
 		if setup.Tally {
 			made, tables = 2, tables+", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
 		}
