@@ -124,10 +124,37 @@ var (
 	LockHeld string
 )
 
-//go:embed native_table.sql
-var nativeTable string
+// Timeline is asked on every new connection while a stream leads.
+//
+//go:embed timeline.sql
+var Timeline string
+
+// The statements of the operator's commands.
+var (
+	//go:embed slots_list.sql
+	SlotsList string
+	//go:embed slots_leaders.sql
+	SlotsLeaders string
+	//go:embed leader_read.sql
+	LeaderRead string
+)
+
+// The statements by which a check, and a proposal of a mapping, gather what they judge: each gives
+// one JSON document.
+var (
+	//go:embed check_server.sql
+	CheckServer string
+	//go:embed check_role.sql
+	CheckRole string
+	//go:embed check_table.sql
+	CheckTable string
+	//go:embed suggest_table.sql
+	SuggestTable string
+)
 
 var (
+	//go:embed native_table.sql
+	nativeTable string
 	//go:embed published.sql
 	published string
 	//go:embed published_view.sql

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 )
 
-// This file holds what requeue, discard and replay have in common: look first,
-// say what would be done, do it with --yes, log who did what.
+// Requeue, discard and replay have this in common: look first, say what would be done,
+// do it with --yes, log who did what.
 
 // actFlags are the flags of an act besides those that pick rows.
 type actFlags struct {
@@ -108,24 +108,19 @@ func (a *actFlags) onTable(c *cobra.Command, io streams, d *openTable, op operat
 	result, err := d.Do(c.Context(), op)
 	going.end()
 	t.Result = &result
-	d.Audit(log, d.stream.Name, &op, &result, err, func(e *zerolog.Event) { by.fields(e).Strs("filter", picked(c)) })
-	return t, by, err
-}
-
-// picked are the flags that chose the rows, for the log.
-func picked(c *cobra.Command) []string {
-	var filter []string
+	var filter []string // the flags that chose the rows
 	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
 			filter = append(filter, name+"="+f.Value.String())
 		}
 	}
-	return filter
+	d.Audit(log, d.stream.Name, &op, &result, err, func(e *zerolog.Event) { by.fields(e).Strs("filter", filter) })
+	return t, by, err
 }
 
 func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable) {
 	p := &t.Plan
-	fmt.Fprintf(out, "stream %s, table %s: %s %s match", t.Stream, t.Table, countText(p.Matched), plain(action.State(), p.Matched.N))
+	fmt.Fprintf(out, "stream %s, table %s: %s match", t.Stream, t.Table, counted(p.Matched, action.State()))
 	if p.Taken < p.Matched.N || p.Matched.Capped {
 		fmt.Fprintf(out, "; the first %d are taken (--limit)", p.Taken)
 	}
@@ -136,23 +131,6 @@ func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable
 			fmt.Fprintf(out, "… and %d more\n", p.Taken-int64(len(p.Sample)))
 		}
 	}
-	printOrder(out, p)
-	switch {
-	case t.Result != nil:
-		printResult(out, action, t.Result, d)
-	case p.Taken > 0:
-		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", wouldBe[action])
-	}
-}
-
-var wouldBe = map[operator.Action]string{
-	operator.Requeue: "they would be PENDING again, their attempts counted from zero",
-	operator.Replay:  "they would be PENDING again, and published once more",
-	operator.Delete:  "they would be deleted",
-	operator.Dismiss: "they would get the other status",
-}
-
-func printOrder(out io.Writer, p *operator.Plan) {
 	o := &p.Order
 	switch {
 	case o.Overtaken > 0:
@@ -164,10 +142,24 @@ func printOrder(out io.Writer, p *operator.Plan) {
 	case o.Note != "" && p.Taken > 0:
 		fmt.Fprintln(out, "order: "+o.Note)
 	}
+	switch {
+	case t.Result != nil:
+		printResult(out, action, t.Result, d)
+	case p.Taken > 0:
+		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", outcomes[action].would)
+	}
+}
+
+// outcomes are what would become of rows, and what did.
+var outcomes = map[operator.Action]struct{ would, did string }{
+	operator.Requeue: {"they would be PENDING again, their attempts counted from zero", "requeued"},
+	operator.Replay:  {"they would be PENDING again, and published once more", "to be replayed"},
+	operator.Delete:  {"they would be deleted", "deleted"},
+	operator.Dismiss: {"they would get the other status", "dismissed"},
 }
 
 func printResult(out io.Writer, action operator.Action, r *operator.Result, d *openTable) {
-	fmt.Fprintf(out, "%s: %d", map[operator.Action]string{operator.Requeue: "requeued", operator.Replay: "to be replayed", operator.Delete: "deleted", operator.Dismiss: "dismissed"}[action], r.Changed)
+	fmt.Fprintf(out, "%s: %d", outcomes[action].did, r.Changed)
 	if r.Passed > 0 {
 		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile: %d", r.Passed)
 	}
@@ -178,4 +170,83 @@ func printResult(out io.Writer, action operator.Action, r *operator.Result, d *o
 		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Outbox().Mapping.Grace)
 	}
 	fmt.Fprintln(out)
+}
+
+const dryRun = `Without --yes it only counts them and shows the first. Rows that are not in that state any more when
+their turn comes, or that somebody has locked, are passed over, so a row in flight is never touched.
+Who did what is logged on standard error.`
+
+func requeueCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "requeue",
+		Short: "Make FAILED rows PENDING again",
+		Long: `Makes FAILED rows PENDING as if they had never been tried: their attempts are counted from zero, their error is
+cleared, a version column is raised. The stream finds them by its watch (watch_interval and grace)
+and sweeps them. Requeued rows are late: where a later row of the key was already SENT, the order of
+the key cannot be kept, and requeue says of which rows.
+
+` + dryRun,
+		Example: `  outbox-cdc failed requeue --id 4711 --table public.outbox
+  outbox-cdc failed requeue --topic orders --error 'too large' --since 24h --yes
+  outbox-cdc failed requeue --all --limit 100000 --yes`,
+	}
+	a := addActFlags(c, 10_000, "failed_at, else created_at,")
+	a.addError(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.run(c, io, operator.Operation{Action: operator.Requeue})
+	}
+	return c
+}
+
+func discardCommand(io streams) *cobra.Command {
+	var remove bool
+	var status string
+	c := &cobra.Command{
+		Use:   "discard",
+		Short: "Give FAILED rows up for good",
+		Long: `Gives FAILED rows up: they will never be published. Say how, since the table is yours:
+
+  --status ARCHIVED   gives them that value in the status column, one that means neither pending,
+                      sent nor failed (your table must allow it; later clean-up is your own)
+  --delete            deletes them (the role needs DELETE on the table)
+
+` + dryRun,
+		Example: `  outbox-cdc failed discard --id 4711 --table public.outbox --delete --yes
+  outbox-cdc failed discard --topic orders --until 2026-01-31 --status ARCHIVED`,
+	}
+	a := addActFlags(c, 10_000, "failed_at, else created_at,")
+	a.addError(c)
+	c.Flags().BoolVar(&remove, "delete", false, "delete the rows")
+	c.Flags().StringVar(&status, "status", "", "give the rows this `STATUS` instead")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		op := operator.Operation{Action: operator.Dismiss, Status: status}
+		if remove {
+			op = operator.Operation{Action: operator.Delete}
+		}
+		if remove == c.Flags().Changed("status") {
+			return usage("say either --delete or --status STATUS (see %s --help)", c.CommandPath())
+		}
+		return a.run(c, io, op)
+	}
+	return c
+}
+
+func replayCommand(io streams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "replay",
+		Short: "Publish SENT rows once more",
+		Long: `Makes SENT rows PENDING, so that they are swept and published once more, in the order of the table
+but after everything that was published since: for a consumer that lost what it had read. Consumers
+see the same event ids again. Tables that delete on success or keep no state have nothing to replay.
+(replay and failed replay are the same.)
+
+` + dryRun,
+		Example: `  outbox-cdc replay --since 2026-01-31T10:00:00Z --until 2026-01-31T11:00:00Z --topic orders
+  outbox-cdc replay --since 2h --rows-per-second 500 --yes`,
+	}
+	a := addActFlags(c, operator.MaxLimit, "sent_at, else created_at,")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.run(c, io, operator.Operation{Action: operator.Replay})
+	}
+	return c
 }

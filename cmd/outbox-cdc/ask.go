@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,8 +15,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
@@ -116,7 +119,7 @@ func (p *process) status(ctx context.Context) (*status.Report, error) {
 	}
 	res, err := p.client.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("no process answers: %w", withoutURL(err))
+		return nil, fmt.Errorf("no process answers: %w", errors.Unwrap(err)) // without the URL, which the client adds
 	}
 	defer res.Body.Close()
 	switch {
@@ -138,18 +141,9 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	if p.auth == nil {
 		return nil
 	}
-	users := p.auth.Everybody()
-	best := users[0]
-	for _, u := range users {
-		if roles[u.Role] > roles[best.Role] {
-			best = u
-		}
-	}
-	secret := best.Password
-	if best.Username == "" {
-		secret = best.Token
-	}
-	text, err := secret.Read(ctx)
+	// The first of those with the most rights.
+	best := slices.MaxFunc(p.auth.Everybody(), func(a, b *config.HTTPUser) int { return cmp.Compare(roles[a.Role], roles[b.Role]) })
+	text, err := secretOf(best).Read(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("http.auth: %w", err)
@@ -161,11 +155,12 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// withoutURL is the cause of an error of the HTTP client.
-func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
+var roles = map[string]admin.Role{config.RoleMetrics: admin.Metrics, config.RoleViewer: admin.Viewer, config.RoleOperator: admin.Operator}
+
+// secretOf is the user's password, or its token where it has no name.
+func secretOf(u *config.HTTPUser) *config.Credential {
+	if u.Username == "" {
+		return u.Token
 	}
-	return err
+	return u.Password
 }

@@ -47,7 +47,6 @@ docs/check.md has every check.`,
 		Example: `  outbox-cdc check --config outbox-cdc.yaml
   outbox-cdc check --stream orders --json
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc check --stream orders --fix`,
-		Args: noArguments,
 	}
 	file, o := configFlag(c), checkOptions{}
 	streamFlag(c, &o.stream)
@@ -56,11 +55,7 @@ docs/check.md has every check.`,
 	yesFlag(c, &o.yes, "with --fix: do not ask")
 	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how `LONG` each look may take")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		chosen, err := chooseDatabase(cfg, o.stream)
+		cfg, chosen, err := load(*file, o.stream, chooseDatabase)
 		if err != nil {
 			return err
 		}
@@ -82,6 +77,7 @@ func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o c
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	printed := false
 	if o.fix {
 		if !o.json {
 			printCheck(io.out, &report)
@@ -90,28 +86,23 @@ func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o c
 		if err != nil {
 			return err
 		}
-		if !fixed {
-			return reported(&report, o.json, io.out, o.json)
+		if fixed {
+			report = look()
 		}
-		report = look()
+		printed = !fixed
 	}
-	return reported(&report, o.json, io.out, true)
-}
-
-// reported prints a report, unless it was before, and makes the exit code of it.
-func reported(r *preflight.Report, asJSON bool, out io.Writer, show bool) error {
 	switch {
-	case show && asJSON:
-		if err := printJSON(out, r); err != nil {
+	case o.json:
+		if err := printJSON(io.out, &report); err != nil {
 			return err
 		}
-	case show:
-		printCheck(out, r)
+	case !printed:
+		printCheck(io.out, &report)
 	}
 	switch {
-	case r.MustAct():
+	case report.MustAct():
 		return &failure{exitPermanent, errReported}
-	case r.Incomplete():
+	case report.Incomplete():
 		return &failure{exitFailure, errReported}
 	}
 	return nil
@@ -123,27 +114,19 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 	for i, s := range chosen {
 		all[i] = preflight.Stream{
 			Name: s.Name, DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Replication: replicationConfig(s), WALBudget: uint64(s.WALBudget),
-			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(), Once: preflightOnce(cfg, s),
+			PoolConnections: poolConnections(s), Kafka: sinkConfigs(cfg, s, zerolog.Nop()), Shadow: s.Shadow(),
+		}
+		if once := onceConfig(cfg, s); once != nil {
+			all[i].Once = &preflight.Once{Journals: map[string]journal.Topic{}, Timeout: once.Timeout}
+			for cluster, topic := range once.Journals {
+				all[i].Once.Journals[cluster] = journal.Topic{Name: topic, Rows: s.Memory.Rows}
+			}
 		}
 		for _, t := range s.Tables {
 			all[i].Tables = append(all[i].Tables, preflight.Table{Table: t.Outbox, Native: t.Profile == "native"})
 		}
 	}
 	return all
-}
-
-// preflightOnce is what check looks at of exactly-once delivery; nil: rows are delivered at
-// least once.
-func preflightOnce(cfg *config.Config, s *config.Stream) *preflight.Once {
-	once := onceConfig(cfg, s)
-	if once == nil {
-		return nil
-	}
-	out := &preflight.Once{Journals: map[string]journal.Topic{}, Timeout: once.Timeout}
-	for cluster, topic := range once.Journals {
-		out.Journals[cluster] = journal.Topic{Name: topic, Rows: s.Memory.Rows}
-	}
-	return out
 }
 
 // ---- printing ----
@@ -210,7 +193,12 @@ func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o ch
 	}
 	fixed := false
 	for _, s := range chosen {
-		wanted := fixable(r, s.Name)
+		var wanted []preflight.Finding
+		for _, f := range r.Findings {
+			if f.Stream == s.Name && f.Fix != "" {
+				wanted = append(wanted, f)
+			}
+		}
 		if len(wanted) == 0 {
 			continue
 		}
@@ -226,23 +214,12 @@ func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o ch
 	return fixed, nil
 }
 
-// fixable are a stream's findings that --fix can make something of.
-func fixable(r *preflight.Report, stream string) []preflight.Finding {
-	var found []preflight.Finding
-	for _, f := range r.Findings {
-		if f.Stream == stream && f.Fix != "" {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
 func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding, o checkOptions, io streams, said io.Writer) (bool, error) {
 	pg, err := connectAdmin(ctx, s)
 	if err != nil {
 		return false, err
 	}
-	defer closeNow(pg)
+	defer hangUp(pg)
 	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, Tally: s.ExactlyOnce()}
 	plan, err := fixPlan(ctx, pg, s, setup, wanted)
 	if err != nil || len(plan) == 0 {
@@ -267,19 +244,25 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		return nil, err
 	}
 	setup.NoSlot = !is(preflight.FixPublication) && !is(preflight.FixSlot)
-	if missing := missingTables(&state); !setup.NoSlot && missing != "" {
-		return nil, &failure{exitPermanent, errors.New("table " + missing + " has to be there before its publication: create it, or correct its name (outbox-cdc init --native-table makes a native one)")}
+	missing := slices.IndexFunc(state.Tables, func(t replication.TableState) bool { return !t.Exists })
+	if missing >= 0 && !setup.NoSlot {
+		return nil, &failure{exitPermanent, errors.New("table " + state.Tables[missing].Table.String() + " has to be there before its publication: create it, or correct its name (outbox-cdc init --native-table makes a native one)")}
 	}
 	steps, err := replication.InitPlan(&state, setup)
 	if err != nil {
 		return nil, err
 	}
-	if is(preflight.FixSchema) && s.Postgres.User != pg.ParameterStatus("session_authorization") {
-		tables := 1 // the step that makes them
+	if role := s.Postgres.User; is(preflight.FixSchema) && role != pg.ParameterStatus("session_authorization") {
+		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // so many steps make these tables
 		if setup.Tally {
-			tables = 2
+			made, tables = 2, tables+", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
 		}
-		steps = slices.Insert(steps, min(tables, len(steps)), grantSchema(s.Postgres.User, setup.Tally))
+		quoted := sql.Identifier(role)
+		steps = slices.Insert(steps, min(made, len(steps)), replication.Step{
+			Title: "privileges of role " + role + " on schema outbox_cdc",
+			SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
+				"GRANT SELECT, INSERT, UPDATE, DELETE ON " + tables + " TO " + quoted + ";",
+		})
 	}
 	for _, t := range s.Tables {
 		about := func(f preflight.Finding) bool { return f.Fix == preflight.FixIndex && f.Subject == t.Outbox.String() }
@@ -288,28 +271,6 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		}
 	}
 	return replication.Pending(ctx, pg, steps)
-}
-
-func missingTables(state *replication.State) string {
-	for _, t := range state.Tables {
-		if !t.Exists {
-			return t.Table.String()
-		}
-	}
-	return ""
-}
-
-// grantSchema lets the role that reads and marks use our own schema.
-func grantSchema(role string, tally bool) replication.Step {
-	quoted, tables := sql.Identifier(role), "outbox_cdc.leader, outbox_cdc.park"
-	if tally {
-		tables += ", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
-	}
-	return replication.Step{
-		Title: "privileges of role " + role + " on schema outbox_cdc",
-		SQL: "GRANT USAGE ON SCHEMA outbox_cdc TO " + quoted + ";\n" +
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON " + tables + " TO " + quoted + ";",
-	}
 }
 
 // nativeIndex makes the index of a native table without keeping writers

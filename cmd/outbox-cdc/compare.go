@@ -34,10 +34,8 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 		Example: `  outbox-cdc compare --stream orders --for 10m
   outbox-cdc compare --stream orders --for 24h --json > differences.json
   outbox-cdc compare --ignore-header id --examples 20`,
-		Args: noArguments,
 	}
-	file := configFlag(c)
-	o := compareOptions{}
+	file, o := configFlag(c), compareOptions{}
 	c.Flags().StringVar(&o.stream, "stream", "", "the stream `NAME`; with one stream it need not be named")
 	c.Flags().DurationVar(&o.window, "for", 5*time.Minute, "how long rows are taken")
 	c.Flags().DurationVar(&o.settle, "settle", time.Minute, "how long the relay may take to send a row")
@@ -45,11 +43,7 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 	c.Flags().IntVar(&o.examples, "examples", 5, "examples of each kind")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		s, err := oneStream(cfg, o.stream)
+		cfg, s, err := load(*file, o.stream, oneStream)
 		if err != nil {
 			return err
 		}
@@ -57,7 +51,15 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
-		return o.print(report, io.out)
+		if o.json {
+			err = printJSON(io.out, report)
+		} else {
+			printReport(report, io.out)
+		}
+		if err == nil && report.Differences > 0 { // an exit code of their own
+			err = &failure{exitPermanent, errReported}
+		}
+		return err
 	}
 	return c
 }
@@ -89,7 +91,7 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if o.window <= 0 || o.settle <= 0 {
 		return nil, usage("--for and --settle are durations above zero, such as 10m")
 	}
-	pool, err := openPool(s)
+	pool, err := openPool(s, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -102,10 +104,21 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if err != nil {
 		return nil, err
 	}
-	clients, err := readingClients(ctx, cfg, s)
-	defer closeAll(clients)
-	if err != nil {
-		return nil, err
+	clients := map[string]sarama.Client{}
+	defer func() {
+		for _, c := range clients {
+			_ = c.Close() // nothing was written
+		}
+	}()
+	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
+		client, err := sc.Client(ctx, func(conf *sarama.Config) {
+			conf.Consumer.IsolationLevel = sarama.ReadCommitted
+			conf.Consumer.Return.Errors = true
+		})
+		if err != nil {
+			return nil, err
+		}
+		clients[name] = client
 	}
 	return compare.Run(ctx, compare.Config{
 		Stream: s.Name, Access: streamer(s, ""), Publication: s.Publication,
@@ -115,42 +128,6 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)
 		},
 	})
-}
-
-func readingClients(ctx context.Context, cfg *config.Config, s *config.Stream) (map[string]sarama.Client, error) {
-	clients := map[string]sarama.Client{}
-	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
-		client, err := sc.Client(ctx, func(conf *sarama.Config) {
-			conf.Consumer.IsolationLevel = sarama.ReadCommitted
-			conf.Consumer.Return.Errors = true
-		})
-		if err != nil {
-			return clients, err
-		}
-		clients[name] = client
-	}
-	return clients, nil
-}
-
-func closeAll(clients map[string]sarama.Client) {
-	for _, c := range clients {
-		_ = c.Close() // nothing was written
-	}
-}
-
-// print prints the report. Differences are an exit code of their own.
-func (o compareOptions) print(r *compare.Report, to io.Writer) error {
-	if o.json {
-		if err := printJSON(to, r); err != nil {
-			return err
-		}
-	} else {
-		printReport(r, to)
-	}
-	if r.Differences > 0 {
-		return &failure{exitPermanent, errReported}
-	}
-	return nil
 }
 
 func printReport(r *compare.Report, to io.Writer) {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"slices"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 )
 
 func configCommand(io streams) *cobra.Command {
@@ -27,7 +32,6 @@ unique, NULLs. Each comes with the lines of YAML that would fix it, and all of t
 the end. Differences that keep rows from being delivered end it with exit code 2.`,
 		Example: `  outbox-cdc config validate --config /etc/outbox-cdc/outbox-cdc.yaml
   outbox-cdc config validate --against-database --stream orders`,
-		Args: noArguments,
 	}
 	file, o := configFlag(c), againstOptions{}
 	c.Flags().BoolVar(&o.against, "against-database", false, "compare each table with its mapping")
@@ -78,10 +82,138 @@ default, for completion and checks in an editor. Put this line at the top of the
 
   # yaml-language-server: $schema=outbox-cdc.schema.json`,
 		Example: `  outbox-cdc config schema > outbox-cdc.schema.json`,
-		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := io.out.Write(config.JSONSchema)
 			return err
 		},
 	}
+}
+
+// ---- config validate --against-database ----
+
+type againstOptions struct {
+	against, json bool
+	stream        string
+}
+
+// againstReport is the JSON of the comparison.
+type againstReport struct {
+	// Version of this layout; it is raised when a field changes its meaning.
+	Version int `json:"version"`
+	// Streams that were compared.
+	Streams []differences `json:"streams"`
+}
+
+type differences struct {
+	// Stream is the name of the stream.
+	Stream string `json:"stream"`
+	// Differences between its tables and their mappings.
+	Differences []preflight.Difference `json:"differences"`
+}
+
+// against compares the tables of streams with their mappings.
+func against(ctx context.Context, cfg *config.Config, o againstOptions, io streams) error {
+	chosen, err := chooseStreams(cfg, o.stream)
+	if err != nil {
+		return err
+	}
+	all := []differences{}
+	fatal := false
+	for i, s := range preflightStreams(cfg, chosen) {
+		found, err := preflight.Compare(ctx, &s, preflight.Options{})
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		all = append(all, differences{s.Name, append([]preflight.Difference{}, found...)})
+		fatal = fatal || slices.ContainsFunc(found, func(d preflight.Difference) bool { return d.Fatal })
+		if !o.json {
+			printDifferences(io.out, chosen[i], found)
+		}
+	}
+	if o.json {
+		if err := printJSON(io.out, againstReport{1, all}); err != nil {
+			return err
+		}
+	}
+	if fatal {
+		return &failure{exitUsage, errReported}
+	}
+	return nil
+}
+
+// tellDifferences logs at the start everything in which tables differ from their
+// mappings, not only what stands first in the way. It decides nothing: what
+// cannot be streamed is parked by the stream itself, which also tells when the
+// database cannot be reached.
+func tellDifferences(ctx context.Context, cfg *config.Config, log zerolog.Logger) {
+	for _, s := range preflightStreams(cfg, cfg.Streams) {
+		log := log.With().Str("stream", s.Name).Logger()
+		found, err := preflight.Compare(ctx, &s, preflight.Options{})
+		if err != nil {
+			log.Debug().Err(err).Msg("the tables could not be compared with their mappings")
+			continue
+		}
+		for _, d := range found {
+			if d.Fatal {
+				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
+					Msg("the table does not fit its mapping")
+			}
+		}
+	}
+}
+
+func printDifferences(out io.Writer, s *config.Stream, all []preflight.Difference) {
+	for _, t := range s.Tables {
+		name := t.Outbox.String()
+		var found []preflight.Difference
+		for _, d := range all {
+			if d.Table == name {
+				found = append(found, d)
+			}
+		}
+		with := "its mapping"
+		if t.Profile != "" {
+			with = "profile " + t.Profile
+		}
+		if len(found) == 0 {
+			fmt.Fprintf(out, "%s, %s: fits %s\n", s.Name, name, with)
+			continue
+		}
+		fmt.Fprintf(out, "%s, %s: %s from %s\n", s.Name, name, plural(len(found), "difference"), with)
+		for _, d := range found {
+			kind := "note"
+			if d.Fatal {
+				kind = "wrong"
+			}
+			fmt.Fprintf(out, "\n  %s: %s\n", kind, d.Problem)
+			for _, line := range d.Override.Lines() {
+				fmt.Fprintf(out, "    %s\n", line)
+			}
+			if d.Hint != "" {
+				fmt.Fprintf(out, "    # %s\n", d.Hint)
+			}
+		}
+		printOverrides(out, t, found)
+	}
+}
+
+// printOverrides prints what fixes the wrong ones, as it would be written.
+func printOverrides(out io.Writer, t *config.Table, found []preflight.Difference) {
+	var all preflight.Overrides
+	for _, d := range found {
+		if d.Fatal {
+			all = append(all, d.Override...)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n  together, where … stands for what only you know:\n\n    - table: %s\n", t.Outbox)
+	if t.Profile != "" {
+		fmt.Fprintf(out, "      profile: %s\n", t.Profile)
+	}
+	for _, line := range all.Lines() {
+		fmt.Fprintf(out, "      %s\n", line)
+	}
+	fmt.Fprintln(out)
 }

@@ -39,7 +39,6 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
   outbox-cdc demo --lose-slot
   outbox-cdc demo --serve --duration 1h --outage 1m
   outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
-		Args: noArguments,
 	}
 	o, logs := demo.Options{Out: raw(io.out)}, addLogFlags(c)
 	f := c.Flags()
@@ -61,8 +60,8 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 			return err
 		}
 		o.Live, o.Width = liveDisplay(io.out)
-		stage := demoStage{log: log}
-		o.Init, o.Stream = stage.init, stage.stream
+		o.Init = demoInit
+		o.Stream = func(ctx, _ context.Context, t demo.Target) error { return demoStream(ctx, t, log) }
 		return demo.Run(c.Context(), context.Background(), o)
 	}
 	return c
@@ -78,10 +77,8 @@ func liveDisplay(out io.Writer) (live bool, width int) {
 	return err == nil && width >= 60, width
 }
 
-// demoStage runs the stream of a demo as init and run would.
-type demoStage struct{ log zerolog.Logger }
-
-func (s demoStage) init(ctx context.Context, t demo.Target) error {
+// demoInit and demoStream do to the demo's stream what init and run would.
+func demoInit(ctx context.Context, t demo.Target) error {
 	cfg, err := demoConfig(t)
 	if err != nil {
 		return err
@@ -89,30 +86,29 @@ func (s demoStage) init(ctx context.Context, t demo.Target) error {
 	return initStream(ctx, cfg.Streams[0], initOptions{}, streams{out: io.Discard, err: io.Discard})
 }
 
-func (s demoStage) stream(ctx, _ context.Context, t demo.Target) error {
+func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 	cfg, err := demoConfig(t)
 	if err != nil {
 		return err
 	}
 	v, commit := build()
 	registry := metrics.New(v, commit)
-	prepared, err := prepareStreams(cfg, instruments{metrics: registry}, s.log)
+	prepared, err := prepareStreams(cfg, instruments{metrics: registry}, log)
 	if err != nil {
 		return err
 	}
-	server, err := listen(cfg, registry, prepared, v, s.log)
+	server, err := listen(cfg, registry, prepared, v, log)
 	if err != nil {
 		prepared.close()
 		return err
 	}
-	if server == nil {
-		return prepared.run(ctx)
-	}
-	t.Serving("http://" + server.Address())
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	group, serving := errgroup.WithContext(serving)
-	group.Go(func() error { return server.Run(serving) })
+	if server != nil {
+		t.Serving("http://" + server.Address())
+		group.Go(func() error { return server.Run(serving) })
+	}
 	group.Go(func() error {
 		defer stopServing()
 		return prepared.run(ctx)

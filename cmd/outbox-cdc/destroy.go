@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -31,18 +30,17 @@ and asks. While a process leads the stream it refuses.
 It connects as the role of dsn, or as that of ` + adminVariable + `.`,
 		Example: `  outbox-cdc destroy --stream orders
   outbox-cdc destroy --stream orders --yes`,
-		Args: noArguments,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "remove without asking")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, cfg, err := logs.load(*file, io)
+		log, err := logs.logger(io.err)
 		if err != nil {
 			return err
 		}
-		chosen, err := chooseDatabase(cfg, stream)
+		_, chosen, err := load(*file, stream, chooseDatabase)
 		if err != nil {
 			return err
 		}
@@ -87,10 +85,14 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 	if err != nil {
 		return destroyed{}, err
 	}
-	defer closeNow(pg)
+	defer hangUp(pg)
 	d := destroyed{Stream: s.Name, Removed: []string{}, By: whoActs(pg.ParameterStatus("session_authorization"))}
-	setup := setupOf(s, "", userOf(s))
-	plan, err := destroyPlan(ctx, pg, setup)
+	setup := setupOf(s, "")
+	state, err := replication.Inspect(ctx, pg, setup.Config)
+	if err != nil {
+		return d, err
+	}
+	plan, err := replication.DestroyPlan(&state, setup)
 	if err != nil {
 		return d, err
 	}
@@ -114,21 +116,17 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 			fmt.Fprintf(io.out, "%s: removed %s\n", s.Name, step.Title)
 		}
 	}})
-	return d, removing(err)
-}
-
-func destroyPlan(ctx context.Context, pg *pgconn.PgConn, setup replication.Setup) ([]replication.Step, error) {
-	state, err := replication.Inspect(ctx, pg, setup.Config)
-	if err != nil {
-		return nil, err
+	if e, ok := errors.AsType[*postgres.Error](err); ok { // in the words of a plan that makes
+		e.What = strings.Replace(e.What, "make ", "remove ", 1)
+		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
 	}
-	return replication.DestroyPlan(&state, setup)
+	return d, err
 }
 
 // freedBy refuses a stream that somebody leads, and says how much WAL only its
 // slot holds back.
 func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
-	conn, err := connectRole(ctx, s, asAdmin(marker(s, operatorName)))
+	conn, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.Connect)
 	if err != nil {
 		return 0, err
 	}
@@ -162,18 +160,4 @@ func notLed(ctx context.Context, q postgres.DB, s *config.Stream) error {
 		return &failure{exitPermanent, errors.New(leader.Intruder)}
 	}
 	return &failure{exitPermanent, fmt.Errorf("%s leads the stream (pid %s): stop that process first", leader.Name, leader.PID)}
-}
-
-// removing turns the words of an error of a plan that was made for making.
-func removing(err error) error {
-	if e, ok := errors.AsType[*postgres.Error](err); ok {
-		e.What = strings.Replace(e.What, "make ", "remove ", 1)
-		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
-	}
-	return err
-}
-
-// connectReplicator connects as the role that may drop slots; not for streaming.
-func connectReplicator(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
-	return connectBy(ctx, s, asAdmin(streamer(s, operatorName)), postgres.Access.ConnectPlain)
 }

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func failedCommand(io streams) *cobra.Command {
@@ -52,7 +59,6 @@ fails only by errors of itself (too large, refused by the broker); an outage cos
 Nothing is changed, and no payload is shown.`,
 		Example: `  outbox-cdc failed list
   outbox-cdc failed list --topic orders --error 'too large' --since 24h --json`,
-		Args: noArguments,
 	}
 	if state == tablesql.RowsPending {
 		c.Short = "List rows that are still to be published"
@@ -105,7 +111,7 @@ func list(c *cobra.Command, p *filterFlags, d *openTable, state tablesql.RowStat
 }
 
 func printListing(out io.Writer, l *tableListing, state tablesql.RowState) error {
-	fmt.Fprintf(out, "stream %s, table %s: %s %s", l.Stream, l.Table, countText(l.Total), plain(state, l.Total.N))
+	fmt.Fprintf(out, "stream %s, table %s: %s", l.Stream, l.Table, counted(l.Total, state))
 	if int64(len(l.Rows)) < l.Total.N {
 		fmt.Fprintf(out, ", the first %d", len(l.Rows))
 	}
@@ -116,18 +122,13 @@ func printListing(out io.Writer, l *tableListing, state tablesql.RowState) error
 	return printRows(out, l.Rows, state == tablesql.RowsPending)
 }
 
-func plain(state tablesql.RowState, n int64) string {
-	if n == 1 {
-		return state.String() + " row"
+// counted says how many rows of a state there are.
+func counted(c operator.Count, state tablesql.RowState) string {
+	text := capped(c.N, c.Capped) + " " + state.String() + " row"
+	if c.N != 1 {
+		text += "s"
 	}
-	return state.String() + " rows"
-}
-
-func countText(c operator.Count) string {
-	if c.Capped {
-		return fmt.Sprintf("more than %d", c.N)
-	}
-	return strconv.FormatInt(c.N, 10)
+	return text
 }
 
 func showCommand(io streams) *cobra.Command {
@@ -185,11 +186,11 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 	}
 	line("state", r.State)
 	line("topic", r.Topic)
+	key := "none"
 	if r.Key != nil {
-		line("key", *r.Key)
-	} else {
-		line("key", "none")
+		key = *r.Key
 	}
+	line("key", key)
 	line("created", r.Created)
 	line("due", r.Due)
 	line("sent", r.Sent)
@@ -197,11 +198,11 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 	line("attempts", strconv.FormatInt(r.Attempts, 10))
 	line("error", r.Error)
 	line("waits for", r.Parked)
-	if r.PayloadBytes == nil {
-		line("payload", "NULL")
-	} else {
-		line("payload", fmt.Sprintf("%d bytes", *r.PayloadBytes))
+	size := "NULL"
+	if r.PayloadBytes != nil {
+		size = fmt.Sprintf("%d bytes", *r.PayloadBytes)
 	}
+	line("payload", size)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -215,4 +216,18 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 		fmt.Fprintln(out, "\n"+*r.Payload)
 	}
 	return nil
+}
+
+// parksOf reads what the database remembers as parked; nothing where schema
+// outbox_cdc is not there yet.
+func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park, error) {
+	err := replication.TrustSchema(ctx, postgres.On(conn))
+	var list []outbox.Park
+	if err == nil {
+		list, err = statestore.New(statestore.Config{DB: conn, Stream: stream}).Load(ctx)
+	}
+	if errors.Is(err, statestore.ErrNoSchema) || errors.Is(err, replication.ErrNoSchema) {
+		return nil, nil
+	}
+	return list, err
 }

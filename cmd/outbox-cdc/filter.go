@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,14 +55,12 @@ func (p *filterFlags) narrowed() bool {
 	return len(p.ids) > 0 || p.topic != "" || p.key != "" || p.pattern != "" || p.since != "" || p.until != ""
 }
 
-// openTable is one table with its stream and connection.
 type openTable struct {
 	*operator.Table
 	stream *config.Stream
 	conn   *pgx.Conn
 }
 
-// pick is what the flags ask for.
 func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.RowState) (tablesql.Filter, error) {
 	chosen := operator.Selection{Error: p.pattern, Since: p.since, Until: p.until}
 	if c.Flags().Changed("topic") {
@@ -99,27 +98,23 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	if p.limit < 1 || p.limit > operator.MaxLimit {
 		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
 	}
-	cfg, err := config.Load(*p.config)
+	cfg, chosen, err := load(*p.config, p.stream, p.choose)
 	if err != nil {
 		return err
 	}
-	chosen, err := p.choose(cfg)
-	if err != nil {
-		return err
-	}
-	served, passed := 0, []error{}
+	n, passed := 0, []error{}
 	for _, s := range cfg.Streams {
 		if len(chosen[s]) == 0 {
 			continue
 		}
-		n, unfit, err := p.eachOf(ctx, s, chosen[s], f)
+		unfit, err := p.eachOf(ctx, s, chosen[s], f)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
-		served += n
+		n += len(chosen[s])
 		passed = append(passed, unfit...)
 	}
-	if served == 0 {
+	if n == len(passed) {
 		return unfit(errors.Join(passed...))
 	}
 	for _, err := range passed {
@@ -128,11 +123,11 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	return nil
 }
 
-// eachOf serves the tables of one stream, and says how many and which not.
-func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (served int, passed []error, err error) {
+// eachOf serves the tables of one stream, and says which cannot be served.
+func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (passed []error, err error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer hangUp(conn)
 	for _, t := range tables {
@@ -140,22 +135,18 @@ func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*ou
 		if err == nil {
 			err = f(&openTable{Table: d, stream: s, conn: conn})
 		}
-		var unusable *tablesql.MappingError
-		switch {
-		case errors.As(err, &unusable):
+		if _, unusable := errors.AsType[*tablesql.MappingError](err); unusable {
 			passed = append(passed, fmt.Errorf("stream %s: %w", s.Name, err))
-		case err != nil:
-			return served, passed, unfit(err)
-		default:
-			served++
+		} else if err != nil {
+			return nil, unfit(err)
 		}
 	}
-	return served, passed, nil
+	return passed, nil
 }
 
 // choose finds the tables by the names of stream and table.
-func (p *filterFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.Table, error) {
-	list, err := chooseStreams(cfg, p.stream)
+func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Stream][]*outbox.Table, error) {
+	list, err := chooseStreams(cfg, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +169,6 @@ func (p *filterFlags) choose(cfg *config.Config) (map[*config.Stream][]*outbox.T
 	return chosen, nil
 }
 
-// printRows prints rows as a table.
 func printRows(out io.Writer, list []operator.Row, pending bool) error {
 	w := newTable(out)
 	last, fourth := "ERROR", "FAILED AT"
@@ -195,16 +185,9 @@ func printRows(out io.Writer, list []operator.Row, pending bool) error {
 		if pending {
 			at, why = r.Due, r.Parked
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(dash(r.Topic)), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(dash(cut(why, 200))))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(cut(why, 200), "-")))
 	}
 	return w.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // short cuts a time of RFC 3339 to its second.
@@ -212,5 +195,5 @@ func short(at string) string {
 	if len(at) > 19 {
 		return at[:10] + " " + at[11:19] + "Z"
 	}
-	return dash(at)
+	return cmp.Or(at, "-")
 }

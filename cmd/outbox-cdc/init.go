@@ -50,10 +50,8 @@ command for others who have it. --show-sql prints that command, and makes nothin
   outbox-cdc init --config outbox-cdc.yaml
   outbox-cdc init --config outbox-cdc.yaml --kafka
   ` + adminVariable + `=postgres://postgres@db/orders outbox-cdc init --stream orders --native-table`,
-		Args: noArguments,
 	}
-	file := configFlag(c)
-	what := initOptions{}
+	file, what := configFlag(c), initOptions{}
 	c.Flags().BoolVar(&what.showSQL, "show-sql", false, "print what would be run, and change nothing")
 	c.Flags().StringVar(&what.stream, "stream", "", "only the stream `NAME`")
 	c.Flags().BoolVar(&what.nativeTable, "native-table", false, "also create the tables of profile native")
@@ -88,17 +86,21 @@ type initOptions struct {
 
 func initStream(ctx context.Context, s *config.Stream, what initOptions, io streams) error {
 	pg, err := connectAdmin(ctx, s)
-	var refused *failure
-	if err != nil && what.showSQL && ctx.Err() == nil && !errors.As(err, &refused) {
+	_, refused := errors.AsType[*failure](err)
+	if err != nil && what.showSQL && ctx.Err() == nil && !refused {
 		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 		fmt.Fprintln(io.err, "outbox-cdc: so this is everything, with whatever is there already")
-		return showAll(s, what, io.out)
+		plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setupOf(s, ""), s, what)
+		if err != nil {
+			return err
+		}
+		return show(s, plan, io.out)
 	}
 	if err != nil {
 		return err
 	}
-	defer closeNow(pg)
-	setup := setupOf(s, pg.ParameterStatus("session_authorization"), userOf(s))
+	defer hangUp(pg)
+	setup := setupOf(s, pg.ParameterStatus("session_authorization"))
 	state, err := replication.Inspect(ctx, pg, setup.Config)
 	if err != nil {
 		return err
@@ -111,7 +113,11 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 		return err
 	}
 	if what.showSQL {
-		return showMissing(ctx, pg, s, plan, io.out)
+		missing, err := replication.Pending(ctx, pg, plan)
+		if err != nil {
+			return err
+		}
+		return show(s, missing, io.out)
 	}
 	return apply(ctx, pg, s, setup, plan, io.out)
 }
@@ -144,29 +150,19 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 		return nil, err
 	}
 	if err := replication.TrustSchemaAsAdministrator(ctx, pg, false); err != nil {
-		closeNow(pg)
+		hangUp(pg)
 		return nil, &failure{exitPermanent, err}
 	}
 	return pg, nil
 }
 
-func closeNow(pg *pgconn.PgConn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = pg.Close(ctx)
-}
-
-// connectError says what fixes a refused connection.
-func connectError(to postgres.Target, err error) error {
-	what := "connect to " + to.String()
-	hint := postgres.LoginRefused(err, to.User)
-	return &postgres.Error{Permanent: hint != "", What: what, Hint: hint, Err: postgres.WithoutSettings(err)}
-}
-
 // setupOf says what init makes. Roles are those of the configuration, except
 // the one that makes them: it is there.
-func setupOf(s *config.Stream, connected string, stream string) replication.Setup {
-	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: stream, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
+func setupOf(s *config.Stream, connected string) replication.Setup {
+	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: s.Postgres.User, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
+	if to, err := streamer(s, "").Target(); err == nil { // it was parsed at load
+		setup.StreamRole = to.User
+	}
 	if setup.StreamRole == connected {
 		setup.StreamRole = ""
 	}
@@ -174,15 +170,6 @@ func setupOf(s *config.Stream, connected string, stream string) replication.Setu
 		setup.WriteRole = ""
 	}
 	return setup
-}
-
-// userOf is the role of the replication connection.
-func userOf(s *config.Stream) string {
-	to, err := streamer(s, "").Target()
-	if err != nil {
-		return s.Postgres.User // it was parsed at load
-	}
-	return to.User
 }
 
 // planOf is what is to be made: native tables first, for the publication is of
@@ -198,57 +185,16 @@ func planOf(state *replication.State, setup replication.Setup, s *config.Stream,
 		if t.Profile != "native" {
 			continue
 		}
-		name := sql.Identifier(t.Outbox.Schema, t.Outbox.Name)
-		quoted, err := sql.Quote(name)
-		if err != nil {
-			return nil, err
-		}
 		tables = append(tables, replication.Step{
 			Title: "table " + t.Outbox.String() + " of profile native",
 			SQL:   sql.NativeTable(t.Outbox.Schema, t.Outbox.Name),
-			Done:  "SELECT to_regclass(" + quoted + ") IS NOT NULL",
+			Done:  "SELECT to_regclass(" + sql.Literal(sql.Identifier(t.Outbox.Schema, t.Outbox.Name)) + ") IS NOT NULL",
 		}, nativeDue(t.Outbox.Schema, t.Outbox.Name)) // an earlier version's table has another
 	}
 	if len(tables) == 0 {
 		return nil, usage("--native-table: the stream has no table of profile native")
 	}
 	return slices.Concat(tables, steps), nil
-}
-
-// ---- printing ----
-
-func showAll(s *config.Stream, what initOptions, out io.Writer) error {
-	setup := setupOf(s, "", userOf(s))
-	plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setup, s, what)
-	if err != nil {
-		return err
-	}
-	return show(s, plan, out)
-}
-
-func showMissing(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, plan []replication.Step, out io.Writer) error {
-	var missing []replication.Step
-	for _, step := range plan {
-		done, err := isDone(ctx, pg, step)
-		if err != nil {
-			return fmt.Errorf("look whether to make %s: %w", step.Title, err)
-		}
-		if !done {
-			missing = append(missing, step)
-		}
-	}
-	return show(s, missing, out)
-}
-
-func isDone(ctx context.Context, pg *pgconn.PgConn, step replication.Step) (bool, error) {
-	if step.Done == "" {
-		return false, nil
-	}
-	results, err := postgres.Exec(ctx, pg, step.Done)
-	if err != nil {
-		return false, err
-	}
-	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "t", nil
 }
 
 func show(s *config.Stream, plan []replication.Step, out io.Writer) error {
@@ -262,14 +208,10 @@ func show(s *config.Stream, plan []replication.Step, out io.Writer) error {
 }
 
 func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, plan []replication.Step, out io.Writer) error {
-	made := 0
 	err := replication.Apply(ctx, pg, setup, plan, replication.Progress{
-		Done: func(step replication.Step) {
-			made++
-			fmt.Fprintf(out, "%s: made %s\n", s.Name, step.Title)
-		},
+		Done:    func(step replication.Step) { fmt.Fprintf(out, "%s: made %s\n", s.Name, step.Title) },
 		Skipped: func(step replication.Step) { fmt.Fprintf(out, "%s: there already: %s\n", s.Name, step.Title) },
-		Blocked: func(step replication.Step, b *replication.Blocked) {
+		Blocked: func(_ replication.Step, b *replication.Blocked) {
 			fmt.Fprintf(out, "%s: %v; still waiting\n", s.Name, b)
 		},
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/cobra"
 
@@ -18,10 +19,6 @@ import (
 )
 
 func journalCommand(io streams) *cobra.Command {
-	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", journalResetCommand(io))
-}
-
-func journalResetCommand(io streams) *cobra.Command {
 	var stream string
 	var yes bool
 	c := &cobra.Command{
@@ -34,17 +31,16 @@ deleted or truncated, since the stream refuses to start with it.
 Rows that were published and are not marked yet are PENDING: they are published once more. While a
 process leads the stream it refuses.`,
 		Example: `  outbox-cdc journal reset --stream orders --yes`,
-		Args:    noArguments,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	yesFlag(c, &yes, "reset without asking")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, cfg, err := logs.load(*file, io)
+		log, err := logs.logger(io.err)
 		if err != nil {
 			return err
 		}
-		s, err := oneStream(cfg, stream)
+		cfg, s, err := load(*file, stream, oneStream)
 		if err != nil {
 			return err
 		}
@@ -61,7 +57,7 @@ process leads the stream it refuses.`,
 		}
 		return nil
 	}
-	return c
+	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", c)
 }
 
 // resetJournals removes topics before what the database knows of them, so that a stream that starts
@@ -109,13 +105,105 @@ func removeJournal(ctx context.Context, p *preflight.Stream, j *preflight.Journa
 	if err != nil {
 		return err
 	}
-	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		for _, now := range preflight.Journals(ctx, p, preflight.Options{}) {
-			if now.Cluster == j.Cluster && !now.Missing {
-				return struct{}{}, fmt.Errorf("topic %s is still there", j.Topic.Name)
+	return awaitJournal(ctx, p, j.Cluster, 30*time.Second, func(now *preflight.Journal) error {
+		if !now.Missing {
+			return fmt.Errorf("topic %s is still there", j.Topic.Name)
+		}
+		return nil
+	})
+}
+
+// initKafka makes the journals of streams that deliver exactly once.
+func initKafka(ctx context.Context, cfg *config.Config, what initOptions, io streams) error {
+	if what.nativeTable || what.noSlot {
+		return usage("--kafka makes topics: run init without it for what the databases need")
+	}
+	chosen, err := chooseStreams(cfg, what.stream)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range preflightStreams(cfg, chosen) {
+		if s.Once == nil {
+			fmt.Fprintf(io.out, "%s: it delivers at least once, and needs no topic of its own\n", s.Name)
+			continue
+		}
+		for _, j := range preflight.Journals(ctx, &s, preflight.Options{}) {
+			if err := initJournal(ctx, &s, &j, what.showSQL, io); err != nil {
+				errs = append(errs, fmt.Errorf("stream %s: Kafka cluster %s: %w", s.Name, j.Cluster, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// initJournal makes a journal that is missing, and refuses one that is not as it has to be.
+func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal, show bool, io streams) error {
+	wrong := unsound(j.Findings)
+	switch {
+	case show && j.Unusable:
+		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\noutbox-cdc: so this is everything, with whatever is there already\n", s.Name, wrong)
+	case !j.Missing && wrong != nil:
+		return wrong
+	case !j.Missing:
+		_, err := fmt.Fprintf(io.out, "%s: there already: topic %s on cluster %s\n", s.Name, j.Topic.Name, j.Cluster)
+		return err
+	}
+	if show {
+		_, err := fmt.Fprintf(io.out, "# stream %s, journal on cluster %s\n%s\n", s.Name, j.Cluster, j.Topic.Command(j.Bootstrap, j.Replicas))
+		return err
+	}
+	replicas, err := j.Topic.Make(ctx, s.Kafka[j.Cluster])
+	switch {
+	case errors.Is(err, sarama.ErrInvalidReplicationFactor):
+		return fmt.Errorf("%w; start the brokers that are missing, or make the topic with fewer replicas\n%s", err, j.Topic.Command(j.Bootstrap, max(1, j.Replicas-1)))
+	case errors.Is(err, journal.ErrRefused):
+		return &failure{exitPermanent, fmt.Errorf("%w; who may, runs\n%s", err, j.Topic.Command(j.Bootstrap, j.Replicas))}
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(io.out, "%s: made topic %s on cluster %s (1 partition, replication factor %d)\n", s.Name, j.Topic.Name, j.Cluster, replicas)
+	return awaitJournal(ctx, s, j.Cluster, 10*time.Second, func(now *preflight.Journal) error {
+		if now.Missing {
+			return unsound(now.Findings)
+		}
+		return backoff.Permanent(unsound(now.Findings)) // an older setting, or what somebody else made meanwhile
+	})
+}
+
+// awaitJournal looks at the journal on a cluster until the brokers tell of it what is to be seen, or
+// the error is permanent.
+func awaitJournal(ctx context.Context, s *preflight.Stream, cluster string, most time.Duration, look func(*preflight.Journal) error) error {
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		for _, j := range preflight.Journals(ctx, s, preflight.Options{}) {
+			if j.Cluster == cluster {
+				return struct{}{}, look(&j)
 			}
 		}
 		return struct{}{}, nil
-	}, backoff.WithMaxElapsedTime(30*time.Second))
+	}, backoff.WithMaxElapsedTime(most))
 	return err
+}
+
+// unsound is what keeps a journal from being used, with what fixes it.
+func unsound(findings []preflight.Finding) error {
+	for _, f := range findings {
+		if f.Level != preflight.Fail {
+			continue
+		}
+		text := f.Subject + ": " + f.Found
+		for _, hint := range f.Hints {
+			text += "\n  hint: " + hint
+		}
+		if f.Unseen {
+			return errors.New(text)
+		}
+		return &failure{exitPermanent, errors.New(text)}
+	}
+	for _, f := range findings {
+		if f.Unseen {
+			return errors.New(f.Subject + ": " + f.Found)
+		}
+	}
+	return nil
 }

@@ -8,11 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// logFlags say how to log.
 type logFlags struct{ format, level string }
 
 func addLogFlags(c *cobra.Command) *logFlags {
@@ -31,16 +28,6 @@ func words(c *cobra.Command, flag string, list ...string) {
 	})
 }
 
-// load makes the logger and reads the configuration.
-func (f *logFlags) load(file string, io streams) (zerolog.Logger, *config.Config, error) {
-	log, err := f.logger(io.err)
-	if err != nil {
-		return log, nil, err
-	}
-	cfg, err := config.Load(file)
-	return log, cfg, err
-}
-
 // logger makes the process's one logger.
 func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	levels := map[string]zerolog.Level{"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel}
@@ -49,15 +36,10 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 		return zerolog.Nop(), usage("--log-level %q is not known: write debug, info, warn or error", f.level)
 	}
 	terminal := isTerminal(to)
-	switch f.format {
-	case "json":
-	case "console":
+	switch {
+	case f.format == "console", f.format == "auto" && terminal:
 		to = console(to, terminal)
-	case "auto":
-		if terminal {
-			to = console(to, true)
-		}
-	default:
+	case f.format != "json" && f.format != "auto":
 		return zerolog.Nop(), usage("--log-format %q is not known: write json, console or auto", f.format)
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"

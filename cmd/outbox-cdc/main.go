@@ -36,7 +36,7 @@ type streams struct{ out, err io.Writer }
 
 // execute runs a command line and returns its exit code.
 func execute(args []string, io streams) int {
-	io = safely(io)
+	io = streams{out: &safeWriter{to: io.out}, err: &safeWriter{to: io.err}}
 	ctx, stop := untilSignal(io.err)
 	defer stop()
 	root := rootCommand(io)
@@ -60,14 +60,14 @@ func usage(format string, args ...any) error {
 }
 
 func exitCode(err error) int {
-	var f *failure
-	var problems config.Problems
+	f, coded := errors.AsType[*failure](err)
+	_, wrong := errors.AsType[config.Problems](err)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &f):
+	case coded:
 		return f.code
-	case errors.As(err, &problems):
+	case wrong:
 		return exitUsage
 	case postgres.Permanent(err):
 		return exitPermanent
@@ -78,10 +78,10 @@ func exitCode(err error) int {
 // report prints an error once. Problems of a configuration file are printed as
 // they are, one per line, so that editors find the place.
 func report(to io.Writer, err error) {
-	var problems config.Problems
+	problems, wrong := errors.AsType[config.Problems](err)
 	switch {
 	case err == nil, errors.Is(err, errReported):
-	case errors.As(err, &problems):
+	case wrong:
 		fmt.Fprintln(to, problems)
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(to, "outbox-cdc: interrupted")
@@ -123,7 +123,6 @@ Exit codes:
   130  a second SIGINT stopped it at once (143: SIGTERM)`,
 		SilenceErrors: true, // printed once, by report
 		SilenceUsage:  true,
-		Args:          noArguments,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetOut(io.out)
@@ -137,8 +136,19 @@ Exit codes:
 	for _, command := range builtWith {
 		root.AddCommand(command())
 	}
+	refuseArguments(root)
 	root.InitDefaultCompletionCmd()
 	return root
+}
+
+// refuseArguments has every command refuse arguments that does not say which it takes.
+func refuseArguments(c *cobra.Command) {
+	if c.Args == nil {
+		c.Args = noArguments
+	}
+	for _, sub := range c.Commands() {
+		refuseArguments(sub)
+	}
 }
 
 // noArguments refuses arguments, and suggests the command that was meant.
@@ -159,12 +169,11 @@ func noArguments(c *cobra.Command, args []string) error {
 
 // group is a command that has only subcommands.
 func group(use, short, example string, parts ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Example: example, Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c := &cobra.Command{Use: use, Short: short, Example: example, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(parts...)
 	return c
 }
 
-// configFlag adds --config.
 func configFlag(c *cobra.Command) *string {
 	file := c.Flags().StringP("config", "c", "", "configuration `FILE` (default: "+config.FileVariable+", "+strings.Join(config.DefaultFiles, ", ")+")")
 	_ = c.MarkFlagFilename("config", "yaml", "yml")

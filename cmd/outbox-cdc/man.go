@@ -20,7 +20,6 @@ func manCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "man",
 		Short:  "Write the manual pages into a folder",
-		Args:   noArguments,
 		Hidden: true,
 	}
 	dir := c.Flags().String("dir", "man", "`FOLDER` to write to")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,10 +16,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/suggest"
 )
 
-func mappingCommand(io streams) *cobra.Command {
-	return group("mapping", "Propose the mapping of a table", `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events`, suggestCommand(io))
-}
-
 type suggestOptions struct {
 	dsn, table, topic string
 	brokers           []string
@@ -26,7 +23,7 @@ type suggestOptions struct {
 	json              bool
 }
 
-func suggestCommand(io streams) *cobra.Command {
+func mappingCommand(io streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "suggest",
 		Short: "Propose a mapping from a table's columns and a few of its rows",
@@ -43,7 +40,6 @@ Nothing is written to the database: it is read in read-only transactions, values
 nothing can be proposed, and why.`,
 		Example: `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events
   outbox-cdc mapping suggest --table public.outbox_events --topic orders --brokers localhost:9092 > outbox-cdc.yaml`,
-		Args: noArguments,
 	}
 	o := suggestOptions{}
 	c.Flags().StringVar(&o.dsn, "dsn", "", "connection string of the database (`DSN`)")
@@ -53,7 +49,7 @@ nothing can be proposed, and why.`,
 	c.Flags().IntVar(&o.sample, "sample", 200, fmt.Sprintf("read this many `ROWS`, at most %d; 0: none", suggest.MaxSample))
 	jsonFlag(c, &o.json)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c.Context(), io) }
-	return c
+	return group("mapping", "Propose the mapping of a table", `  outbox-cdc mapping suggest --dsn postgres://postgres@localhost:5432/orders --table public.outbox_events`, c)
 }
 
 func (o *suggestOptions) run(ctx context.Context, io streams) error {
@@ -69,26 +65,19 @@ func (o *suggestOptions) run(ctx context.Context, io streams) error {
 	if err != nil {
 		return usage("--dsn is not a connection string: write it like postgres://user@host:5432/database")
 	}
-	f, err := readTable(ctx, access, to, schema, name, o.sample)
+	conn, err := connectWithin(ctx, access, to, postgres.Access.Connect)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	f, err := suggest.Read(ctx, conn, schema, name, o.sample)
+	if errors.Is(err, suggest.ErrNoTable) {
+		return usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)
+	}
 	if err != nil {
 		return err
 	}
 	return o.print(io, suggest.Propose(f, suggest.Options{Topic: o.topic}), to)
-}
-
-func readTable(ctx context.Context, access postgres.Access, to postgres.Target, schema, name string, sample int) (*suggest.Facts, error) {
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	conn, err := access.Connect(bounded)
-	if err != nil {
-		return nil, connectError(to, err)
-	}
-	defer hangUp(conn)
-	f, err := suggest.Read(ctx, conn, schema, name, sample)
-	if errors.Is(err, suggest.ErrNoTable) {
-		return nil, usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)
-	}
-	return f, err
 }
 
 // suggestion is the JSON of a proposal.
@@ -156,14 +145,12 @@ func (o *suggestOptions) address(to postgres.Target) string {
 	if given, err := url.Parse(o.dsn); err == nil && given.Query().Has("sslmode") {
 		query.Set("sslmode", given.Query().Get("sslmode"))
 	}
+	port := strconv.Itoa(int(to.Port))
 	if strings.HasPrefix(to.Host, "/") {
 		query.Set("host", to.Host)
-		query.Set("port", strconv.Itoa(int(to.Port)))
+		query.Set("port", port)
 	} else {
-		u.Host = fmt.Sprintf("%s:%d", to.Host, to.Port)
-		if strings.Contains(to.Host, ":") {
-			u.Host = fmt.Sprintf("[%s]:%d", to.Host, to.Port)
-		}
+		u.Host = net.JoinHostPort(to.Host, port)
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
@@ -181,4 +168,53 @@ func streamName(database string) string {
 		return "outbox"
 	}
 	return name[:min(len(name), 40)]
+}
+
+func profileCommand(io streams) *cobra.Command {
+	return group("profile", "Look at the ready-made mappings", `  outbox-cdc profile list
+  outbox-cdc profile show im2be`, profileListCommand(io), profileShowCommand(io))
+}
+
+func profileListCommand(io streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the profiles",
+		RunE: func(*cobra.Command, []string) error {
+			w := newTable(io.out)
+			for _, name := range config.ProfileNames() {
+				p, err := config.LoadProfile(name)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(w, "%s\t%s\n", p.Name, p.Summary)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func profileShowCommand(io streams) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Print a profile, in the language of the configuration",
+		Long:    "Prints a profile as it is in this binary. A table that names the profile may give any of these keys as well, which replaces the profile's.",
+		Example: "  outbox-cdc profile show im2be",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("%s needs one name (see outbox-cdc profile list)", c.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return config.ProfileNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := config.LoadProfile(args[0])
+			if err != nil {
+				return usage("%w", err)
+			}
+			_, err = fmt.Fprint(io.out, p.Source)
+			return err
+		},
+	}
 }

@@ -16,6 +16,7 @@ func demoCommand(streams) *cobra.Command {
 		Short:              "Not in this build: the release archives have it",
 		Hidden:             true,
 		DisableFlagParsing: true,
+		Args:               cobra.ArbitraryArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return &failure{exitPermanent, errors.New("this build has no demo: take a release archive, or run `make demo` in a checkout")}
 		},

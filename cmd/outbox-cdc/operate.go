@@ -39,10 +39,18 @@ func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
 }
 
+// load reads the configuration and chooses one or more of its streams.
+func load[T any](file, stream string, choose func(*config.Config, string) (T, error)) (cfg *config.Config, chosen T, err error) {
+	if cfg, err = config.Load(file); err == nil {
+		chosen, err = choose(cfg, stream)
+	}
+	return cfg, chosen, err
+}
+
 // connectOperator connects as the role that reads and marks rows: its table's
 // triggers fire with its rights, never with an administrator's.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
-	return connectRole(ctx, s, marker(s, operatorName))
+	return connectBy(ctx, s, marker(s, operatorName), postgres.Access.Connect)
 }
 
 // operatorName is the application_name of errands.
@@ -56,12 +64,7 @@ func asAdmin(a postgres.Access) postgres.Access {
 	return a
 }
 
-// connectRole connects for one errand.
-func connectRole(ctx context.Context, s *config.Stream, access postgres.Access) (*pgx.Conn, error) {
-	return connectBy(ctx, s, access, postgres.Access.Connect)
-}
-
-// connectBy connects to the stream's database within a time.
+// connectBy connects to the stream's database.
 func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Access, connect func(postgres.Access, context.Context) (C, error)) (conn C, err error) {
 	to, err := access.Target()
 	if err != nil {
@@ -70,15 +73,23 @@ func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Acc
 	if to.Database != s.Postgres.Database {
 		return conn, usage("%s is for the database %q, the stream's is %q", adminVariable, to.Database, s.Postgres.Database)
 	}
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if conn, err = connect(access, bounded); err != nil {
-		return conn, connectError(to, err)
-	}
-	return conn, nil
+	return connectWithin(ctx, access, to, connect)
 }
 
-func hangUp(conn *pgx.Conn) {
+// connectWithin connects within a time, and says what fixes a refused connection.
+func connectWithin[C any](ctx context.Context, access postgres.Access, to postgres.Target, connect func(postgres.Access, context.Context) (C, error)) (C, error) {
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := connect(access, bounded)
+	if err != nil {
+		hint := postgres.LoginRefused(err, to.User)
+		err = &postgres.Error{Permanent: hint != "", What: "connect to " + to.String(), Hint: hint, Err: postgres.WithoutSettings(err)}
+	}
+	return conn, err
+}
+
+// hangUp closes a connection of pgx or pgconn.
+func hangUp(conn interface{ Close(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
@@ -86,8 +97,7 @@ func hangUp(conn *pgx.Conn) {
 
 // unfit makes a usage error of a command that does not fit the table.
 func unfit(err error) error {
-	var unusable *tablesql.MappingError
-	if errors.As(err, &unusable) {
+	if _, unusable := errors.AsType[*tablesql.MappingError](err); unusable {
 		return &failure{exitUsage, err}
 	}
 	if f := tablesql.FaultOf(err); err != nil && (f == tablesql.TableRefused || f == tablesql.RowRefused) {
@@ -148,7 +158,6 @@ func (o actor) fields(e *zerolog.Event) *zerolog.Event {
 	return e.Str("os_user", o.OSUser).Str("host", o.Host).Str("database_user", o.DatabaseUser)
 }
 
-// printJSON prints one object, indented.
 func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
@@ -168,7 +177,6 @@ func yesFlag(c *cobra.Command, to *bool, does string) {
 	c.Flags().BoolVar(to, "yes", false, does)
 }
 
-// oneArgument takes exactly one argument.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -43,8 +43,13 @@ has it no more.`,
 	}
 	anything := func(*config.Stream, string) error { return nil }
 	return pausing(c, io, "an operator resumed a stream or a table", anything, func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
-		if err := isPaused(ctx, s, table); err != nil {
+		parks, err := s.Paused(ctx)
+		if err != nil {
 			return err
+		}
+		// Of a table that is not paused the name may be wrong.
+		if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
+			return usage("table %s is not paused by itself", table)
 		}
 		return s.Resume(ctx, table)
 	})
@@ -69,29 +74,19 @@ type paused struct {
 	Since time.Time `json:"since"`
 }
 
-// isPaused refuses a table that is not paused, which may be a typing error.
-func isPaused(ctx context.Context, s *statestore.Store, table string) error {
-	parks, err := s.Paused(ctx)
-	if err != nil || table == "" || slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
-		return err
-	}
-	return usage("table %s is not paused by itself", table)
-}
-
 func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream, string) error, change func(context.Context, *statestore.Store, string, actor) error) *cobra.Command {
 	var stream, table string
 	var asJSON bool
-	c.Args = noArguments
 	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
 	c.Flags().StringVar(&table, "table", "", "only the table `SCHEMA.NAME`")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		log, cfg, err := logs.load(*file, io)
+		log, err := logs.logger(io.err)
 		if err != nil {
 			return err
 		}
-		s, err := oneStream(cfg, stream)
+		_, s, err := load(*file, stream, oneStream)
 		if err == nil {
 			err = may(s, table)
 		}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +38,6 @@ Exit code 3: a row can be no record.`,
 		Example: `  outbox-cdc preview
   outbox-cdc preview --table public.outbox --id 4711 --json
   echo '{"id": 1, "topic": "orders", "payload": "{}"}' | outbox-cdc preview --table public.outbox --stdin`,
-		Args: noArguments,
 	}
 	p := addFilterFlags(c, 10, "created_at")
 	c.Flags().Lookup("limit").Usage = fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", maxPreviewed)
@@ -117,10 +116,10 @@ func readGiven(from io.Reader) ([]byte, error) {
 
 func previewTable(c *cobra.Command, p *filterFlags, d *openTable, given []byte) (previewedTable, error) {
 	t := previewedTable{Stream: d.stream.Name, Table: d.Outbox().String(), Records: []operator.Record{}}
-	rows, err := previewRows(c.Context(), c, p, d, given)
-	var input *operator.InputError
-	var unfitting *mapping.Error
-	if errors.As(err, &input) || errors.As(err, &unfitting) {
+	rows, err := previewRows(c, p, d, given)
+	_, malformed := errors.AsType[*operator.InputError](err)
+	_, unfitting := errors.AsType[*mapping.Error](err)
+	if malformed || unfitting {
 		return t, &failure{exitUsage, err}
 	}
 	for _, r := range rows {
@@ -132,9 +131,9 @@ func previewTable(c *cobra.Command, p *filterFlags, d *openTable, given []byte) 
 	return t, err
 }
 
-func previewRows(ctx context.Context, c *cobra.Command, p *filterFlags, d *openTable, given []byte) ([]*outbox.Row, error) {
+func previewRows(c *cobra.Command, p *filterFlags, d *openTable, given []byte) ([]*outbox.Row, error) {
 	if given != nil {
-		r, err := d.PreviewOf(ctx, given)
+		r, err := d.PreviewOf(c.Context(), given)
 		return []*outbox.Row{r}, err
 	}
 	state := tablesql.RowsPending
@@ -145,7 +144,7 @@ func previewRows(ctx context.Context, c *cobra.Command, p *filterFlags, d *openT
 	if err != nil {
 		return nil, err
 	}
-	return d.Preview(ctx, &pick, p.limit, mostBytes)
+	return d.Preview(c.Context(), &pick, p.limit, mostBytes)
 }
 
 func printPreview(out io.Writer, t *previewedTable) error {
@@ -157,19 +156,15 @@ func printPreview(out io.Writer, t *previewedTable) error {
 	row(w, "ID", "TOPIC", "KEY", "HEADERS", "VALUE")
 	for i := range t.Records {
 		r := &t.Records[i]
+		headers := make([]string, len(r.Headers))
+		for i, h := range r.Headers {
+			headers[i] = cut(h.Name, 30) + "=" + h.Value.Short(30)
+		}
 		value := r.Value.Short(80)
 		if r.Error != "" {
 			value = "NO RECORD: " + r.Error
 		}
-		row(w, cut(strings.Join(r.ID, ","), 40), dash(cut(r.Topic, 60)), r.Key.Short(40), dash(headersInShort(r.Headers)), value)
+		row(w, cut(strings.Join(r.ID, ","), 40), cmp.Or(cut(r.Topic, 60), "-"), r.Key.Short(40), cmp.Or(cut(strings.Join(headers, " "), 120), "-"), value)
 	}
 	return w.Flush()
-}
-
-func headersInShort(headers []operator.RecordHeader) string {
-	parts := make([]string, len(headers))
-	for i, h := range headers {
-		parts[i] = cut(h.Name, 30) + "=" + h.Value.Short(30)
-	}
-	return cut(strings.Join(parts, " "), 120)
 }

@@ -1,21 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/admin/page"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
@@ -35,7 +45,6 @@ Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187
 OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 		Example: `  outbox-cdc run --config outbox-cdc.yaml
   outbox-cdc run --config /etc/outbox-cdc/outbox-cdc.yaml --log-format json --log-level debug`,
-		Args: noArguments,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -155,8 +164,16 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 		return nil, nil
 	}
 	serve := admin.Config{
-		Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Streams: streams.readiness(), Version: version,
-		Auth: authOf(&cfg.HTTP), Hosts: cfg.HTTP.Hosts, Refused: registry.RefusedLogin, Log: log,
+		Listen: cfg.HTTP.Listen, Metrics: registry.Handler(), Version: version,
+		Hosts: cfg.HTTP.Hosts, Refused: registry.RefusedLogin, Log: log,
+	}
+	for _, w := range streams.watched {
+		serve.Streams = append(serve.Streams, w.Stream)
+	}
+	if cfg.HTTP.Auth != nil {
+		for _, u := range cfg.HTTP.Auth.Everybody() {
+			serve.Auth.Users = append(serve.Auth.Users, admin.User{Role: roles[u.Role], Name: u.Username, Password: secretOf(u).Read})
+		}
 	}
 	if t := cfg.HTTP.TLS; t != nil {
 		serve.CertFile, serve.KeyFile = string(t.CertFile), string(t.KeyFile)
@@ -171,20 +188,71 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 	return admin.Listen(serve)
 }
 
-var roles = map[string]admin.Role{config.RoleMetrics: admin.Metrics, config.RoleViewer: admin.Viewer, config.RoleOperator: admin.Operator}
+// limitMemory lets the garbage collector run earlier where the process would
+// grow beyond what its rows need: they are most of what lives, and the collector
+// by itself lets the heap double. An operator's GOMEMLIMIT stands.
+func limitMemory(cfg *config.Config) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit(cfg))
+	}
+}
 
-// authOf is who may ask for what.
-func authOf(h *config.HTTP) admin.Auth {
-	var a admin.Auth
-	if h.Auth == nil {
-		return a
+// memoryLimit is what the process needs, in bytes.
+func memoryLimit(cfg *config.Config) int64 {
+	const (
+		base  = 24 << 20  // the program, its connections and their buffers
+		table = 128 << 10 // its statements on each connection, its metrics
+	)
+	limit := int64(base)
+	for _, s := range cfg.Streams {
+		limit += int64(s.Memory.Bytes)/4*5 + int64(len(s.Tables)-1)*table
 	}
-	for _, u := range h.Auth.Everybody() {
-		secret := u.Password
-		if u.Username == "" {
-			secret = u.Token
+	return limit
+}
+
+// limitProcessors gives Go's scheduler one processor for each stream, where the
+// machine has more: a stream keeps no more than one busy, and near the tip a
+// second one costs wake-ups of threads that find nothing to do. An operator's
+// GOMAXPROCS stands. https://pkg.go.dev/runtime#GOMAXPROCS
+func limitProcessors(cfg *config.Config) {
+	if os.Getenv("GOMAXPROCS") == "" && len(cfg.Streams) < runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(len(cfg.Streams))
+	}
+}
+
+// newPage hands the operator's page what it shows.
+func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger) (*page.Page, error) {
+	shown := page.Config{
+		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
+		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
+	}
+	for i, s := range cfg.Streams {
+		text, err := cfg.InForce(s)
+		if err != nil {
+			return nil, err
 		}
-		a.Users = append(a.Users, admin.User{Role: roles[u.Role], Name: u.Username, Password: secret.Read})
+		shown.Streams = append(shown.Streams, page.Stream{
+			Name: s.Name, Report: p.streams[i].Status, Activity: p.streams[i].Activity, Tables: s.OutboxTables(),
+			Database:      fmt.Sprintf("%s@%s/%s", s.Postgres.User, serverOf(s), s.Postgres.Database),
+			Configuration: text,
+			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
+			Changed:       p.streams[i].Recount,
+			Connect:       func(ctx context.Context) (*pgx.Conn, error) { return connectOperator(ctx, s) },
+		})
 	}
-	return a
+	return page.New(shown)
+}
+
+// pageSlots looks at every server; what went wrong with one stands next to it.
+func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
+	asItself := func(a postgres.Access) postgres.Access { return a } // a page is nobody's administrator
+	var all []page.Server
+	for _, server := range serversOf(cfg, cfg.Streams) {
+		var notes bytes.Buffer
+		if err := server.look(ctx, asItself, streams{out: io.Discard, err: &notes}); err != nil {
+			fmt.Fprintln(&notes, err)
+		}
+		all = append(all, page.Server{Server: server.Server, Slots: server.Slots, Error: strings.TrimSpace(notes.String())})
+	}
+	return all
 }

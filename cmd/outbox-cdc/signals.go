@@ -6,32 +6,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rs/zerolog"
 )
 
-// notice is where it is told that a signal came: run has a log.
-type notice struct {
-	mu  sync.Mutex
-	say func(text string)
-}
+// logKey is where the context has the log that tells of signals, once there is one: run has one.
+type logKey struct{}
 
-type noticeKey struct{}
-
-func (n *notice) tell(text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.say(text)
-}
-
-// logSignals has signals told by the log.
 func logSignals(ctx context.Context, log zerolog.Logger) {
-	if n, ok := ctx.Value(noticeKey{}).(*notice); ok {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.say = func(text string) { log.Info().Msg(text) }
+	if told, ok := ctx.Value(logKey{}).(*atomic.Pointer[zerolog.Logger]); ok {
+		told.Store(&log)
 	}
 }
 
@@ -59,15 +45,20 @@ func tellHangups(ctx context.Context, log zerolog.Logger) {
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
 // second one exits the process at once.
-func untilSignal(log io.Writer) (context.Context, context.CancelFunc) {
-	said := &notice{say: func(text string) { fmt.Fprintln(log, "outbox-cdc: "+text) }}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), noticeKey{}, said))
+func untilSignal(said io.Writer) (context.Context, context.CancelFunc) {
+	told := &atomic.Pointer[zerolog.Logger]{}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), logKey{}, told))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		select {
 		case s := <-signals:
-			said.tell(s.String() + ": stopping; once more stops at once")
+			text := s.String() + ": stopping; once more stops at once"
+			if log := told.Load(); log != nil {
+				log.Info().Msg(text)
+			} else {
+				fmt.Fprintln(said, "outbox-cdc: "+text)
+			}
 			cancel()
 		case <-ctx.Done():
 			return

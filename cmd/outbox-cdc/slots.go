@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,7 +38,6 @@ configuration), other.`,
 		Example: `  outbox-cdc slots
   outbox-cdc slots --json
   outbox-cdc slots drop outbox_cdc_old`,
-		Args: noArguments,
 	}
 	file := configFlag(c)
 	streamFlag(c, &stream)
@@ -77,13 +77,8 @@ type slotServer struct {
 	streams []*config.Stream
 }
 
-// lookAtServers looks at the servers of the streams.
 func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slotServer, error) {
-	cfg, err := config.Load(file)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := chooseStreams(cfg, stream)
+	cfg, chosen, err := load(file, stream, chooseStreams)
 	if err != nil {
 		return nil, err
 	}
@@ -101,16 +96,16 @@ func serversOf(cfg *config.Config, chosen []*config.Stream) []*slotServer {
 	var servers []*slotServer
 	for _, s := range chosen {
 		name := serverOf(s)
-		if !slices.ContainsFunc(servers, func(o *slotServer) bool { return o.Server == name }) {
-			servers = append(servers, &slotServer{Server: name})
+		if slices.ContainsFunc(servers, func(o *slotServer) bool { return o.Server == name }) {
+			continue
 		}
-	}
-	for _, server := range servers {
-		for _, s := range cfg.Streams { // all of them: another one's slot is no orphan
-			if serverOf(s) == server.Server {
-				server.streams = append(server.streams, s)
+		server := &slotServer{Server: name}
+		for _, other := range cfg.Streams { // all of them: another one's slot is no orphan
+			if serverOf(other) == name {
+				server.streams = append(server.streams, other)
 			}
 		}
+		servers = append(servers, server)
 	}
 	return servers
 }
@@ -124,7 +119,7 @@ func serverOf(s *config.Stream) string {
 func (v *slotServer) look(ctx context.Context, access func(postgres.Access) postgres.Access, io streams) error {
 	var known []slots.Stream
 	for i, s := range v.streams {
-		conn, err := connectRole(ctx, s, access(marker(s, operatorName)))
+		conn, err := connectBy(ctx, s, access(marker(s, operatorName)), postgres.Access.Connect)
 		if err != nil && (i > 0 || len(v.streams) > 1 && ctx.Err() == nil) {
 			fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
 			known = append(known, slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true})
@@ -180,7 +175,7 @@ func printSlots(out io.Writer, v *slotServer) error {
 	fmt.Fprintln(w, "SLOT\tWHOSE\tDATABASE\tREADER\tHOLDS BACK\tLEFT\tSTATE\tDROPPING FREES")
 	for i := range v.Slots {
 		s := &v.Slots[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), dash(s.Database), reader(s),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), cmp.Or(s.Database, "-"), reader(s),
 			status.Bytes(s.Retained), room(s.Safe), slotState(s), status.Bytes(s.Frees))
 	}
 	if err := w.Flush(); err != nil {
@@ -222,7 +217,7 @@ func room(safe *int64) string {
 }
 
 func slotState(s *slots.Slot) string {
-	words := []string{dash(s.WALStatus)}
+	words := []string{cmp.Or(s.WALStatus, "-")}
 	if s.Invalidation != "" {
 		words = append(words, s.Invalidation)
 	}
@@ -324,28 +319,20 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
 		return actor{}, err
 	}
-	pg, err := connectReplicator(ctx, server.streamFor(slot))
+	by := server.streams[0] // any of the server's, unless the slot has its own
+	for _, s := range server.streams {
+		if s.Name == slot.Stream {
+			by = s
+		}
+	}
+	pg, err := connectBy(ctx, by, asAdmin(streamer(by, operatorName)), postgres.Access.ConnectPlain)
 	if err != nil {
 		return actor{}, err
 	}
-	defer closeNow(pg)
-	return whoActs(pg.ParameterStatus("session_authorization")), mayNotDrop(replication.DropSlot(ctx, pg, slot.Name))
-}
-
-// mayNotDrop says which role may.
-func mayNotDrop(err error) error {
+	defer hangUp(pg)
+	err = replication.DropSlot(ctx, pg, slot.Name)
 	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
-		return &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}
+		err = &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}
 	}
-	return err
-}
-
-// streamFor is the stream to connect by.
-func (v *slotServer) streamFor(slot *slots.Slot) *config.Stream {
-	for _, s := range v.streams {
-		if s.Name == slot.Stream {
-			return s
-		}
-	}
-	return v.streams[0]
+	return whoActs(pg.ParameterStatus("session_authorization")), err
 }

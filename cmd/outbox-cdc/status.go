@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 )
 
-// watchEvery is how often --watch looks.
-const watchEvery = 2 * time.Second
+const (
+	watchEvery    = 2 * time.Second // how often --watch looks
+	surveyTimeout = 30 * time.Second
+)
 
 func statusCommand(io streams) *cobra.Command {
 	w := &statusWatch{io: io}
@@ -41,7 +44,6 @@ Exit code 1: something could not be found out.`,
   outbox-cdc status --watch
   outbox-cdc status --stream orders --json
   outbox-cdc status --address https://outbox-1:9187`,
-		Args: noArguments,
 	}
 	w.file = configFlag(c)
 	streamFlag(c, &w.stream)
@@ -69,19 +71,16 @@ type statusWatch struct {
 }
 
 func (w *statusWatch) run(ctx context.Context) error {
-	cfg, err := config.Load(*w.file)
+	cfg, chosen, err := load(*w.file, w.stream, chooseStreams)
 	if err != nil {
 		return err
 	}
-	if w.chosen, err = chooseStreams(cfg, w.stream); err != nil {
-		return err
-	}
+	w.chosen = chosen
 	var unasked error
 	if !w.database {
 		w.process, unasked = newProcess(&cfg.HTTP, w.address)
 	}
-	var wrong *failure
-	if errors.As(unasked, &wrong) {
+	if _, wrong := errors.AsType[*failure](unasked); wrong {
 		return unasked
 	}
 	w.pools, w.forecasts = map[string]*pgxpool.Pool{}, map[string]*status.Forecast{}
@@ -92,7 +91,7 @@ func (w *statusWatch) run(ctx context.Context) error {
 	}()
 	for _, s := range w.chosen {
 		w.forecasts[s.Name] = &status.Forecast{}
-		if w.pools[s.Name], err = openPool(s); err != nil {
+		if w.pools[s.Name], err = openPool(s, nil); err != nil {
 			return err
 		}
 	}
@@ -134,28 +133,21 @@ func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 			continue
 		}
 		group.Go(func() error {
-			report.Streams[i] = w.survey(ctx, s, known[s.Name])
+			bounded, cancel := context.WithTimeout(ctx, surveyTimeout)
+			defer cancel()
+			found := survey.Look(bounded, survey.Config{
+				Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
+			})
+			// A process that does not lead may have troubles of its own.
+			if trouble := known[s.Name].Error; trouble != "" && found.Error == "" {
+				found.Error = "the process: " + trouble
+			}
+			report.Streams[i] = found
 			return nil
 		})
 	}
 	_ = group.Wait() // what went wrong is in each stream
 	return report
-}
-
-const surveyTimeout = 30 * time.Second
-
-// survey asks the database. What the process that does not lead says of its own
-// troubles is added.
-func (w *statusWatch) survey(ctx context.Context, s *config.Stream, known status.Stream) status.Stream {
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
-	defer cancel()
-	found := survey.Look(ctx, survey.Config{
-		Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
-	})
-	if known.Error != "" && found.Error == "" {
-		found.Error = "the process: " + known.Error
-	}
-	return found
 }
 
 func (w *statusWatch) show(r status.Report) error {
@@ -247,13 +239,10 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 }
 
 func leaderText(l *status.Leader, process string) string {
-	if l == nil {
+	if l == nil || l.Intruder != "" {
 		return "none"
 	}
-	if l.Intruder != "" {
-		return "none"
-	}
-	text := dash(l.Name)
+	text := cmp.Or(l.Name, "-")
 	if l.Here {
 		text += " (the process at " + process + ")"
 	}
@@ -269,14 +258,6 @@ func leaderText(l *status.Leader, process string) string {
 	return text
 }
 
-// measuredOver says what a forecast over less than its window rests on.
-func measuredOver(s *status.Slot) string {
-	if s.Growth == nil || s.GrowthOver >= status.ForecastWindow.Seconds()*9/10 {
-		return ""
-	}
-	return fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))
-}
-
 func printSlot(line func(string, string, ...any), s *status.Slot) {
 	if s == nil {
 		return
@@ -285,14 +266,18 @@ func printSlot(line func(string, string, ...any), s *status.Slot) {
 		line("slot", "%s does not exist: run makes it, and sweeps the table until then", s.Name)
 		return
 	}
-	words := []string{s.Name, dash(s.WALStatus), map[bool]string{true: "active", false: "not active"}[s.Active]}
+	words := []string{s.Name, cmp.Or(s.WALStatus, "-"), map[bool]string{true: "active", false: "not active"}[s.Active]}
 	line("slot", "%s", strings.Join(words, ", "))
 	limit := "the server has no limit (max_slot_wal_keep_size)"
 	if s.Safe != nil {
 		limit = "the server allows " + room(s.Safe) + " more"
 	}
 	line("WAL", "holds back %s of %s (wal_budget); %s", status.Bytes(s.Retained), status.Bytes(s.Budget), limit)
-	line("end of slot", "%s%s", s.Loss.Text(), measuredOver(s))
+	over := "" // what a forecast over less than its window rests on
+	if s.Growth != nil && s.GrowthOver < status.ForecastWindow.Seconds()*9/10 {
+		over = fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))
+	}
+	line("end of slot", "%s%s", s.Loss.Text(), over)
 	lag := status.Bytes(s.Lag)
 	if s.LagSeconds != nil {
 		lag += fmt.Sprintf(", %.1f s", *s.LagSeconds)

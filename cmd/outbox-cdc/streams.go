@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
+	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
@@ -30,7 +33,6 @@ type instruments struct {
 	traces  *tracing.Provider
 }
 
-// prepareStreams puts the streams of a configuration together.
 func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*prepared, error) {
 	p := &prepared{}
 	for _, s := range cfg.Streams {
@@ -44,14 +46,14 @@ func prepareStreams(cfg *config.Config, seen instruments, log zerolog.Logger) (*
 
 func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, log zerolog.Logger) error {
 	guard := &pipeline.TimelineGuard{}
-	pool, err := openPoolAdmitting(s, guard.Admit)
+	pool, err := openPool(s, guard.Admit)
 	if err != nil {
 		return err
 	}
 	p.pools = append(p.pools, pool)
 	m := seen.metrics.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
 	m.Limits(s.Memory.Rows, int(s.Memory.Bytes))
-	conf := pipeline.Config{
+	stream := pipeline.New(pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
 		Pool:              pool,
@@ -69,25 +71,16 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
-	}
-	stream := pipeline.New(conf)
+	})
 	p.streams = append(p.streams, stream)
-	proof := newProof()
+	proof := &proof{}
+	proof.lacks("its database, tables and Kafka clusters have not been looked at yet")
 	p.proofs = append(p.proofs, proof)
-	ready := admin.Stream{
-		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Silence: silence(s), Report: stream.Status,
-	}
-	p.watched = append(p.watched, supervised{Stream: ready, halted: stream.Halted})
+	p.watched = append(p.watched, supervised{halted: stream.Halted, Stream: admin.Stream{
+		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Report: stream.Status,
+		Silence: 3 * s.Postgres.WALSenderTimeout, // signs of life come within half of the timeout
+	}})
 	return nil
-}
-
-// readiness is what /readyz answers by.
-func (p *prepared) readiness() []admin.Stream {
-	var streams []admin.Stream
-	for _, w := range p.watched {
-		streams = append(streams, w.Stream)
-	}
-	return streams
 }
 
 // run runs every stream until ctx ends and all have drained. A stream that
@@ -107,11 +100,8 @@ func (p *prepared) close() {
 	}
 }
 
-// openPool prepares the pool that reads and marks rows.
-func openPool(s *config.Stream) (*pgxpool.Pool, error) { return openPoolAdmitting(s, nil) }
-
-// openPoolAdmitting is openPool with a judge of new connections, or nil.
-func openPoolAdmitting(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
+// openPool prepares the pool that reads and marks rows; admit judges new connections, unless it is nil.
+func openPool(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	pool, err := marker(s, "outbox-cdc/"+s.Name).Pool(func(c *pgxpool.Config) {
 		c.AfterConnect = admit
 		c.MaxConns = int32(poolConnections(s))
@@ -120,4 +110,57 @@ func openPoolAdmitting(s *config.Stream, admit func(context.Context, *pgx.Conn) 
 		return nil, fmt.Errorf("stream %s: postgres.dsn: %w", s.Name, err)
 	}
 	return pool, nil
+}
+
+// proof is whether a stream has been seen to be able to do its work since the
+// process started: a standby would not notice otherwise that
+// its brokers, topics, tables or privileges are wrong.
+type proof struct {
+	lacking atomic.Pointer[string] // empty: it has
+}
+
+func (p *proof) lacks(reason string) { p.lacking.Store(&reason) }
+
+// missing is why the stream has not been seen to be able to, or empty.
+func (p *proof) missing() string { return *p.lacking.Load() }
+
+// How long after a look in vain the next one comes.
+const (
+	proveFirst = time.Second
+	proveLast  = 30 * time.Second
+)
+
+// prove looks until the stream is seen to be able to do its work.
+func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logger) {
+	if s.Shadow {
+		s.Kafka, s.Once = nil, nil
+	}
+	said := ""
+	for pause := proveFirst; ; pause = min(2*pause, proveLast) {
+		reason := preflight.Prove(ctx, &s, preflight.Options{})
+		if ctx.Err() != nil {
+			return
+		}
+		p.lacks(reason)
+		if reason == "" {
+			log.Debug().Msg("ready to do its work")
+			return
+		}
+		if reason != said {
+			log.Warn().Str("reason", reason).Msg("not ready: the stream could not do its work")
+		}
+		said = reason
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// proveAll looks at every stream on its own.
+func (p *prepared) proveAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) {
+	for i, s := range preflightStreams(cfg, cfg.Streams) {
+		go p.proofs[i].prove(ctx, s, log.With().Str("stream", s.Name).Logger())
+	}
 }

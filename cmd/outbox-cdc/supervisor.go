@@ -21,7 +21,6 @@ type supervisor struct {
 	streams []supervised
 	// watchdog is WatchdogSec of the unit, or 0.
 	watchdog time.Duration
-	notify   func(state string) (sent bool, err error)
 	log      zerolog.Logger
 
 	ready, stopping bool
@@ -49,8 +48,7 @@ func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error
 	if err != nil {
 		return nil, fmt.Errorf("read WATCHDOG_USEC, which systemd sets from WatchdogSec: %w", err)
 	}
-	notify := func(state string) (bool, error) { return daemon.SdNotify(false, state) }
-	return &supervisor{streams: streams, watchdog: watchdog, notify: notify, log: log}, nil
+	return &supervisor{streams: streams, watchdog: watchdog, log: log}, nil
 }
 
 // run tells until ctx ends, which is after the drain that begins when stop
@@ -71,33 +69,37 @@ func (s *supervisor) run(stop, ctx context.Context) {
 			stopped, s.stopping = nil, true
 		case <-timer.C:
 		}
-		state := s.tell(time.Now())
-		sent, err := s.notify(state)
+		sent, err := daemon.SdNotify(false, s.tell(time.Now()))
 		if err != nil {
 			s.log.Warn().Err(err).Str("NOTIFY_SOCKET", os.Getenv("NOTIFY_SOCKET")).Msg("systemd cannot be told how this process is")
 		}
 		if !sent {
 			return
 		}
-		timer.Reset(s.pause())
+		pause := tellEvery
+		if !s.ready {
+			pause = tellFirst
+		}
+		if s.watchdog > 0 {
+			pause = min(pause, s.watchdog/3) // three times in its interval
+		}
+		timer.Reset(pause)
 	}
 }
 
-// pause until systemd is told again: three times in the watchdog's interval.
-func (s *supervisor) pause() time.Duration {
-	pause := tellEvery
-	if !s.ready {
-		pause = tellFirst
-	}
-	if s.watchdog > 0 {
-		pause = min(pause, s.watchdog/3)
-	}
-	return pause
-}
-
-// tell is what to tell now.
 func (s *supervisor) tell(now time.Time) string {
-	lines, settled := s.describe()
+	var lines []string
+	settled := true // all streams have come to work, or to a reason why not
+	for _, stream := range s.streams {
+		mode, failing := stream.Status().Mode, stream.Failing()
+		switch {
+		case failing != "":
+			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")
+		case mode == "":
+			mode, settled = "connecting", false
+		}
+		lines = append(lines, stream.Name+": "+mode)
+	}
 	status := strings.Join(lines, "; ")
 	var say []string
 	switch {
@@ -113,23 +115,6 @@ func (s *supervisor) tell(now time.Time) string {
 		say = append(say, daemon.SdNotifyWatchdog)
 	}
 	return strings.Join(say, "\n")
-}
-
-// describe says how each stream is, and whether all of them have come to work
-// or to a reason why not.
-func (s *supervisor) describe() (lines []string, settled bool) {
-	settled = true
-	for _, stream := range s.streams {
-		mode, failing := stream.Status().Mode, stream.Failing()
-		switch {
-		case failing != "":
-			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")
-		case mode == "":
-			mode, settled = "connecting", false
-		}
-		lines = append(lines, stream.Name+": "+mode)
-	}
-	return lines, settled
 }
 
 // lively says whether no driver has been stuck for half of the watchdog's

@@ -35,7 +35,6 @@ Exit codes: 0 done, also where rows were refused (the summary counts them); 1 so
 finishing; 3 a process leads the stream.`,
 		Example: `  outbox-cdc sweep --once
   outbox-cdc sweep --once --stream orders --json --log-level error`,
-		Args: noArguments,
 	}
 	w.file, w.logs = configFlag(c), addLogFlags(c)
 	streamFlag(c, &w.stream)
@@ -88,11 +87,11 @@ func (w *sweepRun) run(ctx context.Context) error {
 	if w.giveUp <= 0 {
 		return usage("--give-up-after %s is no time", w.giveUp)
 	}
-	log, cfg, err := w.logs.load(*w.file, w.io)
+	log, err := w.logs.logger(w.io.err)
 	if err != nil {
 		return err
 	}
-	chosen, err := chooseStreams(cfg, w.stream)
+	cfg, chosen, err := load(*w.file, w.stream, chooseStreams)
 	if err != nil {
 		return err
 	}
@@ -112,7 +111,11 @@ func (w *sweepRun) run(ctx context.Context) error {
 	if w.json {
 		errs = append(errs, printJSON(w.io.out, sweepReport{all}))
 	}
-	return led(errors.Join(errs...))
+	err = errors.Join(errs...)
+	if errors.Is(err, pipeline.ErrLed) { // somebody has to stop the leader, or the sweeps
+		return &failure{exitPermanent, err}
+	}
+	return err
 }
 
 // tellProgress logs how many rows were published so far: the log's lines are on the
@@ -135,15 +138,6 @@ func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name str
 	return func() { ticker.Stop(); close(done) }
 }
 
-// led: somebody has to stop the leader, or the sweeps.
-func led(err error) error {
-	if errors.Is(err, pipeline.ErrLed) {
-		return &failure{exitPermanent, err}
-	}
-	return err
-}
-
-// sweep sweeps one stream.
 func (w *sweepRun) sweep(ctx context.Context, cfg *config.Config, s *config.Stream, log zerolog.Logger) (swept, error) {
 	began := time.Now()
 	out := swept{Stream: s.Name, Left: []status.Table{}}

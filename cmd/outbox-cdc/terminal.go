@@ -5,7 +5,9 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"text/tabwriter"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -74,11 +76,6 @@ func printable(text string) string {
 	return string(out)
 }
 
-// safely has everything that is printed go through safeWriters.
-func safely(io streams) streams {
-	return streams{out: &safeWriter{to: io.out}, err: &safeWriter{to: io.err}}
-}
-
 // raw is what a safeWriter writes to, for what is our own text.
 func raw(w io.Writer) io.Writer {
 	if safe, ok := w.(*safeWriter); ok {
@@ -90,4 +87,32 @@ func raw(w io.Writer) io.Writer {
 func isTerminal(w io.Writer) bool {
 	f, ok := raw(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// newTable is a table for people: tabs end cells, and Flush prints it.
+func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
+
+// row writes a row; values with tabs or line breaks stay in their cells.
+func row(w io.Writer, cells ...string) {
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	fmt.Fprintln(w, strings.Join(cells, "\t"))
+}
+
+// wrapped breaks a text between words; a longer word stays whole.
+func wrapped(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, word)
+		default:
+			*last += " " + word
+		}
+	}
+	return lines
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -16,27 +17,16 @@ var version string
 
 // build says what is running: what the linker or else the Go toolchain put in.
 func build() (v, commit string) {
-	info := buildInfo()
-	v = version
-	if v == "" {
-		v = info.Main.Version
-	}
-	v = strings.TrimPrefix(v, "v")
+	v = strings.TrimPrefix(cmp.Or(version, buildInfo().Main.Version), "v")
 	if v == "" || v == "(devel)" {
 		v = "devel"
 	}
-	if commit = setting(info, "vcs.revision"); commit == "" {
-		commit = "unknown"
-	}
-	return v, commit
+	return v, cmp.Or(setting("vcs.revision"), "unknown")
 }
 
-// committed is when the commit that is running was made, or zero.
+// committed is when the commit that is running was made, or zero: it was built from no repository.
 func committed() time.Time {
-	at, err := time.Parse(time.RFC3339, setting(buildInfo(), "vcs.time"))
-	if err != nil {
-		return time.Time{} // built from no repository
-	}
+	at, _ := time.Parse(time.RFC3339, setting("vcs.time"))
 	return at
 }
 
@@ -47,8 +37,8 @@ func buildInfo() *debug.BuildInfo {
 	return &debug.BuildInfo{}
 }
 
-func setting(info *debug.BuildInfo, key string) string {
-	for _, s := range info.Settings {
+func setting(key string) string {
+	for _, s := range buildInfo().Settings {
 		if s.Key == key {
 			return s.Value
 		}
@@ -60,7 +50,6 @@ func versionCommand(io streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			v, commit := build()
 			from := "commit " + commit

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -126,23 +125,23 @@ func onceConfig(cfg *config.Config, s *config.Stream) *pipeline.Once {
 	return once
 }
 
-// requestBytes is how much one request carries: batches of several partitions,
-// or one of the largest.
-const requestBytes = 8 << 20
-
 func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Config {
 	out := sink.Config{
 		Cluster:        c.Name,
 		Brokers:        c.Brokers,
 		ClientID:       c.ClientID,
 		RequireFencing: c.Fencing == config.FencingRequired,
-		Topics:         constantTopics(s, c.Name),
 		Compression:    c.Compression,
 		BatchBytes:     int(c.MaxRequestBytes),
-		RequestBytes:   max(requestBytes, int(c.MaxRequestBytes)),
+		RequestBytes:   max(8<<20, int(c.MaxRequestBytes)), // batches of several partitions, or one of the largest
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 		Log:            log,
+	}
+	for _, t := range s.OutboxTables() { // the topics that are known before any row is
+		if m := &t.Mapping; m.Cluster.Default == c.Name || m.Cluster.Column != "" {
+			out.Topics = append(out.Topics, m.Topic.Known()...)
+		}
 	}
 	if c.Fencing != config.FencingOff {
 		out.TransactionalID = c.TransactionalIDPrefix + "-" + s.Name + "-" + c.Name
@@ -164,22 +163,6 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 	}
 	return out
 }
-
-// constantTopics are the topics that are known before any row is.
-func constantTopics(s *config.Stream, cluster string) []string {
-	var topics []string
-	for _, t := range s.OutboxTables() {
-		m := &t.Mapping
-		if m.Cluster.Default == cluster || m.Cluster.Column != "" {
-			topics = append(topics, m.Topic.Known()...)
-		}
-	}
-	return topics
-}
-
-// silence is how long a leader may hear nothing before it counts as not ready:
-// signs of life come within half of the server's timeout.
-func silence(s *config.Stream) time.Duration { return 3 * s.Postgres.WALSenderTimeout }
 
 // poolConnections are those that mark, and a few that sweep, look and ask; those
 // that keep claims open; one that deletes rows past their retention, for as long

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,7 +75,18 @@ var ErrNoTable = errors.New("there is no such table in this database")
 // transactions that can only read.
 func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*Facts, error) {
 	f := &Facts{Schema: schema, Name: name}
-	if err := f.catalogue(ctx, conn); err != nil {
+	found := false
+	err := f.read(ctx, conn, tablesql.Step{
+		SQL: sql.SuggestTable, Args: tablesql.Texts([]byte(schema), []byte(name)),
+		Each: func(row [][]byte) error {
+			found = true
+			return json.Unmarshal(row[0], f)
+		},
+	})
+	if err == nil && !found {
+		err = ErrNoTable
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the catalogue about table %s.%s: %w", schema, name, err)
 	}
 	// A view, or a policy of row security, would run code of the table's owner.
@@ -88,21 +100,6 @@ func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*
 		f.Rows, f.NoRows = nil, err.Error()
 	}
 	return f, nil
-}
-
-func (f *Facts) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	found := false
-	err := f.read(ctx, conn, tablesql.Step{
-		SQL: sql.SuggestTable, Args: tablesql.Texts([]byte(f.Schema), []byte(f.Name)),
-		Each: func(row [][]byte) error {
-			found = true
-			return json.Unmarshal(row[0], f)
-		},
-	})
-	if err == nil && !found {
-		return ErrNoTable
-	}
-	return err
 }
 
 // read runs a query in a transaction that can only read.
@@ -153,27 +150,26 @@ func (f *Facts) sampleSQL(rows int) string {
 	return text + " LIMIT " + strconv.Itoa(rows)
 }
 
-// column finds a column by its name, nil: there is none.
-func (f *Facts) column(name string) *Column {
+// find is the first column that fits, nil: none does.
+func (f *Facts) find(fits func(*Column) bool) *Column {
 	for i := range f.Columns {
-		if f.Columns[i].Name == name {
+		if fits(&f.Columns[i]) {
 			return &f.Columns[i]
 		}
 	}
 	return nil
 }
 
+func (f *Facts) column(name string) *Column {
+	return f.find(func(c *Column) bool { return c.Name == name })
+}
+
 // values are the sampled values of a column that are not NULL.
-func (f *Facts) values(name string) []string {
-	var out []string
-	for i := range f.Columns {
-		if f.Columns[i].Name != name {
-			continue
-		}
-		for _, row := range f.Rows {
-			if row[i] != nil {
-				out = append(out, *row[i])
-			}
+func (f *Facts) values(name string) (out []string) {
+	at := slices.IndexFunc(f.Columns, func(c Column) bool { return c.Name == name })
+	for _, row := range f.Rows {
+		if at >= 0 && row[at] != nil {
+			out = append(out, *row[at])
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package suggest
 import (
 	_ "embed" // the layouts
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 )
@@ -33,23 +34,12 @@ type layout struct {
 //go:embed known.yaml
 var knownYAML []byte
 
-var layouts = mustRead(knownYAML)
-
-func mustRead(text []byte) (all []layout) {
-	if err := yaml.UnmarshalWithOptions(text, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
+var layouts = func() (all []layout) {
+	if err := yaml.UnmarshalWithOptions(knownYAML, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
 		panic("suggest: known.yaml: " + err.Error())
 	}
 	return all
-}
-
-// recognize is the first layout that the table has; nil: none.
-func recognize(f *Facts) *layout {
-	i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) })
-	if i < 0 {
-		return nil
-	}
-	return &layouts[i]
-}
+}()
 
 func (l *layout) fits(f *Facts) bool {
 	has := func(name string) bool {
@@ -99,7 +89,7 @@ func (p *proposing) adjust(l *layout) {
 		return
 	}
 	for _, key := range l.Remove {
-		p.remove(key)
+		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
 	}
 	if len(l.Set) > 0 {
 		p.Questions = nil // they were about the names

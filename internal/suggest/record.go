@@ -16,53 +16,45 @@ func column(name string) yaml.MapSlice { return yaml.MapSlice{{Key: "column", Va
 func (p *proposing) mapping() {
 	id := p.f.Unique[0]
 	why := "the primary key"
-	if !p.isPrimary() {
-		why = "the first unique index"
-	}
 	for _, name := range id {
 		p.used[name] = true
+		if c := p.f.column(name); c == nil || !c.NotNull {
+			why = "the first unique index"
+		}
 	}
 	// The state first: a column such as "published" is nothing else. Its lines come last.
 	state := *p
 	state.Proposal = &Proposal{}
 	state.state()
-	p.stateLines = state.Lines
-	p.add("id", list(id), "%s", why)
+	p.stateful = state.Lines[0].Value != "none"
+	p.add("id", id, "%s", why)
 	payload := p.payload()
 	if p.Refused = p.unreadable(payload); p.Refused != "" {
 		p.Lines, p.Questions, p.Notes = nil, nil, nil
 		return
 	}
 	p.body = payload.Name
-	p.kindOfEvent()
+	if c := p.take(typeNames, (*Column).word); c != nil {
+		p.kind = c.Name
+	}
 	p.topic()
 	p.key()
-	p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type)
+	line := p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type)
 	if p.guessed {
-		p.Lines[len(p.Lines)-1].Ask = "is this the payload? Its name does not say so."
+		line.Ask = "is this the payload? Its name does not say so."
 	}
 	p.headers()
-	p.times(state.Lines[0].Value != "none")
+	p.times()
 	p.Lines = append(p.Lines, state.Lines...)
 	p.Questions = append(p.Questions, state.Questions...)
 	p.Notes = append(p.Notes, state.Notes...)
 	p.others()
 }
 
-// list is one name without brackets where there is only one.
-func list(names []string) []string { return names }
-
-func (p *proposing) isPrimary() bool {
-	return !slices.ContainsFunc(p.f.Unique[0], func(name string) bool {
-		c := p.f.column(name)
-		return c == nil || !c.NotNull
-	})
-}
-
 func (p *proposing) payload() *Column {
 	c := p.take(payloadNames, (*Column).content)
-	if c == nil {
-		c = p.onlyJSON()
+	if c == nil { // of a type for content that nothing else can be
+		c = p.use(p.only(func(c *Column) bool { return c.json() || c.is("bytea") }))
 	}
 	if c == nil {
 		c = p.likePayload()
@@ -70,8 +62,13 @@ func (p *proposing) payload() *Column {
 	if c == nil { // as the last resort a short text that is called payload
 		c = p.take(words("payload body data content"), (*Column).text)
 	}
-	if c != nil {
-		p.opaque(c)
+	if c == nil || !c.text() {
+		return c
+	}
+	// It may not hold what it seems to.
+	values := p.f.values(c.Name)
+	if len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "0123456789") != "" || len(v) > 10 }) {
+		p.ask("%s holds numbers only. Are they numbers of large objects (Hibernate's @Lob)? Then the content is not in the table: ALTER TABLE … ALTER %[1]s TYPE text USING convert_from(lo_get(%[1]s::oid), 'UTF8')", shown(c.Name))
 	}
 	return c
 }
@@ -79,7 +76,7 @@ func (p *proposing) payload() *Column {
 // likePayload is the only column whose sampled values are all JSON objects, else the
 // only one of bytes. That the table is an outbox is said by its having a state.
 func (p *proposing) likePayload() *Column {
-	if p.stateLines[0].Value == "none" {
+	if !p.stateful {
 		return nil
 	}
 	objects := func(c *Column) bool {
@@ -87,8 +84,8 @@ func (p *proposing) likePayload() *Column {
 		return c.content() && len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { _, ok, _ := fieldsOf(v); return !ok })
 	}
 	for _, fits := range []func(*Column) bool{objects, func(c *Column) bool { return c.is("bytea") }} {
-		if c := p.only(fits); c != nil {
-			p.used[c.Name], p.guessed = true, true
+		if c := p.use(p.only(fits)); c != nil {
+			p.guessed = true
 			return c
 		}
 	}
@@ -114,8 +111,8 @@ func (p *proposing) only(fits func(*Column) bool) *Column {
 // unreadable says why nothing can be published of the payload.
 func (p *proposing) unreadable(c *Column) string {
 	if c == nil {
-		if i := slices.IndexFunc(p.f.Columns, func(c Column) bool { return c.is("oid") && slices.Contains(payloadNames, fold(c.Name)) }); i >= 0 {
-			return "column " + shown(p.f.Columns[i].Name) + " holds numbers of large objects (Hibernate's @Lob) and not their content: ALTER TABLE … ALTER … TYPE bytea USING lo_get(…), and map the property so, without @Lob"
+		if c := p.f.find(func(c *Column) bool { return c.is("oid") && slices.Contains(payloadNames, fold(c.Name)) }); c != nil {
+			return "column " + shown(c.Name) + " holds numbers of large objects (Hibernate's @Lob) and not their content: ALTER TABLE … ALTER … TYPE bytea USING lo_get(…), and map the property so, without @Lob"
 		}
 		return "no column holds a payload (json, jsonb, bytea or text): the table does not look like an outbox, or its rows refer to content elsewhere"
 	}
@@ -127,84 +124,45 @@ func (p *proposing) unreadable(c *Column) string {
 	return ""
 }
 
-// onlyJSON is the one column of a type for content that nothing else can be.
-func (p *proposing) onlyJSON() *Column {
-	found := p.only(func(c *Column) bool { return c.json() || c.is("bytea") })
-	if found != nil {
-		p.used[found.Name] = true
-	}
-	return found
-}
-
-// opaque asks about a payload that does not hold what it seems to.
-func (p *proposing) opaque(c *Column) {
-	values := p.f.values(c.Name)
-	if len(values) == 0 || !c.text() {
-		return
-	}
-	if !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "0123456789") != "" || len(v) > 10 }) {
-		p.ask("%s holds numbers only. Are they numbers of large objects (Hibernate's @Lob)? Then the content is not in the table: ALTER TABLE … ALTER %[1]s TYPE text USING convert_from(lo_get(%[1]s::oid), 'UTF8')", shown(c.Name))
-	}
-}
-
-func (p *proposing) kindOfEvent() {
-	if c := p.take(typeNames, func(c *Column) bool { return c.word() }); c != nil {
-		p.kind = c.Name
-	}
-}
-
 func (p *proposing) topic() {
 	c := p.take(topicNames, (*Column).word)
 	switch {
 	case p.o.Topic != "":
 		p.add("topic", yaml.MapSlice{{Key: "constant", Value: p.o.Topic}}, "as you said")
 	case c != nil:
-		p.topicColumn(c)
+		line := p.add("topic", column(c.Name), "the topic by the column's name%s", p.seen(c))
+		if fold(c.Name) == "destination" {
+			line.Ask = "does " + shown(c.Name) + " hold names of Kafka topics?"
+		}
 	default:
 		p.noTopic()
 	}
 }
 
-func (p *proposing) topicColumn(c *Column) {
-	p.add("topic", column(c.Name), "the topic by the column's name%s", p.seen(c))
-	if fold(c.Name) == "destination" {
-		p.Lines[len(p.Lines)-1].Ask = "does " + shown(c.Name) + " hold names of Kafka topics?"
-	}
-}
-
-// noTopic: the topic is in the application's code.
+// noTopic: the topic is in the application's code, and to be written, for each type of event that was
+// seen or for all rows.
 func (p *proposing) noTopic() {
 	ask := "which topic? No column names one."
 	if c := p.has(sharedNames); c != nil {
 		ask = "which topic? No column names one; " + shown(c.Name) + " may say where a row goes."
 	}
+	var topics yaml.MapSlice
 	if p.kind != "" {
 		ask += " It may follow from " + shown(p.kind) + p.seen(p.f.column(p.kind)) + "."
+		for _, value := range p.known(p.kind) {
+			if len(topics) < mostTypes && value != "" && len(value) <= 200 && !strings.HasSuffix(value, "*") {
+				topics = append(topics, yaml.MapItem{Key: value, Value: Unanswered})
+			}
+		}
 	}
 	if c := p.has(aggregateNames); c != nil && c.word() {
 		ask += ` Debezium's router would use {template: "outbox.event.${` + shown(c.Name) + `}"}.`
 	}
-	p.add("topic", p.openTopic(), "")
-	p.Lines[len(p.Lines)-1].Ask = ask
-}
-
-// openTopic is a map of the types that were seen, or the same topic for all rows:
-// in either the topics are to be written.
-func (p *proposing) openTopic() yaml.MapSlice {
-	var types []string
-	if p.kind != "" {
-		types = p.known(p.kind)
+	topic := yaml.MapSlice{{Key: "constant", Value: Unanswered}}
+	if len(topics) > 0 {
+		topic = yaml.MapSlice{{Key: "column", Value: p.kind}, {Key: "map", Value: topics}, {Key: "otherwise", Value: "fail"}}
 	}
-	var topics yaml.MapSlice
-	for _, value := range types {
-		if len(topics) < mostTypes && value != "" && len(value) <= 200 && !strings.HasSuffix(value, "*") {
-			topics = append(topics, yaml.MapItem{Key: value, Value: Unanswered})
-		}
-	}
-	if len(topics) == 0 {
-		return yaml.MapSlice{{Key: "constant", Value: Unanswered}}
-	}
-	return yaml.MapSlice{{Key: "column", Value: p.kind}, {Key: "map", Value: topics}, {Key: "otherwise", Value: "fail"}}
+	p.add("topic", topic, "").Ask = ask
 }
 
 // mostTypes is how many types of events a proposal lists.
@@ -236,10 +194,7 @@ func (p *proposing) seen(c *Column) string {
 	if len(values) > 8 {
 		values, more = values[:8], ", …"
 	}
-	for i := range values {
-		values[i] = shown(values[i])
-	}
-	return " (" + strings.Join(values, ", ") + more + ")"
+	return " (" + allShown(values, ", ") + more + ")"
 }
 
 func (p *proposing) key() {
@@ -260,10 +215,16 @@ func (p *proposing) key() {
 		p.used[ids[0]] = true
 		p.add("key", column(ids[0]), "the only column that looks like the id of what the event is about")
 	case len(ids) == 0 && len(fields) == 1:
-		p.add("key", p.field(fields[0]), "all sampled payloads have it")
-		p.Lines[len(p.Lines)-1].Ask = "which key? No column names one. This is the only field of the payload that looks like it."
+		p.add("key", p.field(fields[0]), "all sampled payloads have it").Ask = "which key? No column names one. This is the only field of the payload that looks like it."
 	default:
-		p.ask("which key? No column names one, so records have none and no order among them%s", ofThese(ids)+p.these(fields))
+		may := ""
+		if len(ids) > 0 {
+			may = ". It may be " + allShown(ids, " or ")
+		}
+		if len(fields) > 0 {
+			may += ". Fields of the payload that all sampled rows have: " + allShown(fields, ", ") + "; such as key: " + flow(p.field(fields[0]))
+		}
+		p.ask("which key? No column names one, so records have none and no order among them%s", may)
 	}
 }
 
@@ -271,28 +232,6 @@ func (p *proposing) key() {
 func (p *proposing) field(name string) yaml.MapSlice {
 	pointer := "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 	return append(column(p.body), yaml.MapItem{Key: "path", Value: pointer})
-}
-
-func ofThese(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	for i := range names {
-		names[i] = shown(names[i])
-	}
-	return ". It may be " + strings.Join(names, " or ")
-}
-
-// these tells which fields of the payload could be the key.
-func (p *proposing) these(fields []string) string {
-	if len(fields) == 0 {
-		return ""
-	}
-	names := make([]string, len(fields))
-	for i := range fields {
-		names[i] = shown(fields[i])
-	}
-	return ". Fields of the payload that all sampled rows have: " + strings.Join(names, ", ") + "; such as key: " + flow(p.field(fields[0]))
 }
 
 func (p *proposing) headers() {
@@ -329,7 +268,7 @@ func (p *proposing) headers() {
 // nowLike is the default of a time at which a row was made.
 var nowLike = regexp.MustCompile(`(?i)^\(?(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)\(|^CURRENT_TIMESTAMP`)
 
-func (p *proposing) times(stateful bool) {
+func (p *proposing) times() {
 	created := p.take(createdNames, (*Column).time)
 	if created == nil { // a partitioned table has it in its key
 		if c := p.has(createdNames); c != nil && c.time() && slices.Contains(p.f.Unique[0], c.Name) {
@@ -344,39 +283,34 @@ func (p *proposing) times(stateful bool) {
 	if created != nil {
 		p.add("created_at", created.Name, "the age of a row")
 	}
-	p.due(stateful)
+	due := p.takeTimes(dueNames)
+	if len(due) > 0 { // next to it, until when another relay has the row
+		due = append(due, p.takeTimes(untilNames)...)
+	}
+	switch {
+	case !p.stateful || len(due) == 0:
+	case len(due) == 1:
+		p.add("available_after", due[0], "rows wait until then")
+	default:
+		p.add("available_after", due, "rows wait until each of these has passed")
+	}
 	order := p.f.Unique[0]
+	sequence := p.f.find(func(c *Column) bool { return slices.Contains(sequenceNames, fold(c.Name)) && c.counted() })
 	switch {
 	case len(order) == 1 && p.f.column(order[0]).counted():
-		p.add("order", list(order), "counted up with each INSERT")
-	case p.sequence() != nil:
-		p.add("order", []string{p.sequence().Name}, "counted up with each INSERT")
+		p.add("order", order, "counted up with each INSERT")
+	case sequence != nil:
+		p.add("order", []string{sequence.Name}, "counted up with each INSERT")
 	case created != nil:
 		p.add("order", []string{created.Name}, "as near to the order of commits as the table tells")
 	default:
-		p.add("order", list(order), "nothing else tells an order")
+		p.add("order", order, "nothing else tells an order")
 	}
 	if created != nil && created.is("timestamp without time zone") {
 		p.note("times without a zone are read as UTC: %s must be UTC", shown(created.Name))
 	}
 	if c := p.take(partitionNames, (*Column).integer); c != nil {
 		p.ask("is %s the partition of the record? If so: partition: %[1]s", shown(c.Name))
-	}
-}
-
-// due are the times before which a row is not sent: those that were set for it, and, next to one,
-// until when another relay has it.
-func (p *proposing) due(stateful bool) {
-	all := p.takeTimes(dueNames)
-	if len(all) > 0 {
-		all = append(all, p.takeTimes(untilNames)...)
-	}
-	switch {
-	case !stateful || len(all) == 0:
-	case len(all) == 1:
-		p.add("available_after", all[0], "rows wait until then")
-	default:
-		p.add("available_after", all, "rows wait until each of these has passed")
 	}
 }
 
@@ -388,28 +322,23 @@ func (p *proposing) takeTimes(names []string) (all []string) {
 	return all
 }
 
-func (p *proposing) sequence() *Column {
-	for i := range p.f.Columns {
-		c := &p.f.Columns[i]
-		if slices.Contains(sequenceNames, fold(c.Name)) && c.counted() {
-			return c
-		}
-	}
-	return nil
-}
-
 // others asks about columns that point to other readers and writers.
 func (p *proposing) others() {
-	c := p.has(sharedNames)
-	switch mine := p.ofKafka(c); {
-	case mine != nil:
-		p.set("rows", []yaml.MapSlice{append(column(c.Name), yaml.MapItem{Key: "in", Value: mine})}, "the others are for somebody else")
-	case c != nil:
-		p.ask("does the table hold rows that are for somebody else than Kafka (%s)? They would be published and marked too", shown(c.Name)+p.seen(c))
+	if c := p.has(sharedNames); c != nil {
+		mine := slices.DeleteFunc(p.known(c.Name), func(value string) bool { return !strings.Contains(fold(value), "kafka") })
+		if len(mine) > 0 {
+			p.set("rows", []yaml.MapSlice{append(column(c.Name), yaml.MapItem{Key: "in", Value: mine})}, "the others are for somebody else")
+		} else {
+			p.ask("does the table hold rows that are for somebody else than Kafka (%s)? They would be published and marked too", shown(c.Name)+p.seen(c))
+		}
 	}
 	for _, condition := range p.f.Partial[:min(len(p.f.Partial), 3)] {
-		if name := p.otherIn(condition); name != "" {
-			p.ask("an index is for rows with %s alone. Are only those for Kafka? Then say so of %s in rows", cut(comment(condition), 200), shown(name))
+		names := strings.FieldsFunc(condition, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		other := p.f.find(func(c *Column) bool {
+			return !p.used[c.Name] && !slices.Contains(sharedNames, fold(c.Name)) && slices.Contains(names, c.Name)
+		})
+		if other != nil {
+			p.ask("an index is for rows with %s alone. Are only those for Kafka? Then say so of %s in rows", cut(comment(condition), 200), shown(other.Name))
 		}
 	}
 	if c := p.has(leaseNames); c != nil {
@@ -421,32 +350,4 @@ func (p *proposing) others() {
 	if p.f.RowSecurity {
 		p.note("row security hides rows from this role, so none were read; the role that streams needs BYPASSRLS")
 	}
-}
-
-// ofKafka are the values of a column that mean Kafka; nil: none is known to.
-func (p *proposing) ofKafka(c *Column) (mine []string) {
-	if c == nil {
-		return nil
-	}
-	for _, value := range p.known(c.Name) {
-		if strings.Contains(fold(value), "kafka") {
-			mine = append(mine, value)
-		}
-	}
-	return mine
-}
-
-// otherIn is a column in a condition that has no place in the mapping.
-func (p *proposing) otherIn(condition string) string {
-	for i := range p.f.Columns {
-		c := &p.f.Columns[i]
-		if !p.used[c.Name] && !slices.Contains(sharedNames, fold(c.Name)) && slices.Contains(strings.FieldsFunc(condition, notOfName), c.Name) {
-			return c.Name
-		}
-	}
-	return ""
-}
-
-func notOfName(r rune) bool {
-	return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }

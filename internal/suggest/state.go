@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -37,8 +38,7 @@ func (p *proposing) state() {
 		if status == nil && flag == nil {
 			why = "set when the row was sent; NULL while it is pending"
 		}
-		p.add("status.sent_at", sentAt.Name, "%s", why)
-		p.Lines[len(p.Lines)-1].Ask = asked
+		p.add("status.sent_at", sentAt.Name, "%s", why).Ask = asked
 	}
 	if c := p.take(failNames, (*Column).time); c != nil {
 		p.add("status.failed_at", c.Name, "set when the row was given up")
@@ -50,19 +50,15 @@ func (p *proposing) state() {
 // sentColumn is the column that says by its name that a row was sent.
 func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 	var best *Column
+	least := 0
 	for i := range p.f.Columns {
 		c := &p.f.Columns[i]
-		if p.used[c.Name] || !fits(c) || sentRank(fold(c.Name)) < 0 {
-			continue
-		}
-		if best == nil || sentRank(fold(c.Name)) < sentRank(fold(best.Name)) {
-			best = c
+		rank := sentRank(fold(c.Name))
+		if rank >= 0 && !p.used[c.Name] && fits(c) && (best == nil || rank < least) {
+			best, least = c, rank
 		}
 	}
-	if best != nil {
-		p.used[best.Name] = true
-	}
-	return best
+	return p.use(best)
 }
 
 // likeStatus is a column that is a status by its default: a state of rows that are to be published.
@@ -70,14 +66,9 @@ func (p *proposing) likeStatus() *Column {
 	if c := p.sentColumn((*Column).text); c != nil {
 		return c
 	}
-	for i := range p.f.Columns {
-		c := &p.f.Columns[i]
-		if !p.used[c.Name] && c.word() && meansWhat(literal(c.Default)) == meansPending {
-			p.used[c.Name] = true
-			return c
-		}
-	}
-	return nil
+	return p.use(p.f.find(func(c *Column) bool {
+		return !p.used[c.Name] && c.word() && meansWhat(literal(c.Default)) == meansPending
+	}))
 }
 
 // likeSent is the only time that new rows do not have, and the question whether it is
@@ -94,18 +85,14 @@ func (p *proposing) likeSent() (*Column, string) {
 		}
 		found = c
 	}
-	if found == nil || !p.pendingIndex(found.Name) {
+	// A partial index is for rows in which the column is NULL.
+	pending := func(condition string) bool {
+		return strings.Contains(condition, "("+found.Name+" IS NULL)") || strings.Contains(condition, "(\""+found.Name+"\" IS NULL)")
+	}
+	if found == nil || !slices.ContainsFunc(p.f.Partial, pending) {
 		return nil, ""
 	}
-	p.used[found.Name] = true
-	return found, "is " + shown(found.Name) + " set when a row was sent? An index is for rows without it."
-}
-
-// pendingIndex: a partial index is for rows in which the column is NULL.
-func (p *proposing) pendingIndex(column string) bool {
-	return slices.ContainsFunc(p.f.Partial, func(condition string) bool {
-		return strings.Contains(condition, "("+column+" IS NULL)") || strings.Contains(condition, "(\""+column+"\" IS NULL)")
-	})
+	return p.use(found), "is " + shown(found.Name) + " set when a row was sent? An index is for rows without it."
 }
 
 // stateless: nothing tells what was sent.
@@ -140,7 +127,8 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 	}
 	p.add("status.column", c.Name, "the state of a row")
 	if c.integer() {
-		return p.numbers(c)
+		p.numbers(c)
+		return false
 	}
 	values, from := p.statesOf(c)
 	v := sorted(values)
@@ -150,9 +138,9 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 	}
 	guessed := p.complete(c, &v, sentAt)
 	p.add("status.pending", v.pending, "to be published%s", from)
-	p.add("status.sent", v.sent, "written when Kafka has it")
+	sent := p.add("status.sent", v.sent, "written when Kafka has it")
 	if guessed {
-		p.Lines[len(p.Lines)-1].Ask = "what is written when a row was sent? Nothing in the table says it."
+		sent.Ask = "what is written when a row was sent? Nothing in the table says it."
 	}
 	if v.failed != "" {
 		p.add("status.failed", v.failed, "written when the row was given up")
@@ -181,17 +169,17 @@ func sorted(values []string) states {
 	var v states
 	var soft string
 	for _, value := range values {
-		switch m := meansWhat(value); m {
+		switch meansWhat(value) {
 		case meansPending:
 			v.pending = append(v.pending, value)
 		case meansSent:
-			v.sent = or(v.sent, value)
+			v.sent = cmp.Or(v.sent, value)
 		case meansProcessing:
-			v.processing = or(v.processing, value)
+			v.processing = cmp.Or(v.processing, value)
 		case meansFailed:
-			soft = or(soft, value)
+			soft = cmp.Or(soft, value)
 		case meansDead:
-			v.failed = or(v.failed, value)
+			v.failed = cmp.Or(v.failed, value)
 		case meansOther:
 		default:
 			v.unknown = append(v.unknown, shown(value))
@@ -206,24 +194,11 @@ func sorted(values []string) states {
 	return v
 }
 
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
 // complete adds the values that nothing in the table shows, in the manner of
 // those that are there, and says whether the one of a sent row is a guess.
 func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool) {
-	like := "PENDING"
-	if len(v.pending) > 0 {
-		like = v.pending[0]
-	} else if initial := literal(c.Default); initial != "" {
-		like = initial
-	}
 	if len(v.pending) == 0 {
-		v.pending = []string{inCaseOf(like, "PENDING")}
+		v.pending = []string{inCaseOf(cmp.Or(literal(c.Default), "PENDING"), "PENDING")}
 		p.ask("which value of %s has a row that is to be published? Nothing in the table says it", shown(c.Name))
 	}
 	if v.sent != "" {
@@ -238,7 +213,7 @@ func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool
 			word = strings.ToUpper(m[1])
 		}
 	}
-	v.sent = inCaseOf(like, word)
+	v.sent = inCaseOf(v.pending[0], word)
 	return true
 }
 
@@ -253,7 +228,7 @@ func inCaseOf(like, word string) string {
 }
 
 // numbers: a status in numbers says nothing of itself.
-func (p *proposing) numbers(c *Column) bool {
+func (p *proposing) numbers(c *Column) {
 	initial := literal(c.Default)
 	if _, err := strconv.Atoi(initial); err != nil {
 		initial = "0"
@@ -263,9 +238,7 @@ func (p *proposing) numbers(c *Column) bool {
 		sent = "2"
 	}
 	p.add("status.pending", []string{initial}, "the default of new rows")
-	p.add("status.sent", sent, "")
-	p.Lines[len(p.Lines)-1].Ask = "what do the numbers of " + shown(c.Name) + p.seen(c) + " mean? Write pending, sent and failed as the application has them."
-	return false
+	p.add("status.sent", sent, "").Ask = "what do the numbers of " + shown(c.Name) + p.seen(c) + " mean? Write pending, sent and failed as the application has them."
 }
 
 // statesOf are the values that a status may have: by its type, by a constraint,

@@ -53,11 +53,17 @@ type Options struct {
 // Propose makes a proposal.
 func Propose(f *Facts, o Options) *Proposal {
 	p := proposing{f: f, o: o, Proposal: &Proposal{Table: quotedName(f.Schema) + "." + quotedName(f.Name)}, used: map[string]bool{}}
-	if p.unfit() {
+	switch {
+	case f.Kind != "r" && f.Kind != "p":
+		p.Refused = "it is no table (a view, or a foreign table): name the table behind it"
+		return p.Proposal
+	case len(f.Unique) == 0:
+		p.Refused = "it has no primary key and no unique index, so a published row could not be marked: add one, such as ALTER TABLE … ADD PRIMARY KEY (id)"
 		return p.Proposal
 	}
-	known := recognize(f)
-	if known != nil {
+	var known *layout // the first that the table has
+	if i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) }); i >= 0 {
+		known = &layouts[i]
 		p.Known = known.Name
 		if known.Refuse != "" {
 			p.Refused = known.Refuse
@@ -91,28 +97,19 @@ func quotedName(name string) string {
 // proposing is a proposal being made.
 type proposing struct {
 	*Proposal
-	f          *Facts
-	o          Options
-	used       map[string]bool // columns that have a place
-	kind       string          // the column with the type of the event
-	body       string          // the column with the payload
-	guessed    bool            // body is, by its content and not by its name
-	stateLines []Line          // on the state
+	f        *Facts
+	o        Options
+	used     map[string]bool // columns that have a place
+	kind     string          // the column with the type of the event
+	body     string          // the column with the payload
+	guessed  bool            // body is, by its content and not by its name
+	stateful bool            // the table has a state
 }
 
-// unfit refuses what is no table that can be streamed.
-func (p *proposing) unfit() bool {
-	switch {
-	case p.f.Kind != "r" && p.f.Kind != "p":
-		p.Refused = "it is no table (a view, or a foreign table): name the table behind it"
-	case len(p.f.Unique) == 0:
-		p.Refused = "it has no primary key and no unique index, so a published row could not be marked: add one, such as ALTER TABLE … ADD PRIMARY KEY (id)"
-	}
-	return p.Refused != ""
-}
-
-func (p *proposing) add(key string, value any, why string, args ...any) {
+// add adds a line, and returns it for a question.
+func (p *proposing) add(key string, value any, why string, args ...any) *Line {
 	p.Lines = append(p.Lines, Line{Key: key, Value: value, Why: fmt.Sprintf(why, args...)})
+	return &p.Lines[len(p.Lines)-1]
 }
 
 func (p *proposing) ask(format string, args ...any) {
@@ -133,34 +130,31 @@ func (p *proposing) set(key string, value any, why string) {
 	p.Lines = append(p.Lines, line)
 }
 
-func (p *proposing) remove(key string) {
-	p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
-}
-
 // take finds the column for a place: the one whose name comes first in the list
 // and whose type fits.
 func (p *proposing) take(names []string, fits func(*Column) bool) *Column {
 	for _, called := range []func(string) string{fold, bare} {
 		for _, name := range names {
-			for i := range p.f.Columns {
-				c := &p.f.Columns[i]
-				if called(c.Name) == name && !p.used[c.Name] && !c.Generated && fits(c) {
-					p.used[c.Name] = true
-					return c
-				}
+			c := p.f.find(func(c *Column) bool { return called(c.Name) == name && !p.used[c.Name] && !c.Generated && fits(c) })
+			if c != nil {
+				return p.use(c)
 			}
 		}
 	}
 	return nil
 }
 
-// has says whether there is a column of one of the names.
-func (p *proposing) has(names []string) *Column {
-	i := slices.IndexFunc(p.f.Columns, func(c Column) bool { return slices.Contains(names, fold(c.Name)) })
-	if i < 0 {
-		return nil
+// use gives a column a place; there may be none.
+func (p *proposing) use(c *Column) *Column {
+	if c != nil {
+		p.used[c.Name] = true
 	}
-	return &p.f.Columns[i]
+	return c
+}
+
+// has finds a column of one of the names, whether it has a place or not.
+func (p *proposing) has(names []string) *Column {
+	return p.f.find(func(c *Column) bool { return slices.Contains(names, fold(c.Name)) })
 }
 
 // ---- types ----

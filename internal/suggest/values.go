@@ -2,6 +2,7 @@ package suggest
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -34,8 +35,9 @@ func cut(text string, most int) string {
 // fieldsOf are the fields of an object whose values are texts and numbers; ok says
 // that there is an object, plain that all its values are texts, numbers or booleans.
 func fieldsOf(text string) (names []string, ok, plain bool) {
-	if raw, hex := strings.CutPrefix(text, `\x`); hex {
-		text = string(unhex(raw))
+	if digits, isHex := strings.CutPrefix(text, `\x`); isHex {
+		content, _ := hex.DecodeString(digits)
+		text = string(content)
 	}
 	var object map[string]any
 	d := json.NewDecoder(strings.NewReader(text))
@@ -54,6 +56,15 @@ func fieldsOf(text string) (names []string, ok, plain bool) {
 		}
 	}
 	return names, true, plain
+}
+
+// allShown joins names or values as they are shown.
+func allShown(texts []string, separator string) string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = shown(text)
+	}
+	return strings.Join(all, separator)
 }
 
 // headersFit says that all sampled values are objects that can be headers, and
@@ -98,7 +109,7 @@ func commonFields(p *proposing) []string {
 func serialized(value string) string {
 	raw := []byte(value)
 	if strings.HasPrefix(value, `\x`) {
-		raw = unhex(value[2:min(len(value), 22)])
+		raw, _ = hex.DecodeString(value[2:min(len(value), 22)])
 	}
 	switch {
 	case bytes.HasPrefix(raw, []byte("\xac\xed\x00\x05")):
@@ -111,16 +122,4 @@ func serialized(value string) string {
 		return "Ruby"
 	}
 	return ""
-}
-
-func unhex(text string) []byte {
-	out := make([]byte, 0, len(text)/2)
-	for i := 0; i+1 < len(text); i += 2 {
-		n, err := strconv.ParseUint(text[i:i+2], 16, 8)
-		if err != nil {
-			return out
-		}
-		out = append(out, byte(n))
-	}
-	return out
 }
