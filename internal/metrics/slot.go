@@ -1,9 +1,8 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
@@ -15,51 +14,26 @@ var slotStates = []string{"reserved", "extended", "unreserved", "lost", slotMiss
 
 const slotMissing = "missing"
 
-// slot are the gauges of one stream's slot.
-type slot struct {
-	safe   prometheus.Gauge
-	lostIn prometheus.Gauge
-	states map[string]prometheus.Gauge
-}
-
-func newSlot(f *families, stream string) *slot {
-	s := &slot{
-		safe:   f.safeWAL.WithLabelValues(stream),
-		lostIn: f.lostIn.WithLabelValues(stream),
-		states: map[string]prometheus.Gauge{},
-	}
-	for _, state := range slotStates {
-		s.states[state] = f.slotState.WithLabelValues(stream, state)
-	}
-	s.forget()
-	return s
-}
-
-func (s *slot) tell(told *status.Slot) {
-	state := told.WALStatus
-	if state == "" {
-		state = slotMissing
-	}
-	for name, gauge := range s.states {
-		gauge.Set(number(name == state))
-	}
-	safe := math.Inf(1)
+// Slot tells what the server says of the slot, and the forecast of its end.
+func (s *Stream) Slot(told *status.Slot) {
+	s.retained.Set(float64(told.Retained))
+	safe, lostIn := math.Inf(1), math.Inf(1) // no bound, not at this rate
 	if told.Safe != nil {
 		safe = float64(*told.Safe)
 	}
-	s.safe.Set(safe)
-	lostIn := math.Inf(1) // not at this rate
 	if told.Loss != nil {
 		lostIn = told.Loss.Seconds
 	}
+	s.setSlot(cmp.Or(told.WALStatus, slotMissing), safe, lostIn)
+}
+
+// setSlot sets what only a leader knows; an empty state and infinities say nothing.
+func (s *Stream) setSlot(state string, safe, lostIn float64) {
+	for _, name := range slotStates {
+		s.slotState.WithLabelValues(name).Set(number(name == state))
+	}
+	s.safeWAL.Set(safe)
 	s.lostIn.Set(lostIn)
 }
 
-// forget sets what only a leader knows to what says nothing.
-func (s *slot) forget() {
-	for _, gauge := range s.states {
-		gauge.Set(0)
-	}
-	s.safe.Set(math.Inf(1))
-	s.lostIn.Set(math.Inf(1))
-}
+func (s *Stream) forgetSlot() { s.setSlot("", math.Inf(1), math.Inf(1)) }

@@ -20,12 +20,10 @@ const otherTopics = "other"
 
 // topics are one stream's counters by Kafka cluster and topic.
 type topics struct {
-	families *families
-	stream   string
+	kafka *kafkaMetrics
 
-	mu       sync.Mutex
-	known    map[topicName]*topicCounters
-	clusters map[string]prometheus.Counter // batches
+	mu    sync.Mutex
+	known map[topicName]*topicCounters
 }
 
 type topicName struct{ cluster, topic string }
@@ -33,10 +31,6 @@ type topicName struct{ cluster, topic string }
 type topicCounters struct {
 	published, refused, withdrawn, bytes prometheus.Counter
 	ages                                 Latencies
-}
-
-func newTopics(f *families, stream string) *topics {
-	return &topics{families: f, stream: stream, known: map[topicName]*topicCounters{}, clusters: map[string]prometheus.Counter{}}
 }
 
 // of gives a topic's counters; the caller holds mu.
@@ -49,11 +43,11 @@ func (t *topics) of(name topicName) *topicCounters {
 		return c
 	}
 	rows := func(outcome string) prometheus.Counter {
-		return t.families.topicRows.WithLabelValues(t.stream, name.cluster, name.topic, outcome)
+		return t.kafka.topicRows.WithLabelValues(name.cluster, name.topic, outcome)
 	}
 	c := &topicCounters{
 		published: rows("published"), refused: rows("refused"), withdrawn: rows("withdrawn"),
-		bytes: t.families.topicBytes.WithLabelValues(t.stream, name.cluster, name.topic),
+		bytes: t.kafka.topicBytes.WithLabelValues(name.cluster, name.topic),
 	}
 	t.known[name] = c
 	return c
@@ -112,28 +106,22 @@ func (s *Stream) AgesOf(of *status.Topic) *Latencies {
 	return &ages
 }
 
-func (t *topics) produced(cluster, topic string, bytes int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.of(topicName{cluster, topic}).bytes.Add(float64(bytes))
-	batches := t.clusters[cluster]
-	if batches == nil {
-		batches = t.families.batches.WithLabelValues(t.stream, cluster)
-		t.clusters[cluster] = batches
+// countOf reads a counter back.
+func countOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil { // it has no way to fail
+		return 0
 	}
-	batches.Inc()
+	return uint64(m.GetCounter().GetValue())
 }
 
-func (t *topics) retried(cluster, class string) {
-	t.families.retries.WithLabelValues(t.stream, cluster, class).Inc()
-}
-
-// list tells the counts, by cluster and topic.
-func (t *topics) list() []status.Topic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// Topics is what became of rows by cluster and topic, since the process began; topics
+// beyond the first 200 count as other.
+func (s *Stream) Topics() []status.Topic {
+	s.topics.mu.Lock()
+	defer s.topics.mu.Unlock()
 	list := []status.Topic{}
-	for name, c := range t.known {
+	for name, c := range s.topics.known {
 		list = append(list, status.Topic{
 			Cluster: name.cluster, Topic: name.topic,
 			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
@@ -145,15 +133,21 @@ func (t *topics) list() []status.Topic {
 	return list
 }
 
-// countOf reads a counter back.
-func countOf(c prometheus.Counter) uint64 {
-	var m dto.Metric
-	if err := c.Write(&m); err != nil { // it has no way to fail
-		return 0
+// Shadowed counts pending rows that a stream in shadow would have published, by
+// topic, and those that cannot become a record.
+func (s *Stream) Shadowed(rows []*outbox.Row) {
+	s.topics.mu.Lock()
+	defer s.topics.mu.Unlock()
+	for _, r := range rows {
+		if !r.Pending {
+			continue
+		}
+		outcome := "record"
+		if r.Err != nil {
+			outcome = "error"
+		}
+		name := topicName{r.Cluster, r.Topic}
+		s.topics.of(name) // from here on it is among those known
+		s.shadowRows.WithLabelValues(r.Table.String(), s.topics.bounded(name).topic, outcome).Inc()
 	}
-	return uint64(m.GetCounter().GetValue())
 }
-
-// Topics is what became of rows by topic, since the process began; topics
-// beyond the first 200 count as other.
-func (s *Stream) Topics() []status.Topic { return s.topics.list() }
