@@ -36,18 +36,3 @@ type KindFind struct {
 	// Examples are the first ones, at most `--examples`.
 	Examples []Example `json:"examples"`
 }
-
-func (c *Comparison) report() *Report {
-	r := &Report{Rows: c.rows, Records: c.records, Same: c.same, Kinds: []KindFind{}}
-	for _, k := range kinds {
-		n := c.counts[k.kind]
-		if n == 0 {
-			continue
-		}
-		if k.difference {
-			r.Differences += n
-		}
-		r.Kinds = append(r.Kinds, KindFind{k.kind, k.difference, k.means, n, c.results[k.kind]})
-	}
-	return r
-}

@@ -59,27 +59,23 @@ func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	}
 	l := &walReader{conn: conn, publication: cfg.Publication, decoder: decoder.New(cfg.Tables), maxFrame: cfg.MaxFrame}
 	l.decoder.SetPartitions(cfg.Partitions)
-	if err := l.readCharset(ctx); err != nil {
+	var encoding string
+	if err := postgres.On(conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
+		l.close()
+		return nil, fmt.Errorf("reading the database's encoding: %w", err)
+	}
+	set, err := charset.Of(encoding)
+	if err != nil {
 		l.close()
 		return nil, err
 	}
+	l.decoder.SetCharset(set)
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
 		return nil, &postgres.Error{What: "make the temporary slot " + l.slot, Hint: hint(err, conn.Config().User), Err: err}
 	}
 	return l, nil
-}
-
-// readCharset finds out what the database's text is in.
-func (l *walReader) readCharset(ctx context.Context) error {
-	var encoding string
-	if err := postgres.On(l.conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
-		return fmt.Errorf("reading the database's encoding: %w", err)
-	}
-	set, err := charset.Of(encoding)
-	l.decoder.SetCharset(set)
-	return err
 }
 
 // hint is what helps against an error, for people; empty: nothing is known.
