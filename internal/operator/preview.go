@@ -66,7 +66,20 @@ func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("read rows", err)
 	}
-	return p.rows, t.sideHeaders(ctx, relation, p.rows)
+	if len(p.rows) == 0 {
+		return nil, nil
+	}
+	side, headers, err := relation.HeadersOf(len(p.rows), func(i int) *outbox.Row { return p.rows[i] })
+	if err != nil || side == nil { // nil: there is no table of headers
+		return p.rows, err
+	}
+	if err := t.run(ctx, statementTimeout, headers); err != nil {
+		return p.rows, t.failure("read the headers", err)
+	}
+	for i := range p.rows {
+		side.Attach(i)
+	}
+	return p.rows, nil
 }
 
 // PreviewOf is Preview of a row that is not in the table: a JSON object with its
@@ -152,23 +165,5 @@ func (p *preview) each(row [][]byte) error {
 		made.Err = errNotOurs
 	}
 	p.rows, p.bytes = append(p.rows, made), p.bytes+made.Size()
-	return nil
-}
-
-// sideHeaders adds the headers of a table of their own.
-func (t *Table) sideHeaders(ctx context.Context, relation *tablesql.Relation, rows []*outbox.Row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	side, step, err := relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
-	if err != nil || side == nil {
-		return err
-	}
-	if err := t.run(ctx, statementTimeout, step); err != nil {
-		return t.failure("read the headers", err)
-	}
-	for i := range rows {
-		side.Attach(i)
-	}
 	return nil
 }

@@ -251,7 +251,7 @@ func together(f filter, list []operator.Row) []alike {
 // exactly is the regular expression of an error, or of its beginning where the
 // rest was cut.
 func exactly(text string) string {
-	if begin, cut := strings.CutSuffix(text, operator.Ellipsis); cut {
+	if begin, cut := strings.CutSuffix(text, outbox.Ellipsis); cut {
 		return "^" + regexp.QuoteMeta(begin)
 	}
 	return "^" + regexp.QuoteMeta(text) + "$"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -189,7 +190,7 @@ func (p *Page) busyTopics(a *status.Activity) []*chart {
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	s := p.streamNamed(r.PathValue("stream"))
 	if s == nil {
-		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + shortText(200, r.PathValue("stream")) + " in the configuration."})
+		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + operator.OneLine(r.PathValue("stream"), 200) + " in the configuration."})
 		return
 	}
 	p.show(w, http.StatusOK, "stream", p.streamView(s))

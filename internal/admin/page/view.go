@@ -55,7 +55,7 @@ var functions = template.FuncMap{
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
 	"deref":      func(p *string) string { return *p },
-	"short":      shortText,
+	"short":      func(width int, text string) string { return operator.OneLine(text, width) },
 	"idjson":     idJSON,
 	"joined":     func(id []string) string { return strings.Join(id, ",") },
 	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
@@ -109,15 +109,6 @@ func moment(at string) template.HTML {
 		t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05.000 UTC"), t.Format("2006-01-02 15:04:05 UTC")))
 }
 
-// shortText cuts a text for a cell.
-func shortText(width int, text string) string {
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) <= width {
-		return string(runes)
-	}
-	return string(runes[:width-1]) + "…"
-}
-
 func (p *Page) fill(v view) view {
 	v.Version = p.cfg.Version
 	for i := range p.cfg.Streams {
@@ -150,7 +141,7 @@ func (p *Page) say(w http.ResponseWriter, code int, title string, m message) {
 }
 
 func (p *Page) missing(w http.ResponseWriter, r *http.Request) {
-	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + shortText(200, r.URL.Path) + "."})
+	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + operator.OneLine(r.URL.Path, 200) + "."})
 }
 
 // static answers with a file that is part of the program.
