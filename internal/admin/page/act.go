@@ -73,14 +73,11 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	d.order, d.Limit, d.Token = o, actLimit, p.forms.token(p.cfg.Who(r), p.cfg.Now())
 	d.Back = "/failed?" + o.query().Encode()
-	p.show(w, code, "act", view{Title: actTitle(d), Here: "failed", Data: d})
-}
-
-func actTitle(d actData) string {
+	title := "Confirm"
 	if d.Result != nil {
-		return "Done"
+		title = "Done"
 	}
-	return "Confirm"
+	p.show(w, code, "act", view{Title: title, Here: "failed", Data: d})
 }
 
 // operation is what package operator is told.
@@ -122,12 +119,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	if s.Found != nil {
 		d.Found = s.Found(t).String()
 	}
-	ctx, done, err := p.bounded(r, actTimeout)
-	if err != nil {
-		return d, err
-	}
-	defer done()
-	return d, p.onTable(ctx, s, t, func(table *operator.Table) error {
+	return d, p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *operator.Table) error {
 		if !confirmed {
 			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken

@@ -116,13 +116,6 @@ func (t timeline) x(at time.Time) int {
 	return max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span))
 }
 
-// width of what is said at once.
-func (t timeline) width() int { return int(max(t.span/chartPoints, chartStep) * chartWidth / t.span) }
-
-func (t timeline) ticks() []string {
-	return []string{agoText(t.span), agoText(t.span / 2), "now"}
-}
-
 func agoText(ago time.Duration) string {
 	if ago < time.Minute {
 		return status.About(ago) + " ago"
@@ -156,7 +149,8 @@ func chartOf(title string, at []time.Time, now time.Time, axis func(least, most 
 		return nil
 	}
 	a, line := axis(least, most), timelineOf(at, now)
-	c := &chart{Title: title, Ticks: a.ticks, Times: line.ticks(), Text: title + " in the last hour: at most " + print(most)}
+	times := []string{agoText(line.span), agoText(line.span / 2), "now"}
+	c := &chart{Title: title, Ticks: a.ticks, Times: times, Text: title + " in the last hour: at most " + print(most)}
 	for _, s := range all {
 		drawn := chartLine{Name: s.name, Class: s.class}
 		var points []string
@@ -187,7 +181,7 @@ func chartOf(title string, at []time.Time, now time.Time, axis func(least, most 
 // pointsOf says the most of each stretch of time that has samples.
 func pointsOf(at []time.Time, line timeline, print func(float64) string, all []series) []chartPoint {
 	var list []chartPoint
-	width := line.width()
+	width := int(max(line.span/chartPoints, chartStep) * chartWidth / line.span)
 	for i := 0; i < len(at); {
 		place := line.x(at[i]) / width
 		most, known := make([]float64, len(all)), make([]bool, len(all))

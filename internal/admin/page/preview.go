@@ -1,9 +1,9 @@
 package page
 
 import (
+	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -75,12 +75,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		return list, err
 	}
 	list.State = stateNames[filter.State]
-	ctx, done, err := p.bounded(r, askTimeout)
-	if err != nil {
-		return list, err
-	}
-	defer done()
-	return list, p.onTable(ctx, s, t, func(d *operator.Table) error {
+	return list, p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {
 			record := operator.RecordOf(row)
@@ -122,10 +117,7 @@ func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
 		} else { // one is to be chosen
 			code = http.StatusOK
 		}
-		for i := range p.cfg.Streams {
-			row, _ := p.rowOf(&p.cfg.Streams[i])
-			d.StreamRows = append(d.StreamRows, row)
-		}
+		d.StreamRows = p.streamRows()
 	}
 	d.preview = list
 	for i := range list.Records {
@@ -149,33 +141,6 @@ func shownOf(r *operator.Record) shownRecord {
 	}
 	s.As, s.Text = printed(raw, "")
 	return s
-}
-
-func (p *Page) apiPreview(w http.ResponseWriter, r *http.Request) {
-	limit, err := limitOf(r, previewed, mostPreviewed)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
-	list, err := p.records(r, limit)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
-	answer(w, http.StatusOK, list)
-}
-
-// limitOf is the limit that a request over JSON asks for.
-func limitOf(r *http.Request, usual, most int) (int, error) {
-	text := r.URL.Query().Get("limit")
-	if text == "" {
-		return usual, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, &asked{http.StatusBadRequest, "limit is not between 1 and " + strconv.Itoa(most)}
-	}
-	return n, nil
 }
 
 // previewPath is the address of the records of a table's rows.

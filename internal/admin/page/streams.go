@@ -64,6 +64,15 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	return l, a
 }
 
+func (p *Page) streamRows() []streamRow {
+	var rows []streamRow
+	for i := range p.cfg.Streams {
+		row, _ := p.rowOf(&p.cfg.Streams[i])
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 // total adds counts up, some of which may be unknown.
 type total struct {
 	n           int64
@@ -110,15 +119,13 @@ type overviewData struct {
 }
 
 func (p *Page) overviewView() view {
-	var d overviewData
+	d := overviewData{StreamRows: p.streamRows()}
 	var needs []attention
-	for i := range p.cfg.Streams {
-		l, _ := p.rowOf(&p.cfg.Streams[i])
-		if len(p.cfg.Streams) > chartStreams {
-			l.Charts = nil
+	for i := range d.StreamRows {
+		if len(d.StreamRows) > chartStreams {
+			d.StreamRows[i].Charts = nil
 		}
-		d.StreamRows = append(d.StreamRows, l)
-		needs = append(needs, l.Needs...)
+		needs = append(needs, d.StreamRows[i].Needs...)
 	}
 	d.First, d.More = first(needs)
 	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: "/live"}
@@ -126,22 +133,13 @@ func (p *Page) overviewView() view {
 
 // first takes the most urgent need; of those alike the first stream's.
 func first(needs []attention) (*attention, []attention) {
-	at := -1
-	for i := range needs {
-		if needs[i].Level != "note" && (at < 0 || levels[needs[i].Level] < levels[needs[at].Level]) {
-			at = i
-		}
-	}
-	if at < 0 {
+	urgent := slices.DeleteFunc(slices.Clone(needs), func(a attention) bool { return a.Level == "note" })
+	if len(urgent) == 0 {
 		return nil, nil
 	}
-	var more []attention
-	for i := range needs {
-		if i != at && needs[i].Level != "note" {
-			more = append(more, needs[i])
-		}
-	}
-	return &needs[at], more
+	most := slices.MinFunc(urgent, byLevel)
+	at := slices.Index(urgent, most)
+	return &most, slices.Delete(urgent, at, at+1)
 }
 
 func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
@@ -203,23 +201,19 @@ type slotsData struct {
 }
 
 func (p *Page) slots(w http.ResponseWriter, r *http.Request) {
-	servers, code, err := p.askSlots(r)
-	d := slotsData{Servers: servers}
+	servers, err := p.askSlots(r)
+	d, code := slotsData{Servers: servers}, http.StatusOK
 	if err != nil {
-		d.Error = err.Error()
+		d, code = slotsData{Error: err.Error()}, codeOf(err)
 	}
 	p.show(w, code, "slots", view{Title: "Slots", Here: "slots", Data: d, JSON: "/api/v1/slots"})
 }
 
-func (p *Page) askSlots(r *http.Request) ([]Server, int, error) {
+func (p *Page) askSlots(r *http.Request) ([]Server, error) {
 	ctx, done, err := p.bounded(r, askTimeout)
 	if err != nil {
-		return nil, http.StatusServiceUnavailable, err
+		return nil, err
 	}
 	defer done()
-	servers, err := p.cfg.Slots(ctx)
-	if err != nil {
-		return nil, http.StatusBadGateway, err
-	}
-	return servers, http.StatusOK, nil
+	return p.cfg.Slots(ctx)
 }

@@ -27,20 +27,6 @@ type view struct {
 	Live string
 }
 
-var pages = []string{"overview", "stream", "failed", "row", "act", "preview", "slots", "message"}
-
-func parseTemplates() (map[string]*template.Template, error) {
-	all := map[string]*template.Template{}
-	for _, name := range pages {
-		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
-		if err != nil {
-			return nil, err
-		}
-		all[name] = t
-	}
-	return all, nil
-}
-
 var functions = template.FuncMap{
 	"bytes":      status.Bytes,
 	"bytesrate":  func(f float64) string { return status.Bytes(uint64(max(0, f))) + "/s" },
