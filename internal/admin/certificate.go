@@ -63,17 +63,3 @@ func newest(files ...string) (time.Time, error) {
 	}
 	return at, errors.Join(errs...)
 }
-
-// tlsConfig serves the certificate of the files; they are read once now, so that
-// a mistake is known before anything starts.
-func tlsConfig(certFile, keyFile string) (*tls.Config, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile}
-	if _, err := c.get(time.Now()); err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
-		NextProtos:     []string{"h2", "http/1.1"},
-	}, nil
-}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -51,28 +52,18 @@ func (l *logins) succeeded(remote string, user int) {
 
 func (l *logins) of(remote string, user int) *tries {
 	which, now := login{origin(remote), user}, l.now()
-	t := l.tries[which]
-	if t == nil && len(l.tries) >= maxLogins {
-		l.forget(now)
-	}
-	switch {
-	case t != nil:
+	if t := l.tries[which]; t != nil {
 		return t
-	case len(l.tries) >= maxLogins:
+	}
+	if len(l.tries) >= maxLogins { // those go that have all their tries again
+		maps.DeleteFunc(l.tries, func(_ login, t *tries) bool { return now.Sub(t.at) >= mostTries*tryEvery })
+	}
+	if len(l.tries) >= maxLogins {
 		return &l.others
 	}
-	t = &tries{left: mostTries, at: now}
+	t := &tries{left: mostTries, at: now}
 	l.tries[which] = t
 	return t
-}
-
-// forget those that have all their tries again.
-func (l *logins) forget(now time.Time) {
-	for which, t := range l.tries {
-		if now.Sub(t.at) >= mostTries*tryEvery {
-			delete(l.tries, which)
-		}
-	}
 }
 
 // tries are those that are left, and since when.

@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// report is how the process's streams stand.
-func report(cfg *Config, r *http.Request, now time.Time) status.Report {
-	out := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
+// serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
+func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.Time) {
+	body := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
 	wanted := r.URL.Query().Get("stream")
 	for _, s := range cfg.Streams {
 		if s.Report != nil && (wanted == "" || wanted == s.Name) {
@@ -18,10 +18,14 @@ func report(cfg *Config, r *http.Request, now time.Time) status.Report {
 			if !details(r) {
 				withoutDetails(&one)
 			}
-			out.Streams = append(out.Streams, one)
+			body.Streams = append(body.Streams, one)
 		}
 	}
-	return out
+	if wanted != "" && len(body.Streams) == 0 {
+		noStream(w, wanted)
+		return
+	}
+	answer(w, http.StatusOK, body)
 }
 
 // withoutDetails leaves counts and states, and takes out what names keys, topics,
@@ -36,17 +40,5 @@ func withoutDetails(s *status.Stream) {
 	s.Tables = slices.Clone(s.Tables)
 	for i := range s.Tables {
 		s.Tables[i].Error = hidden(s.Tables[i].Error)
-	}
-}
-
-// serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
-func serveStatus(cfg Config, now func() time.Time) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body := report(&cfg, r, now())
-		if wanted := r.URL.Query().Get("stream"); wanted != "" && len(body.Streams) == 0 {
-			answer(w, http.StatusNotFound, noStream(wanted))
-			return
-		}
-		answer(w, http.StatusOK, body)
 	}
 }

@@ -107,21 +107,10 @@ func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
 	}
 }
 
+// tell forgets the lines whose interval is over, or all, and logs those with a count.
 func (l *Limit) tell(log zerolog.Logger, all bool) {
-	for which, hidden := range l.over(all) {
-		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
-		if which.about != "" {
-			event = event.Str("about", which.about)
-		}
-		event.Msg(which.message)
-	}
-}
-
-// over forgets the lines whose interval is over, and returns those with a count.
-func (l *Limit) over(all bool) map[line]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	counts := map[line]int{}
+	l.mu.Lock()
 	for which, c := range l.lines {
 		if !all && l.now().Sub(c.began) < l.every {
 			continue
@@ -131,5 +120,12 @@ func (l *Limit) over(all bool) map[line]int {
 		}
 		delete(l.lines, which)
 	}
-	return counts
+	l.mu.Unlock() // the logger takes it again
+	for which, hidden := range counts {
+		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
+		if which.about != "" {
+			event = event.Str("about", which.about)
+		}
+		event.Msg(which.message)
+	}
 }

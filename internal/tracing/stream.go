@@ -92,10 +92,6 @@ func idColumn(r *outbox.Row, column string) string {
 	return parts[i]
 }
 
-func newStream(t trace.Tracer, name string) *Stream {
-	return &Stream{tracer: t, name: name, open: map[*outbox.Row]*batch{}}
-}
-
 // Decoded makes the span of rows that were read from the log together. They part
 // ways afterwards: each is in the batch of its partition then.
 func (s *Stream) Decoded(rows int, began, now time.Time) {
