@@ -46,7 +46,7 @@ func filterOf(q url.Values) filter {
 	}
 }
 
-// query is the address of the same list, of another topic or error if given.
+// query is the address of the same list.
 func (f filter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
@@ -236,8 +236,10 @@ func together(f filter, list []operator.Row) []alike {
 			at[[2]string{r.Topic, r.Error}] = n
 			one := f
 			one.Topic = r.Topic
-			if r.Error != "" {
-				one.Error = exactly(r.Error)
+			if begin, cut := strings.CutSuffix(r.Error, outbox.Ellipsis); cut {
+				one.Error = "^" + regexp.QuoteMeta(begin) // the rest of it was cut
+			} else if r.Error != "" {
+				one.Error = "^" + regexp.QuoteMeta(r.Error) + "$"
 			}
 			all = append(all, alike{Topic: r.Topic, Error: r.Error, Link: "/failed?" + one.query().Encode()})
 		}
@@ -245,15 +247,6 @@ func together(f filter, list []operator.Row) []alike {
 	}
 	slices.SortStableFunc(all, func(a, b alike) int { return cmp.Compare(b.Rows, a.Rows) })
 	return all[:min(len(all), shownErrors)]
-}
-
-// exactly is the regular expression of an error, or of its beginning where the
-// rest was cut.
-func exactly(text string) string {
-	if begin, cut := strings.CutSuffix(text, outbox.Ellipsis); cut {
-		return "^" + regexp.QuoteMeta(begin)
-	}
-	return "^" + regexp.QuoteMeta(text) + "$"
 }
 
 // rowID reads the id of a row in an address or a form: a JSON list of the
