@@ -40,7 +40,15 @@ func newLogins(now func() time.Time) *logins {
 func (l *logins) begin(remote string, user int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of(remote, user).take(l.now())
+	t := l.of(remote, user)
+	if back := int(l.now().Sub(t.at) / tryEvery); back > 0 {
+		t.left, t.at = min(t.left+back, mostTries), t.at.Add(time.Duration(back)*tryEvery)
+	}
+	if t.left == 0 {
+		return false
+	}
+	t.left--
+	return true
 }
 
 // succeeded gives the try of begin back.
@@ -70,18 +78,6 @@ func (l *logins) of(remote string, user int) *tries {
 type tries struct {
 	left int
 	at   time.Time
-}
-
-func (t *tries) take(now time.Time) bool {
-	if back := int(now.Sub(t.at) / tryEvery); back > 0 {
-		t.left, t.at = min(t.left+back, mostTries), t.at.Add(time.Duration(back)*tryEvery)
-	}
-	t.left--
-	if t.left < 0 {
-		t.left = 0
-		return false
-	}
-	return true
 }
 
 // origin is what one client can choose its address from: a whole /64 of IPv6.

@@ -170,7 +170,7 @@ func (r *run) readWAL(ctx context.Context) error {
 }
 
 func (r *run) bounded() error {
-	if n := r.comparison.Unmatched(); n > r.cfg.Limit {
+	if n := r.comparison.waiting; n > r.cfg.Limit {
 		return fmt.Errorf("more than %d rows and records wait for their match: does the relay run, and to these topics? (a shorter --for takes less)", r.cfg.Limit)
 	}
 	return nil

@@ -61,15 +61,6 @@ func (t *topics) bounded(name topicName) topicName {
 	return name
 }
 
-// labelled is the name that an outcome is counted under. A topic that has taken no
-// record may not exist: such names leave half of the labels to others.
-func (t *topics) labelled(name topicName, class outbox.Class) topicName {
-	if class != outbox.Delivered && t.known[name] == nil && len(t.known) >= maxTopics/2 {
-		name.topic = otherTopics
-	}
-	return name
-}
-
 // outcome counts once per run of rows of one topic, and gives how old delivered rows were.
 func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
 	micros := now.UnixMicro()
@@ -80,7 +71,10 @@ func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
 		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
 			i++
 		}
-		c, n := t.of(t.labelled(name, o.Class)), float64(i-first)
+		if o.Class != outbox.Delivered && t.known[name] == nil && len(t.known) >= maxTopics/2 {
+			name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
+		}
+		c, n := t.of(name), float64(i-first)
 		switch o.Class {
 		case outbox.Delivered:
 			c.published.Add(n)

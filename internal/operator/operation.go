@@ -202,7 +202,11 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	began, done := time.Now(), 0
 	for page := range slices.Chunk(ids, size) {
 		if err := t.page(ctx, change, page, &result); err != nil {
-			return result, t.refused(&op, err)
+			if table := t.relation.Table; op.Action == Delete && postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+				grant := "GRANT DELETE ON " + sql.Identifier(table.Schema, table.Name) + " TO " + sql.Identifier(t.conn.Config().User)
+				return result, &postgres.Error{What: "delete rows of table " + table.String(), Err: err, Hint: grant}
+			}
+			return result, t.failure(string(op.Action)+" rows", err)
 		}
 		done += len(page)
 		if op.Progress != nil {
@@ -245,14 +249,4 @@ func (t *Table) page(ctx context.Context, change *tablesql.Change, ids []string,
 	result.Passed += len(ids) - len(changed)
 	result.IDs = append(result.IDs, changed[:min(len(changed), MaxNamed-len(result.IDs))]...)
 	return nil
-}
-
-// refused adds what ends the refusal of an operation.
-func (t *Table) refused(op *Operation, err error) error {
-	if op.Action == Delete && postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
-		table := t.relation.Table
-		grant := "GRANT DELETE ON " + sql.Identifier(table.Schema, table.Name) + " TO " + sql.Identifier(t.conn.Config().User)
-		return &postgres.Error{What: "delete rows of table " + table.String(), Err: err, Hint: grant}
-	}
-	return t.failure(string(op.Action)+" rows", err)
 }

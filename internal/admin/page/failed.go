@@ -80,8 +80,6 @@ func codeOf(err error) int {
 		return wrong.code
 	case errors.As(err, &unusable):
 		return http.StatusUnprocessableEntity
-	case errors.Is(err, errBusy):
-		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway // the database
 }
@@ -189,7 +187,6 @@ type alike struct {
 	Link         string
 }
 
-// failedData is the page of failed rows.
 type failedData struct {
 	filter
 	Listed     listed
@@ -259,7 +256,6 @@ func rowID(text string, t *outbox.Table) (string, error) {
 	return outbox.JoinID(parts...), nil
 }
 
-// rowData is the page of one row.
 type rowData struct {
 	filter
 	Row         *operator.Row

@@ -12,7 +12,6 @@ package page
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -196,7 +195,7 @@ func (p *Page) streamNamed(name string) *Stream {
 }
 
 // errBusy: too many ask at once.
-var errBusy = errors.New("too many requests ask the database at once: try again in a moment")
+var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
 // bounded gives a request that asks a database its place and its time.
 func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, func(), error) {

@@ -37,26 +37,24 @@ var errOthers = &asked{http.StatusForbidden, "only an operator of http.auth sees
 
 // previewFilter is which rows a request asks for.
 func (p *Page) previewFilter(r *http.Request, t *outbox.Table) (tablesql.Filter, error) {
-	q := r.URL.Query()
-	filter := tablesql.Filter{State: tablesql.RowsPending}
+	q, may := r.URL.Query(), p.cfg.MayAct(r)
+	filter := tablesql.Filter{State: tablesql.RowsFailed}
 	if text := q.Get("id"); text != "" {
 		id, err := rowID(text, t)
-		if err != nil {
-			return filter, err
+		filter.IDs = []string{id}
+		if may {
+			filter.State = tablesql.RowsAny
 		}
-		filter.State, filter.IDs = tablesql.RowsAny, []string{id}
-		if !p.cfg.MayAct(r) {
-			filter.State = tablesql.RowsFailed
-		}
-		return filter, nil
+		return filter, err
 	}
 	switch state := q.Get("state"); {
-	case state == "failed", state == "" && !p.cfg.MayAct(r):
-		filter.State = tablesql.RowsFailed
+	case state == "failed", state == "" && !may:
 	case state != "" && state != "pending":
 		return filter, &asked{http.StatusBadRequest, "state is pending or failed"}
-	case !p.cfg.MayAct(r):
+	case !may:
 		return filter, errOthers
+	default:
+		filter.State = tablesql.RowsPending
 	}
 	return filter, nil
 }
@@ -88,7 +86,6 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	})
 }
 
-// previewData is the page of records.
 type previewData struct {
 	preview
 	StreamRows []streamRow // to choose a table from, where there are several

@@ -31,7 +31,6 @@ type streamRow struct {
 	Long     bool // on the stream's own page
 }
 
-// table is one table's counts.
 type table struct {
 	status.Table
 	HasFailed bool
@@ -111,7 +110,6 @@ const (
 	chartStreams = 10 // beyond, the overview has no charts
 )
 
-// overviewData is the first page.
 type overviewData struct {
 	First      *attention // nil: all is well
 	More       []attention
@@ -146,7 +144,6 @@ func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
 	p.show(w, http.StatusOK, "overview", p.overviewView())
 }
 
-// streamData is one stream's page.
 type streamData struct {
 	Row           streamRow
 	Activity      status.Activity
@@ -194,7 +191,6 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	p.show(w, http.StatusOK, "stream", p.streamView(s))
 }
 
-// slotsData is the page of slots.
 type slotsData struct {
 	Servers []Server
 	Error   string

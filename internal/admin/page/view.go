@@ -46,7 +46,7 @@ var functions = template.FuncMap{
 	"joined":     func(id []string) string { return strings.Join(id, ",") },
 	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
 	"room":       roomText,
-	"total":      totalText,
+	"total":      func(c operator.Count) string { return strings.Replace(rowsText(c.N, c.Capped), "More", "more", 1) },
 	"len64":      func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
@@ -66,13 +66,6 @@ func cappedText(n *int64, more bool) string {
 		return "more than " + thousands(*n)
 	}
 	return thousands(*n)
-}
-
-func totalText(c operator.Count) string {
-	if c.N == 1 && !c.Capped {
-		return "1 row is"
-	}
-	return cappedText(&c.N, c.Capped) + " rows are"
 }
 
 // roomText is the WAL that a server still allows.
