@@ -32,15 +32,11 @@ func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 	}
 	c.lookedAt = now
 	changed, err := newest(c.certFile, c.keyFile)
-	if err == nil && c.loaded != nil && changed.Equal(c.changed) {
-		return c.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	}
-	if err == nil {
-		c.loaded, c.changed = &pair, changed
+	if err == nil && (c.loaded == nil || !changed.Equal(c.changed)) {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile); err == nil {
+			c.loaded, c.changed = &pair, changed
+		}
 	}
 	if c.loaded == nil {
 		return nil, fmt.Errorf("read the certificate of http.tls: %w", err)
@@ -53,13 +49,10 @@ func newest(files ...string) (time.Time, error) {
 	var errs []error
 	for _, name := range files {
 		info, err := os.Stat(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if info.ModTime().After(at) {
+		if err == nil && info.ModTime().After(at) {
 			at = info.ModTime()
 		}
+		errs = append(errs, err)
 	}
 	return at, errors.Join(errs...)
 }

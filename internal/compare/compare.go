@@ -95,8 +95,7 @@ type Comparison struct {
 	waiting         int // in both
 	matched         map[digest]bool
 	oldest          []digest // of matched, in order
-	results         map[Kind][]Example
-	counts          map[Kind]int
+	kinds           []KindFind
 	examples        int
 }
 
@@ -124,7 +123,7 @@ func New(partition func(topic string, key []byte) int32, ignore []string, exampl
 	return &Comparison{
 		partition: partition, ignore: ignore, examples: examples,
 		expected: map[digest][]*pair{}, found: map[digest][]*pair{}, matched: map[digest]bool{},
-		results: map[Kind][]Example{}, counts: map[Kind]int{},
+		kinds: slices.Clone(kinds),
 	}
 }
 
@@ -247,8 +246,9 @@ func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
 }
 
 func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
-	c.counts[kind]++
-	if len(c.results[kind]) >= c.examples {
+	k := &c.kinds[slices.IndexFunc(c.kinds, func(k KindFind) bool { return k.Kind == kind })]
+	k.Count++
+	if len(k.Examples) >= c.examples {
 		return
 	}
 	e := Example{Detail: detail}
@@ -259,7 +259,7 @@ func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
 		at := record.at.UTC()
 		e.Topic, e.Partition, e.Offset, e.At = record.topic, &record.partition, &record.offset, &at
 	}
-	c.results[kind] = append(c.results[kind], e)
+	k.Examples = append(k.Examples, e)
 }
 
 // waitingRows are the rows without a record, in the order of the WAL.
@@ -332,15 +332,13 @@ func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Repo
 		}
 	}
 	r := &Report{Rows: c.rows, Records: c.records, Same: c.same, Kinds: []KindFind{}}
-	for _, k := range kinds {
-		k.Count, k.Examples = c.counts[k.Kind], c.results[k.Kind]
-		if k.Count == 0 {
-			continue
+	for _, k := range c.kinds {
+		if k.Count > 0 {
+			r.Kinds = append(r.Kinds, k)
 		}
 		if k.Difference {
 			r.Differences += k.Count
 		}
-		r.Kinds = append(r.Kinds, k)
 	}
 	return r
 }

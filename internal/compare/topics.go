@@ -107,8 +107,12 @@ func (t *topics) read(consumer sarama.PartitionConsumer) {
 			if !ok {
 				return
 			}
+			r := Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, At: m.Timestamp, Key: m.Key, Value: m.Value}
+			for _, h := range m.Headers {
+				r.Headers = append(r.Headers, outbox.Header{Name: string(h.Key), Value: h.Value})
+			}
 			select {
-			case t.records <- record(m):
+			case t.records <- r:
 			case <-t.ctx.Done():
 				return
 			}
@@ -122,14 +126,6 @@ func (t *topics) read(consumer sarama.PartitionConsumer) {
 			}
 		}
 	}
-}
-
-func record(m *sarama.ConsumerMessage) Record {
-	r := Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, At: m.Timestamp, Key: m.Key, Value: m.Value}
-	for _, h := range m.Headers {
-		r.Headers = append(r.Headers, outbox.Header{Name: string(h.Key), Value: h.Value})
-	}
-	return r
 }
 
 func (t *topics) close() {

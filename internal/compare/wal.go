@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -125,9 +126,13 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 
 // piece takes a piece of a message, and counts the message with its last one.
 func (l *walReader) piece(size, text []byte, n *int) error {
-	piece, err := unhex(text)
+	digits, ok := bytes.CutPrefix(text, []byte(`\x`)) // as bytea is printed
+	if !ok {
+		return errors.New("the server did not print a message in hexadecimal")
+	}
+	piece, err := hex.AppendDecode(nil, digits)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading a message: %w", err)
 	}
 	length, err := strconv.Atoi(string(size))
 	if err != nil {
@@ -145,18 +150,6 @@ func (l *walReader) piece(size, text []byte, n *int) error {
 	}
 	*n++
 	return l.decoder.Decode(piece, &l.batch)
-}
-
-// unhex takes bytes as bytea prints them: \x and hexadecimal digits.
-func unhex(text []byte) ([]byte, error) {
-	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
-		return nil, errors.New("the server did not print a message in hexadecimal")
-	}
-	piece := make([]byte, hex.DecodedLen(len(text)-2))
-	if _, err := hex.Decode(piece, text[2:]); err != nil {
-		return nil, fmt.Errorf("reading a message: %w", err)
-	}
-	return piece, nil
 }
 
 func (l *walReader) close() {
