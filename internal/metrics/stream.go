@@ -25,7 +25,6 @@ type Stream struct {
 
 	name     string
 	tables   map[*outbox.Table]*tableCounters // made once, then only read
-	topics   *topics
 	register func(...prometheus.Collector)
 
 	heard   atomic.Int64 // nanoseconds from began to the last wire activity; 0: never
@@ -36,6 +35,9 @@ type Stream struct {
 	position           uint64          // the confirmed position that was told last
 	usable             map[string]bool // Kafka clusters
 	repeated, setAside int64           // what MarkStats told last
+
+	topicsMu sync.Mutex
+	topics   map[topicName]*topicCounters
 }
 
 // tableCounters are a table's counters, its labels resolved.
@@ -70,8 +72,8 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		tables:         map[*outbox.Table]*tableCounters{},
 		register:       r.prometheus.MustRegister,
 		usable:         map[string]bool{},
+		topics:         map[topicName]*topicCounters{},
 	}
-	s.topics = &topics{kafka: &s.kafkaMetrics, known: map[topicName]*topicCounters{}}
 	for _, t := range tables {
 		s.tables[t] = s.rowMetrics.table(t.String())
 		s.tables[t].relay = r.relay(t.Mapping.MetricsCompat)
@@ -160,7 +162,7 @@ func (s *Stream) Missed(cause outbox.Cause, n int) {
 
 // Outcome counts what became of rows at the sink.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
-	ages := s.topics.outcome(&o, now)
+	ages := s.topicOutcome(&o, now)
 	s.relays(&o, now)
 	switch {
 	case o.Class == outbox.Delivered:
@@ -178,9 +180,9 @@ func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
 func (s *Stream) Produced(cluster, topic string, rows, bytes int, took time.Duration) {
 	s.publishLatency.observe(took.Seconds(), rows)
 	s.batches.WithLabelValues(cluster).Inc()
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
-	s.topics.of(topicName{cluster, topic}).bytes.Add(float64(bytes))
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	s.topic(topicName{cluster, topic}).bytes.Add(float64(bytes))
 }
 
 // Retried counts a try to send a batch that was not acknowledged. The class is

@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,14 +17,6 @@ const maxTopics = 200
 
 const otherTopics = "other"
 
-// topics are one stream's counters by Kafka cluster and topic.
-type topics struct {
-	kafka *kafkaMetrics
-
-	mu    sync.Mutex
-	known map[topicName]*topicCounters
-}
-
 type topicName struct{ cluster, topic string }
 
 type topicCounters struct {
@@ -33,48 +24,48 @@ type topicCounters struct {
 	ages                                 Latencies
 }
 
-// of gives a topic's counters; the caller holds mu.
-func (t *topics) of(name topicName) *topicCounters {
-	if c := t.known[name]; c != nil {
+// topic gives a topic's counters; the caller holds topicsMu.
+func (s *Stream) topic(name topicName) *topicCounters {
+	if c := s.topics[name]; c != nil {
 		return c
 	}
-	name = t.bounded(name)
-	if c := t.known[name]; c != nil {
+	name = s.bounded(name)
+	if c := s.topics[name]; c != nil {
 		return c
 	}
 	rows := func(outcome string) prometheus.Counter {
-		return t.kafka.topicRows.WithLabelValues(name.cluster, name.topic, outcome)
+		return s.topicRows.WithLabelValues(name.cluster, name.topic, outcome)
 	}
 	c := &topicCounters{
 		published: rows("published"), refused: rows("refused"), withdrawn: rows("withdrawn"),
-		bytes: t.kafka.topicBytes.WithLabelValues(name.cluster, name.topic),
+		bytes: s.topicBytes.WithLabelValues(name.cluster, name.topic),
 	}
-	t.known[name] = c
+	s.topics[name] = c
 	return c
 }
 
 // bounded is the topic itself, or other when there are too many already.
-func (t *topics) bounded(name topicName) topicName {
-	if t.known[name] == nil && len(t.known) >= maxTopics {
+func (s *Stream) bounded(name topicName) topicName {
+	if s.topics[name] == nil && len(s.topics) >= maxTopics {
 		name.topic = otherTopics
 	}
 	return name
 }
 
-// outcome counts once per run of rows of one topic, and gives how old delivered rows were.
-func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
+// topicOutcome counts once per run of rows of one topic, and gives how old delivered rows were.
+func (s *Stream) topicOutcome(o *outbox.Outcome, now time.Time) (ages tally) {
 	micros := now.UnixMicro()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
 	for i := 0; i < len(o.Rows); {
 		name, first := topicName{o.Rows[i].Cluster, o.Rows[i].Topic}, i
 		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
 			i++
 		}
-		if o.Class != outbox.Delivered && t.known[name] == nil && len(t.known) >= maxTopics/2 {
+		if o.Class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
 			name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
 		}
-		c, n := t.of(name), float64(i-first)
+		c, n := s.topic(name), float64(i-first)
 		switch o.Class {
 		case outbox.Delivered:
 			c.published.Add(n)
@@ -94,9 +85,9 @@ func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
 
 // AgesOf are the ages of a topic of Topics.
 func (s *Stream) AgesOf(of *status.Topic) *Latencies {
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
-	ages := s.topics.known[topicName{of.Cluster, of.Topic}].ages
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	ages := s.topics[topicName{of.Cluster, of.Topic}].ages
 	return &ages
 }
 
@@ -112,10 +103,10 @@ func countOf(c prometheus.Counter) uint64 {
 // Topics is what became of rows by cluster and topic, since the process began; topics
 // beyond the first 200 count as other.
 func (s *Stream) Topics() []status.Topic {
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
 	list := []status.Topic{}
-	for name, c := range s.topics.known {
+	for name, c := range s.topics {
 		list = append(list, status.Topic{
 			Cluster: name.cluster, Topic: name.topic,
 			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
@@ -130,8 +121,8 @@ func (s *Stream) Topics() []status.Topic {
 // Shadowed counts pending rows that a stream in shadow would have published, by
 // topic, and those that cannot become a record.
 func (s *Stream) Shadowed(rows []*outbox.Row) {
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
 	for _, r := range rows {
 		if !r.Pending {
 			continue
@@ -141,7 +132,7 @@ func (s *Stream) Shadowed(rows []*outbox.Row) {
 			outcome = "error"
 		}
 		name := topicName{r.Cluster, r.Topic}
-		s.topics.of(name) // from here on it is among those known
-		s.shadowRows.WithLabelValues(r.Table.String(), s.topics.bounded(name).topic, outcome).Inc()
+		s.topic(name) // from here on it is among those known
+		s.shadowRows.WithLabelValues(r.Table.String(), s.bounded(name).topic, outcome).Inc()
 	}
 }
