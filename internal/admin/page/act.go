@@ -125,27 +125,21 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 			d.Plan, d.Taken = &plan, plan.Taken
 			return err
 		}
-		result, err := p.do(ctx, r, table, s, &op, o)
+		result, err := table.Do(ctx, op)
 		d.Result = &result
+		picked := o.query().Encode()
+		if !o.Matching {
+			picked = "chosen rows"
+		}
+		table.Audit(p.cfg.Log, s.Name, &op, &result, err, func(e *zerolog.Event) {
+			e.Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status)
+		})
+		if s.Changed != nil {
+			s.Changed()
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
+		}
 		return err
 	})
-}
-
-// do acts, and logs who did what, also when it ended with an error.
-func (p *Page) do(ctx context.Context, r *http.Request, table *operator.Table, s *Stream, op *operator.Operation, o *order) (operator.Result, error) {
-	result, err := table.Do(ctx, *op)
-	picked := o.query().Encode()
-	if !o.Matching {
-		picked = "chosen rows"
-	}
-	table.Audit(p.cfg.Log, s.Name, op, &result, err, func(e *zerolog.Event) {
-		e.Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status)
-	})
-	if s.Changed != nil {
-		s.Changed()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
-	}
-	return result, err
 }

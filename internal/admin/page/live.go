@@ -53,10 +53,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		}
 		if silent%liveSilence == 0 {
 			_ = out.SetWriteDeadline(time.Now().Add(liveWrite)) // not of every ResponseWriter
-			if _, err := fmt.Fprint(w, text); err != nil {
-				return
-			}
-			if err := out.Flush(); err != nil {
+			if _, err := fmt.Fprint(w, text); err != nil || out.Flush() != nil {
 				return
 			}
 		}

@@ -27,13 +27,7 @@ type streamRow struct {
 	Once []string
 	// Troubled clusters of Kafka.
 	Troubled int
-	Tables   []table
 	Long     bool // on the stream's own page
-}
-
-type table struct {
-	status.Table
-	HasFailed bool
 }
 
 func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
@@ -54,7 +48,6 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	for _, t := range st.Tables {
 		pending.add(t.Pending, t.PendingCapped)
 		failed.add(t.Failed, t.FailedCapped)
-		l.Tables = append(l.Tables, table{t, t.Failed != nil && *t.Failed > 0})
 	}
 	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
 	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {

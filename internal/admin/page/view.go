@@ -40,6 +40,7 @@ var functions = template.FuncMap{
 	"streamurl":  streamPath,
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
+	"some":       func(n *int64) bool { return n != nil && *n > 0 },
 	"deref":      func(p *string) string { return *p },
 	"short":      func(width int, text string) string { return operator.OneLine(text, width) },
 	"idjson":     idJSON,
