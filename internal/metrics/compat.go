@@ -160,28 +160,18 @@ func (r *relay) tell(f func(*relay)) {
 	}
 }
 
-// relays tells the replaced relays' metrics what became of rows, once per run
-// of rows of one table and topic.
-func (s *Stream) relays(o *outbox.Outcome, now time.Time) {
-	took := 0.0
-	if !o.Sent.IsZero() {
-		took = max(0, now.Sub(o.Sent).Seconds())
-	}
-	for i := 0; i < len(o.Rows); {
-		table, topic, first := o.Rows[i].Table, o.Rows[i].Topic, i
-		for i < len(o.Rows) && o.Rows[i].Table == table && o.Rows[i].Topic == topic {
-			i++
+// outcome counts rows of one topic; the caller holds the lock.
+func (r *relay) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
+	switch {
+	case o.Class == outbox.Delivered:
+		took := 0.0
+		if !o.Sent.IsZero() {
+			took = max(0, now.Sub(o.Sent).Seconds())
 		}
-		n := i - first
-		s.relay(table).tell(func(r *relay) {
-			switch {
-			case o.Class == outbox.Delivered:
-				r.publishing.add(took, n, now, topic)
-				r.transmit.add(took, n, now, "scheduled", jeapSender, "none", "sendAsScheduled")
-			case o.Err != nil:
-				r.refused.add(n, topic)
-			}
-		})
+		r.publishing.add(took, n, now, topic)
+		r.transmit.add(took, n, now, "scheduled", jeapSender, "none", "sendAsScheduled")
+	case o.Err != nil:
+		r.refused.add(n, topic)
 	}
 }
 

@@ -160,19 +160,36 @@ func (s *Stream) Missed(cause outbox.Cause, n int) {
 	s.missed.WithLabelValues(string(cause)).Add(float64(n))
 }
 
-// Outcome counts what became of rows at the sink.
+// Outcome counts what became of rows at the sink, a run of rows of one table and topic at a time.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
-	ages := s.topicOutcome(&o, now)
-	s.relays(&o, now)
+	var ages tally // of rows that were delivered
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	for i := 0; i < len(o.Rows); {
+		r, first := o.Rows[i], i
+		for i < len(o.Rows) && o.Rows[i].Table == r.Table && o.Rows[i].Topic == r.Topic && o.Rows[i].Cluster == r.Cluster {
+			i++
+		}
+		s.topicOutcome(o.Class, o.Rows[first:i], &ages, now)
+		if c := s.tables[r.Table]; c != nil {
+			c.outcome(&o, r.Topic, i-first, now)
+		}
+	}
+	if o.Class == outbox.Delivered {
+		s.age.merge(&ages)
+	}
+}
+
+func (c *tableCounters) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
 	switch {
 	case o.Class == outbox.Delivered:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.published.Add(float64(n)) })
-		s.age.merge(&ages)
+		c.published.Add(float64(n))
 	case o.Class == outbox.Refused:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.row.Add(float64(n)) })
+		c.row.Add(float64(n))
 	case o.Class == outbox.Withdrawn && o.Err != nil && o.Scope.Kind == outbox.ScopeTopic:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.topic.Add(float64(n)) })
+		c.topic.Add(float64(n))
 	}
+	c.relay.tell(func(r *relay) { r.outcome(o, topic, n, now) })
 }
 
 // Produced counts a batch of a topic that Kafka acknowledged; bytes are before

@@ -52,35 +52,28 @@ func (s *Stream) bounded(name topicName) topicName {
 	return name
 }
 
-// topicOutcome counts once per run of rows of one topic, and gives how old delivered rows were.
-func (s *Stream) topicOutcome(o *outbox.Outcome, now time.Time) (ages tally) {
-	micros := now.UnixMicro()
-	s.topicsMu.Lock()
-	defer s.topicsMu.Unlock()
-	for i := 0; i < len(o.Rows); {
-		name, first := topicName{o.Rows[i].Cluster, o.Rows[i].Topic}, i
-		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
-			i++
-		}
-		if o.Class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
-			name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
-		}
-		c, n := s.topic(name), float64(i-first)
-		switch o.Class {
-		case outbox.Delivered:
-			c.published.Add(n)
-			for _, r := range o.Rows[first:i] {
-				if r.CreatedAt != 0 {
-					c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
-				}
-			}
-		case outbox.Refused:
-			c.refused.Add(n)
-		case outbox.Withdrawn:
-			c.withdrawn.Add(n)
-		}
+// topicOutcome counts rows of one topic, and how old they were when they were delivered; the caller
+// holds topicsMu.
+func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *tally, now time.Time) {
+	name := topicName{rows[0].Cluster, rows[0].Topic}
+	if class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
+		name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
 	}
-	return ages
+	c, n := s.topic(name), float64(len(rows))
+	switch class {
+	case outbox.Delivered:
+		c.published.Add(n)
+		micros := now.UnixMicro()
+		for _, r := range rows {
+			if r.CreatedAt != 0 {
+				c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
+			}
+		}
+	case outbox.Refused:
+		c.refused.Add(n)
+	case outbox.Withdrawn:
+		c.withdrawn.Add(n)
+	}
 }
 
 // AgesOf are the ages of a topic of Topics.

@@ -85,8 +85,18 @@ func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter
 // PreviewOf is Preview of a row that is not in the table: a JSON object with its
 // columns. PostgreSQL reads the values by the columns' types.
 func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, error) {
-	if err := t.columnsOf(object); err != nil {
-		return nil, err
+	var fields map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(object))
+	if err := d.Decode(&fields); err != nil || fields == nil {
+		return nil, &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
+	}
+	if d.More() {
+		return nil, &InputError{"has more behind its first object: give one row"}
+	}
+	for name := range fields {
+		if t.relation.Column(name) == nil {
+			return nil, &InputError{fmt.Sprintf("table %s has no column %q (upper and lower case matter)", t.relation.Table, name)}
+		}
 	}
 	p, err := t.previewing()
 	if err != nil {
@@ -108,24 +118,6 @@ func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, erro
 type InputError struct{ Problem string }
 
 func (e *InputError) Error() string { return "the given row: " + e.Problem }
-
-// columnsOf makes sure that it is one object with columns of the table.
-func (t *Table) columnsOf(object []byte) error {
-	var fields map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(object))
-	if err := d.Decode(&fields); err != nil || fields == nil {
-		return &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
-	}
-	if d.More() {
-		return &InputError{"has more behind its first object: give one row"}
-	}
-	for name := range fields {
-		if t.relation.Column(name) == nil {
-			return &InputError{fmt.Sprintf("table %s has no column %q (upper and lower case matter)", t.relation.Table, name)}
-		}
-	}
-	return nil
-}
 
 var errNotOurs = errors.New("the row is not ours by its mapping (rows, or topic.otherwise: leave): it is left alone")
 

@@ -244,9 +244,7 @@ func (s Scope) String() string {
 
 // Shown is the beginning of a text that a row brings, for logs and lists of people: it can be
 // as long as a row may be.
-func Shown(text string) string {
-	return Cut(text, 300) // more than a topic's name can have
-}
+func Shown(text string) string { return Cut(text, 300) } // more than a topic's name can have
 
 // Cut is at most so many characters of a text; what is longer ends in an Ellipsis.
 func Cut(text string, most int) string {

@@ -75,7 +75,8 @@ func needsOf(s *status.Stream) []attention {
 		if t.Failed == nil || *t.Failed == 0 {
 			continue
 		}
-		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rowsText(*t.Failed, t.FailedCapped), t.Name),
+		rows := strings.Replace(rowsText(*t.Failed, t.FailedCapped), "more", "More", 1)
+		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rows, t.Name),
 			"They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.")
 		a.Link, a.LinkText = failedPath(s.Name, t.Name), "Look at them"
 	}
@@ -105,13 +106,10 @@ func hintOf(cause string) string {
 }
 
 func rowsText(n int64, more bool) string {
-	switch {
-	case more:
-		return "More than " + thousands(n) + " rows are"
-	case n == 1:
+	if n == 1 && !more {
 		return "1 row is"
 	}
-	return thousands(n) + " rows are"
+	return cappedText(&n, more) + " rows are"
 }
 
 func streamPath(name string) string { return "/streams/" + url.PathEscape(name) }

@@ -29,13 +29,21 @@ func barOf(s *status.Slot) *bar {
 	if s == nil || s.Budget == 0 && s.Safe == nil {
 		return nil
 	}
+	text := status.Bytes(s.Retained) + " of WAL held back"
+	if s.Budget > 0 {
+		text += ", budget " + status.Bytes(s.Budget)
+	}
 	limit := uint64(0)
-	if s.Safe != nil {
-		limit = s.Retained + uint64(max(0, *s.Safe))
+	if s.Safe == nil {
+		text += ", the server sets no limit"
+	} else {
+		left := uint64(max(0, *s.Safe))
+		limit = s.Retained + left
+		text += ", the server allows " + status.Bytes(left) + " more"
 	}
 	scale := float64(max(s.Retained, s.Budget, limit, 1))
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "At this rate no limit is reached within two days."}
+	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: text, End: "At this rate no limit is reached within two days."}
 	if s.Loss != nil && s.Loss.Seconds < toldLoss {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
 	}
@@ -50,17 +58,6 @@ func barOf(s *status.Slot) *bar {
 		b.Level = "warn"
 	}
 	return b
-}
-
-func barText(s *status.Slot) string {
-	text := status.Bytes(s.Retained) + " of WAL held back"
-	if s.Budget > 0 {
-		text += ", budget " + status.Bytes(s.Budget)
-	}
-	if s.Safe == nil {
-		return text + ", the server sets no limit"
-	}
-	return text + ", the server allows " + status.Bytes(uint64(max(0, *s.Safe))) + " more"
 }
 
 // chart is the last hour of one or more values, or as much of it as there is. Its lines are on chartWidth by
@@ -102,16 +99,6 @@ type timeline struct {
 	span time.Duration
 }
 
-func timelineFrom(begin, now time.Time) timeline {
-	t := timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
-	for _, t.span = range chartSpans {
-		if t.now.Sub(begin) <= t.span {
-			break
-		}
-	}
-	return t
-}
-
 func (t timeline) x(at time.Time) int {
 	return max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span))
 }
@@ -148,7 +135,12 @@ func chartOf(title string, history []status.Point, now time.Time, axis func(leas
 	if n < 2 {
 		return nil
 	}
-	a, line := axis(least, most), timelineFrom(history[0].At, now)
+	a, line := axis(least, most), timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
+	for _, line.span = range chartSpans {
+		if line.now.Sub(history[0].At) <= line.span {
+			break
+		}
+	}
 	times := []string{agoText(line.span), agoText(line.span / 2), "now"}
 	c := &chart{Title: title, Ticks: a.ticks, Times: times, Text: title + " in the last hour: at most " + print(most)}
 	for _, s := range all {

@@ -47,7 +47,7 @@ var functions = template.FuncMap{
 	"joined":     func(id []string) string { return strings.Join(id, ",") },
 	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
 	"room":       roomText,
-	"total":      func(c operator.Count) string { return strings.Replace(rowsText(c.N, c.Capped), "More", "more", 1) },
+	"total":      func(c operator.Count) string { return rowsText(c.N, c.Capped) },
 	"len64":      func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
