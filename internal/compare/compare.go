@@ -127,15 +127,6 @@ func New(partition func(topic string, key []byte) int32, ignore []string, exampl
 	}
 }
 
-// Rows is how many rows wait for their record.
-func (c *Comparison) Rows() int {
-	n := 0
-	for _, ps := range c.expected {
-		n += len(ps)
-	}
-	return n
-}
-
 // Row takes a row as the WAL gives it.
 func (c *Comparison) Row(r *outbox.Row) {
 	c.rows++
@@ -262,15 +253,7 @@ func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
 	k.Examples = append(k.Examples, e)
 }
 
-// waitingRows are the rows without a record, in the order of the WAL.
-func (c *Comparison) waitingRows() []*outbox.Row {
-	rows := make([]*outbox.Row, 0, len(c.expected))
-	for _, p := range ordered(c.expected) {
-		rows = append(rows, p.row)
-	}
-	return rows
-}
-
+// ordered are the pairs of a side in the order in which they came.
 func ordered(side map[digest][]*pair) []*pair {
 	var all []*pair
 	for _, ps := range side {

@@ -120,9 +120,9 @@ func run1(rows []*outbox.Row, records []Record, pending, ignore []string, record
 		takeRows()
 	}
 	still := map[*outbox.Row]bool{}
-	for _, r := range c.waitingRows() {
+	for _, p := range ordered(c.expected) {
 		for _, id := range pending {
-			still[r] = still[r] || r.ID == id
+			still[p.row] = still[p.row] || p.row.ID == id
 		}
 	}
 	return c.Finish(still, late.Add(-time.Minute))

@@ -135,7 +135,7 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 				delete(r.wanted, name)
 			}
 		}
-		if !until.IsZero() && (r.comparison.Rows() == 0 || now.After(until.Add(r.cfg.Settle))) {
+		if !until.IsZero() && (len(r.comparison.expected) == 0 || now.After(until.Add(r.cfg.Settle))) {
 			return r.finish(background, until)
 		}
 	}
@@ -181,7 +181,12 @@ func (r *run) finish(ctx context.Context, until time.Time) (*Report, error) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	stateful := slices.DeleteFunc(r.comparison.waitingRows(), func(row *outbox.Row) bool { return !row.Table.Stateful() })
+	var stateful []*outbox.Row
+	for _, p := range ordered(r.comparison.expected) {
+		if p.row.Table.Stateful() {
+			stateful = append(stateful, p.row)
+		}
+	}
 	pending := map[*outbox.Row]bool{}
 	for page := range slices.Chunk(stateful, 1000) {
 		answers, err := r.cfg.Check(ctx, page)

@@ -18,9 +18,9 @@ import (
 type histogram struct {
 	desc    *prometheus.Desc
 	labels  []*dto.LabelPair
-	counts  []atomic.Uint64 // one per bound, and one for what is above the last
-	fine    []atomic.Uint64 // see fineBucket; the first one counts what is next to nothing
-	sum     atomic.Uint64   // bits of a float64
+	counts  [len(latencyBounds) + 1]atomic.Uint64 // one per bound, and one for what is above the last
+	fine    [nativeBuckets]atomic.Uint64          // see fineBucket; the first one counts what is next to nothing
+	sum     atomic.Uint64                         // bits of a float64
 	created time.Time
 }
 
@@ -42,8 +42,6 @@ const (
 func newHistogram(name, help string, labels prometheus.Labels) *histogram {
 	h := &histogram{
 		desc:    prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels),
-		counts:  make([]atomic.Uint64, len(latencyBounds)+1),
-		fine:    make([]atomic.Uint64, nativeBuckets),
 		created: time.Now(),
 	}
 	h.labels = prometheus.MakeLabelPairs(h.desc, nil)
