@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -83,13 +84,19 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen takes the address, so that a bad one is known before anything starts.
+// Listen takes the address and reads the certificate, so that a mistake is known
+// before anything starts.
 func Listen(cfg Config) (*Server, error) {
 	var encrypted *tls.Config
 	if cfg.CertFile != "" {
-		var err error
-		if encrypted, err = tlsConfig(cfg.CertFile, cfg.KeyFile); err != nil {
+		c := &certificate{certFile: cfg.CertFile, keyFile: cfg.KeyFile}
+		if _, err := c.get(time.Now()); err != nil {
 			return nil, err
+		}
+		encrypted = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
+			NextProtos:     []string{"h2", "http/1.1"},
 		}
 	}
 	handler, err := Handler(cfg, time.Now)
@@ -161,15 +168,17 @@ func Handler(cfg Config, now func() time.Time) (http.Handler, error) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		readiness(w, r, cfg.Streams, now())
 	})
-	mux.HandleFunc("GET /api/v1/status", serveStatus(cfg, now))
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
+		serveStatus(w, r, &cfg, now())
+	})
 	if cfg.Page != nil {
 		mux.Handle("/", cfg.Page)
-		return newGuard(&cfg, mux, now)
+	} else {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")
+		})
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = fmt.Fprintln(w, "outbox-cdc "+cfg.Version+"\n\n/metrics\n/healthz\n/readyz  (one stream: /readyz?stream=NAME)\n/api/v1/status")
-	})
 	return newGuard(&cfg, mux, now)
 }
 
@@ -208,7 +217,7 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 	}
 	switch {
 	case wanted != "" && len(body.Streams) == 0:
-		answer(w, http.StatusNotFound, noStream(wanted))
+		noStream(w, wanted)
 	case !body.Ready:
 		answer(w, http.StatusServiceUnavailable, body)
 	default:
@@ -224,8 +233,8 @@ func hidden(text string) string {
 	return "ask with credentials of http.auth to see why"
 }
 
-func noStream(name string) map[string]string {
-	return map[string]string{"error": fmt.Sprintf("there is no stream %q", name)}
+func noStream(w http.ResponseWriter, name string) {
+	refuse(w, http.StatusNotFound, fmt.Sprintf("there is no stream %q", name))
 }
 
 // judge decides whether a stream is ready: it has been seen to be able to do its
@@ -237,8 +246,7 @@ func judge(s Stream, now time.Time) StreamReadiness {
 	out := StreamReadiness{Name: s.Name, Mode: st.Mode, Leader: st.Leader}
 	silence := now.Sub(st.Heard)
 	if !st.Heard.IsZero() {
-		seconds := silence.Seconds()
-		out.Silence = &seconds
+		out.Silence = new(silence.Seconds())
 	}
 	switch {
 	case failing != "":
@@ -279,6 +287,41 @@ func obstacle(s Stream) string {
 		}
 	}
 	return ""
+}
+
+// serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
+func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.Time) {
+	body := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
+	wanted := r.URL.Query().Get("stream")
+	for _, s := range cfg.Streams {
+		if s.Report != nil && (wanted == "" || wanted == s.Name) {
+			one := s.Report()
+			if !details(r) {
+				withoutDetails(&one)
+			}
+			body.Streams = append(body.Streams, one)
+		}
+	}
+	if wanted != "" && len(body.Streams) == 0 {
+		noStream(w, wanted)
+		return
+	}
+	answer(w, http.StatusOK, body)
+}
+
+// withoutDetails leaves counts and states, and takes out what names keys, topics,
+// roles and hosts.
+func withoutDetails(s *status.Stream) {
+	s.Reason, s.Error = hidden(s.Reason), hidden(s.Error)
+	s.Parks.Top = nil
+	s.Kafka = slices.Clone(s.Kafka)
+	for i := range s.Kafka {
+		s.Kafka[i].Error = hidden(s.Kafka[i].Error)
+	}
+	s.Tables = slices.Clone(s.Tables)
+	for i := range s.Tables {
+		s.Tables[i].Error = hidden(s.Tables[i].Error)
+	}
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -32,15 +32,11 @@ func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 	}
 	c.lookedAt = now
 	changed, err := newest(c.certFile, c.keyFile)
-	if err == nil && c.loaded != nil && changed.Equal(c.changed) {
-		return c.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	}
-	if err == nil {
-		c.loaded, c.changed = &pair, changed
+	if err == nil && (c.loaded == nil || !changed.Equal(c.changed)) {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile); err == nil {
+			c.loaded, c.changed = &pair, changed
+		}
 	}
 	if c.loaded == nil {
 		return nil, fmt.Errorf("read the certificate of http.tls: %w", err)
@@ -53,27 +49,10 @@ func newest(files ...string) (time.Time, error) {
 	var errs []error
 	for _, name := range files {
 		info, err := os.Stat(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if info.ModTime().After(at) {
+		if err == nil && info.ModTime().After(at) {
 			at = info.ModTime()
 		}
+		errs = append(errs, err)
 	}
 	return at, errors.Join(errs...)
-}
-
-// tlsConfig serves the certificate of the files; they are read once now, so that
-// a mistake is known before anything starts.
-func tlsConfig(certFile, keyFile string) (*tls.Config, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile}
-	if _, err := c.get(time.Now()); err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
-		NextProtos:     []string{"h2", "http/1.1"},
-	}, nil
 }

@@ -43,7 +43,14 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.tick++
 	switch state {
 	case http.StateNew:
-		c.admit(conn)
+		from := origin(conn.RemoteAddr().String())
+		if c.from[from] >= maxOfOne && !c.closeIdlest(func(h *held) bool { return h.from == from }) ||
+			len(c.all) >= maxConnections && !c.closeIdlest(func(*held) bool { return true }) {
+			cut(conn)
+			return
+		}
+		c.all[conn] = &held{from: from, since: c.tick}
+		c.from[from]++
 	case http.StateActive, http.StateIdle:
 		if h := c.all[conn]; h != nil {
 			h.busy, h.since = state == http.StateActive, c.tick
@@ -51,18 +58,6 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	case http.StateClosed, http.StateHijacked:
 		c.drop(conn)
 	}
-}
-
-func (c *connections) admit(conn net.Conn) {
-	from := origin(conn.RemoteAddr().String())
-	switch {
-	case c.from[from] >= maxOfOne && !c.closeIdlest(func(h *held) bool { return h.from == from }),
-		len(c.all) >= maxConnections && !c.closeIdlest(func(*held) bool { return true }):
-		cut(conn)
-		return
-	}
-	c.all[conn] = &held{from: from, since: c.tick}
-	c.from[from]++
 }
 
 // closeIdlest closes the one among those that asks nothing for longest, if there is one.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -124,23 +125,16 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(g.users) == 0:
 		refuse(w, http.StatusForbidden, "nobody may do this without http.auth of the configuration")
 	default:
-		g.challenge(w)
+		w.Header().Add("WWW-Authenticate", `Bearer realm="outbox-cdc"`)
+		if slices.ContainsFunc(g.users, func(u *user) bool { return u.Name != "" }) {
+			w.Header().Add("WWW-Authenticate", `Basic realm="outbox-cdc", charset="UTF-8"`)
+		}
 		refuse(w, http.StatusUnauthorized, "credentials are missing or wrong (http.auth of the configuration)")
 	}
 }
 
 func refuse(w http.ResponseWriter, code int, why string) {
 	answer(w, code, map[string]string{"error": why})
-}
-
-func (g *guard) challenge(w http.ResponseWriter) {
-	w.Header().Add("WWW-Authenticate", `Bearer realm="outbox-cdc"`)
-	for _, u := range g.users {
-		if u.Name != "" {
-			w.Header().Add("WWW-Authenticate", `Basic realm="outbox-cdc", charset="UTF-8"`)
-			return
-		}
-	}
 }
 
 // need is the least role for a request. Health is told to everybody, since
@@ -200,27 +194,28 @@ func credentials(r *http.Request) (name, text string, given bool) {
 	return "", text, given || bearer
 }
 
+// Whom a login is for, where that is no number of a user.
+const (
+	unknownName = -1
+	anyToken    = -2
+)
+
 // claimed is which user a login is for, so that wrong tries for one do not lock
 // out the others behind the same proxy: its number, or one for all unknown names.
 func (g *guard) claimed(name string) int {
-	for i, u := range g.users {
-		if u.Name != "" && u.Name == name {
-			return i
-		}
-	}
 	if name == "" {
-		return -1 // any token
+		return anyToken
 	}
-	return -2
+	return slices.IndexFunc(g.users, func(u *user) bool { return u.Name == name }) // or unknownName
 }
 
 // label is who a login claims to be, for the log: never what was typed, which may
 // be a password in the wrong field.
 func (g *guard) label(claimed int) string {
 	switch claimed {
-	case -1:
+	case anyToken:
 		return "a token"
-	case -2:
+	case unknownName:
 		return "an unknown name"
 	}
 	return g.users[claimed].Name
@@ -241,26 +236,20 @@ type user struct {
 const askAgain = time.Minute
 
 func (u *user) is(name, text string, now time.Time) bool {
-	if u.due(now) {
+	u.mu.Lock()
+	due := now.Sub(u.asked) >= askAgain
+	u.mu.Unlock()
+	if due {
 		if err := u.refresh(now); err != nil {
 			u.log.Warn().Err(err).Str("user", u.label()).Msg("could not read a password of http.auth: the previous one stays valid; retrying at a login in 1m")
 		}
 	}
-	given, ours := sha256.Sum256([]byte(text)), u.current()
+	u.mu.Lock()
+	ours := u.secret
+	u.mu.Unlock()
+	given := sha256.Sum256([]byte(text))
 	right := subtle.ConstantTimeCompare(given[:], ours[:]) == 1
 	return same(name, u.Name) && right && text != ""
-}
-
-func (u *user) due(now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return now.Sub(u.asked) >= askAgain
-}
-
-func (u *user) current() [sha256.Size]byte {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.secret
 }
 
 // refresh asks for the secret, with the others going on with the one before.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -39,7 +40,15 @@ func newLogins(now func() time.Time) *logins {
 func (l *logins) begin(remote string, user int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of(remote, user).take(l.now())
+	t := l.of(remote, user)
+	if back := int(l.now().Sub(t.at) / tryEvery); back > 0 {
+		t.left, t.at = min(t.left+back, mostTries), t.at.Add(time.Duration(back)*tryEvery)
+	}
+	if t.left == 0 {
+		return false
+	}
+	t.left--
+	return true
 }
 
 // succeeded gives the try of begin back.
@@ -51,46 +60,24 @@ func (l *logins) succeeded(remote string, user int) {
 
 func (l *logins) of(remote string, user int) *tries {
 	which, now := login{origin(remote), user}, l.now()
-	t := l.tries[which]
-	if t == nil && len(l.tries) >= maxLogins {
-		l.forget(now)
-	}
-	switch {
-	case t != nil:
+	if t := l.tries[which]; t != nil {
 		return t
-	case len(l.tries) >= maxLogins:
+	}
+	if len(l.tries) >= maxLogins { // those go that have all their tries again
+		maps.DeleteFunc(l.tries, func(_ login, t *tries) bool { return now.Sub(t.at) >= mostTries*tryEvery })
+	}
+	if len(l.tries) >= maxLogins {
 		return &l.others
 	}
-	t = &tries{left: mostTries, at: now}
+	t := &tries{left: mostTries, at: now}
 	l.tries[which] = t
 	return t
-}
-
-// forget those that have all their tries again.
-func (l *logins) forget(now time.Time) {
-	for which, t := range l.tries {
-		if now.Sub(t.at) >= mostTries*tryEvery {
-			delete(l.tries, which)
-		}
-	}
 }
 
 // tries are those that are left, and since when.
 type tries struct {
 	left int
 	at   time.Time
-}
-
-func (t *tries) take(now time.Time) bool {
-	if back := int(now.Sub(t.at) / tryEvery); back > 0 {
-		t.left, t.at = min(t.left+back, mostTries), t.at.Add(time.Duration(back)*tryEvery)
-	}
-	t.left--
-	if t.left < 0 {
-		t.left = 0
-		return false
-	}
-	return true
 }
 
 // origin is what one client can choose its address from: a whole /64 of IPv6.

@@ -46,22 +46,18 @@ const (
 	Before    Kind = "before"    // of a row from before the window, as far as can be told
 )
 
-var kinds = []struct {
-	kind       Kind
-	difference bool
-	means      string
-}{
-	{Missing, true, "outbox-cdc would have sent these records, the relay has not"},
-	{Extra, true, "the relay sent these records, outbox-cdc would not have"},
-	{Topic, true, "sent to another topic"},
-	{Key, true, "sent with another key"},
-	{Value, true, "sent with another value"},
-	{Headers, true, "sent with other headers"},
-	{Partition, true, "sent to another partition"},
-	{Repeated, true, "sent by the relay more than once"},
-	{Refused, true, "rows that cannot become a record as they are mapped: they would be FAILED"},
-	{Waiting, false, "rows that are still PENDING: the relay has not come to them"},
-	{Before, false, "records of rows from before the window, as far as can be told"},
+var kinds = []KindFind{
+	{Kind: Missing, Difference: true, Means: "outbox-cdc would have sent these records, the relay has not"},
+	{Kind: Extra, Difference: true, Means: "the relay sent these records, outbox-cdc would not have"},
+	{Kind: Topic, Difference: true, Means: "sent to another topic"},
+	{Kind: Key, Difference: true, Means: "sent with another key"},
+	{Kind: Value, Difference: true, Means: "sent with another value"},
+	{Kind: Headers, Difference: true, Means: "sent with other headers"},
+	{Kind: Partition, Difference: true, Means: "sent to another partition"},
+	{Kind: Repeated, Difference: true, Means: "sent by the relay more than once"},
+	{Kind: Refused, Difference: true, Means: "rows that cannot become a record as they are mapped: they would be FAILED"},
+	{Kind: Waiting, Means: "rows that are still PENDING: the relay has not come to them"},
+	{Kind: Before, Means: "records of rows from before the window, as far as can be told"},
 }
 
 // pair is a row's record or a topic's, reduced to what differences are told by.
@@ -99,8 +95,7 @@ type Comparison struct {
 	waiting         int // in both
 	matched         map[digest]bool
 	oldest          []digest // of matched, in order
-	results         map[Kind][]Example
-	counts          map[Kind]int
+	kinds           []KindFind
 	examples        int
 }
 
@@ -128,20 +123,8 @@ func New(partition func(topic string, key []byte) int32, ignore []string, exampl
 	return &Comparison{
 		partition: partition, ignore: ignore, examples: examples,
 		expected: map[digest][]*pair{}, found: map[digest][]*pair{}, matched: map[digest]bool{},
-		results: map[Kind][]Example{}, counts: map[Kind]int{},
+		kinds: slices.Clone(kinds),
 	}
-}
-
-// Unmatched is how many rows and records wait for their match.
-func (c *Comparison) Unmatched() int { return c.waiting }
-
-// Rows is how many rows wait for their record.
-func (c *Comparison) Rows() int {
-	n := 0
-	for _, ps := range c.expected {
-		n += len(ps)
-	}
-	return n
 }
 
 // Row takes a row as the WAL gives it.
@@ -171,7 +154,8 @@ func (c *Comparison) Record(r Record) {
 // make copies what it keeps: the row's memory is shared with many others.
 func (c *Comparison) make(topic string, partition int32, key, value []byte, headers []outbox.Header) *pair {
 	c.seq++
-	p := &pair{seq: c.seq, topic: topic, partition: partition, key: bytes.Clone(key), value: sum(value), size: len(value)}
+	full := sha256.Sum256(value)
+	p := &pair{seq: c.seq, topic: topic, partition: partition, key: bytes.Clone(key), value: digest(full[:16]), size: len(value)}
 	if value == nil {
 		p.size = -1
 	}
@@ -183,16 +167,13 @@ func (c *Comparison) make(topic string, partition int32, key, value []byte, head
 	return p
 }
 
-func sum(b []byte) digest {
-	full := sha256.Sum256(b)
-	return digest(full[:16])
-}
+// parts are some of what a record is.
+type parts struct{ topic, key, value, headers bool }
 
 // exact is the digest of all that must be equal but the partition.
-func (p *pair) exact() digest { return p.of(true, true, true, true) }
+func (p *pair) exact() digest { return p.of(parts{topic: true, key: true, value: true, headers: true}) }
 
-// of is the digest of some of what a record is.
-func (p *pair) of(topic, key, value, headers bool) digest {
+func (p *pair) of(some parts) digest {
 	h := sha256.New()
 	put := func(b []byte, null bool) {
 		n := uint64(len(b))
@@ -202,17 +183,17 @@ func (p *pair) of(topic, key, value, headers bool) digest {
 		h.Write(binary.BigEndian.AppendUint64(nil, n))
 		h.Write(b)
 	}
-	if topic {
+	if some.topic {
 		put([]byte(p.topic), false)
 	}
-	if key {
+	if some.key {
 		put(p.key, p.key == nil)
 	}
-	if value {
+	if some.value {
 		put(p.value[:], p.size < 0)
 	}
 	for _, header := range p.headers {
-		if headers {
+		if some.headers {
 			put([]byte(header.Name), false)
 			put(header.Value, header.Value == nil)
 		}
@@ -234,42 +215,31 @@ func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
 		delete(other, d)
 	}
 	c.waiting--
-	c.remember(d)
+	if !c.matched[d] {
+		c.matched[d] = true
+		if c.oldest = append(c.oldest, d); len(c.oldest) > remembered {
+			delete(c.matched, c.oldest[0])
+			c.oldest = c.oldest[1:]
+		}
+	}
 	if p.row == nil {
 		p, q = q, p
 	}
-	if want := c.wanted(p); want >= 0 && want != q.partition {
+	want := p.partition // -1: any
+	if want < 0 && p.key != nil {
+		want = c.partition(p.topic, p.key)
+	}
+	if want >= 0 && want != q.partition {
 		c.tell(Partition, p, q, fmt.Sprintf("partition %d, where outbox-cdc would have chosen %d", q.partition, want))
 		return
 	}
 	c.same++
 }
 
-// wanted is the partition that the row's record belongs to, or -1: any.
-func (c *Comparison) wanted(p *pair) int32 {
-	if p.partition >= 0 {
-		return p.partition
-	}
-	if p.key == nil {
-		return -1
-	}
-	return c.partition(p.topic, p.key)
-}
-
-func (c *Comparison) remember(d digest) {
-	if c.matched[d] {
-		return
-	}
-	c.matched[d] = true
-	if c.oldest = append(c.oldest, d); len(c.oldest) > remembered {
-		delete(c.matched, c.oldest[0])
-		c.oldest = c.oldest[1:]
-	}
-}
-
 func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
-	c.counts[kind]++
-	if len(c.results[kind]) >= c.examples {
+	k := &c.kinds[slices.IndexFunc(c.kinds, func(k KindFind) bool { return k.Kind == kind })]
+	k.Count++
+	if len(k.Examples) >= c.examples {
 		return
 	}
 	e := Example{Detail: detail}
@@ -280,18 +250,10 @@ func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
 		at := record.at.UTC()
 		e.Topic, e.Partition, e.Offset, e.At = record.topic, &record.partition, &record.offset, &at
 	}
-	c.results[kind] = append(c.results[kind], e)
+	k.Examples = append(k.Examples, e)
 }
 
-// waitingRows are the rows without a record, in the order of the WAL.
-func (c *Comparison) waitingRows() []*outbox.Row {
-	rows := make([]*outbox.Row, 0, len(c.expected))
-	for _, p := range ordered(c.expected) {
-		rows = append(rows, p.row)
-	}
-	return rows
-}
-
+// ordered are the pairs of a side in the order in which they came.
 func ordered(side map[digest][]*pair) []*pair {
 	var all []*pair
 	for _, ps := range side {
@@ -303,9 +265,7 @@ func ordered(side map[digest][]*pair) []*pair {
 
 // likeness are the ways in which a row and a record that are not equal can be
 // one event, the likeliest first.
-var likeness = []struct {
-	topic, key, value, headers bool
-}{
+var likeness = []parts{
 	{topic: true, key: true, value: true},
 	{topic: true, value: true, headers: true},
 	{key: true, value: true, headers: true},
@@ -323,12 +283,12 @@ func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Repo
 	for _, by := range likeness {
 		same := map[digest][]*pair{}
 		for _, q := range records {
-			d := q.of(by.topic, by.key, by.value, by.headers)
+			d := q.of(by)
 			same[d] = append(same[d], q)
 		}
 		taken := map[*pair]bool{}
 		rows = slices.DeleteFunc(rows, func(p *pair) bool {
-			d := p.of(by.topic, by.key, by.value, by.headers)
+			d := p.of(by)
 			if len(same[d]) == 0 || pending[p.row] {
 				return false
 			}
@@ -354,7 +314,16 @@ func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Repo
 			c.tell(Extra, nil, q, "no row of it was written in the window")
 		}
 	}
-	return c.report()
+	r := &Report{Rows: c.rows, Records: c.records, Same: c.same, Kinds: []KindFind{}}
+	for _, k := range c.kinds {
+		if k.Count > 0 {
+			r.Kinds = append(r.Kinds, k)
+		}
+		if k.Difference {
+			r.Differences += k.Count
+		}
+	}
+	return r
 }
 
 // differ tells the first thing in which a row's record and a topic's differ.
@@ -402,4 +371,39 @@ func headerDifference(ours, theirs []outbox.Header) string {
 		}
 	}
 	return "headers differ"
+}
+
+// Report is what a comparison found.
+type Report struct {
+	// Stream that was compared.
+	Stream string `json:"stream"`
+	// Since is when the first rows were taken.
+	Since time.Time `json:"since"`
+	// Until is when the last rows were taken.
+	Until time.Time `json:"until"`
+	// Rows that came from the WAL.
+	Rows int `json:"rows"`
+	// Records that were found in the topics.
+	Records int `json:"records"`
+	// Same is how many of each are equal.
+	Same int `json:"same"`
+	// Differences of all kinds that are one.
+	Differences int `json:"differences"`
+	// Kinds are what was found, the worst first.
+	Kinds []KindFind `json:"kinds"`
+}
+
+// KindFind is what was found of one kind.
+type KindFind struct {
+	// Kind is `missing`, `extra`, `topic`, `key`, `value`, `headers`, `partition`, `repeated`,
+	// `refused`, `waiting` or `before`.
+	Kind Kind `json:"kind"`
+	// Difference is false for `waiting` and `before`.
+	Difference bool `json:"difference"`
+	// Means says what the kind is.
+	Means string `json:"means"`
+	// Count is how many there are.
+	Count int `json:"count"`
+	// Examples are the first ones, at most `--examples`.
+	Examples []Example `json:"examples"`
 }

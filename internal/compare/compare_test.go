@@ -120,9 +120,9 @@ func run1(rows []*outbox.Row, records []Record, pending, ignore []string, record
 		takeRows()
 	}
 	still := map[*outbox.Row]bool{}
-	for _, r := range c.waitingRows() {
+	for _, p := range ordered(c.expected) {
 		for _, id := range pending {
-			still[r] = still[r] || r.ID == id
+			still[p.row] = still[p.row] || p.row.ID == id
 		}
 	}
 	return c.Finish(still, late.Add(-time.Minute))
@@ -151,7 +151,7 @@ func TestMatchedPairsLeaveMemory(t *testing.T) {
 		c.Row(row("1", "t", key, "v"))
 		c.Record(sent("t", 2, key, "v"))
 	}
-	if c.Unmatched() != 0 || len(c.matched) > remembered || len(c.oldest) > remembered || len(c.expected)+len(c.found) != 0 {
-		t.Fatalf("%d unmatched, %d remembered", c.Unmatched(), len(c.matched))
+	if c.waiting != 0 || len(c.matched) > remembered || len(c.oldest) > remembered || len(c.expected)+len(c.found) != 0 {
+		t.Fatalf("%d unmatched, %d remembered", c.waiting, len(c.matched))
 	}
 }

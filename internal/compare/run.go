@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -56,15 +57,19 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer wal.close()
-	r := &run{cfg: cfg, wal: wal, since: time.Now()}
+	r := &run{cfg: cfg, wal: wal, since: time.Now(), wanted: map[topicName]bool{}}
 	if r.topics, err = newTopics(background, cfg.Clients, r.since); err != nil {
 		return nil, err
 	}
 	defer r.topics.close()
 	defer cancel()
 	r.comparison = New(r.partition, cfg.IgnoreHeaders, cfg.Examples)
-	if err := r.constants(); err != nil {
-		return nil, err
+	for _, t := range cfg.Tables { // topics that are known before any row is
+		for _, topic := range t.Mapping.Topic.Known() {
+			if err := r.topics.follow(topicName{t.Mapping.Cluster.Default, topic}); err != nil {
+				return nil, err
+			}
+		}
 	}
 	cfg.Began()
 	return r.run(ctx, background)
@@ -77,31 +82,18 @@ type run struct {
 	comparison *Comparison
 	since      time.Time
 	// wanted are topics that rows name and that do not exist yet.
-	wanted map[[2]string]bool
+	wanted map[topicName]bool
 }
 
 // partition is known for the topics that are read. A topic has one name only
 // in all clusters here: that of the first one read.
 func (r *run) partition(topic string, key []byte) int32 {
 	for cluster := range r.cfg.Clients {
-		if n := r.topics.known[place(cluster, topic)]; n > 0 {
+		if n := r.topics.known[topicName{cluster, topic}]; n > 0 {
 			return r.cfg.Partition(key, int(n))
 		}
 	}
 	return -1
-}
-
-// constants are topics that are known before any row is.
-func (r *run) constants() error {
-	for _, t := range r.cfg.Tables {
-		m := &t.Mapping
-		for _, topic := range m.Topic.Known() {
-			if err := r.topics.follow(m.Cluster.Default, topic); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (r *run) run(ctx, background context.Context) (*Report, error) {
@@ -135,77 +127,50 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 				until = now
 			}
 		}
-		if err := r.followWanted(); err != nil {
-			return nil, err
+		for name := range r.wanted {
+			if err := r.topics.follow(name); err != nil {
+				return nil, err
+			}
+			if r.topics.known[name] > 0 {
+				delete(r.wanted, name)
+			}
 		}
-		if !until.IsZero() && (r.comparison.Rows() == 0 || now.After(until.Add(r.cfg.Settle))) {
+		if !until.IsZero() && (len(r.comparison.expected) == 0 || now.After(until.Add(r.cfg.Settle))) {
 			return r.finish(background, until)
 		}
 	}
 }
 
 func (r *run) readWAL(ctx context.Context) error {
-	var rows []*outbox.Row
-	if err := r.wal.read(ctx, func(row *outbox.Row) { rows = append(rows, row) }); err != nil {
-		return err
-	}
-	for _, row := range rows {
+	var rows, lacking []*outbox.Row // lacking headers, which stand in a table of their own
+	err := r.wal.read(ctx, func(row *outbox.Row) {
 		if !row.Pending {
-			continue // written in another state: nobody's to send
+			return // written in another state: nobody's to send
 		}
-		if row.Err == nil && r.topics.known[place(row.Cluster, row.Topic)] == 0 {
-			r.want(row.Cluster, row.Topic)
+		rows = append(rows, row)
+		if name := (topicName{row.Cluster, row.Topic}); row.Err == nil && r.topics.known[name] == 0 {
+			r.wanted[name] = true
 		}
-	}
-	if err := r.headers(ctx, rows); err != nil {
+		if row.Table.Mapping.HeadersTable.Name != "" {
+			lacking = append(lacking, row)
+		}
+	})
+	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if row.Pending {
-			r.comparison.Row(row)
+	if len(lacking) > 0 {
+		if _, err := r.cfg.Check(ctx, lacking); err != nil {
+			return fmt.Errorf("reading headers: %w", err)
 		}
+	}
+	for _, row := range rows {
+		r.comparison.Row(row)
 	}
 	return r.bounded()
 }
 
-// headers completes rows whose headers stand in a table of their own.
-func (r *run) headers(ctx context.Context, rows []*outbox.Row) error {
-	var lacking []*outbox.Row
-	for _, row := range rows {
-		if row.Table.Mapping.HeadersTable.Name != "" && row.Pending {
-			lacking = append(lacking, row)
-		}
-	}
-	if len(lacking) == 0 {
-		return nil
-	}
-	if _, err := r.cfg.Check(ctx, lacking); err != nil {
-		return fmt.Errorf("reading headers: %w", err)
-	}
-	return nil
-}
-
-func (r *run) want(cluster, topic string) {
-	if r.wanted == nil {
-		r.wanted = map[[2]string]bool{}
-	}
-	r.wanted[[2]string{cluster, topic}] = true
-}
-
-func (r *run) followWanted() error {
-	for w := range r.wanted {
-		if err := r.topics.follow(w[0], w[1]); err != nil {
-			return err
-		}
-		if r.topics.known[place(w[0], w[1])] > 0 {
-			delete(r.wanted, w)
-		}
-	}
-	return nil
-}
-
 func (r *run) bounded() error {
-	if n := r.comparison.Unmatched(); n > r.cfg.Limit {
+	if n := r.comparison.waiting; n > r.cfg.Limit {
 		return fmt.Errorf("more than %d rows and records wait for their match: does the relay run, and to these topics? (a shorter --for takes less)", r.cfg.Limit)
 	}
 	return nil
@@ -216,24 +181,21 @@ func (r *run) finish(ctx context.Context, until time.Time) (*Report, error) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	pending := map[*outbox.Row]bool{}
 	var stateful []*outbox.Row
-	for _, row := range r.comparison.waitingRows() {
-		if row.Table.Stateful() {
-			stateful = append(stateful, row)
+	for _, p := range ordered(r.comparison.expected) {
+		if p.row.Table.Stateful() {
+			stateful = append(stateful, p.row)
 		}
 	}
-	const page = 1000
-	for len(stateful) > 0 {
-		n := min(page, len(stateful))
-		answers, err := r.cfg.Check(ctx, stateful[:n])
+	pending := map[*outbox.Row]bool{}
+	for page := range slices.Chunk(stateful, 1000) {
+		answers, err := r.cfg.Check(ctx, page)
 		if err != nil {
 			return nil, fmt.Errorf("looking at rows without a record: %w", err)
 		}
 		for _, a := range answers {
 			pending[a.Row] = a.State == outbox.CheckPending || a.State == outbox.CheckInvisible
 		}
-		stateful = stateful[n:]
 	}
 	report := r.comparison.Finish(pending, r.since.Add(r.cfg.Settle))
 	report.Stream, report.Since, report.Until = r.cfg.Stream, r.since.UTC(), until.UTC()

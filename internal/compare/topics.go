@@ -26,7 +26,7 @@ type topics struct {
 	consumers map[string]sarama.Consumer
 	since     time.Time
 
-	known   map[string]int32 // partitions, by cluster and topic
+	known   map[topicName]int32 // partitions
 	records chan Record
 	errors  chan error
 	running sync.WaitGroup
@@ -35,7 +35,7 @@ type topics struct {
 func newTopics(ctx context.Context, clients map[string]sarama.Client, since time.Time) (*topics, error) {
 	t := &topics{
 		ctx: ctx, clients: clients, since: since, consumers: map[string]sarama.Consumer{},
-		known: map[string]int32{}, records: make(chan Record, 1024), errors: make(chan error, 1),
+		known: map[topicName]int32{}, records: make(chan Record, 1024), errors: make(chan error, 1),
 	}
 	for name, client := range clients {
 		consumer, err := sarama.NewConsumerFromClient(client)
@@ -47,13 +47,14 @@ func newTopics(ctx context.Context, clients map[string]sarama.Client, since time
 	return t, nil
 }
 
-func place(cluster, topic string) string { return cluster + "\x00" + topic }
+type topicName struct{ cluster, topic string }
 
 // follow begins to read a topic. One that does not exist (yet) is no error.
-func (t *topics) follow(cluster, topic string) error {
-	if topic == "" || t.known[place(cluster, topic)] > 0 {
+func (t *topics) follow(name topicName) error {
+	if name.topic == "" || t.known[name] > 0 {
 		return nil
 	}
+	cluster, topic := name.cluster, name.topic
 	client := t.clients[cluster]
 	if client == nil {
 		return fmt.Errorf("kafka cluster %s is not configured", cluster)
@@ -79,7 +80,7 @@ func (t *topics) follow(cluster, topic string) error {
 		}
 		t.running.Go(func() { t.read(consumer) })
 	}
-	t.known[place(cluster, topic)] = int32(len(partitions))
+	t.known[name] = int32(len(partitions))
 	return nil
 }
 
@@ -90,13 +91,10 @@ func (t *topics) start(client sarama.Client, topic string, partition int32) (int
 		return 0, err
 	}
 	offset, err := client.GetOffset(topic, partition, t.since.UnixMilli())
-	if err != nil {
-		return 0, err
-	}
 	if offset < 0 {
-		return end, nil
+		offset = end
 	}
-	return offset, nil
+	return offset, err
 }
 
 func (t *topics) read(consumer sarama.PartitionConsumer) {
@@ -109,8 +107,12 @@ func (t *topics) read(consumer sarama.PartitionConsumer) {
 			if !ok {
 				return
 			}
+			r := Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, At: m.Timestamp, Key: m.Key, Value: m.Value}
+			for _, h := range m.Headers {
+				r.Headers = append(r.Headers, outbox.Header{Name: string(h.Key), Value: h.Value})
+			}
 			select {
-			case t.records <- record(m):
+			case t.records <- r:
 			case <-t.ctx.Done():
 				return
 			}
@@ -124,14 +126,6 @@ func (t *topics) read(consumer sarama.PartitionConsumer) {
 			}
 		}
 	}
-}
-
-func record(m *sarama.ConsumerMessage) Record {
-	r := Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, At: m.Timestamp, Key: m.Key, Value: m.Value}
-	for _, h := range m.Headers {
-		r.Headers = append(r.Headers, outbox.Header{Name: string(h.Key), Value: h.Value})
-	}
-	return r
 }
 
 func (t *topics) close() {

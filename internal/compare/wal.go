@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -59,27 +60,23 @@ func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	}
 	l := &walReader{conn: conn, publication: cfg.Publication, decoder: decoder.New(cfg.Tables), maxFrame: cfg.MaxFrame}
 	l.decoder.SetPartitions(cfg.Partitions)
-	if err := l.readCharset(ctx); err != nil {
+	var encoding string
+	if err := postgres.On(conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
+		l.close()
+		return nil, fmt.Errorf("reading the database's encoding: %w", err)
+	}
+	set, err := charset.Of(encoding)
+	if err != nil {
 		l.close()
 		return nil, err
 	}
+	l.decoder.SetCharset(set)
 	l.slot = "outbox_cdc_compare_" + strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	if _, err := postgres.On(conn).Exec(ctx, makeSlotSQL, l.slot); err != nil {
 		l.close()
 		return nil, &postgres.Error{What: "make the temporary slot " + l.slot, Hint: hint(err, conn.Config().User), Err: err}
 	}
 	return l, nil
-}
-
-// readCharset finds out what the database's text is in.
-func (l *walReader) readCharset(ctx context.Context) error {
-	var encoding string
-	if err := postgres.On(l.conn).QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
-		return fmt.Errorf("reading the database's encoding: %w", err)
-	}
-	set, err := charset.Of(encoding)
-	l.decoder.SetCharset(set)
-	return err
 }
 
 // hint is what helps against an error, for people; empty: nothing is known.
@@ -129,9 +126,13 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 
 // piece takes a piece of a message, and counts the message with its last one.
 func (l *walReader) piece(size, text []byte, n *int) error {
-	piece, err := unhex(text)
+	digits, ok := bytes.CutPrefix(text, []byte(`\x`)) // as bytea is printed
+	if !ok {
+		return errors.New("the server did not print a message in hexadecimal")
+	}
+	piece, err := hex.AppendDecode(nil, digits)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading a message: %w", err)
 	}
 	length, err := strconv.Atoi(string(size))
 	if err != nil {
@@ -149,18 +150,6 @@ func (l *walReader) piece(size, text []byte, n *int) error {
 	}
 	*n++
 	return l.decoder.Decode(piece, &l.batch)
-}
-
-// unhex takes bytes as bytea prints them: \x and hexadecimal digits.
-func unhex(text []byte) ([]byte, error) {
-	if len(text) < 2 || text[0] != '\\' || text[1] != 'x' {
-		return nil, errors.New("the server did not print a message in hexadecimal")
-	}
-	piece := make([]byte, hex.DecodedLen(len(text)-2))
-	if _, err := hex.Decode(piece, text[2:]); err != nil {
-		return nil, fmt.Errorf("reading a message: %w", err)
-	}
-	return piece, nil
 }
 
 func (l *walReader) close() {

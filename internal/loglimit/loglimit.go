@@ -51,24 +51,14 @@ func About(what string) context.Context {
 	return context.WithValue(context.Background(), aboutKey{}, what)
 }
 
-// Run is part of zerolog.Hook: it discards a line that is one too many.
+// Run is part of zerolog.Hook: it discards a line that is one too many, and says on
+// the next that is written how many were not.
 func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 	if level != zerolog.WarnLevel && level != zerolog.ErrorLevel {
 		return
 	}
 	about, _ := e.GetCtx().Value(aboutKey{}).(string)
-	written, before := l.take(line{level, message, about})
-	switch {
-	case !written:
-		e.Discard()
-	case before > 0:
-		e.Int("repeated", before)
-	}
-}
-
-// take says whether to write a line, and how many like it were not written
-// since the last one was.
-func (l *Limit) take(which line) (written bool, before int) {
+	which := line{level, message, about}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lines[which] == nil && len(l.lines) >= maxLines {
@@ -78,17 +68,17 @@ func (l *Limit) take(which line) (written bool, before int) {
 	switch {
 	case c == nil:
 		l.lines[which] = &count{began: now, n: 1}
-		return true, 0
 	case now.Sub(c.began) >= l.every:
-		before, c.hidden = c.hidden, 0
-		c.began, c.n = now, 1
-		return true, before
+		if c.hidden > 0 {
+			e.Int("repeated", c.hidden)
+		}
+		*c = count{began: now, n: 1}
 	case c.n < l.most:
 		c.n++
-		return true, 0
+	default:
+		c.hidden++
+		e.Discard()
 	}
-	c.hidden++
-	return false, 0
 }
 
 // Report tells, until ctx ends and then once more, how many lines were held
@@ -107,21 +97,10 @@ func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
 	}
 }
 
+// tell forgets the lines whose interval is over, or all, and logs those with a count.
 func (l *Limit) tell(log zerolog.Logger, all bool) {
-	for which, hidden := range l.over(all) {
-		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
-		if which.about != "" {
-			event = event.Str("about", which.about)
-		}
-		event.Msg(which.message)
-	}
-}
-
-// over forgets the lines whose interval is over, and returns those with a count.
-func (l *Limit) over(all bool) map[line]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	counts := map[line]int{}
+	l.mu.Lock()
 	for which, c := range l.lines {
 		if !all && l.now().Sub(c.began) < l.every {
 			continue
@@ -131,5 +110,12 @@ func (l *Limit) over(all bool) map[line]int {
 		}
 		delete(l.lines, which)
 	}
-	return counts
+	l.mu.Unlock() // the logger takes it again
+	for which, hidden := range counts {
+		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
+		if which.about != "" {
+			event = event.Str("about", which.about)
+		}
+		event.Msg(which.message)
+	}
 }

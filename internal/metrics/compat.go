@@ -25,16 +25,16 @@ const (
 
 // relay exports the names of one layout. The relays of old knew one table, so
 // their metrics have no label for it: what several tables of one layout say is
-// added up. All methods may be called on nil and then do nothing.
+// added up. What a layout has no name for is nil.
 type relay struct {
 	mu     sync.Mutex
 	gauges map[string]Backlog // by stream and table, of those that this process leads
 	states map[string]states
 
-	looks, published, failures, stuck *counted
-	publishing, transmit, query       *timed
-	describe                          []*prometheus.Desc
-	collect                           func(*relay, chan<- prometheus.Metric)
+	looks, published, refused, failed, stuck *counted
+	publishing, transmit, query              *timed
+	describe                                 []*prometheus.Desc
+	collect                                  func(chan<- prometheus.Metric)
 }
 
 type states struct{ failed, resend int64 }
@@ -63,14 +63,14 @@ func newIM2BE() *relay {
 	age := prometheus.NewDesc("im2be_outbox_backlog_age_seconds", "Age of the oldest PENDING row, at the last count. 0: none.", nil, nil)
 	r := newRelay()
 	r.publishing = newTimed("im2be_outbox_publish_latency_seconds", "From sending a row's batch to Kafka to its acknowledgement, each row counted.", "topic")
-	r.failures = newCounted("im2be_outbox_publish_failure_total", "Rows that Kafka refused, or did not take because of their topic.", "topic")
-	r.describe = append(append(r.publishing.descs(), r.failures.desc), pending, age)
-	r.collect = func(r *relay, to chan<- prometheus.Metric) {
+	r.refused = newCounted("im2be_outbox_publish_failure_total", "Rows that Kafka refused, or did not take because of their topic.", "topic")
+	r.describe = append(append(r.publishing.descs(), r.refused.desc), pending, age)
+	r.collect = func(to chan<- prometheus.Metric) {
 		rows, _, oldest := r.backlog()
 		to <- prometheus.MustNewConstMetric(pending, prometheus.GaugeValue, rows)
 		to <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, oldest)
 		r.publishing.collect(to)
-		r.failures.collect(to)
+		r.refused.collect(to)
 	}
 	return r
 }
@@ -79,16 +79,16 @@ func newAdvertMarket() *relay {
 	r := newRelay()
 	r.looks = newCounted("outbox_poll_count_total", "Times that rows were read: from the log, or from the table.")
 	r.published = newCounted("outbox_published_total", "Rows that were published and marked DELIVERED.")
-	r.failures = newCounted("outbox_records_failed_total", "Rows that became FAILED.")
+	r.failed = newCounted("outbox_records_failed_total", "Rows that became FAILED.")
 	r.stuck = newCounted("outbox_stuck_recovered_total", "Rows that a dead poller had left in PROCESSING and that were taken up again.")
 	r.query = newTimed("outbox_poll_duration_seconds", "How long counting the PENDING rows took.")
-	counters := []*counted{r.looks, r.published, r.failures, r.stuck}
+	counters := []*counted{r.looks, r.published, r.failed, r.stuck}
 	r.describe = r.query.descs()
 	for _, c := range counters {
 		c.add(0, "")
 		r.describe = append(r.describe, c.desc)
 	}
-	r.collect = func(r *relay, to chan<- prometheus.Metric) {
+	r.collect = func(to chan<- prometheus.Metric) {
 		for _, c := range counters {
 			c.collect(to)
 		}
@@ -108,7 +108,7 @@ func newJEAP() *relay {
 		"delivery_type", "class", "exception", "method")
 	r.query = newTimed("outbox_messages_ready_to_be_sent_query_seconds", "How long counting the messages that are ready took.")
 	r.describe = append(append(r.transmit.descs(), r.query.descs()...), ready, failed)
-	r.collect = func(r *relay, to chan<- prometheus.Metric) {
+	r.collect = func(to chan<- prometheus.Metric) {
 		_, due, _ := r.backlog()
 		to <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, due)
 		var sum states
@@ -146,28 +146,22 @@ func (r *relay) Describe(to chan<- *prometheus.Desc) {
 func (r *relay) Collect(to chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.collect(r, to)
+	r.collect(to)
 }
 
 // ---- what the stream tells ----
 
-// relays tells the replaced relays' metrics what became of rows, once per run
-// of rows of one table and topic.
-func (s *Stream) relays(o *outbox.Outcome, now time.Time) {
-	for i := 0; i < len(o.Rows); {
-		table, topic, first := o.Rows[i].Table, o.Rows[i].Topic, i
-		for i < len(o.Rows) && o.Rows[i].Table == table && o.Rows[i].Topic == topic {
-			i++
-		}
-		if c := s.tables[table]; c != nil && c.relay != nil {
-			c.relay.outcome(o, topic, i-first, now)
-		}
+// tell calls f with the relay locked, unless the table replaced none.
+func (r *relay) tell(f func(*relay)) {
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f(r)
 	}
 }
 
+// outcome counts rows of one topic; the caller holds the lock.
 func (r *relay) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
 	case o.Class == outbox.Delivered:
 		took := 0.0
@@ -176,75 +170,17 @@ func (r *relay) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
 		}
 		r.publishing.add(took, n, now, topic)
 		r.transmit.add(took, n, now, "scheduled", jeapSender, "none", "sendAsScheduled")
-	case o.Err != nil && r.publishing != nil:
-		r.failures.add(n, topic)
+	case o.Err != nil:
+		r.refused.add(n, topic)
 	}
 }
 
-// marked counts what was written back.
-func (r *relay) marked(m *outbox.Marked) {
-	if r == nil || r.published == nil {
-		return
+// relay is the replaced relay whose names the table keeps alive, or nil.
+func (s *Stream) relay(t *outbox.Table) *relay {
+	if c := s.tables[t]; c != nil {
+		return c.relay
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch m.State {
-	case outbox.MarkedSent:
-		r.published.add(1, "")
-	case outbox.MarkedFailed:
-		r.failures.add(1, "")
-	case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible, outbox.MarkedRefused:
-	}
-}
-
-// looked counts a look for rows.
-func (r *relay) looked() {
-	if r == nil || r.looks == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.looks.add(1, "")
-}
-
-func (r *relay) waiting(table string, b Backlog, now time.Time) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gauges[table] = b
-	r.query.add(b.Took.Seconds(), 1, now)
-	r.looks.add(1, "")
-}
-
-func (r *relay) failed(table string, failed, resend int64) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.states[table] = states{failed, resend}
-}
-
-func (r *relay) recovered(n int) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stuck.add(n, "")
-}
-
-// forget leaves out a table that another process leads.
-func (r *relay) forget(table string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.gauges, table)
-	delete(r.states, table)
+	return nil
 }
 
 // ---- counters and timers ----

@@ -18,9 +18,9 @@ import (
 type histogram struct {
 	desc    *prometheus.Desc
 	labels  []*dto.LabelPair
-	counts  []atomic.Uint64 // one per bound, and one for what is above the last
-	fine    []atomic.Uint64 // see fineBucket; the first one counts what is next to nothing
-	sum     atomic.Uint64   // bits of a float64
+	counts  [len(latencyBounds) + 1]atomic.Uint64 // one per bound, and one for what is above the last
+	fine    [nativeBuckets]atomic.Uint64          // see fineBucket; the first one counts what is next to nothing
+	sum     atomic.Uint64                         // bits of a float64
 	created time.Time
 }
 
@@ -42,8 +42,6 @@ const (
 func newHistogram(name, help string, labels prometheus.Labels) *histogram {
 	h := &histogram{
 		desc:    prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels),
-		counts:  make([]atomic.Uint64, len(latencyBounds)+1),
-		fine:    make([]atomic.Uint64, nativeBuckets),
 		created: time.Now(),
 	}
 	h.labels = prometheus.MakeLabelPairs(h.desc, nil)
@@ -186,4 +184,37 @@ func (h *histogram) native(out *dto.Histogram) (total uint64) {
 		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}}
 	}
 	return total
+}
+
+// Latencies are rows counted by how long they took, since the process began, in
+// the buckets of the native histogram.
+type Latencies [nativeBuckets]uint64
+
+// Ages are those of created_to_published_seconds.
+func (s *Stream) Ages() *Latencies {
+	var l Latencies
+	for i := range l {
+		l[i] = s.age.fine[i].Load()
+	}
+	return &l
+}
+
+// Since returns how long, in seconds, that share of the rows took at most that were
+// counted after before was taken: the upper bound of a bucket, so up to 19 % too
+// much. 0: no row was counted.
+func (l *Latencies) Since(before *Latencies, share float64) float64 {
+	var rows, seen uint64
+	for i := range l {
+		rows += l[i] - before[i]
+	}
+	if rows == 0 {
+		return 0
+	}
+	wanted := uint64(math.Ceil(share * float64(rows)))
+	for i := range l {
+		if seen += l[i] - before[i]; seen >= wanted {
+			return math.Exp2(float64(nativeIndex(i)) / nativePerPower)
+		}
+	}
+	return 0
 }

@@ -19,168 +19,34 @@ import (
 type Registry struct {
 	prometheus *prometheus.Registry
 	logins     prometheus.Counter
-	families   families
 
 	mu     sync.Mutex
 	relays map[string]*relay // by the layout whose names they keep alive
 }
 
-// families are the metrics of streams, before their labels.
-type families struct {
-	rowFamilies
-	slotFamilies
-	stateFamilies
-	kafkaFamilies
-	transactionFamilies
-}
-
 // New makes the registry of a process of the given version and commit.
 func New(version, commit string) *Registry {
 	r := &Registry{prometheus: prometheus.NewRegistry(), relays: map[string]*relay{}}
-	r.prometheus.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	r.families = families{r.rowFamilies(), r.slotFamilies(), r.stateFamilies(), r.kafkaFamilies(), r.transactionFamilies()}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: namespace, Name: "http_logins_refused_total",
 		Help: "Requests over HTTP with wrong credentials, or with any after too many wrong ones from the same address.",
 	})
-	r.prometheus.MustRegister(r.logins)
-	r.buildInfo(version, commit)
+	r.prometheus.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.logins)
+	r.info("build_info", "Always 1; what is running is in the labels.",
+		prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()})
 	return r
-}
-
-const namespace = "outbox_cdc"
-
-// rowFamilies are about rows on their way from the log or the table to their marks.
-type rowFamilies struct {
-	decoded, published, marked, swept, marks, failed, missed, recovered       *prometheus.CounterVec
-	markRetries, markLocked, shadowRows, left                                 *prometheus.CounterVec
-	markWaiting, rowsInMemory, inflightRows, inflightBytes, maxRows, maxBytes *prometheus.GaugeVec
-}
-
-func (r *Registry) rowFamilies() rowFamilies {
-	return rowFamilies{
-		decoded:   r.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
-		published: r.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
-		marked:    r.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
-		swept:     r.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
-		marks: r.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
-			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
-		failed: r.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
-			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
-		missed:      r.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
-		recovered:   r.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
-		markWaiting: r.gauges("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
-		markRetries: r.counters("mark_retries_total", "Marking statements that failed and were repeated."),
-		markLocked:  r.counters("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
-		shadowRows: r.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
-			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
-		left:          r.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back.", "table"),
-		rowsInMemory:  r.gauges("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
-		inflightRows:  r.gauges("inflight_rows", "Rows between publishing and the end of their marking."),
-		inflightBytes: r.gauges("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
-		maxRows:       r.gauges("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
-		maxBytes:      r.gauges("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
-	}
-}
-
-// slotFamilies are about the replication connection and what the slot holds back.
-type slotFamilies struct {
-	connections, publication                                                       *prometheus.CounterVec
-	lagBytes, lagSeconds, retained, budget, safeWAL, slotState, lostIn, progressed *prometheus.GaugeVec
-}
-
-func (r *Registry) slotFamilies() slotFamilies {
-	return slotFamilies{
-		lagBytes:    r.gauges("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
-		lagSeconds:  r.gauges("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
-		retained:    r.gauges("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
-		budget:      r.gauges("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
-		safeWAL:     r.gauges("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
-		slotState:   r.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
-		lostIn:      r.gauges("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
-		progressed:  r.gauges("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
-		connections: r.counters("replication_connections_total", "Replication connections made."),
-		publication: r.counters("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
-	}
-}
-
-// stateFamilies are about the stream and what waits in its tables.
-type stateFamilies struct {
-	leaderships, errors, parked, handedBack, uncounted                 *prometheus.CounterVec
-	mode, limit, leader, lockForeign, epoch, parks, shedLocks, pending *prometheus.GaugeVec
-	failedRows, neverReady, oldest, tablePaused                        *prometheus.GaugeVec
-}
-
-func (r *Registry) stateFamilies() stateFamilies {
-	return stateFamilies{
-		mode:        r.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, paused, shadow.", "mode"),
-		limit:       r.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
-		leader:      r.gauges("leader", "1 while this process leads the stream."),
-		lockForeign: r.gauges("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),
-		epoch:       r.gauges("leader_epoch", "The number of the stream's leadership, while this process leads."),
-		leaderships: r.counters("leaderships_total", "Times that this process took the lead."),
-		errors:      r.counters("stream_errors_total", "Times that the stream stopped working and restarted."),
-		parks:       r.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
-		parked:      r.counters("parked_total", "Scopes that were parked, by scope and cause.", "scope", "cause"),
-		handedBack:  r.counters("handed_back_total", "Scopes that were handed back from the sweeper to the stream.", "scope"),
-		shedLocks:   r.gauges("shedlock_held", "1 while the application's own lock is held, so that its relay rests; 0 while it is waited for.", "lock"),
-		pending:     r.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
-		failedRows:  r.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
-		neverReady:  r.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
-		oldest:      r.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
-		tablePaused: r.gauges("table_paused", "1 while an operator has paused the table, or its stream; else left out.", "table"),
-		uncounted:   r.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
-	}
-}
-
-// kafkaFamilies are about what Kafka answered.
-type kafkaFamilies struct {
-	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
-	clusterGood, fenced                                     *prometheus.GaugeVec
-}
-
-func (r *Registry) kafkaFamilies() kafkaFamilies {
-	return kafkaFamilies{
-		clusterGood: r.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
-		fenced:      r.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used, or the brokers have no transactions. Left out with fencing: off.", "cluster"),
-		topicRows: r.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
-			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
-		topicBytes:     r.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
-		batches:        r.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
-		retries:        r.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
-		clusterOutages: r.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
-	}
-}
-
-func (r *Registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, append([]string{"stream"}, labels...))
-	r.prometheus.MustRegister(v)
-	return v
-}
-
-func (r *Registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, append([]string{"stream"}, labels...))
-	r.prometheus.MustRegister(v)
-	return v
-}
-
-func (r *Registry) buildInfo(version, commit string) {
-	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; what is running is in the labels.",
-		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()},
-	}, func() float64 { return 1 }))
 }
 
 // Configuration tells the hash of the configuration, so that processes that run
 // with different ones can be found.
 func (r *Registry) Configuration(hash string) {
-	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "config_info", Help: "Always 1; the hash of the configuration, without its secrets, is in the label.",
-		ConstLabels: prometheus.Labels{"hash": hash},
-	}, func() float64 { return 1 }))
+	r.info("config_info", "Always 1; the hash of the configuration, without its secrets, is in the label.", prometheus.Labels{"hash": hash})
+}
+
+func (r *Registry) info(name, help string, labels prometheus.Labels) {
+	r.prometheus.MustRegister(prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels}, func() float64 { return 1 },
+	))
 }
 
 // RefusedLogin counts wrong credentials over HTTP.
@@ -189,4 +55,136 @@ func (r *Registry) RefusedLogin() { r.logins.Inc() }
 // Handler serves the metrics.
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{Registry: r.prometheus, EnableOpenMetrics: true})
+}
+
+const namespace = "outbox_cdc"
+
+// maker makes and registers metrics of one stream, whose name is a label of each.
+type maker struct {
+	registry *prometheus.Registry
+	stream   prometheus.Labels
+}
+
+func (m maker) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: m.stream}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m maker) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: m.stream}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m maker) counter(name, help string) prometheus.Counter {
+	return m.counters(name, help).WithLabelValues()
+}
+
+func (m maker) gauge(name, help string) prometheus.Gauge {
+	return m.gauges(name, help).WithLabelValues()
+}
+
+// rowMetrics are about rows on their way from the log or the table to their marks.
+type rowMetrics struct {
+	decoded, published, marked, swept, marks, failed, missed, recovered, shadowRows, left *prometheus.CounterVec
+	markRetries, markLocked                                                               prometheus.Counter
+	markWaiting, rowsInMemory, inflightRows, inflightBytes, maxRows, maxBytes             prometheus.Gauge
+}
+
+func (m maker) row() rowMetrics {
+	return rowMetrics{
+		decoded:   m.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
+		published: m.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
+		marked:    m.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
+		swept:     m.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
+		marks: m.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
+			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
+		failed: m.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
+			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
+		missed:      m.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
+		recovered:   m.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
+		markWaiting: m.gauge("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
+		markRetries: m.counter("mark_retries_total", "Marking statements that failed and were repeated."),
+		markLocked:  m.counter("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
+		shadowRows: m.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
+			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
+		left:          m.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back.", "table"),
+		rowsInMemory:  m.gauge("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
+		inflightRows:  m.gauge("inflight_rows", "Rows between publishing and the end of their marking."),
+		inflightBytes: m.gauge("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
+		maxRows:       m.gauge("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
+		maxBytes:      m.gauge("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
+	}
+}
+
+// slotMetrics are about the replication connection and what the slot holds back.
+type slotMetrics struct {
+	connections, publication                                            prometheus.Counter
+	lagBytes, lagSeconds, retained, budget, safeWAL, lostIn, progressed prometheus.Gauge
+	slotState                                                           *prometheus.GaugeVec
+}
+
+func (m maker) slot() slotMetrics {
+	return slotMetrics{
+		lagBytes:    m.gauge("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
+		lagSeconds:  m.gauge("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
+		retained:    m.gauge("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
+		budget:      m.gauge("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
+		safeWAL:     m.gauge("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
+		slotState:   m.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
+		lostIn:      m.gauge("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
+		progressed:  m.gauge("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
+		connections: m.counter("replication_connections_total", "Replication connections made."),
+		publication: m.counter("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
+	}
+}
+
+// stateMetrics are about the stream and what waits in its tables.
+type stateMetrics struct {
+	leaderships, errors                                                                  prometheus.Counter
+	leader, lockForeign, epoch                                                           prometheus.Gauge
+	parked, handedBack, uncounted                                                        *prometheus.CounterVec
+	modes, limit, parks, shedLocks, pending, failedRows, neverReady, oldest, tablePaused *prometheus.GaugeVec
+}
+
+func (m maker) state() stateMetrics {
+	return stateMetrics{
+		modes:       m.gauges("mode", "1 for the stream's mode, 0 for the others: standby, stream, hold, sweep, paused, shadow.", "mode"),
+		limit:       m.gauges("limit_rows_per_second", "How fast rows may be taken at most, where something limits it, by reason: configured, standby_lag, lock_waits, recovering.", "reason"),
+		leader:      m.gauge("leader", "1 while this process leads the stream."),
+		lockForeign: m.gauge("leadership_lock_foreign", "1 while this process cannot lead because a session that can be no leader holds the leadership lock."),
+		epoch:       m.gauge("leader_epoch", "The number of the stream's leadership, while this process leads."),
+		leaderships: m.counter("leaderships_total", "Times that this process took the lead."),
+		errors:      m.counter("stream_errors_total", "Times that the stream stopped working and restarted."),
+		parks:       m.gauges("parks", "Scopes left to the sweeper, by scope and cause.", "scope", "cause"),
+		parked:      m.counters("parked_total", "Scopes that were parked, by scope and cause.", "scope", "cause"),
+		handedBack:  m.counters("handed_back_total", "Scopes that were handed back from the sweeper to the stream.", "scope"),
+		shedLocks:   m.gauges("shedlock_held", "1 while the application's own lock is held, so that its relay rests; 0 while it is waited for.", "lock"),
+		pending:     m.gauges("pending_rows", "Rows in the table that are still to be published, at the last count. At most 100,000 are counted.", "table"),
+		failedRows:  m.gauges("failed_rows", "Rows in the table that are FAILED, at the last count. At most 100,000 are counted.", "table"),
+		neverReady:  m.gauges("never_ready_rows", "Pending rows that neither their writer nor anybody else will send as they are, at the last count. At most 100,000 are counted.", "table"),
+		oldest:      m.gauges("pending_oldest_age_seconds", "Age of the oldest row still to be published whose time has come, at the last count. 0: none.", "table"),
+		tablePaused: m.gauges("table_paused", "1 while an operator has paused the table, or its stream; else left out.", "table"),
+		uncounted:   m.counters("count_errors_total", "Counts of a table's rows that failed: its gauges stay at the last count. The log has the reason.", "table"),
+	}
+}
+
+// kafkaMetrics are about what Kafka answered.
+type kafkaMetrics struct {
+	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
+	clusterGood, fenced                                     *prometheus.GaugeVec
+}
+
+func (m maker) kafka() kafkaMetrics {
+	return kafkaMetrics{
+		clusterGood: m.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
+		fenced:      m.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used, or the brokers have no transactions. Left out with fencing: off.", "cluster"),
+		topicRows: m.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
+			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
+		topicBytes:     m.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
+		batches:        m.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
+		retries:        m.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
+		clusterOutages: m.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
+	}
 }

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"cmp"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,24 +16,16 @@ import (
 // Stream is one stream's metrics, and what readiness is judged by. Its methods
 // may be called from any goroutine; the driver calls most of them.
 type Stream struct {
+	rowMetrics
+	slotMetrics
+	stateMetrics
+	kafkaMetrics
+	transactionMetrics
+	publishLatency, markLatency, age *histogram
+
 	name     string
-	families *families
 	tables   map[*outbox.Table]*tableCounters // made once, then only read
-
-	published, marked, age *histogram
-
-	rowsInMemory, inflightRows, inflightBytes prometheus.Gauge
-	lagBytes, lagSeconds, retained            prometheus.Gauge
-	leaderGauge, epochGauge, lockForeign      prometheus.Gauge
-	modes                                     map[string]prometheus.Gauge
-	connections, errors                       prometheus.Counter
-	progressed, markWaiting                   prometheus.Gauge
-	markRetries, markLocked, leaderships      prometheus.Counter
-	publication                               prometheus.Counter
-	slot                                      *slot
-	topics                                    *topics
-	transactions                              *transactions // nil: rows are delivered at least once
-	register                                  func(...prometheus.Collector)
+	register func(...prometheus.Collector)
 
 	heard   atomic.Int64 // nanoseconds from began to the last wire activity; 0: never
 	leading atomic.Bool
@@ -41,6 +35,9 @@ type Stream struct {
 	position           uint64          // the confirmed position that was told last
 	usable             map[string]bool // Kafka clusters
 	repeated, setAside int64           // what MarkStats told last
+
+	topicsMu sync.Mutex
+	topics   map[topicName]*topicCounters
 }
 
 // tableCounters are a table's counters, its labels resolved.
@@ -59,95 +56,65 @@ var markOutcomes = [...]string{
 	outbox.MarkedSettled: "settled", outbox.MarkedInvisible: "invisible", outbox.MarkedRefused: "refused",
 }
 
-// Classes of failures, as labels.
-const (
-	ClassRow       = "row"
-	ClassBudget    = "budget"
-	ClassTopic     = "topic"
-	ClassWriteBack = "write_back"
-)
-
-var modes = []string{"standby", "stream", "hold", "sweep", "paused", "shadow"}
+var modeNames = []string{"standby", "stream", "hold", "sweep", "paused", "shadow"}
 
 // Stream makes the metrics of a stream, all at 0. walBudget is in bytes. A
 // stream's name may be used once.
 func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64) *Stream {
-	f := &r.families
 	labels := prometheus.Labels{"stream": name}
+	m := maker{r.prometheus, labels}
 	s := &Stream{
-		name:          name,
-		families:      f,
-		tables:        map[*outbox.Table]*tableCounters{},
-		published:     newHistogram("publish_latency_seconds", "From sending a row's batch to Kafka to its acknowledgement, each row counted.", labels),
-		marked:        newHistogram("mark_latency_seconds", "How long the statement that marked a row took, commit included, each row counted.", labels),
-		age:           newHistogram("created_to_published_seconds", "From a row's created_at, by the database's or application's clock, to its acknowledgement, by this process's clock.", labels),
-		rowsInMemory:  f.rowsInMemory.WithLabelValues(name),
-		inflightRows:  f.inflightRows.WithLabelValues(name),
-		inflightBytes: f.inflightBytes.WithLabelValues(name),
-		lagBytes:      f.lagBytes.WithLabelValues(name),
-		lagSeconds:    f.lagSeconds.WithLabelValues(name),
-		retained:      f.retained.WithLabelValues(name),
-		leaderGauge:   f.leader.WithLabelValues(name),
-		epochGauge:    f.epoch.WithLabelValues(name),
-		lockForeign:   f.lockForeign.WithLabelValues(name),
-		modes:         map[string]prometheus.Gauge{},
-		connections:   f.connections.WithLabelValues(name),
-		errors:        f.errors.WithLabelValues(name),
-		progressed:    f.progressed.WithLabelValues(name),
-		markWaiting:   f.markWaiting.WithLabelValues(name),
-		markRetries:   f.markRetries.WithLabelValues(name),
-		markLocked:    f.markLocked.WithLabelValues(name),
-		leaderships:   f.leaderships.WithLabelValues(name),
-		publication:   f.publication.WithLabelValues(name),
-		slot:          newSlot(f, name),
-		topics:        newTopics(f, name),
-		usable:        map[string]bool{},
+		rowMetrics: m.row(), slotMetrics: m.slot(), stateMetrics: m.state(), kafkaMetrics: m.kafka(), transactionMetrics: m.transaction(),
+		publishLatency: newHistogram("publish_latency_seconds", "From sending a row's batch to Kafka to its acknowledgement, each row counted.", labels),
+		markLatency:    newHistogram("mark_latency_seconds", "How long the statement that marked a row took, commit included, each row counted.", labels),
+		age:            newHistogram("created_to_published_seconds", "From a row's created_at, by the database's or application's clock, to its acknowledgement, by this process's clock.", labels),
+		name:           name,
+		tables:         map[*outbox.Table]*tableCounters{},
+		register:       r.prometheus.MustRegister,
+		usable:         map[string]bool{},
+		topics:         map[topicName]*topicCounters{},
 	}
-	s.register = r.prometheus.MustRegister
 	for _, t := range tables {
-		s.tables[t] = f.table(name, t.String())
+		s.tables[t] = s.rowMetrics.table(t.String())
 		s.tables[t].relay = r.relay(t.Mapping.MetricsCompat)
 	}
-	for _, m := range modes {
-		s.modes[m] = f.mode.WithLabelValues(name, m)
+	for _, mode := range modeNames {
+		s.modes.WithLabelValues(mode)
 	}
-	f.budget.WithLabelValues(name).Set(float64(walBudget))
-	s.register(s.published, s.marked, s.age, s.silence())
-	return s
-}
-
-func (f *families) table(stream, table string) *tableCounters {
-	c := &tableCounters{
-		name:      table,
-		decoded:   f.decoded.WithLabelValues(stream, table),
-		published: f.published.WithLabelValues(stream, table),
-		marked:    f.marked.WithLabelValues(stream, table),
-		left:      f.left.WithLabelValues(stream, table),
-		row:       f.failed.WithLabelValues(stream, table, ClassRow),
-		budget:    f.failed.WithLabelValues(stream, table, ClassBudget),
-		topic:     f.failed.WithLabelValues(stream, table, ClassTopic),
-		writeBack: f.failed.WithLabelValues(stream, table, ClassWriteBack),
-	}
-	for state, outcome := range markOutcomes {
-		if outcome != "" {
-			c.marks[state] = f.marks.WithLabelValues(stream, table, outcome)
-		}
-	}
-	return c
-}
-
-// silence tells how long the replication connection has been quiet.
-func (s *Stream) silence() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	s.forgetSlot()
+	s.budget.Set(float64(walBudget))
+	silence := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "replication_silence_seconds",
 		Help:        "Since the last message on the replication connection. 0: never connected.",
-		ConstLabels: prometheus.Labels{"stream": s.name},
+		ConstLabels: labels,
 	}, func() float64 {
 		if at := s.Status().Heard; !at.IsZero() {
 			return time.Since(at).Seconds()
 		}
 		return 0
 	})
+	s.register(s.publishLatency, s.markLatency, s.age, silence)
+	return s
+}
+
+func (m *rowMetrics) table(name string) *tableCounters {
+	c := &tableCounters{
+		name:      name,
+		decoded:   m.decoded.WithLabelValues(name),
+		published: m.published.WithLabelValues(name),
+		marked:    m.marked.WithLabelValues(name),
+		left:      m.left.WithLabelValues(name),
+		row:       m.failed.WithLabelValues(name, "row"),
+		budget:    m.failed.WithLabelValues(name, "budget"),
+		topic:     m.failed.WithLabelValues(name, "topic"),
+		writeBack: m.failed.WithLabelValues(name, "write_back"),
+	}
+	for state, outcome := range markOutcomes {
+		if outcome != "" {
+			c.marks[state] = m.marks.WithLabelValues(name, outcome)
+		}
+	}
+	return c
 }
 
 // ---- rows, in batches ----
@@ -169,7 +136,7 @@ func (s *Stream) each(rows []*outbox.Row, add func(*tableCounters, int)) {
 func (s *Stream) Decoded(rows []*outbox.Row) {
 	s.each(rows, func(c *tableCounters, n int) {
 		c.decoded.Add(float64(n))
-		c.relay.looked()
+		c.relay.tell(func(r *relay) { r.looks.add(1, "") })
 	})
 }
 
@@ -183,44 +150,64 @@ func (s *Stream) Left(t *outbox.Table, n int) {
 // Swept counts rows that a sweep read, by the cause of their park.
 func (s *Stream) Swept(cause outbox.Cause, rows []*outbox.Row) {
 	s.each(rows, func(c *tableCounters, n int) {
-		s.families.swept.WithLabelValues(s.name, c.name, string(cause)).Add(float64(n))
-		c.relay.looked()
+		s.swept.WithLabelValues(c.name, string(cause)).Add(float64(n))
+		c.relay.tell(func(r *relay) { r.looks.add(1, "") })
 	})
 }
 
 // Missed counts rows that the watcher found.
 func (s *Stream) Missed(cause outbox.Cause, n int) {
-	s.families.missed.WithLabelValues(s.name, string(cause)).Add(float64(n))
+	s.missed.WithLabelValues(string(cause)).Add(float64(n))
 }
 
-// Outcome counts what became of rows at the sink.
+// Outcome counts what became of rows at the sink, a run of rows of one table and topic at a time.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
-	ages := s.topics.outcome(&o, now)
-	s.relays(&o, now)
+	var ages tally // of rows that were delivered
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	for i := 0; i < len(o.Rows); {
+		r, first := o.Rows[i], i
+		for i < len(o.Rows) && o.Rows[i].Table == r.Table && o.Rows[i].Topic == r.Topic && o.Rows[i].Cluster == r.Cluster {
+			i++
+		}
+		s.topicOutcome(o.Class, o.Rows[first:i], &ages, now)
+		if c := s.tables[r.Table]; c != nil {
+			c.outcome(&o, r.Topic, i-first, now)
+		}
+	}
+	if o.Class == outbox.Delivered {
+		s.age.merge(&ages)
+	}
+}
+
+func (c *tableCounters) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
 	switch {
 	case o.Class == outbox.Delivered:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.published.Add(float64(n)) })
-		s.age.merge(&ages)
+		c.published.Add(float64(n))
 	case o.Class == outbox.Refused:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.row.Add(float64(n)) })
+		c.row.Add(float64(n))
 	case o.Class == outbox.Withdrawn && o.Err != nil && o.Scope.Kind == outbox.ScopeTopic:
-		s.each(o.Rows, func(c *tableCounters, n int) { c.topic.Add(float64(n)) })
+		c.topic.Add(float64(n))
 	}
+	c.relay.tell(func(r *relay) { r.outcome(o, topic, n, now) })
 }
 
 // Produced counts a batch of a topic that Kafka acknowledged; bytes are before
 // compression.
 func (s *Stream) Produced(cluster, topic string, rows, bytes int, took time.Duration) {
-	s.published.observe(took.Seconds(), rows)
-	s.topics.produced(cluster, topic, bytes)
+	s.publishLatency.observe(took.Seconds(), rows)
+	s.batches.WithLabelValues(cluster).Inc()
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	s.topic(topicName{cluster, topic}).bytes.Add(float64(bytes))
 }
 
 // Retried counts a try to send a batch that was not acknowledged. The class is
 // one of a few words.
-func (s *Stream) Retried(cluster, class string) { s.topics.retried(cluster, class) }
+func (s *Stream) Retried(cluster, class string) { s.retries.WithLabelValues(cluster, class).Inc() }
 
 // MarkLatency counts rows whose mark was committed by a statement that took d.
-func (s *Stream) MarkLatency(d time.Duration, rows int) { s.marked.observe(d.Seconds(), rows) }
+func (s *Stream) MarkLatency(d time.Duration, rows int) { s.markLatency.observe(d.Seconds(), rows) }
 
 // Marked counts the answers to marks.
 func (s *Stream) Marked(answers []outbox.Marked) {
@@ -230,12 +217,13 @@ func (s *Stream) Marked(answers []outbox.Marked) {
 			continue
 		}
 		c.marks[answers[i].State].Inc()
-		c.relay.marked(&answers[i])
 		switch answers[i].State {
 		case outbox.MarkedSent:
 			c.marked.Inc()
+			c.relay.tell(func(r *relay) { r.published.add(1, "") })
 		case outbox.MarkedFailed:
 			c.budget.Inc()
+			c.relay.tell(func(r *relay) { r.failed.add(1, "") })
 		case outbox.MarkedRefused:
 			c.writeBack.Inc()
 		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible:
@@ -262,15 +250,40 @@ func (s *Stream) Lag(bytes uint64, waiting time.Duration) {
 
 // Limits tells the bounds of memory from the configuration.
 func (s *Stream) Limits(rows, bytes int) {
-	s.families.maxRows.WithLabelValues(s.name).Set(float64(rows))
-	s.families.maxBytes.WithLabelValues(s.name).Set(float64(bytes))
+	s.maxRows.Set(float64(rows))
+	s.maxBytes.Set(float64(bytes))
 }
+
+// slotStates are the words of pg_replication_slots.wal_status, and our own for
+// a slot that is not there.
+// https://www.postgresql.org/docs/current/view-pg-replication-slots.html
+var slotStates = []string{"reserved", "extended", "unreserved", "lost", slotMissing}
+
+const slotMissing = "missing"
 
 // Slot tells what the server says of the slot, and the forecast of its end.
 func (s *Stream) Slot(told *status.Slot) {
 	s.retained.Set(float64(told.Retained))
-	s.slot.tell(told)
+	safe, lostIn := math.Inf(1), math.Inf(1) // no bound, not at this rate
+	if told.Safe != nil {
+		safe = float64(*told.Safe)
+	}
+	if told.Loss != nil {
+		lostIn = told.Loss.Seconds
+	}
+	s.setSlot(cmp.Or(told.WALStatus, slotMissing), safe, lostIn)
 }
+
+// setSlot sets what only a leader knows; an empty state and infinities say nothing.
+func (s *Stream) setSlot(state string, safe, lostIn float64) {
+	for _, name := range slotStates {
+		s.slotState.WithLabelValues(name).Set(number(name == state))
+	}
+	s.safeWAL.Set(safe)
+	s.lostIn.Set(lostIn)
+}
+
+func (s *Stream) forgetSlot() { s.setSlot("", math.Inf(1), math.Inf(1)) }
 
 // Confirmed tells the confirmed position.
 func (s *Stream) Confirmed(position uint64, now time.Time) {
@@ -316,83 +329,75 @@ type Backlog struct {
 
 // Pending tells what waits in a table.
 func (s *Stream) Pending(t *outbox.Table, b Backlog) {
-	s.families.pending.WithLabelValues(s.name, t.String()).Set(float64(b.Rows))
-	s.families.oldest.WithLabelValues(s.name, t.String()).Set(b.Oldest.Seconds())
-	if c := s.tables[t]; c != nil {
-		c.relay.waiting(s.name+" "+c.name, b, time.Now())
-	}
+	s.pending.WithLabelValues(t.String()).Set(float64(b.Rows))
+	s.oldest.WithLabelValues(t.String()).Set(b.Oldest.Seconds())
+	s.relay(t).tell(func(r *relay) {
+		r.gauges[s.name+" "+t.String()] = b
+		r.query.add(b.Took.Seconds(), 1, time.Now())
+		r.looks.add(1, "")
+	})
 }
 
 // Failed tells how many rows of a table are FAILED, and how many others failed and are
 // to be sent once more.
 func (s *Stream) Failed(t *outbox.Table, rows, resend int64) {
-	s.families.failedRows.WithLabelValues(s.name, t.String()).Set(float64(rows))
-	if c := s.tables[t]; c != nil {
-		c.relay.failed(s.name+" "+c.name, rows, resend)
-	}
+	s.failedRows.WithLabelValues(t.String()).Set(float64(rows))
+	s.relay(t).tell(func(r *relay) { r.states[s.name+" "+t.String()] = states{rows, resend} })
 }
 
 // Uncounted tells that rows of a table could not be counted: what Pending, Failed
 // or NeverReady told before is old.
 func (s *Stream) Uncounted(t *outbox.Table) {
-	s.families.uncounted.WithLabelValues(s.name, t.String()).Inc()
+	s.uncounted.WithLabelValues(t.String()).Inc()
 }
 
 // NeverReady tells how many rows of a table nobody will send as they are.
 func (s *Stream) NeverReady(t *outbox.Table, rows int64) {
-	s.families.neverReady.WithLabelValues(s.name, t.String()).Set(float64(rows))
+	s.neverReady.WithLabelValues(t.String()).Set(float64(rows))
 }
 
 // Recovered counts rows of a table that a dead relay had claimed and that were
 // taken up again.
 func (s *Stream) Recovered(t *outbox.Table, rows int) {
-	s.families.recovered.WithLabelValues(s.name, t.String()).Add(float64(rows))
-	if c := s.tables[t]; c != nil {
-		c.relay.recovered(rows)
-	}
+	s.recovered.WithLabelValues(t.String()).Add(float64(rows))
+	s.relay(t).tell(func(r *relay) { r.stuck.add(rows, "") })
 }
 
 // Parked counts a scope that was parked.
 func (s *Stream) Parked(p *outbox.Park) {
-	s.families.parked.WithLabelValues(s.name, p.Scope.Kind.String(), string(p.Cause)).Inc()
+	s.parked.WithLabelValues(p.Scope.Kind.String(), string(p.Cause)).Inc()
 }
 
 // HandedBack counts a scope that went back to the stream.
 func (s *Stream) HandedBack(p *outbox.Park) {
-	s.families.handedBack.WithLabelValues(s.name, p.Scope.Kind.String()).Inc()
+	s.handedBack.WithLabelValues(p.Scope.Kind.String()).Inc()
 }
 
 // Parks tells everything that is parked.
 func (s *Stream) Parks(parks []outbox.Park) {
-	s.families.parks.DeletePartialMatch(prometheus.Labels{"stream": s.name})
-	s.families.tablePaused.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	s.parks.Reset()
+	s.tablePaused.Reset()
 	counts := map[[2]string]int{}
 	for i := range parks {
-		counts[[2]string{parks[i].Scope.Kind.String(), string(parks[i].Cause)}]++
-		if parks[i].Cause == outbox.CausePaused {
-			s.paused(parks[i].Scope)
+		scope, cause := parks[i].Scope, parks[i].Cause
+		counts[[2]string{scope.Kind.String(), string(cause)}]++
+		for t, c := range s.tables {
+			if cause == outbox.CausePaused && (scope == outbox.StreamScope() || scope == outbox.TableScope(t)) {
+				s.tablePaused.WithLabelValues(c.name).Set(1)
+			}
 		}
 	}
 	for k, n := range counts {
-		s.families.parks.WithLabelValues(s.name, k[0], k[1]).Set(float64(n))
-	}
-}
-
-// paused tells which tables a pause stops.
-func (s *Stream) paused(scope outbox.Scope) {
-	for t, c := range s.tables {
-		if scope == outbox.StreamScope() || scope == outbox.TableScope(t) {
-			s.families.tablePaused.WithLabelValues(s.name, c.name).Set(1)
-		}
+		s.parks.WithLabelValues(k[0], k[1]).Set(float64(n))
 	}
 }
 
 // Cluster tells whether a Kafka cluster can be used.
 func (s *Stream) Cluster(c outbox.ClusterState) {
-	s.families.clusterGood.WithLabelValues(s.name, c.Cluster).Set(number(c.Usable))
+	s.clusterGood.WithLabelValues(c.Cluster).Set(number(c.Usable))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	outages := s.families.clusterOutages.WithLabelValues(s.name, c.Cluster)
+	outages := s.clusterOutages.WithLabelValues(c.Cluster) // at 0 before the first
 	if s.usable[c.Cluster] && !c.Usable {
 		outages.Inc()
 	}
@@ -401,13 +406,13 @@ func (s *Stream) Cluster(c outbox.ClusterState) {
 
 // Fenced tells whether former leaders are fenced in a Kafka cluster.
 func (s *Stream) Fenced(cluster string, yes bool) {
-	s.families.fenced.WithLabelValues(s.name, cluster).Set(number(yes))
+	s.fenced.WithLabelValues(cluster).Set(number(yes))
 }
 
 // ShedLock tells whether an application's lock, as shedlock.Lock.Name gives it,
 // is held by this process.
 func (s *Stream) ShedLock(lock string, held bool) {
-	s.families.shedLocks.WithLabelValues(s.name, lock).Set(number(held))
+	s.shedLocks.WithLabelValues(lock).Set(number(held))
 }
 
 // Mode tells the stream's mode: standby, stream, hold, sweep, paused or shadow.
@@ -415,16 +420,16 @@ func (s *Stream) Mode(mode string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mode = mode
-	for m, g := range s.modes {
-		g.Set(number(m == mode))
+	for _, name := range modeNames {
+		s.modes.WithLabelValues(name).Set(number(name == mode))
 	}
 }
 
 // Pace tells how many rows per second may be taken, and why no more; 0: any number.
 func (s *Stream) Pace(rows float64, reason string) {
-	s.families.limit.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	s.limit.Reset()
 	if rows > 0 {
-		s.families.limit.WithLabelValues(s.name, reason).Set(rows)
+		s.limit.WithLabelValues(reason).Set(rows)
 	}
 }
 
@@ -432,9 +437,9 @@ func (s *Stream) Pace(rows float64, reason string) {
 func (s *Stream) Leading(epoch int64) {
 	s.leading.Store(true)
 	s.leaderships.Inc()
-	s.leaderGauge.Set(1)
+	s.leader.Set(1)
 	s.lockForeign.Set(0)
-	s.epochGauge.Set(float64(epoch))
+	s.epoch.Set(float64(epoch))
 }
 
 // Standby says that another process leads and this one waits.
@@ -458,16 +463,19 @@ func (s *Stream) Stopped() {
 func (s *Stream) rest() {
 	s.leading.Store(false)
 	s.heard.Store(0)
-	for _, g := range []prometheus.Gauge{s.leaderGauge, s.epochGauge, s.lockForeign, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained, s.markWaiting} {
+	for _, g := range []prometheus.Gauge{s.leader, s.epoch, s.lockForeign, s.rowsInMemory, s.inflightRows, s.inflightBytes, s.lagBytes, s.lagSeconds, s.retained, s.markWaiting} {
 		g.Set(0)
 	}
-	s.slot.forget()
+	s.forgetSlot()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.families.pending, s.families.oldest, s.families.failedRows, s.families.neverReady, s.families.clusterGood, s.families.fenced, s.families.shedLocks, s.families.limit, s.families.tallyOpen, s.families.waiting, s.families.leftRows} {
-		of.DeletePartialMatch(prometheus.Labels{"stream": s.name})
+	for _, of := range []*prometheus.GaugeVec{s.pending, s.oldest, s.failedRows, s.neverReady, s.clusterGood, s.fenced, s.shedLocks, s.limit, s.tallyOpen, s.waiting, s.leftRows} {
+		of.Reset()
 	}
 	for _, c := range s.tables {
-		c.relay.forget(s.name + " " + c.name)
+		c.relay.tell(func(r *relay) {
+			delete(r.gauges, s.name+" "+c.name)
+			delete(r.states, s.name+" "+c.name)
+		})
 	}
 }
 

@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,16 +17,6 @@ const maxTopics = 200
 
 const otherTopics = "other"
 
-// topics are one stream's counters by Kafka cluster and topic.
-type topics struct {
-	families *families
-	stream   string
-
-	mu       sync.Mutex
-	known    map[topicName]*topicCounters
-	clusters map[string]prometheus.Counter // batches
-}
-
 type topicName struct{ cluster, topic string }
 
 type topicCounters struct {
@@ -35,114 +24,64 @@ type topicCounters struct {
 	ages                                 Latencies
 }
 
-func newTopics(f *families, stream string) *topics {
-	return &topics{families: f, stream: stream, known: map[topicName]*topicCounters{}, clusters: map[string]prometheus.Counter{}}
-}
-
-// of gives a topic's counters; the caller holds mu.
-func (t *topics) of(name topicName) *topicCounters {
-	if c := t.known[name]; c != nil {
+// topic gives a topic's counters; the caller holds topicsMu.
+func (s *Stream) topic(name topicName) *topicCounters {
+	if c := s.topics[name]; c != nil {
 		return c
 	}
-	name = t.bounded(name)
-	if c := t.known[name]; c != nil {
+	name = s.bounded(name)
+	if c := s.topics[name]; c != nil {
 		return c
 	}
 	rows := func(outcome string) prometheus.Counter {
-		return t.families.topicRows.WithLabelValues(t.stream, name.cluster, name.topic, outcome)
+		return s.topicRows.WithLabelValues(name.cluster, name.topic, outcome)
 	}
 	c := &topicCounters{
 		published: rows("published"), refused: rows("refused"), withdrawn: rows("withdrawn"),
-		bytes: t.families.topicBytes.WithLabelValues(t.stream, name.cluster, name.topic),
+		bytes: s.topicBytes.WithLabelValues(name.cluster, name.topic),
 	}
-	t.known[name] = c
+	s.topics[name] = c
 	return c
 }
 
 // bounded is the topic itself, or other when there are too many already.
-func (t *topics) bounded(name topicName) topicName {
-	if t.known[name] == nil && len(t.known) >= maxTopics {
+func (s *Stream) bounded(name topicName) topicName {
+	if s.topics[name] == nil && len(s.topics) >= maxTopics {
 		name.topic = otherTopics
 	}
 	return name
 }
 
-// labelled is the name that an outcome is counted under. A topic that has taken no
-// record may not exist: such names leave half of the labels to others.
-func (t *topics) labelled(name topicName, class outbox.Class) topicName {
-	if class != outbox.Delivered && t.known[name] == nil && len(t.known) >= maxTopics/2 {
-		name.topic = otherTopics
+// topicOutcome counts rows of one topic, and how old they were when they were delivered; the caller
+// holds topicsMu.
+func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *tally, now time.Time) {
+	name := topicName{rows[0].Cluster, rows[0].Topic}
+	if class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
+		name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
 	}
-	return name
-}
-
-// outcome counts once per run of rows of one topic, and gives how old delivered rows were.
-func (t *topics) outcome(o *outbox.Outcome, now time.Time) (ages tally) {
-	micros := now.UnixMicro()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := 0; i < len(o.Rows); {
-		name, first := topicName{o.Rows[i].Cluster, o.Rows[i].Topic}, i
-		for i < len(o.Rows) && o.Rows[i].Topic == name.topic && o.Rows[i].Cluster == name.cluster {
-			i++
-		}
-		c, n := t.of(t.labelled(name, o.Class)), float64(i-first)
-		switch o.Class {
-		case outbox.Delivered:
-			c.published.Add(n)
-			for _, r := range o.Rows[first:i] {
-				if r.CreatedAt != 0 {
-					c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
-				}
+	c, n := s.topic(name), float64(len(rows))
+	switch class {
+	case outbox.Delivered:
+		c.published.Add(n)
+		micros := now.UnixMicro()
+		for _, r := range rows {
+			if r.CreatedAt != 0 {
+				c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
 			}
-		case outbox.Refused:
-			c.refused.Add(n)
-		case outbox.Withdrawn:
-			c.withdrawn.Add(n)
 		}
+	case outbox.Refused:
+		c.refused.Add(n)
+	case outbox.Withdrawn:
+		c.withdrawn.Add(n)
 	}
-	return ages
 }
 
 // AgesOf are the ages of a topic of Topics.
 func (s *Stream) AgesOf(of *status.Topic) *Latencies {
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
-	ages := s.topics.known[topicName{of.Cluster, of.Topic}].ages
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	ages := s.topics[topicName{of.Cluster, of.Topic}].ages
 	return &ages
-}
-
-func (t *topics) produced(cluster, topic string, bytes int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.of(topicName{cluster, topic}).bytes.Add(float64(bytes))
-	batches := t.clusters[cluster]
-	if batches == nil {
-		batches = t.families.batches.WithLabelValues(t.stream, cluster)
-		t.clusters[cluster] = batches
-	}
-	batches.Inc()
-}
-
-func (t *topics) retried(cluster, class string) {
-	t.families.retries.WithLabelValues(t.stream, cluster, class).Inc()
-}
-
-// list tells the counts, by cluster and topic.
-func (t *topics) list() []status.Topic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	list := []status.Topic{}
-	for name, c := range t.known {
-		list = append(list, status.Topic{
-			Cluster: name.cluster, Topic: name.topic,
-			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
-		})
-	}
-	slices.SortFunc(list, func(a, b status.Topic) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Topic, b.Topic))
-	})
-	return list
 }
 
 // countOf reads a counter back.
@@ -154,6 +93,39 @@ func countOf(c prometheus.Counter) uint64 {
 	return uint64(m.GetCounter().GetValue())
 }
 
-// Topics is what became of rows by topic, since the process began; topics
+// Topics is what became of rows by cluster and topic, since the process began; topics
 // beyond the first 200 count as other.
-func (s *Stream) Topics() []status.Topic { return s.topics.list() }
+func (s *Stream) Topics() []status.Topic {
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	list := []status.Topic{}
+	for name, c := range s.topics {
+		list = append(list, status.Topic{
+			Cluster: name.cluster, Topic: name.topic,
+			Published: countOf(c.published), Refused: countOf(c.refused), Bytes: countOf(c.bytes),
+		})
+	}
+	slices.SortFunc(list, func(a, b status.Topic) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Topic, b.Topic))
+	})
+	return list
+}
+
+// Shadowed counts pending rows that a stream in shadow would have published, by
+// topic, and those that cannot become a record.
+func (s *Stream) Shadowed(rows []*outbox.Row) {
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	for _, r := range rows {
+		if !r.Pending {
+			continue
+		}
+		outcome := "record"
+		if r.Err != nil {
+			outcome = "error"
+		}
+		name := topicName{r.Cluster, r.Topic}
+		s.topic(name) // from here on it is among those known
+		s.shadowRows.WithLabelValues(r.Table.String(), s.bounded(name).topic, outcome).Inc()
+	}
+}

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Action is what is done to rows.
@@ -193,11 +195,18 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	began := time.Now()
-	for done := 0; done < len(ids); {
-		page := ids[done:min(done+pageSize(op.PerSecond), len(ids))]
+	size := pageRows
+	if op.PerSecond > 0 {
+		size = min(size, op.PerSecond) // at most a second's worth
+	}
+	began, done := time.Now(), 0
+	for page := range slices.Chunk(ids, size) {
 		if err := t.page(ctx, change, page, &result); err != nil {
-			return result, t.refused(&op, err)
+			if table := t.relation.Table; op.Action == Delete && postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
+				grant := "GRANT DELETE ON " + sql.Identifier(table.Schema, table.Name) + " TO " + sql.Identifier(t.conn.Config().User)
+				return result, &postgres.Error{What: "delete rows of table " + table.String(), Err: err, Hint: grant}
+			}
+			return result, t.failure(string(op.Action)+" rows", err)
 		}
 		done += len(page)
 		if op.Progress != nil {
@@ -224,14 +233,6 @@ func (t *Table) Audit(log zerolog.Logger, stream string, op *Operation, result *
 		Msg("an operator changed rows")
 }
 
-// pageSize keeps a page under a second's worth of rows.
-func pageSize(perSecond int) int {
-	if perSecond <= 0 {
-		return pageRows
-	}
-	return max(1, min(pageRows, perSecond))
-}
-
 func (t *Table) page(ctx context.Context, change *tablesql.Change, ids []string, result *Result) error {
 	var changed [][]string
 	step, err := change.Of(ids, func(id string) { changed = append(changed, outbox.SplitID(id)) })
@@ -248,12 +249,4 @@ func (t *Table) page(ctx context.Context, change *tablesql.Change, ids []string,
 	result.Passed += len(ids) - len(changed)
 	result.IDs = append(result.IDs, changed[:min(len(changed), MaxNamed-len(result.IDs))]...)
 	return nil
-}
-
-// refused adds what ends the refusal of an operation.
-func (t *Table) refused(op *Operation, err error) error {
-	if op.Action == Delete && postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
-		return &postgres.Error{What: "delete rows of table " + t.relation.Table.String(), Err: err, Hint: grantDelete(t.relation.Table, t.conn.Config().User)}
-	}
-	return t.failure(string(op.Action)+" rows", err)
 }

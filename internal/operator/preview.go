@@ -66,14 +66,37 @@ func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter
 	if err := t.run(ctx, statementTimeout, step); err != nil {
 		return nil, t.failure("read rows", err)
 	}
-	return p.rows, t.sideHeaders(ctx, relation, p.rows)
+	if len(p.rows) == 0 {
+		return nil, nil
+	}
+	side, headers, err := relation.HeadersOf(len(p.rows), func(i int) *outbox.Row { return p.rows[i] })
+	if err != nil || side == nil { // nil: there is no table of headers
+		return p.rows, err
+	}
+	if err := t.run(ctx, statementTimeout, headers); err != nil {
+		return p.rows, t.failure("read the headers", err)
+	}
+	for i := range p.rows {
+		side.Attach(i)
+	}
+	return p.rows, nil
 }
 
 // PreviewOf is Preview of a row that is not in the table: a JSON object with its
 // columns. PostgreSQL reads the values by the columns' types.
 func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, error) {
-	if err := t.columnsOf(object); err != nil {
-		return nil, err
+	var fields map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(object))
+	if err := d.Decode(&fields); err != nil || fields == nil {
+		return nil, &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
+	}
+	if d.More() {
+		return nil, &InputError{"has more behind its first object: give one row"}
+	}
+	for name := range fields {
+		if t.relation.Column(name) == nil {
+			return nil, &InputError{fmt.Sprintf("table %s has no column %q (upper and lower case matter)", t.relation.Table, name)}
+		}
 	}
 	p, err := t.previewing()
 	if err != nil {
@@ -95,24 +118,6 @@ func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, erro
 type InputError struct{ Problem string }
 
 func (e *InputError) Error() string { return "the given row: " + e.Problem }
-
-// columnsOf makes sure that it is one object with columns of the table.
-func (t *Table) columnsOf(object []byte) error {
-	var fields map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(object))
-	if err := d.Decode(&fields); err != nil || fields == nil {
-		return &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
-	}
-	if d.More() {
-		return &InputError{"has more behind its first object: give one row"}
-	}
-	for name := range fields {
-		if t.relation.Column(name) == nil {
-			return &InputError{fmt.Sprintf("table %s has no column %q (upper and lower case matter)", t.relation.Table, name)}
-		}
-	}
-	return nil
-}
 
 var errNotOurs = errors.New("the row is not ours by its mapping (rows, or topic.otherwise: leave): it is left alone")
 
@@ -152,23 +157,5 @@ func (p *preview) each(row [][]byte) error {
 		made.Err = errNotOurs
 	}
 	p.rows, p.bytes = append(p.rows, made), p.bytes+made.Size()
-	return nil
-}
-
-// sideHeaders adds the headers of a table of their own.
-func (t *Table) sideHeaders(ctx context.Context, relation *tablesql.Relation, rows []*outbox.Row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	side, step, err := relation.HeadersOf(len(rows), func(i int) *outbox.Row { return rows[i] })
-	if err != nil || side == nil {
-		return err
-	}
-	if err := t.run(ctx, statementTimeout, step); err != nil {
-		return t.failure("read the headers", err)
-	}
-	for i := range rows {
-		side.Attach(i)
-	}
 	return nil
 }

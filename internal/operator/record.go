@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -86,11 +88,9 @@ func bytesOf(b []byte) *Bytes {
 	}
 	s := &Bytes{Length: len(b)}
 	if utf8.Valid(b) {
-		text := string(b)
-		s.Text = &text
+		s.Text = new(string(b))
 	} else {
-		text := base64.StdEncoding.EncodeToString(b)
-		s.Base64 = &text
+		s.Base64 = new(base64.StdEncoding.EncodeToString(b))
 	}
 	return s
 }
@@ -115,11 +115,16 @@ func (b *Bytes) Short(width int) string {
 	case b.Text == nil:
 		return strconv.Itoa(b.Length) + " bytes"
 	}
-	runes := []rune(strings.Join(strings.Fields(*b.Text), " "))
+	return OneLine(*b.Text, width)
+}
+
+// OneLine is a text in a line of at most so many characters.
+func OneLine(text string, width int) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= width {
 		return string(runes)
 	}
-	return string(runes[:width-1]) + Ellipsis
+	return string(runes[:width-1]) + outbox.Ellipsis
 }
 
 // Hide leaves the length of what a record says, not the content: of its value and
@@ -135,4 +140,36 @@ func (b *Bytes) hide() {
 	if b != nil {
 		b.Text, b.Base64 = nil, nil
 	}
+}
+
+// PayloadOf is a listed row's payload as its record has it; nil: it was not
+// listed, or is NULL. Listings print bytea in PostgreSQL's escape format.
+// https://www.postgresql.org/docs/current/functions-binarystring.html
+func (t *Table) PayloadOf(r *Row) []byte {
+	if r.Payload == nil {
+		return nil
+	}
+	if t.relation.Column(t.relation.Table.Mapping.Payload.Column).OID != pgtype.ByteaOID {
+		return []byte(*r.Payload)
+	}
+	return unescape(*r.Payload)
+}
+
+// unescape reads bytea's escape format: \\ and three octal digits.
+func unescape(text string) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) && text[i+1] != '\\' {
+			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(n))
+				i += 3
+				continue
+			}
+		}
+		if text[i] == '\\' && i+1 < len(text) && text[i+1] == '\\' {
+			i++
+		}
+		out = append(out, text[i])
+	}
+	return out
 }

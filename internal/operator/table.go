@@ -8,8 +8,10 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +22,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
-	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Bounds of what one statement does.
@@ -138,13 +139,6 @@ type Shown struct {
 // MaxPayload is the longest payload that is shown.
 const MaxPayload = 64 << 20
 
-func (s *Shown) characters() int {
-	if s.Whole {
-		return 1_000_000 // as many as status.last_error_max may be
-	}
-	return 1000 // as many as it is unless it is set
-}
-
 // List lists picked rows in the order of sweeping. If the server cannot print a value, or
 // not in time, it lists them without values that can be long to print.
 func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
@@ -156,8 +150,14 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 }
 
 func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout time.Duration, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
-	parks := explained(shown.Parks)
-	list := tablesql.List{Limit: limit, Characters: shown.characters()}
+	parks := slices.Clone(shown.Parks)
+	slices.SortStableFunc(parks, func(a, b outbox.Park) int { return cmp.Compare(a.Scope.Kind, b.Scope.Kind) }) // the widest first
+	parks = parks[:min(len(parks), maxExplained)]
+	characters := 1000 // as many as status.last_error_max is unless it is set
+	if shown.Whole {
+		characters = 1_000_000 // as many as it may be
+	}
+	list := tablesql.List{Limit: limit, Characters: characters}
 	if shown.Payload {
 		list.Payload = MaxPayload
 	}
@@ -175,7 +175,7 @@ func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout t
 		if reason, ok := unmarked[outbox.JoinID(r.ID...)]; ok && r.State == "PENDING" {
 			r.Parked = "published, cannot be marked: " + reason
 		}
-		r.shorten(shown.characters())
+		r.shorten(characters)
 		rows = append(rows, r)
 		return err
 	})
@@ -199,19 +199,6 @@ func unmarked(parks []outbox.Park, table *outbox.Table) map[string]string {
 	return reasons
 }
 
-// explained takes the parks that a listing explains rows by, the widest first.
-func explained(parks []outbox.Park) []outbox.Park {
-	var out []outbox.Park
-	for kind := outbox.ScopeStream; kind <= outbox.ScopeRow; kind++ {
-		for i := range parks {
-			if parks[i].Scope.Kind == kind && len(out) < maxExplained {
-				out = append(out, parks[i])
-			}
-		}
-	}
-	return out
-}
-
 // shorten cuts what has more characters than were to be shown.
 func (r *Row) shorten(most int) {
 	texts := []*string{&r.Topic, &r.Error}
@@ -222,18 +209,9 @@ func (r *Row) shorten(most int) {
 		texts = append(texts, &r.ID[i])
 	}
 	for _, text := range texts {
-		n := 0
-		for i := range *text {
-			if n++; n > most {
-				*text = (*text)[:i] + Ellipsis
-				break
-			}
-		}
+		*text = outbox.Cut(*text, most)
 	}
 }
-
-// Ellipsis ends a text that was cut.
-const Ellipsis = "…"
 
 var states = map[tablesql.State]string{tablesql.Pending: "PENDING", tablesql.Failed: "FAILED", tablesql.Settled: "SENT"}
 
@@ -277,9 +255,4 @@ func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
 		return postgres.WithHint(err, "--error is a regular expression: put \\ before a character that stands for itself")
 	}
 	return tablesql.WithHint(err, t, conn.Config().User)
-}
-
-// grantDelete is what discarding by deletion needs.
-func grantDelete(t *outbox.Table, role string) string {
-	return "GRANT DELETE ON " + sql.Identifier(t.Schema, t.Name) + " TO " + sql.Identifier(role)
 }

@@ -241,15 +241,8 @@ func ParsePointer(text string) (parts []string, err error) {
 	}
 	parts = strings.Split(text[1:], "/")
 	for i, part := range parts {
-		for rest := part; ; {
-			at := strings.IndexByte(rest, '~')
-			if at < 0 {
-				break
-			}
-			if at+1 == len(rest) || rest[at+1] != '0' && rest[at+1] != '1' {
-				return nil, errors.New("has a ~ that is followed by neither 0 nor 1")
-			}
-			rest = rest[at+2:]
+		if strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(part), "~") {
+			return nil, errors.New("has a ~ that is followed by neither 0 nor 1")
 		}
 		if !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
 			return nil, errors.New("has characters that no text of PostgreSQL has")
@@ -404,12 +397,10 @@ type JSONHeaders struct {
 
 // Excepts says that a header of the name is left out.
 func (f *JSONHeaders) Excepts(name string) bool {
-	for _, e := range f.Except {
-		if beginning, star := strings.CutSuffix(e, "*"); name == e || star && strings.HasPrefix(name, beginning) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Except, func(e string) bool {
+		beginning, star := strings.CutSuffix(e, "*")
+		return name == e || star && strings.HasPrefix(name, beginning)
+	})
 }
 
 // Expr is where the header's value comes from, or the object with headers.

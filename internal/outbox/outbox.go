@@ -7,6 +7,8 @@ package outbox
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -153,10 +155,8 @@ func (k ScopeKind) String() string { return scopeNames[k] }
 
 // ParseScopeKind reads what String prints.
 func ParseScopeKind(s string) (ScopeKind, error) {
-	for k, name := range scopeNames {
-		if k > 0 && name == s {
-			return ScopeKind(k), nil
-		}
+	if k := slices.Index(scopeNames[:], s); k > 0 {
+		return ScopeKind(k), nil
 	}
 	return 0, fmt.Errorf("%q is not a scope (stream, cluster, table, topics, topic, key or row)", s)
 }
@@ -244,16 +244,21 @@ func (s Scope) String() string {
 
 // Shown is the beginning of a text that a row brings, for logs and lists of people: it can be
 // as long as a row may be.
-func Shown(text string) string {
-	const most = 300 // more than a topic's name can have
+func Shown(text string) string { return Cut(text, 300) } // more than a topic's name can have
+
+// Cut is at most so many characters of a text; what is longer ends in an Ellipsis.
+func Cut(text string, most int) string {
 	n := 0
 	for i := range text {
 		if n++; n > most {
-			return text[:i] + "…"
+			return text[:i] + Ellipsis
 		}
 	}
 	return text
 }
+
+// Ellipsis ends a text that was cut.
+const Ellipsis = "…"
 
 // Park is the durable statement that rows of a scope are left to the sweeper.
 type Park struct {
@@ -317,54 +322,45 @@ func (s *Snapshot) Widen(xid uint32) uint64 {
 // Ended says whether the transaction is visible in the snapshot or had ended
 // without a trace (rolled back) when it was taken.
 func (s *Snapshot) Ended(wide uint64) bool {
-	if wide < s.Xmin {
-		return true
-	}
-	if wide >= s.Xmax {
-		return false
-	}
-	for _, x := range s.InProgress {
-		if x == wide {
-			return false
-		}
-	}
-	return true
+	return wide < s.Xmin || wide < s.Xmax && !slices.Contains(s.InProgress, wide)
 }
 
 // ParseSnapshot reads pg_current_snapshot()::text, xmin:xmax:x1,x2,….
 func ParseSnapshot(text string) (Snapshot, error) {
-	parts := strings.SplitN(text, ":", 3)
-	var s Snapshot
-	bad := func() (Snapshot, error) {
-		return Snapshot{}, fmt.Errorf("%q is not a snapshot like 10:20:10,14", text)
+	xmin, rest, _ := strings.Cut(text, ":")
+	xmax, list, ok := strings.Cut(rest, ":")
+	number := func(text string) uint64 {
+		n, err := strconv.ParseUint(text, 10, 64)
+		ok = ok && err == nil
+		return n
 	}
-	if len(parts) != 3 || !parseUint(parts[0], &s.Xmin) || !parseUint(parts[1], &s.Xmax) {
-		return bad()
-	}
-	if parts[2] == "" {
-		return s, nil
-	}
-	for _, f := range strings.Split(parts[2], ",") {
-		var x uint64
-		if !parseUint(f, &x) {
-			return bad()
+	s := Snapshot{Xmin: number(xmin), Xmax: number(xmax)}
+	if list != "" {
+		for x := range strings.SplitSeq(list, ",") {
+			s.InProgress = append(s.InProgress, number(x))
 		}
-		s.InProgress = append(s.InProgress, x)
+	}
+	if !ok {
+		return Snapshot{}, fmt.Errorf("%q is not a snapshot like 10:20:10,14", text)
 	}
 	return s, nil
 }
 
-func parseUint(s string, to *uint64) bool {
-	if s == "" {
-		return false
-	}
-	var n uint64
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' || n > (1<<63)/10 {
-			return false
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	*to = n
-	return true
+// Identity is what a stream remembers, in outbox_cdc.leader, of the slot that
+// it went on from. The zero value: nothing was ever streamed.
+type Identity struct {
+	Slot     string
+	SystemID string // of the database cluster, from initdb
+	Timeline uint32 // raised by every promotion
+	// SlotPoint is the slot's confirmed position when the stream took it on, or to which the stream had
+	// confirmed it before.
+	SlotPoint LSN
+	// Stopped is the position confirmed last by a clean stop, or 0 while
+	// streaming. Nobody else moves the slot on.
+	Stopped LSN
+	// Publication is a mark that changes when the publication is re-created or
+	// altered.
+	Publication string
+	// Relations are the tables' relations by OID, 0: there was none; nil: not known.
+	Relations map[string]uint32
 }

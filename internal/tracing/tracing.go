@@ -9,6 +9,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Provider sends spans until it is shut down.
@@ -76,11 +79,7 @@ func wanted(env func(string) string) (bool, error) {
 // OTEL_EXPORTER_OTLP_* the exporters read by themselves.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 func newExporter(ctx context.Context, env func(string) string) (sdk.SpanExporter, error) {
-	protocol := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-	if protocol == "" {
-		protocol = env("OTEL_EXPORTER_OTLP_PROTOCOL")
-	}
-	switch protocol {
+	switch protocol := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol {
 	case "", "http/protobuf":
 		return otlptracehttp.New(ctx)
 	case "grpc":
@@ -95,7 +94,7 @@ func (p *Provider) Stream(name string) *Stream {
 	if p == nil {
 		return nil
 	}
-	return newStream(p.sdk.Tracer(scope), name)
+	return &Stream{tracer: p.sdk.Tracer(scope), name: name, open: map[*outbox.Row]*batch{}}
 }
 
 // Shutdown sends what is left, until ctx ends.

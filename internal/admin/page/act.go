@@ -73,14 +73,11 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	d.order, d.Limit, d.Token = o, actLimit, p.forms.token(p.cfg.Who(r), p.cfg.Now())
 	d.Back = "/failed?" + o.query().Encode()
-	p.show(w, code, "act", view{Title: actTitle(d), Here: "failed", Data: d})
-}
-
-func actTitle(d actData) string {
+	title := "Confirm"
 	if d.Result != nil {
-		return "Done"
+		title = "Done"
 	}
-	return "Confirm"
+	p.show(w, code, "act", view{Title: title, Here: "failed", Data: d})
 }
 
 // operation is what package operator is told.
@@ -122,38 +119,27 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	if s.Found != nil {
 		d.Found = s.Found(t).String()
 	}
-	ctx, done, err := p.bounded(r, actTimeout)
-	if err != nil {
-		return d, err
-	}
-	defer done()
-	return d, p.onTable(ctx, s, t, func(table *operator.Table) error {
+	return d, p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *operator.Table) error {
 		if !confirmed {
 			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken
 			return err
 		}
-		result, err := p.do(ctx, r, table, s, &op, o)
+		result, err := table.Do(ctx, op)
 		d.Result = &result
+		picked := o.query().Encode()
+		if !o.Matching {
+			picked = "chosen rows"
+		}
+		table.Audit(p.cfg.Log, s.Name, &op, &result, err, func(e *zerolog.Event) {
+			e.Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status)
+		})
+		if s.Changed != nil {
+			s.Changed()
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
+		}
 		return err
 	})
-}
-
-// do acts, and logs who did what, also when it ended with an error.
-func (p *Page) do(ctx context.Context, r *http.Request, table *operator.Table, s *Stream, op *operator.Operation, o *order) (operator.Result, error) {
-	result, err := table.Do(ctx, *op)
-	picked := o.query().Encode()
-	if !o.Matching {
-		picked = "chosen rows"
-	}
-	table.Audit(p.cfg.Log, s.Name, op, &result, err, func(e *zerolog.Event) {
-		e.Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("filter", picked).Str("status", op.Status)
-	})
-	if s.Changed != nil {
-		s.Changed()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
-	}
-	return result, err
 }

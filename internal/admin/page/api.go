@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
@@ -37,67 +38,81 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-func answer(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	_ = e.Encode(body) // the client went away
+// asJSON answers a request with what of gives, or with its error.
+func asJSON(of func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		code := http.StatusOK
+		body, err := of(r)
+		if err != nil {
+			code, body = codeOf(err), problem{err.Error()}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(body) // the client went away
+	}
 }
 
-func (p *Page) apiStream(w http.ResponseWriter, r *http.Request) {
+func (p *Page) apiStream(r *http.Request) (any, error) {
 	s := p.streamNamed(r.PathValue("stream"))
 	if s == nil {
-		answer(w, http.StatusNotFound, problem{"there is no such stream"})
-		return
+		return nil, &asked{http.StatusNotFound, "there is no such stream"}
 	}
 	st := s.Report()
-	answer(w, http.StatusOK, StreamDetail{
+	return StreamDetail{
 		Status: st, Activity: s.Activity(), Needs: append([]attention{}, needsOf(&st)...),
 		Database: s.Database, Configuration: s.Configuration,
-	})
+	}, nil
 }
 
-func (p *Page) apiFailed(w http.ResponseWriter, r *http.Request) {
+func (p *Page) apiFailed(r *http.Request) (any, error) {
 	limit, err := limitOf(r, listedRows, mostListed)
 	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
+		return nil, err
 	}
 	f := filterOf(r.URL.Query())
-	l, err := p.list(r, &f, limit)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
-	answer(w, http.StatusOK, l)
+	return p.list(r, &f, limit)
 }
 
-func (p *Page) apiRow(w http.ResponseWriter, r *http.Request) {
+func (p *Page) apiRow(r *http.Request) (any, error) {
 	row, payload, _, err := p.findRow(r)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
 	d := RowDetail{Row: row}
 	d.Payload = nil
 	if payload != nil {
 		as, text := printed(payload, r.URL.Query().Get("as"))
 		d.PayloadAs, d.Payload = as, &text
 	}
-	answer(w, http.StatusOK, d)
+	return d, err
 }
 
-func (p *Page) apiSlots(w http.ResponseWriter, r *http.Request) {
-	servers, code, err := p.askSlots(r)
+func (p *Page) apiPreview(r *http.Request) (any, error) {
+	limit, err := limitOf(r, previewed, mostPreviewed)
 	if err != nil {
-		answer(w, code, problem{err.Error()})
-		return
+		return nil, err
 	}
-	answer(w, http.StatusOK, ServerList{append([]Server{}, servers...)})
+	return p.records(r, limit)
+}
+
+func (p *Page) apiSlots(r *http.Request) (any, error) {
+	servers, err := p.askSlots(r)
+	return ServerList{append([]Server{}, servers...)}, err
 }
 
 func (p *Page) apiDescription(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	http.ServeFileFS(w, r, files, "openapi.yaml")
+}
+
+// limitOf is the limit that a request asks for.
+func limitOf(r *http.Request, usual, most int) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, &asked{http.StatusBadRequest, "limit is not between 1 and " + strconv.Itoa(most)}
+	}
+	return n, nil
 }

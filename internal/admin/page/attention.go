@@ -29,6 +29,8 @@ const (
 
 var levels = map[string]int{"bad": 0, "warn": 1, "note": 2}
 
+func byLevel(a, b attention) int { return cmp.Compare(levels[a.Level], levels[b.Level]) }
+
 // needsOf lists what a stream needs, the most urgent first. It is pure.
 func needsOf(s *status.Stream) []attention {
 	var list []attention
@@ -39,24 +41,7 @@ func needsOf(s *status.Stream) []attention {
 	if s.Error != "" {
 		add("bad", "It does not work: "+s.Error, "outbox-cdc check --stream "+s.Name+" says what is wrong, and the command that fixes it.")
 	}
-	slotNeeds(s, add)
-	for _, c := range s.Kafka {
-		if !c.Usable {
-			add("bad", "Kafka cluster "+c.Name+" cannot be used: "+c.Error,
-				"Nothing is lost: its rows wait and go on by themselves once a broker answers. Look at the brokers, the network and the credentials.")
-		}
-	}
-	parkNeeds(s, add)
-	failedNeeds(s, add)
-	slices.SortStableFunc(list, func(a, b attention) int { return cmp.Compare(levels[a.Level], levels[b.Level]) })
-	return list
-}
-
-type adding func(level, text, hint string) *attention
-
-func slotNeeds(s *status.Stream, add adding) {
-	slot := s.Slot
-	switch {
+	switch slot := s.Slot; {
 	case slot == nil:
 	case slot.WALStatus == "lost":
 		add("bad", "The server has dropped what slot "+slot.Name+" needs.",
@@ -68,9 +53,12 @@ func slotNeeds(s *status.Stream, add adding) {
 		add("warn", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
 			"Fix what holds the stream up, or raise wal_budget where the primary's disk has room.")
 	}
-}
-
-func parkNeeds(s *status.Stream, add adding) {
+	for _, c := range s.Kafka {
+		if !c.Usable {
+			add("bad", "Kafka cluster "+c.Name+" cannot be used: "+c.Error,
+				"Nothing is lost: its rows wait and go on by themselves once a broker answers. Look at the brokers, the network and the credentials.")
+		}
+	}
 	for _, g := range s.Parks.Top {
 		what := g.Example
 		if g.Count > 1 {
@@ -83,6 +71,17 @@ func parkNeeds(s *status.Stream, add adding) {
 		a := add(level, "Parked: "+what+": "+g.Reason, hintOf(g.Cause))
 		a.Link, a.LinkText = streamPath(s.Name)+"#parks", "What is parked"
 	}
+	for _, t := range s.Tables {
+		if t.Failed == nil || *t.Failed == 0 {
+			continue
+		}
+		rows := strings.Replace(rowsText(*t.Failed, t.FailedCapped), "more", "More", 1)
+		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rows, t.Name),
+			"They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.")
+		a.Link, a.LinkText = failedPath(s.Name, t.Name), "Look at them"
+	}
+	slices.SortStableFunc(list, byLevel)
+	return list
 }
 
 // hintOf says what ends a park, by its cause.
@@ -106,25 +105,11 @@ func hintOf(cause string) string {
 	return "Nothing to do: the rows are read from the table, and the stream goes on by itself."
 }
 
-func failedNeeds(s *status.Stream, add adding) {
-	for _, t := range s.Tables {
-		if t.Failed == nil || *t.Failed == 0 {
-			continue
-		}
-		a := add("warn", fmt.Sprintf("%s FAILED in table %s.", rowsText(*t.Failed, t.FailedCapped), t.Name),
-			"They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.")
-		a.Link, a.LinkText = failedPath(s.Name, t.Name), "Look at them"
-	}
-}
-
 func rowsText(n int64, more bool) string {
-	switch {
-	case more:
-		return "More than " + thousands(n) + " rows are"
-	case n == 1:
+	if n == 1 && !more {
 		return "1 row is"
 	}
-	return thousands(n) + " rows are"
+	return cappedText(&n, more) + " rows are"
 }
 
 func streamPath(name string) string { return "/streams/" + url.PathEscape(name) }

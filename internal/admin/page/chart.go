@@ -29,13 +29,21 @@ func barOf(s *status.Slot) *bar {
 	if s == nil || s.Budget == 0 && s.Safe == nil {
 		return nil
 	}
+	text := status.Bytes(s.Retained) + " of WAL held back"
+	if s.Budget > 0 {
+		text += ", budget " + status.Bytes(s.Budget)
+	}
 	limit := uint64(0)
-	if s.Safe != nil {
-		limit = s.Retained + uint64(max(0, *s.Safe))
+	if s.Safe == nil {
+		text += ", the server sets no limit"
+	} else {
+		left := uint64(max(0, *s.Safe))
+		limit = s.Retained + left
+		text += ", the server allows " + status.Bytes(left) + " more"
 	}
 	scale := float64(max(s.Retained, s.Budget, limit, 1))
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: barText(s), End: "At this rate no limit is reached within two days."}
+	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: text, End: "At this rate no limit is reached within two days."}
 	if s.Loss != nil && s.Loss.Seconds < toldLoss {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
 	}
@@ -50,17 +58,6 @@ func barOf(s *status.Slot) *bar {
 		b.Level = "warn"
 	}
 	return b
-}
-
-func barText(s *status.Slot) string {
-	text := status.Bytes(s.Retained) + " of WAL held back"
-	if s.Budget > 0 {
-		text += ", budget " + status.Bytes(s.Budget)
-	}
-	if s.Safe == nil {
-		return text + ", the server sets no limit"
-	}
-	return text + ", the server allows " + status.Bytes(uint64(max(0, *s.Safe))) + " more"
 }
 
 // chart is the last hour of one or more values, or as much of it as there is. Its lines are on chartWidth by
@@ -102,25 +99,8 @@ type timeline struct {
 	span time.Duration
 }
 
-func timelineOf(at []time.Time, now time.Time) timeline {
-	t := timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
-	for _, t.span = range chartSpans {
-		if t.now.Sub(at[0]) <= t.span {
-			break
-		}
-	}
-	return t
-}
-
 func (t timeline) x(at time.Time) int {
 	return max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span))
-}
-
-// width of what is said at once.
-func (t timeline) width() int { return int(max(t.span/chartPoints, chartStep) * chartWidth / t.span) }
-
-func (t timeline) ticks() []string {
-	return []string{agoText(t.span), agoText(t.span / 2), "now"}
 }
 
 func agoText(ago time.Duration) string {
@@ -133,7 +113,7 @@ func agoText(ago time.Duration) string {
 // series is one value over the history.
 type series struct {
 	name, class string
-	value       func(i int) (float64, bool) // of a point, where it has one
+	value       func(p *status.Point) (float64, bool) // where it has one
 }
 
 // scale is a chart's vertical axis.
@@ -143,11 +123,11 @@ type scale struct {
 }
 
 // chartOf draws; nil: there is too little to draw.
-func chartOf(title string, at []time.Time, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
+func chartOf(title string, history []status.Point, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
 	least, most, n := math.Inf(1), 0.0, 0
 	for _, s := range all {
-		for i := range at {
-			if v, ok := s.value(i); ok {
+		for i := range history {
+			if v, ok := s.value(&history[i]); ok {
 				least, most, n = min(least, v), max(most, v), n+1
 			}
 		}
@@ -155,8 +135,14 @@ func chartOf(title string, at []time.Time, now time.Time, axis func(least, most 
 	if n < 2 {
 		return nil
 	}
-	a, line := axis(least, most), timelineOf(at, now)
-	c := &chart{Title: title, Ticks: a.ticks, Times: line.ticks(), Text: title + " in the last hour: at most " + print(most)}
+	a, line := axis(least, most), timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
+	for _, line.span = range chartSpans {
+		if line.now.Sub(history[0].At) <= line.span {
+			break
+		}
+	}
+	times := []string{agoText(line.span), agoText(line.span / 2), "now"}
+	c := &chart{Title: title, Ticks: a.ticks, Times: times, Text: title + " in the last hour: at most " + print(most)}
 	for _, s := range all {
 		drawn := chartLine{Name: s.name, Class: s.class}
 		var points []string
@@ -168,32 +154,32 @@ func chartOf(title string, at []time.Time, now time.Time, axis func(least, most 
 				drawn.Stretches, points = append(drawn.Stretches, strings.Join(points, " ")), nil
 			}
 		}
-		for i := range at {
-			v, ok := s.value(i)
-			if i > 0 && at[i].Sub(at[i-1]) > chartGap || !ok {
+		for i := range history {
+			v, ok := s.value(&history[i])
+			if i > 0 && history[i].At.Sub(history[i-1].At) > chartGap || !ok {
 				end()
 			}
 			if ok {
-				points = append(points, fmt.Sprintf("%d,%.0f", line.x(at[i]), a.y(v)))
+				points = append(points, fmt.Sprintf("%d,%.0f", line.x(history[i].At), a.y(v)))
 			}
 		}
 		end()
 		c.Lines = append(c.Lines, drawn)
 	}
-	c.Points = pointsOf(at, line, print, all)
+	c.Points = pointsOf(history, line, print, all)
 	return c
 }
 
 // pointsOf says the most of each stretch of time that has samples.
-func pointsOf(at []time.Time, line timeline, print func(float64) string, all []series) []chartPoint {
+func pointsOf(history []status.Point, line timeline, print func(float64) string, all []series) []chartPoint {
 	var list []chartPoint
-	width := line.width()
-	for i := 0; i < len(at); {
-		place := line.x(at[i]) / width
+	width := int(max(line.span/chartPoints, chartStep) * chartWidth / line.span)
+	for i := 0; i < len(history); {
+		place := line.x(history[i].At) / width
 		most, known := make([]float64, len(all)), make([]bool, len(all))
-		for ; i < len(at) && line.x(at[i])/width == place; i++ {
+		for ; i < len(history) && line.x(history[i].At)/width == place; i++ {
 			for k, s := range all {
-				if v, ok := s.value(i); ok {
+				if v, ok := s.value(&history[i]); ok {
 					most[k], known[k] = max(most[k], v), true
 				}
 			}
@@ -205,7 +191,7 @@ func pointsOf(at []time.Time, line timeline, print func(float64) string, all []s
 			}
 		}
 		if len(said) > 0 {
-			ago := line.now.Sub(at[i-1])
+			ago := line.now.Sub(history[i-1].At)
 			list = append(list, chartPoint{place * width, width, agoText(ago) + ": " + strings.Join(said, ", ")})
 		}
 	}
@@ -252,43 +238,34 @@ func roundBytes(most float64) float64 {
 
 // chartsOf draws those of one stream, as far as there is something to draw.
 func chartsOf(history []status.Point, now time.Time) []*chart {
-	at := make([]time.Time, len(history))
-	for i := range history {
-		at[i] = history[i].At
-	}
-	list := rowCharts("Rows published", "Time from created_at to Kafka", at, now, func(i int) (rate, p50, p99 float64) {
-		return history[i].PerSecond, history[i].P50, history[i].P99
-	})
-	return drawn(append(list, chartOf("WAL held back by the slot", at, now, linear(roundBytes, bytesText), bytesText,
-		series{"", "a", func(i int) (float64, bool) { return float64(history[i].Retained), true }}))...)
+	return drawn(append(rowCharts("Rows published", "Time from created_at to Kafka", history, now),
+		chartOf("WAL held back by the slot", history, now, linear(roundBytes, bytesText), bytesText,
+			series{"", "a", func(p *status.Point) (float64, bool) { return float64(p.Retained), true }})))
 }
 
 // chartsOfTopic draws those of one topic, whose samples end with the history.
 func chartsOfTopic(t *status.Topic, history []status.Point, now time.Time) []*chart {
 	n := min(len(t.History), len(history))
-	samples, last := t.History[len(t.History)-n:], history[len(history)-n:]
-	at := make([]time.Time, n)
-	for i := range last {
-		at[i] = last[i].At
+	own := slices.Clone(history[len(history)-n:])
+	for i, sample := range t.History[len(t.History)-n:] {
+		own[i].PerSecond, own[i].P50, own[i].P99 = float64(sample.PerSecond), float64(sample.P50), float64(sample.P99)
 	}
-	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, at, now, func(i int) (rate, p50, p99 float64) {
-		return float64(samples[i].PerSecond), float64(samples[i].P50), float64(samples[i].P99)
-	})...)
+	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, own, now))
 }
 
 // rowCharts draws how many rows went, and how long they took.
-func rowCharts(rows, times string, at []time.Time, now time.Time, point func(i int) (rate, p50, p99 float64)) []*chart {
+func rowCharts(rows, times string, history []status.Point, now time.Time) []*chart {
 	return []*chart{
-		chartOf(rows, at, now, linear(roundCount, rateText), rateText,
-			series{"", "a", func(i int) (float64, bool) { rate, _, _ := point(i); return rate, true }}),
-		chartOf(times, at, now, decades(powerText), durationText,
-			series{"p50", "a", func(i int) (float64, bool) { _, p50, _ := point(i); return p50, p50 > 0 }},
-			series{"p99", "b", func(i int) (float64, bool) { _, _, p99 := point(i); return p99, p99 > 0 }}),
+		chartOf(rows, history, now, linear(roundCount, rateText), rateText,
+			series{"", "a", func(p *status.Point) (float64, bool) { return p.PerSecond, true }}),
+		chartOf(times, history, now, decades(powerText), durationText,
+			series{"p50", "a", func(p *status.Point) (float64, bool) { return p.P50, p.P50 > 0 }},
+			series{"p99", "b", func(p *status.Point) (float64, bool) { return p.P99, p.P99 > 0 }}),
 	}
 }
 
 // drawn are those of which there was something to draw.
-func drawn(charts ...*chart) []*chart {
+func drawn(charts []*chart) []*chart {
 	return slices.DeleteFunc(charts, func(c *chart) bool { return c == nil })
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -45,7 +46,7 @@ func filterOf(q url.Values) filter {
 	}
 }
 
-// query is the address of the same list, of another topic or error if given.
+// query is the address of the same list.
 func (f filter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
@@ -79,10 +80,6 @@ func codeOf(err error) int {
 		return wrong.code
 	case errors.As(err, &unusable):
 		return http.StatusUnprocessableEntity
-	case errors.Is(err, errBusy):
-		return http.StatusServiceUnavailable
-	case errors.Is(err, errElse), errors.Is(err, errForged):
-		return http.StatusForbidden
 	}
 	return http.StatusBadGateway // the database
 }
@@ -126,20 +123,29 @@ func (p *Page) table(stream, name string) (*Stream, *outbox.Table, error) {
 	return of, found[0], nil
 }
 
-// onTable calls f with the table, opened.
-func (p *Page) onTable(ctx context.Context, s *Stream, t *outbox.Table, f func(*operator.Table) error) error {
-	bounded, cancel := context.WithTimeout(ctx, connectWithin)
-	defer cancel()
-	conn, err := s.Connect(bounded)
+// onTable calls f with the table, opened for one of the requests that ask a database at once.
+func (p *Page) onTable(r *http.Request, within time.Duration, s *Stream, t *outbox.Table, f func(context.Context, *operator.Table) error) error {
+	ctx, done, err := p.bounded(r, within)
 	if err != nil {
 		return err
 	}
-	defer hangUp(conn)
+	defer done()
+	connecting, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	conn, err := s.Connect(connecting)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
 	table, err := operator.Open(ctx, conn, t)
 	if err != nil {
 		return err
 	}
-	return f(table)
+	return f(ctx, table)
 }
 
 // listed is a list of failed rows, and its JSON.
@@ -165,12 +171,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	if f.Error != "" {
 		within = patternTime
 	}
-	ctx, done, err := p.bounded(r, within)
-	if err != nil {
-		return l, err
-	}
-	defer done()
-	return l, p.onTable(ctx, s, t, func(d *operator.Table) (err error) {
+	return l, p.onTable(r, within, s, t, func(ctx context.Context, d *operator.Table) (err error) {
 		if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
 			return err
 		}
@@ -186,7 +187,6 @@ type alike struct {
 	Link         string
 }
 
-// failedData is the page of failed rows.
 type failedData struct {
 	filter
 	Listed     listed
@@ -202,11 +202,7 @@ type failedData struct {
 
 func (p *Page) failed(w http.ResponseWriter, r *http.Request) {
 	f := filterOf(r.URL.Query())
-	d := failedData{Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
-	for i := range p.cfg.Streams {
-		l, _ := p.rowOf(&p.cfg.Streams[i])
-		d.StreamRows = append(d.StreamRows, l)
-	}
+	d := failedData{StreamRows: p.streamRows(), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
 	_, t, err := p.table(f.Stream, f.Table)
 	code := http.StatusOK
 	switch {
@@ -237,8 +233,10 @@ func together(f filter, list []operator.Row) []alike {
 			at[[2]string{r.Topic, r.Error}] = n
 			one := f
 			one.Topic = r.Topic
-			if r.Error != "" {
-				one.Error = exactly(r.Error)
+			if begin, cut := strings.CutSuffix(r.Error, outbox.Ellipsis); cut {
+				one.Error = "^" + regexp.QuoteMeta(begin) // the rest of it was cut
+			} else if r.Error != "" {
+				one.Error = "^" + regexp.QuoteMeta(r.Error) + "$"
 			}
 			all = append(all, alike{Topic: r.Topic, Error: r.Error, Link: "/failed?" + one.query().Encode()})
 		}
@@ -246,15 +244,6 @@ func together(f filter, list []operator.Row) []alike {
 	}
 	slices.SortStableFunc(all, func(a, b alike) int { return cmp.Compare(b.Rows, a.Rows) })
 	return all[:min(len(all), shownErrors)]
-}
-
-// exactly is the regular expression of an error, or of its beginning where the
-// rest was cut.
-func exactly(text string) string {
-	if begin, cut := strings.CutSuffix(text, operator.Ellipsis); cut {
-		return "^" + regexp.QuoteMeta(begin)
-	}
-	return "^" + regexp.QuoteMeta(text) + "$"
 }
 
 // rowID reads the id of a row in an address or a form: a JSON list of the
@@ -267,7 +256,6 @@ func rowID(text string, t *outbox.Table) (string, error) {
 	return outbox.JoinID(parts...), nil
 }
 
-// rowData is the page of one row.
 type rowData struct {
 	filter
 	Row         *operator.Row
@@ -293,38 +281,32 @@ func (p *Page) findRow(r *http.Request) (row operator.Row, payload []byte, t *ou
 	if err != nil {
 		return row, nil, nil, err
 	}
-	ctx, done, err := p.bounded(r, askTimeout)
-	if err != nil {
-		return row, nil, nil, err
+	pick := tablesql.Filter{State: tablesql.RowsFailed, IDs: []string{id}}
+	if p.cfg.MayAct(r) {
+		pick.State = tablesql.RowsAny
 	}
-	defer done()
-	err = p.onTable(ctx, s, t, func(d *operator.Table) error {
-		state := tablesql.RowsFailed
-		if p.cfg.MayAct(r) {
-			state = tablesql.RowsAny
+	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
+		read := func(payload bool) error {
+			found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Whole: true})
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				return &asked{http.StatusNotFound, "there is no such row (any more); rows that are not FAILED are shown to operators only"}
+			}
+			row = found[0]
+			return nil
 		}
-		row, payload, err = p.readRow(ctx, d, id, state)
-		return err
+		if err := read(false); err != nil || !p.cfg.ShowPayloads || row.PayloadBytes == nil || *row.PayloadBytes > shownPayload {
+			return err
+		}
+		if err := read(true); err != nil { // now that its size is known
+			return err
+		}
+		payload = d.PayloadOf(&row)
+		return nil
 	})
 	return row, payload, t, err
-}
-
-func (p *Page) readRow(ctx context.Context, d *operator.Table, id string, state tablesql.RowState) (operator.Row, []byte, error) {
-	pick := tablesql.Filter{State: state, IDs: []string{id}}
-	for _, payload := range []bool{false, true} { // its size comes first
-		found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Whole: true})
-		switch {
-		case err != nil:
-			return operator.Row{}, nil, err
-		case len(found) == 0:
-			return operator.Row{}, nil, &asked{http.StatusNotFound, "there is no such row (any more); rows that are not FAILED are shown to operators only"}
-		case payload:
-			return found[0], d.PayloadOf(&found[0]), nil
-		case !p.cfg.ShowPayloads || found[0].PayloadBytes == nil || *found[0].PayloadBytes > shownPayload:
-			return found[0], nil, nil
-		}
-	}
-	return operator.Row{}, nil, nil
 }
 
 func (p *Page) row(w http.ResponseWriter, r *http.Request) {
@@ -354,11 +336,9 @@ func (p *Page) row(w http.ResponseWriter, r *http.Request) {
 
 // printed is a payload as text, JSON or hex: as asked for, or as it looks.
 func printed(payload []byte, as string) (string, string) {
-	var indented []byte
 	var value any
 	if json.Unmarshal(payload, &value) == nil && as != "text" && as != "hex" {
-		var err error
-		if indented, err = json.MarshalIndent(json.RawMessage(payload), "", "  "); err == nil {
+		if indented, err := json.MarshalIndent(json.RawMessage(payload), "", "  "); err == nil {
 			return "json", string(indented)
 		}
 	}
@@ -369,9 +349,6 @@ func printed(payload []byte, as string) (string, string) {
 }
 
 func idJSON(id []string) string {
-	text, err := json.Marshal(id)
-	if err != nil { // strings always can
-		return "[]"
-	}
+	text, _ := json.Marshal(id) // strings always can
 	return string(text)
 }

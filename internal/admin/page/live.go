@@ -48,18 +48,12 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		text := ":\n\n" // a comment, against time-outs on the way
-		switch changed := !bytes.Equal(before, event.Bytes()); {
-		case changed:
+		if silent++; !bytes.Equal(before, event.Bytes()) {
 			before, silent, text = event.Bytes(), 0, "data: "+string(bytes.ReplaceAll(event.Bytes(), []byte("\n"), []byte("\ndata: ")))+"\n\n"
-		default:
-			silent++
 		}
 		if silent%liveSilence == 0 {
 			_ = out.SetWriteDeadline(time.Now().Add(liveWrite)) // not of every ResponseWriter
-			if _, err := fmt.Fprint(w, text); err != nil {
-				return
-			}
-			if err := out.Flush(); err != nil {
+			if _, err := fmt.Fprint(w, text); err != nil || out.Flush() != nil {
 				return
 			}
 		}

@@ -12,7 +12,6 @@ package page
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -109,15 +108,20 @@ func New(cfg Config) (*Page, error) {
 		cfg.MayAct = func(*http.Request) bool { return false }
 	}
 	p := &Page{
-		cfg: cfg, mux: http.NewServeMux(), forms: newForms(),
+		cfg: cfg, mux: http.NewServeMux(), forms: newForms(), templates: map[string]*template.Template{},
 		watching: make(chan struct{}, maxWatching), asking: make(chan struct{}, maxAsking),
 		closed: make(chan struct{}), every: liveEvery,
 	}
-	var err error
-	if p.templates, err = parseTemplates(); err != nil {
-		return nil, fmt.Errorf("read the page's templates: %w", err)
+	for _, name := range []string{"overview", "stream", "failed", "row", "act", "preview", "slots", "message"} {
+		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
+		if err != nil {
+			return nil, fmt.Errorf("read the page's templates: %w", err)
+		}
+		p.templates[name] = t
 	}
-	p.route()
+	for pattern, handler := range p.routes() {
+		p.mux.HandleFunc(pattern, handler)
+	}
 	return p, nil
 }
 
@@ -132,20 +136,14 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 		"GET /slots":                   p.slots,
 		"GET /live":                    p.live,
 		"GET /static/{file}":           p.static,
-		"GET /api/v1/streams/{stream}": p.apiStream,
-		"GET /api/v1/failed":           p.apiFailed,
-		"GET /api/v1/failed/row":       p.apiRow,
-		"GET /api/v1/preview":          p.apiPreview,
-		"GET /api/v1/slots":            p.apiSlots,
+		"GET /api/v1/streams/{stream}": asJSON(p.apiStream),
+		"GET /api/v1/failed":           asJSON(p.apiFailed),
+		"GET /api/v1/failed/row":       asJSON(p.apiRow),
+		"GET /api/v1/preview":          asJSON(p.apiPreview),
+		"GET /api/v1/slots":            asJSON(p.apiSlots),
 		"GET /api/v1/openapi.yaml":     p.apiDescription,
 		"POST /failed/act":             p.act,
 		"/":                            p.missing,
-	}
-}
-
-func (p *Page) route() {
-	for pattern, handler := range p.routes() {
-		p.mux.HandleFunc(pattern, handler)
 	}
 }
 
@@ -197,7 +195,7 @@ func (p *Page) streamNamed(name string) *Stream {
 }
 
 // errBusy: too many ask at once.
-var errBusy = errors.New("too many requests ask the database at once: try again in a moment")
+var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
 // bounded gives a request that asks a database its place and its time.
 func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, func(), error) {
@@ -208,10 +206,4 @@ func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	return ctx, func() { cancel(); <-p.asking }, nil
-}
-
-func hangUp(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

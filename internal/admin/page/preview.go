@@ -1,9 +1,9 @@
 package page
 
 import (
+	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -37,26 +37,24 @@ var errOthers = &asked{http.StatusForbidden, "only an operator of http.auth sees
 
 // previewFilter is which rows a request asks for.
 func (p *Page) previewFilter(r *http.Request, t *outbox.Table) (tablesql.Filter, error) {
-	q := r.URL.Query()
-	filter := tablesql.Filter{State: tablesql.RowsPending}
+	q, may := r.URL.Query(), p.cfg.MayAct(r)
+	filter := tablesql.Filter{State: tablesql.RowsFailed}
 	if text := q.Get("id"); text != "" {
 		id, err := rowID(text, t)
-		if err != nil {
-			return filter, err
+		filter.IDs = []string{id}
+		if may {
+			filter.State = tablesql.RowsAny
 		}
-		filter.State, filter.IDs = tablesql.RowsAny, []string{id}
-		if !p.cfg.MayAct(r) {
-			filter.State = tablesql.RowsFailed
-		}
-		return filter, nil
+		return filter, err
 	}
 	switch state := q.Get("state"); {
-	case state == "failed", state == "" && !p.cfg.MayAct(r):
-		filter.State = tablesql.RowsFailed
+	case state == "failed", state == "" && !may:
 	case state != "" && state != "pending":
 		return filter, &asked{http.StatusBadRequest, "state is pending or failed"}
-	case !p.cfg.MayAct(r):
+	case !may:
 		return filter, errOthers
+	default:
+		filter.State = tablesql.RowsPending
 	}
 	return filter, nil
 }
@@ -75,12 +73,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		return list, err
 	}
 	list.State = stateNames[filter.State]
-	ctx, done, err := p.bounded(r, askTimeout)
-	if err != nil {
-		return list, err
-	}
-	defer done()
-	return list, p.onTable(ctx, s, t, func(d *operator.Table) error {
+	return list, p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {
 			record := operator.RecordOf(row)
@@ -93,7 +86,6 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	})
 }
 
-// previewData is the page of records.
 type previewData struct {
 	preview
 	StreamRows []streamRow // to choose a table from, where there are several
@@ -122,10 +114,7 @@ func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
 		} else { // one is to be chosen
 			code = http.StatusOK
 		}
-		for i := range p.cfg.Streams {
-			row, _ := p.rowOf(&p.cfg.Streams[i])
-			d.StreamRows = append(d.StreamRows, row)
-		}
+		d.StreamRows = p.streamRows()
 	}
 	d.preview = list
 	for i := range list.Records {
@@ -149,33 +138,6 @@ func shownOf(r *operator.Record) shownRecord {
 	}
 	s.As, s.Text = printed(raw, "")
 	return s
-}
-
-func (p *Page) apiPreview(w http.ResponseWriter, r *http.Request) {
-	limit, err := limitOf(r, previewed, mostPreviewed)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
-	list, err := p.records(r, limit)
-	if err != nil {
-		answer(w, codeOf(err), problem{err.Error()})
-		return
-	}
-	answer(w, http.StatusOK, list)
-}
-
-// limitOf is the limit that a request over JSON asks for.
-func limitOf(r *http.Request, usual, most int) (int, error) {
-	text := r.URL.Query().Get("limit")
-	if text == "" {
-		return usual, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, &asked{http.StatusBadRequest, "limit is not between 1 and " + strconv.Itoa(most)}
-	}
-	return n, nil
 }
 
 // previewPath is the address of the records of a table's rows.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -26,14 +27,7 @@ type streamRow struct {
 	Once []string
 	// Troubled clusters of Kafka.
 	Troubled int
-	Tables   []table
 	Long     bool // on the stream's own page
-}
-
-// table is one table's counts.
-type table struct {
-	status.Table
-	HasFailed bool
 }
 
 func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
@@ -54,13 +48,21 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	for _, t := range st.Tables {
 		pending.add(t.Pending, t.PendingCapped)
 		failed.add(t.Failed, t.FailedCapped)
-		l.Tables = append(l.Tables, table{t, t.Failed != nil && *t.Failed > 0})
 	}
 	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
 	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {
 		l.Waits = status.About(time.Duration(*s.LagSeconds * float64(time.Second)))
 	}
 	return l, a
+}
+
+func (p *Page) streamRows() []streamRow {
+	var rows []streamRow
+	for i := range p.cfg.Streams {
+		row, _ := p.rowOf(&p.cfg.Streams[i])
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // total adds counts up, some of which may be unknown.
@@ -101,7 +103,6 @@ const (
 	chartStreams = 10 // beyond, the overview has no charts
 )
 
-// overviewData is the first page.
 type overviewData struct {
 	First      *attention // nil: all is well
 	More       []attention
@@ -109,15 +110,13 @@ type overviewData struct {
 }
 
 func (p *Page) overviewView() view {
-	var d overviewData
+	d := overviewData{StreamRows: p.streamRows()}
 	var needs []attention
-	for i := range p.cfg.Streams {
-		l, _ := p.rowOf(&p.cfg.Streams[i])
-		if len(p.cfg.Streams) > chartStreams {
-			l.Charts = nil
+	for i := range d.StreamRows {
+		if len(d.StreamRows) > chartStreams {
+			d.StreamRows[i].Charts = nil
 		}
-		d.StreamRows = append(d.StreamRows, l)
-		needs = append(needs, l.Needs...)
+		needs = append(needs, d.StreamRows[i].Needs...)
 	}
 	d.First, d.More = first(needs)
 	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: "/live"}
@@ -125,29 +124,19 @@ func (p *Page) overviewView() view {
 
 // first takes the most urgent need; of those alike the first stream's.
 func first(needs []attention) (*attention, []attention) {
-	at := -1
-	for i := range needs {
-		if needs[i].Level != "note" && (at < 0 || levels[needs[i].Level] < levels[needs[at].Level]) {
-			at = i
-		}
-	}
-	if at < 0 {
+	urgent := slices.DeleteFunc(slices.Clone(needs), func(a attention) bool { return a.Level == "note" })
+	if len(urgent) == 0 {
 		return nil, nil
 	}
-	var more []attention
-	for i := range needs {
-		if i != at && needs[i].Level != "note" {
-			more = append(more, needs[i])
-		}
-	}
-	return &needs[at], more
+	most := slices.MinFunc(urgent, byLevel)
+	at := slices.Index(urgent, most)
+	return &most, slices.Delete(urgent, at, at+1)
 }
 
 func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
 	p.show(w, http.StatusOK, "overview", p.overviewView())
 }
 
-// streamData is one stream's page.
 type streamData struct {
 	Row           streamRow
 	Activity      status.Activity
@@ -189,36 +178,31 @@ func (p *Page) busyTopics(a *status.Activity) []*chart {
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	s := p.streamNamed(r.PathValue("stream"))
 	if s == nil {
-		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + shortText(200, r.PathValue("stream")) + " in the configuration."})
+		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + operator.OneLine(r.PathValue("stream"), 200) + " in the configuration."})
 		return
 	}
 	p.show(w, http.StatusOK, "stream", p.streamView(s))
 }
 
-// slotsData is the page of slots.
 type slotsData struct {
 	Servers []Server
 	Error   string
 }
 
 func (p *Page) slots(w http.ResponseWriter, r *http.Request) {
-	servers, code, err := p.askSlots(r)
-	d := slotsData{Servers: servers}
+	servers, err := p.askSlots(r)
+	d, code := slotsData{Servers: servers}, http.StatusOK
 	if err != nil {
-		d.Error = err.Error()
+		d, code = slotsData{Error: err.Error()}, codeOf(err)
 	}
 	p.show(w, code, "slots", view{Title: "Slots", Here: "slots", Data: d, JSON: "/api/v1/slots"})
 }
 
-func (p *Page) askSlots(r *http.Request) ([]Server, int, error) {
+func (p *Page) askSlots(r *http.Request) ([]Server, error) {
 	ctx, done, err := p.bounded(r, askTimeout)
 	if err != nil {
-		return nil, http.StatusServiceUnavailable, err
+		return nil, err
 	}
 	defer done()
-	servers, err := p.cfg.Slots(ctx)
-	if err != nil {
-		return nil, http.StatusBadGateway, err
-	}
-	return servers, http.StatusOK, nil
+	return p.cfg.Slots(ctx)
 }

@@ -27,20 +27,6 @@ type view struct {
 	Live string
 }
 
-var pages = []string{"overview", "stream", "failed", "row", "act", "preview", "slots", "message"}
-
-func parseTemplates() (map[string]*template.Template, error) {
-	all := map[string]*template.Template{}
-	for _, name := range pages {
-		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
-		if err != nil {
-			return nil, err
-		}
-		all[name] = t
-	}
-	return all, nil
-}
-
 var functions = template.FuncMap{
 	"bytes":      status.Bytes,
 	"bytesrate":  func(f float64) string { return status.Bytes(uint64(max(0, f))) + "/s" },
@@ -54,13 +40,14 @@ var functions = template.FuncMap{
 	"streamurl":  streamPath,
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
+	"some":       func(n *int64) bool { return n != nil && *n > 0 },
 	"deref":      func(p *string) string { return *p },
-	"short":      shortText,
+	"short":      func(width int, text string) string { return operator.OneLine(text, width) },
 	"idjson":     idJSON,
 	"joined":     func(id []string) string { return strings.Join(id, ",") },
 	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
 	"room":       roomText,
-	"total":      totalText,
+	"total":      func(c operator.Count) string { return rowsText(c.N, c.Capped) },
 	"len64":      func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
@@ -82,13 +69,6 @@ func cappedText(n *int64, more bool) string {
 	return thousands(*n)
 }
 
-func totalText(c operator.Count) string {
-	if c.N == 1 && !c.Capped {
-		return "1 row is"
-	}
-	return cappedText(&c.N, c.Capped) + " rows are"
-}
-
 // roomText is the WAL that a server still allows.
 func roomText(safe *int64) string {
 	if safe == nil {
@@ -107,15 +87,6 @@ func moment(at string) template.HTML {
 	t = t.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // #nosec G203 -- made of digits
 		t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05.000 UTC"), t.Format("2006-01-02 15:04:05 UTC")))
-}
-
-// shortText cuts a text for a cell.
-func shortText(width int, text string) string {
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) <= width {
-		return string(runes)
-	}
-	return string(runes[:width-1]) + "…"
 }
 
 func (p *Page) fill(v view) view {
@@ -150,7 +121,7 @@ func (p *Page) say(w http.ResponseWriter, code int, title string, m message) {
 }
 
 func (p *Page) missing(w http.ResponseWriter, r *http.Request) {
-	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + shortText(200, r.URL.Path) + "."})
+	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + operator.OneLine(r.URL.Path, 200) + "."})
 }
 
 // static answers with a file that is part of the program.
