@@ -381,8 +381,11 @@ func (s *Stream) Parks(parks []outbox.Park) {
 	for i := range parks {
 		scope, cause := parks[i].Scope, parks[i].Cause
 		counts[[2]string{scope.Kind.String(), string(cause)}]++
+		if cause != outbox.CausePaused { // of which there may be thousands
+			continue
+		}
 		for t, c := range s.tables {
-			if cause == outbox.CausePaused && (scope == outbox.StreamScope() || scope == outbox.TableScope(t)) {
+			if scope == outbox.StreamScope() || scope == outbox.TableScope(t) {
 				s.tablePaused.WithLabelValues(c.name).Set(1)
 			}
 		}
