@@ -119,7 +119,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	if s.Found != nil {
 		d.Found = s.Found(t).String()
 	}
-	return d, p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *operator.Table) error {
+	err = p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *operator.Table) error {
 		if !confirmed {
 			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken
@@ -142,4 +142,5 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 		}
 		return err
 	})
+	return d, err
 }

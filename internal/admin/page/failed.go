@@ -171,13 +171,14 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	if f.Error != "" {
 		within = patternTime
 	}
-	return l, p.onTable(r, within, s, t, func(ctx context.Context, d *operator.Table) (err error) {
+	err = p.onTable(r, within, s, t, func(ctx context.Context, d *operator.Table) (err error) {
 		if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
 			return err
 		}
 		l.Rows, err = d.List(ctx, &pick, limit, operator.Shown{Bytes: answerBytes})
 		return err
 	})
+	return l, err
 }
 
 // alike are listed rows of one topic with one error.

@@ -73,7 +73,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		return list, err
 	}
 	list.State = stateNames[filter.State]
-	return list, p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
+	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {
 			record := operator.RecordOf(row)
@@ -84,6 +84,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		}
 		return err
 	})
+	return list, err
 }
 
 type previewData struct {
