@@ -62,8 +62,7 @@ func (r *Reader) Answer() Answer { return Answer{Class: OK, Units: r.units, More
 var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
 // Feed takes the next batch. A Fetch returns whole batches, also one that begins before
-// the offset asked for. It says whether the marker was reached, or
-// enough was read.
+// the offset asked for. It says whether the marker was reached, or enough was read.
 func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	end, from := b.Offset+int64(max(len(b.Records), 1)), r.next
 	if end <= from {
@@ -79,9 +78,19 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	case b.Control == AbortMarker:
 		delete(r.open, b.By.PID)
 		return b.By.PID == r.until.PID && b.By.Epoch >= r.until.Epoch, nil
-	default:
-		return false, r.data(b, from)
 	}
+	for i, record := range b.Records {
+		offset := b.Offset + int64(i)
+		if offset < from {
+			continue
+		}
+		u, err := ParseUnit(record)
+		if err != nil {
+			return false, fmt.Errorf("journal, offset %d: %w", offset, err)
+		}
+		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: offset})
+	}
+	return false, nil
 }
 
 // commit takes the units of a transaction that was committed. The first one, which is known,
@@ -95,21 +104,6 @@ func (r *Reader) commit(pid int64) {
 	}
 	delete(r.open, pid)
 	r.more = r.most > 0 && r.size >= r.most
-}
-
-// data reads the records of a batch that are not before an offset.
-func (r *Reader) data(b *LogBatch, from int64) error {
-	for i, record := range b.Records {
-		if b.Offset+int64(i) < from {
-			continue
-		}
-		u, err := ParseUnit(record)
-		if err != nil {
-			return fmt.Errorf("journal, offset %d: %w", b.Offset+int64(i), err)
-		}
-		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: b.Offset + int64(i)})
-	}
-	return nil
 }
 
 // ErrJournal says that the journal is not the one that the database knows, or has

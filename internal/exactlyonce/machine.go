@@ -299,10 +299,10 @@ func (m *Machine) deliver(tx *transaction, units []Placed) {
 	}
 }
 
-// withdraw takes records of a key out of the queue.
-func (m *Machine) withdraw(key string) {
+// withdraw takes records out of the queue.
+func (m *Machine) withdraw(which func(*Record) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(r *Record) bool {
-		if r.Key != key {
+		if !which(r) {
 			return false
 		}
 		m.ready.Withdrawn = append(m.ready.Withdrawn, r)

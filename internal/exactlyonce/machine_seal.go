@@ -75,17 +75,13 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	case m.seal.step == sealEnd && a.Class == Ended:
 		m.seal.step = sealInit // our transaction is not there: from the beginning
 		m.askStep(r.Try + 1)
-	case m.unanswered(a.Class):
+	case a.Class == Ended && m.seal.step == sealAbort: // nothing to abort: the transaction was committed, or never began
+		m.stepped(a)
+	case a.Class != OK:
 		m.askStep(r.Try + 1)
 	default:
 		m.stepped(a)
 	}
-}
-
-// unanswered says that the step has to be repeated. An abort that finds nothing to abort
-// is answered: the transaction was committed, or never began.
-func (m *Machine) unanswered(c Class) bool {
-	return c != OK && (c != Ended || m.seal.step != sealAbort)
 }
 
 // stepped goes on to the next step.
@@ -137,16 +133,5 @@ func (m *Machine) leaveOut(refused []Partition) {
 	m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
 		return p != m.cfg.Journal && slices.Contains(refused, p)
 	})
-	m.giveBackAt(refused)
-}
-
-// giveBackAt gives records of partitions back that cannot be used.
-func (m *Machine) giveBackAt(refused []Partition) {
-	m.queue = slices.DeleteFunc(m.queue, func(r *Record) bool {
-		if !slices.Contains(refused, r.At) {
-			return false
-		}
-		m.ready.Withdrawn = append(m.ready.Withdrawn, r)
-		return true
-	})
+	m.withdraw(func(r *Record) bool { return slices.Contains(refused, r.At) })
 }
