@@ -32,6 +32,16 @@ func (o observer) Retried(_ string, err error) {
 	o.stream.cfg.Metrics.Retried(o.cluster, sink.ErrorClass(err))
 }
 
+// Transacted is part of sink.Observer.
+func (o observer) Transacted(aborted string, _ int, took time.Duration) {
+	o.stream.cfg.Metrics.Transacted(o.cluster, aborted, took)
+	o.stream.tracker.transacted(o.cluster, aborted, time.Now())
+	if aborted != "" {
+		o.stream.cfg.Log.Warn().Ctx(loglimit.About(o.cluster)).Str("cluster", o.cluster).Str("cause", status.AbortText(aborted)).
+			Msg("a Kafka transaction was aborted: its rows go into the next one")
+	}
+}
+
 func (d *driver) outcome(o outbox.Outcome) {
 	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {
 		d.wal.kill()

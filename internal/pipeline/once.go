@@ -16,7 +16,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -40,6 +42,8 @@ const (
 	advanceEvery = time.Second
 	// closeWithin bounds what a clean stop does to the tallies.
 	closeWithin = 5 * time.Second
+	// tallyEvery is how often the database is asked for the tallies.
+	tallyEvery = 2 * time.Second
 )
 
 // errNewTerm: each connection to the database has a Core and sinks of its own, since what was
@@ -387,6 +391,26 @@ func (d *driver) closeTallies(ctx context.Context) {
 		}
 		if err != nil {
 			d.cfg.Log.Info().Err(err).Str("cluster", cluster).Msg("the next start asks the journal what was published")
+		}
+	}
+}
+
+// tellTallies tells how the tallies are.
+func (d *driver) tellTallies(ctx context.Context) error {
+	if d.once == nil {
+		return nil
+	}
+	for {
+		states, err := d.stream.store.TallyStates(ctx, status.MaxLeft)
+		for _, t := range states {
+			waiting := d.stream.tracker.tally(t.Cluster, t.Open, uint64(t.Head), t.Left) // #nosec G115 -- counted from 0
+			d.cfg.Metrics.Tally(t.Cluster, t.Open, waiting, t.Left)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.cfg.Log.Debug().Err(err).Msg("the tallies could not be read")
+		}
+		if wait.Sleep(ctx, tallyEvery) != nil {
+			return nil
 		}
 	}
 }

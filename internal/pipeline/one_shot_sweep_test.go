@@ -34,9 +34,9 @@ func TestWhenASweepIsOver(t *testing.T) {
 
 func TestASweepThatDoesNotGetOn(t *testing.T) {
 	ended := 0
-	b := &statusTracker{}
+	b := newStatusTracker()
 	at := time.Unix(1000, 0)
-	o := &oneShotSweep{tracker: b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
+	o := &oneShotSweep{tracker: &b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	o.page(0, false, 0)
 	o.page(0, false, 0)

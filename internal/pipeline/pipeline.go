@@ -123,7 +123,7 @@ func New(cfg Config) *Stream {
 	}
 	return &Stream{
 		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
-		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()},
+		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()}, tracker: newStatusTracker(),
 	}
 }
 
