@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -54,11 +55,7 @@ func (d *driver) countBacklog(ctx context.Context) error {
 
 // clearSoon has the failed rows counted again, where that is quick.
 func clearSoon(at map[*outbox.Table]time.Time, rarely map[*outbox.Table]bool) {
-	for t := range at {
-		if !rarely[t] {
-			delete(at, t)
-		}
-	}
+	maps.DeleteFunc(at, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 }
 
 // Recount has the stream's failed rows counted again soon, after somebody else

@@ -54,7 +54,9 @@ type driver struct {
 	lacking atomic.Bool
 	// paused is the last look at what is paused that was told the Core.
 	paused pausedLook
-	looks  pausedLooks
+	// looks counts the looks at what is paused; looking is held during one.
+	looking sync.Mutex
+	looks   uint64
 	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
 	usableAgain time.Time
 	// stopKeeping ends the extending of the application's locks; kept is closed then.

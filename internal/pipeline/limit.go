@@ -141,18 +141,13 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 		d.cfg.Log.Warn().Int("connections", p.Hidden).Str("hint", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
 			Msg("how far standbys are behind is not shown to this role: nothing slows down for them")
 	}
-	ours.behind = d.behind(p.Insert)
+	end, err := outbox.ParseLSN(p.Insert)
+	confirmed := d.core.Confirm()
+	ours.behind = d.core.Sweeping() || err == nil && confirmed > 0 && uint64(end) > uint64(confirmed)+farBehind
 	reason, what := p.trouble(&l.last)
 	ours.trouble, l.last = reason, p
 	l.backOff = l.backOff.next(ours)
 	d.tellLimit(what)
-}
-
-// behind says that there is a backlog to catch up with.
-func (d *driver) behind(insert string) bool {
-	end, err := outbox.ParseLSN(insert)
-	confirmed := d.core.Confirm()
-	return d.core.Sweeping() || err == nil && confirmed > 0 && uint64(end) > uint64(confirmed)+farBehind
 }
 
 // tellLimit says a change of the reason once in the log, and the limit to

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +13,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
-	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -96,9 +97,17 @@ func (d *driver) retention(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		finding, err := d.retain(ctx)
+		var finding time.Duration
+		var errs []error
+		for _, t := range d.cfg.Tables {
+			if t.Retains() {
+				took, err := d.retainUnderLock(ctx, t)
+				finding += took
+				errs = append(errs, err)
+			}
+		}
 		next := max(retentionEvery, 20*finding)
-		d.retried(ctx, err, next, "could not delete rows past their retention")
+		d.retried(ctx, errors.Join(errs...), next, "could not delete rows past their retention")
 		timer.Reset(next)
 	}
 }
@@ -138,13 +147,17 @@ func (d *driver) askRetained(ctx context.Context) error {
 // judges slot, publication and tables again.
 func (d *driver) watch(ctx context.Context) error {
 	before := d.wal.judged.Load()
-	now, err := d.watched(ctx)
+	publication, err := replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Publication)
+	if err != nil {
+		return err
+	}
+	relations, err := replication.WatchTables(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Tables)
 	if err != nil || before == nil {
 		return err
 	}
-	swapped := replication.Replaced(before.Relations, now.Relations)
+	swapped := replication.Replaced(before.Relations, relations)
 	damage := swapped
-	if changed := replication.Damage(before.Publication, now.Publication); damage == "" && changed != "" {
+	if changed := replication.Damage(before.Publication, publication); damage == "" && changed != "" {
 		damage = "publication " + d.cfg.Replication.Publication + " " + changed
 	}
 	switch {
@@ -153,7 +166,7 @@ func (d *driver) watch(ctx context.Context) error {
 		if swapped != "" {
 			d.settle(ctx)
 		}
-	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
+	case d.lacking.Load() && (publication != before.Publication || !maps.Equal(relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case d.usable(ctx):
 		d.cfg.Log.Info().Msg("a table that could not be read can be again: the connection restarts")
@@ -209,15 +222,6 @@ func (d *driver) tellLockers(ctx context.Context, r *sweeper.TableError) {
 	}
 }
 
-// watched is what may change under a connection.
-func (d *driver) watched(ctx context.Context) (now statestore.Identity, err error) {
-	cfg := &d.cfg.Replication
-	if now.Publication, err = replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), cfg.Publication); err == nil {
-		now.Relations, err = replication.WatchTables(ctx, postgres.On(d.cfg.Pool), cfg.Tables)
-	}
-	return now, err
-}
-
 // passedOver says that rows may not have come through the WAL.
 func (d *driver) passedOver(damage string) {
 	d.cfg.Metrics.PublicationChanged()
@@ -239,12 +243,8 @@ func (d *driver) settle(ctx context.Context) {
 	if err != nil {
 		return // the next connection says what is wrong
 	}
-	end := time.Now().Add(settleFor)
-	for outbox.LSN(d.wal.confirm.Load()) < at && time.Now().Before(end) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
+	for outbox.LSN(d.wal.confirm.Load()) < at && wait.Sleep(ctx, 20*time.Millisecond) == nil {
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 // This file asks what operators have paused.
@@ -21,18 +20,13 @@ type pausedLook struct {
 	parks  []outbox.Park
 }
 
-// pausedLooks makes one look after the other.
-type pausedLooks struct {
-	mu   sync.Mutex
-	last uint64
-}
-
+// lookAtPauses makes one look after the other.
 func (d *driver) lookAtPauses(ctx context.Context) (pausedLook, error) {
-	d.looks.mu.Lock()
-	defer d.looks.mu.Unlock()
-	d.looks.last++
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	d.looks++
 	parks, err := d.stream.store.Paused(ctx)
-	return pausedLook{d.looks.last, parks}, err
+	return pausedLook{d.looks, parks}, err
 }
 
 // newer is what is paused by the last look that was told.
@@ -58,16 +52,10 @@ func (d *driver) askPaused(ctx context.Context) error {
 
 // watchPauses does so for a single sweep, which has no slot to look at.
 func (d *driver) watchPauses(ctx context.Context) error {
-	ticker := time.NewTicker(retainedEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			d.retried(ctx, d.askPaused(ctx), retainedEvery, "could not ask what is paused")
-		}
+	for wait.Sleep(ctx, retainedEvery) == nil {
+		d.retried(ctx, d.askPaused(ctx), retainedEvery, "could not ask what is paused")
 	}
+	return nil
 }
 
 // pausedError is why nothing is swept by a command; nil: nothing of this configuration is paused.

@@ -9,23 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 )
 
-// retain deletes rows past their retention, and says how long it took to find
-// them.
-func (d *driver) retain(ctx context.Context) (finding time.Duration, err error) {
-	var errs []error
-	for _, t := range d.cfg.Tables {
-		if t.Retains() {
-			took, err := d.retainUnderLock(ctx, t)
-			finding += took
-			errs = append(errs, err)
-		}
-	}
-	return finding, errors.Join(errs...)
-}
-
-// retainUnderLock holds the lock of the application's own housekeeping
-// meanwhile, where there is one; if the application has it, the next round
-// tries again.
+// retainUnderLock deletes a table's rows past their retention, and says how long it took to
+// find them. It holds the lock of the application's own housekeeping meanwhile, where there
+// is one; if the application has it, the next round tries again.
 func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
 	if t.Mapping.RetentionLock.Name == "" {
 		return d.retainTable(ctx, t)

@@ -47,8 +47,7 @@ func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 
 // hold refuses other timelines from now on.
 func (l *TimelineGuard) hold(timeline uint32) {
-	text := fmt.Sprintf("%08X", timeline)
-	l.timeline.Store(&text)
+	l.timeline.Store(new(fmt.Sprintf("%08X", timeline)))
 }
 
 // release takes any timeline again, and says whether one was held to.
