@@ -100,7 +100,11 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			d.closeTallies(ctx)
 			return d.wal.finish(ctx)
 		}
-		arm(timer, d.core.NextTick())
+		pause := time.Second // the longest, see watchdog
+		if next := d.core.NextTick(); !next.IsZero() {
+			pause = min(pause, max(time.Until(next), 0))
+		}
+		timer.Reset(pause)
 		batches := d.wal.batches
 		if !d.core.Reading() || d.once.full(d.core) {
 			batches = nil
@@ -111,7 +115,9 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case <-stopping:
 			stopping = nil
 			drainUntil = time.After(d.cfg.DrainTimeout)
-			d.drain()
+			d.cfg.Log.Info().Msg("draining")
+			d.tick()
+			d.core.Drain()
 		case <-drainUntil:
 			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).Str("next_start", d.once.nextStart()).
 				Msg("stopped before everything sent was acknowledged and marked")
@@ -149,13 +155,6 @@ func (d *driver) advance(now time.Time) {
 	d.gauges(now)
 }
 
-// drain begins a clean stop.
-func (d *driver) drain() {
-	d.cfg.Log.Info().Msg("draining")
-	d.tick()
-	d.core.Drain()
-}
-
 func (d *driver) takeOutcomes() {
 	d.tick()
 	d.outcomesTaken = d.outcomes.Take(d.outcomesTaken)
@@ -177,7 +176,10 @@ func (d *driver) takeMarks() {
 	if d.once != nil {
 		d.once.moved.Store(true)
 	}
-	d.marksAnswered(d.marksTaken)
+	d.cfg.Metrics.Marked(d.marksTaken)
+	d.stream.tracker.marked(d.marksTaken)
+	d.cfg.Traces.Marked(d.marksTaken, time.Now())
+	d.core.Marked(d.marksTaken)
 }
 
 func (d *driver) takeAnswers() {
@@ -192,14 +194,6 @@ func (d *driver) takeAnswers() {
 // tick tells the Core the time at which input comes: since it was last told, up
 // to a second went by in waiting for it, by which a head start would be shorter.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
-
-func arm(timer *time.Timer, next time.Time) {
-	wait := time.Second
-	if !next.IsZero() {
-		wait = min(wait, max(time.Until(next), 0))
-	}
-	timer.Reset(wait)
-}
 
 // connChanged takes a change of the replication connection.
 func (d *driver) connChanged(e connEvent) {
@@ -277,19 +271,21 @@ func (d *driver) feed(b *batch) {
 // it is a partition that came later, the connection restarts to know it; its
 // rows so far are found by the watch.
 func (d *driver) unmapped(name string, oid uint32) {
-	if t := d.stream.tableOf(oid); t != "" && d.stream.stateless() {
-		d.writtenUnder(name, t)
+	if table := d.stream.tableOf(oid); table != "" && d.stream.stateless() { // no state in the table finds them again
+		const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
+		d.cfg.Metrics.PublicationChanged()
+		d.stream.tracker.recordEvent("publication", message+": table "+table+", then "+name)
+		d.cfg.Log.Error().Str("table", table).Str("relation", name).Msg(message)
 		return
 	}
 	d.cfg.Log.Warn().Str("relation", name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
-	query := func(ctx context.Context, name string) (bool, error) {
+	d.ask("look for new partitions", func(ctx context.Context) (func(), error) {
 		leaves, err := d.sweeper.Partitions(ctx)
-		return leaves[name] != nil, err
-	}
-	ask(d, "look for new partitions", name, query, func(partition bool) {
-		if partition {
-			d.wal.kill()
-		}
+		return func() {
+			if leaves[name] != nil {
+				d.wal.kill()
+			}
+		}, err
 	})
 }
 
@@ -303,15 +299,6 @@ func (d *driver) waitsFor(t *outbox.Table) {
 		Err:  errors.New("its columns did not fit its mapping when rows were written, and with published: none those have no other way"),
 		Hint: "fix the mapping (outbox-cdc check) and restart; or, if those rows are not needed, move slot " + d.cfg.Replication.Slot + " past them by hand",
 	}), 0)
-}
-
-// writtenUnder tells of rows that came while their table had another name, and that no
-// state in the table finds again.
-func (d *driver) writtenUnder(name, table string) {
-	const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
-	d.cfg.Metrics.PublicationChanged()
-	d.stream.tracker.recordEvent("publication", message+": table "+table+", then "+name)
-	d.cfg.Log.Error().Str("table", table).Str("relation", name).Msg(message)
 }
 
 // tableOf is the stream's table that the relation was when the connection began; empty: none.
@@ -349,7 +336,8 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 		askTables(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
 	}
 	if r.Failed {
-		askTables(d, "look for failed rows", struct{}{}, d.failed, d.core.FailedRows, d.core.FailedRefused)
+		failed := func(ctx context.Context, _ struct{}) ([]*outbox.Row, error) { return d.sweeper.Failed(ctx) }
+		askTables(d, "look for failed rows", struct{}{}, failed, d.core.FailedRows, d.core.FailedRefused)
 	}
 	if r.Parks != nil {
 		d.writeParks(*r.Parks)
@@ -374,18 +362,14 @@ func (d *driver) command(cmds []outbox.Command) {
 			}
 			continue
 		}
-		for name, rows := range byCluster(cmd.Publish) {
+		parts := map[string][]*outbox.Row{}
+		for _, r := range cmd.Publish {
+			parts[r.Cluster] = append(parts[r.Cluster], r)
+		}
+		for name, rows := range parts {
 			d.sinks[name].Do(outbox.Command{Publish: rows})
 		}
 	}
-}
-
-func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
-	parts := map[string][]*outbox.Row{}
-	for _, r := range rows {
-		parts[r.Cluster] = append(parts[r.Cluster], r)
-	}
-	return parts
 }
 
 // claim locks rows. What was locked is told the Core even when the connection
@@ -393,75 +377,64 @@ func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
 func (d *driver) claim(rows []*outbox.Row) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		checked, err := backoff.Retry(ctx, func() ([]outbox.Checked, error) {
-			checked, err := d.updater.Claim(ctx, rows)
-			var refusal *sweeper.TableError
-			if errors.As(err, &refusal) {
-				err = backoff.Permanent(err)
-			}
-			return checked, err
-		}, d.retryPolicy("claim rows")...)
-		var refusal *sweeper.TableError
-		switch {
+		query := func(ctx context.Context) ([]outbox.Checked, error) { return d.updater.Claim(ctx, rows) }
+		checked, err := retry(ctx, d, "claim rows", query, func(err error) bool { return refusalOf(err) != nil })
+		switch refusal := refusalOf(err); {
 		case err == nil:
 			d.answers.Put(answer{0, func() { d.core.Claimed(checked) }})
-		case errors.As(err, &refusal):
+		case refusal != nil:
 			d.answers.Put(answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }})
 		}
 	})
 }
 
-// ask puts a question to the database and its answer into the driver's queue.
-// A passing error is tried again until the connection ends.
-func ask[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A)) {
+// ask puts a question to the database, and what its answer leads to into the driver's
+// queue. A passing error is tried again until the connection ends.
+func (d *driver) ask(what string, query func(context.Context) (apply func(), err error)) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.retryPolicy(what)...)
-		if err == nil {
-			d.answers.Put(answer{connection, func() { apply(a) }})
+		if apply, err := retry(ctx, d, what, query, nil); err == nil {
+			d.answers.Put(answer{connection, apply})
 		}
 	})
 }
 
-// retryPolicy is how long and how often a query is tried: for ever, up to every
-// five seconds, each error logged.
-func (d *driver) retryPolicy(what string) []backoff.RetryOption {
+// retry tries a query until ctx ends, up to every five seconds, each error logged. An error
+// that is final, if that is set, ends it.
+func retry[A any](ctx context.Context, d *driver, what string, query func(context.Context) (A, error), final func(error) bool) (A, error) {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
-	return []backoff.RetryOption{
-		backoff.WithBackOff(waits),
-		backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(err error, wait time.Duration) {
-			if !errors.Is(err, context.Canceled) {
-				d.closeOnShutdown(err)
-				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
-			}
-		}),
+	try := func() (A, error) {
+		a, err := query(ctx)
+		if final != nil && final(err) {
+			err = backoff.Permanent(err)
+		}
+		return a, err
 	}
+	return backoff.Retry(ctx, try, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+		if !errors.Is(err, context.Canceled) {
+			d.closeOnShutdown(err)
+			d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
+		}
+	}))
+}
+
+// refusalOf is a table's refusal of a query; nil: the error is none.
+func refusalOf(err error) *sweeper.TableError {
+	refusal, _ := errors.AsType[*sweeper.TableError](err)
+	return refusal
 }
 
 // askTables asks a question that a table may refuse (a column or a privilege is
 // missing): that is an answer, too, and the Core's business.
 func askTables[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A), refused func(*outbox.Table, error)) {
-	type result struct {
-		answer  A
-		refusal *sweeper.TableError
-	}
-	asking := func(ctx context.Context, q Q) (result, error) {
-		a, err := query(ctx, q)
-		var refusal *sweeper.TableError
-		if errors.As(err, &refusal) {
+	d.ask(what, func(ctx context.Context) (func(), error) {
+		a, err := query(ctx, question)
+		if refusal := refusalOf(err); refusal != nil {
 			d.tellLockers(ctx, refusal)
-			return result{refusal: refusal}, nil
+			return func() { refused(refusal.Table, refusal) }, nil
 		}
-		return result{answer: a}, err
-	}
-	ask(d, what, question, asking, func(r result) {
-		if r.refusal != nil {
-			refused(r.refusal.Table, r.refusal)
-			return
-		}
-		apply(r.answer)
+		return func() { apply(a) }, err
 	})
 }
 
@@ -472,10 +445,6 @@ func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pag
 		err = failpoint.Here(failpoint.InHandback)
 	}
 	return page, err
-}
-
-func (d *driver) failed(ctx context.Context, _ struct{}) ([]*outbox.Row, error) {
-	return d.sweeper.Failed(ctx)
 }
 
 func (d *driver) rewatched(answers []outbox.Checked) {
@@ -494,13 +463,8 @@ func (d *driver) rewatched(answers []outbox.Checked) {
 func (d *driver) writeParks(change outbox.ParkChange) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
-			result, err := d.stream.store.write(ctx, change)
-			if unkept(err) {
-				err = backoff.Permanent(err)
-			}
-			return result, err
-		}, d.retryPolicy("write parks")...)
+		write := func(ctx context.Context) (outbox.ParkResult, error) { return d.stream.store.write(ctx, change) }
+		result, err := retry(ctx, d, "write parks", write, unkept)
 		switch {
 		case err == nil:
 			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
@@ -514,6 +478,18 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 // more: another process leads, or our schema is gone.
 func unkept(err error) bool {
 	return errors.Is(err, statestore.ErrFenced) || errors.Is(err, statestore.ErrNoSchema)
+}
+
+// inLoop has the driver's loop do something, and waits until it is done.
+func (d *driver) inLoop(ctx context.Context, do func()) error {
+	done := make(chan struct{})
+	d.answers.Put(answer{0, func() { do(); close(done) }})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // end ends the leadership.

@@ -77,13 +77,6 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 	d.core.Cluster(s)
 }
 
-func (d *driver) marksAnswered(answers []outbox.Marked) {
-	d.cfg.Metrics.Marked(answers)
-	d.stream.tracker.marked(answers)
-	d.cfg.Traces.Marked(answers, time.Now())
-	d.core.Marked(answers)
-}
-
 func (d *driver) swept(page outbox.Page) {
 	for cause, rows := range d.core.Causes(page.Rows) {
 		d.cfg.Metrics.Swept(cause, rows)

@@ -36,7 +36,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -140,8 +142,8 @@ func (s *Stream) Failing() string {
 // waits; one that only a person can fix is retried at the slowest pace, and
 // said once.
 func (s *Stream) Run(ctx context.Context) error {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = retryMin, retryMax
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = retryMin, retryMax
 	for {
 		began := time.Now()
 		err := s.ofJournal(s.term(ctx))
@@ -149,9 +151,9 @@ func (s *Stream) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
 		}
 		if time.Since(began) > goodAfter {
-			wait.Reset()
+			waits.Reset()
 		}
-		pause := wait.NextBackOff()
+		pause := waits.NextBackOff()
 		switch {
 		case errors.Is(err, statestore.ErrClaimed):
 			pause = claimedPause
@@ -163,10 +165,8 @@ func (s *Stream) Run(ctx context.Context) error {
 		} else {
 			s.report(err, pause)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, pause) != nil {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }
@@ -292,8 +292,8 @@ func (s *Stream) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer conn.Kill()
 	if err := s.awaitLocks(ctx, conn); err != nil {
-		conn.Kill()
 		return err
 	}
 	if s.cfg.TimelineGuard.release() {
@@ -301,7 +301,6 @@ func (s *Stream) term(ctx context.Context) error {
 	}
 	lead, err := s.take(ctx)
 	if err != nil {
-		conn.Kill()
 		return err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
@@ -315,29 +314,24 @@ func (s *Stream) term(ctx context.Context) error {
 	s.warnOfRights(ctx)
 	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
-		conn.Kill()
 		return err
 	}
 	if lead.PreviousServer != "" && lead.PreviousServer != lead.Server {
 		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	return s.foreign(ctx, d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies, d.tellTallies))
+	err = d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies, d.tellTallies)
+	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
+	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
+		return fmt.Errorf("%w: %w", err, errForeign)
+	}
+	return err
 }
 
 // errForeign: somebody who does not lead in this database uses our transactional
 // id, so not a successor.
 var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
 	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
-
-// foreign tells a process that took our transactional id from one that took the
-// lead: a new leader raises the epoch before it turns to Kafka.
-func (s *Stream) foreign(ctx context.Context, err error) error {
-	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
-		return fmt.Errorf("%w: %w", err, errForeign)
-	}
-	return err
-}
 
 // warnOfRights says once that the role could do with less.
 func (s *Stream) warnOfRights(ctx context.Context) {
@@ -403,7 +397,12 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		answers:  mailbox.New[answer](),
 		fatal:    make(chan error, 1),
 	}
-	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: exactly.guards(), Log: cfg.Log}); err != nil {
+	var guard *tablesql.Guard // nil: rows are delivered at least once
+	var marking *statusupdater.Once
+	if exactly != nil {
+		guard, marking = exactly.guard, &statusupdater.Once{Stream: cfg.Name, Guard: exactly.guard}
+	}
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	for name, sc := range cfg.Sinks {
@@ -420,7 +419,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
 		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
-		Once:    exactly.marking(cfg.Name),
+		Once:    marking,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
 	d.core = checkpoint.New(cfg.Core)

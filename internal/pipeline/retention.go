@@ -27,7 +27,8 @@ func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding 
 func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
 	var unsent unsentRows
 	if t.Mapping.RetentionUnsent > 0 {
-		if unsent, err = d.unsent(ctx, t); err != nil {
+		err = d.inLoop(ctx, func() { unsent = unsentRows{d.core.KeepsUnsent(t), d.core.InFlight(t)} })
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -48,18 +49,6 @@ func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time
 type unsentRows struct {
 	kept     bool
 	inFlight []string
-}
-
-// unsent asks the driver's goroutine.
-func (d *driver) unsent(ctx context.Context, t *outbox.Table) (unsentRows, error) {
-	told := make(chan unsentRows, 1)
-	d.answers.Put(answer{0, func() { told <- unsentRows{d.core.KeepsUnsent(t), d.core.InFlight(t)} }})
-	select {
-	case <-ctx.Done():
-		return unsentRows{}, ctx.Err()
-	case unsent := <-told:
-		return unsent, nil
-	}
 }
 
 // recover makes rows pending again that another relay took and left.

@@ -6,7 +6,7 @@ import (
 )
 
 // watchdog knows when a stream's driver last went round its loop. A driver at work
-// goes round at least once a second (arm), so one that does not is stuck.
+// goes round at least once a second, so one that does not is stuck.
 type watchdog struct {
 	since time.Time // monotonic: a clock that is set must not look like a halt
 	last  atomic.Int64
