@@ -66,7 +66,9 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	d.oneShot = &oneShotSweep{tracker: &s.tracker, giveUp: giveUp, finish: finish, progressed: time.Now()}
 	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) }, d.watchPauses)
 	st := s.Status()
-	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
+	// Besides the stream, which is parked while nothing streams.
+	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
+	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(parks)}
 	if err == nil {
 		err = errors.Join(ctx.Err(), d.oneShot.stalled(&st))
 	}
@@ -74,18 +76,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 }
 
 func (s *Stream) stateless() bool {
-	for _, t := range s.cfg.Tables {
-		if !t.Stateful() {
-			return true
-		}
-	}
-	return false
-}
-
-// parked is what is parked besides the stream, which is while nothing streams.
-// The driver must have ended.
-func (d *driver) parked() []outbox.Park {
-	return slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
+	return slices.ContainsFunc(s.cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
 // leadNow takes the leadership or says who has it.
@@ -107,8 +98,20 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
 	_ = d.recoverFirst(ctx, conn)
-	connected, err := d.unconnected(ctx, conn)
+	state, err := conn.Inspect(ctx)
 	if err != nil {
+		return err
+	}
+	// The stream's park that this leads to stays in our table: should run stream again, it begins
+	// with a sweep and a hand-back.
+	connected := checkpoint.Connected{
+		Insert: state.Insert, Snapshot: state.Snapshot,
+		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
+	}
+	if connected.Parks, err = d.stream.store.Load(ctx); err != nil {
+		return err
+	}
+	if connected.Failed, err = d.sweeper.Failed(ctx); err != nil {
 		return err
 	}
 	paused, err := d.lookAtPauses(ctx)
@@ -145,25 +148,6 @@ func closed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// unconnected is what a connection that does not stream begins with. The
-// stream's park that it leads to stays in our table: should run stream again, it
-// begins with a sweep and a hand-back.
-func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (checkpoint.Connected, error) {
-	state, err := conn.Inspect(ctx)
-	if err != nil {
-		return checkpoint.Connected{}, err
-	}
-	c := checkpoint.Connected{
-		Insert: state.Insert, Snapshot: state.Snapshot,
-		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
-	}
-	if c.Parks, err = d.stream.store.Load(ctx); err != nil {
-		return c, err
-	}
-	c.Failed, err = d.sweeper.Failed(ctx)
-	return c, err
 }
 
 // oneShotSweep decides when a single sweep is over. Its methods are the driver's to

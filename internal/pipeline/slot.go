@@ -194,8 +194,7 @@ func refusals(err error) (refused []*sweeper.TableError, other error) {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		var refusal *sweeper.TableError
-		if errors.As(err, &refusal) {
+		if refusal := refusalOf(err); refusal != nil {
 			refused = append(refused, refusal)
 		} else if err != nil {
 			return nil, err
@@ -280,14 +279,13 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 	}
 	for timeout := time.Second; ; timeout = min(2*timeout, slotTimeout) {
 		at, err := w.conn.MakeSlot(ctx, action, timeout)
-		var blocked *replication.Blocked
 		if err == nil {
 			w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
 			w.stream.tracker.recordEvent("slot", "made slot "+w.d.cfg.Replication.Slot+" at "+at.String())
 			w.stream.remake = checkpoint.Connected{}
 			return failpoint.Here(failpoint.AfterSlot)
 		}
-		if !errors.As(err, &blocked) {
+		if _, blocked := errors.AsType[*replication.Blocked](err); !blocked {
 			w.stream.report(err, fixEvery)
 			return w.beatFor(ctx, fixEvery)
 		}
