@@ -209,7 +209,7 @@ func (d *driver) connChanged(e connEvent) {
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)
 		if e.connected.Streaming { // else what is wrong with the slot is still wrong
-			d.stream.works()
+			d.stream.failed.Store(nil)
 		}
 	}
 	close(e.done)
@@ -377,13 +377,15 @@ func (d *driver) command(cmds []outbox.Command) {
 func (d *driver) claim(rows []*outbox.Row) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		query := func(ctx context.Context) ([]outbox.Checked, error) { return d.updater.Claim(ctx, rows) }
-		checked, err := retry(ctx, d, "claim rows", query, func(err error) bool { return refusalOf(err) != nil })
-		switch refusal := refusalOf(err); {
-		case err == nil:
-			d.answers.Put(answer{0, func() { d.core.Claimed(checked) }})
-		case refusal != nil:
-			d.answers.Put(answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }})
+		a, err := retry(ctx, d, "claim rows", func(ctx context.Context) (answer, error) {
+			checked, err := d.updater.Claim(ctx, rows)
+			if refusal := refusalOf(err); refusal != nil {
+				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil
+			}
+			return answer{0, func() { d.core.Claimed(checked) }}, err
+		})
+		if err == nil {
+			d.answers.Put(a)
 		}
 	})
 }
@@ -393,30 +395,30 @@ func (d *driver) claim(rows []*outbox.Row) {
 func (d *driver) ask(what string, query func(context.Context) (apply func(), err error)) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		if apply, err := retry(ctx, d, what, query, nil); err == nil {
+		if apply, err := retry(ctx, d, what, query); err == nil {
 			d.answers.Put(answer{connection, apply})
 		}
 	})
 }
 
-// retry tries a query until ctx ends, up to every five seconds, each error logged. An error
-// that is final, if that is set, ends it.
-func retry[A any](ctx context.Context, d *driver, what string, query func(context.Context) (A, error), final func(error) bool) (A, error) {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
-	try := func() (A, error) {
-		a, err := query(ctx)
-		if final != nil && final(err) {
-			err = backoff.Permanent(err)
-		}
-		return a, err
-	}
-	return backoff.Retry(ctx, try, backoff.WithBackOff(waits), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+// retry tries a query until ctx ends or an error is permanent, up to every five seconds, each
+// error logged.
+func retry[A any](ctx context.Context, d *driver, what string, query func(context.Context) (A, error)) (A, error) {
+	failed := func(err error, wait time.Duration) {
 		if !errors.Is(err, context.Canceled) {
 			d.closeOnShutdown(err)
 			d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
 		}
-	}))
+	}
+	return backoff.Retry(ctx, func() (A, error) { return query(ctx) },
+		backoff.WithBackOff(growing(50*time.Millisecond, 5*time.Second)), backoff.WithMaxElapsedTime(0), backoff.WithNotify(failed))
+}
+
+// growing are waits that grow from one to the other.
+func growing(first, most time.Duration) *backoff.ExponentialBackOff {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = first, most
+	return waits
 }
 
 // refusalOf is a table's refusal of a query; nil: the error is none.
@@ -461,16 +463,12 @@ func (d *driver) rewatched(answers []outbox.Checked) {
 // connection ends. Then the next leadership raises the epoch, so that no try can
 // take effect any more, and reads what our table holds.
 func (d *driver) writeParks(change outbox.ParkChange) {
-	connection, ctx := d.connection, d.asking
-	d.queries.Go(func() {
-		write := func(ctx context.Context) (outbox.ParkResult, error) { return d.stream.store.write(ctx, change) }
-		result, err := retry(ctx, d, "write parks", write, unkept)
-		switch {
-		case err == nil:
-			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
-		case unkept(err) && ctx.Err() == nil:
-			d.end(err)
+	d.ask("write parks", func(ctx context.Context) (func(), error) {
+		result, err := d.stream.store.write(ctx, change)
+		if unkept(err) {
+			return func() { d.end(err) }, nil
 		}
+		return func() { d.core.ParksWritten(result) }, err
 	})
 }
 

@@ -50,7 +50,7 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 	if len(s.locks) == 0 {
 		return nil
 	}
-	s.works()
+	s.failed.Store(nil)
 	s.cfg.Metrics.Standby()
 	return whileBeating(ctx, conn, s.locks.acquire)
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -158,9 +160,12 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 // recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
 // that cannot be marked yet, before the sink says that the cluster can be used.
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
-	try := func(ctx context.Context) (recovery, error) { return d.tryRecovering(ctx, cluster, journal, found) }
-	done, err := retry(ctx, d, "mark rows that were published", try, func(err error) bool {
-		return unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, statestore.ErrShared) || errors.Is(err, errNewTerm)
+	done, err := retry(ctx, d, "mark rows that were published", func(ctx context.Context) (recovery, error) {
+		done, err := d.tryRecovering(ctx, cluster, journal, found)
+		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, statestore.ErrShared) || errors.Is(err, errNewTerm) {
+			err = backoff.Permanent(err)
+		}
+		return done, err
 	})
 	if err != nil || found.More && len(done.named) == 0 {
 		return err
@@ -305,7 +310,7 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 			advance := func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, d.stream.store.AdvanceTally(ctx, cluster)
 			}
-			_, err := retry(ctx, d, "note what is marked", advance, nil)
+			_, err := retry(ctx, d, "note what is marked", advance)
 			if err != nil {
 				return nil // the end of ctx
 			}

@@ -63,14 +63,14 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	}
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
-	d.oneShot = &oneShotSweep{tracker: &s.tracker, giveUp: giveUp, finish: finish, progressed: time.Now()}
+	d.oneShot = &oneShotSweep{status: s.Status, giveUp: giveUp, finish: finish, progressed: time.Now()}
 	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) }, d.watchPauses)
 	st := s.Status()
 	// Besides the stream, which is parked while nothing streams.
 	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(parks)}
 	if err == nil {
-		err = errors.Join(ctx.Err(), d.oneShot.stalled(&st))
+		err = errors.Join(ctx.Err(), d.oneShot.stalled())
 	}
 	return swept, err
 }
@@ -153,9 +153,9 @@ func closed(c <-chan struct{}) bool {
 // oneShotSweep decides when a single sweep is over. Its methods are the driver's to
 // call; those of nil do nothing.
 type oneShotSweep struct {
-	tracker *statusTracker
-	giveUp  time.Duration
-	finish  context.CancelFunc
+	status func() status.Stream
+	giveUp time.Duration
+	finish context.CancelFunc
 
 	empty      int // pages in a row that found nothing while nothing was in flight
 	inFlight   int
@@ -173,7 +173,7 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	if o == nil {
 		return
 	}
-	if rows > 0 || more || inFlight > 0 || !o.tracker.kafkaUsable() { // whose rows are left out
+	if rows > 0 || more || inFlight > 0 || o.unusable() != nil { // whose rows are left out
 		o.empty = 0
 		return
 	}
@@ -200,7 +200,8 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	if o.over() {
 		return
 	}
-	done := o.tracker.done()
+	flow := o.status().Flow
+	done := flow.Published + flow.Refused + flow.GivenUp
 	if done != o.done || inFlight != o.inFlight {
 		o.done, o.inFlight, o.progressed = done, inFlight, now
 	}
@@ -211,34 +212,23 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 }
 
 // stalled says why a sweep ended before it was done; nil: it was done.
-func (o *oneShotSweep) stalled(st *status.Stream) error {
+func (o *oneShotSweep) stalled() error {
 	if !o.gaveUp {
 		return o.refused
 	}
 	why := "the log says why"
-	for _, c := range st.Kafka {
-		if !c.Usable {
-			why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
-		}
+	if c := o.unusable(); c != nil {
+		why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
 	}
 	return fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why)
 }
 
-// kafkaUsable says that no cluster is known to be unusable.
-func (b *statusTracker) kafkaUsable() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.kafka {
+// unusable is a cluster that is known to be unusable, or nil.
+func (o *oneShotSweep) unusable() *status.Cluster {
+	for _, c := range slices.Backward(o.status().Kafka) {
 		if !c.Usable {
-			return false
+			return &c
 		}
 	}
-	return true
-}
-
-// done counts what came to an end.
-func (b *statusTracker) done() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.flow.Published + b.flow.Refused + b.flow.GivenUp
+	return nil
 }

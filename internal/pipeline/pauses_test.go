@@ -37,14 +37,14 @@ func TestASweepThatIsPaused(t *testing.T) {
 		t.Fatal("it is swept though it is paused")
 	}
 	ended := 0
-	o := &oneShotSweep{tracker: &statusTracker{}, giveUp: time.Minute, finish: func() { ended++ }}
+	o := &oneShotSweep{status: func() status.Stream { return status.Stream{Flow: &status.Flow{}} }, giveUp: time.Minute, finish: func() { ended++ }}
 	o.refuse(nil)
 	if ended != 0 {
 		t.Error("over though nothing is paused")
 	}
 	o.refuse(why)
 	o.look(time.Now().Add(time.Hour), 0)
-	if err := o.stalled(&status.Stream{}); ended != 1 || !errors.Is(err, why) {
+	if err := o.stalled(); ended != 1 || !errors.Is(err, why) {
 		t.Error(ended, err)
 	}
 	(*oneShotSweep)(nil).refuse(why)

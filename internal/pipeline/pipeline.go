@@ -20,7 +20,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -142,8 +141,7 @@ func (s *Stream) Failing() string {
 // waits; one that only a person can fix is retried at the slowest pace, and
 // said once.
 func (s *Stream) Run(ctx context.Context) error {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = retryMin, retryMax
+	waits := growing(retryMin, retryMax)
 	for {
 		began := time.Now()
 		err := s.ofJournal(s.term(ctx))
@@ -179,10 +177,6 @@ func (s *Stream) report(err error, pause time.Duration) {
 		return
 	}
 	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
-}
-
-func (s *Stream) works() {
-	s.failed.Store(nil)
 }
 
 // take makes this process the stream's leader, of an epoch of its own, and claims
@@ -260,7 +254,7 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (result out
 
 // tellStandby tells that another process leads.
 func (s *Stream) tellStandby(h replication.Holder) {
-	s.works()
+	s.failed.Store(nil)
 	s.cfg.Metrics.Standby()
 	s.tracker.follows(h)
 	if text := h.Intruder(); text != "" {

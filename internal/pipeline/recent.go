@@ -59,19 +59,11 @@ func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
 
 // Activity is what the process remembers of the stream.
 func (s *Stream) Activity() status.Activity {
-	a, parks := s.tracker.remembered(s.cfg.Metrics.Topics())
-	a.Parks = status.ListParks(parks)
-	slices.Reverse(a.Events)
-	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
-	return a
-}
-
-// remembered copies what is remembered; parks and positions are never changed and so
-// are not copied.
-func (b *statusTracker) remembered(topics []status.Topic) (status.Activity, []outbox.Park) {
+	topics := s.cfg.Metrics.Topics()
+	b := &s.tracker
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	r := &b.recent
+	parks := r.parks // of which there may be many: never changed, so not copied
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
 		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
@@ -81,7 +73,11 @@ func (b *statusTracker) remembered(topics []status.Topic) (status.Activity, []ou
 			topics[i].History = slices.Clone(samples.history)
 		}
 	}
-	return a, r.parks
+	b.mu.Unlock()
+	a.Parks = status.ListParks(parks)
+	slices.Reverse(a.Events)
+	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
+	return a
 }
 
 // gaveUp says whether rows became FAILED since it was asked last.

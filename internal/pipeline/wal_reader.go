@@ -135,7 +135,7 @@ func (w *walReader) run(ctx context.Context) error {
 		case <-waiting.Done():
 		}
 	}()
-	waits := reconnectBackOff()
+	waits := growing(reconnectMin, reconnectMax) // so that connections that end at once do not follow one another without a breath
 	for {
 		began := time.Now()
 		err := w.connection(ctx, waiting)
@@ -165,14 +165,6 @@ func (w *walReader) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// reconnectBackOff keeps connections that end at once from following one another
-// without a breath.
-func reconnectBackOff() *backoff.ExponentialBackOff {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
-	return waits
 }
 
 // tellEnd reports why a connection ended, and remembers errors after which a slot that looks
@@ -226,7 +218,7 @@ func (w *walReader) leadAgain(ctx context.Context) error {
 	ours := sessions{}
 	ours.add(w.conn)
 	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return w.tryLeading(ctx, ours) },
-		backoff.WithBackOff(reconnectBackOff()), backoff.WithMaxElapsedTime(0),
+		backoff.WithBackOff(growing(reconnectMin, reconnectMax)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(w.stream.report))
 	if err != nil {
 		return err
