@@ -84,6 +84,30 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64
 	return p.NoID
 }
 
+// countNeverReady reports rows that neither their writer nor anybody else will
+// send as they are: a line in the log when their number changes.
+func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
+	if t.Mapping.Writer.Column == "" {
+		return 0
+	}
+	found, err := d.sweeper.CountNeverReady(ctx, t)
+	if err != nil {
+		d.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
+		return before
+	}
+	d.cfg.Metrics.NeverReady(t, found.Rows)
+	if found.Rows == before {
+		return before
+	}
+	line := d.cfg.Log.Info()
+	if found.Rows > before {
+		line = d.cfg.Log.Warn()
+	}
+	line.Int64("rows", found.Rows).Stringer("table", t).Dur("oldest", found.Oldest).Str("id", found.Sample).
+		Msgf("rows that never become ready: %s is NULL, or true while %s is NULL; set one of them", t.Mapping.Writer.Column, t.Mapping.Writer.Until)
+	return found.Rows
+}
+
 // countFailed returns when to count the table's FAILED rows again.
 func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
 	f, err := d.sweeper.CountFailed(ctx, t)

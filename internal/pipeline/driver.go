@@ -224,7 +224,6 @@ func (d *driver) forgetQuestions() {
 	d.asking, d.endAsking = context.WithCancel(d.ctx)
 }
 
-// feed gives a batch of the WAL to the Core.
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
 		if failpoint.Here(failpoint.AfterDecode) != nil {

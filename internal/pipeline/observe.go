@@ -88,15 +88,13 @@ func (d *driver) swept(page outbox.Page) {
 
 // retained tells what the server says of the slot, and what the Core holds.
 func (d *driver) retained(r replication.Retained) {
-	rows, _, _ := d.core.Memory()
-	switch {
+	var waiting time.Duration
+	switch rows, _, _ := d.core.Memory(); {
 	case rows == 0:
 		d.behindSince = time.Time{}
 	case d.behindSince.IsZero():
 		d.behindSince = time.Now()
-	}
-	var waiting time.Duration
-	if !d.behindSince.IsZero() {
+	default:
 		waiting = time.Since(d.behindSince)
 	}
 	d.cfg.Metrics.Lag(r.Lag(), waiting)

@@ -341,7 +341,6 @@ func (d *driver) closeTallies(ctx context.Context) {
 	}
 }
 
-// tellTallies tells how the tallies are.
 func (d *driver) tellTallies(ctx context.Context) error {
 	if d.once == nil {
 		return nil

@@ -214,6 +214,26 @@ func (s *Stream) unclaimed(ctx context.Context) error {
 	return statestore.Refusal(s.cfg.Name, s.claim(), rivals)
 }
 
+// watchdog knows when a stream's driver last went round its loop. A driver at work
+// goes round at least once a second, so one that does not is stuck.
+type watchdog struct {
+	since time.Time // monotonic: a clock that is set must not look like a halt
+	last  atomic.Int64
+}
+
+func (t *watchdog) alive(now time.Time) { t.last.Store(max(1, int64(now.Sub(t.since)))) }
+func (t *watchdog) idle()               { t.last.Store(0) }
+
+// Halted is how long ago the driver last went round its loop. It is 0 while no
+// driver is at work: another process leads, or the next try to connect waits.
+func (s *Stream) Halted(now time.Time) time.Duration {
+	last := s.watchdog.last.Load()
+	if last == 0 {
+		return 0
+	}
+	return max(0, now.Sub(s.watchdog.since)-time.Duration(last))
+}
+
 // store is the stream's parks. Writing parks and taking the lead again, on
 // different goroutines, must not overlap: a write of the epoch before would be
 // taken for another leader's victory.

@@ -89,14 +89,12 @@ func (b *statusTracker) gaveUp() bool {
 	return was
 }
 
-// recordEvent remembers an event.
 func (b *statusTracker) recordEvent(kind, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recent.recordEvent(time.Now(), kind, text)
 }
 
-// recordError remembers an error about something.
 func (b *statusTracker) recordError(about, text, example string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

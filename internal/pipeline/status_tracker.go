@@ -213,7 +213,6 @@ func (b *statusTracker) retained(name string, budget uint64, r replication.Retai
 	return slot
 }
 
-// inFlight takes what the Core holds.
 func (b *statusTracker) inFlight(inFlight int, m *metrics.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,7 +251,6 @@ func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64
 	return waiting
 }
 
-// transacted takes the end of a transaction.
 func (b *statusTracker) transacted(cluster, aborted string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
