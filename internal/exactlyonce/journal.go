@@ -73,7 +73,14 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	case !b.Transactional:
 		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, ErrForeign)
 	case b.Control == CommitMarker:
-		r.commit(b.By.PID)
+		for _, u := range r.open[b.By.PID] {
+			r.units = append(r.units, u)
+			if u.Offset > r.from { // the first one is known: there has to be one behind it
+				r.size += u.size()
+			}
+		}
+		delete(r.open, b.By.PID)
+		r.more = r.most > 0 && r.size >= r.most
 		return r.more, nil
 	case b.Control == AbortMarker:
 		delete(r.open, b.By.PID)
@@ -91,19 +98,6 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: offset})
 	}
 	return false, nil
-}
-
-// commit takes the units of a transaction that was committed. The first one, which is known,
-// does not count: there has to be one behind it.
-func (r *Reader) commit(pid int64) {
-	for _, u := range r.open[pid] {
-		r.units = append(r.units, u)
-		if u.Offset > r.from {
-			r.size += u.size()
-		}
-	}
-	delete(r.open, pid)
-	r.more = r.most > 0 && r.size >= r.most
 }
 
 // ErrJournal says that the journal is not the one that the database knows, or has

@@ -130,16 +130,11 @@ func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
 	}
-	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:m.batch(l)])})
-}
-
-// batch is how many rows, at least one, go into the portion's next batch.
-func (m *Machine) batch(l *portion) int {
-	most := min(len(l.todo), l.most)
-	if m.cfg.BatchBytes == nil {
-		return most
+	n := min(len(l.todo), l.most)
+	if m.cfg.BatchBytes != nil {
+		n = fitting(l.todo[:n], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
 	}
-	return fitting(l.todo[:most], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
+	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
 }
 
 func (m *Machine) put(l *portion, b *Batch) {

@@ -219,7 +219,7 @@ func (p *proc) open() {
 		p.index = indexOf(p.left)
 		p.positions.Before(outbox.LSN(p.start.insert) + 1)
 		if !p.w.off["position"] {
-			p.published.Settle(outbox.LSN(p.start.position))
+			p.published.Settled = outbox.LSN(p.start.position)
 		}
 		p.cursor = p.start.confirmed
 		p.phase = running

@@ -40,22 +40,18 @@ func (d *driver) countBacklog(ctx context.Context) error {
 				failedAt[t], rarely[t] = now.Add(next), next > failedEvery
 			}
 		}
+		again := true
 		select {
 		case <-d.stream.recount:
-			clearSoon(failedAt, rarely)
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if d.stream.tracker.gaveUp() {
-				clearSoon(failedAt, rarely)
-			}
+			again = d.stream.tracker.gaveUp()
+		}
+		if again { // the failed rows, where that is quick
+			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 		}
 	}
-}
-
-// clearSoon has the failed rows counted again, where that is quick.
-func clearSoon(at map[*outbox.Table]time.Time, rarely map[*outbox.Table]bool) {
-	maps.DeleteFunc(at, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 }
 
 // Recount has the stream's failed rows counted again soon, after somebody else

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,10 +68,7 @@ func (d *driver) retried(ctx context.Context, err error, after time.Duration, wh
 // checkSlot asks how much WAL the slot retains and, whether or not that could be told, what
 // is paused, watches publication and tables, and makes sure that this process still leads.
 func (d *driver) checkSlot(ctx context.Context) error {
-	err := d.askRetained(ctx)
-	if paused := d.askPaused(ctx); err == nil {
-		err = paused
-	}
+	err := cmp.Or(d.askRetained(ctx), d.askPaused(ctx))
 	if err == nil {
 		err = d.watch(ctx)
 	}

@@ -147,14 +147,13 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
-			Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(&n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+		d.parkLine(&n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
@@ -178,13 +177,17 @@ func (d *driver) shows(p *outbox.Park) bool {
 	return p.Scope.Kind < outbox.ScopeKey
 }
 
-// aboutPark is what a line about a park is counted by. Rows name topics and keys, so
-// these are counted by their cause.
-func aboutPark(p *outbox.Park) string {
-	if p.Scope.Kind >= outbox.ScopeTopic {
-		return "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+// parkLine begins a line in the log about a park. Single keys come and go. Rows name topics
+// and keys, so lines about these are counted by their cause.
+func (d *driver) parkLine(p *outbox.Park) *zerolog.Event {
+	level, about := zerolog.WarnLevel, p.Scope.String()
+	if p.Scope.Kind >= outbox.ScopeKey {
+		level = zerolog.DebugLevel
 	}
-	return p.Scope.String()
+	if p.Scope.Kind >= outbox.ScopeTopic {
+		about = "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+	}
+	return d.cfg.Log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
 }
 
 // parkedText is what becomes of a park's rows.
@@ -193,12 +196,4 @@ func parkedText(cause outbox.Cause) string {
 		return "paused: its rows stay pending until outbox-cdc resume"
 	}
 	return "parked: left to the sweeper"
-}
-
-// severity of a park in the log: single keys come and go.
-func severity(p outbox.Park) zerolog.Level {
-	if p.Scope.Kind >= outbox.ScopeKey {
-		return zerolog.DebugLevel
-	}
-	return zerolog.WarnLevel
 }

@@ -59,7 +59,7 @@ func (s *stateless) tell(c *checkpoint.Connected, settled settledOn) {
 	}
 	published := s.published
 	s.published = exactlyonce.Published{} // the Core's, until it needs it no more
-	published.Settle(settled.upTo)
+	published.Settled = settled.upTo
 	c.Published, c.PublishedTo = published.Take, max(s.earlier, settled.upTo)
 }
 

@@ -247,12 +247,11 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 		return w.beatFor(ctx, fixEvery)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		err := w.makePublication(ctx)
-		if err != nil {
+		if err := w.makePublication(ctx); err != nil {
 			w.stream.report(err, fixEvery)
-		}
-		if err != nil && !v.Sound {
-			return w.beatFor(ctx, fixEvery)
+			if !v.Sound {
+				return w.beatFor(ctx, fixEvery)
+			}
 		}
 	}
 	if err := failpoint.Here(failpoint.BeforeSlot); err != nil {
