@@ -15,7 +15,7 @@ type Config struct {
 	MaxRows int
 	// BatchRows is the most rows of one batch.
 	BatchRows int
-	// BatchBytes, if set, is about the most bytes of one batch of a topic.
+	// BatchBytes is about the most bytes of one batch of a topic.
 	BatchBytes func(topic string) int
 	// UnitRows is the most names of one unit, UnitBytes about the most bytes of a unit and
 	// of a batch of units.

@@ -70,7 +70,12 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	case a.Err != nil:
 		m.stop(a.Err)
 	case m.seal.step == sealAdd && a.Class == Refused:
-		m.leaveOut(a.Refused)
+		// The coordinator refuses all for one, so those that cannot be added are dropped. They are not
+		// sound: before rows go there, another seal tries them again. Without the journal nothing can be done.
+		m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
+			return p != m.cfg.Journal && slices.Contains(a.Refused, p)
+		})
+		m.withdraw(func(r *Record) bool { return slices.Contains(a.Refused, r.At) })
 		m.askStep(r.Try + 1)
 	case m.seal.step == sealEnd && a.Class == Ended:
 		m.seal.step = sealInit // our transaction is not there: from the beginning
@@ -124,14 +129,4 @@ func (m *Machine) journalRead(units []Placed, more bool) {
 	if err != nil {
 		m.stop(err)
 	}
-}
-
-// leaveOut drops partitions that cannot be added. The coordinator refuses all for one.
-// They are not sound: before rows go there, another seal tries them again. Without the
-// journal nothing can be done.
-func (m *Machine) leaveOut(refused []Partition) {
-	m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
-		return p != m.cfg.Journal && slices.Contains(refused, p)
-	})
-	m.withdraw(func(r *Record) bool { return slices.Contains(refused, r.At) })
 }

@@ -130,10 +130,7 @@ func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
 	}
-	n := min(len(l.todo), l.most)
-	if m.cfg.BatchBytes != nil {
-		n = fitting(l.todo[:n], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
-	}
+	n := fitting(l.todo[:min(len(l.todo), l.most)], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
 	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
 }
 

@@ -116,17 +116,6 @@ func (s *Stream) refuseOrphans(ctx context.Context, clusters []string) error {
 	}
 }
 
-// ofJournal says what fixes an error of a journal that was deleted, truncated or replaced.
-func (s *Stream) ofJournal(err error) error {
-	if !errors.Is(err, exactlyonce.ErrJournal) {
-		return err
-	}
-	return &postgres.Error{
-		Permanent: true, What: "deliver exactly once", Err: err,
-		Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
-	}
-}
-
 // unmarkable says why a table's published rows cannot be marked.
 func unmarkable(table string, why error, hint string) error {
 	return &postgres.Error{Permanent: true, What: "mark rows that were published", Err: fmt.Errorf("table %s: %w", table, why), Hint: hint}

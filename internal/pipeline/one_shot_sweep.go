@@ -70,7 +70,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(parks)}
 	if err == nil {
-		err = errors.Join(ctx.Err(), d.oneShot.stalled())
+		err = errors.Join(ctx.Err(), d.oneShot.failed)
 	}
 	return swept, err
 }
@@ -161,8 +161,7 @@ type oneShotSweep struct {
 	inFlight   int
 	done       uint64
 	progressed time.Time
-	gaveUp     bool
-	refused    error // what is swept was paused meanwhile
+	failed     error // why it ended before it was done
 }
 
 // emptyPages in a row end the sweep: the first one was asked for while rows may
@@ -187,12 +186,12 @@ func (o *oneShotSweep) refuse(err error) {
 	if err == nil || o.over() {
 		return
 	}
-	o.refused = err
+	o.failed = err
 	o.finish()
 }
 
 func (o *oneShotSweep) over() bool {
-	return o == nil || o.empty >= emptyPages || o.gaveUp || o.refused != nil
+	return o == nil || o.empty >= emptyPages || o.failed != nil
 }
 
 // look ends a sweep that does not get on.
@@ -205,22 +204,14 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	if done != o.done || inFlight != o.inFlight {
 		o.done, o.inFlight, o.progressed = done, inFlight, now
 	}
-	if now.Sub(o.progressed) >= o.giveUp {
-		o.gaveUp = true
-		o.finish()
-	}
-}
-
-// stalled says why a sweep ended before it was done; nil: it was done.
-func (o *oneShotSweep) stalled() error {
-	if !o.gaveUp {
-		return o.refused
+	if now.Sub(o.progressed) < o.giveUp {
+		return
 	}
 	why := "the log says why"
 	if c := o.unusable(); c != nil {
 		why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
 	}
-	return fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why)
+	o.refuse(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
 }
 
 // unusable is a cluster that is known to be unusable, or nil.

@@ -23,7 +23,7 @@ func TestWhenASweepIsOver(t *testing.T) {
 	if o.page(0, false, 0); ended != 1 {
 		t.Error("not over after two empty pages")
 	}
-	if o.stalled() != nil {
+	if o.failed != nil {
 		t.Error("it was not given up")
 	}
 	(*oneShotSweep)(nil).page(0, false, 0)
@@ -46,7 +46,7 @@ func TestASweepThatDoesNotGetOn(t *testing.T) {
 		t.Error("given up in spite of progress")
 	}
 	o.look(at.Add(19*time.Second), 3)
-	err := o.stalled()
+	err := o.failed
 	if ended != 1 || err == nil || !strings.Contains(err.Error(), "Kafka cluster main cannot be used: nobody answers") {
 		t.Error(ended, err)
 	}

@@ -44,7 +44,7 @@ func TestASweepThatIsPaused(t *testing.T) {
 	}
 	o.refuse(why)
 	o.look(time.Now().Add(time.Hour), 0)
-	if err := o.stalled(); ended != 1 || !errors.Is(err, why) {
+	if err := o.failed; ended != 1 || !errors.Is(err, why) {
 		t.Error(ended, err)
 	}
 	(*oneShotSweep)(nil).refuse(why)

@@ -144,7 +144,13 @@ func (s *Stream) Run(ctx context.Context) error {
 	waits := growing(retryMin, retryMax)
 	for {
 		began := time.Now()
-		err := s.ofJournal(s.term(ctx))
+		err := s.term(ctx)
+		if errors.Is(err, exactlyonce.ErrJournal) { // it was deleted, truncated or replaced
+			err = &postgres.Error{
+				Permanent: true, What: "deliver exactly once", Err: err,
+				Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
+			}
+		}
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
 		}
@@ -325,7 +331,14 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Traces.Abandon(time.Now())
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
-	s.warnOfRights(ctx)
+	if !s.judgedRights {
+		excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
+		s.judgedRights = err == nil
+		if excess != "" {
+			s.cfg.Log.Warn().Str("rights", excess).
+				Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
+		}
+	}
 	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
 		return err
@@ -346,19 +359,6 @@ func (s *Stream) term(ctx context.Context) error {
 // id, so not a successor.
 var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
 	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
-
-// warnOfRights says once that the role could do with less.
-func (s *Stream) warnOfRights(ctx context.Context) {
-	if s.judgedRights {
-		return
-	}
-	excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
-	s.judgedRights = err == nil
-	if excess != "" {
-		s.cfg.Log.Warn().Str("rights", excess).
-			Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
-	}
-}
 
 // run runs the driver with the parts that every term has, and these, until the
 // driver has drained, which begins with the end of stop, or one of them fails.
