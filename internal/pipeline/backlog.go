@@ -23,8 +23,7 @@ const (
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
 func (d *driver) countBacklog(ctx context.Context) error {
-	ticker := time.NewTicker(pendingEvery)
-	defer ticker.Stop()
+	tick := time.Tick(pendingEvery)
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // counting them takes long
@@ -45,7 +44,7 @@ func (d *driver) countBacklog(ctx context.Context) error {
 		case <-d.stream.recount:
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-tick:
 			again = d.stream.tracker.gaveUp()
 		}
 		if again { // the failed rows, where that is quick

@@ -32,25 +32,20 @@ const (
 // the slot of an idle database moves on, look at slot, publication and tables,
 // recover rows that another relay left. What fails is logged and done again.
 func (d *driver) maintain(ctx context.Context) error {
-	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
-	slot := time.NewTicker(retainedEvery)
-	recovery := time.NewTicker(recoveryEvery)
-	defer heartbeat.Stop()
-	defer slot.Stop()
-	defer recovery.Stop()
+	heartbeat, slot, recovery := time.Tick(d.cfg.HeartbeatInterval), time.Tick(retainedEvery), time.Tick(recoveryEvery)
 	if d.cfg.Shadow { // changes no row
-		recovery.Stop()
+		recovery = nil
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-heartbeat.C:
+		case <-heartbeat:
 			_, err := replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
 			d.retried(ctx, err, d.cfg.HeartbeatInterval, "could not write a heartbeat: the slot of an idle stream stays where it is")
-		case <-slot.C:
+		case <-slot:
 			d.retried(ctx, d.checkSlot(ctx), retainedEvery, "could not look at the slot and its publication")
-		case <-recovery.C:
+		case <-recovery:
 			d.retried(ctx, d.recover(ctx), recoveryEvery, "could not make rows pending again that another relay left")
 		}
 	}
@@ -88,14 +83,7 @@ func (d *driver) retention(ctx context.Context) error {
 	if d.cfg.Shadow || !slices.ContainsFunc(d.cfg.Tables, (*outbox.Table).Retains) {
 		return nil
 	}
-	timer := time.NewTimer(retentionEvery)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
+	for next := retentionEvery; wait.Sleep(ctx, next) == nil; {
 		var finding time.Duration
 		var errs []error
 		for _, t := range d.cfg.Tables {
@@ -105,10 +93,10 @@ func (d *driver) retention(ctx context.Context) error {
 				errs = append(errs, err)
 			}
 		}
-		next := max(retentionEvery, 20*finding)
+		next = max(retentionEvery, 20*finding)
 		d.retried(ctx, errors.Join(errs...), next, "could not delete rows past their retention")
-		timer.Reset(next)
 	}
+	return nil
 }
 
 // retainUnderLock deletes a table's rows past their retention, and says how long it took to
@@ -252,11 +240,9 @@ func (d *driver) usable(ctx context.Context) bool {
 	})
 }
 
-// lockersTimeout bounds the look for who has a table locked, which only explains.
-const lockersTimeout = 3 * time.Second
-
+// lockers looks who has a table locked. It only explains, so it may not take long.
 func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication.Blocker, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockersTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		by, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Schema, t.Name)
@@ -289,9 +275,6 @@ func (d *driver) passedOver(damage string) {
 	d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
 }
 
-// settleFor bounds the wait for what is on its way when a table was swapped out.
-const settleFor = 2 * time.Second
-
 // settle gives what came through the WAL so far a moment to be published and
 // marked: rows of a table that was swapped out are found nowhere else.
 func (d *driver) settle(ctx context.Context) {
@@ -299,7 +282,7 @@ func (d *driver) settle(ctx context.Context) {
 	if err != nil {
 		return // the next connection says what is wrong
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for outbox.LSN(d.wal.confirm.Load()) < at && wait.Sleep(ctx, 20*time.Millisecond) == nil {
 	}
@@ -337,7 +320,7 @@ func (d *driver) askPaused(ctx context.Context) error {
 		d.answers.Put(answer{0, func() {
 			paused := d.newer(look)
 			d.core.Pause(paused)
-			d.oneShot.refuse(d.pausedError(paused))
+			d.oneShot.fail(d.pausedError(paused))
 		}})
 	}
 	return err

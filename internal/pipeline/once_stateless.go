@@ -135,17 +135,13 @@ func (d *driver) notePositions(ctx context.Context) error {
 		return err
 	}
 	for _, n := range notes {
-		if failed := d.notePosition(ctx, n); failed != nil {
+		if failed := d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
 		d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
 	}
 	return err
-}
-
-func (d *driver) notePosition(ctx context.Context, n note) error {
-	return d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server)
 }
 
 // noteLast notes positions for good, at a clean stop. A cluster's tally is closed only if it has all units.
@@ -156,10 +152,11 @@ func (d *driver) noteLast(ctx context.Context, cluster string) error {
 	}
 	all := s.notes(d.core.Settled())
 	if i := slices.IndexFunc(all, func(n note) bool { return n.cluster == cluster }); i >= 0 {
-		if err := d.notePosition(ctx, all[i]); err != nil {
+		n := all[i]
+		if err := d.stream.store.SettleTally(ctx, cluster, n.last, n.settled.upTo, n.settled.server); err != nil {
 			return err
 		}
-		s.positions[cluster].Noted(all[i].last.Number)
+		s.positions[cluster].Noted(n.last.Number)
 	}
 	if !s.positions[cluster].Empty() {
 		return fmt.Errorf("%w: the WAL was not read to the last row that the journal names", statestore.ErrUnsettled)

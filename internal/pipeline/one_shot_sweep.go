@@ -124,8 +124,7 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	if err := d.wal.tell(ctx, connEvent{connected: connected, paused: paused}); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(d.wal.statusEvery)
-	defer ticker.Stop()
+	tick := time.Tick(d.wal.statusEvery)
 	for {
 		select {
 		case <-d.wal.finishing:
@@ -133,7 +132,7 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case <-tick:
 		}
 		if err := conn.Beat(ctx); err != nil && !closed(d.wal.finishing) {
 			return err
@@ -181,8 +180,8 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	}
 }
 
-// refuse ends a sweep for an error, if there is one.
-func (o *oneShotSweep) refuse(err error) {
+// fail ends a sweep for an error, if there is one.
+func (o *oneShotSweep) fail(err error) {
 	if err == nil || o.over() {
 		return
 	}
@@ -211,7 +210,7 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	if c := o.unusable(); c != nil {
 		why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
 	}
-	o.refuse(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
+	o.fail(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
 }
 
 // unusable is a cluster that is known to be unusable, or nil.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,14 +54,11 @@ func (s *Stream) Status() status.Stream {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := status.Stream{
-		Name: s.cfg.Name, Source: status.FromProcess, Mode: m.Mode, Reason: b.reason, Parks: b.parks,
+		Name: s.cfg.Name, Source: status.FromProcess, Mode: cmp.Or(m.Mode, status.ModeStarting), Reason: b.reason, Parks: b.parks,
 		Tables: []status.Table{}, Leader: b.leader, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
 	}
 	if s.cfg.Once != nil {
 		out.Delivery = "exactly_once"
-	}
-	if out.Mode == "" {
-		out.Mode = status.ModeStarting
 	}
 	if b.leader != nil && b.leader.Intruder != "" {
 		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
