@@ -379,7 +379,7 @@ func (d *driver) claim(rows []*outbox.Row) {
 		a, err := retry(ctx, d, "claim rows", func(ctx context.Context) (answer, error) {
 			checked, err := d.updater.Claim(ctx, rows)
 			if refusal := refusalOf(err); refusal != nil {
-				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil
+				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // an answer, too
 			}
 			return answer{0, func() { d.core.Claimed(checked) }}, err
 		})
@@ -433,7 +433,7 @@ func askTables[Q, A any](d *driver, what string, question Q, query func(context.
 		a, err := query(ctx, question)
 		if refusal := refusalOf(err); refusal != nil {
 			d.tellLockers(ctx, refusal)
-			return func() { refused(refusal.Table, refusal) }, nil
+			return func() { refused(refusal.Table, refusal) }, nil //nolint:nilerr // an answer, too
 		}
 		return func() { apply(a) }, err
 	})

@@ -301,7 +301,7 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 			}
 			_, err := retry(ctx, d, "note what is marked", advance)
 			if err != nil {
-				return nil // the end of ctx
+				return nil //nolint:nilerr // the end of ctx
 			}
 		}
 	}
@@ -344,7 +344,7 @@ func (d *driver) tellTallies(ctx context.Context) error {
 			d.cfg.Log.Debug().Err(err).Msg("the tallies could not be read")
 		}
 		if wait.Sleep(ctx, tallyEvery) != nil {
-			return nil
+			return nil //nolint:nilerr // the end of ctx
 		}
 	}
 }

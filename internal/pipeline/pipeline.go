@@ -170,7 +170,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			s.report(err, pause)
 		}
 		if wait.Sleep(ctx, pause) != nil {
-			return nil
+			return nil //nolint:nilerr // stopping
 		}
 	}
 }
