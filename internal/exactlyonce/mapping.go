@@ -124,7 +124,7 @@ func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
 	}
 	other := func(table string, n *Name) bool {
 		m, ours := now[table]
-		return ours && n.Hash.Mapping() != m
+		return ours && Mapping(n.Hash[recordHash:]) != m
 	}
 	for i := range missing {
 		for j := range missing[i].Names {

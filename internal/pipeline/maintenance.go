@@ -115,30 +115,24 @@ func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding 
 }
 
 func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
-	var unsent unsentRows
+	var keepsUnsent bool  // retention leaves all rows alone that were not sent,
+	var inFlight []string // or those with the ids
 	if t.Mapping.RetentionUnsent > 0 {
-		err = d.inLoop(ctx, func() { unsent = unsentRows{d.core.KeepsUnsent(t), d.core.InFlight(t)} })
+		err = d.inLoop(ctx, func() { keepsUnsent, inFlight = d.core.KeepsUnsent(t), d.core.InFlight(t) })
 		if err != nil {
 			return 0, err
 		}
 	}
 	n := 0
-	if unsent.kept {
+	if keepsUnsent {
 		n, finding, err = d.sweeper.RetainSent(ctx, t)
 	} else {
-		n, finding, err = d.sweeper.Retain(ctx, t, unsent.inFlight)
+		n, finding, err = d.sweeper.Retain(ctx, t, inFlight)
 	}
 	if n > 0 {
 		d.cfg.Log.Info().Int("rows", n).Stringer("table", t).Msg("deleted rows past their retention")
 	}
 	return finding, err
-}
-
-// unsentRows says which rows of a table retention must leave alone though they are old
-// enough: all that were not sent, or those with the ids.
-type unsentRows struct {
-	kept     bool
-	inFlight []string
 }
 
 // recover makes rows pending again that another relay took and left.

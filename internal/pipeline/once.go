@@ -252,7 +252,7 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 // readWAL reads it when the clusters are recovered, or their time is over. Rows of tables without state
 // cannot be swept later, so those wait for as long as it takes.
 func (d *driver) readWAL(ctx context.Context) error {
-	if err := d.recoverFirst(ctx, d.wal.conn); err != nil && d.once.stateless != nil {
+	if err := d.recoverFirst(ctx); err != nil && d.once.stateless != nil {
 		d.wal.conn.Kill()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -263,7 +263,7 @@ func (d *driver) readWAL(ctx context.Context) error {
 }
 
 // recoverFirst fails with the connection. Where rows can be swept later, who uses it next finds out.
-func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) error {
+func (d *driver) recoverFirst(ctx context.Context) error {
 	if d.once == nil {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) error
 	if d.once.stateless == nil {
 		over = time.After(recoverWithin)
 	}
-	return whileBeating(ctx, conn, func(ctx context.Context) error {
+	return whileBeating(ctx, d.wal.conn, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-d.wal.finishing:

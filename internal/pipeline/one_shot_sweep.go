@@ -64,7 +64,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
 	d.oneShot = &oneShotSweep{status: s.Status, giveUp: giveUp, finish: finish, progressed: time.Now()}
-	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) }, d.watchPauses)
+	err = d.run(stop, d.holdLead, d.watchPauses)
 	st := s.Status()
 	// Besides the stream, which is parked while nothing streams.
 	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
@@ -95,9 +95,10 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 
 // holdLead takes the WAL reader's place in a sweep: it tells the driver that
 // nothing streams, and keeps the leadership.
-func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
+func (d *driver) holdLead(ctx context.Context) error {
 	defer close(d.wal.finished)
-	_ = d.recoverFirst(ctx, conn)
+	_ = d.recoverFirst(ctx)
+	conn := d.wal.conn
 	state, err := conn.Inspect(ctx)
 	if err != nil {
 		return err
