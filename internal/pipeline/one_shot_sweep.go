@@ -135,18 +135,13 @@ func (d *driver) holdLead(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick:
 		}
-		if err := conn.Beat(ctx); err != nil && !closed(d.wal.finishing) {
-			return err
+		if err := conn.Beat(ctx); err != nil {
+			select {
+			case <-d.wal.finishing: // which has woken the connection
+			default:
+				return err
+			}
 		}
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -42,7 +42,12 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			return connected, err
 		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
-			return connected, w.identify(ctx)
+			w.stream.relations.Store(&w.remembered.Relations)
+			err := w.stream.store.Identify(ctx, w.remembered)
+			if err == nil && w.stream.store.Outdated() {
+				w.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
+			}
+			return connected, err
 		}
 		if verdict.Sound {
 			added = true // or not: then their rows are the sweeper's
@@ -85,16 +90,6 @@ func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	const message = "rows may be lost: tables with published: none cannot be swept for what the slot does not bring; compare them with the topics"
 	w.stream.tracker.recordEvent("slot", message+": "+v.Reason)
 	w.d.cfg.Log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
-}
-
-// identify remembers what the connection was judged sound with.
-func (w *walReader) identify(ctx context.Context) error {
-	w.stream.relations.Store(&w.remembered.Relations)
-	err := w.stream.store.Identify(ctx, w.remembered)
-	if err == nil && w.stream.store.Outdated() {
-		w.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
-	}
-	return err
 }
 
 // park has the stream parked, and waits until that is durable: from then on a
@@ -248,17 +243,14 @@ func (w *walReader) sameHistory(s *replication.State) error {
 var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
 
 // TimelineGuard keeps a stream's connections, for the length of a leadership, to one
-// way that the database went. A failover may take transactions back, and the
-// numbers that sequences had given out come again: a mark that is still
-// outstanding would be written to another row of the same id. The zero value
-// holds to nothing.
+// way that the database went: on another, a mark that is still outstanding would be
+// written to another row of the same id. The zero value holds to nothing.
 type TimelineGuard struct {
 	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: any
 }
 
 // Admit refuses a new connection to a server that went another way, or that
 // follows and does not know which way yet. It is for pgxpool.Config.AfterConnect.
-// https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
 func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 	want := l.timeline.Load()
 	if want == nil {

@@ -144,7 +144,6 @@ func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 		for _, row := range o.Rows {
 			b.recent.recordError(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
 		}
-	case outbox.Withdrawn:
 	}
 }
 
@@ -158,7 +157,6 @@ func (b *statusTracker) marked(answers []outbox.Marked) {
 		case outbox.MarkedFailed:
 			b.flow.GivenUp++
 			b.recent.failed = true
-		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible, outbox.MarkedRefused:
 		}
 	}
 }
