@@ -480,7 +480,10 @@ func unkept(err error) bool {
 // inLoop has the driver's loop do something, and waits until it is done.
 func (d *driver) inLoop(ctx context.Context, do func()) error {
 	done := make(chan struct{})
-	d.answers.Put(answer{0, func() { do(); close(done) }})
+	d.answers.Put(answer{0, func() {
+		do()
+		close(done)
+	}})
 	select {
 	case <-done:
 		return nil
