@@ -175,7 +175,17 @@ func (d *driver) askRetained(ctx context.Context) error {
 			d.core.Inserted(r.Insert)
 		}
 		d.core.Retained(r.Bytes())
-		d.retained(r)
+		var waiting time.Duration
+		switch rows, _, _ := d.core.Memory(); {
+		case rows == 0:
+			d.behindSince = time.Time{}
+		case d.behindSince.IsZero():
+			d.behindSince = time.Now()
+		default:
+			waiting = time.Since(d.behindSince)
+		}
+		d.cfg.Metrics.Lag(r.Lag(), waiting)
+		d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 	}})
 	return nil
 }
@@ -200,7 +210,13 @@ func (d *driver) watch(ctx context.Context) error {
 	}
 	switch {
 	case damage != "":
-		d.passedOver(damage)
+		d.cfg.Metrics.PublicationChanged()
+		message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
+		if d.stream.stateless() {
+			message = "the publication or a table changed: rows may have been passed over, so the stream stops"
+		}
+		d.stream.tracker.recordEvent("publication", message+": "+damage)
+		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
 		if swapped != "" {
 			d.settle(ctx)
 		}
@@ -256,17 +272,6 @@ func (d *driver) tellLockers(ctx context.Context, r *sweeper.TableError) {
 		}
 		r.Err = fmt.Errorf("%s: %w", replication.LockedBy(by), r.Err)
 	}
-}
-
-// passedOver says that rows may not have come through the WAL.
-func (d *driver) passedOver(damage string) {
-	d.cfg.Metrics.PublicationChanged()
-	message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
-	if d.stream.stateless() {
-		message = "the publication or a table changed: rows may have been passed over, so the stream stops"
-	}
-	d.stream.tracker.recordEvent("publication", message+": "+damage)
-	d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
 }
 
 // settle gives what came through the WAL so far a moment to be published and

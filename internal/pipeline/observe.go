@@ -10,7 +10,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -84,21 +83,6 @@ func (d *driver) swept(page outbox.Page) {
 	_, inFlight, _ := d.core.Memory()
 	d.core.Swept(page)
 	d.oneShot.page(len(page.Rows), page.More, inFlight)
-}
-
-// retained tells what the server says of the slot, and what the Core holds.
-func (d *driver) retained(r replication.Retained) {
-	var waiting time.Duration
-	switch rows, _, _ := d.core.Memory(); {
-	case rows == 0:
-		d.behindSince = time.Time{}
-	case d.behindSince.IsZero():
-		d.behindSince = time.Now()
-	default:
-		waiting = time.Since(d.behindSince)
-	}
-	d.cfg.Metrics.Lag(r.Lag(), waiting)
-	d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 }
 
 // gauges tells once a second what the Core holds.

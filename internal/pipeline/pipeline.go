@@ -34,6 +34,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -124,7 +125,11 @@ func New(cfg Config) *Stream {
 	}
 	return &Stream{
 		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
-		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()}, tracker: newStatusTracker(),
+		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()},
+		tracker: statusTracker{
+			tables: map[string]status.Table{}, kafka: map[string]status.Cluster{},
+			tallies: map[string]status.Tally{}, transactions: map[string]status.Transactions{}, lastUnit: map[string]uint64{},
+		},
 	}
 }
 

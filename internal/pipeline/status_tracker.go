@@ -39,13 +39,6 @@ type statusTracker struct {
 	lastUnit     map[string]uint64
 }
 
-func newStatusTracker() statusTracker {
-	return statusTracker{
-		tables: map[string]status.Table{}, kafka: map[string]status.Cluster{},
-		tallies: map[string]status.Tally{}, transactions: map[string]status.Transactions{}, lastUnit: map[string]uint64{},
-	}
-}
-
 // Status is the state of the stream, as far as this process knows. A standby knows
 // who leads, and no more.
 func (s *Stream) Status() status.Stream {
