@@ -625,7 +625,7 @@ func (p *proc) publishedBefore(in *Connected) {
 		in.PublishedTo = max(in.PublishedTo, p.positionsOf(cl).Before(in.Insert), settled)
 	}
 	if !p.w.offOnce.position {
-		published.Settle(settled)
+		published.Settled = settled
 	}
 	in.Published = published.Take
 	p.w.note("%v: published before: up to %v", p, settled)

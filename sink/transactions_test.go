@@ -43,7 +43,14 @@ func (db *onceDB) mark(number uint64, offset int64, ids []string) {
 		db.sent[id] = true
 	}
 	db.tally.Marked[number] = offset
-	db.tally.Head = db.tally.Advanced()
+	for { // the head moves on to the first gap
+		next := db.tally.Head.Number + 1
+		offset, noted := db.tally.Marked[next]
+		if !noted {
+			return
+		}
+		db.tally.Head = exactlyonce.Placed{Unit: exactlyonce.Unit{Number: next}, Offset: offset}
+	}
 }
 
 func (db *onceDB) outcome(o outbox.Outcome) {

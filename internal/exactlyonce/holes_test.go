@@ -548,7 +548,8 @@ func TestC4LongIDsMakeSmallUnits(t *testing.T) {
 		t.Errorf("%d names in %d units", names, len(tx.units))
 	}
 	l.todo, l.most = l.acked, 100
-	if n := (&Machine{cfg: cfg}).batch(l); n != 3 {
+	(&Machine{cfg: cfg}).send(l)
+	if n := len(l.inFlight.Batch.Records); n != 3 {
 		t.Errorf("%d rows of 150 bytes in a batch of 500", n)
 	}
 }

@@ -62,8 +62,7 @@ func (r *Reader) Answer() Answer { return Answer{Class: OK, Units: r.units, More
 var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
 // Feed takes the next batch. A Fetch returns whole batches, also one that begins before
-// the offset asked for. It says whether the marker was reached, or
-// enough was read.
+// the offset asked for. It says whether the marker was reached, or enough was read.
 func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	end, from := b.Offset+int64(max(len(b.Records), 1)), r.next
 	if end <= from {
@@ -74,42 +73,31 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	case !b.Transactional:
 		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, ErrForeign)
 	case b.Control == CommitMarker:
-		r.commit(b.By.PID)
+		for _, u := range r.open[b.By.PID] {
+			r.units = append(r.units, u)
+			if u.Offset > r.from { // the first one is known: there has to be one behind it
+				r.size += u.size()
+			}
+		}
+		delete(r.open, b.By.PID)
+		r.more = r.most > 0 && r.size >= r.most
 		return r.more, nil
 	case b.Control == AbortMarker:
 		delete(r.open, b.By.PID)
 		return b.By.PID == r.until.PID && b.By.Epoch >= r.until.Epoch, nil
-	default:
-		return false, r.data(b, from)
 	}
-}
-
-// commit takes the units of a transaction that was committed. The first one, which is known,
-// does not count: there has to be one behind it.
-func (r *Reader) commit(pid int64) {
-	for _, u := range r.open[pid] {
-		r.units = append(r.units, u)
-		if u.Offset > r.from {
-			r.size += u.size()
-		}
-	}
-	delete(r.open, pid)
-	r.more = r.most > 0 && r.size >= r.most
-}
-
-// data reads the records of a batch that are not before an offset.
-func (r *Reader) data(b *LogBatch, from int64) error {
 	for i, record := range b.Records {
-		if b.Offset+int64(i) < from {
+		offset := b.Offset + int64(i)
+		if offset < from {
 			continue
 		}
 		u, err := ParseUnit(record)
 		if err != nil {
-			return fmt.Errorf("journal, offset %d: %w", b.Offset+int64(i), err)
+			return false, fmt.Errorf("journal, offset %d: %w", offset, err)
 		}
-		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: b.Offset + int64(i)})
+		r.open[b.By.PID] = append(r.open[b.By.PID], Placed{Unit: u, Offset: offset})
 	}
-	return nil
+	return false, nil
 }
 
 // ErrJournal says that the journal is not the one that the database knows, or has

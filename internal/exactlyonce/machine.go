@@ -15,7 +15,7 @@ type Config struct {
 	MaxRows int
 	// BatchRows is the most rows of one batch.
 	BatchRows int
-	// BatchBytes, if set, is about the most bytes of one batch of a topic.
+	// BatchBytes is about the most bytes of one batch of a topic.
 	BatchBytes func(topic string) int
 	// UnitRows is the most names of one unit, UnitBytes about the most bytes of a unit and
 	// of a batch of units.
@@ -299,10 +299,10 @@ func (m *Machine) deliver(tx *transaction, units []Placed) {
 	}
 }
 
-// withdraw takes records of a key out of the queue.
-func (m *Machine) withdraw(key string) {
+// withdraw takes records out of the queue.
+func (m *Machine) withdraw(which func(*Record) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(r *Record) bool {
-		if r.Key != key {
+		if !which(r) {
 			return false
 		}
 		m.ready.Withdrawn = append(m.ready.Withdrawn, r)

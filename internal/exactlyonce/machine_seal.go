@@ -70,22 +70,23 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	case a.Err != nil:
 		m.stop(a.Err)
 	case m.seal.step == sealAdd && a.Class == Refused:
-		m.leaveOut(a.Refused)
+		// The coordinator refuses all for one, so those that cannot be added are dropped. They are not
+		// sound: before rows go there, another seal tries them again. Without the journal nothing can be done.
+		m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
+			return p != m.cfg.Journal && slices.Contains(a.Refused, p)
+		})
+		m.withdraw(func(r *Record) bool { return slices.Contains(a.Refused, r.At) })
 		m.askStep(r.Try + 1)
 	case m.seal.step == sealEnd && a.Class == Ended:
 		m.seal.step = sealInit // our transaction is not there: from the beginning
 		m.askStep(r.Try + 1)
-	case m.unanswered(a.Class):
+	case a.Class == Ended && m.seal.step == sealAbort: // nothing to abort: the transaction was committed, or never began
+		m.stepped(a)
+	case a.Class != OK:
 		m.askStep(r.Try + 1)
 	default:
 		m.stepped(a)
 	}
-}
-
-// unanswered says that the step has to be repeated. An abort that finds nothing to abort
-// is answered: the transaction was committed, or never began.
-func (m *Machine) unanswered(c Class) bool {
-	return c != OK && (c != Ended || m.seal.step != sealAbort)
 }
 
 // stepped goes on to the next step.
@@ -128,25 +129,4 @@ func (m *Machine) journalRead(units []Placed, more bool) {
 	if err != nil {
 		m.stop(err)
 	}
-}
-
-// leaveOut drops partitions that cannot be added. The coordinator refuses all for one.
-// They are not sound: before rows go there, another seal tries them again. Without the
-// journal nothing can be done.
-func (m *Machine) leaveOut(refused []Partition) {
-	m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
-		return p != m.cfg.Journal && slices.Contains(refused, p)
-	})
-	m.giveBackAt(refused)
-}
-
-// giveBackAt gives records of partitions back that cannot be used.
-func (m *Machine) giveBackAt(refused []Partition) {
-	m.queue = slices.DeleteFunc(m.queue, func(r *Record) bool {
-		if !slices.Contains(refused, r.At) {
-			return false
-		}
-		m.ready.Withdrawn = append(m.ready.Withdrawn, r)
-		return true
-	})
 }

@@ -101,23 +101,18 @@ func (m *Machine) added(r *Request, a Answer) {
 	case Busy, Again:
 		m.again(r)
 	case Refused:
-		m.outAt(a.Refused)
+		for _, l := range m.tx.portions {
+			if slices.Contains(a.Refused, l.at) {
+				delete(m.sound, l.at)
+				m.out(l)
+			}
+		}
 		r.Partitions = slices.DeleteFunc(slices.Clone(r.Partitions), func(p Partition) bool {
 			return p != m.cfg.Journal && slices.Contains(a.Refused, p)
 		})
 		m.again(r)
 	default: // a lost Add may open a transaction at any time
 		m.doubt(causeOf(a.Class))
-	}
-}
-
-// outAt takes the records of partitions out of the transaction.
-func (m *Machine) outAt(refused []Partition) {
-	for _, l := range m.tx.portions {
-		if slices.Contains(refused, l.at) {
-			delete(m.sound, l.at)
-			m.out(l)
-		}
 	}
 }
 
@@ -135,16 +130,8 @@ func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
 	}
-	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:m.batch(l)])})
-}
-
-// batch is how many rows, at least one, go into the portion's next batch.
-func (m *Machine) batch(l *portion) int {
-	most := min(len(l.todo), l.most)
-	if m.cfg.BatchBytes == nil {
-		return most
-	}
-	return fitting(l.todo[:most], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
+	n := fitting(l.todo[:min(len(l.todo), l.most)], m.cfg.BatchBytes(l.at.Topic), func(r *Record) int { return r.Size })
+	m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Records: slices.Clone(l.todo[:n])})
 }
 
 func (m *Machine) put(l *portion, b *Batch) {
@@ -248,7 +235,7 @@ func (m *Machine) refuseRecord(l *portion, bad *Record) {
 	})
 	if bad.Key != "" {
 		m.blocked[bad.Key] = true
-		m.withdraw(bad.Key)
+		m.withdraw(func(r *Record) bool { return r.Key == bad.Key })
 	}
 }
 
@@ -260,29 +247,21 @@ func (m *Machine) next() {
 	if !m.tx.isNamed {
 		m.tx.name(m.last.Number, m.cfg)
 	}
-	m.write()
-	if m.tx.open() {
-		return
+	if left := m.tx.units[len(m.tx.placed):]; len(left) > 0 {
+		l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
+		if l.inFlight == nil {
+			m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes, Unit.size)]})
+		}
 	}
-	m.state = committing
-	m.ask(&Request{Kind: Commit})
+	if !m.tx.open() {
+		m.state = committing
+		m.ask(&Request{Kind: Commit})
+	}
 }
 
 // open says that something is not acknowledged.
 func (tx *transaction) open() bool {
 	return slices.ContainsFunc(tx.portions, func(l *portion) bool { return l.inFlight != nil || len(l.todo) > 0 })
-}
-
-// write writes the next units into the journal.
-func (m *Machine) write() {
-	left := m.tx.units[len(m.tx.placed):]
-	if len(left) == 0 {
-		return
-	}
-	l := m.tx.portion(m.cfg.Journal, m.cfg.BatchRows)
-	if l.inFlight == nil {
-		m.put(l, &Batch{At: l.at, By: m.id, Seq: m.seqs[l.at], Units: left[:fitting(left, m.cfg.UnitBytes, Unit.size)]})
-	}
 }
 
 // name makes the units: each of one table, since one statement marks its rows. A

@@ -87,20 +87,12 @@ func set(v any) any {
 
 func unset(v any) bool {
 	switch v := v.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case string:
-		return v == ""
-	case float64:
-		return v == 0
 	case []any:
 		return len(v) == 0
 	case map[string]any:
 		return len(v) == 0
 	}
-	return false
+	return v == nil || v == false || v == "" || v == 0.0
 }
 
 // Unknown is a table of which rows are still to be marked, and which is none of the tables; empty:
@@ -132,7 +124,7 @@ func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
 	}
 	other := func(table string, n *Name) bool {
 		m, ours := now[table]
-		return ours && n.Hash.Mapping() != m
+		return ours && Mapping(n.Hash[recordHash:]) != m
 	}
 	for i := range missing {
 		for j := range missing[i].Names {

@@ -18,7 +18,7 @@ import (
 
 // Published are the rows that earlier leaders published and the WAL may bring again.
 type Published struct {
-	settled outbox.LSN
+	Settled outbox.LSN // the tally's position
 	// names can be millions, so they have no room around them. They are sorted before the
 	// first one is taken.
 	names []Hash
@@ -34,13 +34,10 @@ func (p *Published) Add(u *Unit) {
 	p.left = len(p.names)
 }
 
-// Settle takes the tally's position.
-func (p *Published) Settle(position outbox.LSN) { p.settled = position }
-
 // Take says whether a row of the WAL was published. Each name stands for one row.
 func (p *Published) Take(r *outbox.Row) bool {
 	switch {
-	case r.Commit <= p.settled:
+	case r.Commit <= p.Settled:
 		return true
 	case p.left == 0:
 		return false

@@ -17,7 +17,7 @@ func TestEachNameStandsForOneRow(t *testing.T) {
 	twice, once := NameInLog(inLog(7, "a")), NameInLog(inLog(7, "b"))
 	p.Add(&Unit{Names: []Name{twice, once}})
 	p.Add(&Unit{Names: []Name{twice}})
-	p.Settle(5)
+	p.Settled = 5
 	got := ""
 	for _, r := range []*outbox.Row{
 		inLog(4, "a"), inLog(5, "a"), inLog(6, "a"), inLog(7, "a"), inLog(7, "a"), inLog(7, "a"), inLog(7, "c"), inLog(7, "b"), inLog(7, "b"), inLog(5, "b"),

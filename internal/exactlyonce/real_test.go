@@ -234,7 +234,7 @@ type answered struct {
 func (s *shell) run(ctx context.Context) error {
 	s.inFlight, s.running, s.answers = map[string]bool{}, false, make(chan answered, 100)
 	s.m = New(Config{
-		Journal: Partition{s.id + "-journal", 0}, MaxRows: 10, BatchRows: 3, UnitRows: 4, UnitBytes: 500, PageBytes: 400,
+		Journal: Partition{s.id + "-journal", 0}, MaxRows: 10, BatchRows: 3, BatchBytes: func(string) int { return 1 << 20 }, UnitRows: 4, UnitBytes: 500, PageBytes: 400,
 	}, s.table.head(), []Partition{{s.id, 0}, {s.id, 1}, {s.id, 2}})
 	for ctx.Err() == nil {
 		if s.running {

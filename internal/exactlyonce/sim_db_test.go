@@ -157,9 +157,21 @@ func (w *world) markLeft(left []Left, over func(l Left) bool) query {
 	}
 }
 
+// advanced is the head behind which the first gap is, as sql/tally_advance.sql finds it.
+func advanced(t *Tally) Placed {
+	head := t.Head
+	for {
+		offset, noted := t.Marked[head.Number+1]
+		if !noted {
+			return head
+		}
+		head = Placed{Unit: Unit{Number: head.Number + 1}, Offset: offset}
+	}
+}
+
 // advance moves the head on.
 func advance(d *database) any {
-	d.tally.Head = d.tally.Advanced()
+	d.tally.Head = advanced(&d.tally)
 	maps.DeleteFunc(d.tally.Marked, func(n uint64, _ int64) bool { return n <= d.tally.Head.Number })
 	return nil
 }

@@ -219,7 +219,7 @@ func (p *proc) open() {
 		p.index = indexOf(p.left)
 		p.positions.Before(outbox.LSN(p.start.insert) + 1)
 		if !p.w.off["position"] {
-			p.published.Settle(outbox.LSN(p.start.position))
+			p.published.Settled = outbox.LSN(p.start.position)
 		}
 		p.cursor = p.start.confirmed
 		p.phase = running
@@ -247,7 +247,7 @@ func (p *proc) work() []action {
 	add(p.reaches() && p.cursor < len(p.db.wal) && p.mayRead(), "reads the WAL", p.read)
 	add(p.reaches() && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
 	add(p.reaches() && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
-	add(p.reaches() && p.db.tally.Advanced().Number > p.db.tally.Head.Number, "advances the head", func() { p.query(advance, nil) })
+	add(p.reaches() && advanced(&p.db.tally).Number > p.db.tally.Head.Number, "advances the head", func() { p.query(advance, nil) })
 	add(p.reaches() && p.w.stateless && p.asking == 0 && p.positions.Passed(p.settled()).Number > 0, "notes its position", p.notePosition)
 	add(p.reaches() && p.w.leader == p && p.firstInFlight()-1 > p.db.confirmed, "confirms", p.confirm)
 	return out

@@ -78,7 +78,7 @@ type action struct {
 
 func newWorld(seed uint64, parts int) *world {
 	w := &world{
-		cfg: Config{Journal: journalAt, MaxRows: 3, BatchRows: 2, UnitRows: 2, UnitBytes: 120, PageBytes: 1000},
+		cfg: Config{Journal: journalAt, MaxRows: 3, BatchRows: 2, BatchBytes: func(string) int { return 1 << 20 }, UnitRows: 2, UnitBytes: 120, PageBytes: 1000},
 		off: map[string]bool{}, happened: map[string]int{},
 		kafka: newKafka(parts), db: &database{tally: Tally{Marked: map[uint64]int64{}}, nextID: 1},
 		requeued: map[string]int{}, excused: map[string]int{}, late: map[string]bool{}, poison: map[string]bool{},

@@ -38,18 +38,6 @@ func (t *Tally) Missing(units []Placed) []Placed {
 	})
 }
 
-// Advanced is the head behind which the first gap is.
-func (t *Tally) Advanced() Placed {
-	head := t.Head
-	for {
-		offset, noted := t.Marked[head.Number+1]
-		if !noted {
-			return head
-		}
-		head = Placed{Unit: Unit{Number: head.Number + 1}, Offset: offset}
-	}
-}
-
 // Seen is what a look found of a named row.
 type Seen uint8
 

@@ -75,9 +75,6 @@ func half(h hash.Hash, t *outbox.Table) (out Hash) {
 	return out
 }
 
-// Mapping is the mapping that made the record.
-func (h *Hash) Mapping() Mapping { return Mapping(h[recordHash:]) }
-
 func number(h hash.Hash, n uint64) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], n)

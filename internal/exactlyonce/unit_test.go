@@ -200,7 +200,7 @@ func TestRecoveryInPages(t *testing.T) {
 	}{
 		{Placed{}, 1, 11}, {Placed{}, 1 << 20, 1}, {Placed{}, 500, 4}, {Placed{Unit{Number: 20}, 28}, 1, 1}, {Placed{Unit{Number: 3}, 3}, 1, 10},
 	} {
-		m := New(Config{Journal: Partition{"j", 0}, MaxRows: 1, BatchRows: 1, UnitRows: 1, UnitBytes: 1, PageBytes: c.page}, c.head, nil)
+		m := New(Config{Journal: Partition{"j", 0}, MaxRows: 1, BatchRows: 1, BatchBytes: func(string) int { return 1 << 20 }, UnitRows: 1, UnitBytes: 1, PageBytes: c.page}, c.head, nil)
 		epoch, next, pages := int16(1), c.head.Number+1, 0
 		for !m.Idle() {
 			out := m.Take()

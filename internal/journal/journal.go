@@ -114,8 +114,7 @@ func (t Topic) Remove(ctx context.Context, cfg sink.Config) error {
 		return err
 	}
 	defer func() { _ = controller.Close() }() // it was only asked
-	req := sarama.NewDeleteTopicsRequest(sarama.MaxVersion, []string{t.Name}, timeout(cfg))
-	res, err := controller.DeleteTopics(req)
+	res, err := controller.DeleteTopics(sarama.NewDeleteTopicsRequest(sarama.MaxVersion, []string{t.Name}, timeout(cfg)))
 	if err != nil {
 		return cfg.Explain(controller.Addr(), err)
 	}

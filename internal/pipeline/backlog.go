@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -22,8 +23,7 @@ const (
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
 func (d *driver) countBacklog(ctx context.Context) error {
-	ticker := time.NewTicker(pendingEvery)
-	defer ticker.Stop()
+	tick := time.Tick(pendingEvery)
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // counting them takes long
@@ -39,24 +39,16 @@ func (d *driver) countBacklog(ctx context.Context) error {
 				failedAt[t], rarely[t] = now.Add(next), next > failedEvery
 			}
 		}
+		again := true
 		select {
 		case <-d.stream.recount:
-			clearSoon(failedAt, rarely)
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
-			if d.stream.tracker.gaveUp() {
-				clearSoon(failedAt, rarely)
-			}
+		case <-tick:
+			again = d.stream.tracker.gaveUp()
 		}
-	}
-}
-
-// clearSoon has the failed rows counted again, where that is quick.
-func clearSoon(at map[*outbox.Table]time.Time, rarely map[*outbox.Table]bool) {
-	for t := range at {
-		if !rarely[t] {
-			delete(at, t)
+		if again { // the failed rows, where that is quick
+			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 		}
 	}
 }
@@ -85,6 +77,30 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64
 			Msg("pending rows are never swept: their id is NULL or longer than max_row_bytes; find them with outbox-cdc pending list, then correct or delete them, and make the id unique and NOT NULL")
 	}
 	return p.NoID
+}
+
+// countNeverReady reports rows that neither their writer nor anybody else will
+// send as they are: a line in the log when their number changes.
+func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
+	if t.Mapping.Writer.Column == "" {
+		return 0
+	}
+	found, err := d.sweeper.CountNeverReady(ctx, t)
+	if err != nil {
+		d.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
+		return before
+	}
+	d.cfg.Metrics.NeverReady(t, found.Rows)
+	if found.Rows == before {
+		return before
+	}
+	line := d.cfg.Log.Info()
+	if found.Rows > before {
+		line = d.cfg.Log.Warn()
+	}
+	line.Int64("rows", found.Rows).Stringer("table", t).Dur("oldest", found.Oldest).Str("id", found.Sample).
+		Msgf("rows that never become ready: %s is NULL, or true while %s is NULL; set one of them", t.Mapping.Writer.Column, t.Mapping.Writer.Until)
+	return found.Rows
 }
 
 // countFailed returns when to count the table's FAILED rows again.

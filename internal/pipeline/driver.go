@@ -54,7 +54,9 @@ type driver struct {
 	lacking atomic.Bool
 	// paused is the last look at what is paused that was told the Core.
 	paused pausedLook
-	looks  pausedLooks
+	// looks counts the looks at what is paused; looking is held during one.
+	looking sync.Mutex
+	looks   uint64
 	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
 	usableAgain time.Time
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
@@ -98,7 +100,11 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			d.closeTallies(ctx)
 			return d.wal.finish(ctx)
 		}
-		arm(timer, d.core.NextTick())
+		pause := time.Second // the longest, see watchdog
+		if next := d.core.NextTick(); !next.IsZero() {
+			pause = min(pause, max(time.Until(next), 0))
+		}
+		timer.Reset(pause)
 		batches := d.wal.batches
 		if !d.core.Reading() || d.once.full(d.core) {
 			batches = nil
@@ -109,7 +115,9 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case <-stopping:
 			stopping = nil
 			drainUntil = time.After(d.cfg.DrainTimeout)
-			d.drain()
+			d.cfg.Log.Info().Msg("draining")
+			d.tick()
+			d.core.Drain()
 		case <-drainUntil:
 			d.cfg.Log.Warn().Dur("after", d.cfg.DrainTimeout).Str("next_start", d.once.nextStart()).
 				Msg("stopped before everything sent was acknowledged and marked")
@@ -147,13 +155,6 @@ func (d *driver) advance(now time.Time) {
 	d.gauges(now)
 }
 
-// drain begins a clean stop.
-func (d *driver) drain() {
-	d.cfg.Log.Info().Msg("draining")
-	d.tick()
-	d.core.Drain()
-}
-
 func (d *driver) takeOutcomes() {
 	d.tick()
 	d.outcomesTaken = d.outcomes.Take(d.outcomesTaken)
@@ -175,7 +176,10 @@ func (d *driver) takeMarks() {
 	if d.once != nil {
 		d.once.moved.Store(true)
 	}
-	d.marksAnswered(d.marksTaken)
+	d.cfg.Metrics.Marked(d.marksTaken)
+	d.stream.tracker.marked(d.marksTaken)
+	d.cfg.Traces.Marked(d.marksTaken, time.Now())
+	d.core.Marked(d.marksTaken)
 }
 
 func (d *driver) takeAnswers() {
@@ -191,14 +195,6 @@ func (d *driver) takeAnswers() {
 // to a second went by in waiting for it, by which a head start would be shorter.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
 
-func arm(timer *time.Timer, next time.Time) {
-	wait := time.Second
-	if !next.IsZero() {
-		wait = min(wait, max(time.Until(next), 0))
-	}
-	timer.Reset(wait)
-}
-
 // connChanged takes a change of the replication connection.
 func (d *driver) connChanged(e connEvent) {
 	switch {
@@ -213,7 +209,7 @@ func (d *driver) connChanged(e connEvent) {
 		d.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)
 		if e.connected.Streaming { // else what is wrong with the slot is still wrong
-			d.stream.works()
+			d.stream.failed.Store(nil)
 		}
 	}
 	close(e.done)
@@ -228,7 +224,6 @@ func (d *driver) forgetQuestions() {
 	d.asking, d.endAsking = context.WithCancel(d.ctx)
 }
 
-// feed gives a batch of the WAL to the Core.
 func (d *driver) feed(b *batch) {
 	if b.Rows() > 0 {
 		if failpoint.Here(failpoint.AfterDecode) != nil {
@@ -275,19 +270,21 @@ func (d *driver) feed(b *batch) {
 // it is a partition that came later, the connection restarts to know it; its
 // rows so far are found by the watch.
 func (d *driver) unmapped(name string, oid uint32) {
-	if t := d.stream.tableOf(oid); t != "" && d.stream.stateless() {
-		d.writtenUnder(name, t)
+	if table := d.stream.tableOf(oid); table != "" && d.stream.stateless() { // no state in the table finds them again
+		const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
+		d.cfg.Metrics.PublicationChanged()
+		d.stream.tracker.recordEvent("publication", message+": table "+table+", then "+name)
+		d.cfg.Log.Error().Str("table", table).Str("relation", name).Msg(message)
 		return
 	}
 	d.cfg.Log.Warn().Str("relation", name).Msg("the publication holds a relation that no table of the stream maps: its rows are ignored")
-	query := func(ctx context.Context, name string) (bool, error) {
+	d.ask("look for new partitions", func(ctx context.Context) (func(), error) {
 		leaves, err := d.sweeper.Partitions(ctx)
-		return leaves[name] != nil, err
-	}
-	ask(d, "look for new partitions", name, query, func(partition bool) {
-		if partition {
-			d.wal.kill()
-		}
+		return func() {
+			if leaves[name] != nil {
+				d.wal.kill()
+			}
+		}, err
 	})
 }
 
@@ -301,15 +298,6 @@ func (d *driver) waitsFor(t *outbox.Table) {
 		Err:  errors.New("its columns did not fit its mapping when rows were written, and with published: none those have no other way"),
 		Hint: "fix the mapping (outbox-cdc check) and restart; or, if those rows are not needed, move slot " + d.cfg.Replication.Slot + " past them by hand",
 	}), 0)
-}
-
-// writtenUnder tells of rows that came while their table had another name, and that no
-// state in the table finds again.
-func (d *driver) writtenUnder(name, table string) {
-	const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
-	d.cfg.Metrics.PublicationChanged()
-	d.stream.tracker.recordEvent("publication", message+": table "+table+", then "+name)
-	d.cfg.Log.Error().Str("table", table).Str("relation", name).Msg(message)
 }
 
 // tableOf is the stream's table that the relation was when the connection began; empty: none.
@@ -347,7 +335,8 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 		askTables(d, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
 	}
 	if r.Failed {
-		askTables(d, "look for failed rows", struct{}{}, d.failed, d.core.FailedRows, d.core.FailedRefused)
+		failed := func(ctx context.Context, _ struct{}) ([]*outbox.Row, error) { return d.sweeper.Failed(ctx) }
+		askTables(d, "look for failed rows", struct{}{}, failed, d.core.FailedRows, d.core.FailedRefused)
 	}
 	if r.Parks != nil {
 		d.writeParks(*r.Parks)
@@ -372,18 +361,14 @@ func (d *driver) command(cmds []outbox.Command) {
 			}
 			continue
 		}
-		for name, rows := range byCluster(cmd.Publish) {
+		parts := map[string][]*outbox.Row{}
+		for _, r := range cmd.Publish {
+			parts[r.Cluster] = append(parts[r.Cluster], r)
+		}
+		for name, rows := range parts {
 			d.sinks[name].Do(outbox.Command{Publish: rows})
 		}
 	}
-}
-
-func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
-	parts := map[string][]*outbox.Row{}
-	for _, r := range rows {
-		parts[r.Cluster] = append(parts[r.Cluster], r)
-	}
-	return parts
 }
 
 // claim locks rows. What was locked is told the Core even when the connection
@@ -391,75 +376,66 @@ func byCluster(rows []*outbox.Row) map[string][]*outbox.Row {
 func (d *driver) claim(rows []*outbox.Row) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		checked, err := backoff.Retry(ctx, func() ([]outbox.Checked, error) {
+		a, err := retry(ctx, d, "claim rows", func(ctx context.Context) (answer, error) {
 			checked, err := d.updater.Claim(ctx, rows)
-			var refusal *sweeper.TableError
-			if errors.As(err, &refusal) {
-				err = backoff.Permanent(err)
+			if refusal := refusalOf(err); refusal != nil {
+				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // an answer, too
 			}
-			return checked, err
-		}, d.retryPolicy("claim rows")...)
-		var refusal *sweeper.TableError
-		switch {
-		case err == nil:
-			d.answers.Put(answer{0, func() { d.core.Claimed(checked) }})
-		case errors.As(err, &refusal):
-			d.answers.Put(answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }})
+			return answer{0, func() { d.core.Claimed(checked) }}, err
+		})
+		if err == nil {
+			d.answers.Put(a)
 		}
 	})
 }
 
-// ask puts a question to the database and its answer into the driver's queue.
-// A passing error is tried again until the connection ends.
-func ask[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A)) {
+// ask puts a question to the database, and what its answer leads to into the driver's
+// queue. A passing error is tried again until the connection ends.
+func (d *driver) ask(what string, query func(context.Context) (apply func(), err error)) {
 	connection, ctx := d.connection, d.asking
 	d.queries.Go(func() {
-		a, err := backoff.Retry(ctx, func() (A, error) { return query(ctx, question) }, d.retryPolicy(what)...)
-		if err == nil {
-			d.answers.Put(answer{connection, func() { apply(a) }})
+		if apply, err := retry(ctx, d, what, query); err == nil {
+			d.answers.Put(answer{connection, apply})
 		}
 	})
 }
 
-// retryPolicy is how long and how often a query is tried: for ever, up to every
-// five seconds, each error logged.
-func (d *driver) retryPolicy(what string) []backoff.RetryOption {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 50*time.Millisecond, 5*time.Second
-	return []backoff.RetryOption{
-		backoff.WithBackOff(waits),
-		backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(err error, wait time.Duration) {
-			if !errors.Is(err, context.Canceled) {
-				d.closeOnShutdown(err)
-				d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
-			}
-		}),
+// retry tries a query until ctx ends or an error is permanent, up to every five seconds, each
+// error logged.
+func retry[A any](ctx context.Context, d *driver, what string, query func(context.Context) (A, error)) (A, error) {
+	failed := func(err error, wait time.Duration) {
+		if !errors.Is(err, context.Canceled) {
+			d.closeOnShutdown(err)
+			d.cfg.Log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
+		}
 	}
+	return backoff.Retry(ctx, func() (A, error) { return query(ctx) },
+		backoff.WithBackOff(growing(50*time.Millisecond, 5*time.Second)), backoff.WithMaxElapsedTime(0), backoff.WithNotify(failed))
+}
+
+// growing are waits that grow from one to the other.
+func growing(first, most time.Duration) *backoff.ExponentialBackOff {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = first, most
+	return waits
+}
+
+// refusalOf is a table's refusal of a query; nil: the error is none.
+func refusalOf(err error) *sweeper.TableError {
+	refusal, _ := errors.AsType[*sweeper.TableError](err)
+	return refusal
 }
 
 // askTables asks a question that a table may refuse (a column or a privilege is
 // missing): that is an answer, too, and the Core's business.
 func askTables[Q, A any](d *driver, what string, question Q, query func(context.Context, Q) (A, error), apply func(A), refused func(*outbox.Table, error)) {
-	type result struct {
-		answer  A
-		refusal *sweeper.TableError
-	}
-	asking := func(ctx context.Context, q Q) (result, error) {
-		a, err := query(ctx, q)
-		var refusal *sweeper.TableError
-		if errors.As(err, &refusal) {
+	d.ask(what, func(ctx context.Context) (func(), error) {
+		a, err := query(ctx, question)
+		if refusal := refusalOf(err); refusal != nil {
 			d.tellLockers(ctx, refusal)
-			return result{refusal: refusal}, nil
+			return func() { refused(refusal.Table, refusal) }, nil //nolint:nilerr // an answer, too
 		}
-		return result{answer: a}, err
-	}
-	ask(d, what, question, asking, func(r result) {
-		if r.refusal != nil {
-			refused(r.refusal.Table, r.refusal)
-			return
-		}
-		apply(r.answer)
+		return func() { apply(a) }, err
 	})
 }
 
@@ -470,10 +446,6 @@ func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pag
 		err = failpoint.Here(failpoint.InHandback)
 	}
 	return page, err
-}
-
-func (d *driver) failed(ctx context.Context, _ struct{}) ([]*outbox.Row, error) {
-	return d.sweeper.Failed(ctx)
 }
 
 func (d *driver) rewatched(answers []outbox.Checked) {
@@ -490,21 +462,12 @@ func (d *driver) rewatched(answers []outbox.Checked) {
 // connection ends. Then the next leadership raises the epoch, so that no try can
 // take effect any more, and reads what our table holds.
 func (d *driver) writeParks(change outbox.ParkChange) {
-	connection, ctx := d.connection, d.asking
-	d.queries.Go(func() {
-		result, err := backoff.Retry(ctx, func() (outbox.ParkResult, error) {
-			result, err := d.stream.store.write(ctx, change)
-			if unkept(err) {
-				err = backoff.Permanent(err)
-			}
-			return result, err
-		}, d.retryPolicy("write parks")...)
-		switch {
-		case err == nil:
-			d.answers.Put(answer{connection, func() { d.core.ParksWritten(result) }})
-		case unkept(err) && ctx.Err() == nil:
-			d.end(err)
+	d.ask("write parks", func(ctx context.Context) (func(), error) {
+		result, err := d.stream.store.write(ctx, change)
+		if unkept(err) {
+			return func() { d.end(err) }, nil
 		}
+		return func() { d.core.ParksWritten(result) }, err
 	})
 }
 
@@ -512,6 +475,21 @@ func (d *driver) writeParks(change outbox.ParkChange) {
 // more: another process leads, or our schema is gone.
 func unkept(err error) bool {
 	return errors.Is(err, statestore.ErrFenced) || errors.Is(err, statestore.ErrNoSchema)
+}
+
+// inLoop has the driver's loop do something, and waits until it is done.
+func (d *driver) inLoop(ctx context.Context, do func()) error {
+	done := make(chan struct{})
+	d.answers.Put(answer{0, func() {
+		do()
+		close(done)
+	}})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // end ends the leadership.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -35,29 +36,23 @@ func newLocks(cfg *Config) locks {
 		known[name] = true
 		all = append(all, shedlock.New(shedlock.Config{
 			Pool: cfg.Pool, Lock: name, Holder: cfg.Replication.Name, Log: cfg.Log,
-			OnChange: func(h shedlock.Holding) { cfg.Metrics.ShedLock(lockName(h.Lock), h.Ours) },
+			OnChange: func(h shedlock.Holding) {
+				cfg.Metrics.ShedLock(h.Lock.Schema+"."+h.Lock.Table+"/"+h.Lock.Name, h.Ours)
+			},
 		}))
 	}
 	return all
 }
 
-func lockName(l outbox.ShedLock) string { return l.Schema + "." + l.Table + "/" + l.Name }
-
 // awaitLocks takes the locks of the application's relays, as a standby waits for
-// the lead.
+// the lead. It ends with conn, which has the leadership.
 func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 	if len(s.locks) == 0 {
 		return nil
 	}
-	s.works()
+	s.failed.Store(nil)
 	s.cfg.Metrics.Standby()
-	return s.locks.take(ctx, conn)
-}
-
-// take waits until every lock is held, while conn, which has the leadership, is
-// kept alive. It ends with conn.
-func (l locks) take(ctx context.Context, conn *replication.Conn) error {
-	return whileBeating(ctx, conn, l.acquire)
+	return whileBeating(ctx, conn, s.locks.acquire)
 }
 
 // whileBeating does something else while conn, which does not stream, is kept alive:
@@ -70,32 +65,26 @@ func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.C
 		defer done()
 		return do(ctx)
 	})
-	group.Go(func() error { return beat(waiting, conn) })
+	group.Go(func() error {
+		for wait.Sleep(waiting, beatEvery) == nil {
+			// A try that is under way is not interrupted: that would end the connection.
+			if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
+				return fmt.Errorf("keeping the lead before the WAL is read: %w", err)
+			}
+		}
+		return nil
+	})
 	return group.Wait()
-}
-
-func beat(ctx context.Context, conn *replication.Conn) error {
-	ticker := time.NewTicker(beatEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		// A try that is under way is not interrupted: that would end the connection.
-		if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
-			return fmt.Errorf("keeping the lead before the WAL is read: %w", err)
-		}
-	}
 }
 
 // acquire never waits for one lock while it holds another: that one's relay
 // would rest, and nobody publish.
 func (l locks) acquire(ctx context.Context) error {
 	for first := 0; ; {
-		if err := l.again(ctx, l[first]); err != nil {
-			return err
+		if lock := l[first]; !keeps(ctx, lock) {
+			if err := lock.Acquire(ctx); err != nil {
+				return err
+			}
 		}
 		missing, err := l.tryOthers(ctx, first)
 		if missing < 0 || err != nil {
@@ -108,19 +97,16 @@ func (l locks) acquire(ctx context.Context) error {
 	}
 }
 
-// again takes a lock that this process may still hold from a term before.
-func (l locks) again(ctx context.Context, lock *shedlock.Lock) error {
-	if time.Now().Before(lock.Until()) && lock.Extend(ctx) == nil {
-		return nil
-	}
-	return lock.Acquire(ctx)
+// keeps says that this process still holds the lock, from a term before, and extends it.
+func keeps(ctx context.Context, lock *shedlock.Lock) bool {
+	return time.Now().Before(lock.Until()) && lock.Extend(ctx) == nil
 }
 
 // tryOthers takes the locks besides the first, and returns one that somebody
 // else has, or -1.
 func (l locks) tryOthers(ctx context.Context, first int) (int, error) {
 	for i, lock := range l {
-		if i == first || time.Now().Before(lock.Until()) && lock.Extend(ctx) == nil {
+		if i == first || keeps(ctx, lock) {
 			continue
 		}
 		held, err := lock.Try(ctx)

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +14,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
-	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -29,25 +32,20 @@ const (
 // the slot of an idle database moves on, look at slot, publication and tables,
 // recover rows that another relay left. What fails is logged and done again.
 func (d *driver) maintain(ctx context.Context) error {
-	heartbeat := time.NewTicker(d.cfg.HeartbeatInterval)
-	slot := time.NewTicker(retainedEvery)
-	recovery := time.NewTicker(recoveryEvery)
-	defer heartbeat.Stop()
-	defer slot.Stop()
-	defer recovery.Stop()
+	heartbeat, slot, recovery := time.Tick(d.cfg.HeartbeatInterval), time.Tick(retainedEvery), time.Tick(recoveryEvery)
 	if d.cfg.Shadow { // changes no row
-		recovery.Stop()
+		recovery = nil
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-heartbeat.C:
+		case <-heartbeat:
 			_, err := replication.Heartbeat(ctx, postgres.On(d.cfg.Pool))
 			d.retried(ctx, err, d.cfg.HeartbeatInterval, "could not write a heartbeat: the slot of an idle stream stays where it is")
-		case <-slot.C:
+		case <-slot:
 			d.retried(ctx, d.checkSlot(ctx), retainedEvery, "could not look at the slot and its publication")
-		case <-recovery.C:
+		case <-recovery:
 			d.retried(ctx, d.recover(ctx), recoveryEvery, "could not make rows pending again that another relay left")
 		}
 	}
@@ -65,10 +63,7 @@ func (d *driver) retried(ctx context.Context, err error, after time.Duration, wh
 // checkSlot asks how much WAL the slot retains and, whether or not that could be told, what
 // is paused, watches publication and tables, and makes sure that this process still leads.
 func (d *driver) checkSlot(ctx context.Context) error {
-	err := d.askRetained(ctx)
-	if paused := d.askPaused(ctx); err == nil {
-		err = paused
-	}
+	err := cmp.Or(d.askRetained(ctx), d.askPaused(ctx))
 	if err == nil {
 		err = d.watch(ctx)
 	}
@@ -88,19 +83,71 @@ func (d *driver) retention(ctx context.Context) error {
 	if d.cfg.Shadow || !slices.ContainsFunc(d.cfg.Tables, (*outbox.Table).Retains) {
 		return nil
 	}
-	timer := time.NewTimer(retentionEvery)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
+	for next := retentionEvery; wait.Sleep(ctx, next) == nil; {
+		var finding time.Duration
+		var errs []error
+		for _, t := range d.cfg.Tables {
+			if t.Retains() {
+				took, err := d.retainUnderLock(ctx, t)
+				finding += took
+				errs = append(errs, err)
+			}
 		}
-		finding, err := d.retain(ctx)
-		next := max(retentionEvery, 20*finding)
-		d.retried(ctx, err, next, "could not delete rows past their retention")
-		timer.Reset(next)
+		next = max(retentionEvery, 20*finding)
+		d.retried(ctx, errors.Join(errs...), next, "could not delete rows past their retention")
 	}
+	return nil
+}
+
+// retainUnderLock deletes a table's rows past their retention, and says how long it took to
+// find them. It holds the lock of the application's own housekeeping meanwhile, where there
+// is one; if the application has it, the next round tries again.
+func (d *driver) retainUnderLock(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
+	if t.Mapping.RetentionLock.Name == "" {
+		return d.retainTable(ctx, t)
+	}
+	lock := shedlock.New(shedlock.Config{Pool: d.cfg.Pool, Lock: t.Mapping.RetentionLock, Holder: "outbox-cdc " + d.cfg.Name, Log: d.cfg.Log})
+	_, err = lock.While(ctx, func(ctx context.Context) (err error) {
+		finding, err = d.retainTable(ctx, t)
+		return err
+	})
+	return finding, err
+}
+
+func (d *driver) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
+	var keepsUnsent bool  // retention leaves all rows alone that were not sent,
+	var inFlight []string // or those with the ids
+	if t.Mapping.RetentionUnsent > 0 {
+		err = d.inLoop(ctx, func() { keepsUnsent, inFlight = d.core.KeepsUnsent(t), d.core.InFlight(t) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	n := 0
+	if keepsUnsent {
+		n, finding, err = d.sweeper.RetainSent(ctx, t)
+	} else {
+		n, finding, err = d.sweeper.Retain(ctx, t, inFlight)
+	}
+	if n > 0 {
+		d.cfg.Log.Info().Int("rows", n).Stringer("table", t).Msg("deleted rows past their retention")
+	}
+	return finding, err
+}
+
+// recover makes rows pending again that another relay took and left.
+func (d *driver) recover(ctx context.Context) error {
+	var errs []error
+	for _, t := range d.cfg.Tables {
+		n, err := d.sweeper.Recover(ctx, t)
+		errs = append(errs, err)
+		if n > 0 {
+			d.cfg.Metrics.Recovered(t, n)
+			d.cfg.Log.Warn().Int("rows", n).Stringer("table", t).Stringer("after", t.Mapping.Status.RecoverAfter).
+				Msg("another relay took rows and left them: they are pending again")
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // closeOnShutdown closes the replication connection when an error of any other connection
@@ -128,7 +175,17 @@ func (d *driver) askRetained(ctx context.Context) error {
 			d.core.Inserted(r.Insert)
 		}
 		d.core.Retained(r.Bytes())
-		d.retained(r)
+		var waiting time.Duration
+		switch rows, _, _ := d.core.Memory(); {
+		case rows == 0:
+			d.behindSince = time.Time{}
+		case d.behindSince.IsZero():
+			d.behindSince = time.Now()
+		default:
+			waiting = time.Since(d.behindSince)
+		}
+		d.cfg.Metrics.Lag(r.Lag(), waiting)
+		d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 	}})
 	return nil
 }
@@ -138,22 +195,32 @@ func (d *driver) askRetained(ctx context.Context) error {
 // judges slot, publication and tables again.
 func (d *driver) watch(ctx context.Context) error {
 	before := d.wal.judged.Load()
-	now, err := d.watched(ctx)
+	publication, err := replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Publication)
+	if err != nil {
+		return err
+	}
+	relations, err := replication.WatchTables(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Tables)
 	if err != nil || before == nil {
 		return err
 	}
-	swapped := replication.Replaced(before.Relations, now.Relations)
+	swapped := replication.Replaced(before.Relations, relations)
 	damage := swapped
-	if changed := replication.Damage(before.Publication, now.Publication); damage == "" && changed != "" {
+	if changed := replication.Damage(before.Publication, publication); damage == "" && changed != "" {
 		damage = "publication " + d.cfg.Replication.Publication + " " + changed
 	}
 	switch {
 	case damage != "":
-		d.passedOver(damage)
+		d.cfg.Metrics.PublicationChanged()
+		message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
+		if d.stream.stateless() {
+			message = "the publication or a table changed: rows may have been passed over, so the stream stops"
+		}
+		d.stream.tracker.recordEvent("publication", message+": "+damage)
+		d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
 		if swapped != "" {
 			d.settle(ctx)
 		}
-	case d.lacking.Load() && (now.Publication != before.Publication || !maps.Equal(now.Relations, before.Relations)):
+	case d.lacking.Load() && (publication != before.Publication || !maps.Equal(relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case d.usable(ctx):
 		d.cfg.Log.Info().Msg("a table that could not be read can be again: the connection restarts")
@@ -183,11 +250,9 @@ func (d *driver) usable(ctx context.Context) bool {
 	})
 }
 
-// lockersTimeout bounds the look for who has a table locked, which only explains.
-const lockersTimeout = 3 * time.Second
-
+// lockers looks who has a table locked. It only explains, so it may not take long.
 func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication.Blocker, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockersTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		by, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Schema, t.Name)
@@ -209,29 +274,6 @@ func (d *driver) tellLockers(ctx context.Context, r *sweeper.TableError) {
 	}
 }
 
-// watched is what may change under a connection.
-func (d *driver) watched(ctx context.Context) (now statestore.Identity, err error) {
-	cfg := &d.cfg.Replication
-	if now.Publication, err = replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), cfg.Publication); err == nil {
-		now.Relations, err = replication.WatchTables(ctx, postgres.On(d.cfg.Pool), cfg.Tables)
-	}
-	return now, err
-}
-
-// passedOver says that rows may not have come through the WAL.
-func (d *driver) passedOver(damage string) {
-	d.cfg.Metrics.PublicationChanged()
-	message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
-	if d.stream.stateless() {
-		message = "the publication or a table changed: rows may have been passed over, so the stream stops"
-	}
-	d.stream.tracker.recordEvent("publication", message+": "+damage)
-	d.cfg.Log.Error().Str("publication", d.cfg.Replication.Publication).Str("what", damage).Msg(message)
-}
-
-// settleFor bounds the wait for what is on its way when a table was swapped out.
-const settleFor = 2 * time.Second
-
 // settle gives what came through the WAL so far a moment to be published and
 // marked: rows of a table that was swapped out are found nowhere else.
 func (d *driver) settle(ctx context.Context) {
@@ -239,12 +281,65 @@ func (d *driver) settle(ctx context.Context) {
 	if err != nil {
 		return // the next connection says what is wrong
 	}
-	end := time.Now().Add(settleFor)
-	for outbox.LSN(d.wal.confirm.Load()) < at && time.Now().Before(end) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(20 * time.Millisecond):
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for outbox.LSN(d.wal.confirm.Load()) < at && wait.Sleep(ctx, 20*time.Millisecond) == nil {
+	}
+}
+
+// pausedLook is what was paused at one look. Looks are numbered in the order in which they
+// were made: a connection that begins and the regular look come to the driver in any order,
+// and an older one must not end a pause that a later one saw.
+type pausedLook struct {
+	number uint64
+	parks  []outbox.Park
+}
+
+// lookAtPauses makes one look after the other.
+func (d *driver) lookAtPauses(ctx context.Context) (pausedLook, error) {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	d.looks++
+	parks, err := d.stream.store.Paused(ctx)
+	return pausedLook{d.looks, parks}, err
+}
+
+// newer is what is paused by the last look that was told.
+func (d *driver) newer(look pausedLook) []outbox.Park {
+	if look.number > d.paused.number {
+		d.paused = look
+	}
+	return d.paused.parks
+}
+
+// askPaused tells the Core what is paused now. A single sweep ends where anything is.
+func (d *driver) askPaused(ctx context.Context) error {
+	look, err := d.lookAtPauses(ctx)
+	if err == nil {
+		d.answers.Put(answer{0, func() {
+			paused := d.newer(look)
+			d.core.Pause(paused)
+			d.oneShot.fail(d.pausedError(paused))
+		}})
+	}
+	return err
+}
+
+// watchPauses does so for a single sweep, which has no slot to look at.
+func (d *driver) watchPauses(ctx context.Context) error {
+	for wait.Sleep(ctx, retainedEvery) == nil {
+		d.retried(ctx, d.askPaused(ctx), retainedEvery, "could not ask what is paused")
+	}
+	return nil
+}
+
+// pausedError is why nothing is swept by a command; nil: nothing of this configuration is paused.
+func (d *driver) pausedError(paused []outbox.Park) error {
+	for _, p := range paused {
+		ours := func(t *outbox.Table) bool { return p.Scope == outbox.TableScope(t) }
+		if p.Scope == outbox.StreamScope() || slices.ContainsFunc(d.cfg.Tables, ours) {
+			return &postgres.Error{Permanent: true, What: "sweep", Err: fmt.Errorf("%s is %s", p.Scope, p.Reason), Hint: "outbox-cdc resume --stream " + d.cfg.Name}
 		}
 	}
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -30,6 +29,16 @@ func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
 // Retried is part of sink.Observer.
 func (o observer) Retried(_ string, err error) {
 	o.stream.cfg.Metrics.Retried(o.cluster, sink.ErrorClass(err))
+}
+
+// Transacted is part of sink.Observer.
+func (o observer) Transacted(aborted string, _ int, took time.Duration) {
+	o.stream.cfg.Metrics.Transacted(o.cluster, aborted, took)
+	o.stream.tracker.transacted(o.cluster, aborted, time.Now())
+	if aborted != "" {
+		o.stream.cfg.Log.Warn().Ctx(loglimit.About(o.cluster)).Str("cluster", o.cluster).Str("cause", status.AbortText(aborted)).
+			Msg("a Kafka transaction was aborted: its rows go into the next one")
+	}
 }
 
 func (d *driver) outcome(o outbox.Outcome) {
@@ -67,13 +76,6 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 	d.core.Cluster(s)
 }
 
-func (d *driver) marksAnswered(answers []outbox.Marked) {
-	d.cfg.Metrics.Marked(answers)
-	d.stream.tracker.marked(answers)
-	d.cfg.Traces.Marked(answers, time.Now())
-	d.core.Marked(answers)
-}
-
 func (d *driver) swept(page outbox.Page) {
 	for cause, rows := range d.core.Causes(page.Rows) {
 		d.cfg.Metrics.Swept(cause, rows)
@@ -81,23 +83,6 @@ func (d *driver) swept(page outbox.Page) {
 	_, inFlight, _ := d.core.Memory()
 	d.core.Swept(page)
 	d.oneShot.page(len(page.Rows), page.More, inFlight)
-}
-
-// retained tells what the server says of the slot, and what the Core holds.
-func (d *driver) retained(r replication.Retained) {
-	rows, _, _ := d.core.Memory()
-	switch {
-	case rows == 0:
-		d.behindSince = time.Time{}
-	case d.behindSince.IsZero():
-		d.behindSince = time.Now()
-	}
-	var waiting time.Duration
-	if !d.behindSince.IsZero() {
-		waiting = time.Since(d.behindSince)
-	}
-	d.cfg.Metrics.Lag(r.Lag(), waiting)
-	d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 }
 
 // gauges tells once a second what the Core holds.
@@ -146,14 +131,13 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Str("cause", string(n.Park.Cause)).
-			Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(&n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		log.WithLevel(severity(n.Park)).Ctx(loglimit.About(aboutPark(&n.Park))).Stringer("scope", n.Park.Scope).Msg("handed back to the stream")
+		d.parkLine(&n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
@@ -177,13 +161,17 @@ func (d *driver) shows(p *outbox.Park) bool {
 	return p.Scope.Kind < outbox.ScopeKey
 }
 
-// aboutPark is what a line about a park is counted by. Rows name topics and keys, so
-// these are counted by their cause.
-func aboutPark(p *outbox.Park) string {
-	if p.Scope.Kind >= outbox.ScopeTopic {
-		return "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+// parkLine begins a line in the log about a park. Single keys come and go. Rows name topics
+// and keys, so lines about these are counted by their cause.
+func (d *driver) parkLine(p *outbox.Park) *zerolog.Event {
+	level, about := zerolog.WarnLevel, p.Scope.String()
+	if p.Scope.Kind >= outbox.ScopeKey {
+		level = zerolog.DebugLevel
 	}
-	return p.Scope.String()
+	if p.Scope.Kind >= outbox.ScopeTopic {
+		about = "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+	}
+	return d.cfg.Log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
 }
 
 // parkedText is what becomes of a park's rows.
@@ -192,12 +180,4 @@ func parkedText(cause outbox.Cause) string {
 		return "paused: its rows stay pending until outbox-cdc resume"
 	}
 	return "parked: left to the sweeper"
-}
-
-// severity of a park in the log: single keys come and go.
-func severity(p outbox.Park) zerolog.Level {
-	if p.Scope.Kind >= outbox.ScopeKey {
-		return zerolog.DebugLevel
-	}
-	return zerolog.WarnLevel
 }

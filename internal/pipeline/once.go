@@ -16,7 +16,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -40,6 +42,8 @@ const (
 	advanceEvery = time.Second
 	// closeWithin bounds what a clean stop does to the tallies.
 	closeWithin = 5 * time.Second
+	// tallyEvery is how often the database is asked for the tallies.
+	tallyEvery = 2 * time.Second
 )
 
 // errNewTerm: each connection to the database has a Core and sinks of its own, since what was
@@ -68,7 +72,11 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	case s.cfg.Shadow:
 		return nil, nil //nolint:nilnil // it publishes nothing
 	case s.cfg.Once == nil:
-		return nil, s.refuseOpenTallies(ctx)
+		there, err := s.store.HasTallies(ctx)
+		if err == nil && there {
+			err = s.refuseOrphans(ctx, []string{})
+		}
+		return nil, err
 	}
 	clusters := slices.Sorted(maps.Keys(s.cfg.Once.Journals))
 	o := &once{guard: &tablesql.Guard{}, tallies: map[string]exactlyonce.Tally{}, unrecovered: map[string]bool{}, ready: make(chan struct{})}
@@ -80,12 +88,8 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 		return nil, err
 	}
 	o.guard.Hold(o.key)
-	orphans, err := s.store.Orphans(ctx, clusters, s.claim())
-	if err != nil {
+	if err = s.refuseOrphans(ctx, clusters); err != nil {
 		return nil, err
-	}
-	if len(orphans) > 0 {
-		return nil, orphaned(orphans)
 	}
 	for _, cluster := range clusters {
 		if o.tallies[cluster], _, err = s.store.ReadTally(ctx, cluster); err != nil {
@@ -96,24 +100,14 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	return o, nil
 }
 
-func (o *once) clusters() []string { return slices.Sorted(maps.Keys(o.tallies)) }
-
-// refuseOpenTallies keeps a stream that delivers at least once from rows that were published
-// exactly once and may not be marked: it would publish them again, and what it marks would
-// later be taken for what the journal names, so that a requeue is not published.
-func (s *Stream) refuseOpenTallies(ctx context.Context) error {
-	there, err := s.store.HasTallies(ctx)
-	if err != nil || !there {
-		return err
-	}
-	orphans, err := s.store.Orphans(ctx, []string{}, s.claim())
+// refuseOrphans keeps a stream from rows that were published exactly once on another cluster
+// than these and may not be marked: it would publish them again, and what it marks would later
+// be taken for what the journal names, so that a requeue is not published.
+func (s *Stream) refuseOrphans(ctx context.Context, clusters []string) error {
+	orphans, err := s.store.Orphans(ctx, clusters, s.claim())
 	if err != nil || len(orphans) == 0 {
 		return err
 	}
-	return orphaned(orphans)
-}
-
-func orphaned(orphans []statestore.Orphan) error {
 	o := orphans[0]
 	return &postgres.Error{
 		Permanent: true, What: "look for rows that were published and are not marked",
@@ -122,48 +116,9 @@ func orphaned(orphans []statestore.Orphan) error {
 	}
 }
 
-// ofJournal says what fixes an error of a journal that was deleted, truncated or replaced.
-func (s *Stream) ofJournal(err error) error {
-	if !errors.Is(err, exactlyonce.ErrJournal) {
-		return err
-	}
-	return &postgres.Error{
-		Permanent: true, What: "deliver exactly once", Err: err,
-		Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
-	}
-}
-
-// remapped: a row that is still to be marked cannot be told from a later one with its id.
-func remapped(table string) error {
-	return &postgres.Error{
-		Permanent: true, What: "mark rows that were published",
-		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrMapping),
-		Hint: "start once more with the topic, key, payload, created_at and published of before, and stop cleanly (SIGTERM); then change the mapping",
-	}
-}
-
-// takenOut: who has the table now, under this name or another, would publish its rows again.
-func takenOut(stream, table string) error {
-	return &postgres.Error{
-		Permanent: true, What: "mark rows that were published",
-		Err:  fmt.Errorf("table %s: %w", table, exactlyonce.ErrTakenOut),
-		Hint: "start stream " + stream + " once more with the table, under that name, and stop it cleanly (SIGTERM); then take it out. If the table is gone, outbox-cdc journal reset --stream " + stream,
-	}
-}
-
-// guards is the sweeper's Guard, marking the status updater's part; nil: none.
-func (o *once) guards() *tablesql.Guard {
-	if o == nil {
-		return nil
-	}
-	return o.guard
-}
-
-func (o *once) marking(stream string) *statusupdater.Once {
-	if o == nil {
-		return nil
-	}
-	return &statusupdater.Once{Stream: stream, Guard: o.guard}
+// unmarkable says why a table's published rows cannot be marked.
+func unmarkable(table string, why error, hint string) error {
+	return &postgres.Error{Permanent: true, What: "mark rows that were published", Err: fmt.Errorf("table %s: %w", table, why), Hint: hint}
 }
 
 // nextStart is what becomes of rows that a stop has left.
@@ -194,24 +149,17 @@ func (d *driver) transactions(cluster string) *sink.Transactions {
 // recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
 // that cannot be marked yet, before the sink says that the cluster can be used.
 func (d *driver) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
-	done, err := backoff.Retry(ctx, func() (recovery, error) {
+	done, err := retry(ctx, d, "mark rows that were published", func(ctx context.Context) (recovery, error) {
 		done, err := d.tryRecovering(ctx, cluster, journal, found)
 		if unkept(err) || errors.Is(err, exactlyonce.ErrJournal) || errors.Is(err, exactlyonce.ErrMapping) || errors.Is(err, exactlyonce.ErrTakenOut) || errors.Is(err, statestore.ErrShared) || errors.Is(err, errNewTerm) {
 			err = backoff.Permanent(err)
 		}
 		return done, err
-	}, d.retryPolicy("mark rows that were published")...)
+	})
 	if err != nil || found.More && len(done.named) == 0 {
 		return err
 	}
-	told := make(chan struct{})
-	d.answers.Put(answer{0, func() { d.recovered(cluster, done, found.More); close(told) }})
-	select {
-	case <-told:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return d.inLoop(ctx, func() { d.recovered(cluster, done, found.More) })
 }
 
 // recovery is what became of units of a journal.
@@ -223,11 +171,17 @@ type recovery struct {
 func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) (done recovery, err error) {
 	store := d.stream.store
 	before, _, err := store.ReadTally(ctx, cluster)
-	if err == nil {
-		err = d.fits(cluster, &before, found.Units)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return done, err
+	case before.Head.Number < d.once.tallies[cluster].Head.Number:
+		return done, errNewTerm // the head that the journal was read from is another server's
+	}
+	// Who has such a table now, under this name or another, would publish its rows again.
+	if table := exactlyonce.Unknown(before.Missing(found.Units), before.Left, d.cfg.Tables); table != "" {
+		stream := d.cfg.Name
+		return done, unmarkable(table, exactlyonce.ErrTakenOut,
+			"start stream "+stream+" once more with the table, under that name, and stop it cleanly (SIGTERM); then take it out. If the table is gone, outbox-cdc journal reset --stream "+stream)
 	}
 	tally, err := store.OpenTally(ctx, cluster, journal, d.stream.claim(), false)
 	switch {
@@ -237,8 +191,10 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, fou
 		return done, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, d.cfg.Once.Journals[cluster])
 	}
 	missing := tally.Missing(found.Units)
+	// A row that is still to be marked cannot be told from a later one with its id.
 	if table := exactlyonce.Remapped(missing, tally.Left, d.cfg.Tables); table != "" {
-		return done, remapped(table)
+		return done, unmarkable(table, exactlyonce.ErrMapping,
+			"start once more with the topic, key, payload, created_at and published of before, and stop cleanly (SIGTERM); then change the mapping")
 	}
 	if d.once.stateless != nil {
 		done.named, missing = missing, nil
@@ -257,17 +213,6 @@ func (d *driver) tryRecovering(ctx context.Context, cluster, journal string, fou
 		r.Cluster = cluster
 	}
 	return done, err
-}
-
-// fits says why units cannot be compared with a tally.
-func (d *driver) fits(cluster string, tally *exactlyonce.Tally, units []exactlyonce.Placed) error {
-	if tally.Head.Number < d.once.tallies[cluster].Head.Number {
-		return errNewTerm // the head that the journal was read from is another server's
-	}
-	if table := exactlyonce.Unknown(tally.Missing(units), tally.Left, d.cfg.Tables); table != "" {
-		return takenOut(d.cfg.Name, table)
-	}
-	return nil
 }
 
 // recovered takes the end of a cluster's recovery; more: of a part of it.
@@ -307,7 +252,7 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 // readWAL reads it when the clusters are recovered, or their time is over. Rows of tables without state
 // cannot be swept later, so those wait for as long as it takes.
 func (d *driver) readWAL(ctx context.Context) error {
-	if err := d.recoverFirst(ctx, d.wal.conn); err != nil && d.once.stateless != nil {
+	if err := d.recoverFirst(ctx); err != nil && d.once.stateless != nil {
 		d.wal.conn.Kill()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -318,25 +263,23 @@ func (d *driver) readWAL(ctx context.Context) error {
 }
 
 // recoverFirst fails with the connection. Where rows can be swept later, who uses it next finds out.
-func (d *driver) recoverFirst(ctx context.Context, conn *replication.Conn) error {
+func (d *driver) recoverFirst(ctx context.Context) error {
 	if d.once == nil {
 		return nil
 	}
-	return whileBeating(ctx, conn, d.awaitRecovery)
-}
-
-func (d *driver) awaitRecovery(ctx context.Context) error {
 	var over <-chan time.Time
 	if d.once.stateless == nil {
 		over = time.After(recoverWithin)
 	}
-	select {
-	case <-ctx.Done():
-	case <-d.wal.finishing:
-	case <-d.once.ready:
-	case <-over:
-	}
-	return nil
+	return whileBeating(ctx, d.wal.conn, func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-d.wal.finishing:
+		case <-d.once.ready:
+		case <-over:
+		}
+		return nil
+	})
 }
 
 // advanceTallies keeps the heads of the tallies near.
@@ -344,14 +287,7 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 	if d.once == nil {
 		return nil
 	}
-	ticker := time.NewTicker(advanceEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for wait.Sleep(ctx, advanceEvery) == nil {
 		if d.once.stateless != nil {
 			d.retried(ctx, d.notePositions(ctx), advanceEvery, "could not note up to where rows are published: a start asks the journal for more of them")
 			continue
@@ -360,13 +296,16 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 			continue
 		}
 		for cluster := range d.cfg.Once.Journals {
-			_, err := backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, d.stream.store.AdvanceTally(ctx, cluster) },
-				d.retryPolicy("note what is marked")...)
+			advance := func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, d.stream.store.AdvanceTally(ctx, cluster)
+			}
+			_, err := retry(ctx, d, "note what is marked", advance)
 			if err != nil {
-				return nil // the end of ctx
+				return nil //nolint:nilerr // the end of ctx
 			}
 		}
 	}
+	return nil
 }
 
 // closeTallies says, at a clean stop, that all which was published is marked. Where it
@@ -387,6 +326,25 @@ func (d *driver) closeTallies(ctx context.Context) {
 		}
 		if err != nil {
 			d.cfg.Log.Info().Err(err).Str("cluster", cluster).Msg("the next start asks the journal what was published")
+		}
+	}
+}
+
+func (d *driver) tellTallies(ctx context.Context) error {
+	if d.once == nil {
+		return nil
+	}
+	for {
+		states, err := d.stream.store.TallyStates(ctx, status.MaxLeft)
+		for _, t := range states {
+			waiting := d.stream.tracker.tally(t.Cluster, t.Open, uint64(t.Head), t.Left) // #nosec G115 -- counted from 0
+			d.cfg.Metrics.Tally(t.Cluster, t.Open, waiting, t.Left)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.cfg.Log.Debug().Err(err).Msg("the tallies could not be read")
+		}
+		if wait.Sleep(ctx, tallyEvery) != nil {
+			return nil //nolint:nilerr // the end of ctx
 		}
 	}
 }

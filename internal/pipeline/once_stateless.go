@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -58,7 +59,7 @@ func (s *stateless) tell(c *checkpoint.Connected, settled settledOn) {
 	}
 	published := s.published
 	s.published = exactlyonce.Published{} // the Core's, until it needs it no more
-	published.Settle(settled.upTo)
+	published.Settled = settled.upTo
 	c.Published, c.PublishedTo = published.Take, max(s.earlier, settled.upTo)
 }
 
@@ -98,7 +99,7 @@ func (w *walReader) settledUpTo(ctx context.Context, insert outbox.LSN) (settled
 	}
 	settled.server = statestore.Server{Slot: w.remembered.SystemID + "/" + w.remembered.Slot, Guard: o.key}
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error {
-		found, err := w.stream.store.Positions(ctx, o.clusters(), max(w.remembered.SlotPoint, 1)-1, insert, settled.server)
+		found, err := w.stream.store.Positions(ctx, slices.Sorted(maps.Keys(o.tallies)), max(w.remembered.SlotPoint, 1)-1, insert, settled.server)
 		for _, p := range found {
 			if p.Head < o.tallies[p.Cluster].Head.Number {
 				return errNewTerm
@@ -128,26 +129,19 @@ func (s *stateless) notes(settled outbox.LSN) (all []note) {
 
 // notePositions notes them. What the driver says is written, and forgotten when that was answered.
 func (d *driver) notePositions(ctx context.Context) error {
-	notes := make(chan []note, 1)
-	d.answers.Put(answer{0, func() { notes <- d.once.stateless.notes(d.core.Settled()) }})
-	select {
-	case <-ctx.Done():
-		return nil
-	case all := <-notes:
-		var failed error
-		for _, n := range all {
-			if err := d.notePosition(ctx, n); err != nil {
-				failed = errors.Join(failed, err)
-				continue
-			}
-			d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
-		}
-		return failed
+	var notes []note
+	err := d.inLoop(ctx, func() { notes = d.once.stateless.notes(d.core.Settled()) })
+	if err != nil {
+		return err
 	}
-}
-
-func (d *driver) notePosition(ctx context.Context, n note) error {
-	return d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server)
+	for _, n := range notes {
+		if failed := d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
+	}
+	return err
 }
 
 // noteLast notes positions for good, at a clean stop. A cluster's tally is closed only if it has all units.
@@ -158,10 +152,11 @@ func (d *driver) noteLast(ctx context.Context, cluster string) error {
 	}
 	all := s.notes(d.core.Settled())
 	if i := slices.IndexFunc(all, func(n note) bool { return n.cluster == cluster }); i >= 0 {
-		if err := d.notePosition(ctx, all[i]); err != nil {
+		n := all[i]
+		if err := d.stream.store.SettleTally(ctx, cluster, n.last, n.settled.upTo, n.settled.server); err != nil {
 			return err
 		}
-		s.positions[cluster].Noted(all[i].last.Number)
+		s.positions[cluster].Noted(n.last.Number)
 	}
 	if !s.positions[cluster].Empty() {
 		return fmt.Errorf("%w: the WAL was not read to the last row that the journal names", statestore.ErrUnsettled)

@@ -63,29 +63,20 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	}
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
-	d.oneShot = &oneShotSweep{tracker: &s.tracker, giveUp: giveUp, finish: finish, progressed: time.Now()}
-	err = d.run(stop, func(ctx context.Context) error { return d.holdLead(ctx, conn) }, d.watchPauses)
+	d.oneShot = &oneShotSweep{status: s.Status, giveUp: giveUp, finish: finish, progressed: time.Now()}
+	err = d.run(stop, d.holdLead, d.watchPauses)
 	st := s.Status()
-	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(d.parked())}
+	// Besides the stream, which is parked while nothing streams.
+	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
+	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(parks)}
 	if err == nil {
-		err = errors.Join(ctx.Err(), d.oneShot.stalled(&st))
+		err = errors.Join(ctx.Err(), d.oneShot.failed)
 	}
 	return swept, err
 }
 
 func (s *Stream) stateless() bool {
-	for _, t := range s.cfg.Tables {
-		if !t.Stateful() {
-			return true
-		}
-	}
-	return false
-}
-
-// parked is what is parked besides the stream, which is while nothing streams.
-// The driver must have ended.
-func (d *driver) parked() []outbox.Park {
-	return slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
+	return slices.ContainsFunc(s.cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
 // leadNow takes the leadership or says who has it.
@@ -104,11 +95,24 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 
 // holdLead takes the WAL reader's place in a sweep: it tells the driver that
 // nothing streams, and keeps the leadership.
-func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
+func (d *driver) holdLead(ctx context.Context) error {
 	defer close(d.wal.finished)
-	_ = d.recoverFirst(ctx, conn)
-	connected, err := d.unconnected(ctx, conn)
+	_ = d.recoverFirst(ctx)
+	conn := d.wal.conn
+	state, err := conn.Inspect(ctx)
 	if err != nil {
+		return err
+	}
+	// The stream's park that this leads to stays in our table: should run stream again, it begins
+	// with a sweep and a hand-back.
+	connected := checkpoint.Connected{
+		Insert: state.Insert, Snapshot: state.Snapshot,
+		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
+	}
+	if connected.Parks, err = d.stream.store.Load(ctx); err != nil {
+		return err
+	}
+	if connected.Failed, err = d.sweeper.Failed(ctx); err != nil {
 		return err
 	}
 	paused, err := d.lookAtPauses(ctx)
@@ -121,8 +125,7 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	if err := d.wal.tell(ctx, connEvent{connected: connected, paused: paused}); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(d.wal.statusEvery)
-	defer ticker.Stop()
+	tick := time.Tick(d.wal.statusEvery)
 	for {
 		select {
 		case <-d.wal.finishing:
@@ -130,55 +133,30 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case <-tick:
 		}
-		if err := conn.Beat(ctx); err != nil && !closed(d.wal.finishing) {
-			return err
+		if err := conn.Beat(ctx); err != nil {
+			select {
+			case <-d.wal.finishing: // which has woken the connection
+			default:
+				return err
+			}
 		}
 	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// unconnected is what a connection that does not stream begins with. The
-// stream's park that it leads to stays in our table: should run stream again, it
-// begins with a sweep and a hand-back.
-func (d *driver) unconnected(ctx context.Context, conn *replication.Conn) (checkpoint.Connected, error) {
-	state, err := conn.Inspect(ctx)
-	if err != nil {
-		return checkpoint.Connected{}, err
-	}
-	c := checkpoint.Connected{
-		Insert: state.Insert, Snapshot: state.Snapshot,
-		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
-	}
-	if c.Parks, err = d.stream.store.Load(ctx); err != nil {
-		return c, err
-	}
-	c.Failed, err = d.sweeper.Failed(ctx)
-	return c, err
 }
 
 // oneShotSweep decides when a single sweep is over. Its methods are the driver's to
 // call; those of nil do nothing.
 type oneShotSweep struct {
-	tracker *statusTracker
-	giveUp  time.Duration
-	finish  context.CancelFunc
+	status func() status.Stream
+	giveUp time.Duration
+	finish context.CancelFunc
 
 	empty      int // pages in a row that found nothing while nothing was in flight
 	inFlight   int
 	done       uint64
 	progressed time.Time
-	gaveUp     bool
-	refused    error // what is swept was paused meanwhile
+	failed     error // why it ended before it was done
 }
 
 // emptyPages in a row end the sweep: the first one was asked for while rows may
@@ -189,7 +167,7 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	if o == nil {
 		return
 	}
-	if rows > 0 || more || inFlight > 0 || !o.tracker.kafkaUsable() { // whose rows are left out
+	if rows > 0 || more || inFlight > 0 || o.unusable() != nil { // whose rows are left out
 		o.empty = 0
 		return
 	}
@@ -198,17 +176,17 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	}
 }
 
-// refuse ends a sweep for an error, if there is one.
-func (o *oneShotSweep) refuse(err error) {
+// fail ends a sweep for an error, if there is one.
+func (o *oneShotSweep) fail(err error) {
 	if err == nil || o.over() {
 		return
 	}
-	o.refused = err
+	o.failed = err
 	o.finish()
 }
 
 func (o *oneShotSweep) over() bool {
-	return o == nil || o.empty >= emptyPages || o.gaveUp || o.refused != nil
+	return o == nil || o.empty >= emptyPages || o.failed != nil
 }
 
 // look ends a sweep that does not get on.
@@ -216,45 +194,27 @@ func (o *oneShotSweep) look(now time.Time, inFlight int) {
 	if o.over() {
 		return
 	}
-	done := o.tracker.done()
+	flow := o.status().Flow
+	done := flow.Published + flow.Refused + flow.GivenUp
 	if done != o.done || inFlight != o.inFlight {
 		o.done, o.inFlight, o.progressed = done, inFlight, now
 	}
-	if now.Sub(o.progressed) >= o.giveUp {
-		o.gaveUp = true
-		o.finish()
-	}
-}
-
-// stalled says why a sweep ended before it was done; nil: it was done.
-func (o *oneShotSweep) stalled(st *status.Stream) error {
-	if !o.gaveUp {
-		return o.refused
+	if now.Sub(o.progressed) < o.giveUp {
+		return
 	}
 	why := "the log says why"
-	for _, c := range st.Kafka {
-		if !c.Usable {
-			why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
-		}
+	if c := o.unusable(); c != nil {
+		why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
 	}
-	return fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why)
+	o.fail(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
 }
 
-// kafkaUsable says that no cluster is known to be unusable.
-func (b *statusTracker) kafkaUsable() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.kafka {
+// unusable is a cluster that is known to be unusable, or nil.
+func (o *oneShotSweep) unusable() *status.Cluster {
+	for _, c := range slices.Backward(o.status().Kafka) {
 		if !c.Usable {
-			return false
+			return &c
 		}
 	}
-	return true
-}
-
-// done counts what came to an end.
-func (b *statusTracker) done() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.flow.Published + b.flow.Refused + b.flow.GivenUp
+	return nil
 }

@@ -1,18 +1,16 @@
 package pipeline
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 func TestWhenASweepIsOver(t *testing.T) {
 	ended := 0
-	o := &oneShotSweep{tracker: &statusTracker{}, giveUp: time.Minute, finish: func() { ended++ }}
+	o := &oneShotSweep{status: func() status.Stream { return status.Stream{Flow: &status.Flow{}} }, giveUp: time.Minute, finish: func() { ended++ }}
 	for i, p := range []struct {
 		rows     int
 		more     bool
@@ -25,7 +23,7 @@ func TestWhenASweepIsOver(t *testing.T) {
 	if o.page(0, false, 0); ended != 1 {
 		t.Error("not over after two empty pages")
 	}
-	if o.stalled(&status.Stream{}) != nil {
+	if o.failed != nil {
 		t.Error("it was not given up")
 	}
 	(*oneShotSweep)(nil).page(0, false, 0)
@@ -34,10 +32,9 @@ func TestWhenASweepIsOver(t *testing.T) {
 
 func TestASweepThatDoesNotGetOn(t *testing.T) {
 	ended := 0
-	b := &statusTracker{}
+	st := status.Stream{Flow: &status.Flow{}, Kafka: []status.Cluster{{Name: "main", Error: "nobody answers"}, {Name: "other", Usable: true}}}
 	at := time.Unix(1000, 0)
-	o := &oneShotSweep{tracker: b, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
-	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
+	o := &oneShotSweep{status: func() status.Stream { return st }, giveUp: 10 * time.Second, finish: func() { ended++ }, progressed: at}
 	o.page(0, false, 0)
 	o.page(0, false, 0)
 	if ended != 0 {
@@ -49,7 +46,7 @@ func TestASweepThatDoesNotGetOn(t *testing.T) {
 		t.Error("given up in spite of progress")
 	}
 	o.look(at.Add(19*time.Second), 3)
-	err := o.stalled(&status.Stream{Kafka: []status.Cluster{{Name: "main", Error: "nobody answers"}}})
+	err := o.failed
 	if ended != 1 || err == nil || !strings.Contains(err.Error(), "Kafka cluster main cannot be used: nobody answers") {
 		t.Error(ended, err)
 	}

@@ -37,17 +37,17 @@ func TestASweepThatIsPaused(t *testing.T) {
 		t.Fatal("it is swept though it is paused")
 	}
 	ended := 0
-	o := &oneShotSweep{tracker: &statusTracker{}, giveUp: time.Minute, finish: func() { ended++ }}
-	o.refuse(nil)
+	o := &oneShotSweep{status: func() status.Stream { return status.Stream{Flow: &status.Flow{}} }, giveUp: time.Minute, finish: func() { ended++ }}
+	o.fail(nil)
 	if ended != 0 {
 		t.Error("over though nothing is paused")
 	}
-	o.refuse(why)
+	o.fail(why)
 	o.look(time.Now().Add(time.Hour), 0)
-	if err := o.stalled(&status.Stream{}); ended != 1 || !errors.Is(err, why) {
+	if err := o.failed; ended != 1 || !errors.Is(err, why) {
 		t.Error(ended, err)
 	}
-	(*oneShotSweep)(nil).refuse(why)
+	(*oneShotSweep)(nil).fail(why)
 }
 
 // What is paused is not left to the sweeper, and the log does not say so.

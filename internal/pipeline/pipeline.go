@@ -20,7 +20,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -35,8 +34,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
@@ -124,6 +126,10 @@ func New(cfg Config) *Stream {
 	return &Stream{
 		cfg: cfg, store: &store{db: postgres.On(cfg.Pool), Store: statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})},
 		recount: make(chan struct{}, 1), locks: newLocks(&cfg), watchdog: watchdog{since: time.Now()},
+		tracker: statusTracker{
+			tables: map[string]status.Table{}, kafka: map[string]status.Cluster{},
+			tallies: map[string]status.Tally{}, transactions: map[string]status.Transactions{}, lastUnit: map[string]uint64{},
+		},
 	}
 }
 
@@ -140,18 +146,23 @@ func (s *Stream) Failing() string {
 // waits; one that only a person can fix is retried at the slowest pace, and
 // said once.
 func (s *Stream) Run(ctx context.Context) error {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = retryMin, retryMax
+	waits := growing(retryMin, retryMax)
 	for {
 		began := time.Now()
-		err := s.ofJournal(s.term(ctx))
+		err := s.term(ctx)
+		if errors.Is(err, exactlyonce.ErrJournal) { // it was deleted, truncated or replaced
+			err = &postgres.Error{
+				Permanent: true, What: "deliver exactly once", Err: err,
+				Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
+			}
+		}
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
 		}
 		if time.Since(began) > goodAfter {
-			wait.Reset()
+			waits.Reset()
 		}
-		pause := wait.NextBackOff()
+		pause := waits.NextBackOff()
 		switch {
 		case errors.Is(err, statestore.ErrClaimed):
 			pause = claimedPause
@@ -163,10 +174,8 @@ func (s *Stream) Run(ctx context.Context) error {
 		} else {
 			s.report(err, pause)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
+		if wait.Sleep(ctx, pause) != nil {
+			return nil //nolint:nilerr // stopping
 		}
 	}
 }
@@ -179,10 +188,6 @@ func (s *Stream) report(err error, pause time.Duration) {
 		return
 	}
 	s.cfg.Log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
-}
-
-func (s *Stream) works() {
-	s.failed.Store(nil)
 }
 
 // take makes this process the stream's leader, of an epoch of its own, and claims
@@ -218,6 +223,26 @@ func (s *Stream) unclaimed(ctx context.Context) error {
 		return nil //nolint:nilerr // whatever it is, the claim says it
 	}
 	return statestore.Refusal(s.cfg.Name, s.claim(), rivals)
+}
+
+// watchdog knows when a stream's driver last went round its loop. A driver at work
+// goes round at least once a second, so one that does not is stuck.
+type watchdog struct {
+	since time.Time // monotonic: a clock that is set must not look like a halt
+	last  atomic.Int64
+}
+
+func (t *watchdog) alive(now time.Time) { t.last.Store(max(1, int64(now.Sub(t.since)))) }
+func (t *watchdog) idle()               { t.last.Store(0) }
+
+// Halted is how long ago the driver last went round its loop. It is 0 while no
+// driver is at work: another process leads, or the next try to connect waits.
+func (s *Stream) Halted(now time.Time) time.Duration {
+	last := s.watchdog.last.Load()
+	if last == 0 {
+		return 0
+	}
+	return max(0, now.Sub(s.watchdog.since)-time.Duration(last))
 }
 
 // store is the stream's parks. Writing parks and taking the lead again, on
@@ -260,7 +285,7 @@ func (s *store) write(ctx context.Context, change outbox.ParkChange) (result out
 
 // tellStandby tells that another process leads.
 func (s *Stream) tellStandby(h replication.Holder) {
-	s.works()
+	s.failed.Store(nil)
 	s.cfg.Metrics.Standby()
 	s.tracker.follows(h)
 	if text := h.Intruder(); text != "" {
@@ -292,8 +317,8 @@ func (s *Stream) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer conn.Kill()
 	if err := s.awaitLocks(ctx, conn); err != nil {
-		conn.Kill()
 		return err
 	}
 	if s.cfg.TimelineGuard.release() {
@@ -301,7 +326,6 @@ func (s *Stream) term(ctx context.Context) error {
 	}
 	lead, err := s.take(ctx)
 	if err != nil {
-		conn.Kill()
 		return err
 	}
 	s.cfg.Metrics.Leading(lead.Epoch)
@@ -312,45 +336,34 @@ func (s *Stream) term(ctx context.Context) error {
 		s.cfg.Traces.Abandon(time.Now())
 	}()
 	s.cfg.Log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
-	s.warnOfRights(ctx)
+	if !s.judgedRights {
+		excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
+		s.judgedRights = err == nil
+		if excess != "" {
+			s.cfg.Log.Warn().Str("rights", excess).
+				Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
+		}
+	}
 	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
-		conn.Kill()
 		return err
 	}
 	if lead.PreviousServer != "" && lead.PreviousServer != lead.Server {
 		s.cfg.Log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	return s.foreign(ctx, d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies, d.tellTallies))
-}
-
-// errForeign: somebody who does not lead in this database uses our transactional
-// id, so not a successor.
-var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
-	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
-
-// foreign tells a process that took our transactional id from one that took the
-// lead: a new leader raises the epoch before it turns to Kafka.
-func (s *Stream) foreign(ctx context.Context, err error) error {
+	err = d.run(ctx, d.readWAL, d.maintain, d.retention, d.countBacklog, d.advanceTallies, d.tellTallies)
+	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
 	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
 		return fmt.Errorf("%w: %w", err, errForeign)
 	}
 	return err
 }
 
-// warnOfRights says once that the role could do with less.
-func (s *Stream) warnOfRights(ctx context.Context) {
-	if s.judgedRights {
-		return
-	}
-	excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
-	s.judgedRights = err == nil
-	if excess != "" {
-		s.cfg.Log.Warn().Str("rights", excess).
-			Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
-	}
-}
+// errForeign: somebody who does not lead in this database uses our transactional
+// id, so not a successor.
+var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
+	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
 
 // run runs the driver with the parts that every term has, and these, until the
 // driver has drained, which begins with the end of stop, or one of them fails.
@@ -403,7 +416,12 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		answers:  mailbox.New[answer](),
 		fatal:    make(chan error, 1),
 	}
-	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: exactly.guards(), Log: cfg.Log}); err != nil {
+	var guard *tablesql.Guard // nil: rows are delivered at least once
+	var marking *statusupdater.Once
+	if exactly != nil {
+		guard, marking = exactly.guard, &statusupdater.Once{Stream: cfg.Name, Guard: exactly.guard}
+	}
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	for name, sc := range cfg.Sinks {
@@ -420,7 +438,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
 		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
-		Once:    exactly.marking(cfg.Name),
+		Once:    marking,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
 	d.core = checkpoint.New(cfg.Core)

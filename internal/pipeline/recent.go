@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // This file remembers what happened to a stream lately, for people: events,
@@ -61,33 +59,25 @@ func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
 
 // Activity is what the process remembers of the stream.
 func (s *Stream) Activity() status.Activity {
-	a, parks := s.tracker.remembered(s.cfg.Metrics.Topics())
-	a.Parks = status.ListParks(parks)
-	slices.Reverse(a.Events)
-	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
-	return a
-}
-
-// remembered copies what is remembered; the parks, of which there may be many,
-// are never changed and so are not copied.
-func (b *statusTracker) remembered(topics []status.Topic) (status.Activity, []outbox.Park) {
+	topics := s.cfg.Metrics.Topics()
+	b := &s.tracker
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	r := &b.recent
+	parks := r.parks // of which there may be many: never changed, so not copied
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
-		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics,
+		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
 	}
 	for i := range topics {
 		if samples := r.topics[topicKey(&topics[i])]; samples != nil {
 			topics[i].History = slices.Clone(samples.history)
 		}
 	}
-	if r.positions != nil {
-		positions := *r.positions
-		a.Positions = &positions
-	}
-	return a, r.parks
+	b.mu.Unlock()
+	a.Parks = status.ListParks(parks)
+	slices.Reverse(a.Events)
+	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
+	return a
 }
 
 // gaveUp says whether rows became FAILED since it was asked last.
@@ -99,14 +89,12 @@ func (b *statusTracker) gaveUp() bool {
 	return was
 }
 
-// recordEvent remembers an event.
 func (b *statusTracker) recordEvent(kind, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recent.recordEvent(time.Now(), kind, text)
 }
 
-// recordError remembers an error about something.
 func (b *statusTracker) recordError(about, text, example string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,10 +102,7 @@ func (b *statusTracker) recordError(about, text, example string) {
 }
 
 func (r *recent) recordEvent(now time.Time, kind, text string) {
-	if len(r.events) == keptEvents {
-		r.events = slices.Delete(r.events, 0, 1)
-	}
-	r.events = append(r.events, status.Event{At: now.UTC(), Kind: kind, Text: bounded(text)})
+	r.events = keep(r.events, keptEvents, status.Event{At: now.UTC(), Kind: kind, Text: bounded(text)})
 }
 
 func (r *recent) recordError(now time.Time, about, text, example string) {
@@ -141,13 +126,6 @@ func (r *recent) recordError(now time.Time, about, text, example string) {
 	r.errors = append(r.errors, status.ErrorGroup{About: about, Text: text, Count: 1, First: now.UTC(), Last: now.UTC(), Example: example})
 }
 
-// refusals remembers what Kafka refused.
-func (r *recent) refusals(o *outbox.Outcome, now time.Time) {
-	for _, row := range o.Rows {
-		r.recordError(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
-	}
-}
-
 // sample takes the counts, now and then.
 func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *metrics.Stream) {
 	current := tally{now, published, r.sent}
@@ -167,7 +145,7 @@ func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *m
 		}
 		ages := m.Ages()
 		p.P50, p.P99 = ages.Since(r.ages, 0.5), ages.Since(r.ages, 0.99)
-		r.history = keep(r.history, p)
+		r.history = keep(r.history, keptHistory, p)
 		r.sampleTopics(m, passed)
 		r.sampled, r.ages = current, ages
 	}
@@ -187,7 +165,7 @@ func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 			r.topics[key] = samples
 		}
 		ages := m.AgesOf(&topics[i])
-		samples.history = keep(samples.history, status.TopicPoint{
+		samples.history = keep(samples.history, keptHistory, status.TopicPoint{
 			PerSecond: float32(float64(topics[i].Published-samples.published) / passed.Seconds()),
 			P50:       float32(ages.Since(samples.ages, 0.5)), P99: float32(ages.Since(samples.ages, 0.99)),
 		})
@@ -195,27 +173,12 @@ func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 	}
 }
 
-// keep appends a sample to an hour of them.
-func keep[T any](samples []T, next T) []T {
-	if len(samples) == keptHistory {
-		samples = slices.Delete(samples, 0, 1)
+// keep appends one more, in place of the oldest where there are as many as may be.
+func keep[T any](all []T, most int, next T) []T {
+	if len(all) == most {
+		all = slices.Delete(all, 0, 1)
 	}
-	return append(samples, next)
-}
-
-// retained remembers the positions, and how fast the server writes.
-func (r *recent) retained(now time.Time, at *replication.Retained) {
-	if passed := now.Sub(r.insertAt).Seconds(); !r.insertAt.IsZero() && passed > 0 && at.Insert >= r.insert {
-		r.rates.WAL = float64(at.Insert-r.insert) / passed
-	}
-	r.insert, r.insertAt = at.Insert, now
-	r.positions = &status.Positions{Server: at.Insert.String(), Confirmed: at.Confirmed.String(), Restart: at.Restart.String()}
-}
-
-// reset forgets what only a leader knows; what happened stays.
-func (r *recent) reset() {
-	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
-	r.before, r.sampled = tally{}, tally{}
+	return append(all, next)
 }
 
 // bounded cuts a text that came from outside.

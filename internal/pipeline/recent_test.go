@@ -14,11 +14,12 @@ import (
 )
 
 func TestErrorsAlikeAreCountedTogether(t *testing.T) {
-	var r recent
+	var b statusTracker
 	at := time.Unix(1000, 0)
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
 	o := outbox.Outcome{Class: outbox.Refused, Err: errors.New("too large"), Rows: []*outbox.Row{{Table: table, Topic: "t", ID: "1"}, {Table: table, Topic: "t", ID: "2"}, {Table: table, Topic: "u", ID: "3"}}}
-	r.refusals(&o, at)
+	b.outcome(&o, at)
+	r := &b.recent
 	if len(r.errors) != 2 || r.errors[0].Count != 2 || r.errors[0].Example != "public.outbox 1" || r.errors[1].About != "topic u" {
 		t.Errorf("%+v", r.errors)
 	}

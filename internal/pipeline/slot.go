@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
@@ -13,10 +16,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file is the WAL reader's care for slot and publication, before a
-// connection streams.
+// This file is the WAL reader's care for the database's history, slot and publication,
+// before a connection streams.
 
 const (
 	fixEvery = 10 * time.Second      // between looks at a slot that only a person can fix
@@ -38,7 +42,12 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			return connected, err
 		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
-			return connected, w.identify(ctx)
+			w.stream.relations.Store(&w.remembered.Relations)
+			err := w.stream.store.Identify(ctx, w.remembered)
+			if err == nil && w.stream.store.Outdated() {
+				w.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
+			}
+			return connected, err
 		}
 		if verdict.Sound {
 			added = true // or not: then their rows are the sweeper's
@@ -81,16 +90,6 @@ func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	const message = "rows may be lost: tables with published: none cannot be swept for what the slot does not bring; compare them with the topics"
 	w.stream.tracker.recordEvent("slot", message+": "+v.Reason)
 	w.d.cfg.Log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
-}
-
-// identify remembers what the connection was judged sound with.
-func (w *walReader) identify(ctx context.Context) error {
-	w.stream.relations.Store(&w.remembered.Relations)
-	err := w.stream.store.Identify(ctx, w.remembered)
-	if err == nil && w.stream.store.Outdated() {
-		w.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
-	}
-	return err
 }
 
 // park has the stream parked, and waits until that is durable: from then on a
@@ -194,8 +193,7 @@ func refusals(err error) (refused []*sweeper.TableError, other error) {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		var refusal *sweeper.TableError
-		if errors.As(err, &refusal) {
+		if refusal := refusalOf(err); refusal != nil {
 			refused = append(refused, refusal)
 		} else if err != nil {
 			return nil, err
@@ -241,6 +239,44 @@ func (w *walReader) sameHistory(s *replication.State) error {
 	return nil
 }
 
+// errMoved: the database is not the one that what is in memory came from.
+var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
+
+// TimelineGuard keeps a stream's connections, for the length of a leadership, to one
+// way that the database went: on another, a mark that is still outstanding would be
+// written to another row of the same id. The zero value holds to nothing.
+type TimelineGuard struct {
+	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: any
+}
+
+// Admit refuses a new connection to a server that went another way, or that
+// follows and does not know which way yet. It is for pgxpool.Config.AfterConnect.
+func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
+	want := l.timeline.Load()
+	if want == nil {
+		return nil
+	}
+	var now string
+	if err := postgres.On(conn).QueryRow(ctx, sql.Timeline).Scan(&now); err != nil {
+		return fmt.Errorf("ask for the database's timeline: %w", err)
+	}
+	switch now {
+	case *want:
+		return nil
+	case "":
+		return errors.New("the server is a standby: point the dsn to the primary, for example with target_session_attrs=read-write")
+	}
+	return fmt.Errorf("%w: timeline %s after %s", errMoved, now, *want)
+}
+
+// hold refuses other timelines from now on.
+func (l *TimelineGuard) hold(timeline uint32) {
+	l.timeline.Store(new(fmt.Sprintf("%08X", timeline)))
+}
+
+// release takes any timeline again, and says whether one was held to.
+func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
+
 // fix makes publication and slot next to the connection, which is kept alive.
 func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 	if v.Err != nil {
@@ -248,12 +284,11 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 		return w.beatFor(ctx, fixEvery)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		err := w.makePublication(ctx)
-		if err != nil {
+		if err := w.makePublication(ctx); err != nil {
 			w.stream.report(err, fixEvery)
-		}
-		if err != nil && !v.Sound {
-			return w.beatFor(ctx, fixEvery)
+			if !v.Sound {
+				return w.beatFor(ctx, fixEvery)
+			}
 		}
 	}
 	if err := failpoint.Here(failpoint.BeforeSlot); err != nil {
@@ -280,14 +315,13 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 	}
 	for timeout := time.Second; ; timeout = min(2*timeout, slotTimeout) {
 		at, err := w.conn.MakeSlot(ctx, action, timeout)
-		var blocked *replication.Blocked
 		if err == nil {
 			w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
 			w.stream.tracker.recordEvent("slot", "made slot "+w.d.cfg.Replication.Slot+" at "+at.String())
 			w.stream.remake = checkpoint.Connected{}
 			return failpoint.Here(failpoint.AfterSlot)
 		}
-		if !errors.As(err, &blocked) {
+		if _, blocked := errors.AsType[*replication.Blocked](err); !blocked {
 			w.stream.report(err, fixEvery)
 			return w.beatFor(ctx, fixEvery)
 		}

@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +17,8 @@ import (
 )
 
 // statusTracker is what the stream's status is told from. The driver and the code that counts
-// write to it, a batch at a time; any goroutine may read it.
+// write to it, a batch at a time; any goroutine may read it. What it points to is replaced, never
+// changed.
 type statusTracker struct {
 	mu       sync.Mutex
 	leader   *status.Leader // nil: not known
@@ -29,7 +32,11 @@ type statusTracker struct {
 	rate     rate
 	recent   recent
 	limit    *status.Limit
-	once     onceStatus
+	// Of exactly-once delivery, by cluster: the tallies, the transactions since the process began, and
+	// the last unit that was committed.
+	tallies      map[string]status.Tally
+	transactions map[string]status.Transactions
+	lastUnit     map[string]uint64
 }
 
 // Status is the state of the stream, as far as this process knows. A standby knows
@@ -40,11 +47,11 @@ func (s *Stream) Status() status.Stream {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := status.Stream{
-		Name: s.cfg.Name, Source: status.FromProcess, Mode: m.Mode, Reason: b.reason, Parks: b.parks,
-		Tables: []status.Table{}, Delivery: s.cfg.delivery(), Tallies: b.once.list(),
+		Name: s.cfg.Name, Source: status.FromProcess, Mode: cmp.Or(m.Mode, status.ModeStarting), Reason: b.reason, Parks: b.parks,
+		Tables: []status.Table{}, Leader: b.leader, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
 	}
-	if out.Mode == "" {
-		out.Mode = status.ModeStarting
+	if s.cfg.Once != nil {
+		out.Delivery = "exactly_once"
 	}
 	if b.leader != nil && b.leader.Intruder != "" {
 		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
@@ -55,14 +62,6 @@ func (s *Stream) Status() status.Stream {
 		table.Name = t.String()
 		out.Tables = append(out.Tables, table)
 	}
-	if b.leader != nil {
-		leader := *b.leader
-		out.Leader = &leader
-	}
-	if b.slot != nil {
-		slot := *b.slot
-		out.Slot = &slot
-	}
 	for _, name := range slices.Sorted(maps.Keys(b.kafka)) {
 		c := b.kafka[name]
 		out.Kafka = append(out.Kafka, c)
@@ -70,9 +69,10 @@ func (s *Stream) Status() status.Stream {
 			out.Reason = "Kafka cluster " + name + ": " + c.Error
 		}
 	}
-	if b.limit != nil {
-		limit := *b.limit
-		out.Limit = &limit
+	for _, cluster := range slices.Sorted(maps.Keys(b.tallies)) {
+		t, transactions := b.tallies[cluster], b.transactions[cluster]
+		t.Transactions = &transactions
+		out.Tallies = append(out.Tallies, t)
 	}
 	flow := b.flow
 	flow.PerSecond = b.rate.mean(time.Now())
@@ -104,10 +104,15 @@ func (b *statusTracker) reset() {
 	if b.leader != nil && b.leader.Here {
 		b.recent.recordEvent(time.Now(), "leader", "this process leads no longer")
 	}
-	b.recent.reset()
-	b.leader, b.slot, b.tables, b.parks, b.reason, b.kafka = nil, nil, nil, status.Parks{}, "", nil
+	r := &b.recent // what happened stays
+	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
+	r.before, r.sampled = tally{}, tally{}
+	b.leader, b.slot, b.parks, b.reason = nil, nil, status.Parks{}, ""
 	b.forecast, b.limit = status.Forecast{}, nil
-	b.once.reset()
+	clear(b.tables)
+	clear(b.kafka)
+	clear(b.tallies)
+	clear(b.lastUnit)
 	b.flow.InFlight = 0
 }
 
@@ -124,11 +129,14 @@ func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 	case outbox.Delivered:
 		b.flow.Published += uint64(len(o.Rows))
 		b.rate.add(now, uint64(len(o.Rows)))
-		b.once.delivered(o.Unit)
+		if u := o.Unit; u != nil {
+			b.lastUnit[u.Cluster] = max(b.lastUnit[u.Cluster], u.Number)
+		}
 	case outbox.Refused:
 		b.flow.Refused += uint64(len(o.Rows))
-		b.recent.refusals(o, now)
-	case outbox.Withdrawn:
+		for _, row := range o.Rows {
+			b.recent.recordError(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
+		}
 	}
 }
 
@@ -142,7 +150,6 @@ func (b *statusTracker) marked(answers []outbox.Marked) {
 		case outbox.MarkedFailed:
 			b.flow.GivenUp++
 			b.recent.failed = true
-		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible, outbox.MarkedRefused:
 		}
 	}
 }
@@ -150,9 +157,6 @@ func (b *statusTracker) marked(answers []outbox.Marked) {
 func (b *statusTracker) cluster(c outbox.ClusterState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.kafka == nil {
-		b.kafka = map[string]status.Cluster{}
-	}
 	one := status.Cluster{Name: c.Cluster, Usable: c.Usable}
 	if c.Err != nil {
 		one.Error = c.Err.Error()
@@ -188,12 +192,16 @@ func (b *statusTracker) retained(name string, budget uint64, r replication.Retai
 		slot.Safe = &r.Safe
 	}
 	b.forecast.Tell(now, slot)
-	b.recent.retained(now, &r)
-	b.slot = slot // not changed from here on
+	recent := &b.recent
+	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {
+		recent.rates.WAL = float64(r.Insert-recent.insert) / passed // how fast the server writes
+	}
+	recent.insert, recent.insertAt = r.Insert, now
+	recent.positions = &status.Positions{Server: r.Insert.String(), Confirmed: r.Confirmed.String(), Restart: r.Restart.String()}
+	b.slot = slot
 	return slot
 }
 
-// inFlight takes what the Core holds.
 func (b *statusTracker) inFlight(inFlight int, m *metrics.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -216,12 +224,34 @@ func (b *statusTracker) parked(parks []outbox.Park) {
 func (b *statusTracker) counted(t *outbox.Table, change func(*status.Table)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.tables == nil {
-		b.tables = map[string]status.Table{}
-	}
 	table := b.tables[t.String()]
 	change(&table)
 	b.tables[t.String()] = table
+}
+
+// tally takes what the database knows, and returns how many units are behind the head.
+func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64) (waiting uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if last := b.lastUnit[cluster]; last > head {
+		waiting = last - head
+	}
+	b.tallies[cluster] = status.Tally{Cluster: cluster, Open: open, Waiting: &waiting, Left: left}
+	return waiting
+}
+
+func (b *statusTracker) transacted(cluster, aborted string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ends := b.transactions[cluster]
+	if aborted == "" {
+		ends.Committed++
+	} else {
+		ends.Aborted++
+		ends.LastAbort = &status.Abort{At: now.UTC(), Cause: aborted, Text: status.AbortText(aborted)}
+		b.recent.recordError(now, "Kafka cluster "+cluster, "a transaction was aborted: "+ends.LastAbort.Text, "")
+	}
+	b.transactions[cluster] = ends
 }
 
 // rate counts rows by the second, for the last minute.

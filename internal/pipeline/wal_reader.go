@@ -135,7 +135,7 @@ func (w *walReader) run(ctx context.Context) error {
 		case <-waiting.Done():
 		}
 	}()
-	waits := reconnectBackOff()
+	waits := growing(reconnectMin, reconnectMax) // so that connections that end at once do not follow one another without a breath
 	for {
 		began := time.Now()
 		err := w.connection(ctx, waiting)
@@ -148,7 +148,6 @@ func (w *walReader) run(ctx context.Context) error {
 			return err
 		}
 		w.tellEnd(err)
-		w.noteRemake(err)
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
@@ -168,25 +167,23 @@ func (w *walReader) run(ctx context.Context) error {
 	}
 }
 
-// reconnectBackOff keeps connections that end at once from following one another
-// without a breath.
-func reconnectBackOff() *backoff.ExponentialBackOff {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = reconnectMin, reconnectMax
-	return waits
-}
-
-// tellEnd reports why a connection ended. Asking for binary values is a guess
-// until all columns are known.
+// tellEnd reports why a connection ended, and remembers errors after which a slot that looks
+// sound is not. Asking for binary values is a guess until all columns are known.
 func (w *walReader) tellEnd(err error) {
-	var unreadable *decoder.Error
-	if errors.As(err, &unreadable) && unreadable.NeedsText {
+	unreadable, is := errors.AsType[*decoder.Error](err)
+	if is && unreadable.NeedsText {
 		w.stream.text.Store(true)
 		w.d.cfg.Log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
 	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
 	w.stream.tracker.recordError("the replication connection", err.Error(), "")
+	switch {
+	case errors.Is(err, replication.ErrPublicationGone):
+		w.stream.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
+	case is, errors.Is(err, replication.ErrUnreadable), errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
+		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+	}
 }
 
 // silence tells a server that is gone from one that prints a row: a few hundred
@@ -215,25 +212,13 @@ func (s *silence) timeout(usual time.Duration) time.Duration {
 	return min(usual<<min(max(s.times-1, 0), 10), max(usual, longestSilence))
 }
 
-// noteRemake remembers errors after which a slot that looks sound is not.
-func (w *walReader) noteRemake(err error) {
-	var unreadable *decoder.Error
-	switch {
-	case errors.Is(err, replication.ErrPublicationGone):
-		w.stream.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
-	case errors.As(err, &unreadable) && !unreadable.NeedsText, errors.Is(err, replication.ErrUnreadable),
-		errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
-		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
-	}
-}
-
 // leadAgain connects until this process leads again. As soon as another process
 // leads, or has led in between, what is in memory is old and the term is over.
 func (w *walReader) leadAgain(ctx context.Context) error {
 	ours := sessions{}
 	ours.add(w.conn)
 	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return w.tryLeading(ctx, ours) },
-		backoff.WithBackOff(reconnectBackOff()), backoff.WithMaxElapsedTime(0),
+		backoff.WithBackOff(growing(reconnectMin, reconnectMax)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(w.stream.report))
 	if err != nil {
 		return err
@@ -452,24 +437,19 @@ func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 // is there to be read, so that nothing waits for a timer. While much more is to
 // come, small batches would cost Kafka and us more than the rows in them.
 func (w *walReader) full(b *batch, idle bool) bool {
+	most := batchRows
+	if n := int(w.atOnce.Load()); n > 0 {
+		most = min(most, n) // so that rows are spread over the second
+	}
 	switch {
 	case b.Empty() && b.walEnd == 0:
 		return false
-	case b.Rows() >= w.mostRows() || b.Bytes() >= batchBytes:
+	case b.Rows() >= most || b.Bytes() >= batchBytes:
 		return true
 	case w.conn.Buffered():
 		return false
 	}
 	return idle || b.Rows() == 0 || !w.conn.CatchingUp() || time.Since(b.began) >= gatherFor
-}
-
-// mostRows is how many rows are handed over at once: no more than the limit lets
-// come, so that they are spread over the second.
-func (w *walReader) mostRows() int {
-	if n := int(w.atOnce.Load()); n > 0 {
-		return min(batchRows, n)
-	}
-	return batchRows
 }
 
 // handOver gives the batch to the driver, however long that takes, and goes on

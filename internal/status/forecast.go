@@ -44,11 +44,7 @@ func (f *Forecast) Tell(at time.Time, slot *Slot) {
 	}
 	growth := (float64(slot.Retained) - float64(first.retained)) / over.Seconds()
 	slot.Growth, slot.GrowthOver = &growth, over.Seconds()
-	safe := int64(-1)
-	if slot.Safe != nil {
-		safe = *slot.Safe
-	}
-	slot.Loss = predict(slot.Retained, slot.Budget, safe, growth)
+	slot.Loss = predict(slot, growth)
 }
 
 // Loss is when a slot is at an end if WAL goes on being held back at the rate
@@ -67,23 +63,20 @@ const (
 	LossByServer = "server"
 )
 
-// predict says when a slot that holds back retained bytes is at an end, growing
-// by so many bytes per second: whichever comes first of the budget (0: none)
-// and what the server keeps (safe; negative: no limit). nil: not in sight.
-func predict(retained, budget uint64, safe int64, growth float64) *Loss {
+// predict says when a slot is at an end whose retained WAL grows by so many bytes per
+// second: whichever comes first of the budget (0: none) and what the server keeps.
+// nil: not in sight.
+func predict(slot *Slot, growth float64) *Loss {
 	if growth <= 0 || math.IsNaN(growth) || math.IsInf(growth, 0) {
 		return nil
 	}
 	var loss *Loss
-	if budget > 0 {
-		left := 0.0
-		if retained < budget {
-			left = float64(budget - retained)
-		}
+	if slot.Budget > 0 {
+		left := max(0, float64(slot.Budget)-float64(slot.Retained))
 		loss = &Loss{Seconds: left / growth, By: LossByBudget}
 	}
-	if safe >= 0 && (loss == nil || float64(safe)/growth < loss.Seconds) {
-		loss = &Loss{Seconds: float64(safe) / growth, By: LossByServer}
+	if slot.Safe != nil && (loss == nil || float64(*slot.Safe)/growth < loss.Seconds) {
+		loss = &Loss{Seconds: float64(*slot.Safe) / growth, By: LossByServer}
 	}
 	return loss
 }

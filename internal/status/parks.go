@@ -57,7 +57,7 @@ type group struct {
 func Summarize(parks []outbox.Park) Parks {
 	p := Parks{Total: len(parks), Scopes: map[string]int{}}
 	at := map[group]int{}
-	var kinds []outbox.ScopeKind
+	kindOf := map[string]outbox.ScopeKind{}
 	for i := range parks {
 		park := &parks[i]
 		p.Scopes[park.Scope.Kind.String()]++
@@ -70,7 +70,7 @@ func Summarize(parks []outbox.Park) Parks {
 		if !known {
 			n = len(p.Top)
 			at[g] = n
-			kinds = append(kinds, g.kind)
+			kindOf[g.kind.String()] = g.kind
 			p.Top = append(p.Top, ParkGroup{
 				Kind: g.kind.String(), Cause: string(g.cause), Reason: park.Reason, Since: park.Since, Example: park.Scope.String(),
 			})
@@ -82,10 +82,6 @@ func Summarize(parks []outbox.Park) Parks {
 		if park.Since.Before(top.Since) {
 			top.Since = park.Since
 		}
-	}
-	kindOf := map[string]outbox.ScopeKind{}
-	for i := range p.Top {
-		kindOf[p.Top[i].Kind] = kinds[i]
 	}
 	slices.SortStableFunc(p.Top, func(a, b ParkGroup) int {
 		return cmp.Or(cmp.Compare(min(kindOf[a.Kind], outbox.ScopeKey), min(kindOf[b.Kind], outbox.ScopeKey)), cmp.Compare(b.Count, a.Count))

@@ -27,7 +27,11 @@ func TestPredict(t *testing.T) {
 		"the server is at its end": {910, 1000, 0, 9, &Loss{0, LossByServer}},
 		"no number":                {1, 10, 1, math.NaN(), nil},
 	} {
-		got := predict(c.retained, c.budget, c.safe, c.growth)
+		slot := &Slot{Retained: c.retained, Budget: c.budget}
+		if c.safe >= 0 {
+			slot.Safe = &c.safe
+		}
+		got := predict(slot, c.growth)
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}

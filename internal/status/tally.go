@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -46,17 +47,12 @@ type Abort struct {
 
 // AbortText says a cause in words.
 func AbortText(cause string) string {
-	switch cause {
-	case "unanswered":
-		return "Kafka did not answer a request"
-	case "row_refused":
-		return "Kafka refused a row"
-	case "stuck":
-		return "Kafka acknowledged nothing for 5 s"
-	case "ended_by_kafka":
-		return "Kafka had ended it"
-	}
-	return cause
+	return cmp.Or(map[string]string{
+		"unanswered":     "Kafka did not answer a request",
+		"row_refused":    "Kafka refused a row",
+		"stuck":          "Kafka acknowledged nothing for 5 s",
+		"ended_by_kafka": "Kafka had ended it",
+	}[cause], cause)
 }
 
 // Text is the tally in words; led: somebody leads the stream.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -33,25 +34,16 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", f, units[u])
 }
 
-// Words says a mode in words.
-func Words(mode string) string {
-	switch mode {
-	case ModeStream:
-		return "streaming"
-	case ModeHold:
-		return "holding: a Kafka cluster cannot be used, its rows wait"
-	case ModeSweep:
-		return "sweeping: rows are read from the table, not from the WAL"
-	case ModePaused:
-		return "paused: rows stay pending until outbox-cdc resume"
-	case ModeShadow:
-		return "in shadow: rows are read and compared, nothing is published"
-	case ModeStandby:
-		return "standby: another process leads"
-	case ModeStarting:
-		return "connecting"
-	case ModeStopped:
-		return "stopped: no process leads"
-	}
-	return "unknown"
+var words = map[string]string{
+	ModeStream:   "streaming",
+	ModeHold:     "holding: a Kafka cluster cannot be used, its rows wait",
+	ModeSweep:    "sweeping: rows are read from the table, not from the WAL",
+	ModePaused:   "paused: rows stay pending until outbox-cdc resume",
+	ModeShadow:   "in shadow: rows are read and compared, nothing is published",
+	ModeStandby:  "standby: another process leads",
+	ModeStarting: "connecting",
+	ModeStopped:  "stopped: no process leads",
 }
+
+// Words says a mode in words.
+func Words(mode string) string { return cmp.Or(words[mode], "unknown") }
