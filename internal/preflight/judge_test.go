@@ -75,7 +75,7 @@ func sound() *Facts {
 		Tables: []TableFacts{{
 			Table: Table{Table: table, Native: true}, Inspection: &Inspection{Table: table, Columns: mapped},
 			Catalogue: &Catalogue{
-				Kind: "r", Persistence: "p", Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
+				Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
 				Updatable: []string{"status", "sent_at", "attempts", "last_error"}, Columns: columns, Options: []string{"fillfactor=80"},
 				StatusIndexes: []Index{{Name: "outbox_pending", Partial: true}},
 				StatusRules:   []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},

@@ -31,10 +31,8 @@ func unproven(f *Facts) string {
 		if !slices.Contains(proving, c.name) {
 			continue
 		}
-		j := judgment{Facts: f, check: &c}
-		c.judge(&j)
 		ofTopics := c.name == "topics" || c.name == "topic-acl"
-		for _, found := range j.found {
+		for _, found := range f.judgedBy(&c) {
 			if found.Level == Fail && !found.Unseen && (!ofTopics || slices.Contains(constant, found.Subject)) {
 				return fmt.Sprintf("check %s (%s): %s", found.Check, found.Subject, found.Found)
 			}
