@@ -226,7 +226,7 @@ type ClusterFacts struct {
 	Journal *TopicFacts
 	// Settings of a broker; nil: we may not read them. Verifies: every broker refuses records
 	// outside of a transaction that is open (Kafka 3.6).
-	Settings map[string]string
+	Settings KafkaSettings
 	Verifies bool
 	// Err is why no broker told anything.
 	Err string
@@ -257,15 +257,18 @@ type TopicFacts struct {
 	Operations      int32
 	OperationsKnown bool
 	// Settings of the topic; nil: we may not read them.
-	Settings map[string]string
+	Settings KafkaSettings
 }
 
 // may says whether we may do an operation of the topic.
 func (t *TopicFacts) may(o sarama.AclOperation) bool { return t.Operations&(1<<uint(o)) != 0 }
 
-// number of a topic's setting; -1: unknown.
-func (t *TopicFacts) number(name string) int64 {
-	n, err := strconv.ParseInt(t.Settings[name], 10, 64)
+// KafkaSettings are those of a topic or a broker, by their names.
+type KafkaSettings map[string]string
+
+// number of a setting; -1: unknown.
+func (s KafkaSettings) number(name string) int64 {
+	n, err := strconv.ParseInt(s[name], 10, 64)
 	if err != nil {
 		return -1
 	}

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ func brokerHints(c *ClusterFacts, b *BrokerFacts) []string {
 	case b.Permanent && strings.Contains(text, "credentials"):
 		return []string{
 			"correct kafka.clusters." + c.Name + ".sasl in the configuration",
-			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+or(c.Principal, "…")),
+			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+cmp.Or(c.Principal, "…")),
 		}
 	case b.Permanent:
 		return []string{"correct kafka.clusters." + c.Name + ".tls or .sasl as the finding says"}
@@ -210,7 +211,7 @@ func (c *ClusterFacts) tool(name, arguments string) string {
 }
 
 func (c *ClusterFacts) acl(operation, resource string) string {
-	return c.tool("kafka-acls.sh", "--add --allow-principal User:"+or(c.Principal, "…")+" --operation "+operation+" "+resource)
+	return c.tool("kafka-acls.sh", "--add --allow-principal User:"+cmp.Or(c.Principal, "…")+" --operation "+operation+" "+resource)
 }
 
 func (c *ClusterFacts) configs(t *TopicFacts, setting string) string {
@@ -218,7 +219,7 @@ func (c *ClusterFacts) configs(t *TopicFacts, setting string) string {
 }
 
 func judgeReplication(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
-	least := t.number("min.insync.replicas")
+	least := t.Settings.number("min.insync.replicas")
 	found := fmt.Sprintf("%s, %d in sync", count(t.Replicas, "replica", "replicas"), t.InSync)
 	if least >= 0 {
 		found += fmt.Sprintf(", min.insync.replicas %d", least)
@@ -246,7 +247,7 @@ func judgeReplication(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 const overhead = 512
 
 func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
-	limit, request, largest := t.number("max.message.bytes"), int64(c.BatchBytes), int64(0)
+	limit, request, largest := t.Settings.number("max.message.bytes"), int64(c.BatchBytes), int64(0)
 	for i := range j.Tables {
 		if table := &j.Tables[i]; table.Backlog != nil && leadsTo(table, c.Name, t.Name) {
 			largest = max(largest, table.Backlog.Largest)

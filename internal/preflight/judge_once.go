@@ -140,7 +140,7 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 		j.fail(subject, strings.Join(wrong.found, "; "), wrong.hints...)
 		return
 	}
-	least := t.number("min.insync.replicas")
+	least := t.Settings.number("min.insync.replicas")
 	found := fmt.Sprintf("1 partition, %s, %d in sync, min.insync.replicas %d", count(t.Replicas, "replica", "replicas"), t.InSync, least)
 	switch {
 	case least > int64(t.InSync):
@@ -165,7 +165,7 @@ func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (faults 
 	for _, name := range []string{"cleanup.policy", "retention.ms", "unclean.leader.election.enable"} {
 		is(t.Settings[name] != want[name], name)
 	}
-	compression, keep, limit := t.Settings["compression.type"], t.number("retention.bytes"), t.number("max.message.bytes")
+	compression, keep, limit := t.Settings["compression.type"], t.Settings.number("retention.bytes"), t.Settings.number("max.message.bytes")
 	is(compression != "producer" && compression != "uncompressed", "compression.type")
 	is(keep >= 0 && keep < topic.KeepBytes(), "retention.bytes")
 	is(limit >= 0 && limit < journal.LeastMessage, "max.message.bytes")
@@ -174,29 +174,22 @@ func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (faults 
 
 func judgeTransactions(j *judgment, c *ClusterFacts) {
 	subject := "cluster " + c.Name
-	limit, limited := c.setting("transaction.max.timeout.ms")
-	least, known := c.setting("transaction.state.log.min.isr")
-	replicas, _ := c.setting("transaction.state.log.replication.factor")
+	limit, least := c.Settings.number("transaction.max.timeout.ms"), c.Settings.number("transaction.state.log.min.isr")
+	replicas := max(0, c.Settings.number("transaction.state.log.replication.factor"))
 	timeout := j.Stream.Once.Timeout
 	switch {
 	case c.NoTransactions != "" || c.TransactionalID == "" || !c.RequireFencing:
 		j.fail(subject, "rows cannot be published in transactions without fencing", "kafka: {clusters: {"+c.Name+": {fencing: required}}}, and brokers with transactions")
 	case !c.Verifies:
 		j.fail(subject, "a broker is older than Kafka 3.6", "upgrade the brokers, or delivery: at_least_once")
-	case limited && time.Duration(limit)*time.Millisecond < timeout:
+	case limit >= 0 && time.Duration(limit)*time.Millisecond < timeout:
 		j.fail(subject, fmt.Sprintf("transaction.max.timeout.ms is %d, and transaction.timeout %v", limit, timeout), fmt.Sprintf("transaction: {timeout: %dms}", limit), "or raise transaction.max.timeout.ms of the brokers")
-	case known && (replicas < 2 || least < 2):
+	case least >= 0 && (replicas < 2 || least < 2):
 		j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
 			"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")
-	case !known:
+	case least < 0:
 		j.ok(subject, "transactions of %v; the settings of the brokers may not be read (DESCRIBE_CONFIGS on the cluster)", timeout)
 	default:
-		j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(limit)*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
+		j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(max(0, limit))*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
 	}
-}
-
-// setting of a broker as a number.
-func (c *ClusterFacts) setting(name string) (n int64, known bool) {
-	n, err := strconv.ParseInt(c.Settings[name], 10, 64)
-	return n, err == nil
 }

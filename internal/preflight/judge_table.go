@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -307,20 +308,13 @@ func judgeVacuum(j *judgment, name string, t *TableFacts, c *Catalogue) {
 func judgeRowSecurity(j *judgment, name string, _ *TableFacts, c *Catalogue) {
 	switch role := sql.Identifier(j.Table.User); {
 	case c.RowsHidden:
-		j.fail(name, fmt.Sprintf("row level security applies to role %s (policies: %s)", j.Table.User, or(some(c.Policies), "none, so it sees nothing")),
+		j.fail(name, fmt.Sprintf("row level security applies to role %s (policies: %s)", j.Table.User, cmp.Or(some(c.Policies), "none, so it sees nothing")),
 			"ALTER ROLE "+role+" BYPASSRLS;  -- as a superuser")
 	case c.RowSecurity:
 		j.ok(name, "row level security is on, and does not apply to role %s", j.Table.User)
 	default:
 		j.ok(name, "no row level security")
 	}
-}
-
-func or(text, instead string) string {
-	if text == "" {
-		return instead
-	}
-	return text
 }
 
 func judgeTriggers(j *judgment, name string, t *TableFacts, c *Catalogue) {
@@ -393,7 +387,7 @@ func judgeLock(j *judgment, l *LockFacts) {
 	switch s := &l.Sight; {
 	case l.Refused:
 		problem, hint, _ := strings.Cut(l.Err.Error(), ": ")
-		j.fail(subject, problem, strings.Split(or(hint, "see the server's log"), "; ")...)
+		j.fail(subject, problem, strings.Split(cmp.Or(hint, "see the server's log"), "; ")...)
 	case l.Err != nil:
 		j.unseen(subject, l.Err.Error())
 	case s.Suspicion != "":

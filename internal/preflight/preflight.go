@@ -169,17 +169,16 @@ func Run(ctx context.Context, streams []Stream, o Options) Report {
 func report(at time.Time, all []Finding) Report {
 	r := Report{Version: 1, At: at.UTC().Truncate(time.Millisecond), Findings: []Finding{}}
 	for _, f := range all {
-		if f.Stream == "" && slices.ContainsFunc(r.Findings, func(g Finding) bool { return same(f, g) }) {
+		alike := func(g Finding) bool {
+			return f.Check == g.Check && f.Stream == g.Stream && f.Subject == g.Subject && f.Level == g.Level && f.Found == g.Found
+		}
+		if f.Stream == "" && slices.ContainsFunc(r.Findings, alike) {
 			continue
 		}
 		r.Findings = append(r.Findings, f)
 		r.Summary.count(f)
 	}
 	return r
-}
-
-func same(f, g Finding) bool {
-	return f.Check == g.Check && f.Stream == g.Stream && f.Subject == g.Subject && f.Level == g.Level && f.Found == g.Found
 }
 
 func (s *Summary) count(f Finding) {
