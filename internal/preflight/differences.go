@@ -158,8 +158,12 @@ func places(m *outbox.Mapping) []place {
 	if s.Column == "" {
 		sentAt = nil // the time is the state
 	}
+	payload := one("payload.column", m.Payload.Column, anyColumn)
+	if len(m.Payload.Object) > 0 {
+		payload = place{m.Payload.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
+	}
 	all := []place{
-		payloadPlace(&m.Payload),
+		payload,
 		one("cluster.column", m.Cluster.Column, textColumn, "cluster"),
 		one("partition", m.Partition, countColumn, "partition"),
 		one("timestamp", m.Timestamp, timeColumn, "timestamp"),
@@ -182,20 +186,17 @@ func places(m *outbox.Mapping) []place {
 		list("status.sent_by", s.SentBy, "status.sent_by", nil),
 		topicPlace(&m.Topic),
 	}
-	if m.Key != nil {
-		all = append(all, keyPlace(m.Key))
+	switch key := m.Key; {
+	case key == nil:
+	case key.Parts == nil:
+		all = append(all, one("key.column", key.Column, anyColumn, "key"))
+	default:
+		all = append(all, place{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
 	}
 	if m.EventID.Name != "" {
 		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
 	}
 	return append(all, headersPlace(m.Headers))
-}
-
-func payloadPlace(m *outbox.PayloadMapping) place {
-	if len(m.Object) == 0 {
-		return one("payload.column", m.Column, anyColumn)
-	}
-	return place{m.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
 }
 
 // list is a place for several columns, written behind other keys. The key without
@@ -211,13 +212,6 @@ func list(key string, columns []string, without string, before Overrides) place 
 		}
 		return append(slices.Clip(before), Override{key, left})
 	}}
-}
-
-func keyPlace(m *outbox.Expr) place {
-	if m.Parts == nil {
-		return one("key.column", m.Column, anyColumn, "key")
-	}
-	return place{topicColumns(m.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(m.Parts, names)}} }}
 }
 
 // template is written out with the columns' names.

@@ -231,24 +231,22 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}
-	g.probe(ctx, "tallies", func(ctx context.Context) error { return g.tallies(ctx, store, claim) })
-}
-
-// tallies looks what exactly-once delivery left open, where there ever was any.
-func (g *gathering) tallies(ctx context.Context, store *statestore.Store, claim statestore.Claim) error {
-	there, err := store.HasTallies(ctx)
-	if err != nil || !there {
-		return err
-	}
-	clusters := []string{}
-	if once := g.facts.Stream.Once; once != nil {
-		clusters = slices.Sorted(maps.Keys(once.Journals))
-		if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+	// What exactly-once delivery left open, where there ever was any.
+	g.probe(ctx, "tallies", func(ctx context.Context) error {
+		there, err := store.HasTallies(ctx)
+		if err != nil || !there {
 			return err
 		}
-	}
-	g.facts.Orphans, err = store.Orphans(ctx, clusters, claim)
-	return err
+		clusters := []string{}
+		if once := g.facts.Stream.Once; once != nil {
+			clusters = slices.Sorted(maps.Keys(once.Journals))
+			if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+				return err
+			}
+		}
+		g.facts.Orphans, err = store.Orphans(ctx, clusters, claim)
+		return err
+	})
 }
 
 // inspect looks at slot and publication as the stream does at its start.

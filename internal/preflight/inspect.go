@@ -70,15 +70,9 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, timeout time.
 	if err := i.inspect(ctx); err != nil {
 		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b TableFinding) int { return rank(a) - rank(b) })
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(r.Findings, func(a, b TableFinding) int { return rank[a.Fatal] - rank[b.Fatal] })
 	return r, nil
-}
-
-func rank(f TableFinding) int {
-	if f.Fatal {
-		return 0
-	}
-	return 1
 }
 
 func (i *inspector) inspect(ctx context.Context) error {
@@ -321,7 +315,7 @@ func (i *inspector) indexes(ctx context.Context) error {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(plan) {
-		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", statements(i.Relation.SweepIndex(i.leaves)))
+		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", strings.Join(i.Relation.SweepIndex(i.leaves), ";\n"))
 	}
 	if err := i.dueIndex(ctx); err != nil {
 		return err
@@ -353,14 +347,11 @@ func (i *inspector) dueIndex(ctx context.Context) error {
 	if err := tablesql.Run(ctx, i.conn, append([]tablesql.Step{tablesql.Reading(i.timeout).Step(nil)}, i.Relation.DueIndexed(&indexed)...)...); err != nil {
 		return fmt.Errorf("planning to read the due rows of table %s: %w", i.Table, err)
 	}
-	if hint := statements(i.Relation.DueIndex(i.leaves)); !indexed && !slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Hint == hint }) {
+	if hint := strings.Join(i.Relation.DueIndex(i.leaves), ";\n"); !indexed && !slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Hint == hint }) {
 		i.advise(AboutDue, "no index finds the rows whose time has come, so each look reads all rows that wait for theirs", hint)
 	}
 	return nil
 }
-
-// statements puts each on its line.
-func statements(list []string) string { return strings.Join(list, ";\n") }
 
 // explain gives the plan of a query where scans are avoided at all price, which
 // shows whether there is another way.

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ type check struct {
 
 // checks are all there are, in the order of the report.
 func checks() []check {
-	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, stateChecks, kafkaChecks, onceChecks)
+	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, kafkaChecks, onceChecks)
 }
 
 // Judge turns facts into findings. It is pure.
@@ -113,10 +114,7 @@ func (j *judgment) unseen(subject, why string) {
 
 // missing is why a group of facts was not seen.
 func (j *judgment) missing(group string) string {
-	if why := j.Missing[group]; why != "" {
-		return why
-	}
-	return "no connection to the database (see the check connection)"
+	return cmp.Or(j.Missing[group], "no connection to the database (see the check connection)")
 }
 
 // eachTable judges each table, by the name that findings have.

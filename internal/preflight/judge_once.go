@@ -68,7 +68,6 @@ func judgeTally(j *judgment) {
 	}
 }
 
-// judgeOpenTally judges what the stream's start would find.
 func judgeOpenTally(j *judgment) {
 	switch once := j.Stream.Once != nil; {
 	case j.Missing["tallies"] != "":
@@ -122,7 +121,6 @@ func (c *ClusterFacts) advertised() (n int) {
 	return n
 }
 
-// judgeJournalTopic looks at a journal that is there.
 func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journal.Topic) {
 	t := c.Journal
 	switch {

@@ -73,22 +73,19 @@ func judgeStreamingRole(j *judgment) {
 	}
 	same := j.Table.User == r.User
 	const another = "CREATE ROLE outbox_cdc_stream LOGIN REPLICATION PASSWORD '…';  -- and name it in postgres.replication_dsn"
+	var tables []string
+	for _, t := range j.Stream.Tables {
+		if slices.Contains(r.Tables, t.String()) {
+			tables = append(tables, quotedTable(t.Table))
+		}
+	}
+	revoke := "REVOKE ALL ON " + strings.Join(tables, ", ") + " FROM " + role + ";  -- as far as they were granted to it, not to PUBLIC or a group"
 	var excess notes
 	excess.add(r.Superuser, "it is a superuser", another)
 	excess.add(same, "it reads and marks as well", another)
-	excess.add(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revokeAll(j, r))
+	excess.add(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revoke)
 	j.warnOf(subject, "", excess)
 	j.otherwise(subject, "it may replicate, and has nothing on the tables")
-}
-
-func revokeAll(j *judgment, r *Role) string {
-	var names []string
-	for _, t := range j.Stream.Tables {
-		if slices.Contains(r.Tables, t.String()) {
-			names = append(names, quotedTable(t.Table))
-		}
-	}
-	return "REVOKE ALL ON " + strings.Join(names, ", ") + " FROM " + sql.Identifier(r.User) + ";  -- as far as they were granted to it, not to PUBLIC or a group"
 }
 
 func judgePrivileges(j *judgment, name string, t *TableFacts) {
@@ -122,7 +119,6 @@ func judgeExcess(j *judgment) {
 	eachCatalogued(judgeExcessOn)(j)
 }
 
-// judgeExcessOn looks at one table's privileges.
 func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue) {
 	m := &t.Table.Mapping
 	if c.Owned && m.DropPartitions {

@@ -100,7 +100,6 @@ var serverChecks = []check{
 		name: "commit-timestamps", needs: []string{"server"}, judge: judgeCommitTimestamps,
 		looks:  "`track_commit_timestamp`",
 		levels: "always OK: it is not needed",
-		why:    "",
 	},
 	{
 		name: "clock", needs: []string{"server"}, judge: judgeClock,
@@ -179,17 +178,15 @@ func judgeEncoding(j *judgment) {
 func judgePrimary(j *judgment) {
 	if j.State.InRecovery {
 		j.fail("", "the server is a standby", "point the dsn to the primary: name all hosts in it and add target_session_attrs=read-write")
-		return
 	}
-	j.ok("", "the server takes writes")
+	j.otherwise("", "the server takes writes")
 }
 
 func judgeWALLevel(j *judgment) {
 	if j.State.WALLevel != "logical" {
 		j.fail("", "wal_level is "+j.State.WALLevel, "ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
-		return
 	}
-	j.ok("", "wal_level is logical")
+	j.otherwise("", "wal_level is logical")
 }
 
 func judgeSlots(j *judgment) {
@@ -198,10 +195,8 @@ func judgeSlots(j *judgment) {
 	free := int(limit) - s.Slots
 	found := fmt.Sprintf("%d of %d slots are in use", s.Slots, limit)
 	var hint []string
-	for i, name := range s.IdleSlots {
-		if i < 3 {
-			hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
-		}
+	for _, name := range s.IdleSlots[:min(3, len(s.IdleSlots))] {
+		hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
 	}
 	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;"+platform.RestartToo, limit+5))
 	switch {
@@ -400,9 +395,8 @@ func judgeClock(j *judgment) {
 	found := fmt.Sprintf("the server's clock is %v %s this machine's (± %v)", s.Ahead.Abs().Round(time.Millisecond), side, s.Doubt.Round(time.Millisecond))
 	if s.Ahead.Abs()-s.Doubt > time.Second {
 		j.warn("", found, "synchronise the clocks of both machines by NTP (chronyc tracking shows how far one is off)")
-		return
 	}
-	j.ok("", "%s", found)
+	j.otherwise("", "%s", found)
 }
 
 func judgePooler(j *judgment) {

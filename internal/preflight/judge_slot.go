@@ -103,9 +103,7 @@ func judgePaused(j *judgment) {
 		}
 		j.warn("", fmt.Sprintf("%s is %s since %s", p.Scope, p.Reason, p.Since.UTC().Format(time.RFC3339)), hint)
 	}
-	if len(j.Paused) == 0 {
-		j.ok("", "nothing is paused")
-	}
+	j.otherwise("", "nothing is paused")
 }
 
 func judgeLeadershipLock(j *judgment) {
@@ -172,8 +170,7 @@ func judgeBlockers(j *judgment) {
 
 func judgePublication(j *judgment) {
 	name := j.Stream.Replication.Publication
-	subject, alter := "publication "+name, "ALTER PUBLICATION "+sql.Identifier(name)
-	insertOnly := alter + " SET (publish = 'insert');"
+	subject, insertOnly := "publication "+name, "ALTER PUBLICATION "+sql.Identifier(name)+" SET (publish = 'insert');"
 	switch p := &j.State.Publication; {
 	case !p.Exists:
 		j.fail(subject, "it does not exist", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixPublication
@@ -195,26 +192,22 @@ func judgeCovered(j *judgment) {
 		return
 	}
 	v := j.verdict(j.State)
-	bad := map[string]replication.TableVerdict{}
-	for _, t := range v.Tables {
-		bad[t.Table.String()] = t
-	}
 	for _, t := range j.State.Tables {
 		name := t.Table.String()
-		verdict, is := bad[name]
+		bad := slices.IndexFunc(v.Tables, func(b replication.TableVerdict) bool { return b.Table == t.Table })
 		switch {
 		case !t.Exists:
 			j.skip(name, "the table is not there (see the check table)")
-		case !is && t.Leaves > 0:
+		case bad < 0 && t.Leaves > 0:
 			j.ok(name, "published, with %s through it", count(t.Leaves, "partition", "partitions"))
-		case !is:
+		case bad < 0:
 			j.ok(name, "published")
 		default:
-			hint := verdict.Hint
+			hint := v.Tables[bad].Hint
 			if len(t.Columns) > 0 && t.Published {
 				hint = setTables(j)
 			}
-			f := j.fail(name, verdict.Reason, hint)
+			f := j.fail(name, v.Tables[bad].Reason, hint)
 			if j.State.Publication.Ours && slices.Contains(v.Add, t.Table) {
 				f.Fix = FixPublication
 			}

@@ -80,9 +80,6 @@ var tableChecks = []check{
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
 		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
 	},
-}
-
-var stateChecks = []check{
 	{
 		name: "status-values", judge: eachInspected(judgeStates),
 		looks:  "the words of the status: what its type, its CHECK constraints and those of the archive allow, and what rows have (a sample)",
@@ -300,9 +297,8 @@ func judgeVacuum(j *judgment, name string, t *TableFacts, c *Catalogue) {
 		table := quotedTable(t.Table.Table)
 		j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
 			"ALTER TABLE "+table+" SET (autovacuum_vacuum_scale_factor = 0.02);")
-		return
 	}
-	j.ok(name, "%s", found)
+	j.otherwise(name, "%s", found)
 }
 
 func judgeRowSecurity(j *judgment, name string, _ *TableFacts, c *Catalogue) {
@@ -454,7 +450,6 @@ func judgeBacklog(j *judgment, name string, t *TableFacts) {
 	}
 	if b.Rows > 0 && b.Oldest > long {
 		j.warn(name, found, "outbox-cdc run  # publishes them", "or, for rows that another relay has sent already, first: UPDATE "+quotedTable(t.Table.Table)+" SET … WHERE …;")
-		return
 	}
-	j.ok(name, "%s", found)
+	j.otherwise(name, "%s", found)
 }

@@ -261,18 +261,15 @@ func (c *clusterProbe) settings(conn *sarama.Broker) {
 	if c.facts.Journal != nil {
 		topics = append(topics, c.facts.Journal)
 	}
-	req := &sarama.DescribeConfigsRequest{Version: 2}
+	var resources []*sarama.ConfigResource
 	for _, t := range topics {
 		if t.Err == sarama.ErrNoError {
-			req.Resources = append(req.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
+			resources = append(resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
 		}
 	}
-	for name, settings := range describe(conn, req) {
-		for _, t := range topics {
-			if t.Name == name {
-				t.Settings = settings
-			}
-		}
+	settings := describe(conn, resources...)
+	for _, t := range topics {
+		t.Settings = settings[t.Name]
 	}
 }
 
@@ -283,19 +280,18 @@ func (c *clusterProbe) brokerSettings(conn *sarama.Broker) {
 		return
 	}
 	broker := strconv.Itoa(int(c.facts.Controller))
-	req := &sarama.DescribeConfigsRequest{Version: 2, Resources: []*sarama.ConfigResource{{
+	c.facts.Settings = describe(conn, &sarama.ConfigResource{
 		Type: sarama.BrokerResource, Name: broker,
 		ConfigNames: []string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"},
-	}}}
-	c.facts.Settings = describe(conn, req)[broker]
+	})[broker]
 }
 
 // describe gives the settings of resources by their names. What may not be read is left out.
-func describe(conn *sarama.Broker, req *sarama.DescribeConfigsRequest) map[string]KafkaSettings {
-	if len(req.Resources) == 0 {
+func describe(conn *sarama.Broker, resources ...*sarama.ConfigResource) map[string]KafkaSettings {
+	if len(resources) == 0 {
 		return nil
 	}
-	res, err := conn.DescribeConfigs(req)
+	res, err := conn.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 2, Resources: resources})
 	if err != nil {
 		return nil // as without the permission: unknown
 	}

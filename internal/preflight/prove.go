@@ -26,7 +26,18 @@ func Prove(ctx context.Context, s *Stream, o Options) string {
 
 // unproven is the judgment of Prove. It is pure.
 func unproven(f *Facts) string {
-	constant := f.constantTopics()
+	var constant []string // the topics that the mappings name
+	for i := range f.Stream.Tables {
+		m := &f.Stream.Tables[i].Mapping
+		for cluster := range f.Stream.Kafka {
+			if m.Cluster.Column == "" && m.Cluster.Default != cluster {
+				continue
+			}
+			for _, topic := range m.Topic.Known() {
+				constant = append(constant, "topic "+topic+" on "+cluster)
+			}
+		}
+	}
 	for _, c := range checks() {
 		if !slices.Contains(proving, c.name) {
 			continue
@@ -39,21 +50,6 @@ func unproven(f *Facts) string {
 		}
 	}
 	return f.unseen()
-}
-
-func (f *Facts) constantTopics() (subjects []string) {
-	for i := range f.Stream.Tables {
-		m := &f.Stream.Tables[i].Mapping
-		for cluster := range f.Stream.Kafka {
-			if m.Cluster.Column == "" && m.Cluster.Default != cluster {
-				continue
-			}
-			for _, topic := range m.Topic.Known() {
-				subjects = append(subjects, "topic "+topic+" on "+cluster)
-			}
-		}
-	}
-	return subjects
 }
 
 // unseen says what has to answer and did not.
