@@ -198,7 +198,6 @@ type Column struct {
 	Name    string `json:"name"`
 	Type    string `json:"type"`
 	NotNull bool   `json:"not_null"`
-	Default string `json:"default"`
 }
 
 // ClusterFacts are what is known of one Kafka cluster, for one stream.

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 var kafkaChecks = []check{
@@ -298,22 +296,18 @@ func judgeCompaction(j *judgment, subject string, c *ClusterFacts, t *TopicFacts
 		if !leadsTo(table, c.Name, t.Name) {
 			continue
 		}
-		switch key := table.Table.Mapping.Key; {
-		case key == nil:
+		key := table.Table.Mapping.Key
+		if key == nil {
 			j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", hint)
 			return
-		case keyMayBeNull(table, key):
+		}
+		if column := table.column(key.Column); column != nil && !column.NotNull && key.Parts == nil { // of parts a NULL makes the row fail
 			j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
 				"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", hint)
 			return
 		}
 	}
 	j.ok(subject, "it is compacted, and every record has a key")
-}
-
-func keyMayBeNull(t *TableFacts, key *outbox.Expr) bool {
-	c := t.column(key.Column)
-	return c != nil && !c.NotNull && key.Parts == nil // else such a row fails
 }
 
 func judgeTopicACL(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {

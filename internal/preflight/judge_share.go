@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -25,12 +26,7 @@ func judgeShare(j *judgment) {
 }
 
 func judgeParts(j *judgment, name string, t *TableFacts, c *Catalogue) {
-	var splits []RowFilter
-	for _, f := range c.RowFilters {
-		if strings.Contains(f.Where, "hash_array(ARRAY[") {
-			splits = append(splits, f)
-		}
-	}
+	splits := slices.DeleteFunc(slices.Clone(c.RowFilters), func(f RowFilter) bool { return !strings.Contains(f.Where, "hash_array(ARRAY[") })
 	table := t.Table.Table
 	if table.Share.Of == 0 {
 		if len(splits) > 0 {
@@ -43,15 +39,9 @@ func judgeParts(j *judgment, name string, t *TableFacts, c *Catalogue) {
 	for part := 1; part <= table.Share.Of; part++ {
 		other := *table
 		other.Share.Part = part
-		var of, left []RowFilter
-		for _, f := range splits {
-			if outbox.HasFilter(f.Where, other.Filter("")) {
-				of = append(of, f)
-			} else {
-				left = append(left, f)
-			}
-		}
-		splits = left
+		passes := func(f RowFilter) bool { return outbox.HasFilter(f.Where, other.Filter("")) }
+		of := slices.DeleteFunc(slices.Clone(splits), func(f RowFilter) bool { return !passes(f) })
+		splits = slices.DeleteFunc(splits, passes)
 		switch {
 		case len(of) == 0:
 			j.warn(name, fmt.Sprintf("no publication passes %s", other.Share), "configure a stream for it and run outbox-cdc init")

@@ -23,18 +23,18 @@ func sound() *Facts {
 	table := native()
 	yes := true
 	columns := []Column{
-		{"id", "bigint", true, ""},
-		{"event_id", "uuid", true, ""},
-		{"topic", "text", true, ""},
-		{"key", "text", false, ""},
-		{"payload", "bytea", false, ""},
-		{"headers", "jsonb", false, ""},
-		{"available_after", "timestamp with time zone", false, ""},
-		{"created_at", "timestamp with time zone", true, ""},
-		{"status", "text", true, ""},
-		{"sent_at", "timestamp with time zone", false, ""},
-		{"attempts", "integer", true, ""},
-		{"last_error", "text", false, ""},
+		{"id", "bigint", true},
+		{"event_id", "uuid", true},
+		{"topic", "text", true},
+		{"key", "text", false},
+		{"payload", "bytea", false},
+		{"headers", "jsonb", false},
+		{"available_after", "timestamp with time zone", false},
+		{"created_at", "timestamp with time zone", true},
+		{"status", "text", true},
+		{"sent_at", "timestamp with time zone", false},
+		{"attempts", "integer", true},
+		{"last_error", "text", false},
 	}
 	var mapped []mapping.Column
 	for _, c := range columns {
