@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -49,7 +50,11 @@ func Differences(t *TableFacts) []Difference {
 		case AboutColumn:
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.overrides(f.Column), about: f.About})
 		case AboutKind, AboutNull, AboutIdentity:
-			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.identities(f.About), about: f.About})
+			var key Overrides // what is unique, in place of an id that is not
+			if f.About == AboutIdentity && t.Catalogue != nil && len(t.Catalogue.Key) > 0 {
+				key = Overrides{{"id", t.Catalogue.Key}}
+			}
+			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: key, about: f.About})
 		default: // privileges and indexes are no difference
 		}
 	}
@@ -137,7 +142,7 @@ const unknown = "…"
 func one(key, column, kind string, without ...string) place {
 	return place{[]string{column}, kind, func(names []string) (all Overrides) {
 		if names[0] != "" || len(without) == 0 {
-			return Overrides{{key, or(names[0], unknown)}}
+			return Overrides{{key, cmp.Or(names[0], unknown)}}
 		}
 		for _, key := range without {
 			all = append(all, Override{key, nil})
@@ -153,8 +158,12 @@ func places(m *outbox.Mapping) []place {
 	if s.Column == "" {
 		sentAt = nil // the time is the state
 	}
+	payload := one("payload.column", m.Payload.Column, anyColumn)
+	if len(m.Payload.Object) > 0 {
+		payload = place{m.Payload.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
+	}
 	all := []place{
-		payloadPlace(&m.Payload),
+		payload,
 		one("cluster.column", m.Cluster.Column, textColumn, "cluster"),
 		one("partition", m.Partition, countColumn, "partition"),
 		one("timestamp", m.Timestamp, timeColumn, "timestamp"),
@@ -177,20 +186,17 @@ func places(m *outbox.Mapping) []place {
 		list("status.sent_by", s.SentBy, "status.sent_by", nil),
 		topicPlace(&m.Topic),
 	}
-	if m.Key != nil {
-		all = append(all, keyPlace(m.Key))
+	switch key := m.Key; {
+	case key == nil:
+	case key.Parts == nil:
+		all = append(all, one("key.column", key.Column, anyColumn, "key"))
+	default:
+		all = append(all, place{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
 	}
 	if m.EventID.Name != "" {
 		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
 	}
 	return append(all, headersPlace(m.Headers))
-}
-
-func payloadPlace(m *outbox.PayloadMapping) place {
-	if len(m.Object) == 0 {
-		return one("payload.column", m.Column, anyColumn)
-	}
-	return place{m.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
 }
 
 // list is a place for several columns, written behind other keys. The key without
@@ -208,18 +214,11 @@ func list(key string, columns []string, without string, before Overrides) place 
 	}}
 }
 
-func keyPlace(m *outbox.Expr) place {
-	if m.Parts == nil {
-		return one("key.column", m.Column, anyColumn, "key")
-	}
-	return place{topicColumns(m.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(m.Parts, names)}} }}
-}
-
 // template is written out with the columns' names.
 func template(t *outbox.Template, names []string) string {
 	text := t.Literals[0]
 	for i, name := range names {
-		text += "${" + or(name, unknown) + "}" + t.Literals[i+1]
+		text += "${" + cmp.Or(name, unknown) + "}" + t.Literals[i+1]
 	}
 	return text
 }
@@ -234,10 +233,10 @@ func topicColumns(topic *outbox.Template) (names []string) {
 func topicPlace(topic *outbox.Template) place {
 	return place{topicColumns(topic), textColumn, func(names []string) Overrides {
 		if topic.Known() != nil && len(names) == 1 {
-			return Overrides{{"topic.column", or(names[0], unknown)}, {"topic.map", unknown}}
+			return Overrides{{"topic.column", cmp.Or(names[0], unknown)}, {"topic.map", unknown}}
 		}
 		if len(names) == 1 && topic.Literals[0] == "" && topic.Literals[1] == "" {
-			return Overrides{{"topic.column", or(names[0], unknown)}}
+			return Overrides{{"topic.column", cmp.Or(names[0], unknown)}}
 		}
 		return Overrides{{"topic.template", template(topic, names)}}
 	}}
@@ -247,7 +246,7 @@ func topicPlace(topic *outbox.Template) place {
 func headersPlace(all []outbox.HeaderMapping) place {
 	var columns []string
 	for i := range all {
-		columns = append(columns, or(all[i].Column, all[i].JSON))
+		columns = append(columns, cmp.Or(all[i].Column, all[i].JSON))
 	}
 	return place{columns, anyColumn, func(names []string) Overrides {
 		var left []any
@@ -312,18 +311,11 @@ func (d *differing) overrides(column string) Overrides {
 // meant is the column that may be meant instead of one: of the right kind, not
 // mapped yet, and with a name like it.
 func (d *differing) meant(column, kind string) string {
-	used := map[string]bool{}
-	for _, p := range places(&d.t.Table.Mapping) {
-		for _, name := range p.columns {
-			used[name] = true
-		}
-	}
-	var fitting []mapping.Column
-	for _, c := range d.t.Inspection.Columns {
-		if c.Name != column && !used[c.Name] && fits(d.t.column(c.Name), kind) {
-			fitting = append(fitting, c)
-		}
-	}
+	all := places(&d.t.Table.Mapping)
+	fitting := slices.DeleteFunc(slices.Clone(d.t.Inspection.Columns), func(c mapping.Column) bool {
+		mapped := slices.ContainsFunc(all, func(p place) bool { return slices.Contains(p.columns, c.Name) })
+		return mapped || c.Name == column || !fits(d.t.column(c.Name), kind)
+	})
 	return mapping.Nearest(column, fitting)
 }
 
@@ -343,17 +335,6 @@ func fits(c *Column, kind string) bool {
 	return !is("timestamp", "bytea", "json", "double", "real", "numeric", "date", "time")
 }
 
-// identities is the override for an id that is not unique: what is.
-func (d *differing) identities(about About) Overrides {
-	if about != AboutIdentity || d.t.Catalogue == nil {
-		return nil
-	}
-	if key := d.t.Catalogue.Key; len(key) > 0 {
-		return Overrides{{"id", key}}
-	}
-	return nil
-}
-
 // nulls tells what NULLs the columns allow that make a row fail.
 func (d *differing) nulls() {
 	m := &d.t.Table.Mapping
@@ -361,26 +342,26 @@ func (d *differing) nulls() {
 		c := d.t.column(column)
 		return c != nil && !c.NotNull
 	}
-	for _, column := range topicColumns(&m.Topic) {
-		if nullable(column) {
-			d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a topic fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
+	needed := func(columns []string, what string) {
+		for _, column := range columns {
+			if nullable(column) {
+				d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without %s fails", column, what), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + sql.Identifier(column) + " SET NOT NULL"})
+			}
 		}
 	}
+	needed(topicColumns(&m.Topic), "a topic")
 	if nullable(m.Payload.Column) && !m.Payload.Tombstone && len(m.Payload.Object) == 0 {
 		d.add(Difference{
 			Problem:  fmt.Sprintf("column %q may be NULL; a row without a payload fails", m.Payload.Column),
 			Override: Overrides{{"payload.column", m.Payload.Column}, {"payload.tombstone", true}}, Hint: "which publishes NULL as a tombstone",
 		})
 	}
-	if m.Key != nil && m.Key.Parts == nil && nullable(m.Key.Column) {
+	switch {
+	case m.Key == nil:
+	case m.Key.Parts != nil:
+		needed(topicColumns(m.Key.Parts), "a part of its key")
+	case nullable(m.Key.Column):
 		d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; such records have no key, and no order", m.Key.Column)})
-	}
-	if m.Key != nil && m.Key.Parts != nil {
-		for _, column := range topicColumns(m.Key.Parts) {
-			if nullable(column) {
-				d.add(Difference{Problem: fmt.Sprintf("column %q may be NULL; a row without a part of its key fails", column), Hint: "ALTER TABLE " + quotedTable(d.t.Table.Table) + " ALTER " + quotedNames([]string{column}) + " SET NOT NULL"})
-			}
-		}
 	}
 	if m.Cluster.Column != "" && m.Cluster.Default == "" && nullable(m.Cluster.Column) {
 		d.add(Difference{
@@ -426,14 +407,7 @@ func (d *differing) status() {
 			Hint: fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT …, the one on %s", sql.Identifier(archive.Schema, archive.Name), sql.Identifier(s.Column)),
 		})
 	}
-	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed)
-	var unknown []string
-	for _, state := range d.t.States {
-		if !slices.Contains(mapped, state) {
-			unknown = append(unknown, state)
-		}
-	}
-	if len(unknown) > 0 {
+	if unknown := unmapped(d.t); len(unknown) > 0 {
 		f := Difference{Problem: fmt.Sprintf("rows have %q %s, which the mapping does not name: they are left alone", s.Column, some(unknown)), words: true}
 		if strangers(d.t) {
 			f.Override = suggestion
@@ -449,12 +423,15 @@ func (d *differing) unwritable(word, when string, allowed []string, suggestion O
 	})
 }
 
-// strangers says that rows have states, and none of the mapping's.
-func strangers(t *TableFacts) bool {
+// unmapped are the states of rows that the mapping does not name.
+func unmapped(t *TableFacts) []string {
 	s := &t.Table.Mapping.Status
 	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed)
-	return len(t.States) > 0 && !slices.ContainsFunc(t.States, func(state string) bool { return slices.Contains(mapped, state) })
+	return slices.DeleteFunc(slices.Clone(t.States), func(state string) bool { return slices.Contains(mapped, state) })
 }
+
+// strangers says that rows have states, and none of the mapping's.
+func strangers(t *TableFacts) bool { return len(t.States) > 0 && len(unmapped(t)) == len(t.States) }
 
 // wordsOf says that all is well with the words.
 func wordsOf(t *TableFacts) string {

@@ -65,7 +65,6 @@ type Session struct {
 // Server is what check_server.sql tells.
 type Server struct {
 	Settings      map[string]Setting `json:"settings"`
-	Release       string             `json:"release"`
 	Encoding      string             `json:"encoding"`  // of the database
 	Superuser     bool               `json:"superuser"` // of the role that asked
 	Slots         int                `json:"slots"`
@@ -75,7 +74,6 @@ type Server struct {
 	Standbys      int                `json:"standbys"`
 	Connections   int                `json:"connections"`
 	Holder        string             `json:"holder"`
-	Clock         float64            `json:"clock"` // seconds since 1970
 
 	Signs platform.Signs `json:"-"` // of who runs the server
 	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how
@@ -110,8 +108,6 @@ func (s *Server) duration(name string) time.Duration {
 	return time.Duration(max(n, 0)) * unit
 }
 
-func (s *Server) text(name string) string { return s.Settings[name].Value }
-
 // Role is what check_role.sql tells.
 type Role struct {
 	User            string   `json:"user"`
@@ -121,7 +117,6 @@ type Role struct {
 	CreateRole      bool     `json:"createrole"`
 	CreateDB        bool     `json:"createdb"`
 	ConnectionLimit int      `json:"connection_limit"`
-	Sessions        int      `json:"sessions"`
 	ReadsAll        bool     `json:"reads_all"`
 	WritesAll       bool     `json:"writes_all"`
 	Schema          *bool    `json:"schema"` // USAGE on outbox_cdc; nil: no such schema
@@ -157,8 +152,6 @@ type TableFacts struct {
 
 // Catalogue is what check_table.sql tells.
 type Catalogue struct {
-	Kind          string    `json:"kind"`
-	Persistence   string    `json:"persistence"`
 	Owner         string    `json:"owner"`
 	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
 	RowSecurity   bool      `json:"row_security"`
@@ -196,9 +189,8 @@ type Trigger struct {
 
 // Index is one index of a table.
 type Index struct {
-	Name       string `json:"name"`
-	Partial    bool   `json:"partial"`
-	Definition string `json:"definition"`
+	Name    string `json:"name"`
+	Partial bool   `json:"partial"`
 }
 
 // Column is one column of a table.
@@ -206,7 +198,6 @@ type Column struct {
 	Name    string `json:"name"`
 	Type    string `json:"type"`
 	NotNull bool   `json:"not_null"`
-	Default string `json:"default"`
 }
 
 // ClusterFacts are what is known of one Kafka cluster, for one stream.
@@ -234,7 +225,7 @@ type ClusterFacts struct {
 	Journal *TopicFacts
 	// Settings of a broker; nil: we may not read them. Verifies: every broker refuses records
 	// outside of a transaction that is open (Kafka 3.6).
-	Settings map[string]string
+	Settings KafkaSettings
 	Verifies bool
 	// Err is why no broker told anything.
 	Err string
@@ -265,15 +256,18 @@ type TopicFacts struct {
 	Operations      int32
 	OperationsKnown bool
 	// Settings of the topic; nil: we may not read them.
-	Settings map[string]string
+	Settings KafkaSettings
 }
 
 // may says whether we may do an operation of the topic.
 func (t *TopicFacts) may(o sarama.AclOperation) bool { return t.Operations&(1<<uint(o)) != 0 }
 
-// number of a topic's setting; -1: unknown.
-func (t *TopicFacts) number(name string) int64 {
-	n, err := strconv.ParseInt(t.Settings[name], 10, 64)
+// KafkaSettings are those of a topic or a broker, by their names.
+type KafkaSettings map[string]string
+
+// number of a setting; -1: unknown.
+func (s KafkaSettings) number(name string) int64 {
+	n, err := strconv.ParseInt(s[name], 10, 64)
 	if err != nil {
 		return -1
 	}

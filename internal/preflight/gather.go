@@ -55,8 +55,20 @@ func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.C
 	g.facts.Missing[name] = g.why(bounded, err)
 }
 
+// seen is what a probe saw over a connection; nil: nothing.
+func seen[T any](ctx context.Context, g *gathering, pg *pgconn.PgConn, name string, f func(context.Context, *pgconn.PgConn) (T, error)) (found *T) {
+	g.probe(ctx, name, func(ctx context.Context) error {
+		what, err := f(ctx, pg)
+		if err == nil {
+			found = &what
+		}
+		return err
+	})
+	return found
+}
+
 func (g *gathering) why(ctx context.Context, err error) string {
-	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v", g.o.Timeout)
 	}
 	if postgres.HasCode(err, pgerrcode.LockNotAvailable) {
@@ -115,25 +127,29 @@ func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 	defer cancel()
 	conn, err := pool.Acquire(bounded)
 	if err != nil {
-		*t = refused(*t, pool.Config().ConnConfig, err)
+		t.refused(pool.Config().ConnConfig, err)
 		return
 	}
 	defer conn.Release()
-	g.probe(ctx, "server", func(ctx context.Context) error { return g.server(ctx, conn.Conn().PgConn()) })
-	g.probe(ctx, "role", func(ctx context.Context) (err error) {
-		t.Role, err = g.role(ctx, conn.Conn().PgConn())
-		return err
-	})
+	g.facts.Server = seen(ctx, g, conn.Conn().PgConn(), "server", g.server)
+	t.Role = seen(ctx, g, conn.Conn().PgConn(), "role", g.role)
 }
 
 // refused says why there is no session, without what the driver repeats of the
 // connection string.
-func refused(s Session, c *pgx.ConnConfig, err error) Session {
+func (s *Session) refused(c *pgx.ConnConfig, err error) {
 	var dns *net.DNSError
+	login := postgres.LoginRefused(err, c.User)
 	s.Err = postgres.WithoutSettings(err)
 	switch {
+	case login != "":
+		s.Permanent, s.Hint = true, login
+	case postgres.HasCode(err, pgerrcode.InsufficientPrivilege):
+		s.Permanent, s.Hint = true, "GRANT CONNECT ON DATABASE "+sql.Identifier(c.Database)+" TO "+sql.Identifier(c.User)+";"
+	case postgres.HasCode(err, pgerrcode.TooManyConnections):
+		s.Hint = "raise max_connections (a restart), or end idle connections"
 	case postgres.ServerError(err) != nil:
-		s.Permanent, s.Hint = refusal(err, c.User, c.Database)
+		s.Hint = "see the server's log"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		s.Permanent, s.Hint = true, "correct the host in postgres.dsn"
 	case strings.Contains(err.Error(), "certificate"):
@@ -143,21 +159,6 @@ func refused(s Session, c *pgx.ConnConfig, err error) Session {
 	default:
 		s.Hint = fmt.Sprintf("make sure that PostgreSQL runs and listens on %s port %d", c.Host, c.Port)
 	}
-	return s
-}
-
-// refusal says what a server's refusal of an ordinary connection means.
-func refusal(err error, user, database string) (permanent bool, hint string) {
-	if hint := postgres.LoginRefused(err, user); hint != "" {
-		return true, hint
-	}
-	switch postgres.Code(err) {
-	case pgerrcode.InsufficientPrivilege:
-		return true, "GRANT CONNECT ON DATABASE " + sql.Identifier(database) + " TO " + sql.Identifier(user) + ";"
-	case pgerrcode.TooManyConnections:
-		return false, "raise max_connections (a restart), or end idle connections"
-	}
-	return false, "see the server's log"
 }
 
 // setLockTimeout ends a probe that waits for a table's lock before its time is up,
@@ -196,12 +197,9 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 	f := g.facts
 	if streaming != nil {
 		g.probe(ctx, "streaming session", func(ctx context.Context) error { return g.holdsLocks(ctx, streaming) })
-		g.probe(ctx, "streaming role", func(ctx context.Context) (err error) {
-			f.Streaming.Role, err = g.role(ctx, streaming)
-			return err
-		})
+		f.Streaming.Role = seen(ctx, g, streaming, "streaming role", g.role)
 		if f.Server == nil {
-			g.probe(ctx, "server", func(ctx context.Context) error { return g.server(ctx, streaming) })
+			f.Server = seen(ctx, g, streaming, "server", g.server)
 		}
 		g.inspect(ctx, streaming)
 		return
@@ -233,49 +231,35 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}
-	g.probe(ctx, "tallies", func(ctx context.Context) error { return g.tallies(ctx, store, claim) })
-}
-
-// tallies looks what exactly-once delivery left open, where there ever was any.
-func (g *gathering) tallies(ctx context.Context, store *statestore.Store, claim statestore.Claim) error {
-	there, err := store.HasTallies(ctx)
-	if err != nil || !there {
-		return err
-	}
-	clusters := []string{}
-	if once := g.facts.Stream.Once; once != nil {
-		clusters = slices.Sorted(maps.Keys(once.Journals))
-		if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+	// What exactly-once delivery left open, where there ever was any.
+	g.probe(ctx, "tallies", func(ctx context.Context) error {
+		there, err := store.HasTallies(ctx)
+		if err != nil || !there {
 			return err
 		}
-	}
-	g.facts.Orphans, err = store.Orphans(ctx, clusters, claim)
-	return err
+		clusters := []string{}
+		if once := g.facts.Stream.Once; once != nil {
+			clusters = slices.Sorted(maps.Keys(once.Journals))
+			if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+				return err
+			}
+		}
+		g.facts.Orphans, err = store.Orphans(ctx, clusters, claim)
+		return err
+	})
 }
 
 // inspect looks at slot and publication as the stream does at its start.
 func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	f, cfg := g.facts, g.facts.Stream.Replication
-	g.probe(ctx, "state", func(ctx context.Context) error {
-		state, err := replication.Inspect(ctx, pg, cfg)
-		if err == nil {
-			f.State = &state
-		}
-		return err
+	f.State = seen(ctx, g, pg, "state", func(ctx context.Context, pg *pgconn.PgConn) (replication.State, error) {
+		return replication.Inspect(ctx, pg, cfg)
 	})
-	g.probe(ctx, "leader", func(ctx context.Context) error {
-		leader, err := replication.LeaderOf(ctx, pg, cfg.Slot)
-		if err == nil {
-			f.Leader = &leader
-		}
-		return err
+	f.Leader = seen(ctx, g, pg, "leader", func(ctx context.Context, pg *pgconn.PgConn) (replication.Holder, error) {
+		return replication.LeaderOf(ctx, pg, cfg.Slot)
 	})
-	g.probe(ctx, "retained", func(ctx context.Context) error {
-		retained, err := replication.RetainedBy(ctx, pg, cfg.Slot)
-		if err == nil {
-			f.Retained = &retained
-		}
-		return err
+	f.Retained = seen(ctx, g, pg, "retained", func(ctx context.Context, pg *pgconn.PgConn) (replication.Retained, error) {
+		return replication.RetainedBy(ctx, pg, cfg.Slot)
 	})
 	if f.State != nil && !f.State.Slot.Exists {
 		g.probe(ctx, "blockers", func(ctx context.Context) (err error) {
@@ -287,16 +271,14 @@ func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 
 func (g *gathering) holdsLocks(ctx context.Context, pg *pgconn.PgConn) (err error) {
 	s := &g.facts.Streaming
-	var pid string
-	err = ask(ctx, pg, `SELECT jsonb_build_object('pid', pg_backend_pid()::text, 'timeout', current_setting('wal_sender_timeout'))::text`,
-		&struct {
-			PID     *string `json:"pid"`
-			Timeout *string `json:"timeout"`
-		}{&pid, &s.SenderTimeout})
-	if err != nil {
+	var session struct {
+		PID     uint32 `json:"pid"`
+		Timeout string `json:"timeout"`
+	}
+	if err := ask(ctx, pg, &session, `SELECT jsonb_build_object('pid', pg_backend_pid(), 'timeout', current_setting('wal_sender_timeout'))::text`); err != nil {
 		return err
 	}
-	s.Pooled = pid != fmt.Sprint(pg.PID())
+	s.Pooled, s.SenderTimeout = session.PID != pg.PID(), session.Timeout
 	s.Holds, err = replication.HoldsLocks(ctx, pg, g.facts.Stream.Replication.Slot)
 	return err
 }
@@ -339,12 +321,17 @@ func (g *gathering) pooler(ctx context.Context, pool *pgxpool.Pool) {
 }
 
 func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	return pid, ask(ctx, conn.PgConn(), "SELECT pg_backend_pid()::text", &pid)
+	err = ask(ctx, conn.PgConn(), &pid, "SELECT pg_backend_pid()::text")
+	return pid, err
 }
 
 // ask runs a statement of one JSON document.
-func ask(ctx context.Context, pg *pgconn.PgConn, statement string, into any) error {
-	results, err := postgres.Exec(ctx, pg, statement)
+func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, args ...any) error {
+	text, err := sql.Bind(statement, args...)
+	if err != nil {
+		return err
+	}
+	results, err := postgres.Exec(ctx, pg, text)
 	if err != nil {
 		return err
 	}
@@ -356,41 +343,28 @@ func ask(ctx context.Context, pg *pgconn.PgConn, statement string, into any) err
 
 var errNoRow = errors.New("the server gave no row")
 
-func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) error {
-	text, err := sql.Bind(sql.CheckServer, g.facts.Stream.Replication.Slot)
-	if err != nil {
-		return err
+func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) (s Server, err error) {
+	if err := ask(ctx, pg, &s, sql.CheckServer, g.facts.Stream.Replication.Slot); err != nil {
+		return s, err
 	}
-	s := &Server{}
-	if err := ask(ctx, pg, text, s); err != nil {
-		return err
-	}
-	if err := ask(ctx, pg, sql.Platform, &s.Signs); err != nil {
-		return err
+	if err := ask(ctx, pg, &s.Signs, sql.Platform); err != nil {
+		return s, err
 	}
 	sent := g.o.Now()
 	var clock float64
-	if err := ask(ctx, pg, "SELECT extract(epoch FROM clock_timestamp())::text", &clock); err != nil {
-		return err
-	}
-	answered := g.o.Now()
-	s.Doubt = answered.Sub(sent) / 2
+	err = ask(ctx, pg, &clock, "SELECT extract(epoch FROM clock_timestamp())::text")
+	s.Doubt = g.o.Now().Sub(sent) / 2
 	s.Ahead = time.UnixMicro(int64(clock * 1e6)).Sub(sent.Add(s.Doubt))
-	g.facts.Server = s
-	return nil
+	return s, err
 }
 
-func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (*Role, error) {
+func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (r Role, err error) {
 	names := [][2]string{}
 	for _, t := range g.facts.Stream.Tables {
 		names = append(names, [2]string{t.Schema, t.Name})
 	}
-	text, err := sql.Bind(sql.CheckRole, names)
-	if err != nil {
-		return nil, err
-	}
-	r := &Role{}
-	return r, ask(ctx, pg, text, r)
+	err = ask(ctx, pg, &r, sql.CheckRole, names)
+	return r, err
 }
 
 // ---- tables ----
@@ -413,23 +387,25 @@ func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.
 }
 
 func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts) {
-	look := func(name string, f func(ctx context.Context) error) {
+	look := func(name string, f func(ctx context.Context, conn *pgx.Conn) error) {
 		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 		defer cancel()
-		if err := f(bounded); err != nil && !foreignWord(err) {
+		err := pool.AcquireFunc(bounded, func(conn *pgxpool.Conn) error { return f(bounded, conn.Conn()) })
+		if err != nil && !foreignWord(err) {
 			t.Missing[name] = g.why(bounded, err)
 		}
 	}
-	look("locks", func(ctx context.Context) error { return t.lockers(ctx, pool) })
+	// Looking who has the table locked takes no lock on it.
+	look("locks", func(ctx context.Context, conn *pgx.Conn) (err error) {
+		t.Lockers, err = replication.LockersOf(ctx, conn.PgConn(), t.Table.Schema, t.Table.Name)
+		return err
+	})
 	if len(t.Lockers) > 0 {
 		t.Missing["table"], t.Missing["catalogue"] = lockedFor, lockedFor
 		return
 	}
-	look("table", func(ctx context.Context) (err error) {
-		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-			t.Inspection, err = Inspect(ctx, conn.Conn(), t.Table.Table, g.o.Timeout)
-			return err
-		})
+	look("table", func(ctx context.Context, conn *pgx.Conn) (err error) {
+		t.Inspection, err = Inspect(ctx, conn, t.Table.Table, g.o.Timeout)
 		var refused *tablesql.TableError
 		var unusable *tablesql.MappingError
 		switch {
@@ -440,30 +416,22 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		}
 		return err
 	})
-	look("catalogue", func(ctx context.Context) error { return t.catalogue(ctx, pool) })
+	look("catalogue", t.catalogue)
 	t.locks(ctx, pool, g.o)
 	if t.Inspection == nil || slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
 		return f.Fatal && (f.About == AboutColumn || f.About == AboutPrivilege)
 	}) {
 		return // its rows cannot be read
 	}
-	look("rows", func(ctx context.Context) error {
-		return t.sample(ctx, pool, max(sampleRows/len(g.facts.Tables), sampleOfTable))
+	look("rows", func(ctx context.Context, conn *pgx.Conn) error {
+		return t.sample(ctx, conn, max(sampleRows/len(g.facts.Tables), sampleOfTable))
 	})
-	look("chosen", func(ctx context.Context) error { return t.chosen(ctx, pool) })
-	look("backlog", func(ctx context.Context) error { return t.backlog(ctx, pool) })
+	look("chosen", t.chosen)
+	look("backlog", t.backlog)
 }
 
 // lockedFor is why a locked table was not looked at.
 const lockedFor = "the table is locked (see the check table)"
-
-// lockers looks who has the table locked, which takes no lock on it.
-func (t *TableFacts) lockers(ctx context.Context, pool *pgxpool.Pool) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		t.Lockers, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Table.Schema, t.Table.Name)
-		return err
-	})
-}
 
 // locks looks who has the application's locks, and takes none.
 func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
@@ -487,28 +455,21 @@ func foreignWord(err error) bool {
 	return postgres.HasCode(err, pgerrcode.InvalidTextRepresentation)
 }
 
-func (t *TableFacts) catalogue(ctx context.Context, pool *pgxpool.Pool) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		version := postgres.Major(conn.Conn().PgConn().ParameterStatus("server_version"))
-		m := t.Table.Table
-		text, err := sql.Bind(sql.WithPublished(version, sql.CheckTable), m.Schema, m.Name, m.Mapping.Status.Column, m.Mapping.Archive.Schema, m.Mapping.Archive.Name)
-		if err != nil {
-			return err
-		}
-		c := &Catalogue{}
-		err = ask(ctx, conn.Conn().PgConn(), text, c)
-		switch {
-		case errors.Is(err, errNoRow):
-			return nil // Inspection tells
-		case err == nil:
-			t.Catalogue = c
-		}
-		return err
-	})
+func (t *TableFacts) catalogue(ctx context.Context, conn *pgx.Conn) error {
+	statement := sql.WithPublished(postgres.Major(conn.PgConn().ParameterStatus("server_version")), sql.CheckTable)
+	c, m := &Catalogue{}, &t.Table.Mapping
+	err := ask(ctx, conn.PgConn(), c, statement, t.Table.Schema, t.Table.Name, m.Status.Column, m.Archive.Schema, m.Archive.Name)
+	switch {
+	case errors.Is(err, errNoRow):
+		return nil // Inspection tells
+	case err == nil:
+		t.Catalogue = c
+	}
+	return err
 }
 
 // sample reads what some rows are for.
-func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) error {
+func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int) error {
 	m, r := &t.Table.Mapping, t.Inspection.Relation
 	t.Topics = map[string][]string{}
 	steps := []tablesql.Step{r.Destinations(most, func(cluster, topic string) {
@@ -520,31 +481,31 @@ func (t *TableFacts) sample(ctx context.Context, pool *pgxpool.Pool, most int) e
 	if r.Column(m.Status.Column) != nil {
 		steps = append(steps, r.States(most, func(state string) { t.States = append(t.States, state) }))
 	}
-	return t.reading(ctx, pool, steps...)
+	return reading(ctx, conn, steps...)
 }
 
 // chosen counts what the mapping's conditions leave to others.
-func (t *TableFacts) chosen(ctx context.Context, pool *pgxpool.Pool) error {
+func (t *TableFacts) chosen(ctx context.Context, conn *pgx.Conn) error {
 	if m := &t.Table.Mapping; len(m.Rows) == 0 && m.Leaves() == nil {
 		return nil
 	}
 	var found tablesql.Chosen
-	err := t.reading(ctx, pool, t.Inspection.Relation.Chosen(countRows, &found))
+	err := reading(ctx, conn, t.Inspection.Relation.Chosen(countRows, &found))
 	if err == nil {
 		t.Chosen = &found
 	}
 	return err
 }
 
-func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
+func (t *TableFacts) backlog(ctx context.Context, conn *pgx.Conn) error {
 	if !t.Table.Stateful() {
 		return nil
 	}
 	var found tablesql.Backlog
 	r := t.Inspection.Relation
-	err := t.reading(ctx, pool, r.Backlog(countRows, &found))
+	err := reading(ctx, conn, r.Backlog(countRows, &found))
 	if tablesql.Unprintable(err) { // sizes as they are stored
-		err = t.reading(ctx, pool, r.Brief().Backlog(countRows, &found))
+		err = reading(ctx, conn, r.Brief().Backlog(countRows, &found))
 	}
 	if err == nil {
 		found.More = found.Rows >= countRows
@@ -553,20 +514,11 @@ func (t *TableFacts) backlog(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-func (t *TableFacts) reading(ctx context.Context, pool *pgxpool.Pool, steps ...tablesql.Step) error {
-	limit := tablesql.Settings{StatementTimeout: timeLeft(ctx)}
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return tablesql.Run(ctx, conn.Conn(), append([]tablesql.Step{limit.Step(nil)}, steps...)...)
-	})
-}
-
-// timeLeft lets the server give up when we do.
-func timeLeft(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return 0
-	}
-	return max(time.Until(deadline), time.Millisecond)
+// reading lets the server give up when we do.
+func reading(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
+	deadline, _ := ctx.Deadline()
+	limit := tablesql.Settings{StatementTimeout: max(time.Until(deadline), time.Millisecond)}
+	return tablesql.Run(ctx, conn, append([]tablesql.Step{limit.Step(nil)}, steps...)...)
 }
 
 // Compare looks only at the stream's tables and lists everything in which they

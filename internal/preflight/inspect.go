@@ -2,10 +2,10 @@ package preflight
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,15 +70,9 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, timeout time.
 	if err := i.inspect(ctx); err != nil {
 		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b TableFinding) int { return rank(a) - rank(b) })
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(r.Findings, func(a, b TableFinding) int { return rank[a.Fatal] - rank[b.Fatal] })
 	return r, nil
-}
-
-func rank(f TableFinding) int {
-	if f.Fatal {
-		return 0
-	}
-	return 1
 }
 
 func (i *inspector) inspect(ctx context.Context) error {
@@ -91,7 +85,12 @@ func (i *inspector) inspect(ctx context.Context) error {
 	if err := i.headers(ctx); err != nil {
 		return err
 	}
-	i.kind()
+	switch {
+	case i.Relation.Unlogged:
+		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.Relation.Name()+" SET LOGGED")
+	case i.Relation.Temporary:
+		i.fatal(AboutKind, "the table is temporary", "use a permanent table")
+	}
 	i.columns()
 	i.privileges()
 	i.identity()
@@ -127,13 +126,20 @@ type inspector struct {
 	conn    *pgx.Conn
 	timeout time.Duration
 	rows    []tablesql.RowColumn // that pages are made of; none where the mapping does not fit
-	role    string
-	schema  bool // USAGE on it
-	remove  bool // DELETE
-	moves   bool // INSERT on the archive
-	unique  [][]int16
-	leaves  []string // Partitions, quoted
-	partial []string // names of partial indexes, quoted as plans have them
+	role    string               // quoted
+	leaves  []string             // Partitions, quoted
+	found   catalogued
+}
+
+// catalogued is what inspectSQL tells.
+type catalogued struct {
+	Role    string      `json:"role"`
+	Schema  bool        `json:"schema"`  // USAGE on it
+	Remove  bool        `json:"remove"`  // DELETE
+	Moves   bool        `json:"moves"`   // INSERT on the archive
+	Unique  [][]int16   `json:"unique"`  // the columns of unique indexes
+	Partial []string    `json:"partial"` // names of partial indexes, quoted as plans have them
+	Leaves  [][2]string `json:"leaves"`  // schema and name of each partition
 }
 
 func (i *inspector) fatal(about About, problem, hint string) {
@@ -148,30 +154,17 @@ func (i *inspector) advise(about About, problem, hint string) {
 	i.Findings = append(i.Findings, TableFinding{About: about, Problem: problem, Hint: hint})
 }
 
-func (i *inspector) send(ctx context.Context, steps ...tablesql.Step) error {
-	return tablesql.Run(ctx, i.conn, steps...)
-}
-
 // headers reads those of no row from the side table, to see whether it can.
 func (i *inspector) headers(ctx context.Context) error {
 	side, step, err := i.Relation.HeadersOf(0, nil)
 	if err != nil || side == nil {
 		return err
 	}
-	if err := i.send(ctx, step); err != nil {
+	if err := tablesql.Run(ctx, i.conn, step); err != nil {
 		h := &i.Table.Mapping.HeadersTable
 		return fmt.Errorf("reading the headers table %s.%s: %w (it must exist with the columns that headers_table names, and GRANT SELECT on it)", h.Schema, h.Name, err)
 	}
 	return nil
-}
-
-func (i *inspector) kind() {
-	switch {
-	case i.Relation.Unlogged:
-		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.Relation.Name()+" SET LOGGED")
-	case i.Relation.Temporary:
-		i.fatal(AboutKind, "the table is temporary", "use a permanent table")
-	}
 }
 
 func (i *inspector) columns() {
@@ -206,33 +199,11 @@ func (i *inspector) existing(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.Relation.Column(name) == nil })
 }
 
-func (i *inspector) onColumns() {
-	var unread, unwritten []string
-	for _, name := range i.read() {
-		if !i.Relation.Column(name).Readable {
-			unread = append(unread, sql.Identifier(name))
-		}
-	}
-	for _, name := range i.written() {
-		if !i.Relation.Column(name).Writable {
-			unwritten = append(unwritten, sql.Identifier(name))
-		}
-	}
-	if len(unread) > 0 {
-		i.fatal(AboutPrivilege, "SELECT is missing on "+strings.Join(unread, ", "), i.grant("SELECT"))
-	} else if !i.Relation.SystemColumns {
-		i.advise(AboutOrder, "SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
-	}
-	if len(unwritten) > 0 {
-		i.fatal(AboutPrivilege, "UPDATE is missing on "+strings.Join(unwritten, ", "), i.grant("UPDATE ("+strings.Join(unwritten, ", ")+")"))
-	}
-}
-
 func (i *inspector) grant(privilege string) string {
 	return "GRANT " + privilege + " ON " + i.Relation.Name() + " TO " + i.role
 }
 
-// read names the columns that statements read, without repeats.
+// read names the columns that statements read.
 func (i *inspector) read() []string {
 	m := &i.Table.Mapping
 	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.MaxAttemptsColumn, m.Status.Version, m.Status.SentAt, m.CreatedAt})
@@ -241,107 +212,76 @@ func (i *inspector) read() []string {
 			names = append(names, c.Name) // they are moved
 		}
 	}
-	return i.existing(distinct(names))
-}
-
-// written names the columns that marks write.
-func (i *inspector) written() []string { return i.existing(tablesql.Written(&i.Table.Mapping)) }
-
-func distinct(names []string) []string {
 	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	return i.existing(slices.Compact(names))
 }
 
+// inspectSQL asks for one JSON document. $1 is the table, $2 its archive, or 0.
 const inspectSQL = `
-SELECT current_user, has_schema_privilege(c.relnamespace, 'USAGE'), has_table_privilege(c.oid, 'DELETE'),
-    coalesce((SELECT string_agg(array_to_string((i.indkey::int2[])[0:i.indnkeyatts - 1], ' '), ',')
-              FROM pg_catalog.pg_index i
-              WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL), ''),
-    coalesce((SELECT string_agg(quote_ident(x.relname), E'\n')
-              FROM pg_catalog.pg_index i
-              JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
-              WHERE i.indpred IS NOT NULL AND i.indisvalid AND i.indrelid IN
-                  (SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))), '')
+SELECT jsonb_build_object('role', current_user,
+    'schema', has_schema_privilege(c.relnamespace, 'USAGE'), 'remove', has_table_privilege(c.oid, 'DELETE'),
+    'moves', (SELECT has_schema_privilege(a.relnamespace, 'USAGE') AND has_table_privilege(a.oid, 'INSERT')
+        FROM pg_catalog.pg_class a WHERE a.oid = $2::oid),
+    'unique', (SELECT jsonb_agg((i.indkey::int2[])[0:i.indnkeyatts - 1])
+        FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL),
+    'partial', (SELECT jsonb_agg(quote_ident(x.relname))
+        FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+        WHERE i.indpred IS NOT NULL AND i.indisvalid AND i.indrelid IN
+            (SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))),
+    'leaves', (SELECT jsonb_agg(jsonb_build_array(n.nspname, l.relname) ORDER BY n.nspname, l.relname)
+        FROM pg_catalog.pg_partition_tree(c.oid) p
+        JOIN pg_catalog.pg_class l ON l.oid = p.relid
+        JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
+        WHERE p.isleaf AND p.relid <> c.oid))
 FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
 
-const archiveSQL = `
-SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'INSERT') FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`
-
-const leavesSQL = `
-SELECT n.nspname, c.relname
-FROM pg_catalog.pg_partition_tree($1::oid::regclass) p
-JOIN pg_catalog.pg_class c ON c.oid = p.relid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.isleaf AND p.relid <> $1::oid ORDER BY 1, 2`
-
 func (i *inspector) catalogue(ctx context.Context) error {
-	oid := tablesql.Texts(strconv.AppendUint(nil, uint64(i.Relation.OID), 10))
-	err := i.send(ctx,
-		tablesql.Step{SQL: inspectSQL, Args: oid, Each: i.readTable},
-		tablesql.Step{SQL: leavesSQL, Args: oid, Each: i.readLeaf},
-	)
-	if archive := i.Relation.Archive; err == nil && archive != nil {
-		err = i.send(ctx, tablesql.Step{SQL: archiveSQL, Args: tablesql.Texts(strconv.AppendUint(nil, uint64(archive.OID), 10)), Each: func(row [][]byte) error {
-			i.moves = string(row[0]) == "t"
-			return nil
-		}})
+	var archive uint32
+	if i.Relation.Archive != nil {
+		archive = i.Relation.Archive.OID
 	}
+	oids := tablesql.Texts([]byte(fmt.Sprint(i.Relation.OID)), []byte(fmt.Sprint(archive)))
+	err := tablesql.Run(ctx, i.conn, tablesql.Step{SQL: inspectSQL, Args: oids, Each: func(row [][]byte) error {
+		return json.Unmarshal(row[0], &i.found)
+	}})
 	if err != nil {
 		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
+	}
+	i.role = sql.Identifier(i.found.Role)
+	for _, leaf := range i.found.Leaves {
+		i.Partitions = append(i.Partitions, leaf[0]+"."+leaf[1])
+		i.leaves = append(i.leaves, sql.Identifier(leaf[0], leaf[1]))
 	}
 	return nil
 }
 
 // privileges of the role, on the schema, the table and its columns.
 func (i *inspector) privileges() {
-	if !i.schema {
+	if !i.found.Schema {
 		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+sql.Identifier(i.Table.Schema)+" TO "+i.role)
 	}
-	if i.Table.Mapping.Published.Removes() && !i.remove {
+	if i.Table.Mapping.Published.Removes() && !i.found.Remove {
 		i.fatal(AboutPrivilege, "DELETE is missing", i.grant("DELETE"))
 	}
-	if archive := i.Table.Mapping.Archive; i.Relation.Archive != nil && !i.moves {
+	if archive := i.Table.Mapping.Archive; i.Relation.Archive != nil && !i.found.Moves {
 		name := sql.Identifier(archive.Schema, archive.Name)
 		i.fatal(AboutPrivilege, "INSERT is missing on the archive "+archive.String(), fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %[3]s; GRANT INSERT ON %[2]s TO %[3]s", sql.Identifier(archive.Schema), name, i.role))
 	}
-	if i.Table.Retains() && !i.Table.Mapping.DropPartitions && !i.remove {
+	if i.Table.Retains() && !i.Table.Mapping.DropPartitions && !i.found.Remove {
 		i.fatal(AboutPrivilege, "DELETE is missing, which retention needs", i.grant("DELETE"))
 	}
-	i.onColumns()
-}
-
-func (i *inspector) readTable(row [][]byte) error {
-	i.role = sql.Identifier(string(row[0]))
-	i.schema, i.remove = string(row[1]) == "t", string(row[2]) == "t"
-	i.partial = lines(string(row[4]))
-	for _, index := range strings.Split(string(row[3]), ",") {
-		var numbers []int16
-		for _, text := range strings.Fields(index) {
-			n, err := strconv.ParseInt(text, 10, 16)
-			if err != nil {
-				return fmt.Errorf("reading the columns of an index: %w", err)
-			}
-			numbers = append(numbers, int16(n))
-		}
-		if len(numbers) > 0 {
-			i.unique = append(i.unique, numbers)
-		}
+	unread := slices.DeleteFunc(i.read(), func(name string) bool { return i.Relation.Column(name).Readable })
+	unwritten := slices.DeleteFunc(i.existing(tablesql.Written(&i.Table.Mapping)), func(name string) bool { return i.Relation.Column(name).Writable })
+	if len(unread) > 0 {
+		i.fatal(AboutPrivilege, "SELECT is missing on "+quotedNames(unread), i.grant("SELECT"))
+	} else if !i.Relation.SystemColumns {
+		i.advise(AboutOrder, "SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
 	}
-	return nil
-}
-
-func lines(text string) []string {
-	if text == "" {
-		return nil
+	if len(unwritten) > 0 {
+		i.fatal(AboutPrivilege, "UPDATE is missing on "+quotedNames(unwritten), i.grant("UPDATE ("+quotedNames(unwritten)+")"))
 	}
-	return strings.Split(text, "\n")
-}
-
-func (i *inspector) readLeaf(row [][]byte) error {
-	i.Partitions = append(i.Partitions, string(row[0])+"."+string(row[1]))
-	i.leaves = append(i.leaves, sql.Identifier(string(row[0]), string(row[1])))
-	return nil
 }
 
 // identity: some unique index must lie within the id columns.
@@ -353,17 +293,14 @@ func (i *inspector) identity() {
 	for _, name := range i.Table.Mapping.ID {
 		id = append(id, i.Relation.Column(name).Number)
 	}
-	for _, index := range i.unique {
+	for _, index := range i.found.Unique {
 		if !slices.ContainsFunc(index, func(n int16) bool { return !slices.Contains(id, n) }) {
 			return
 		}
 	}
-	names := make([]string, len(i.Table.Mapping.ID))
-	for n, name := range i.Table.Mapping.ID {
-		names[n] = sql.Identifier(name)
-	}
-	i.fatal(AboutIdentity, "no unique index makes sure that the id columns "+strings.Join(names, ", ")+" identify one row",
-		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.Relation.Name()+" ("+strings.Join(names, ", ")+")")
+	names := quotedNames(i.Table.Mapping.ID)
+	i.fatal(AboutIdentity, "no unique index makes sure that the id columns "+names+" identify one row",
+		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.Relation.Name()+" ("+names+")")
 }
 
 // indexes asks the planner for the sweep of a table with nothing to do, and for
@@ -378,7 +315,7 @@ func (i *inspector) indexes(ctx context.Context) error {
 		return fmt.Errorf("planning the sweep of table %s: %w", i.Table, err)
 	}
 	if !i.served(plan) {
-		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", statements(i.Relation.SweepIndex(i.leaves)))
+		i.advise(AboutIndex, "no index serves the sweep, so each one reads the whole table", strings.Join(i.Relation.SweepIndex(i.leaves), ";\n"))
 	}
 	if err := i.dueIndex(ctx); err != nil {
 		return err
@@ -407,17 +344,14 @@ func (i *inspector) dueIndex(ctx context.Context) error {
 		return nil
 	}
 	indexed := false
-	if err := i.send(ctx, append([]tablesql.Step{tablesql.Reading(i.timeout).Step(nil)}, i.Relation.DueIndexed(&indexed)...)...); err != nil {
+	if err := tablesql.Run(ctx, i.conn, append([]tablesql.Step{tablesql.Reading(i.timeout).Step(nil)}, i.Relation.DueIndexed(&indexed)...)...); err != nil {
 		return fmt.Errorf("planning to read the due rows of table %s: %w", i.Table, err)
 	}
-	if hint := statements(i.Relation.DueIndex(i.leaves)); !indexed && !slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Hint == hint }) {
+	if hint := strings.Join(i.Relation.DueIndex(i.leaves), ";\n"); !indexed && !slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Hint == hint }) {
 		i.advise(AboutDue, "no index finds the rows whose time has come, so each look reads all rows that wait for theirs", hint)
 	}
 	return nil
 }
-
-// statements puts each on its line.
-func statements(list []string) string { return strings.Join(list, ";\n") }
 
 // explain gives the plan of a query where scans are avoided at all price, which
 // shows whether there is another way.
@@ -425,7 +359,7 @@ func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, e
 	var plan strings.Builder
 	settings := tablesql.Reading(i.timeout)
 	settings.ByIndex = true
-	err := i.send(ctx, settings.Step(nil), tablesql.Step{
+	err := tablesql.Run(ctx, i.conn, settings.Step(nil), tablesql.Step{
 		SQL: "EXPLAIN (COSTS off) " + query.SQL, Args: query.Args,
 		Each: func(row [][]byte) error {
 			plan.WriteString(string(row[0]) + " ")
@@ -442,5 +376,5 @@ func (i *inspector) served(plan string) bool {
 		return false
 	}
 	return strings.Contains(plan, "Index Cond") || i.Table.Mapping.Published.Removes() ||
-		slices.ContainsFunc(i.partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
+		slices.ContainsFunc(i.found.Partial, func(name string) bool { return strings.Contains(plan, " "+name+" ") })
 }

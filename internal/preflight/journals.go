@@ -35,20 +35,13 @@ func Journals(ctx context.Context, s *Stream, o Options) []Journal {
 			Cluster: c.Name, Topic: s.Once.Journals[c.Name], Bootstrap: c.Bootstrap, Replicas: journal.Replicas(c.advertised()),
 			Missing: c.Journal != nil && c.Journal.Err == sarama.ErrUnknownTopicOrPartition, Unusable: c.Err != "",
 		}
+		name := "journal"
 		if look.Unusable {
-			look.Replicas, look.Findings = journal.Replicas(3), judgedBy(&one, "brokers")
-		} else {
-			look.Findings = judgedBy(&one, "journal")
+			name, look.Replicas = "brokers", journal.Replicas(3)
 		}
+		i := slices.IndexFunc(checks(), func(c check) bool { return c.name == name })
+		look.Findings = one.judgedBy(&checks()[i])
 		all = append(all, look)
 	}
 	return all
-}
-
-// judgedBy are the findings of one check.
-func judgedBy(f *Facts, name string) []Finding {
-	i := slices.IndexFunc(checks(), func(c check) bool { return c.name == name })
-	j := judgment{Facts: f, check: &checks()[i]}
-	j.check.judge(&j)
-	return j.found
 }

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,24 +18,43 @@ type check struct {
 	// looks says what it looks at, and levels, what is a WARN and what a FAIL.
 	looks, levels string
 	// why it matters, said with every WARN and FAIL.
-	why   string
+	why string
+	// once: it says nothing of streams that deliver at least once.
+	once bool
+	// needs are the groups of facts without which there is nothing to judge.
+	needs []string
 	judge func(j *judgment)
 }
 
 // checks are all there are, in the order of the report.
 func checks() []check {
-	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, stateChecks, kafkaChecks, onceChecks)
+	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, kafkaChecks, onceChecks)
 }
 
 // Judge turns facts into findings. It is pure.
 func Judge(f *Facts) []Finding {
 	var all []Finding
 	for _, c := range checks() {
-		j := judgment{Facts: f, check: &c}
-		c.judge(&j)
-		all = append(all, j.found...)
+		all = append(all, f.judgedBy(&c)...)
 	}
 	return all
+}
+
+// judgedBy are the findings of one check.
+func (f *Facts) judgedBy(c *check) []Finding {
+	if c.once && f.Stream.Once == nil {
+		return nil
+	}
+	j := judgment{Facts: f, check: c}
+	seen := map[string]bool{"server": f.Server != nil, "state": f.State != nil, "role": f.Table.Role != nil}
+	for _, group := range c.needs {
+		if !seen[group] {
+			j.unseen("", j.missing(group))
+			return j.found
+		}
+	}
+	c.judge(&j)
+	return j.found
 }
 
 // judgment is one check at work on the facts of one stream.
@@ -66,6 +86,22 @@ func (j *judgment) fail(subject, found string, hint ...string) *Finding {
 	return j.add(Finding{Level: Fail, Subject: subject, Found: found, Hints: hint})
 }
 
+// otherwise says that all is well with a subject of which nothing was said.
+func (j *judgment) otherwise(subject, found string, args ...any) {
+	if !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Subject == subject }) {
+		j.ok(subject, found, args...)
+	}
+}
+
+// faults fails a table for what its inspection found about some things.
+func (j *judgment) faults(name string, t *TableFacts, about ...About) {
+	for _, f := range t.Inspection.Findings {
+		if slices.Contains(about, f.About) {
+			j.fail(name, f.Problem, f.Hint+";")
+		}
+	}
+}
+
 // skip says why there is nothing to look at.
 func (j *judgment) skip(subject, why string) {
 	j.add(Finding{Level: Skip, Subject: subject, Found: why})
@@ -78,42 +114,25 @@ func (j *judgment) unseen(subject, why string) {
 
 // missing is why a group of facts was not seen.
 func (j *judgment) missing(group string) string {
-	if why := j.Missing[group]; why != "" {
-		return why
-	}
-	return "no connection to the database (see the check connection)"
+	return cmp.Or(j.Missing[group], "no connection to the database (see the check connection)")
 }
 
-// server gives the server's facts, or notes that there are none.
-func (j *judgment) server() (*Server, bool) {
-	if j.Server == nil {
-		j.unseen("", j.missing("server"))
-	}
-	return j.Server, j.Server != nil
-}
-
-// state likewise: whether there is one.
-func (j *judgment) state() bool {
-	if j.State == nil {
-		j.unseen("", j.missing("state"))
-	}
-	return j.State != nil
-}
-
-// tables calls f for each table, by the name that findings have.
-func (j *judgment) tables(f func(name string, t *TableFacts)) {
-	if j.Table.Err != nil {
-		j.unseen("", j.missing(""))
-		return
-	}
-	for i := range j.Facts.Tables {
-		f(j.Facts.Tables[i].Table.String(), &j.Facts.Tables[i])
+// eachTable judges each table, by the name that findings have.
+func eachTable(judge func(j *judgment, name string, t *TableFacts)) func(*judgment) {
+	return func(j *judgment) {
+		if j.Table.Err != nil {
+			j.unseen("", j.missing(""))
+			return
+		}
+		for i := range j.Tables {
+			judge(j, j.Tables[i].Table.String(), &j.Tables[i])
+		}
 	}
 }
 
-// resolved calls f for each table that exists and could be looked at.
-func (j *judgment) resolved(f func(name string, t *TableFacts)) {
-	j.tables(func(name string, t *TableFacts) {
+// eachInspected judges each table that exists and could be looked at.
+func eachInspected(judge func(j *judgment, name string, t *TableFacts)) func(*judgment) {
+	return eachTable(func(j *judgment, name string, t *TableFacts) {
 		switch {
 		case t.Gone != "":
 			j.skip(name, "the table is not there (see the check table)")
@@ -122,23 +141,39 @@ func (j *judgment) resolved(f func(name string, t *TableFacts)) {
 		case t.Inspection == nil:
 			j.unseen(name, t.Missing["table"])
 		default:
-			f(name, t)
+			judge(j, name, t)
 		}
 	})
 }
 
-// catalogued likewise, with what the catalogue says.
-func (j *judgment) catalogued(f func(name string, t *TableFacts, c *Catalogue)) {
-	j.tables(func(name string, t *TableFacts) {
+// eachCatalogued likewise, with what the catalogue says.
+func eachCatalogued(judge func(j *judgment, name string, t *TableFacts, c *Catalogue)) func(*judgment) {
+	return eachTable(func(j *judgment, name string, t *TableFacts) {
 		switch {
 		case t.Catalogue != nil:
-			f(name, t, t.Catalogue)
+			judge(j, name, t, t.Catalogue)
 		case t.Missing["catalogue"] != "":
 			j.unseen(name, t.Missing["catalogue"])
 		default:
 			j.skip(name, "the table is not there (see the check table)")
 		}
 	})
+}
+
+// notes are things to be told of one subject together, and what fixes each.
+type notes struct{ found, hints []string }
+
+func (n *notes) add(is bool, what string, hints ...string) {
+	if is {
+		n.found, n.hints = append(n.found, what), append(n.hints, hints...)
+	}
+}
+
+// warnOf warns of notes, where there are any.
+func (j *judgment) warnOf(subject, intro string, n notes) {
+	if len(n.found) > 0 {
+		j.warn(subject, intro+strings.Join(n.found, "; "), slices.Compact(n.hints)...)
+	}
 }
 
 // ---- words ----

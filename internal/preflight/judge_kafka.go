@@ -1,14 +1,13 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 var kafkaChecks = []check{
@@ -19,7 +18,7 @@ var kafkaChecks = []check{
 		why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
 	},
 	{
-		name: "kafka-version", judge: judgeKafkaVersion,
+		name: "kafka-version", judge: eachCluster(judgeKafkaVersion),
 		looks:  "how much of Kafka's protocol all brokers know: the full protocol (Kafka 2.8 or later), one without transactions, or an old one",
 		levels: "FAIL: records with headers (Kafka 0.11) are not in it",
 		why:    "brokers of an old protocol do not say which record of a batch they refuse, so the batch is divided until it is found. Without transactions former leaders are not fenced",
@@ -31,37 +30,37 @@ var kafkaChecks = []check{
 		why:    "rows of a topic that is not there wait, all others go on",
 	},
 	{
-		name: "topic-replication", judge: judgeReplication,
+		name: "topic-replication", judge: eachTopic(judgeReplication),
 		looks:  "replication factor, `min.insync.replicas` and replicas in sync",
 		levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
 		why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
 	},
 	{
-		name: "message-size", judge: judgeMessageSize,
+		name: "message-size", judge: eachTopic(judgeMessageSize),
 		looks:  "`max.message.bytes` of the topic against the largest waiting row and our `max_request_bytes`",
 		levels: "FAIL: a row is larger. WARN: the limit may not be read, or a row is close to it",
 		why:    "a record that is too large is refused each time, and fails when its tries are used up",
 	},
 	{
-		name: "compaction", judge: judgeCompaction,
+		name: "compaction", judge: eachTopic(judgeCompaction),
 		looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
 		levels: "WARN: records without a key can go there. FAIL: they have none at all",
 		why:    "such a topic refuses records without a key; their rows fail",
 	},
 	{
-		name: "topic-acl", judge: judgeTopicACL,
+		name: "topic-acl", judge: eachTopic(judgeTopicACL),
 		looks:  "WRITE on each topic, as the broker tells what we may do (KIP-430); READ and DESCRIBE_CONFIGS as well",
 		levels: "FAIL: no WRITE. WARN: no READ",
 		why:    "without WRITE the topic's rows wait. READ is for looking, after a lost answer, whether a record has arrived; without it such records may come twice",
 	},
 	{
-		name: "idempotent-write", judge: judgeIdempotent,
+		name: "idempotent-write", judge: eachCluster(judgeIdempotent),
 		looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
 		levels: "FAIL: no",
 		why:    "records are numbered by it, so that a repeated request adds none twice",
 	},
 	{
-		name: "transactional-id", judge: judgeTransactional,
+		name: "transactional-id", judge: eachCluster(judgeTransactional),
 		looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
 		levels: "WARN: refused, or the brokers have no transactions. FAIL: that with `fencing: required`",
 		why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
@@ -74,21 +73,23 @@ func whole(f *Finding) *Finding {
 	return f
 }
 
-// clusters calls f for each cluster that could be asked.
-func (j *judgment) clusters(f func(c *ClusterFacts)) {
-	for i := range j.Kafka {
-		c := &j.Kafka[i]
-		if c.Err != "" {
-			j.unseen("cluster "+c.Name, c.Err+" (see the check brokers)")
-			continue
+// eachCluster judges each cluster that could be asked.
+func eachCluster(judge func(j *judgment, c *ClusterFacts)) func(*judgment) {
+	return func(j *judgment) {
+		for i := range j.Kafka {
+			c := &j.Kafka[i]
+			if c.Err != "" {
+				j.unseen("cluster "+c.Name, c.Err+" (see the check brokers)")
+				continue
+			}
+			judge(j, c)
 		}
-		f(c)
 	}
 }
 
-// topics calls f for each topic that is there.
-func (j *judgment) topics(f func(subject string, c *ClusterFacts, t *TopicFacts)) {
-	j.clusters(func(c *ClusterFacts) {
+// eachTopic judges each topic that is there.
+func eachTopic(judge func(j *judgment, subject string, c *ClusterFacts, t *TopicFacts)) func(*judgment) {
+	return eachCluster(func(j *judgment, c *ClusterFacts) {
 		if len(c.Topics) == 0 {
 			j.skip("cluster "+c.Name, "no topic is known yet: rows name theirs, and there is none")
 		}
@@ -99,7 +100,7 @@ func (j *judgment) topics(f func(subject string, c *ClusterFacts, t *TopicFacts)
 				j.skip(subject, "the topic is not there (see the check topics)")
 				continue
 			}
-			f(subject, c, t)
+			judge(j, subject, c, t)
 		}
 	})
 }
@@ -129,7 +130,7 @@ func brokerHints(c *ClusterFacts, b *BrokerFacts) []string {
 	case b.Permanent && strings.Contains(text, "credentials"):
 		return []string{
 			"correct kafka.clusters." + c.Name + ".sasl in the configuration",
-			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+or(c.Principal, "…")),
+			"or, for SCRAM, set the password on the cluster: " + c.tool("kafka-configs.sh", "--alter --add-config 'SCRAM-SHA-512=[password=…]' --entity-type users --entity-name "+cmp.Or(c.Principal, "…")),
 		}
 	case b.Permanent:
 		return []string{"correct kafka.clusters." + c.Name + ".tls or .sasl as the finding says"}
@@ -146,41 +147,41 @@ const (
 	produceOf28      = 9
 )
 
-func judgeKafkaVersion(j *judgment) {
-	j.clusters(func(c *ClusterFacts) {
-		subject := "cluster " + c.Name
-		switch v := c.ProduceVersion; {
-		case v < 0:
-			j.unseen(subject, "no broker tells which requests it knows")
-		case v < produceOfHeaders:
-			whole(j.fail(subject, fmt.Sprintf("the oldest broker knows Produce requests up to version %d; records have headers from version %d on (Kafka 0.11)", v, produceOfHeaders), "upgrade the brokers"))
-		case v < produceOf28:
-			whole(j.ok(subject, "an old protocol: the oldest broker knows Produce requests up to version %d (Kafka 2.8: %d)", v, produceOf28))
-		case c.NoTransactions != "":
-			whole(j.ok(subject, "a protocol without transactions: all brokers know Produce requests of version %d (Kafka 2.8)", produceOf28))
-		default:
-			whole(j.ok(subject, "the full protocol: all brokers know Produce requests of version %d (Kafka 2.8), and transactions", produceOf28))
-		}
-	})
+func judgeKafkaVersion(j *judgment, c *ClusterFacts) {
+	subject := "cluster " + c.Name
+	switch v := c.ProduceVersion; {
+	case v < 0:
+		j.unseen(subject, "no broker tells which requests it knows")
+	case v < produceOfHeaders:
+		whole(j.fail(subject, fmt.Sprintf("the oldest broker knows Produce requests up to version %d; records have headers from version %d on (Kafka 0.11)", v, produceOfHeaders), "upgrade the brokers"))
+	case v < produceOf28:
+		whole(j.ok(subject, "an old protocol: the oldest broker knows Produce requests up to version %d (Kafka 2.8: %d)", v, produceOf28))
+	case c.NoTransactions != "":
+		whole(j.ok(subject, "a protocol without transactions: all brokers know Produce requests of version %d (Kafka 2.8)", produceOf28))
+	default:
+		whole(j.ok(subject, "the full protocol: all brokers know Produce requests of version %d (Kafka 2.8), and transactions", produceOf28))
+	}
 }
 
 func judgeTopics(j *judgment) {
-	for i := range j.Facts.Tables {
-		if t := &j.Facts.Tables[i]; t.Missing["rows"] != "" {
+	for i := range j.Tables {
+		if t := &j.Tables[i]; t.Missing["rows"] != "" {
 			j.unseen(t.Table.String(), t.Missing["rows"])
 		}
 	}
-	j.clusters(func(c *ClusterFacts) {
-		if len(c.Topics) == 0 {
-			j.skip("cluster "+c.Name, "no topic is known yet: rows name theirs, and there is none")
-		}
-		for i := range c.Topics {
-			judgeTopic(j, "topic "+c.Topics[i].Name+" on "+c.Name, c, &c.Topics[i])
-		}
-		if c.Unknown && len(c.Topics) > 0 {
-			j.skip("cluster "+c.Name, "a table whose rows name their topics has none yet")
-		}
-	})
+	eachCluster(judgeTopicsOf)(j)
+}
+
+func judgeTopicsOf(j *judgment, c *ClusterFacts) {
+	for i := range c.Topics {
+		judgeTopic(j, "topic "+c.Topics[i].Name+" on "+c.Name, c, &c.Topics[i])
+	}
+	switch {
+	case len(c.Topics) == 0:
+		j.skip("cluster "+c.Name, "no topic is known yet: rows name theirs, and there is none")
+	case c.Unknown:
+		j.skip("cluster "+c.Name, "a table whose rows name their topics has none yet")
+	}
 }
 
 func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
@@ -208,78 +209,66 @@ func (c *ClusterFacts) tool(name, arguments string) string {
 }
 
 func (c *ClusterFacts) acl(operation, resource string) string {
-	return c.tool("kafka-acls.sh", "--add --allow-principal User:"+or(c.Principal, "…")+" --operation "+operation+" "+resource)
+	return c.tool("kafka-acls.sh", "--add --allow-principal User:"+cmp.Or(c.Principal, "…")+" --operation "+operation+" "+resource)
 }
 
 func (c *ClusterFacts) configs(t *TopicFacts, setting string) string {
 	return c.tool("kafka-configs.sh", "--alter --entity-type topics --entity-name "+t.Name+" --add-config "+setting)
 }
 
-func judgeReplication(j *judgment) {
-	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
-		least := t.number("min.insync.replicas")
-		found := fmt.Sprintf("%s, %d in sync", count(t.Replicas, "replica", "replicas"), t.InSync)
-		if least >= 0 {
-			found += fmt.Sprintf(", min.insync.replicas %d", least)
-		} else {
-			found += ", min.insync.replicas may not be read (DESCRIBE_CONFIGS)"
-		}
-		describe := c.tool("kafka-topics.sh", "--describe --topic "+t.Name) + "  # and start the brokers whose replicas are missing"
-		switch {
-		case least > int64(t.InSync):
-			j.fail(subject, found+": the topic takes no records", describe)
-		case t.Replicas == 1:
-			j.warn(subject, found+": what it has is lost with one disk", c.tool("kafka-reassign-partitions.sh", "--reassignment-json-file … --execute  # to three replicas"), c.configs(t, "min.insync.replicas=2"))
-		case least == 1:
-			j.warn(subject, found+": one broker's acknowledgement suffices", c.configs(t, "min.insync.replicas=2"))
-		case least >= int64(t.Replicas):
-			j.warn(subject, found+": it takes no records while one broker is down", c.configs(t, fmt.Sprintf("min.insync.replicas=%d", t.Replicas-1)))
-		case t.InSync < t.Replicas:
-			j.warn(subject, found, describe)
-		default:
-			j.ok(subject, "%s", found)
-		}
-	})
+func judgeReplication(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	least := t.Settings.number("min.insync.replicas")
+	found := fmt.Sprintf("%s, %d in sync", count(t.Replicas, "replica", "replicas"), t.InSync)
+	if least >= 0 {
+		found += fmt.Sprintf(", min.insync.replicas %d", least)
+	} else {
+		found += ", min.insync.replicas may not be read (DESCRIBE_CONFIGS)"
+	}
+	describe := c.tool("kafka-topics.sh", "--describe --topic "+t.Name) + "  # and start the brokers whose replicas are missing"
+	switch {
+	case least > int64(t.InSync):
+		j.fail(subject, found+": the topic takes no records", describe)
+	case t.Replicas == 1:
+		j.warn(subject, found+": what it has is lost with one disk", c.tool("kafka-reassign-partitions.sh", "--reassignment-json-file … --execute  # to three replicas"), c.configs(t, "min.insync.replicas=2"))
+	case least == 1:
+		j.warn(subject, found+": one broker's acknowledgement suffices", c.configs(t, "min.insync.replicas=2"))
+	case least >= int64(t.Replicas):
+		j.warn(subject, found+": it takes no records while one broker is down", c.configs(t, fmt.Sprintf("min.insync.replicas=%d", t.Replicas-1)))
+	case t.InSync < t.Replicas:
+		j.warn(subject, found, describe)
+	default:
+		j.ok(subject, "%s", found)
+	}
 }
 
 // overhead of a record alone in its batch, in bytes, with its headers guessed.
 const overhead = 512
 
-func judgeMessageSize(j *judgment) {
-	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
-		limit, largest := t.number("max.message.bytes"), j.largest(c.Name, t.Name)
-		request := int64(c.BatchBytes)
-		rows := "no row waits"
-		if largest > 0 {
-			rows = "the largest waiting row of its tables has " + size(largest)
-		}
-		switch found := fmt.Sprintf("max.message.bytes is %s, max_request_bytes %s, and %s", size(limit), size(request), rows); {
-		case limit < 0:
-			j.warn(subject, "max.message.bytes may not be read; "+rows+", and max_request_bytes is "+size(request)+". The limit is learnt from refusals", c.acl("DescribeConfigs", "--topic "+t.Name))
-		case largest > limit:
-			j.fail(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", largest*5/4+overhead)),
-				fmt.Sprintf("kafka: {clusters: {%s: {max_request_bytes: %dB}}}  # in the configuration", c.Name, largest*5/4+overhead),
-				"and raise what reads it: replica.fetch.max.bytes of the brokers, max.partition.fetch.bytes of consumers")
-		case largest+overhead > limit/10*9:
-			j.warn(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", 2*limit)))
-		case request > limit:
-			j.ok(subject, "%s: batches are kept below the topic's limit", found)
-		default:
-			j.ok(subject, "%s", found)
-		}
-	})
-}
-
-// largest waiting row of the tables that may go to a topic.
-func (j *judgment) largest(cluster, topic string) int64 {
-	var most int64
-	for i := range j.Facts.Tables {
-		t := &j.Facts.Tables[i]
-		if t.Backlog != nil && leadsTo(t, cluster, topic) {
-			most = max(most, t.Backlog.Largest)
+func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	limit, request, largest := t.Settings.number("max.message.bytes"), int64(c.BatchBytes), int64(0)
+	for i := range j.Tables {
+		if table := &j.Tables[i]; table.Backlog != nil && leadsTo(table, c.Name, t.Name) {
+			largest = max(largest, table.Backlog.Largest)
 		}
 	}
-	return most
+	rows := "no row waits"
+	if largest > 0 {
+		rows = "the largest waiting row of its tables has " + size(largest)
+	}
+	switch found := fmt.Sprintf("max.message.bytes is %s, max_request_bytes %s, and %s", size(limit), size(request), rows); {
+	case limit < 0:
+		j.warn(subject, "max.message.bytes may not be read; "+rows+", and max_request_bytes is "+size(request)+". The limit is learnt from refusals", c.acl("DescribeConfigs", "--topic "+t.Name))
+	case largest > limit:
+		j.fail(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", largest*5/4+overhead)),
+			fmt.Sprintf("kafka: {clusters: {%s: {max_request_bytes: %dB}}}  # in the configuration", c.Name, largest*5/4+overhead),
+			"and raise what reads it: replica.fetch.max.bytes of the brokers, max.partition.fetch.bytes of consumers")
+	case largest+overhead > limit/10*9:
+		j.warn(subject, found, c.configs(t, fmt.Sprintf("max.message.bytes=%d", 2*limit)))
+	case request > limit:
+		j.ok(subject, "%s: batches are kept below the topic's limit", found)
+	default:
+		j.ok(subject, "%s", found)
+	}
 }
 
 // leadsTo says whether some of the table's rows may go to the topic.
@@ -288,103 +277,86 @@ func leadsTo(t *TableFacts, cluster, topic string) bool {
 	if known := m.Topic.Known(); known != nil {
 		return slices.Contains(known, topic) && (m.Cluster.Column != "" || m.Cluster.Default == cluster)
 	}
-	for _, name := range t.Topics[cluster] {
-		if name == topic {
-			return true
+	return slices.Contains(t.Topics[cluster], topic)
+}
+
+func judgeCompaction(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	policy, known := t.Settings["cleanup.policy"]
+	if !known {
+		j.skip(subject, "cleanup.policy may not be read (DESCRIBE_CONFIGS)")
+		return
+	}
+	if !strings.Contains(policy, "compact") {
+		j.ok(subject, "cleanup.policy is %s", policy)
+		return
+	}
+	hint := c.configs(t, "cleanup.policy=delete")
+	for i := range j.Tables {
+		table := &j.Tables[i]
+		if !leadsTo(table, c.Name, t.Name) {
+			continue
+		}
+		key := table.Table.Mapping.Key
+		if key == nil {
+			j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", hint)
+			return
+		}
+		if column := table.column(key.Column); column != nil && !column.NotNull && key.Parts == nil { // of parts a NULL makes the row fail
+			j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
+				"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", hint)
+			return
 		}
 	}
-	return false
+	j.ok(subject, "it is compacted, and every record has a key")
 }
 
-func judgeCompaction(j *judgment) {
-	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
-		policy, known := t.Settings["cleanup.policy"]
-		if !known {
-			j.skip(subject, "cleanup.policy may not be read (DESCRIBE_CONFIGS)")
-			return
-		}
-		if !strings.Contains(policy, "compact") {
-			j.ok(subject, "cleanup.policy is %s", policy)
-			return
-		}
-		hint := c.configs(t, "cleanup.policy=delete")
-		for i := range j.Facts.Tables {
-			table := &j.Facts.Tables[i]
-			if !leadsTo(table, c.Name, t.Name) {
-				continue
-			}
-			switch key := table.Table.Mapping.Key; {
-			case key == nil:
-				j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", hint)
-				return
-			case keyMayBeNull(table, key):
-				j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
-					"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", hint)
-				return
-			}
-		}
-		j.ok(subject, "it is compacted, and every record has a key")
-	})
+func judgeTopicACL(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	switch write, read := t.may(sarama.AclOperationWrite), t.may(sarama.AclOperationRead); {
+	case !t.OperationsKnown:
+		j.skip(subject, "the broker does not tell what we may do")
+	case !write:
+		j.fail(subject, "we may not WRITE to it", c.acl("Write", "--topic "+t.Name))
+	case !read:
+		j.warn(subject, "we may WRITE, and not READ", c.acl("Read", "--topic "+t.Name))
+	case !t.may(sarama.AclOperationDescribeConfigs):
+		j.ok(subject, "we may WRITE and READ; its settings may not be read (DESCRIBE_CONFIGS)")
+	default:
+		j.ok(subject, "we may WRITE and READ, and read its settings")
+	}
 }
 
-func keyMayBeNull(t *TableFacts, key *outbox.Expr) bool {
-	c := t.column(key.Column)
-	return c != nil && !c.NotNull && key.Parts == nil // else such a row fails
+func judgeIdempotent(j *judgment, c *ClusterFacts) {
+	subject := "cluster " + c.Name
+	switch answer := c.Idempotent; {
+	case answer == nil:
+		j.unseen(subject, "the broker did not answer")
+	case *answer == sarama.ErrNoError:
+		whole(j.ok(subject, "we get a producer id"))
+	case *answer == sarama.ErrClusterAuthorizationFailed:
+		whole(j.fail(subject, "we get no producer id: "+answer.Error(), c.acl("IdempotentWrite", "--cluster")))
+	default:
+		j.unseen(subject, answer.Error())
+	}
 }
 
-func judgeTopicACL(j *judgment) {
-	j.topics(func(subject string, c *ClusterFacts, t *TopicFacts) {
-		switch write, read := t.may(sarama.AclOperationWrite), t.may(sarama.AclOperationRead); {
-		case !t.OperationsKnown:
-			j.skip(subject, "the broker does not tell what we may do")
-		case !write:
-			j.fail(subject, "we may not WRITE to it", c.acl("Write", "--topic "+t.Name))
-		case !read:
-			j.warn(subject, "we may WRITE, and not READ", c.acl("Read", "--topic "+t.Name))
-		case !t.may(sarama.AclOperationDescribeConfigs):
-			j.ok(subject, "we may WRITE and READ; its settings may not be read (DESCRIBE_CONFIGS)")
-		default:
-			j.ok(subject, "we may WRITE and READ, and read its settings")
-		}
-	})
-}
-
-func judgeIdempotent(j *judgment) {
-	j.clusters(func(c *ClusterFacts) {
-		subject := "cluster " + c.Name
-		switch answer := c.Idempotent; {
-		case answer == nil:
-			j.unseen(subject, "the broker did not answer")
-		case *answer == sarama.ErrNoError:
-			whole(j.ok(subject, "we get a producer id"))
-		case *answer == sarama.ErrClusterAuthorizationFailed:
-			whole(j.fail(subject, "we get no producer id: "+answer.Error(), c.acl("IdempotentWrite", "--cluster")))
-		default:
-			j.unseen(subject, answer.Error())
-		}
-	})
-}
-
-func judgeTransactional(j *judgment) {
-	j.clusters(func(c *ClusterFacts) {
-		subject := "transactional id " + c.TransactionalID
-		switch answer := c.Transactional; {
-		case c.TransactionalID == "":
-			j.skip("cluster "+c.Name, "`fencing: off`: former leaders are not fenced")
-		case c.NoTransactions != "":
-			j.unfenced(c, subject, c.NoTransactions, acceptUnfenced)
-		case answer == nil:
-			j.unseen(subject, "the broker did not answer")
-		case *answer == sarama.ErrTransactionalIDAuthorizationFailed:
-			j.unfenced(c, subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
-		case *answer == sarama.ErrNoError, *answer == sarama.ErrConsumerCoordinatorNotAvailable:
-			j.ok(subject, "we may see it; whether WRITE is granted shows when a process leads (it was not tried, so as to fence nobody)")
-		case *answer == sarama.ErrOffsetsLoadInProgress, *answer == sarama.ErrNotCoordinatorForConsumer, *answer == sarama.ErrRequestTimedOut:
-			j.unseen(subject, answer.Error())
-		default:
-			j.unfenced(c, subject, "the brokers name no coordinator for it: "+answer.Error(), acceptUnfenced)
-		}
-	})
+func judgeTransactional(j *judgment, c *ClusterFacts) {
+	subject := "transactional id " + c.TransactionalID
+	switch answer := c.Transactional; {
+	case c.TransactionalID == "":
+		j.skip("cluster "+c.Name, "`fencing: off`: former leaders are not fenced")
+	case c.NoTransactions != "":
+		j.unfenced(c, subject, c.NoTransactions, acceptUnfenced)
+	case answer == nil:
+		j.unseen(subject, "the broker did not answer")
+	case *answer == sarama.ErrTransactionalIDAuthorizationFailed:
+		j.unfenced(c, subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
+	case *answer == sarama.ErrNoError, *answer == sarama.ErrConsumerCoordinatorNotAvailable:
+		j.ok(subject, "we may see it; whether WRITE is granted shows when a process leads (it was not tried, so as to fence nobody)")
+	case *answer == sarama.ErrOffsetsLoadInProgress, *answer == sarama.ErrNotCoordinatorForConsumer, *answer == sarama.ErrRequestTimedOut:
+		j.unseen(subject, answer.Error())
+	default:
+		j.unfenced(c, subject, "the brokers name no coordinator for it: "+answer.Error(), acceptUnfenced)
+	}
 }
 
 const acceptUnfenced = "use brokers with transactions, or accept duplicates from a leader that was cut off and comes back: `fencing: off`"

@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ var onceChecks = []check{
 		why:    "the mode is new: it is checked by simulations and by faults on real servers, and nobody has used it for long",
 	},
 	{
-		name: "tally", judge: judgeTally,
+		name: "tally", once: true, needs: []string{"role"}, judge: judgeTally,
 		looks:  "with `delivery: exactly_once`: the tables in schema `outbox_cdc` that say which published rows are marked, and the role's privileges on them",
 		levels: "FAIL: they are missing, or not writable",
 		why:    "a row is marked in the transaction that notes it there, so without these tables nothing is published",
@@ -35,14 +34,14 @@ var onceChecks = []check{
 		why: "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
 	},
 	{
-		name: "journal", judge: judgeJournal,
+		name: "journal", once: true, judge: eachCluster(judgeJournal),
 		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
 			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
 		levels: "FAIL: it is missing, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
 		why:    "after a crash the journal tells which rows were published. A record that it has lost is a row that nobody can tell from one that was not, so the stream refuses to start",
 	},
 	{
-		name: "transactions", judge: judgeTransactions,
+		name: "transactions", once: true, judge: eachCluster(judgeTransactions),
 		looks:  "with `delivery: exactly_once`: `fencing: required`, brokers of Kafka 3.6 or later, `transaction.max.timeout.ms`, and the replication of Kafka's own transaction log as far as it may be read",
 		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: one replica of the transaction log, or one that suffices",
 		why:    "older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
@@ -56,14 +55,7 @@ func judgeDelivery(j *judgment) {
 }
 
 func judgeTally(j *judgment) {
-	if j.Stream.Once == nil {
-		return
-	}
 	r := j.Table.Role
-	if r == nil {
-		j.unseen("", j.missing("role"))
-		return
-	}
 	const tables = "outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
 	switch {
 	case len(r.Tally) < 3:
@@ -76,7 +68,6 @@ func judgeTally(j *judgment) {
 	}
 }
 
-// judgeOpenTally judges what the stream's start would find.
 func judgeOpenTally(j *judgment) {
 	switch once := j.Stream.Once != nil; {
 	case j.Missing["tallies"] != "":
@@ -105,24 +96,19 @@ func judgeOpenTally(j *judgment) {
 	}
 }
 
-func judgeJournal(j *judgment) {
-	if j.Stream.Once == nil {
-		return
+func judgeJournal(j *judgment, c *ClusterFacts) {
+	topic := j.Stream.Once.Journals[c.Name]
+	subject := "topic " + topic.Name + " on " + c.Name
+	switch t := c.Journal; {
+	case t == nil:
+		j.unseen(subject, "no broker told of it")
+	case t.Err == sarama.ErrUnknownTopicOrPartition:
+		j.fail(subject, "it does not exist, or we may not see it", "outbox-cdc init --kafka --stream "+j.Stream.Name, "or: "+topic.Command(c.Bootstrap, journal.Replicas(c.advertised())))
+	case t.Err != sarama.ErrNoError || t.Leaderless > 0:
+		judgeTopic(j, subject, c, t)
+	default:
+		judgeJournalTopic(j, subject, c, topic)
 	}
-	j.clusters(func(c *ClusterFacts) {
-		topic := j.Stream.Once.Journals[c.Name]
-		subject := "topic " + topic.Name + " on " + c.Name
-		switch t := c.Journal; {
-		case t == nil:
-			j.unseen(subject, "no broker told of it")
-		case t.Err == sarama.ErrUnknownTopicOrPartition:
-			j.fail(subject, "it does not exist, or we may not see it", "outbox-cdc init --kafka --stream "+j.Stream.Name, "or: "+topic.Command(c.Bootstrap, journal.Replicas(c.advertised())))
-		case t.Err != sarama.ErrNoError || t.Leaderless > 0:
-			judgeTopic(j, subject, c, t)
-		default:
-			judgeJournalTopic(j, subject, c, topic)
-		}
-	})
 }
 
 // advertised counts the brokers of the cluster.
@@ -135,7 +121,6 @@ func (c *ClusterFacts) advertised() (n int) {
 	return n
 }
 
-// judgeJournalTopic looks at a journal that is there.
 func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journal.Topic) {
 	t := c.Journal
 	switch {
@@ -149,11 +134,11 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 		j.warn(subject, "its settings may not be read (DESCRIBE_CONFIGS)", c.acl("DescribeConfigs", "--topic "+t.Name))
 		return
 	}
-	if wrong, hints := journalFaults(c, t, topic); len(wrong) > 0 {
-		j.fail(subject, strings.Join(wrong, "; "), hints...)
+	if wrong := journalFaults(c, t, topic); len(wrong.found) > 0 {
+		j.fail(subject, strings.Join(wrong.found, "; "), wrong.hints...)
 		return
 	}
-	least := t.number("min.insync.replicas")
+	least := t.Settings.number("min.insync.replicas")
 	found := fmt.Sprintf("1 partition, %s, %d in sync, min.insync.replicas %d", count(t.Replicas, "replica", "replicas"), t.InSync, least)
 	switch {
 	case least > int64(t.InSync):
@@ -168,60 +153,41 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 }
 
 // journalFaults are the settings by which records of the journal would be lost or not be read.
-func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (found, hints []string) {
+func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (faults notes) {
 	want := topic.Settings(t.Replicas)
-	note := func(name string) {
-		found = append(found, name+" is "+t.Settings[name])
-		hints = append(hints, c.configs(t, name+"="+want[name]))
+	want["max.message.bytes"] = strconv.Itoa(journal.LeastMessage)
+	is := func(wrong bool, name string) {
+		value, known := t.Settings[name]
+		faults.add(known && wrong, name+" is "+value, c.configs(t, name+"="+want[name]))
 	}
 	for _, name := range []string{"cleanup.policy", "retention.ms", "unclean.leader.election.enable"} {
-		if value, known := t.Settings[name]; known && value != want[name] {
-			note(name)
-		}
+		is(t.Settings[name] != want[name], name)
 	}
-	if value, known := t.Settings["compression.type"]; known && !slices.Contains([]string{"producer", "uncompressed"}, value) {
-		note("compression.type")
-	}
-	if keep := t.number("retention.bytes"); keep >= 0 && keep < topic.KeepBytes() {
-		note("retention.bytes")
-	}
-	if limit := t.number("max.message.bytes"); limit >= 0 && limit < journal.LeastMessage {
-		found = append(found, fmt.Sprintf("max.message.bytes is %d", limit))
-		hints = append(hints, c.configs(t, fmt.Sprintf("max.message.bytes=%d", journal.LeastMessage)))
-	}
-	return found, hints
+	compression, keep, limit := t.Settings["compression.type"], t.Settings.number("retention.bytes"), t.Settings.number("max.message.bytes")
+	is(compression != "producer" && compression != "uncompressed", "compression.type")
+	is(keep >= 0 && keep < topic.KeepBytes(), "retention.bytes")
+	is(limit >= 0 && limit < journal.LeastMessage, "max.message.bytes")
+	return faults
 }
 
-func judgeTransactions(j *judgment) {
-	if j.Stream.Once == nil {
-		return
+func judgeTransactions(j *judgment, c *ClusterFacts) {
+	subject := "cluster " + c.Name
+	limit, least := c.Settings.number("transaction.max.timeout.ms"), c.Settings.number("transaction.state.log.min.isr")
+	replicas := max(0, c.Settings.number("transaction.state.log.replication.factor"))
+	timeout := j.Stream.Once.Timeout
+	switch {
+	case c.NoTransactions != "" || c.TransactionalID == "" || !c.RequireFencing:
+		j.fail(subject, "rows cannot be published in transactions without fencing", "kafka: {clusters: {"+c.Name+": {fencing: required}}}, and brokers with transactions")
+	case !c.Verifies:
+		j.fail(subject, "a broker is older than Kafka 3.6", "upgrade the brokers, or delivery: at_least_once")
+	case limit >= 0 && time.Duration(limit)*time.Millisecond < timeout:
+		j.fail(subject, fmt.Sprintf("transaction.max.timeout.ms is %d, and transaction.timeout %v", limit, timeout), fmt.Sprintf("transaction: {timeout: %dms}", limit), "or raise transaction.max.timeout.ms of the brokers")
+	case least >= 0 && (replicas < 2 || least < 2):
+		j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
+			"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")
+	case least < 0:
+		j.ok(subject, "transactions of %v; the settings of the brokers may not be read (DESCRIBE_CONFIGS on the cluster)", timeout)
+	default:
+		j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(max(0, limit))*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
 	}
-	j.clusters(func(c *ClusterFacts) {
-		subject := "cluster " + c.Name
-		limit, limited := c.setting("transaction.max.timeout.ms")
-		least, known := c.setting("transaction.state.log.min.isr")
-		replicas, _ := c.setting("transaction.state.log.replication.factor")
-		timeout := j.Stream.Once.Timeout
-		switch {
-		case c.NoTransactions != "" || c.TransactionalID == "" || !c.RequireFencing:
-			j.fail(subject, "rows cannot be published in transactions without fencing", "kafka: {clusters: {"+c.Name+": {fencing: required}}}, and brokers with transactions")
-		case !c.Verifies:
-			j.fail(subject, "a broker is older than Kafka 3.6", "upgrade the brokers, or delivery: at_least_once")
-		case limited && time.Duration(limit)*time.Millisecond < timeout:
-			j.fail(subject, fmt.Sprintf("transaction.max.timeout.ms is %d, and transaction.timeout %v", limit, timeout), fmt.Sprintf("transaction: {timeout: %dms}", limit), "or raise transaction.max.timeout.ms of the brokers")
-		case known && (replicas < 2 || least < 2):
-			j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
-				"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")
-		case !known:
-			j.ok(subject, "transactions of %v; the settings of the brokers may not be read (DESCRIBE_CONFIGS on the cluster)", timeout)
-		default:
-			j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(limit)*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
-		}
-	})
-}
-
-// setting of a broker as a number.
-func (c *ClusterFacts) setting(name string) (n int64, known bool) {
-	n, err := strconv.ParseInt(c.Settings[name], 10, 64)
-	return n, err == nil
 }

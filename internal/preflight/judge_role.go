@@ -11,7 +11,7 @@ import (
 
 var roleChecks = []check{
 	{
-		name: "schema", judge: judgeSchema,
+		name: "schema", needs: []string{"role"}, judge: judgeSchema,
 		looks:  "our own schema `outbox_cdc` (who leads, what is parked), and the role's privileges on it",
 		levels: "FAIL: it is missing, or not writable",
 		why:    "a leader that cannot write there does not start: what is left to the sweeper must be durable before the log is confirmed past it",
@@ -23,7 +23,7 @@ var roleChecks = []check{
 		why:    "anybody who has this role's password can read every published row and drop any idle slot of the server",
 	},
 	{
-		name: "table-privileges", judge: judgePrivileges,
+		name: "table-privileges", judge: eachInspected(judgePrivileges),
 		looks:  "the role that reads and marks: SELECT on each table, UPDATE on the columns that hold the state, DELETE where rows are deleted",
 		levels: "FAIL: something is missing",
 		why:    "a table that refuses is left to the sweeper, and what the sweeper may not read is not delivered",
@@ -38,10 +38,6 @@ var roleChecks = []check{
 
 func judgeSchema(j *judgment) {
 	r := j.Table.Role
-	if r == nil {
-		j.unseen("", j.missing("role"))
-		return
-	}
 	role := sql.Identifier(r.User)
 	switch {
 	case r.Schema == nil || len(r.Ours) < 2:
@@ -75,48 +71,29 @@ func judgeStreamingRole(j *judgment) {
 		j.fail(subject, "it has no REPLICATION", p.Replicates(role))
 		return
 	}
-	var found, hint []string
-	note := func(is bool, what, statement string) {
-		if is {
-			found, hint = append(found, what), append(hint, statement)
-		}
-	}
 	same := j.Table.User == r.User
 	const another = "CREATE ROLE outbox_cdc_stream LOGIN REPLICATION PASSWORD '…';  -- and name it in postgres.replication_dsn"
-	note(r.Superuser, "it is a superuser", another)
-	note(same, "it reads and marks as well", another)
-	note(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revokeAll(j, r))
-	if len(found) > 0 {
-		j.warn(subject, strings.Join(found, "; "), slices.Compact(hint)...)
-		return
-	}
-	j.ok(subject, "it may replicate, and has nothing on the tables")
-}
-
-func revokeAll(j *judgment, r *Role) string {
-	var names []string
+	var tables []string
 	for _, t := range j.Stream.Tables {
 		if slices.Contains(r.Tables, t.String()) {
-			names = append(names, quotedTable(t.Table))
+			tables = append(tables, quotedTable(t.Table))
 		}
 	}
-	return "REVOKE ALL ON " + strings.Join(names, ", ") + " FROM " + sql.Identifier(r.User) + ";  -- as far as they were granted to it, not to PUBLIC or a group"
+	revoke := "REVOKE ALL ON " + strings.Join(tables, ", ") + " FROM " + role + ";  -- as far as they were granted to it, not to PUBLIC or a group"
+	var excess notes
+	excess.add(r.Superuser, "it is a superuser", another)
+	excess.add(same, "it reads and marks as well", another)
+	excess.add(!same && !r.Superuser && len(r.Tables) > 0, "it has privileges on "+some(r.Tables)+", and needs none", revoke)
+	j.warnOf(subject, "", excess)
+	j.otherwise(subject, "it may replicate, and has nothing on the tables")
 }
 
-func judgePrivileges(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		found := 0
-		for _, f := range t.Inspection.Findings {
-			if f.About == AboutPrivilege {
-				j.fail(name, f.Problem, f.Hint+";")
-				found++
-			}
-		}
-		if found == 0 {
-			j.ok(name, "role %s may read and mark it", j.Table.User)
-		}
-	})
+func judgePrivileges(j *judgment, name string, t *TableFacts) {
+	j.faults(name, t, AboutPrivilege)
+	j.otherwise(name, "role %s may read and mark it", j.Table.User)
 }
+
+const anotherRole = "CREATE ROLE outbox_cdc LOGIN PASSWORD '…';  -- name it in postgres.dsn; outbox-cdc init grants it what it needs"
 
 func judgeExcess(j *judgment) {
 	r := j.Table.Role
@@ -125,70 +102,49 @@ func judgeExcess(j *judgment) {
 		return
 	}
 	subject, role := "role "+r.User, sql.Identifier(r.User)
-	var found, hint []string
-	note := func(is bool, what, statement string) {
-		if is {
-			found, hint = append(found, what), append(hint, statement)
-		}
-	}
-	another := "CREATE ROLE outbox_cdc LOGIN PASSWORD '…';  -- name it in postgres.dsn; outbox-cdc init grants it what it needs"
-	note(r.Superuser, "it is a superuser", another)
+	var excess notes
+	excess.add(r.Superuser, "it is a superuser", anotherRole)
 	if !r.Superuser {
-		note(r.Replication, "it has REPLICATION", "ALTER ROLE "+role+" NOREPLICATION;  -- once postgres.replication_dsn names another role")
-		note(r.BypassRLS, "it has BYPASSRLS", "ALTER ROLE "+role+" NOBYPASSRLS;")
-		note(r.CreateRole || r.CreateDB, "it may create roles or databases", "ALTER ROLE "+role+" NOCREATEROLE NOCREATEDB;")
-		note(r.ReadsAll, "it reads every table (pg_read_all_data)", "REVOKE pg_read_all_data FROM "+role+";")
-		note(r.WritesAll, "it writes every table (pg_write_all_data)", "REVOKE pg_write_all_data FROM "+role+";")
+		excess.add(r.Replication, "it has REPLICATION", "ALTER ROLE "+role+" NOREPLICATION;  -- once postgres.replication_dsn names another role")
+		excess.add(r.BypassRLS, "it has BYPASSRLS", "ALTER ROLE "+role+" NOBYPASSRLS;")
+		excess.add(r.CreateRole || r.CreateDB, "it may create roles or databases", "ALTER ROLE "+role+" NOCREATEROLE NOCREATEDB;")
+		excess.add(r.ReadsAll, "it reads every table (pg_read_all_data)", "REVOKE pg_read_all_data FROM "+role+";")
+		excess.add(r.WritesAll, "it writes every table (pg_write_all_data)", "REVOKE pg_write_all_data FROM "+role+";")
 	}
-	if len(found) > 0 {
-		j.warn(subject, strings.Join(found, "; "), hint...)
-	} else {
-		j.ok(subject, "it is a plain role")
-	}
+	j.warnOf(subject, "", excess)
+	j.otherwise(subject, "it is a plain role")
 	if r.Superuser || r.ReadsAll || r.WritesAll {
 		return // said
 	}
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) { judgeExcessOn(j, name, t, c, another) })
+	eachCatalogued(judgeExcessOn)(j)
 }
 
-// judgeExcessOn looks at one table's privileges.
-func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue, another string) {
+func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue) {
 	m := &t.Table.Mapping
 	if c.Owned && m.DropPartitions {
 		j.ok(name, "role %s owns it, or is a member of its owner %s, as dropping its partitions needs", j.Table.User, c.Owner)
 		return
 	}
 	if c.Owned {
-		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+c.Owner, another)
+		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+c.Owner, anotherRole)
 		return
 	}
 	deletes := m.Published.Removes() || m.Retention > 0 && !m.DropPartitions || m.RetentionUnsent > 0
-	var excess []string
+	var whole []string
 	for _, p := range c.Privileges {
 		if p == "INSERT" || p == "TRUNCATE" || p == "DELETE" && !deletes {
-			excess = append(excess, p)
+			whole = append(whole, p)
 		}
 	}
 	written := tablesql.Written(m)
 	others := slices.DeleteFunc(slices.Clone(c.Updatable), func(column string) bool { return slices.Contains(written, column) })
-	role := sql.Identifier(j.Table.User)
-	var found, hint []string
-	if len(excess) > 0 {
-		found = append(found, strings.Join(excess, ", "))
-		hint = append(hint, fmt.Sprintf("REVOKE %s ON %s FROM %s;", strings.Join(excess, ", "), quotedTable(t.Table.Table), role))
-	}
-	switch {
-	case len(others) > 0 && slices.Contains(c.Privileges, "UPDATE"):
-		found = append(found, "UPDATE of the whole table")
-		hint = append(hint, fmt.Sprintf("REVOKE UPDATE ON %s FROM %s;", quotedTable(t.Table.Table), role),
-			fmt.Sprintf("GRANT UPDATE (%s) ON %s TO %s;", quotedNames(written), quotedTable(t.Table.Table), role))
-	case len(others) > 0:
-		found = append(found, "UPDATE of "+some(others))
-		hint = append(hint, fmt.Sprintf("REVOKE UPDATE (%s) ON %s FROM %s;", quotedNames(others), quotedTable(t.Table.Table), role))
-	}
-	if len(found) > 0 {
-		j.warn(name, "role "+j.Table.User+" has more than it needs: "+strings.Join(found, "; "), hint...)
-		return
-	}
-	j.ok(name, "role %s has what it needs and no more", j.Table.User)
+	updates := slices.Contains(c.Privileges, "UPDATE")
+	table, role := quotedTable(t.Table.Table), sql.Identifier(j.Table.User)
+	var excess notes
+	excess.add(len(whole) > 0, strings.Join(whole, ", "), fmt.Sprintf("REVOKE %s ON %s FROM %s;", strings.Join(whole, ", "), table, role))
+	excess.add(len(others) > 0 && updates, "UPDATE of the whole table",
+		fmt.Sprintf("REVOKE UPDATE ON %s FROM %s;", table, role), fmt.Sprintf("GRANT UPDATE (%s) ON %s TO %s;", quotedNames(written), table, role))
+	excess.add(len(others) > 0 && !updates, "UPDATE of "+some(others), fmt.Sprintf("REVOKE UPDATE (%s) ON %s FROM %s;", quotedNames(others), table, role))
+	j.warnOf(name, "role "+j.Table.User+" has more than it needs: ", excess)
+	j.otherwise(name, "role %s has what it needs and no more", j.Table.User)
 }

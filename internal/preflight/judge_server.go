@@ -20,54 +20,54 @@ var serverChecks = []check{
 		why:    "without the one nothing is marked or swept, without the other nothing is streamed",
 	},
 	{
-		name: "server-version", judge: judgeVersion,
+		name: "server-version", needs: []string{"state"}, judge: judgeVersion,
 		looks:  "the server's version",
 		levels: "FAIL: before 14. WARN: newer than 18, which has not been tried",
 		why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 	},
 	{
-		name: "platform", judge: judgePlatform,
+		name: "platform", needs: []string{"server"}, judge: judgePlatform,
 		looks:  "who runs the server (RDS, Aurora, Cloud SQL, AlloyDB, Azure, Supabase, Neon, Crunchy Bridge, CloudNativePG, Patroni), by roles and settings",
 		levels: "always OK: it says what a failover does to the slot there, and all hints change settings in its way ([platforms](platforms.md))",
 	},
 	{
-		name: "encoding", judge: judgeEncoding,
+		name: "encoding", needs: []string{"server"}, judge: judgeEncoding,
 		looks:  "the database's encoding",
 		levels: "FAIL: one whose text cannot be turned into UTF-8. WARN: SQL_ASCII, which says nothing about its text",
 		why:    "text is published as UTF-8; a row with bytes that cannot be fails by itself",
 	},
 	{
-		name: "primary", judge: judgePrimary,
+		name: "primary", needs: []string{"state"}, judge: judgePrimary,
 		looks:  "the server takes writes",
 		levels: "FAIL: it is a standby",
 		why:    "on a standby nothing can be marked, and its slots do not survive",
 	},
 	{
-		name: "wal-level", judge: judgeWALLevel,
+		name: "wal-level", needs: []string{"state"}, judge: judgeWALLevel,
 		looks:  "`wal_level`",
 		levels: "FAIL: it is not `logical`",
 		why:    "only then does the log hold what is needed to read rows from it; until then everything is swept",
 	},
 	{
-		name: "replication-slots", judge: judgeSlots,
+		name: "replication-slots", needs: []string{"server", "state"}, judge: judgeSlots,
 		looks:  "free slots under `max_replication_slots`",
 		levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for re-creating it",
 		why:    "the stream has a slot of its own; a slot that nobody reads holds back WAL as well",
 	},
 	{
-		name: "wal-senders", judge: judgeSenders,
+		name: "wal-senders", needs: []string{"server"}, judge: judgeSenders,
 		looks:  "free WAL senders under `max_wal_senders`",
 		levels: "FAIL: none for the leader. WARN: one, so that there is none for a standby",
 		why:    "the leader holds one, and every standby holds one too",
 	},
 	{
-		name: "connections", judge: judgeConnections,
+		name: "connections", needs: []string{"server"}, judge: judgeConnections,
 		looks:  "free connections under `max_connections` and the role's own limit",
 		levels: "FAIL: fewer than one for reading and one for streaming. WARN: fewer than a process uses",
 		why:    "marks and sweeps wait while there is no connection",
 	},
 	{
-		name: "wal-keep-size", judge: judgeKeepSize,
+		name: "wal-keep-size", needs: []string{"server"}, judge: judgeKeepSize,
 		looks:  "`max_slot_wal_keep_size` against the stream's `wal_budget`",
 		levels: "WARN: no limit, or one below the budget. FAIL: no limit, with tables that keep no state (`published: none`)",
 		why:    "while we run, our budget keeps the disk from filling; while we do not, only the server's limit does. A slot that it drops costs a sweep and loses nothing",
@@ -79,31 +79,30 @@ var serverChecks = []check{
 		why:    "it is how long a leader that hangs keeps a standby from taking over",
 	},
 	{
-		name: "idle-slot-timeout", judge: judgeIdleTimeout,
+		name: "idle-slot-timeout", needs: []string{"server"}, judge: judgeIdleTimeout,
 		looks:  "`idle_replication_slot_timeout` (18 and later)",
 		levels: "WARN: shorter than a day. FAIL: any, with tables that keep no state (`published: none`)",
 		why:    "when no process reads the slot for this long, the server drops it. Then the table is swept and the slot re-created; of tables without state, rows are lost",
 	},
 	{
-		name: "sync-replication", judge: judgeSync,
+		name: "sync-replication", needs: []string{"state"}, judge: judgeSync,
 		looks:  "`synchronous_standby_names`",
 		levels: "WARN: it counts outbox-cdc as a standby, or names standbys and none is connected",
 		why:    "rows are decoded before a commit that waits for a standby is visible; each such row is held until it is",
 	},
 	{
-		name: "failover-slot", judge: judgeFailover,
+		name: "failover-slot", needs: []string{"server", "state"}, judge: judgeFailover,
 		looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
 		levels: "FAIL: `synchronized_standby_slots` names a slot that is not there. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
 		why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot re-created",
 	},
 	{
-		name: "commit-timestamps", judge: judgeCommitTimestamps,
+		name: "commit-timestamps", needs: []string{"server"}, judge: judgeCommitTimestamps,
 		looks:  "`track_commit_timestamp`",
 		levels: "always OK: it is not needed",
-		why:    "",
 	},
 	{
-		name: "clock", judge: judgeClock,
+		name: "clock", needs: []string{"server"}, judge: judgeClock,
 		looks:  "the server's clock against this machine's",
 		levels: "WARN: more than a second apart",
 		why:    "the server's clock decides what is due and past its grace; latencies and ages are measured with both",
@@ -141,9 +140,6 @@ func judgeConnection(j *judgment) {
 }
 
 func judgeVersion(j *judgment) {
-	if !j.state() {
-		return
-	}
 	release := fmt.Sprintf("%d.%d", j.State.Version/10_000, j.State.Version%10_000)
 	switch {
 	case j.State.Version < 140_000:
@@ -156,11 +152,7 @@ func judgeVersion(j *judgment) {
 }
 
 func judgePlatform(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
-	if p := s.platform(); p != nil {
+	if p := j.Server.platform(); p != nil {
 		j.ok("", "%s; %s", p.Name, p.Failover)
 		return
 	}
@@ -168,11 +160,7 @@ func judgePlatform(j *judgment) {
 }
 
 func judgeEncoding(j *judgment) {
-	server, ok := j.server()
-	if !ok {
-		return
-	}
-	encoding := server.Encoding
+	encoding := j.Server.Encoding
 	set, err := charset.Of(encoding)
 	const hint = "pg_dump the database, and restore it into one with ENCODING 'UTF8'"
 	switch {
@@ -188,40 +176,27 @@ func judgeEncoding(j *judgment) {
 }
 
 func judgePrimary(j *judgment) {
-	if !j.state() {
-		return
-	}
 	if j.State.InRecovery {
 		j.fail("", "the server is a standby", "point the dsn to the primary: name all hosts in it and add target_session_attrs=read-write")
-		return
 	}
-	j.ok("", "the server takes writes")
+	j.otherwise("", "the server takes writes")
 }
 
 func judgeWALLevel(j *judgment) {
-	if !j.state() {
-		return
-	}
 	if j.State.WALLevel != "logical" {
 		j.fail("", "wal_level is "+j.State.WALLevel, "ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
-		return
 	}
-	j.ok("", "wal_level is logical")
+	j.otherwise("", "wal_level is logical")
 }
 
 func judgeSlots(j *judgment) {
-	s, ok := j.server()
-	if !ok || !j.state() {
-		return
-	}
+	s := j.Server
 	limit, _ := s.number("max_replication_slots")
 	free := int(limit) - s.Slots
 	found := fmt.Sprintf("%d of %d slots are in use", s.Slots, limit)
 	var hint []string
-	for i, name := range s.IdleSlots {
-		if i < 3 {
-			hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
-		}
+	for _, name := range s.IdleSlots[:min(3, len(s.IdleSlots))] {
+		hint = append(hint, "SELECT pg_drop_replication_slot("+sql.Literal(name)+");  -- only if nobody needs it; it is idle now")
 	}
 	hint = append(hint, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d;"+platform.RestartToo, limit+5))
 	switch {
@@ -235,10 +210,7 @@ func judgeSlots(j *judgment) {
 }
 
 func judgeSenders(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
+	s := j.Server
 	limit, _ := s.number("max_wal_senders")
 	free := int(limit) - s.Senders
 	found := fmt.Sprintf("%d of %d WAL senders are in use", s.Senders, limit)
@@ -255,10 +227,7 @@ func judgeSenders(j *judgment) {
 }
 
 func judgeConnections(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
+	s := j.Server
 	limit, _ := s.number("max_connections")
 	reserved, _ := s.number("superuser_reserved_connections")
 	more, _ := s.number("reserved_connections")
@@ -280,10 +249,7 @@ func judgeConnections(j *judgment) {
 }
 
 func judgeKeepSize(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
+	s := j.Server
 	megabytes, _ := s.number("max_slot_wal_keep_size")
 	budget := int64(j.Stream.WALBudget) // #nosec G115 -- far below 2^63
 	wanted := (budget>>20)*5/4 + 1
@@ -325,65 +291,49 @@ func judgeSenderTimeout(j *judgment) {
 }
 
 func judgeIdleTimeout(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
+	s := j.Server
 	if _, known := s.number("idle_replication_slot_timeout"); !known {
 		j.skip("", "before version 18 there is no such setting")
 		return
 	}
+	off := []string{"ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();"}
 	switch limit := s.duration("idle_replication_slot_timeout"); {
 	case limit == 0:
 		j.ok("", "idle_replication_slot_timeout is off")
 	case slices.ContainsFunc(j.Stream.Tables, func(t Table) bool { return !t.Table.Stateful() }):
-		j.fail("", fmt.Sprintf("idle_replication_slot_timeout is %v, after which rows of tables without state are lost", limit), "ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();")
+		j.fail("", fmt.Sprintf("idle_replication_slot_timeout is %v, after which rows of tables without state are lost", limit), off...)
 	case limit < 24*time.Hour:
-		j.warn("", fmt.Sprintf("idle_replication_slot_timeout is %v", limit), "ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "SELECT pg_reload_conf();")
+		j.warn("", fmt.Sprintf("idle_replication_slot_timeout is %v", limit), off...)
 	default:
 		j.ok("", "idle_replication_slot_timeout is %v", limit)
 	}
 }
 
-// warnings of package replication that begin with this.
-func (j *judgment) warnings(prefix string) []string {
-	var found []string
-	cfg := j.Stream.Replication
-	for _, w := range replication.Judge(j.State, &cfg, replication.Identify(j.State, &cfg)).Warnings {
-		if strings.HasPrefix(w, prefix) {
-			found = append(found, w)
-		}
-	}
-	return found
+// verdict is what a start would say of a state.
+func (j *judgment) verdict(s *replication.State) replication.Verdict {
+	cfg := &j.Stream.Replication
+	return replication.Judge(s, cfg, replication.Identify(s, cfg))
 }
 
 func judgeSync(j *judgment) {
-	if !j.state() {
-		return
-	}
-	names := j.State.SyncStandbys
+	names, s := j.State.SyncStandbys, j.Server
+	countsUs := func(warning string) bool { return strings.HasPrefix(warning, "synchronous_standby_names") }
 	hint := []string{"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby1, standby2)';  -- the application_name of each real standby", "SELECT pg_reload_conf();"}
 	switch {
 	case names == "":
 		j.ok("", "no commit waits for a standby")
-	case len(j.warnings("synchronous_standby_names")) > 0:
+	case slices.ContainsFunc(j.verdict(j.State).Warnings, countsUs):
 		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", hint...)
-	case j.Server != nil && j.Server.Standbys == 0 && j.Server.text("synchronous_commit") != "off" && j.Server.seesAll():
+	case s != nil && s.Standbys == 0 && s.Settings["synchronous_commit"].Value != "off" && s.Superuser:
+		// To a plain role the sessions of others are hidden, so that a count of none says nothing.
 		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
 	default:
 		j.ok("", "commits wait for %s; a row is published once its commit is visible", names)
 	}
 }
 
-// seesAll: other roles' sessions are hidden from plain ones, so that a count
-// of none says nothing.
-func (s *Server) seesAll() bool { return s.Superuser }
-
 func judgeFailover(j *judgment) {
-	s, ok := j.server()
-	if !ok || !j.state() {
-		return
-	}
+	s := j.Server
 	configured, old := j.Stream.Replication.Failover, j.State.Version < 170_000
 	standbys := s.Standbys > 0 || len(s.PhysicalSlots) > 0
 	switch {
@@ -411,13 +361,9 @@ func judgeKeptSlot(j *judgment, s *Server) {
 		j.warn("", "failover_slot is set, but slot "+j.Stream.Replication.Slot+" was made without it", "over a replication connection, while no process runs: "+alterFailover(j))
 		return
 	}
-	named := strings.FieldsFunc(s.text("synchronized_standby_slots"), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
-	there := map[string]bool{}
-	for _, name := range s.PhysicalSlots {
-		there[name] = true
-	}
+	named := strings.FieldsFunc(s.Settings["synchronized_standby_slots"].Value, func(r rune) bool { return strings.ContainsRune(`, "`, r) })
 	for _, name := range named {
-		if !there[name] {
+		if !slices.Contains(s.PhysicalSlots, name) {
 			j.fail("", "synchronized_standby_slots names "+name+", and there is no such physical slot: the stream waits for it for ever",
 				"SELECT pg_create_physical_replication_slot("+sql.Literal(name)+");  -- and use it on the standby as primary_slot_name",
 				"or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();")
@@ -437,32 +383,20 @@ func judgeKeptSlot(j *judgment, s *Server) {
 }
 
 func judgeCommitTimestamps(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
-	}
-	j.ok("", "track_commit_timestamp is %s; it is not needed, and would only let you measure from the commit itself (pg_xact_commit_timestamp)", s.text("track_commit_timestamp"))
+	j.ok("", "track_commit_timestamp is %s; it is not needed, and would only let you measure from the commit itself (pg_xact_commit_timestamp)", j.Server.Settings["track_commit_timestamp"].Value)
 }
 
 func judgeClock(j *judgment) {
-	s, ok := j.server()
-	if !ok {
-		return
+	s := j.Server
+	side := "ahead of"
+	if s.Ahead < 0 {
+		side = "behind"
 	}
-	apart := s.Ahead.Abs() - s.Doubt
-	found := fmt.Sprintf("the server's clock is %v %s this machine's (± %v)", s.Ahead.Abs().Round(time.Millisecond), side(s.Ahead), s.Doubt.Round(time.Millisecond))
-	if apart > time.Second {
+	found := fmt.Sprintf("the server's clock is %v %s this machine's (± %v)", s.Ahead.Abs().Round(time.Millisecond), side, s.Doubt.Round(time.Millisecond))
+	if s.Ahead.Abs()-s.Doubt > time.Second {
 		j.warn("", found, "synchronise the clocks of both machines by NTP (chronyc tracking shows how far one is off)")
-		return
 	}
-	j.ok("", "%s", found)
-}
-
-func side(ahead time.Duration) string {
-	if ahead < 0 {
-		return "behind"
-	}
-	return "ahead of"
+	j.otherwise("", "%s", found)
 }
 
 func judgePooler(j *judgment) {

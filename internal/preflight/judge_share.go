@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -21,55 +22,37 @@ func judgeShare(j *judgment) {
 	if claimed, ok := errors.AsType[*postgres.Error](j.Claimed); ok {
 		j.fail("", claimed.Err.Error(), claimed.Hint)
 	}
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		var splits []RowFilter
-		for _, f := range c.RowFilters {
-			if strings.Contains(f.Where, "hash_array(ARRAY[") {
-				splits = append(splits, f)
-			}
-		}
-		switch of := t.Table.Share.Of; {
-		case of == 0 && len(splits) == 0:
-			j.ok(name, "the stream takes every row")
-		case of == 0:
-			j.warn(name, "the stream takes every row, but a part of the table is published by "+published(splits)+" as well",
-				"if that stream is no more: DROP PUBLICATION; otherwise give this one a share")
-		default:
-			judgeParts(j, name, t.Table.Table, splits)
-		}
-	})
+	eachCatalogued(judgeParts)(j)
 }
 
-func judgeParts(j *judgment, name string, table *outbox.Table, splits []RowFilter) {
-	sound := true
+func judgeParts(j *judgment, name string, t *TableFacts, c *Catalogue) {
+	splits := slices.DeleteFunc(slices.Clone(c.RowFilters), func(f RowFilter) bool { return !strings.Contains(f.Where, "hash_array(ARRAY[") })
+	table := t.Table.Table
+	if table.Share.Of == 0 {
+		if len(splits) > 0 {
+			j.warn(name, "the stream takes every row, but a part of the table is published by "+published(splits)+" as well",
+				"if that stream is no more: DROP PUBLICATION; otherwise give this one a share")
+		}
+		j.otherwise(name, "the stream takes every row")
+		return
+	}
 	for part := 1; part <= table.Share.Of; part++ {
 		other := *table
 		other.Share.Part = part
-		var of, left []RowFilter
-		for _, f := range splits {
-			if outbox.HasFilter(f.Where, other.Filter("")) {
-				of = append(of, f)
-			} else {
-				left = append(left, f)
-			}
-		}
-		splits = left
+		passes := func(f RowFilter) bool { return outbox.HasFilter(f.Where, other.Filter("")) }
+		of := slices.DeleteFunc(slices.Clone(splits), func(f RowFilter) bool { return !passes(f) })
+		splits = slices.DeleteFunc(splits, passes)
 		switch {
 		case len(of) == 0:
-			sound = false
 			j.warn(name, fmt.Sprintf("no publication passes %s", other.Share), "configure a stream for it and run outbox-cdc init")
 		case len(of) > 1:
-			sound = false
 			j.warn(name, fmt.Sprintf("%s is published by %s", other.Share, published(of)), "let one stream have it, and drop the publication of the other")
 		}
 	}
 	if len(splits) > 0 {
-		sound = false
 		j.warn(name, "the table is split in another way by "+published(splits), "give all its streams the same of and the same key column, and drop what is left of a former split")
 	}
-	if sound {
-		j.ok(name, "%s; each of the others has a publication", table.Share)
-	}
+	j.otherwise(name, "%s; each of the others has a publication", table.Share)
 }
 
 func published(filters []RowFilter) string {

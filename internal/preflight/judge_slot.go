@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,19 +13,19 @@ import (
 
 var slotChecks = []check{
 	{
-		name: "slot", judge: judgeSlot,
+		name: "slot", needs: []string{"state"}, judge: judgeSlot,
 		looks:  "the slot: it exists, `pgoutput`, this database, not two_phase, `wal_status`, who reads it",
 		levels: "FAIL: it is somebody else's, or somebody else reads it. WARN: it does not exist, or is lost (a process re-creates it, and sweeps)",
 		why:    "the slot is what makes rows arrive within milliseconds and in commit order; without it they are swept",
 	},
 	{
-		name: "slot-wal", judge: judgeSlotWAL,
+		name: "slot-wal", needs: []string{"state"}, judge: judgeSlotWAL,
 		looks:  "how much WAL the slot holds back, against `wal_budget` and what the server still allows",
 		levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget",
 		why:    "held back WAL fills the primary's disk",
 	},
 	{
-		name: "slot-creation", judge: judgeBlockers,
+		name: "slot-creation", needs: []string{"state"}, judge: judgeBlockers,
 		looks:  "where there is no slot yet: open and prepared transactions of the whole cluster that its making waits for",
 		levels: "WARN: one older than a minute, or a prepared one",
 		why:    "a new slot waits until all of them have ended",
@@ -36,25 +37,25 @@ var slotChecks = []check{
 		why:    "while somebody else holds it no process leads, and nothing is published",
 	},
 	{
-		name: "paused", judge: judgePaused,
+		name: "paused", needs: []string{"server"}, judge: judgePaused,
 		looks:  "what operators have paused: the stream, or tables of it",
 		levels: "WARN: something is",
 		why:    "its rows stay pending until somebody resumes it",
 	},
 	{
-		name: "publication", judge: judgePublication,
+		name: "publication", needs: []string{"state"}, judge: judgePublication,
 		looks:  "the publication: it exists and publishes inserts and nothing else",
 		levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
 		why:    "without it the log gives nothing; with updates in it our own marks come back, and are decoded for nothing",
 	},
 	{
-		name: "publication-tables", judge: judgeCovered,
+		name: "publication-tables", needs: []string{"state"}, judge: judgeCovered,
 		looks:  "each table is in the publication, under its own name (partitions through their root), with all mapped columns",
 		levels: "FAIL: it is not",
 		why:    "rows that do not come through the publication are left to the sweeper, or, where the table keeps no state, lost",
 	},
 	{
-		name: "row-filter", judge: judgeRowFilter,
+		name: "row-filter", needs: []string{"state"}, judge: judgeRowFilter,
 		looks:  "row filters of the publication (15 and later)",
 		levels: "WARN: there is one that is not of the configuration's `rows` and `share`. FAIL: there is such a one on a table without state",
 		why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
@@ -67,21 +68,11 @@ var slotChecks = []check{
 	},
 }
 
-// verdictOnSlot judges the slot as if all else were in order.
-func (j *judgment) verdictOnSlot() replication.Verdict {
-	s := *j.State
-	s.InRecovery, s.WALLevel, s.Tables = false, "logical", nil
-	s.Publication = replication.Publication{Exists: true, Insert: true}
-	cfg := j.Stream.Replication
-	return replication.Judge(&s, &cfg, replication.Identify(&s, &cfg))
-}
-
 func judgeSlot(j *judgment) {
-	if !j.state() {
-		return
-	}
-	name := j.Stream.Replication.Slot
-	v, slot := j.verdictOnSlot(), &j.State.Slot
+	alone := *j.State // as if all but the slot were in order
+	alone.InRecovery, alone.WALLevel, alone.Tables = false, "logical", nil
+	alone.Publication = replication.Publication{Exists: true, Insert: true}
+	name, slot, v := j.Stream.Replication.Slot, &j.State.Slot, j.verdict(&alone)
 	holder := "somebody"
 	if j.Server != nil && j.Server.Holder != "" {
 		holder = j.Server.Holder
@@ -105,9 +96,6 @@ func judgeSlot(j *judgment) {
 }
 
 func judgePaused(j *judgment) {
-	if _, ok := j.server(); !ok {
-		return
-	}
 	for _, p := range j.Paused {
 		hint := "outbox-cdc resume --stream " + j.Stream.Name
 		if p.Scope.Table != "" {
@@ -115,18 +103,14 @@ func judgePaused(j *judgment) {
 		}
 		j.warn("", fmt.Sprintf("%s is %s since %s", p.Scope, p.Reason, p.Since.UTC().Format(time.RFC3339)), hint)
 	}
-	if len(j.Paused) == 0 {
-		j.ok("", "nothing is paused")
-	}
+	j.otherwise("", "nothing is paused")
 }
 
 func judgeLeadershipLock(j *judgment) {
-	if j.Leader == nil {
-		j.unseen("slot "+j.Stream.Replication.Slot, j.missing("leader"))
-		return
-	}
 	lock := "slot " + j.Stream.Replication.Slot
 	switch h := j.Leader; {
+	case h == nil:
+		j.unseen(lock, j.missing("leader"))
 	case h.Foreign:
 		j.fail(lock, h.Intruder(), fmt.Sprintf("SELECT pg_terminate_backend(%s);", h.PID))
 	case h.PID == "":
@@ -137,16 +121,12 @@ func judgeLeadershipLock(j *judgment) {
 }
 
 func judgeSlotWAL(j *judgment) {
-	if !j.state() {
-		return
-	}
-	name := "slot " + j.Stream.Replication.Slot
-	if !j.State.Slot.Exists || j.State.Slot.Lost() {
+	name, r := "slot "+j.Stream.Replication.Slot, j.Retained
+	switch {
+	case !j.State.Slot.Exists || j.State.Slot.Lost():
 		j.skip(name, "there is no slot that holds WAL back")
 		return
-	}
-	r := j.Retained
-	if r == nil {
+	case r == nil:
 		j.unseen(name, j.missing("retained"))
 		return
 	}
@@ -167,9 +147,6 @@ func judgeSlotWAL(j *judgment) {
 }
 
 func judgeBlockers(j *judgment) {
-	if !j.state() {
-		return
-	}
 	switch {
 	case j.State.Slot.Exists:
 		j.skip("", "the slot is there already")
@@ -192,12 +169,8 @@ func judgeBlockers(j *judgment) {
 }
 
 func judgePublication(j *judgment) {
-	if !j.state() {
-		return
-	}
 	name := j.Stream.Replication.Publication
-	subject, alter := "publication "+name, "ALTER PUBLICATION "+sql.Identifier(name)
-	insertOnly := alter + " SET (publish = 'insert');"
+	subject, insertOnly := "publication "+name, "ALTER PUBLICATION "+sql.Identifier(name)+" SET (publish = 'insert');"
 	switch p := &j.State.Publication; {
 	case !p.Exists:
 		j.fail(subject, "it does not exist", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixPublication
@@ -214,39 +187,28 @@ func judgePublication(j *judgment) {
 }
 
 func judgeCovered(j *judgment) {
-	if !j.state() {
-		return
-	}
 	if !j.State.Publication.Exists {
 		j.skip("", "there is no publication (see the check publication)")
 		return
 	}
-	cfg := j.Stream.Replication
-	v := replication.Judge(j.State, &cfg, replication.Identify(j.State, &cfg))
-	bad := map[string]replication.TableVerdict{}
-	for _, t := range v.Tables {
-		bad[t.Table.String()] = t
-	}
-	addable := map[string]bool{}
-	for _, t := range v.Add {
-		addable[t.String()] = j.State.Publication.Ours
-	}
+	v := j.verdict(j.State)
 	for _, t := range j.State.Tables {
 		name := t.Table.String()
-		verdict, is := bad[name]
+		bad := slices.IndexFunc(v.Tables, func(b replication.TableVerdict) bool { return b.Table == t.Table })
 		switch {
 		case !t.Exists:
 			j.skip(name, "the table is not there (see the check table)")
-		case !is && t.Leaves > 0:
+		case bad < 0 && t.Leaves > 0:
 			j.ok(name, "published, with %s through it", count(t.Leaves, "partition", "partitions"))
-		case !is:
+		case bad < 0:
 			j.ok(name, "published")
 		default:
-			hint := verdict.Hint
+			hint := v.Tables[bad].Hint
 			if len(t.Columns) > 0 && t.Published {
 				hint = setTables(j)
 			}
-			if f := j.fail(name, verdict.Reason, hint); addable[name] {
+			f := j.fail(name, v.Tables[bad].Reason, hint)
+			if j.State.Publication.Ours && slices.Contains(v.Add, t.Table) {
 				f.Fix = FixPublication
 			}
 		}
@@ -268,9 +230,6 @@ func setTables(j *judgment) string {
 const heldColumns = "; PostgreSQL lets nobody drop a column of it, or give it another type, while it is there (ALTER PUBLICATION … SET TABLE … takes it away)"
 
 func judgeRowFilter(j *judgment) {
-	if !j.state() {
-		return
-	}
 	for i := range j.State.Tables {
 		t := &j.State.Tables[i]
 		name := t.Table.String()

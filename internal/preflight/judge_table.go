@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,161 +15,137 @@ import (
 
 var tableChecks = []check{
 	{
-		name: "table", judge: judgeTable,
+		name: "table", judge: eachTable(judgeTable),
 		looks:  "each table is there, and permanent",
 		levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
 		why:    "only permanent tables are in the log",
 	},
 	{
-		name: "columns", judge: judgeColumns,
+		name: "columns", judge: eachInspected(judgeColumns),
 		looks:  "each mapped column is there, of a type that can be used so, and not generated",
 		levels: "FAIL: one is not",
 		why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
 	},
 	{
-		name: "topic-allow", judge: judgeTopicAllow,
+		name: "topic-allow", judge: eachTable(judgeTopicAllow),
 		looks:  "which topics rows may name (`topic.allow`)",
 		levels: "WARN: all, where the topic comes from a column",
 		why:    "a row is published with our rights, not with those of who wrote it",
 	},
 	{
-		name: "identity", judge: judgeIdentity,
+		name: "identity", judge: eachInspected(judgeIdentity),
 		looks:  "the id columns are NOT NULL, and unique together",
 		levels: "FAIL: they are not",
 		why:    "a mark finds its row by the id: of two rows with one id, both would be marked when one was sent",
 	},
 	{
-		name: "order", judge: judgeOrder,
+		name: "order", judge: eachInspected(judgeOrder),
 		looks:  "the columns that rows are swept in the order of",
 		levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
 		why:    "what the sweeper publishes is in this order, per key",
 	},
 	{
-		name: "sweep-index", judge: judgeSweepIndex,
+		name: "sweep-index", judge: eachInspected(judgeSweepIndex),
 		looks:  "an index that serves the sweep: partial on pending rows, or with the status; where rows wait for a time (`available_after`), one that begins with it; one by which a `headers_table` is read",
 		levels: "WARN: none; none with the time, and 10,000 rows or more wait",
 		why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 	},
 	{
-		name: "status-index", judge: judgeStatusIndex,
+		name: "status-index", judge: eachCatalogued(judgeStatusIndex),
 		looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
 		levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
 		why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
 	},
 	{
-		name: "vacuum", judge: judgeVacuum,
+		name: "vacuum", judge: eachCatalogued(judgeVacuum),
 		looks:  "dead rows against all rows",
 		levels: "WARN: more than half, and more than 100,000",
 		why:    "each mark leaves a dead row, and sweeps read over them",
 	},
 	{
-		name: "row-security", judge: judgeRowSecurity,
+		name: "row-security", judge: eachCatalogued(judgeRowSecurity),
 		looks:  "row level security",
 		levels: "FAIL: it applies to our role",
 		why:    "`run` refuses the table, whatever its policies are: rows that one hides would never be swept, and their marks would find nothing",
 	},
 	{
-		name: "triggers", judge: judgeTriggers,
+		name: "triggers", judge: eachCatalogued(judgeTriggers),
 		looks:  "triggers that fire when a row is marked",
 		levels: "WARN: there is one",
 		why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
 	},
 	{
-		name: "replica-identity", judge: judgeReplicaIdentity,
+		name: "replica-identity", judge: eachCatalogued(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
 		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
 	},
-}
-
-var stateChecks = []check{
 	{
-		name: "status-values", judge: judgeStates,
+		name: "status-values", judge: eachInspected(judgeStates),
 		looks:  "the words of the status: what its type, its CHECK constraints and those of the archive allow, and what rows have (a sample)",
 		levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
 		why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
 	},
 	{
-		name: "rows", judge: judgeRows,
+		name: "rows", judge: eachInspected(judgeRows),
 		looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
 		levels: "WARN: there are rows, and none is ours",
 		why:    "rows that are left to others are neither published nor counted anywhere else",
 	},
 	{
-		name: "shedlock", judge: judgeLocks,
+		name: "shedlock", judge: eachTable(judgeLocks),
 		looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
 		levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
 		why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
 	},
 	{
-		name: "backlog", judge: judgeBacklog,
+		name: "backlog", judge: eachInspected(judgeBacklog),
 		looks:  "rows that wait, up to 100,000, and the age of the oldest",
 		levels: "WARN: the oldest has waited for more than five minutes",
 		why:    "all of them are published when a process starts",
 	},
 }
 
-func judgeTopicAllow(j *judgment) {
-	j.tables(func(name string, t *TableFacts) {
-		m := &t.Table.Mapping
-		switch {
-		case len(m.Topic.Columns) == 0:
-			j.ok(name, "every row goes to topic %s", m.Topic.Literals[0])
-		case m.Topic.Known() != nil:
-			j.ok(name, "rows go to %s", strings.Join(m.Topic.Known(), ", "))
-		case len(m.TopicAllow) > 0:
-			j.ok(name, "rows may name %s", strings.Join(m.TopicAllow, ", "))
-		case m.Topic.Literals[0] != "":
-			j.ok(name, "every topic begins with %s", m.Topic.Literals[0])
-		default:
-			j.warn(name, "anybody who may write to the table chooses the topic, and may name every one that our Kafka user may write to",
-				"topic: {column: "+m.Topic.Columns[0].Column+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
-		}
-	})
-}
-
-func judgeTable(j *judgment) {
-	j.tables(func(name string, t *TableFacts) {
-		switch {
-		case t.Gone != "":
-			problem, hint, _ := strings.Cut(t.Gone, ": ")
-			if t.Table.Native {
-				hint = "outbox-cdc init --native-table --stream " + j.Stream.Name
-			}
-			j.fail(name, "it "+problem, hint)
-		case t.Refused != "":
-			j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
-		case len(t.Lockers) > 0:
-			j.lockedOut(name, t.Lockers)
-		case t.Inspection == nil:
-			j.unseen(name, t.Missing["table"])
-		default:
-			found := false
-			for _, f := range t.Inspection.Findings {
-				if f.About == AboutKind {
-					j.fail(name, f.Problem, f.Hint+";")
-					found = true
-				}
-			}
-			if !found {
-				j.ok(name, "%s%s", kindOf(t), extent(t))
-			}
-		}
-	})
-}
-
-// lockedOut: the holder of the lock holds up every reader and writer of the table,
-// the application's as well as ours.
-func (j *judgment) lockedOut(name string, by []replication.Blocker) {
-	f := j.fail(name, replication.LockedBy(by), "wait until that transaction has ended, or end it; then check again")
-	f.Unseen, f.Why = true, "rows of a locked table are neither published nor marked, and the application's own statements wait as well"
-}
-
-func kindOf(t *TableFacts) string {
-	if n := len(t.Inspection.Partitions); n > 0 {
-		return "a partitioned table of " + count(n, "partition", "partitions")
+func judgeTopicAllow(j *judgment, name string, t *TableFacts) {
+	m := &t.Table.Mapping
+	switch {
+	case len(m.Topic.Columns) == 0:
+		j.ok(name, "every row goes to topic %s", m.Topic.Literals[0])
+	case m.Topic.Known() != nil:
+		j.ok(name, "rows go to %s", strings.Join(m.Topic.Known(), ", "))
+	case len(m.TopicAllow) > 0:
+		j.ok(name, "rows may name %s", strings.Join(m.TopicAllow, ", "))
+	case m.Topic.Literals[0] != "":
+		j.ok(name, "every topic begins with %s", m.Topic.Literals[0])
+	default:
+		j.warn(name, "anybody who may write to the table chooses the topic, and may name every one that our Kafka user may write to",
+			"topic: {column: "+m.Topic.Columns[0].Column+", allow: [orders, shipping.*]}  # in the configuration: what this table's rows are for")
 	}
-	return "a permanent table"
+}
+
+func judgeTable(j *judgment, name string, t *TableFacts) {
+	switch {
+	case t.Gone != "":
+		problem, hint, _ := strings.Cut(t.Gone, ": ")
+		if t.Table.Native {
+			hint = "outbox-cdc init --native-table --stream " + j.Stream.Name
+		}
+		j.fail(name, "it "+problem, hint)
+	case t.Refused != "":
+		j.fail(name, t.Refused, "GRANT SELECT ON what it names TO "+sql.Identifier(j.Table.User)+";  -- or correct the mapping")
+	case len(t.Lockers) > 0:
+		f := j.fail(name, replication.LockedBy(t.Lockers), "wait until that transaction has ended, or end it; then check again")
+		f.Unseen, f.Why = true, "rows of a locked table are neither published nor marked, and the application's own statements wait as well"
+	case t.Inspection == nil:
+		j.unseen(name, t.Missing["table"])
+	default:
+		kind := "a permanent table"
+		if n := len(t.Inspection.Partitions); n > 0 {
+			kind = "a partitioned table of " + count(n, "partition", "partitions")
+		}
+		j.faults(name, t, AboutKind)
+		j.otherwise(name, "%s%s", kind, extent(t))
+	}
 }
 
 func extent(t *TableFacts) string {
@@ -181,64 +158,40 @@ func extent(t *TableFacts) string {
 	return fmt.Sprintf(", about %d rows, %s", t.Catalogue.Rows, size(t.Catalogue.Bytes))
 }
 
-func judgeColumns(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		n := 0
-		for _, d := range Differences(t) {
-			if d.Fatal && d.about == AboutColumn {
-				j.fail(name, d.Problem, append(d.Override.Lines(), d.Hint)...)
-				n++
-			}
+func judgeColumns(j *judgment, name string, t *TableFacts) {
+	for _, d := range Differences(t) {
+		if d.Fatal && d.about == AboutColumn {
+			j.fail(name, d.Problem, append(d.Override.Lines(), d.Hint)...)
 		}
-		if n == 0 {
-			j.ok(name, "%s, all that are mapped are there and fit", count(len(t.Inspection.Columns), "column", "columns"))
-		}
-	})
+	}
+	j.otherwise(name, "%s, all that are mapped are there and fit", count(len(t.Inspection.Columns), "column", "columns"))
 }
 
-func judgeIdentity(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		n := 0
-		for _, f := range t.Inspection.Findings {
-			if f.About == AboutIdentity || f.About == AboutNull {
-				j.fail(name, f.Problem, f.Hint+";")
-				n++
-			}
-		}
-		if n == 0 {
-			j.ok(name, "%s: not NULL and unique", strings.Join(t.Table.Mapping.ID, ", "))
-		}
-	})
+func judgeIdentity(j *judgment, name string, t *TableFacts) {
+	j.faults(name, t, AboutIdentity, AboutNull)
+	j.otherwise(name, "%s: not NULL and unique", strings.Join(t.Table.Mapping.ID, ", "))
 }
 
-func judgeOrder(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		m := &t.Table.Mapping
-		if !t.Table.Stateful() {
-			j.skip(name, "a table without state is never swept")
-			return
+func judgeOrder(j *judgment, name string, t *TableFacts) {
+	m := &t.Table.Mapping
+	if !t.Table.Stateful() {
+		j.skip(name, "a table without state is never swept")
+		return
+	}
+	if len(m.Order) == 0 {
+		j.warn(name, "no columns order the sweep: rows of a key that have to be swept may come in any order", "order: [created_at]  # in the mapping: columns that follow the order of commits")
+	}
+	for _, column := range m.Order {
+		if c := t.column(column); c != nil && !c.NotNull {
+			j.warn(name, "order column "+column+" may be NULL; such rows are swept last", "ALTER TABLE "+quotedTable(t.Table.Table)+" ALTER "+sql.Identifier(column)+" SET NOT NULL;")
 		}
-		n := 0
-		if len(m.Order) == 0 {
-			j.warn(name, "no columns order the sweep: rows of a key that have to be swept may come in any order", "order: [created_at]  # in the mapping: columns that follow the order of commits")
-			n++
+	}
+	for _, f := range t.Inspection.Findings {
+		if f.About == AboutOrder {
+			j.warn(name, f.Problem, f.Hint+";")
 		}
-		for _, column := range m.Order {
-			if c := t.column(column); c != nil && !c.NotNull {
-				j.warn(name, "order column "+column+" may be NULL; such rows are swept last", "ALTER TABLE "+quotedTable(t.Table.Table)+" ALTER "+sql.Identifier(column)+" SET NOT NULL;")
-				n++
-			}
-		}
-		for _, f := range t.Inspection.Findings {
-			if f.About == AboutOrder {
-				j.warn(name, f.Problem, f.Hint+";")
-				n++
-			}
-		}
-		if n == 0 {
-			j.ok(name, "%s, ties in the order of insertion", strings.Join(m.Order, ", "))
-		}
-	})
+	}
+	j.otherwise(name, "%s, ties in the order of insertion", strings.Join(m.Order, ", "))
 }
 
 // column of the catalogue; nil: none of that name, or it was not seen.
@@ -256,81 +209,72 @@ func (t *TableFacts) column(name string) *Column {
 // manyWait is how many rows are costly to read for each look.
 const manyWait = 10_000
 
-func judgeSweepIndex(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
+func judgeSweepIndex(j *judgment, name string, t *TableFacts) {
+	switch {
+	case !t.Table.Stateful():
+		j.skip(name, "a table without state is never swept")
+		return
+	case slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool { return f.Fatal }):
+		j.skip(name, "not known until what else is wrong with the table is fixed")
+		return
+	}
+	var problems, hint []string
+	small := ""
+	for _, f := range t.Inspection.Findings {
 		switch {
-		case !t.Table.Stateful():
-			j.skip(name, "a table without state is never swept")
-			return
-		case slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool { return f.Fatal }):
-			j.skip(name, "not known until what else is wrong with the table is fixed")
-			return
+		case f.About == AboutDue && !t.Table.Native && (t.Backlog == nil || t.Backlog.Rows < manyWait):
+			small = "; should many rows wait for their time: " + strings.ReplaceAll(f.Hint, "\n", " ")
+		case f.About == AboutIndex || f.About == AboutDue:
+			problems, hint = append(problems, f.Problem), append(hint, strings.Split(f.Hint+";", "\n")...)
 		}
-		var problems, hint []string
-		small := ""
-		for _, f := range t.Inspection.Findings {
-			switch {
-			case f.About == AboutDue && !t.Table.Native && (t.Backlog == nil || t.Backlog.Rows < manyWait):
-				small = "; should many rows wait for their time: " + strings.ReplaceAll(f.Hint, "\n", " ")
-			case f.About == AboutIndex || f.About == AboutDue:
-				problems, hint = append(problems, f.Problem), append(hint, strings.Split(f.Hint+";", "\n")...)
-			}
-		}
-		if len(problems) == 0 {
-			j.ok(name, "an index serves the sweep%s", small)
-			return
-		}
-		for _, broken := range brokenIndexes(t) {
+	}
+	if len(problems) == 0 {
+		j.ok(name, "an index serves the sweep%s", small)
+		return
+	}
+	if t.Catalogue != nil {
+		for _, broken := range t.Catalogue.BrokenIndexes {
 			hint = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, hint...)
 		}
-		if w := j.warn(name, strings.Join(problems, "; ")+extent(t), hint...); t.Table.Native {
-			w.Fix = FixIndex
-		}
-	})
-}
-
-func brokenIndexes(t *TableFacts) []string {
-	if t.Catalogue == nil {
-		return nil
 	}
-	return t.Catalogue.BrokenIndexes
+	if w := j.warn(name, strings.Join(problems, "; ")+extent(t), hint...); t.Table.Native {
+		w.Fix = FixIndex
+	}
 }
 
-func judgeStatusIndex(j *judgment) {
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		m := &t.Table.Mapping
-		if m.Published != outbox.PublishedStatus || m.Status.Column == "" {
-			j.skip(name, "no status column is written")
-			return
+func judgeStatusIndex(j *judgment, name string, t *TableFacts, c *Catalogue) {
+	m := &t.Table.Mapping
+	if m.Published != outbox.PublishedStatus || m.Status.Column == "" {
+		j.skip(name, "no status column is written")
+		return
+	}
+	var whole, partial []string
+	for _, i := range c.StatusIndexes {
+		if i.Partial {
+			partial = append(partial, i.Name)
+		} else {
+			whole = append(whole, i.Name)
 		}
-		var whole, partial []string
-		for _, i := range c.StatusIndexes {
-			if i.Partial {
-				partial = append(partial, i.Name)
-			} else {
-				whole = append(whole, i.Name)
-			}
+	}
+	hot := ""
+	if c.Updates > 0 {
+		hot = fmt.Sprintf("; %d%% of %d updates so far were HOT", c.HOTUpdates*100/c.Updates, c.Updates)
+	}
+	switch {
+	case len(whole) > 0:
+		hint := []string{}
+		for _, i := range whole {
+			hint = append(hint, "DROP INDEX CONCURRENTLY "+sql.Identifier(t.Table.Schema, i)+";  -- if no query of the application needs it; first make a partial one (see the check sweep-index)")
 		}
-		hot := ""
-		if c.Updates > 0 {
-			hot = fmt.Sprintf("; %d%% of %d updates so far were HOT", c.HOTUpdates*100/c.Updates, c.Updates)
-		}
-		switch {
-		case len(whole) > 0:
-			hint := []string{}
-			for _, i := range whole {
-				hint = append(hint, "DROP INDEX CONCURRENTLY "+sql.Identifier(t.Table.Schema, i)+";  -- if no query of the application needs it; first make a partial one (see the check sweep-index)")
-			}
-			j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, hint...)
-		case len(partial) > 0:
-			j.ok(name, "the status is only in partial indexes (%s)%s", some(partial), hot)
-		case fillfactor(c) > 90:
-			j.warn(name, fmt.Sprintf("no index has the status, so marks could be HOT, but fillfactor is %d%s", fillfactor(c), hot),
-				"ALTER TABLE "+quotedTable(t.Table.Table)+" SET (fillfactor = 80);  -- for pages filled from now on")
-		default:
-			j.ok(name, "no index has the status, and fillfactor is %d%s", fillfactor(c), hot)
-		}
-	})
+		j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, hint...)
+	case len(partial) > 0:
+		j.ok(name, "the status is only in partial indexes (%s)%s", some(partial), hot)
+	case fillfactor(c) > 90:
+		j.warn(name, fmt.Sprintf("no index has the status, so marks could be HOT, but fillfactor is %d%s", fillfactor(c), hot),
+			"ALTER TABLE "+quotedTable(t.Table.Table)+" SET (fillfactor = 80);  -- for pages filled from now on")
+	default:
+		j.ok(name, "no index has the status, and fillfactor is %d%s", fillfactor(c), hot)
+	}
 }
 
 // fillfactor of a table; 100 where nothing is set.
@@ -346,117 +290,92 @@ func fillfactor(c *Catalogue) int {
 	return n
 }
 
-func judgeVacuum(j *judgment) {
+func judgeVacuum(j *judgment, name string, t *TableFacts, c *Catalogue) {
 	const many = 100_000
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		found := fmt.Sprintf("%d dead rows and about %d live ones", c.Dead, max(c.Rows, 0))
-		if c.Dead > many && c.Dead > max(c.Rows, 0) {
-			table := quotedTable(t.Table.Table)
-			j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
-				"ALTER TABLE "+table+" SET (autovacuum_vacuum_scale_factor = 0.02);")
-			return
-		}
-		j.ok(name, "%s", found)
-	})
-}
-
-func judgeRowSecurity(j *judgment) {
-	j.catalogued(func(name string, _ *TableFacts, c *Catalogue) {
-		switch role := sql.Identifier(j.Table.User); {
-		case c.RowsHidden:
-			j.fail(name, fmt.Sprintf("row level security applies to role %s (policies: %s)", j.Table.User, or(some(c.Policies), "none, so it sees nothing")),
-				"ALTER ROLE "+role+" BYPASSRLS;  -- as a superuser")
-		case c.RowSecurity:
-			j.ok(name, "row level security is on, and does not apply to role %s", j.Table.User)
-		default:
-			j.ok(name, "no row level security")
-		}
-	})
-}
-
-func or(text, instead string) string {
-	if text == "" {
-		return instead
-	}
-	return text
-}
-
-func judgeTriggers(j *judgment) {
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
-		if len(c.Triggers) == 0 || t.Table.Mapping.Published != outbox.PublishedStatus {
-			j.ok(name, "no trigger fires on a mark")
-			return
-		}
-		var names, hint []string
-		for _, trigger := range c.Triggers {
-			names = append(names, trigger.Name+" ("+trigger.Function+")")
-			hint = append(hint, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
-			if !trigger.Path {
-				hint = append(hint, "ALTER FUNCTION "+trigger.Function+"() SET search_path = "+sql.Identifier(t.Table.Schema)+";  -- if it names tables or functions without their schema")
-			}
-		}
-		j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), hint...)
-	})
-}
-
-func judgeReplicaIdentity(j *judgment) {
-	j.catalogued(func(name string, t *TableFacts, c *Catalogue) {
+	found := fmt.Sprintf("%d dead rows and about %d live ones", c.Dead, max(c.Rows, 0))
+	if c.Dead > many && c.Dead > c.Rows {
 		table := quotedTable(t.Table.Table)
-		whole := c.Identity == "f"
+		j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
+			"ALTER TABLE "+table+" SET (autovacuum_vacuum_scale_factor = 0.02);")
+	}
+	j.otherwise(name, "%s", found)
+}
+
+func judgeRowSecurity(j *judgment, name string, _ *TableFacts, c *Catalogue) {
+	switch role := sql.Identifier(j.Table.User); {
+	case c.RowsHidden:
+		j.fail(name, fmt.Sprintf("row level security applies to role %s (policies: %s)", j.Table.User, cmp.Or(some(c.Policies), "none, so it sees nothing")),
+			"ALTER ROLE "+role+" BYPASSRLS;  -- as a superuser")
+	case c.RowSecurity:
+		j.ok(name, "row level security is on, and does not apply to role %s", j.Table.User)
+	default:
+		j.ok(name, "no row level security")
+	}
+}
+
+func judgeTriggers(j *judgment, name string, t *TableFacts, c *Catalogue) {
+	if len(c.Triggers) == 0 || t.Table.Mapping.Published != outbox.PublishedStatus {
+		j.ok(name, "no trigger fires on a mark")
+		return
+	}
+	var names, hint []string
+	for _, trigger := range c.Triggers {
+		names = append(names, trigger.Name+" ("+trigger.Function+")")
+		hint = append(hint, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
+		if !trigger.Path {
+			hint = append(hint, "ALTER FUNCTION "+trigger.Function+"() SET search_path = "+sql.Identifier(t.Table.Schema)+";  -- if it names tables or functions without their schema")
+		}
+	}
+	j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), hint...)
+}
+
+func judgeReplicaIdentity(j *judgment, name string, t *TableFacts, c *Catalogue) {
+	table := quotedTable(t.Table.Table)
+	whole := c.Identity == "f"
+	switch {
+	case len(c.UpdatePubs) == 0 || len(tablesql.Written(&t.Table.Mapping)) == 0:
+		j.ok(name, "no publication publishes its updates, so it needs none")
+	case !c.HasKey && !whole:
+		j.fail(name, "it has no replica identity, and its updates are published by "+some(c.UpdatePubs),
+			"ALTER PUBLICATION "+sql.Identifier(c.UpdatePubs[0])+" SET (publish = 'insert');  -- where nobody needs its updates",
+			"or ALTER TABLE "+table+" REPLICA IDENTITY USING INDEX …;  -- a unique index of columns that are NOT NULL")
+	case whole:
+		j.warn(name, "its identity is the whole row, and its updates are published by "+some(c.UpdatePubs), "ALTER TABLE "+table+" REPLICA IDENTITY DEFAULT;")
+	default:
+		j.ok(name, "its updates are published by %s, by its key", some(c.UpdatePubs))
+	}
+}
+
+func judgeStates(j *judgment, name string, t *TableFacts) {
+	if t.Table.Mapping.Status.Column == "" {
+		j.skip(name, "the state is not kept in words")
+		return
+	}
+	if t.Missing["rows"] != "" {
+		j.unseen(name, t.Missing["rows"])
+		return
+	}
+	for _, d := range Differences(t) {
 		switch {
-		case len(c.UpdatePubs) == 0 || len(tablesql.Written(&t.Table.Mapping)) == 0:
-			j.ok(name, "no publication publishes its updates, so it needs none")
-		case !c.HasKey && !whole:
-			j.fail(name, "it has no replica identity, and its updates are published by "+some(c.UpdatePubs),
-				"ALTER PUBLICATION "+sql.Identifier(c.UpdatePubs[0])+" SET (publish = 'insert');  -- where nobody needs its updates",
-				"or ALTER TABLE "+table+" REPLICA IDENTITY USING INDEX …;  -- a unique index of columns that are NOT NULL")
-		case whole:
-			j.warn(name, "its identity is the whole row, and its updates are published by "+some(c.UpdatePubs), "ALTER TABLE "+table+" REPLICA IDENTITY DEFAULT;")
+		case !d.words:
+		case d.Fatal:
+			j.fail(name, d.Problem, slices.DeleteFunc(append(d.Override.Lines(), d.Hint), func(hint string) bool { return hint == "" })...)
+		case strangers(t):
+			j.warn(name, d.Problem, d.Override.Lines()...)
 		default:
-			j.ok(name, "its updates are published by %s, by its key", some(c.UpdatePubs))
+			j.ok(name, "%s", d.Problem)
 		}
-	})
+	}
+	j.otherwise(name, "%s", wordsOf(t))
 }
 
-func judgeStates(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		if t.Table.Mapping.Status.Column == "" {
-			j.skip(name, "the state is not kept in words")
-			return
-		}
-		if t.Missing["rows"] != "" {
-			j.unseen(name, t.Missing["rows"])
-			return
-		}
-		n := 0
-		for _, d := range Differences(t) {
-			if !d.words {
-				continue
-			}
-			n++
-			if d.Fatal {
-				j.fail(name, d.Problem, slices.DeleteFunc(append(d.Override.Lines(), d.Hint), func(hint string) bool { return hint == "" })...)
-			} else if strangers(t) {
-				j.warn(name, d.Problem, d.Override.Lines()...)
-			} else {
-				j.ok(name, "%s", d.Problem)
-			}
-		}
-		if n == 0 {
-			j.ok(name, "%s", wordsOf(t))
-		}
-	})
-}
-
-func judgeLocks(j *judgment) {
-	j.tables(func(name string, t *TableFacts) {
-		if len(t.Locks) == 0 {
-			j.skip(name, "no lock is configured")
-		}
-		for i := range t.Locks {
-			judgeLock(j, &t.Locks[i])
-		}
-	})
+func judgeLocks(j *judgment, name string, t *TableFacts) {
+	if len(t.Locks) == 0 {
+		j.skip(name, "no lock is configured")
+	}
+	for i := range t.Locks {
+		judgeLock(j, &t.Locks[i])
+	}
 }
 
 func judgeLock(j *judgment, l *LockFacts) {
@@ -464,7 +383,7 @@ func judgeLock(j *judgment, l *LockFacts) {
 	switch s := &l.Sight; {
 	case l.Refused:
 		problem, hint, _ := strings.Cut(l.Err.Error(), ": ")
-		j.fail(subject, problem, strings.Split(or(hint, "see the server's log"), "; ")...)
+		j.fail(subject, problem, strings.Split(cmp.Or(hint, "see the server's log"), "; ")...)
 	case l.Err != nil:
 		j.unseen(subject, l.Err.Error())
 	case s.Suspicion != "":
@@ -490,52 +409,47 @@ func holder(h shedlock.Holding) string {
 	return " by " + h.By + " until " + h.Until.UTC().Format("15:04:05") + " UTC"
 }
 
-func judgeRows(j *judgment) {
-	j.resolved(func(name string, t *TableFacts) {
-		c := t.Chosen
-		m := &t.Table.Mapping
-		switch {
-		case len(m.Rows) == 0 && m.Leaves() == nil:
-			j.ok(name, "every row is ours")
-		case c == nil && t.Missing["chosen"] == "":
-			j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
-		case c == nil:
-			j.unseen(name, t.Missing["chosen"])
-		case c.Rows > 0 && c.Ours == 0:
-			j.warn(name, fmt.Sprintf("none of %s is ours", count(int(c.Rows), "row", "rows")),
-				"SELECT DISTINCT … FROM "+quotedTable(t.Table.Table)+";  -- the columns that rows and topic.map name, and then what they should say")
-		default:
-			j.ok(name, "%d of %s left to others", c.Rows-c.Ours, count(int(c.Rows), "row is", "rows are"))
-		}
-	})
+func judgeRows(j *judgment, name string, t *TableFacts) {
+	c := t.Chosen
+	m := &t.Table.Mapping
+	switch {
+	case len(m.Rows) == 0 && m.Leaves() == nil:
+		j.ok(name, "every row is ours")
+	case c == nil && t.Missing["chosen"] == "":
+		j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
+	case c == nil:
+		j.unseen(name, t.Missing["chosen"])
+	case c.Rows > 0 && c.Ours == 0:
+		j.warn(name, fmt.Sprintf("none of %s is ours", count(int(c.Rows), "row", "rows")),
+			"SELECT DISTINCT … FROM "+quotedTable(t.Table.Table)+";  -- the columns that rows and topic.map name, and then what they should say")
+	default:
+		j.ok(name, "%d of %s left to others", c.Rows-c.Ours, count(int(c.Rows), "row is", "rows are"))
+	}
 }
 
-func judgeBacklog(j *judgment) {
+func judgeBacklog(j *judgment, name string, t *TableFacts) {
 	const long = 300 // seconds
-	j.resolved(func(name string, t *TableFacts) {
-		b := t.Backlog
-		switch {
-		case !t.Table.Stateful():
-			j.skip(name, "a table without state does not tell what waits")
-			return
-		case b == nil && t.Missing["backlog"] == "":
-			j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
-			return
-		case b == nil:
-			j.unseen(name, t.Missing["backlog"]+"; an index for the sweep would make it quick")
-			return
-		}
-		found := count(int(b.Rows), "row waits", "rows wait")
-		if b.More {
-			found = "more than " + found
-		}
-		if b.Rows > 0 && b.Oldest >= 0 {
-			found += ", the oldest for " + span(b.Oldest)
-		}
-		if b.Rows > 0 && b.Oldest > long {
-			j.warn(name, found, "outbox-cdc run  # publishes them", "or, for rows that another relay has sent already, first: UPDATE "+quotedTable(t.Table.Table)+" SET … WHERE …;")
-			return
-		}
-		j.ok(name, "%s", found)
-	})
+	b := t.Backlog
+	switch {
+	case !t.Table.Stateful():
+		j.skip(name, "a table without state does not tell what waits")
+		return
+	case b == nil && t.Missing["backlog"] == "":
+		j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")
+		return
+	case b == nil:
+		j.unseen(name, t.Missing["backlog"]+"; an index for the sweep would make it quick")
+		return
+	}
+	found := count(int(b.Rows), "row waits", "rows wait")
+	if b.More {
+		found = "more than " + found
+	}
+	if b.Rows > 0 && b.Oldest >= 0 {
+		found += ", the oldest for " + span(b.Oldest)
+	}
+	if b.Rows > 0 && b.Oldest > long {
+		j.warn(name, found, "outbox-cdc run  # publishes them", "or, for rows that another relay has sent already, first: UPDATE "+quotedTable(t.Table.Table)+" SET … WHERE …;")
+	}
+	j.otherwise(name, "%s", found)
 }

@@ -23,18 +23,18 @@ func sound() *Facts {
 	table := native()
 	yes := true
 	columns := []Column{
-		{"id", "bigint", true, ""},
-		{"event_id", "uuid", true, ""},
-		{"topic", "text", true, ""},
-		{"key", "text", false, ""},
-		{"payload", "bytea", false, ""},
-		{"headers", "jsonb", false, ""},
-		{"available_after", "timestamp with time zone", false, ""},
-		{"created_at", "timestamp with time zone", true, ""},
-		{"status", "text", true, ""},
-		{"sent_at", "timestamp with time zone", false, ""},
-		{"attempts", "integer", true, ""},
-		{"last_error", "text", false, ""},
+		{"id", "bigint", true},
+		{"event_id", "uuid", true},
+		{"topic", "text", true},
+		{"key", "text", false},
+		{"payload", "bytea", false},
+		{"headers", "jsonb", false},
+		{"available_after", "timestamp with time zone", false},
+		{"created_at", "timestamp with time zone", true},
+		{"status", "text", true},
+		{"sent_at", "timestamp with time zone", false},
+		{"attempts", "integer", true},
+		{"last_error", "text", false},
 	}
 	var mapped []mapping.Column
 	for _, c := range columns {
@@ -75,7 +75,7 @@ func sound() *Facts {
 		Tables: []TableFacts{{
 			Table: Table{Table: table, Native: true}, Inspection: &Inspection{Table: table, Columns: mapped},
 			Catalogue: &Catalogue{
-				Kind: "r", Persistence: "p", Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
+				Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
 				Updatable: []string{"status", "sent_at", "attempts", "last_error"}, Columns: columns, Options: []string{"fillfactor=80"},
 				StatusIndexes: []Index{{Name: "outbox_pending", Partial: true}},
 				StatusRules:   []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},

@@ -25,7 +25,18 @@ func judgeTransport(j *judgment) {
 		j.judgePostgres("replication_dsn", j.Stream.Replication.DSN)
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Stream.Kafka)) {
-		j.judgeKafkaTLS(name)
+		cfg, subject := j.Stream.Kafka[name], "kafka "+name
+		away := slices.DeleteFunc(slices.Clone(cfg.Brokers), transport.LoopbackAddress)
+		switch {
+		case len(away) == 0:
+			j.ok(subject, "its brokers are on this machine")
+		case cfg.TLS == nil:
+			j.warn(subject, "no TLS to "+strings.Join(away, ", "), "write tls: {} for this cluster, and the port of the brokers' listener with TLS")
+		case cfg.TLS.Insecure:
+			j.warn(subject, "insecure_skip_verify accepts any certificate", "remove insecure_skip_verify, and write ca_file for an authority of your own")
+		default:
+			j.ok(subject, "verified TLS to %s", strings.Join(away, ", "))
+		}
 	}
 }
 
@@ -44,26 +55,5 @@ func (j *judgment) judgePostgres(key, dsn string) {
 		j.ok(key, "verified TLS to %s", host)
 	case transport.Local:
 		j.ok(key, "%s is this machine", host)
-	}
-}
-
-func (j *judgment) judgeKafkaTLS(name string) {
-	cfg := j.Stream.Kafka[name]
-	var away []string
-	for _, broker := range cfg.Brokers {
-		if !transport.LoopbackAddress(broker) {
-			away = append(away, broker)
-		}
-	}
-	subject := "kafka " + name
-	switch {
-	case len(away) == 0:
-		j.ok(subject, "its brokers are on this machine")
-	case cfg.TLS == nil:
-		j.warn(subject, "no TLS to "+strings.Join(away, ", "), "write tls: {} for this cluster, and the port of the brokers' listener with TLS")
-	case cfg.TLS.Insecure:
-		j.warn(subject, "insecure_skip_verify accepts any certificate", "remove insecure_skip_verify, and write ca_file for an authority of your own")
-	default:
-		j.ok(subject, "verified TLS to %s", strings.Join(away, ", "))
 	}
 }

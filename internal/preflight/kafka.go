@@ -82,7 +82,11 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	if c.cfg.SASL != nil {
 		f.Principal = c.cfg.SASL.Username
 	}
-	conns := c.dial(ctx, bootstrap(c.cfg.Brokers))
+	brokers := make([]BrokerFacts, len(c.cfg.Brokers))
+	for i, address := range c.cfg.Brokers {
+		brokers[i] = BrokerFacts{Address: address, ID: -1}
+	}
+	conns := c.dial(ctx, brokers)
 	defer closeAll(conns)
 	for i, conn := range conns {
 		if conn == nil {
@@ -95,24 +99,18 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 			c.permissions(ctx, conn)
 			return *f
 		}
-		c.refused(ctx, &f.Brokers[i], err)
+		c.refused(ctx, &f.Brokers[i], c.cfg.Explain(f.Brokers[i].Address, err))
 	}
 	f.Err = "no broker can be used"
 	return *f
 }
 
-// refused notes why a broker that was reached cannot be used.
+// refused notes why a broker cannot be used.
 func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
-	b.Permanent = permanent(err)
-	b.Err = errors.New(explained(ctx, c.o, c.cfg.Explain(b.Address, err)))
-}
-
-func bootstrap(addresses []string) []BrokerFacts {
-	brokers := make([]BrokerFacts, len(addresses))
-	for i, address := range addresses {
-		brokers[i] = BrokerFacts{Address: address, ID: -1}
+	b.Permanent, b.Err = permanent(err), err
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		b.Err = fmt.Errorf("no answer within %v (%w)", c.o.Timeout, err)
 	}
-	return brokers
 }
 
 // dial connects to brokers side by side and notes what came of it. A broker
@@ -124,11 +122,10 @@ func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*saram
 		all.Go(func() {
 			b := &brokers[i]
 			began := time.Now()
-			conns[i], b.Err = c.cfg.Dial(ctx, b.Address)
-			b.Took = time.Since(began)
-			if b.Err != nil {
-				b.Permanent = permanent(b.Err)
-				b.Err = errors.New(explained(ctx, c.o, b.Err)) // with its words already
+			conn, err := c.cfg.Dial(ctx, b.Address)
+			conns[i], b.Took = conn, time.Since(began)
+			if err != nil {
+				c.refused(ctx, b, err)
 			}
 		})
 	}
@@ -140,17 +137,14 @@ func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*saram
 	return conns
 }
 
-func explained(ctx context.Context, o Options, err error) string {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer within %v (%v)", o.Timeout, err)
-	}
-	return err.Error()
-}
-
-// permanent: the broker, or our own settings, refuse; a network may come back.
+// permanent: the broker, or our own settings, refuse, or one side does not accept the other's
+// certificate; a network may come back.
 func permanent(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
 	return errors.Is(err, sarama.ErrSASLAuthenticationFailed) || errors.Is(err, sarama.ErrUnsupportedSASLMechanism) ||
-		errors.Is(err, sarama.ErrIllegalSASLState) || untrusted(err)
+		errors.Is(err, sarama.ErrIllegalSASLState) || errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
 }
 
 // version notes the newest Produce request that every broker knows, and whether they
@@ -267,18 +261,15 @@ func (c *clusterProbe) settings(conn *sarama.Broker) {
 	if c.facts.Journal != nil {
 		topics = append(topics, c.facts.Journal)
 	}
-	req := &sarama.DescribeConfigsRequest{Version: 2}
+	var resources []*sarama.ConfigResource
 	for _, t := range topics {
 		if t.Err == sarama.ErrNoError {
-			req.Resources = append(req.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
+			resources = append(resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
 		}
 	}
-	for name, settings := range describe(conn, req) {
-		for _, t := range topics {
-			if t.Name == name {
-				t.Settings = settings
-			}
-		}
+	settings := describe(conn, resources...)
+	for _, t := range topics {
+		t.Settings = settings[t.Name]
 	}
 }
 
@@ -289,28 +280,27 @@ func (c *clusterProbe) brokerSettings(conn *sarama.Broker) {
 		return
 	}
 	broker := strconv.Itoa(int(c.facts.Controller))
-	req := &sarama.DescribeConfigsRequest{Version: 2, Resources: []*sarama.ConfigResource{{
+	c.facts.Settings = describe(conn, &sarama.ConfigResource{
 		Type: sarama.BrokerResource, Name: broker,
 		ConfigNames: []string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"},
-	}}}
-	c.facts.Settings = describe(conn, req)[broker]
+	})[broker]
 }
 
 // describe gives the settings of resources by their names. What may not be read is left out.
-func describe(conn *sarama.Broker, req *sarama.DescribeConfigsRequest) map[string]map[string]string {
-	if len(req.Resources) == 0 {
+func describe(conn *sarama.Broker, resources ...*sarama.ConfigResource) map[string]KafkaSettings {
+	if len(resources) == 0 {
 		return nil
 	}
-	res, err := conn.DescribeConfigs(req)
+	res, err := conn.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 2, Resources: resources})
 	if err != nil {
 		return nil // as without the permission: unknown
 	}
-	all := map[string]map[string]string{}
+	all := map[string]KafkaSettings{}
 	for _, r := range res.Resources {
 		if r.ErrorCode != 0 {
 			continue
 		}
-		all[r.Name] = map[string]string{}
+		all[r.Name] = KafkaSettings{}
 		for _, entry := range r.Configs {
 			all[r.Name][entry.Name] = entry.Value
 		}
@@ -343,12 +333,4 @@ func (c *clusterProbe) permissions(ctx context.Context, conn *sarama.Broker) {
 	if res, err := conn.FindCoordinator(req); err == nil {
 		c.facts.Transactional = &res.Err
 	}
-}
-
-// untrusted: one side does not accept the other's certificate.
-func untrusted(err error) bool {
-	var verify *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var alert tls.AlertError
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
 }

@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -124,20 +125,27 @@ func TestTheConstraintsOfAnArchive(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE SCHEMA old; CREATE TABLE outbox (id bigint PRIMARY KEY CHECK (id > 0), status text CHECK (status IN ('PENDING', 'FAILED')));
 		CREATE TABLE old."the archive" (LIKE outbox INCLUDING ALL)`)
-	pool, err := pgxpool.New(t.Context(), db.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	conn := db.Conn(t)
 	facts := TableFacts{Table: Table{Table: native()}}
 	for archive, want := range map[string]string{"the archive": "[FAILED PENDING]", "": "[]"} {
 		facts.Table.Mapping.Archive = outbox.ArchiveTable{Schema: "old", Name: archive}
-		if err := facts.catalogue(t.Context(), pool); err != nil {
+		if err := facts.catalogue(t.Context(), conn); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(allowedWords(&Catalogue{StatusRules: facts.Catalogue.ArchiveRules})); got != want {
 			t.Errorf("archive %q: %s", archive, got)
 		}
+	}
+}
+
+// What a probe had read before it failed is not taken for the whole.
+func TestAProbeThatFailsSawNothing(t *testing.T) {
+	g := gathering{o: Options{}.withDefaults(), facts: &Facts{Missing: map[string]string{}}}
+	role := seen(t.Context(), &g, nil, "role", func(context.Context, *pgconn.PgConn) (Role, error) {
+		return Role{User: "cdc"}, errors.New("connection lost")
+	})
+	if role != nil || g.facts.Missing["role"] != "connection lost" {
+		t.Errorf("%+v %v", role, g.facts.Missing)
 	}
 }
 

@@ -168,32 +168,19 @@ func Run(ctx context.Context, streams []Stream, o Options) Report {
 // report drops what several streams found alike of a Kafka cluster.
 func report(at time.Time, all []Finding) Report {
 	r := Report{Version: 1, At: at.UTC().Truncate(time.Millisecond), Findings: []Finding{}}
+	counts := map[Level]*int{OK: &r.Summary.OK, Warn: &r.Summary.Warn, Fail: &r.Summary.Fail, Skip: &r.Summary.Skip}
 	for _, f := range all {
-		if f.Stream == "" && slices.ContainsFunc(r.Findings, func(g Finding) bool { return same(f, g) }) {
+		alike := func(g Finding) bool {
+			return f.Check == g.Check && f.Stream == g.Stream && f.Subject == g.Subject && f.Level == g.Level && f.Found == g.Found
+		}
+		if f.Stream == "" && slices.ContainsFunc(r.Findings, alike) {
 			continue
 		}
 		r.Findings = append(r.Findings, f)
-		r.Summary.count(f)
+		*counts[f.Level]++
+		if f.Unseen {
+			r.Summary.Unseen++
+		}
 	}
 	return r
-}
-
-func same(f, g Finding) bool {
-	return f.Check == g.Check && f.Stream == g.Stream && f.Subject == g.Subject && f.Level == g.Level && f.Found == g.Found
-}
-
-func (s *Summary) count(f Finding) {
-	switch f.Level {
-	case OK:
-		s.OK++
-	case Warn:
-		s.Warn++
-	case Fail:
-		s.Fail++
-	case Skip:
-		s.Skip++
-	}
-	if f.Unseen {
-		s.Unseen++
-	}
 }

@@ -26,24 +26,7 @@ func Prove(ctx context.Context, s *Stream, o Options) string {
 
 // unproven is the judgment of Prove. It is pure.
 func unproven(f *Facts) string {
-	constant := f.constantTopics()
-	for _, c := range checks() {
-		if !slices.Contains(proving, c.name) {
-			continue
-		}
-		j := judgment{Facts: f, check: &c}
-		c.judge(&j)
-		ofTopics := c.name == "topics" || c.name == "topic-acl"
-		for _, found := range j.found {
-			if found.Level == Fail && !found.Unseen && (!ofTopics || slices.Contains(constant, found.Subject)) {
-				return fmt.Sprintf("check %s (%s): %s", found.Check, found.Subject, found.Found)
-			}
-		}
-	}
-	return f.unseen()
-}
-
-func (f *Facts) constantTopics() (subjects []string) {
+	var constant []string // the topics that the mappings name
 	for i := range f.Stream.Tables {
 		m := &f.Stream.Tables[i].Mapping
 		for cluster := range f.Stream.Kafka {
@@ -51,11 +34,22 @@ func (f *Facts) constantTopics() (subjects []string) {
 				continue
 			}
 			for _, topic := range m.Topic.Known() {
-				subjects = append(subjects, "topic "+topic+" on "+cluster)
+				constant = append(constant, "topic "+topic+" on "+cluster)
 			}
 		}
 	}
-	return subjects
+	for _, c := range checks() {
+		if !slices.Contains(proving, c.name) {
+			continue
+		}
+		ofTopics := c.name == "topics" || c.name == "topic-acl"
+		for _, found := range f.judgedBy(&c) {
+			if found.Level == Fail && !found.Unseen && (!ofTopics || slices.Contains(constant, found.Subject)) {
+				return fmt.Sprintf("check %s (%s): %s", found.Check, found.Subject, found.Found)
+			}
+		}
+	}
+	return f.unseen()
 }
 
 // unseen says what has to answer and did not.

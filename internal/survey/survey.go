@@ -5,6 +5,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,8 +78,12 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	}
 	s.Tables = Tables(ctx, cfg)
 	if err == nil && cfg.Delivery == "exactly_once" {
-		if s.Tallies, err = tallies(ctx, cfg); err != nil {
+		tallies, err := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name}).TallyStates(ctx, status.MaxLeft)
+		if err != nil {
 			return err
+		}
+		for _, t := range tallies {
+			s.Tallies = append(s.Tallies, status.Tally{Cluster: t.Cluster, Open: t.Open, Left: t.Left})
 		}
 	}
 	return sample(ctx, cfg, s, first, sampled)
@@ -114,10 +119,7 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 
 // sample takes the second sample of the slot.
 func sample(ctx context.Context, cfg Config, s *status.Stream, first replication.Retained, at time.Time) error {
-	forecast := cfg.Forecast
-	if forecast == nil {
-		forecast = &status.Forecast{}
-	}
+	forecast := cmp.Or(cfg.Forecast, &status.Forecast{})
 	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget)
 	forecast.Tell(at, s.Slot)
 	if cfg.Between <= 0 || !s.Slot.Exists {
@@ -162,16 +164,6 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	}
 	paused, err := store.Paused(ctx)
 	return append(slices.DeleteFunc(held, func(p outbox.Park) bool { return p.Cause == outbox.CausePaused }), paused...), err
-}
-
-// tallies are those of a stream that delivers exactly once.
-func tallies(ctx context.Context, cfg Config) (found []status.Tally, err error) {
-	store := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})
-	states, err := store.TallyStates(ctx, status.MaxLeft)
-	for _, t := range states {
-		found = append(found, status.Tally{Cluster: t.Cluster, Open: t.Open, Left: t.Left})
-	}
-	return found, err
 }
 
 // Leader says who holds the leadership of a stream now, nil: nobody; and in words
