@@ -154,14 +154,6 @@ func (b *Batch) Reset() {
 	b.Ignored, b.Left = Ignored{}, b.Left[:0]
 }
 
-func (b *Batch) begin(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Begin, xid: tx.XID, commit: tx.Commit, time: tx.Time})
-}
-
-func (b *Batch) commit(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Commit, xid: tx.XID, commit: tx.Commit, end: tx.End, time: tx.Time})
-}
-
 // row lengthens the run of rows that the batch ends with, or begins one.
 func (b *Batch) row(r *outbox.Row) {
 	b.rows = append(b.rows, r)
@@ -182,12 +174,6 @@ func (b *Batch) passed(t *outbox.Table) {
 	}
 	b.note(Passed, note{table: t, count: 1})
 }
-
-func (b *Batch) tableBroken(t *outbox.Table, err error) {
-	b.note(TableBroken, note{table: t, err: err})
-}
-func (b *Batch) tableMapped(t *outbox.Table) { b.note(TableMapped, note{table: t}) }
-func (b *Batch) unmapped(r identity)         { b.note(Unmapped, note{name: r.name.String(), oid: r.id}) }
 
 func (b *Batch) note(kind Kind, n note) {
 	b.events = append(b.events, event{kind: kind, from: len(b.notes)})
