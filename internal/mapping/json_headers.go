@@ -273,7 +273,8 @@ func (s *headerScanner) value() ([]byte, bool) {
 	case c == 'f':
 		return s.arena.copy([]byte("false")), s.word("false")
 	case c == '-' || '0' <= c && c <= '9':
-		return s.number()
+		raw, ok := s.number()
+		return s.arena.copyOrNil(raw), ok
 	case s.form.Nested && (c == '{' || c == '['):
 		ok := s.skip()
 		return s.arena.copy(s.text[start:s.at]), ok
@@ -298,11 +299,6 @@ func (s *jsonScanner) word(word string) bool {
 
 // number is -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (s *jsonScanner) number() ([]byte, bool) {
-	raw, ok := s.rawNumber()
-	return s.arena.copyOrNil(raw), ok
-}
-
-func (s *jsonScanner) rawNumber() ([]byte, bool) {
 	start := s.at
 	s.one("-")
 	if !s.one("0") && !s.digits() {

@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
@@ -304,12 +305,7 @@ func (r *reading) inPendingState(p *pendingPlan) bool {
 	if status == nil {
 		return p.null
 	}
-	for _, v := range p.values {
-		if string(status) == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.values, asString(status))
 }
 
 func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
@@ -528,7 +524,7 @@ func (r *reading) headerValue(h *headerPlan) ([]byte, fault) {
 
 func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Header {
 	f := &h.column.field
-	text, fault := r.any(&h.column, (*field).document)
+	text, _, fault := r.first(&h.column, (*field).document)
 	if fault != "" {
 		r.fail(f, fault)
 		return list

@@ -32,19 +32,7 @@ type pointerScan struct {
 	unique, done bool
 }
 
-// locate finds the place that the pointer leads to. strict: nothing is read that
-// PostgreSQL does not turn into text: characters that are no text of the database.
-func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Arena) (place, fault) {
-	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a, strict: strict, ascii: ascii}, depth: depth}
-	return s.locate(pointer)
-}
-
-// locateJSONB is locate in what PostgreSQL printed of a jsonb.
-func locateJSONB(text []byte, pointer []string, a *Arena) (place, fault) {
-	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a}, depth: deepest, unique: true}
-	return s.locate(pointer)
-}
-
+// locate finds the place that the pointer leads to.
 func (s *pointerScan) locate(pointer []string) (place, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
@@ -88,7 +76,7 @@ func (s *pointerScan) scalar(kind byte) bool {
 	case 'f':
 		return s.word("false")
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		_, ok := s.rawNumber()
+		_, ok := s.number()
 		return ok
 	}
 	s.fail("no value")
@@ -104,8 +92,11 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 	}
 	on = on && len(pointer) > 0
 	for n := 0; ; n++ {
-		here := on && kind == '[' && isIndex(pointer[0], n)
-		if kind == '{' {
+		var here bool
+		if kind == '[' {
+			var digits [20]byte
+			here = on && string(strconv.AppendInt(digits[:0], int64(n), 10)) == pointer[0]
+		} else {
 			name, escapes, ok := s.raw("no name")
 			if !ok || !s.take(':', "no colon after a name") {
 				return false
@@ -130,11 +121,6 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 			return false
 		}
 	}
-}
-
-func isIndex(token string, n int) bool {
-	var digits [20]byte
-	return string(strconv.AppendInt(digits[:0], int64(n), 10)) == token
 }
 
 // same compares a name with a pointer's part.
