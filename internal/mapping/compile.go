@@ -32,23 +32,6 @@ func Compile(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
 // (numeric, types of extensions, enums not known to be enums).
 func (p *Plan) Binary() error { return p.binary }
 
-// readsBinary looks for columns that can only be read as text.
-func (c *compiler) readsBinary(wanted []int) error {
-	e := &Error{Table: c.table}
-	for _, i := range wanted {
-		if !kindOf(c.cols[i]).readsBinary() {
-			e.Faults = append(e.Faults, ColumnFault{
-				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
-				Problem: "cannot be read in binary form", Hint: "let the server send text",
-			})
-		}
-	}
-	if len(e.Faults) == 0 {
-		return nil
-	}
-	return e
-}
-
 // Verify is Compile for a check of the whole table: it also looks at the
 // columns that are only written or swept by (attempts, last error, version,
 // the times of sending and failing, order).
@@ -136,11 +119,8 @@ type compiler struct {
 
 func (c *compiler) plan() *Plan {
 	m := &c.table.Mapping
-	wanted := c.want(readColumns(m))
-	p := &Plan{table: c.table, wanted: wanted, binary: c.readsBinary(wanted)}
-	for at, i := range wanted {
-		p.read = append(p.read, field{at: at, name: c.cols[i].Name, kind: kindOf(c.cols[i])})
-	}
+	p := &Plan{table: c.table}
+	c.read(p, readColumns(m))
 	if len(m.ID) == 0 {
 		c.fault("has no id columns", "name the columns of the primary key")
 	}
@@ -148,7 +128,14 @@ func (c *compiler) plan() *Plan {
 	p.cluster = c.cluster(&m.Cluster)
 	p.topic = c.topic(&m.Topic)
 	c.key(p, m.Key)
-	c.payload(p, &m.Payload)
+	if m.Payload.Column == "" {
+		c.fault("has no payload", "name the payload's column")
+	}
+	if len(m.Payload.Object) > 0 {
+		p.object = c.members(m.Payload.Object)
+	} else if m.Payload.Column != "" {
+		p.payload = c.value(&m.Payload.Expr, rolePayload)
+	}
 	c.headers(p, m)
 	p.partition = c.optional(m.Partition, rolePartition)
 	p.timestamp = c.optional(m.Timestamp, roleTime)
@@ -197,19 +184,28 @@ func readColumns(m *outbox.Mapping) []string {
 	return append(names, m.Status.SentAt, m.Status.FailedAt)
 }
 
-// want finds the columns that exist and places them.
-func (c *compiler) want(names []string) []int {
-	var wanted []int
-	for i := range c.cols {
-		if slices.Contains(names, c.cols[i].Name) {
-			wanted = append(wanted, i)
+// read places the columns that exist of those that are to be read.
+func (c *compiler) read(p *Plan, names []string) {
+	c.at = map[string]int{}
+	var textOnly []ColumnFault
+	for i, col := range c.cols {
+		if !slices.Contains(names, col.Name) {
+			continue
+		}
+		f := field{at: len(p.wanted), name: col.Name, kind: kindOf(col)}
+		p.wanted = append(p.wanted, i)
+		p.read = append(p.read, f)
+		c.at[f.name] = f.at
+		if !f.kind.readsBinary() {
+			textOnly = append(textOnly, ColumnFault{
+				Column: col.Name, Type: typeName(col),
+				Problem: "cannot be read in binary form", Hint: "let the server send text",
+			})
 		}
 	}
-	c.at = make(map[string]int, len(wanted))
-	for at, i := range wanted {
-		c.at[c.cols[i].Name] = at
+	if len(textOnly) > 0 {
+		p.binary = &Error{Table: c.table, Faults: textOnly}
 	}
-	return wanted
 }
 
 func (c *compiler) fault(problem, hint string) {
@@ -378,19 +374,6 @@ func (c *compiler) key(p *Plan, m *outbox.Expr) {
 	p.key = &v
 }
 
-func (c *compiler) payload(p *Plan, m *outbox.PayloadMapping) {
-	if m.Column == "" {
-		c.fault("has no payload", "name the payload's column")
-	}
-	if len(m.Object) > 0 {
-		p.object = c.members(m.Object)
-		return
-	}
-	if m.Column != "" {
-		p.payload = c.value(&m.Expr, rolePayload)
-	}
-}
-
 func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
 	if m.EventID.Name != "" {
 		if len(m.EventID.Columns) == 0 {
@@ -445,9 +428,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 
 func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
 	t := m.Trace
-	switch t.Format {
-	case outbox.TraceW3C, outbox.TraceB3:
-	default:
+	if t.Format != outbox.TraceW3C && t.Format != outbox.TraceB3 {
 		c.fault(fmt.Sprintf("has the trace format %q", t.Format), "use w3c or b3")
 	}
 	if t.TraceID == "" || t.SpanID == "" {
@@ -519,17 +500,15 @@ func printed(values []string, k kind) []string {
 
 // missing says which columns there are, and which may be meant.
 func (c *compiler) missing(name string, r role) {
-	for _, f := range c.faults {
-		if f.Column == name && f.Type == "" {
-			return // said once is enough
-		}
+	if slices.ContainsFunc(c.faults, func(f ColumnFault) bool { return f.Column == name && f.Type == "" }) {
+		return // said once is enough
 	}
-	hint := "map an existing column; " + c.existing()
-	if meant := c.nearest(name); meant != "" {
-		hint = fmt.Sprintf("did you mean %q? %s", meant, c.existing())
+	hint := "map an existing column; "
+	if meant := Nearest(name, c.cols); meant != "" {
+		hint = fmt.Sprintf("did you mean %q? ", meant)
 	}
 	c.faults = append(c.faults, ColumnFault{
-		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint,
+		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint + c.existing(),
 	})
 }
 
@@ -545,16 +524,14 @@ func (c *compiler) existing() string {
 	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
 		names = append(names, col.Name)
 	}
-	if len(c.cols) > maxListed {
-		names = append(names, "…")
-	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		return "there are no columns"
+	case len(c.cols) > maxListed:
+		names = append(names, "…")
 	}
 	return "there are " + strings.Join(names, ", ")
 }
-
-func (c *compiler) nearest(name string) string { return Nearest(name, c.cols) }
 
 // Nearest is the column with the fewest changes from name, if they are few;
 // otherwise it is empty.

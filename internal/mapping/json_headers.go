@@ -31,12 +31,22 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 		what = "JSON with headers"
 	}
 	if s.form.Name != "" {
-		list = s.list(list)
+		s.each('[', func() (ok bool) {
+			list, ok = s.item(list)
+			return ok
+		})
 	} else {
-		list = s.object(list)
+		s.each('{', func() bool {
+			name, ok := s.str("no header name")
+			if !ok || !s.take(':', "no colon after a header name") {
+				return false
+			}
+			list, ok = s.header(list, name)
+			return ok
+		})
 	}
 	if s.many {
-		return list, tooManyHeaders()
+		return list, tooManyHeaders
 	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
@@ -47,9 +57,7 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 	return list, ""
 }
 
-func tooManyHeaders() fault {
-	return fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
-}
+var tooManyHeaders = fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 
 // headerScanner reads headers.
 type headerScanner struct {
@@ -102,30 +110,31 @@ func (s *jsonScanner) take(c byte, problem string) bool {
 	return true
 }
 
-func (s *headerScanner) object(list []outbox.Header) []outbox.Header {
-	if !s.take('{', "no object") {
-		return list
+// each reads an object or an array, which open begins. item reads one of its items, and
+// returns false where there is a problem.
+func (s *jsonScanner) each(open byte, item func() bool) bool {
+	none, endless := "no object", "no comma or end of the object"
+	if open == '[' {
+		none, endless = "no array", "no comma or end of the array"
 	}
-	if s.next() == '}' {
+	if !s.take(open, none) {
+		return false
+	}
+	last := open + 2 // } and ] come two behind { and [ in ASCII
+	if s.next() == last {
 		s.at++
-		return list
+		return true
 	}
-	for {
-		name, ok := s.str("no header name")
-		if !ok || !s.take(':', "no colon after a header name") {
-			return list
-		}
-		if list, ok = s.header(list, name); !ok {
-			return list
-		}
-		if s.next() == '}' {
+	for item() {
+		if s.next() == last {
 			s.at++
-			return list
+			return true
 		}
-		if !s.take(',', "no comma or end of the object") {
-			return list
+		if !s.take(',', endless) {
+			return false
 		}
 	}
+	return false
 }
 
 // header reads a value; that of a name which is left out in any form.
@@ -153,41 +162,23 @@ func (s *headerScanner) skip() bool {
 	return ok
 }
 
-// list reads objects with a name and a value each.
-func (s *headerScanner) list(list []outbox.Header) []outbox.Header {
-	if !s.take('[', "no array") {
-		return list
-	}
-	if s.next() == ']' {
-		s.at++
-		return list
-	}
-	for {
-		var ok bool
-		if list, ok = s.item(list); !ok {
-			return list
-		}
-		if s.next() == ']' {
-			s.at++
-			return list
-		}
-		if !s.take(',', "no comma or end of the array") {
-			return list
-		}
-	}
-}
-
 // item is one header of a list. The value may stand before the name, so both are read
 // once it is known where they are; of a key that is there twice the last counts.
 func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
 	begin, nameAt, valueAt := s.at, -1, -1
-	ok := s.members(func(key []byte) {
+	ok := s.each('{', func() bool {
+		key, ok := s.str("no name")
+		if !ok || !s.take(':', "no colon after a name") {
+			return false
+		}
+		s.next()
 		switch string(key) {
 		case s.form.Name:
 			nameAt = s.at
 		case s.form.Value:
 			valueAt = s.at
 		}
+		return s.skip()
 	})
 	if !ok {
 		return list, false
@@ -214,35 +205,6 @@ func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
 		s.at = end
 	}
 	return list, ok
-}
-
-// members steps over an object, and tells its keys where their values begin.
-func (s *headerScanner) members(tell func(key []byte)) bool {
-	if !s.take('{', "no object") {
-		return false
-	}
-	if s.next() == '}' {
-		s.at++
-		return true
-	}
-	for {
-		key, ok := s.str("no name")
-		if !ok || !s.take(':', "no colon after a name") {
-			return false
-		}
-		s.next()
-		tell(key)
-		if !s.skip() {
-			return false
-		}
-		if s.next() == '}' {
-			s.at++
-			return true
-		}
-		if !s.take(',', "no comma or end of the object") {
-			return false
-		}
-	}
 }
 
 // value is the arena's, or nil for null.

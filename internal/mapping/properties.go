@@ -23,7 +23,7 @@ func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeader
 		case form.Excepts(asString(out[:split])):
 			continue
 		case len(list) == most:
-			return list, tooManyHeaders()
+			return list, tooManyHeaders
 		}
 		list = append(list, outbox.Header{Name: asString(a.copy(out[:split])), Value: a.copy(out[split:])})
 	}
