@@ -113,14 +113,42 @@ type compiler struct {
 	table  *outbox.Table
 	cols   []Column
 	set    *charset.Set
-	at     map[string]int // position among the wanted columns
+	at     map[string]int // of each column that is read, its place among them
 	faults []ColumnFault
 }
 
+// plan compiles twice: the first time tells which columns are read, the second time they
+// have their places.
 func (c *compiler) plan() *Plan {
-	m := &c.table.Mapping
+	c.at = map[string]int{}
+	c.compile(new(Plan))
+	c.faults = nil
 	p := &Plan{table: c.table}
-	c.read(p, readColumns(m))
+	var textOnly []ColumnFault
+	for i, col := range c.cols {
+		if _, read := c.at[col.Name]; !read {
+			continue
+		}
+		f := field{at: len(p.wanted), name: col.Name, kind: kindOf(col)}
+		p.wanted = append(p.wanted, i)
+		p.read = append(p.read, f)
+		c.at[f.name] = f.at
+		if !f.kind.readsBinary() {
+			textOnly = append(textOnly, ColumnFault{
+				Column: col.Name, Type: typeName(col),
+				Problem: "cannot be read in binary form", Hint: "let the server send text",
+			})
+		}
+	}
+	if len(textOnly) > 0 {
+		p.binary = &Error{Table: c.table, Faults: textOnly}
+	}
+	c.compile(p)
+	return p
+}
+
+func (c *compiler) compile(p *Plan) {
+	m := &c.table.Mapping
 	if len(m.ID) == 0 {
 		c.fault("has no id columns", "name the columns of the primary key")
 	}
@@ -144,68 +172,6 @@ func (c *compiler) plan() *Plan {
 	p.rows = c.rows(m)
 	p.pending = c.pending(m)
 	p.writer = c.writer(&m.Writer)
-	return p
-}
-
-// readColumns names every column that Row reads; repeats and empty names are
-// fine.
-func readColumns(m *outbox.Mapping) []string {
-	names := slices.Clone(m.ID)
-	for i := range m.Topic.Columns {
-		names = append(names, m.Topic.Columns[i].Names()...)
-	}
-	for _, c := range m.Rows {
-		names = append(names, c.Column)
-	}
-	names = append(names, m.Payload.Names()...)
-	names = append(names, m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
-	names = append(names, m.AvailableAfter...)
-	if m.Key != nil {
-		names = append(names, m.Key.Names()...)
-	}
-	for _, h := range m.Headers {
-		e := h.Expr()
-		names = append(names, e.Names()...)
-		if t := h.Trace; t != nil {
-			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
-		}
-	}
-	if m.EventID.Name != "" {
-		names = append(names, m.EventID.Columns...)
-	}
-	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
-	names = append(names, m.Status.SentBy...)
-	if m.Status.CountDecides() {
-		names = append(names, m.Status.Attempts, m.Status.MaxAttemptsColumn)
-	}
-	if m.Status.Column != "" {
-		return append(names, m.Status.Column)
-	}
-	return append(names, m.Status.SentAt, m.Status.FailedAt)
-}
-
-// read places the columns that exist of those that are to be read.
-func (c *compiler) read(p *Plan, names []string) {
-	c.at = map[string]int{}
-	var textOnly []ColumnFault
-	for i, col := range c.cols {
-		if !slices.Contains(names, col.Name) {
-			continue
-		}
-		f := field{at: len(p.wanted), name: col.Name, kind: kindOf(col)}
-		p.wanted = append(p.wanted, i)
-		p.read = append(p.read, f)
-		c.at[f.name] = f.at
-		if !f.kind.readsBinary() {
-			textOnly = append(textOnly, ColumnFault{
-				Column: col.Name, Type: typeName(col),
-				Problem: "cannot be read in binary form", Hint: "let the server send text",
-			})
-		}
-	}
-	if len(textOnly) > 0 {
-		p.binary = &Error{Table: c.table, Faults: textOnly}
-	}
 }
 
 func (c *compiler) fault(problem, hint string) {
@@ -222,7 +188,9 @@ func (c *compiler) field(name string, r role) field {
 		c.missing(name, r)
 		return field{}
 	}
-	f := field{at: c.at[name], name: name, kind: kindOf(c.cols[i]), exact: r.found}
+	at := c.at[name]
+	c.at[name] = at // if only to say that it is read
+	f := field{at: at, name: name, kind: kindOf(c.cols[i]), exact: r.found}
 	if f.kind.hasText() {
 		f.set = c.set
 	}

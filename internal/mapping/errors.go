@@ -75,10 +75,6 @@ func illegalTopic(topic string) fault {
 	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name (a to z, A to Z, 0 to 9, dot, _ and -): correct the row, or have topic.map give another name")
 }
 
-func forbiddenTopic(topic string, t *outbox.Table) fault {
-	return fault("gives the topic " + quoted(topic) + ", which topic.allow of table " + t.String() + " does not allow: add it there, or correct the row")
-}
-
 func unmapped(name []byte) fault {
 	return fault("has " + quoted(string(name)) + ", for which topic.map has no topic: add it there, or topic.otherwise")
 }
@@ -88,16 +84,6 @@ func unknownCluster(name []byte) fault {
 		return "names no Kafka cluster, and there is no default: write one into the row, or set kafka.default"
 	}
 	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default: add it to kafka.clusters, or correct the row")
-}
-
-func tooLong(longest, size int64, most int) fault {
-	return fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most))
-}
-
-// noID stands for a value of an id column that was too long to be read. No index
-// can hold such a value, and no row is found by what stands for it.
-func noID(length uint32) []byte {
-	return fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", length)
 }
 
 func quoted(name string) string {

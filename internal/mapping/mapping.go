@@ -224,7 +224,7 @@ func (r *reading) long(most int) bool {
 	}
 	switch {
 	case size > int64(most):
-		r.fail(&r.plan.read[at], tooLong(longest, size, most))
+		r.fail(&r.plan.read[at], fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most)))
 	case missing >= 0: // what is known is the length as it is stored
 		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)+": raise it, or shorten the row"))
 	default:
@@ -246,7 +246,8 @@ func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 		text, fault := f.text(r.values[f.at], r.arena)
 		switch {
 		case r.values[f.at].long():
-			text = noID(r.values[f.at].Length)
+			// No index can hold such a value, and no row is found by what stands for it.
+			text = fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)
 			text = f.escaped(r.values[f.at], r.arena)
@@ -371,7 +372,7 @@ func (r *reading) topic() {
 	case !legal:
 		r.fail(&t.columns[0].field, illegalTopic(topic))
 	case t.allow != nil && !t.allow.has(topic):
-		r.fail(&t.columns[0].field, forbiddenTopic(topic, r.plan.table))
+		r.fail(&t.columns[0].field, fault("gives the topic "+quoted(topic)+", which topic.allow of table "+r.plan.table.String()+" does not allow: add it there, or correct the row"))
 	}
 }
 
