@@ -20,7 +20,7 @@ import (
 type binder struct {
 	file     string
 	around   surroundings
-	anchors  map[string]ast.Node
+	anchors  anchors
 	at       map[string]position // of each path that was given
 	problems Problems
 	values   int // bound so far

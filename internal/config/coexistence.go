@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -13,22 +14,20 @@ func (r *resolver) coexistence(m *outbox.Mapping) {
 	s := r.spec
 	m.HeadStart = s.HeadStart
 	m.RetentionUnsent = s.RetentionUnsent
-	m.DropPartitions = s.RetentionBy == retentionByPartitions
+	m.DropPartitions = s.RetentionBy == "partitions"
 	m.RetentionLock = r.shedLock("retention_lock", s.RetentionLock)
 	m.ShedLock = r.shedLock("shedlock", s.ShedLock)
 	m.Writer = r.writer()
 	m.HeadersTable = r.headersTable(m.ID)
-	if s.Claim != claimNone {
+	if s.Claim != "none" {
 		m.Claim = outbox.Claim(s.Claim)
 	}
-	if s.MetricsCompat != metricsCompatNone {
+	if s.MetricsCompat != "none" {
 		m.MetricsCompat = s.MetricsCompat
 	}
 	for i, word := range s.FailOn {
-		for _, earlier := range s.FailOn[:i] {
-			if word == earlier {
-				r.complain("fail_on", fmt.Sprintf("%q stands here twice", word), "list it once")
-			}
+		if slices.Contains(s.FailOn[:i], word) {
+			r.complain("fail_on", fmt.Sprintf("%q stands here twice", word), "list it once")
 		}
 		m.FailOn = append(m.FailOn, outbox.TopicError(word))
 	}
@@ -36,14 +35,6 @@ func (r *resolver) coexistence(m *outbox.Mapping) {
 		r.complain("retention_lock", "locks nothing: there is no retention", "write retention: 168h, for example, or remove it")
 	}
 }
-
-// Words that mean something here. None is what an override can write.
-const (
-	retentionByPartitions = "partitions"
-
-	claimNone         = "none"
-	metricsCompatNone = "none"
-)
 
 func (r *resolver) shedLock(key string, s *ShedLockSpec) outbox.ShedLock {
 	if s == nil {

@@ -1,8 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -44,11 +45,8 @@ func (p Problems) Error() string {
 }
 
 func (p Problems) inOrder() Problems {
-	sort.SliceStable(p, func(i, j int) bool {
-		if p[i].Line != p[j].Line {
-			return p[i].Line < p[j].Line
-		}
-		return p[i].Column < p[j].Column
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return p
 }
@@ -57,8 +55,7 @@ func (p Problems) inOrder() Problems {
 func nearest(text string, candidates []string) string {
 	best, bestDistance := "", max(2, len(text)/3)+1
 	for _, c := range candidates {
-		d := editDistance(strings.ToLower(text), strings.ToLower(c))
-		if d < bestDistance {
+		if d := editDistance(strings.ToLower(text), strings.ToLower(c)); d < bestDistance {
 			best, bestDistance = c, d
 		}
 	}

@@ -42,7 +42,8 @@ func syntaxProblem(err error, file string) *Problem {
 	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Hint: "check the indentation, the quotes and the brackets around here"}
 	var syntax yaml.Error
 	if errors.As(err, &syntax) {
-		p.Found += ": " + firstLine(syntax.GetMessage())
+		message, _, _ := strings.Cut(syntax.GetMessage(), "\n")
+		p.Found += ": " + message
 		if at := syntax.GetToken(); at != nil && at.Position != nil {
 			p.Line, p.Column = at.Position.Line, at.Position.Column
 		}
@@ -50,22 +51,11 @@ func syntaxProblem(err error, file string) *Problem {
 	return p
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-// collectAnchors finds what aliases refer to.
-func collectAnchors(root ast.Node) map[string]ast.Node {
-	found := anchorFinder{}
-	ast.Walk(found, root)
-	return found
-}
-
-type anchorFinder map[string]ast.Node
+// anchors are what aliases refer to.
+type anchors map[string]ast.Node
 
 // Visit is called by ast.Walk for each node.
-func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
+func (f anchors) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok {
 		f[a.Name.String()] = a.Value
 	}
@@ -119,7 +109,17 @@ func (b *binder) pairs(n ast.Node) ([]pair, bool) {
 		}
 		own = append(own, pair{key: key, at: where(v.Key), value: v.Value})
 	}
-	return withMerged(own, merged), true
+	seen := map[string]bool{}
+	for _, p := range own {
+		seen[p.key] = true
+	}
+	for _, p := range merged {
+		if !seen[p.key] {
+			seen[p.key] = true
+			own = append(own, p)
+		}
+	}
+	return own, true
 }
 
 // mergedPairs are those of a merge key's value: an alias, or a list of them.
@@ -142,20 +142,6 @@ func (b *binder) mergedPairs(n ast.Node) []pair {
 		}
 	}
 	return all
-}
-
-func withMerged(own, merged []pair) []pair {
-	seen := map[string]bool{}
-	for _, p := range own {
-		seen[p.key] = true
-	}
-	for _, p := range merged {
-		if !seen[p.key] {
-			seen[p.key] = true
-			own = append(own, p)
-		}
-	}
-	return own
 }
 
 func isNull(n ast.Node) bool {
