@@ -125,7 +125,15 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 	}
 	r.object(&m.Payload)
 	r.coexistence(&m)
-	m.EventID = r.eventID(m.ID)
+	if e := s.EventID; e != nil {
+		if e.Header == "" {
+			r.complain("event_id.header", "is missing", "write event_id: {header: id}")
+		}
+		m.EventID = outbox.EventID{Name: e.Header, Columns: r.columns("event_id.columns", e.Columns)}
+		if len(e.Columns) == 0 {
+			m.EventID.Columns = slices.Clone(m.ID)
+		}
+	}
 	if len(m.ID) == 0 {
 		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
 	}
@@ -391,20 +399,15 @@ func (r *resolver) key() *outbox.Expr {
 		r.complain("key", "has more than one of column, first and template", forms)
 	case k.Encoding != "text" && (!k.Template.Empty() || k.Encoding != "uuid" && (k.Path != "" || len(k.First) > 0)):
 		r.complain("key.encoding", fmt.Sprintf("%s, which is of a whole column", k.Encoding), "name that column alone, or remove encoding")
+	case !k.Template.Empty() && len(k.Template.Columns) == 0:
+		r.complain("key.template", "has no ${column} in it", "name columns, as in ${tenant_id}:${order_id}, or leave key out for records without one")
+		return nil
 	case !k.Template.Empty():
-		return r.keyTemplate(&k.Template.Template)
+		return &outbox.Expr{Column: k.Template.Columns[0].Column, Parts: &k.Template.Template}
 	}
 	e := r.expr("key", k.Column, k.Path, k.First, "")
 	e.Encoding = outbox.Encoding(k.Encoding)
 	return &e
-}
-
-func (r *resolver) keyTemplate(t *outbox.Template) *outbox.Expr {
-	if len(t.Columns) == 0 {
-		r.complain("key.template", "has no ${column} in it", "name columns, as in ${tenant_id}:${order_id}, or leave key out for records without one")
-		return nil
-	}
-	return &outbox.Expr{Column: t.Columns[0].Column, Parts: t}
 }
 
 func (r *resolver) headers() []outbox.HeaderMapping {
@@ -482,21 +485,6 @@ func (r *resolver) headerForm(key string, h HeaderSpec) {
 	}
 }
 
-func (r *resolver) eventID(id []string) outbox.EventID {
-	e := r.spec.EventID
-	if e == nil {
-		return outbox.EventID{}
-	}
-	if e.Header == "" {
-		r.complain("event_id.header", "is missing", "write event_id: {header: id}")
-	}
-	columns := r.columns("event_id.columns", e.Columns)
-	if len(columns) == 0 {
-		columns = slices.Clone(id)
-	}
-	return outbox.EventID{Name: e.Header, Columns: columns}
-}
-
 func (r *resolver) cluster(cfg *Config) outbox.ClusterMapping {
 	known := clusterNames(&cfg.Kafka)
 	m := outbox.ClusterMapping{Default: cfg.Kafka.Default, Known: known}
@@ -537,10 +525,24 @@ func (r *resolver) state(m *outbox.Mapping) {
 	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
 		r.statusForm(s)
 	}
-	r.processing(s)
-	r.resend(s)
+	switch { // another relay has a row
+	case s.Processing != "" && s.Column == "":
+		r.complain("status.processing", "is a value, but there is no column to hold it", "write column: status")
+	case s.Processing == "" && s.RecoverAfter > 0:
+		r.complain("status.recover_after", fmt.Sprintf("%s, but no value says that another relay has a row", s.RecoverAfter), "write processing: PROCESSING, or remove it")
+	}
+	if s.Resend != "" && m.Published.Removes() {
+		r.complain("status.resend", fmt.Sprintf("cannot be combined with published: %s, which keeps nothing to send again", m.Published), "remove it")
+	}
+	if len(r.spec.FailOn) > 0 && s.Failed == "" && s.FailedAt == "" {
+		r.complain("fail_on", "lists errors, but nothing says how a failed row is written", "write status: {failed: FAILED} (a value) or {failed_at: COLUMN} (a timestamp)")
+	}
 	r.budget(s, m)
-	r.order(m)
+	if len(m.Order) == 0 && m.CreatedAt == "" {
+		r.complain("order", "is missing", "write the columns that follow the order of commits, for example order: [id]")
+	} else if len(m.Order) == 0 {
+		m.Order = []string{m.CreatedAt}
+	}
 	r.times(m)
 }
 
@@ -654,17 +656,6 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
 		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value), failed_at: COLUMN (a timestamp) or attempts: COLUMN (a count that decides), or max_attempts: 0 to try for ever")
 	}
-}
-
-func (r *resolver) order(m *outbox.Mapping) {
-	if len(m.Order) > 0 {
-		return
-	}
-	if m.CreatedAt == "" {
-		r.complain("order", "is missing", "write the columns that follow the order of commits, for example order: [id]")
-		return
-	}
-	m.Order = []string{m.CreatedAt}
 }
 
 func (r *resolver) times(m *outbox.Mapping) {
