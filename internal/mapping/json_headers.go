@@ -24,37 +24,30 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 	if form != nil && form.Properties {
 		return appendProperties(list, text, form, a)
 	}
-	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a}, most: len(list) + MaxHeaders}
+	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a, depth: deepest}, list: list, most: len(list) + MaxHeaders}
 	what := "a JSON object of strings"
 	if form != nil {
 		s.form = *form
 		what = "JSON with headers"
 	}
 	if s.form.Name != "" {
-		s.each('[', func() (ok bool) {
-			list, ok = s.item(list)
-			return ok
-		})
+		s.each('[', s.item)
 	} else {
 		s.each('{', func() bool {
 			name, ok := s.str("no header name")
-			if !ok || !s.take(':', "no colon after a header name") {
-				return false
-			}
-			list, ok = s.header(list, name)
-			return ok
+			return ok && s.take(':', "no colon after a header name") && s.header(name)
 		})
 	}
 	if s.many {
-		return list, tooManyHeaders
+		return s.list, tooManyHeaders
 	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
 	}
 	if s.problem != "" {
-		return list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
+		return s.list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
-	return list, ""
+	return s.list, ""
 }
 
 var tooManyHeaders = fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
@@ -63,6 +56,7 @@ var tooManyHeaders = fault("has more than " + strconv.Itoa(MaxHeaders) + " heade
 type headerScanner struct {
 	jsonScanner
 	form outbox.JSONHeaders
+	list []outbox.Header
 	most int  // headers that there may be
 	many bool // there are more
 }
@@ -75,6 +69,10 @@ type jsonScanner struct {
 	problem string
 	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
 	strict, ascii bool
+	depth         int // containers may yet be opened
+	found         place
+	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
+	unique, done bool
 }
 
 func (s *jsonScanner) fail(problem string) {
@@ -138,33 +136,23 @@ func (s *jsonScanner) each(open byte, item func() bool) bool {
 }
 
 // header reads a value; that of a name which is left out in any form.
-func (s *headerScanner) header(list []outbox.Header, name []byte) ([]outbox.Header, bool) {
-	if s.excepted(name) {
-		return list, s.skip()
+func (s *headerScanner) header(name []byte) bool {
+	if s.form.Excepts(asString(name)) {
+		return s.any(nil, false)
 	}
-	if s.many = len(list) == s.most; s.many {
-		return list, false
+	if s.many = len(s.list) == s.most; s.many {
+		return false
 	}
 	value, ok := s.value()
-	if !ok {
-		return list, false
+	if ok {
+		s.list = append(s.list, outbox.Header{Name: asString(name), Value: value})
 	}
-	return append(list, outbox.Header{Name: asString(name), Value: value}), true
-}
-
-func (s *headerScanner) excepted(name []byte) bool { return s.form.Excepts(asString(name)) }
-
-// skip steps over any value.
-func (s *headerScanner) skip() bool {
-	p := pointerScan{jsonScanner: s.jsonScanner, depth: deepest}
-	ok := p.any(nil, false)
-	s.jsonScanner = p.jsonScanner
 	return ok
 }
 
 // item is one header of a list. The value may stand before the name, so both are read
 // once it is known where they are; of a key that is there twice the last counts.
-func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
+func (s *headerScanner) item() bool {
 	begin, nameAt, valueAt := s.at, -1, -1
 	ok := s.each('{', func() bool {
 		key, ok := s.str("no name")
@@ -178,15 +166,15 @@ func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
 		case s.form.Value:
 			valueAt = s.at
 		}
-		return s.skip()
+		return s.any(nil, false)
 	})
 	if !ok {
-		return list, false
+		return false
 	}
 	end := s.at
 	if s.at = begin; nameAt < 0 {
 		s.fail("a header without a name")
-		return list, false
+		return false
 	}
 	s.at = nameAt
 	name, ok := s.str("no header name")
@@ -194,17 +182,17 @@ func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
 	case !ok:
 	case valueAt >= 0:
 		s.at = valueAt
-		list, ok = s.header(list, name)
-	case !s.excepted(name):
-		if s.many = len(list) == s.most; s.many {
-			return list, false
+		ok = s.header(name)
+	case !s.form.Excepts(asString(name)):
+		if s.many = len(s.list) == s.most; s.many {
+			return false
 		}
-		list = append(list, outbox.Header{Name: asString(name)})
+		s.list = append(s.list, outbox.Header{Name: asString(name)})
 	}
 	if ok {
 		s.at = end
 	}
-	return list, ok
+	return ok
 }
 
 // value is the arena's, or nil for null.
@@ -238,7 +226,7 @@ func (s *headerScanner) value() ([]byte, bool) {
 		raw, ok := s.number()
 		return s.arena.copyOrNil(raw), ok
 	case s.form.Nested && (c == '{' || c == '['):
-		ok := s.skip()
+		ok := s.any(nil, false)
 		return s.arena.copy(s.text[start:s.at]), ok
 	case c == '{':
 		s.fail("an object as a header's value")

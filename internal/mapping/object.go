@@ -93,7 +93,7 @@ func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault
 	}
 	if m.form == outbox.MemberJSON && m.kind != kindJSON && m.kind != kindJSONB && fault == "" {
 		// What is no JSON would make none of the whole payload.
-		s := pointerScan{jsonScanner: jsonScanner{text: text, arena: r.arena}, depth: deepest}
+		s := jsonScanner{text: text, arena: r.arena, depth: deepest}
 		_, fault = s.locate(nil)
 	}
 	switch {

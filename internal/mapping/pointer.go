@@ -22,18 +22,10 @@ const (
 	deepest  = 10_000
 )
 
-// pointerScan reads a whole JSON text by RFC 8259, and finds a place in it. Of a key
-// that an object has twice the last counts, as in PostgreSQL. encoding/json would allocate.
-type pointerScan struct {
-	jsonScanner
-	depth int // containers may yet be opened
-	found place
-	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
-	unique, done bool
-}
-
-// locate finds the place that the pointer leads to.
-func (s *pointerScan) locate(pointer []string) (place, fault) {
+// locate reads a whole JSON text by RFC 8259, and finds the place in it that the pointer
+// leads to. Of a key that an object has twice the last counts, as in PostgreSQL.
+// encoding/json would allocate.
+func (s *jsonScanner) locate(pointer []string) (place, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
 	}
@@ -44,7 +36,7 @@ func (s *pointerScan) locate(pointer []string) (place, fault) {
 }
 
 // any reads a value; on: it is the one that the rest of the pointer starts from.
-func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
+func (s *jsonScanner) any(pointer []string, on bool) (ok bool) {
 	kind := s.next()
 	from := s.at
 	switch kind {
@@ -67,7 +59,7 @@ func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
 	return ok
 }
 
-func (s *pointerScan) scalar(kind byte) bool {
+func (s *jsonScanner) scalar(kind byte) bool {
 	switch kind {
 	case 'n':
 		return s.word("null")
@@ -83,7 +75,7 @@ func (s *pointerScan) scalar(kind byte) bool {
 	return false
 }
 
-func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
+func (s *jsonScanner) container(kind byte, pointer []string, on bool) bool {
 	s.at++
 	last := kind + 2 // } and ] come two behind { and [ in ASCII
 	if s.next() == last {
@@ -124,7 +116,7 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 }
 
 // same compares a name with a pointer's part.
-func (s *pointerScan) same(name []byte, escapes bool, part string) bool {
+func (s *jsonScanner) same(name []byte, escapes bool, part string) bool {
 	if !escapes {
 		return string(name) == part
 	}

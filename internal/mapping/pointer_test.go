@@ -228,7 +228,7 @@ func FuzzLocate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, one, two string) {
 		var a Arena
-		s := pointerScan{jsonScanner: jsonScanner{text: text, arena: &a, strict: true}, depth: maxDepth}
+		s := jsonScanner{text: text, arena: &a, strict: true, depth: maxDepth}
 		p, fault := s.locate([]string{one, two})
 		if fault != "" && p.kind != 0 || p.from > p.to || p.to > len(text) {
 			t.Fatalf("%q: %+v, %s", text, p, fault)
@@ -262,7 +262,7 @@ func TestPointersAgreeWithEncodingJSON(t *testing.T) {
 			text = append(text, ' ') // one byte is there
 		}
 		var a Arena
-		s := pointerScan{jsonScanner: jsonScanner{text: text, arena: &a}, depth: deepest}
+		s := jsonScanner{text: text, arena: &a, depth: deepest}
 		p, fault := s.locate([]string{"a", "1"})
 		got := textAt(text, p, &a)
 		if json.Valid(text) != (fault == "") {

@@ -110,7 +110,7 @@ func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault faul
 	if document == nil || fault != "" {
 		return nil, 0, fault
 	}
-	s := pointerScan{jsonScanner: jsonScanner{text: document, arena: r.arena}, depth: deepest}
+	s := jsonScanner{text: document, arena: r.arena, depth: deepest}
 	switch {
 	case v.kind == kindJSONB:
 		s.unique = true
