@@ -52,7 +52,21 @@ func Of(encoding string) (*Set, error) {
 	case "SQL_ASCII":
 		return &Set{name: encoding}, nil
 	}
-	return load(encoding)
+	mu.Lock()
+	defer mu.Unlock()
+	if s := loaded[encoding]; s != nil {
+		return s, nil
+	}
+	packed, err := tables.ReadFile("tables/" + encoding + ".gz")
+	if err != nil {
+		return nil, fmt.Errorf("the database has the encoding %s, whose text cannot be turned into UTF-8 here: "+
+			"use a database of UTF8, or of one of the encodings in docs/configuration.md", encoding)
+	}
+	s, err := parse(encoding, packed)
+	if err == nil {
+		loaded[encoding] = s
+	}
+	return s, err
 }
 
 // Name is the server's name for the encoding.
@@ -130,24 +144,6 @@ var (
 	mu     sync.Mutex
 	loaded = map[string]*Set{}
 )
-
-func load(encoding string) (*Set, error) {
-	mu.Lock()
-	defer mu.Unlock()
-	if s := loaded[encoding]; s != nil {
-		return s, nil
-	}
-	packed, err := tables.ReadFile("tables/" + encoding + ".gz")
-	if err != nil {
-		return nil, fmt.Errorf("the database has the encoding %s, whose text cannot be turned into UTF-8 here: "+
-			"use a database of UTF8, or of one of the encodings in docs/configuration.md", encoding)
-	}
-	s, err := parse(encoding, packed)
-	if err == nil {
-		loaded[encoding] = s
-	}
-	return s, err
-}
 
 // parse reads a table: a line for each character beyond ASCII, of its bytes and
 // its runes in hexadecimal, and < where it does not come back.

@@ -88,13 +88,10 @@ func (b *binder) find(path string) position {
 
 // hasProblem says whether something at or under the path was complained about.
 func (b *binder) hasProblem(path string) bool {
-	for i := range b.problems {
-		rest, ok := strings.CutPrefix(b.problems[i].Path, path)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.problems, func(p Problem) bool {
+		rest, ok := strings.CutPrefix(p.Path, path)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 // maxValues bounds what a file's aliases can multiply it to.

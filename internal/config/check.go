@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -158,7 +159,7 @@ func checkSASL(b *binder, s *SASL, at string) {
 		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(),
 		"token": s.Token.Given(), "client_assertion": s.ClientAssertion.Given(), "scopes": len(s.Scopes) > 0, "extensions": len(s.Extensions) > 0, "region": s.Region != "",
 	}
-	for _, key := range keysOf(typeSASL) {
+	for _, key := range keysOf(reflect.TypeFor[SASL]()) {
 		path := at + "." + key
 		needed := slices.Contains(rule.need, key)
 		switch {
@@ -267,7 +268,7 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 func checkPostgres(b *binder, p *Postgres, at string) string {
 	server := ""
 	if c := parseDSN(b, p.DSN, at+".dsn"); c != nil {
-		checkPassword(b, p, c, p.Password, at, "")
+		checkPassword(b, p, p.DSN, c, p.Password, at, "")
 		p.Host, p.Port, p.Database, p.User = c.Host, c.Port, c.Database, c.User
 		server = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	}
@@ -281,7 +282,7 @@ func checkPostgres(b *binder, p *Postgres, at string) string {
 	if c == nil {
 		return server
 	}
-	checkPassword(b, p, c, p.ReplicationPassword, at, "replication_")
+	checkPassword(b, p, p.ReplicationDSN, c, p.ReplicationPassword, at, "replication_")
 	if p.Database != "" && c.Database != p.Database {
 		b.complain(at+".replication_dsn", fmt.Sprintf("is for the database %q, dsn for %q", c.Database, p.Database), "name the same database in both")
 	}

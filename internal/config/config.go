@@ -71,9 +71,8 @@ type Cluster struct {
 	Fencing string `yaml:"fencing" default:"auto" enum:"auto,required,off"`
 }
 
-// The values of Cluster.Fencing.
+// The values of Cluster.Fencing that are not the default.
 const (
-	FencingAuto     = "auto"
 	FencingRequired = "required"
 	FencingOff      = "off"
 )

@@ -7,11 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The values of Stream.Delivery.
-const (
-	AtLeastOnce = "at_least_once"
-	ExactlyOnce = "exactly_once"
-)
+// ExactlyOnce is a value of Stream.Delivery.
+const ExactlyOnce = "exactly_once"
 
 // ExactlyOnce says that rows are published in Kafka transactions.
 func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }

@@ -36,28 +36,24 @@ func splitReferences(text string) ([]part, error) {
 	var parts []part
 	literal := ""
 	for text != "" {
-		i := strings.IndexByte(text, '$')
-		switch {
-		case i < 0:
-			literal, text = literal+text, ""
-			continue
-		case strings.HasPrefix(text[i:], "$${"):
-			literal, text = literal+text[:i]+"${", text[i+3:]
-			continue
-		case !strings.HasPrefix(text[i:], "${"):
-			literal, text = literal+text[:i+1], text[i+1:]
+		before, after, found := strings.Cut(text, "${")
+		if !found {
+			literal += text
+			break
+		}
+		if before, escaped := strings.CutSuffix(before, "$"); escaped {
+			literal, text = literal+before+"${", after
 			continue
 		}
-		end := strings.IndexByte(text[i:], '}')
-		if end < 0 {
+		inner, rest, closed := strings.Cut(after, "}")
+		if !closed {
 			return nil, errors.New("a ${ without its }: close it, or write $${ for the text ${")
 		}
-		if literal += text[:i]; literal != "" {
+		if literal += before; literal != "" {
 			parts = append(parts, part{partText, literal})
 		}
-		literal = ""
-		parts = append(parts, reference(text[i+2:i+end]))
-		text = text[i+end+1:]
+		parts = append(parts, reference(inner))
+		literal, text = "", rest
 	}
 	if literal != "" || len(parts) == 0 {
 		parts = append(parts, part{partText, literal})

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
-
-var typeSASL = reflect.TypeFor[SASL]()
 
 // mostRowBytes is what max_row_bytes may be: PostgreSQL can print twice as many
 // bytes of a bytea column, and a little more.
