@@ -20,7 +20,7 @@ type Batch struct {
 
 	events []event
 	rows   []*outbox.Row
-	notes  []note
+	notes  []Event // the rare ones
 	bytes  int
 }
 
@@ -98,15 +98,6 @@ type event struct {
 	from, to int // of rows, or from: of notes
 }
 
-// note is what rare events hold.
-type note struct {
-	table *outbox.Table
-	err   error
-	name  string
-	oid   uint32
-	count int
-}
-
 // All goes through the events in order.
 func (b *Batch) All() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
@@ -125,8 +116,7 @@ func (b *Batch) at(e *event) Event {
 	case Rows:
 		return Event{Kind: Rows, Rows: b.rows[e.from:e.to:e.to]}
 	}
-	n := &b.notes[e.from]
-	return Event{Kind: e.kind, Table: n.table, Err: n.err, Name: n.name, Relation: n.oid, Count: n.count}
+	return b.notes[e.from]
 }
 
 // Empty says that there are no events.
@@ -143,7 +133,7 @@ func (b *Batch) Bytes() int {
 
 const (
 	eventBytes = 48
-	noteBytes  = 56
+	noteBytes  = 120
 )
 
 // Reset empties the batch and keeps its memory. Rows stay valid.
@@ -167,15 +157,15 @@ func (b *Batch) row(r *outbox.Row) {
 
 func (b *Batch) passed(t *outbox.Table) {
 	if n := len(b.events); n > 0 && b.events[n-1].kind == Passed {
-		if last := &b.notes[b.events[n-1].from]; last.table == t {
-			last.count++
+		if last := &b.notes[b.events[n-1].from]; last.Table == t {
+			last.Count++
 			return
 		}
 	}
-	b.note(Passed, note{table: t, count: 1})
+	b.note(Event{Kind: Passed, Table: t, Count: 1})
 }
 
-func (b *Batch) note(kind Kind, n note) {
-	b.events = append(b.events, event{kind: kind, from: len(b.notes)})
-	b.notes = append(b.notes, n)
+func (b *Batch) note(e Event) {
+	b.events = append(b.events, event{kind: e.Kind, from: len(b.notes)})
+	b.notes = append(b.notes, e)
 }

@@ -309,7 +309,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 func (d *Decoder) ignore(r *relation, b *Batch) {
 	if key := (identity{r.id, r.name}); !d.unmapped[key] {
 		d.unmapped[key] = true
-		b.note(Unmapped, note{name: r.name.String(), oid: r.id})
+		b.note(Event{Kind: Unmapped, Name: r.name.String(), Relation: r.id})
 	}
 	b.Ignored.Inserts++
 }

@@ -93,7 +93,7 @@ func (s *tableState) tell(err error, b *Batch) {
 	if len(s.broken) == 0 {
 		if s.told != toldMapped {
 			s.told = toldMapped
-			b.note(TableMapped, note{table: s.table})
+			b.note(Event{Kind: TableMapped, Table: s.table})
 		}
 		return
 	}
@@ -101,7 +101,7 @@ func (s *tableState) tell(err error, b *Batch) {
 		return
 	}
 	s.told, s.reason = toldBroken, err.Error()
-	b.note(TableBroken, note{table: s.table, err: err})
+	b.note(Event{Kind: TableBroken, Table: s.table, Err: err})
 }
 
 // typeName takes the name of a type that is not built in; of a domain, the

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -162,20 +163,6 @@ func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b
 // [a-zA-Z0-9._-], but not "." or "..".
 // https://kafka.apache.org/41/javadoc/ (org.apache.kafka.common.internals.Topic)
 func LegalTopic(name string) bool {
-	if name == "" || len(name) > 249 || name == "." || name == ".." {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if !topicByte[c] {
-			return false
-		}
-	}
-	return true
+	const legal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return name != "" && len(name) <= 249 && name != "." && name != ".." && strings.Trim(name, legal) == ""
 }
-
-var topicByte = func() (legal [256]bool) {
-	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") {
-		legal[c] = true
-	}
-	return legal
-}()

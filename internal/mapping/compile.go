@@ -376,7 +376,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 		return headerPlan{source: headerJSON, column: c.value(&e, r), form: m.Form}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
-		r, encode := roleHeader, encoder(nil)
+		r, encode := roleHeader, reader(nil)
 		switch m.Encoding {
 		case outbox.EncodingInt64:
 			r, encode = roleInt64, (*field).int64

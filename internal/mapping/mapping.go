@@ -68,7 +68,7 @@ type Plan struct {
 	cluster      clusterPlan
 	topic        topicPlan
 	key          *value
-	keyEncode    encoder // nil: its text
+	keyEncode    reader // nil: its text
 	payload      value
 	object       []memberPlan // in place of payload; none: there is no object
 	// headers are the event id's, then the mapping's, in its order.
@@ -112,8 +112,8 @@ type topicPlan struct {
 	allow *topicList // nil: the names are the mapping's own
 }
 
-// encoder makes bytes of a column's value, other than its text; nil for NULL. They are the arena's.
-type encoder func(*field, Value, *Arena) ([]byte, fault)
+// reader makes bytes of a column's value; nil for NULL.
+type reader func(*field, Value, *Arena) ([]byte, fault)
 
 // headerPlan is one source of headers: the event id, a constant, a column, a
 // JSON object or a trace context.
@@ -123,7 +123,7 @@ type headerPlan struct {
 	constant []byte
 	column   value
 	omitNull bool
-	encode   encoder             // nil: the column's content
+	encode   reader              // nil: the column's content
 	form     *outbox.JSONHeaders // of headerJSON; nil: an object of strings
 	trace    *tracePlan          // of headerTrace
 }

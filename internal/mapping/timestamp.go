@@ -47,16 +47,9 @@ func parseTimestamp(text []byte) (micros int64, ok bool) {
 	}
 	s := scanner{rest: text, ok: true}
 	year := s.year()
-	s.literal('-')
-	month := s.number(2, 1, 12)
-	s.literal('-')
-	day := s.number(2, 1, 31)
-	s.literal(' ')
-	hour := s.number(2, 0, 23)
-	s.literal(':')
-	minute := s.number(2, 0, 59)
-	s.literal(':')
-	second := hour*3600 + minute*60 + s.number(2, 0, 59)
+	month := s.two('-', 1, 12)
+	day := s.two('-', 1, 31)
+	second := s.two(' ', 0, 23)*3600 + s.two(':', 0, 59)*60 + s.two(':', 0, 59)
 	fraction := s.fraction()
 	offset := s.offset()
 	if string(s.rest) == " BC" {
@@ -106,12 +99,14 @@ type scanner struct {
 	ok   bool
 }
 
-func (s *scanner) literal(c byte) {
-	if len(s.rest) == 0 || s.rest[0] != c {
+// two reads two digits behind a byte.
+func (s *scanner) two(before byte, low, high int64) int64 {
+	if len(s.rest) == 0 || s.rest[0] != before {
 		s.ok = false
-		return
+		return low
 	}
 	s.rest = s.rest[1:]
+	return s.number(2, low, high)
 }
 
 // number reads exactly that many digits.
@@ -183,8 +178,7 @@ func (s *scanner) offset() int64 {
 	s.rest = s.rest[1:]
 	seconds := s.number(2, 0, 15) * 3600
 	for unit := int64(60); unit >= 1 && len(s.rest) > 0 && s.rest[0] == ':'; unit /= 60 {
-		s.rest = s.rest[1:]
-		seconds += s.number(2, 0, 59) * unit
+		seconds += s.two(':', 0, 59) * unit
 	}
 	return sign * seconds
 }

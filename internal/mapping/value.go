@@ -80,7 +80,7 @@ func (r *reading) bytes(v *value, whole bool) ([]byte, fault) {
 }
 
 // scalar is first, but for objects and arrays.
-func (r *reading) scalar(v *value, plain textOf) ([]byte, fault) {
+func (r *reading) scalar(v *value, plain reader) ([]byte, fault) {
 	text, kind, fault := r.first(v, plain)
 	if kind == '{' || kind == '[' {
 		return nil, notScalar(kind)
@@ -88,12 +88,9 @@ func (r *reading) scalar(v *value, plain textOf) ([]byte, fault) {
 	return text, fault
 }
 
-// textOf reads a column that is the value itself.
-type textOf func(*field, Value, *Arena) ([]byte, fault)
-
 // first is the first of the places where there is something. kind is the first byte
-// of what stands there, of JSON.
-func (r *reading) first(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+// of what stands there, of JSON. plain reads a column that is the value itself.
+func (r *reading) first(v *value, plain reader) (text []byte, kind byte, fault fault) {
 	text, kind, fault = r.at(v, plain)
 	for i := 0; i < len(v.or) && text == nil && fault == ""; i++ {
 		text, kind, fault = r.at(&v.or[i], plain)
@@ -101,7 +98,7 @@ func (r *reading) first(v *value, plain textOf) (text []byte, kind byte, fault f
 	return text, kind, fault
 }
 
-func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+func (r *reading) at(v *value, plain reader) (text []byte, kind byte, fault fault) {
 	if v.pointer == nil {
 		text, fault = plain(&v.field, r.values[v.at], r.arena)
 		return text, 0, fault
