@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -61,14 +62,12 @@ func (d *duplicates) add(what, at, found, hint string) {
 func checkKafka(b *binder, k *Kafka) {
 	names := clusterNames(k)
 	for _, name := range names {
-		c := k.Clusters[name]
-		at := join("kafka.clusters", name)
-		if c == nil {
-			continue
+		if c := k.Clusters[name]; c != nil {
+			c.Name = name
+			at := join("kafka.clusters", name)
+			checkName(b, at, name)
+			checkCluster(b, c, at)
 		}
-		c.Name = name
-		checkName(b, at, name)
-		checkCluster(b, c, at)
 	}
 	switch {
 	case len(names) == 0:
@@ -247,9 +246,7 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 			return
 		}
 	}
-	if s.Publication == "" {
-		s.Publication = s.Slot
-	}
+	s.Publication = cmp.Or(s.Publication, s.Slot)
 	if !slotPattern.MatchString(s.Slot) {
 		if s.Slot != "" {
 			b.complain(at+".slot", fmt.Sprintf("%q is not a slot name", s.Slot), "write 1 to 63 of a-z, 0-9 and _, for example outbox_cdc_orders")

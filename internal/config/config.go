@@ -6,6 +6,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -420,9 +421,4 @@ func (p *Postgres) ReplicationLogin() *Credential {
 }
 
 // ReplicationSecret is the DSN of the role that streams.
-func (p *Postgres) ReplicationSecret() Secret {
-	if p.ReplicationDSN.Empty() {
-		return p.DSN
-	}
-	return p.ReplicationDSN
-}
+func (p *Postgres) ReplicationSecret() Secret { return cmp.Or(p.ReplicationDSN, p.DSN) }

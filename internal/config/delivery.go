@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -16,18 +17,12 @@ func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }
 // JournalOn is the stream's journal on a Kafka cluster. No row may name a topic with two
 // underscores, unless topic.allow lets it.
 func (s *Stream) JournalOn(c *Cluster) string {
-	if s.Journal.Topic != "" {
-		return s.Journal.Topic
-	}
-	return "__" + c.TransactionalIDPrefix + "-" + s.Name + "-journal"
+	return cmp.Or(s.Journal.Topic, "__"+c.TransactionalIDPrefix+"-"+s.Name+"-journal")
 }
 
 // TransactionRows is the most rows of one transaction.
 func (s *Stream) TransactionRows() int {
-	if s.Transaction.MaxRows > 0 {
-		return s.Transaction.MaxRows
-	}
-	return max(1, s.Memory.Rows/3)
+	return cmp.Or(s.Transaction.MaxRows, max(1, s.Memory.Rows/3))
 }
 
 // Uses says whether rows of the stream can go to the Kafka cluster.

@@ -51,20 +51,6 @@ func (p Problems) inOrder() Problems {
 	return p
 }
 
-// nearest is the candidate that was probably meant, or empty.
-func nearest(text string, candidates []string) string {
-	best, bestDistance := "", max(2, len(text)/3)+1
-	for _, c := range candidates {
-		if d := editDistance(strings.ToLower(text), strings.ToLower(c)); d < bestDistance {
-			best, bestDistance = c, d
-		}
-	}
-	if bestDistance >= len(text) {
-		return ""
-	}
-	return best
-}
-
 // editDistance counts insertions, deletions, replacements and swaps of
 // neighbours (Damerau's optimal string alignment).
 func editDistance(a, b string) int {
@@ -96,8 +82,14 @@ func editDistance(a, b string) int {
 
 // meant says what to write instead of an unknown word.
 func meant(text string, known []string) string {
-	if n := nearest(text, known); n != "" {
-		return "did you mean " + n + "?"
+	nearest, least := "", max(2, len(text)/3)+1
+	for _, word := range known {
+		if d := editDistance(strings.ToLower(text), strings.ToLower(word)); d < least {
+			nearest, least = word, d
+		}
 	}
-	return "write one of " + strings.Join(known, ", ")
+	if nearest == "" || least >= len(text) {
+		return "write one of " + strings.Join(known, ", ")
+	}
+	return "did you mean " + nearest + "?"
 }

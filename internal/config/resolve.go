@@ -587,7 +587,14 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 			r.complain("status.expires_at.column", "is missing", "write expires_at: {column: expires_at, after: 24h}")
 		}
 	}
-	r.writtenOnce(&out)
+	// A statement cannot write a column in two ways.
+	seen := map[string]bool{out.Column: true, out.SentAt: true, out.FailedAt: true, out.Attempts: true, out.LastError: true, out.Version: true, out.Resend: true}
+	for _, c := range []struct{ key, name string }{{"status.touched_at", out.TouchedAt}, {"status.expires_at", out.ExpiresAt}} {
+		if c.name != "" && seen[c.name] {
+			r.complain(c.key, fmt.Sprintf("the column %q is written as something else, too", c.name), "name a column of its own, or leave it out")
+		}
+		seen[c.name] = true
+	}
 	out.Pending, out.PendingNull = values(s.Pending)
 	if s.Attempts != "" {
 		out.MaxAttempts = defaultMaxAttempts
@@ -600,17 +607,6 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		r.complain("status.max_attempts_column", "is given, but attempts are not counted, or max_attempts, which counts where it is NULL, is 0", "write attempts: COLUMN and max_attempts: 10, or remove it")
 	}
 	return out
-}
-
-// writtenOnce: a statement cannot write a column in two ways.
-func (r *resolver) writtenOnce(s *outbox.StatusMapping) {
-	seen := map[string]bool{s.Column: true, s.SentAt: true, s.FailedAt: true, s.Attempts: true, s.LastError: true, s.Version: true, s.Resend: true}
-	for _, c := range []struct{ key, name string }{{"status.touched_at", s.TouchedAt}, {"status.expires_at", s.ExpiresAt}} {
-		if c.name != "" && seen[c.name] {
-			r.complain(c.key, fmt.Sprintf("the column %q is written as something else, too", c.name), "name a column of its own, or leave it out")
-		}
-		seen[c.name] = true
-	}
 }
 
 // statusForm checks a state that is written: values of a column, or timestamps.

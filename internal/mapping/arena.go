@@ -147,13 +147,6 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 	return topic, true
 }
 
-func (a *Arena) copyOrNil(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return a.copy(b)
-}
-
 // asString is b without a copy. The caller makes sure that nobody writes to b
 // while the string lives: arena bytes are written once, before this; other
 // bytes only for a string that ends with the call it is passed to.

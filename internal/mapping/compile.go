@@ -171,7 +171,12 @@ func (c *compiler) compile(p *Plan) {
 	p.availableAt = c.fields(m.AvailableAfter, roleTime)
 	p.rows = c.rows(m)
 	p.pending = c.pending(m)
-	p.writer = c.writer(&m.Writer)
+	if w := &m.Writer; w.Column != "" || w.Until != "" {
+		if w.Column == "" || w.Until == "" {
+			c.fault("has rows of the writer, but only one of column and until", "name both columns")
+		}
+		p.writer = &writerPlan{column: c.field(w.Column, roleFlag), until: c.field(w.Until, roleTime)}
+	}
 }
 
 func (c *compiler) fault(problem, hint string) {
@@ -409,16 +414,6 @@ func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
 	}}
 }
 
-func (c *compiler) writer(m *outbox.WriterMapping) *writerPlan {
-	if m.Column == "" && m.Until == "" {
-		return nil
-	}
-	if m.Column == "" || m.Until == "" {
-		c.fault("has rows of the writer, but only one of column and until", "name both columns")
-	}
-	return &writerPlan{column: c.field(m.Column, roleFlag), until: c.field(m.Until, roleTime)}
-}
-
 func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	s := &m.Status
 	p := pendingPlan{resend: c.optional(s.Resend, roleFlag)}
@@ -475,8 +470,20 @@ func (c *compiler) missing(name string, r role) {
 	if meant := Nearest(name, c.cols); meant != "" {
 		hint = fmt.Sprintf("did you mean %q? ", meant)
 	}
+	names := make([]string, 0, len(c.cols))
+	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
+		names = append(names, col.Name)
+	}
+	switch {
+	case len(names) == 0:
+		hint += "there are no columns"
+	case len(c.cols) > maxListed:
+		hint += "there are " + strings.Join(names, ", ") + ", …"
+	default:
+		hint += "there are " + strings.Join(names, ", ")
+	}
 	c.faults = append(c.faults, ColumnFault{
-		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint + c.existing(),
+		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint,
 	})
 }
 
@@ -486,20 +493,6 @@ const (
 	// maxName bounds the names that are compared; PostgreSQL's own end at 63.
 	maxName = 255
 )
-
-func (c *compiler) existing() string {
-	names := make([]string, 0, len(c.cols))
-	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
-		names = append(names, col.Name)
-	}
-	switch {
-	case len(names) == 0:
-		return "there are no columns"
-	case len(c.cols) > maxListed:
-		names = append(names, "…")
-	}
-	return "there are " + strings.Join(names, ", ")
-}
 
 // Nearest is the column with the fewest changes from name, if they are few;
 // otherwise it is empty.

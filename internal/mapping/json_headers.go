@@ -200,10 +200,10 @@ func (s *headerScanner) value() ([]byte, bool) {
 	c := s.next()
 	start := s.at
 	switch {
-	case s.form.Base64 && c == '"':
+	case c == '"':
 		text, ok := s.str("")
-		if !ok {
-			return nil, false
+		if !ok || !s.form.Base64 {
+			return text, ok
 		}
 		value, fault := s.arena.base64(text)
 		if fault != "" {
@@ -211,8 +211,6 @@ func (s *headerScanner) value() ([]byte, bool) {
 			s.fail("a value that is not base64")
 		}
 		return value, fault == ""
-	case c == '"':
-		return s.str("")
 	case c == 'n':
 		return nil, s.word("null")
 	case s.form.Base64:
@@ -224,7 +222,7 @@ func (s *headerScanner) value() ([]byte, bool) {
 		return s.arena.copy([]byte("false")), s.word("false")
 	case c == '-' || '0' <= c && c <= '9':
 		raw, ok := s.number()
-		return s.arena.copyOrNil(raw), ok
+		return s.arena.copy(raw), ok
 	case s.form.Nested && (c == '{' || c == '['):
 		ok := s.any(nil, false)
 		return s.arena.copy(s.text[start:s.at]), ok

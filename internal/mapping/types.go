@@ -229,7 +229,10 @@ func (f *field) content(v Value, a *Arena) ([]byte, fault) {
 	}
 	if f.kind != kindBytea || v.Format != Text {
 		text, fault := f.text(v, a)
-		return a.copyOrNil(text), fault
+		if text == nil {
+			return nil, fault
+		}
+		return a.copy(text), fault
 	}
 	digits, ok := bytes.CutPrefix(v.Data, []byte(`\x`))
 	switch {

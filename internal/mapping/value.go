@@ -26,18 +26,8 @@ func (v *value) plain() bool { return v.pointer == nil && v.or == nil && v.parts
 
 // long says that one of the columns was too long to be read.
 func (v *value) long(values []Value) bool {
-	if values[v.at].long() {
-		return true
-	}
-	for i := range v.or {
-		if values[v.or[i].at].long() {
-			return true
-		}
-	}
-	if v.parts == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.parts.columns, func(part value) bool { return values[part.at].long() })
+	long := func(v value) bool { return values[v.at].long() }
+	return values[v.at].long() || slices.ContainsFunc(v.or, long) || v.parts != nil && slices.ContainsFunc(v.parts.columns, long)
 }
 
 // name is a value as names are read; nil: NULL. It may be the value's own memory or
