@@ -7,6 +7,7 @@ package config
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -356,12 +357,12 @@ type HTTPUser struct {
 
 // Everybody are the users, those written in short included.
 func (a *HTTPAuth) Everybody() []*HTTPUser {
-	all := a.Users
+	all := slices.Clip(a.Users)
 	if a.Token.Given() {
-		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleViewer, Token: a.Token})
+		all = append(all, &HTTPUser{Role: RoleViewer, Token: a.Token})
 	}
 	if a.Username != "" {
-		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleOperator, Username: a.Username, Password: a.Password})
+		all = append(all, &HTTPUser{Role: RoleOperator, Username: a.Username, Password: a.Password})
 	}
 	return all
 }

@@ -46,10 +46,7 @@ func defaultFile(env func(string) (string, bool), exists func(string) bool) stri
 	if file, _ := env(FileVariable); file != "" {
 		return file
 	}
-	if i := slices.IndexFunc(DefaultFiles, exists); i >= 0 {
-		return DefaultFiles[i]
-	}
-	return DefaultFiles[0]
+	return DefaultFiles[max(0, slices.IndexFunc(DefaultFiles, exists))] // the first, where none exists
 }
 
 // exists is also true for what cannot be looked at: reading it then says why.

@@ -19,17 +19,16 @@ type Problem struct {
 
 // Error prints file:line:column: path: found: fix.
 func (p Problem) Error() string {
-	var s strings.Builder
-	s.WriteString(p.File)
+	text := p.File
 	if p.Line > 0 {
-		fmt.Fprintf(&s, ":%d:%d", p.Line, p.Column)
+		text += fmt.Sprintf(":%d:%d", p.Line, p.Column)
 	}
 	for _, part := range []string{p.Path, p.Found, p.Hint} {
 		if part != "" {
-			s.WriteString(": " + part)
+			text += ": " + part
 		}
 	}
-	return s.String()
+	return text
 }
 
 // Problems are the faults of a configuration file, in the file's order.

@@ -25,15 +25,11 @@ type ColumnFault struct {
 
 // Error gives every fault in one line.
 func (e *Error) Error() string {
-	var text strings.Builder
-	text.WriteString("table " + e.Table.String() + ": ")
+	faults := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
-		if i > 0 {
-			text.WriteString("; ")
-		}
-		text.WriteString(f.String())
+		faults[i] = f.String()
 	}
-	return text.String()
+	return "table " + e.Table.String() + ": " + strings.Join(faults, "; ")
 }
 
 // String is the fault with its fix.

@@ -522,12 +522,7 @@ func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Head
 // or take it twice.
 func Impersonates(t *outbox.Table, eventID []byte, headers []outbox.Header) bool {
 	name := t.Mapping.EventID.Name
-	for i := range headers {
-		if headers[i].Name == name && name != "" && !bytes.Equal(headers[i].Value, eventID) {
-			return true
-		}
-	}
-	return false
+	return name != "" && slices.ContainsFunc(headers, func(h outbox.Header) bool { return h.Name == name && !bytes.Equal(h.Value, eventID) })
 }
 
 func (r *reading) partition() {
