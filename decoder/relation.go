@@ -39,11 +39,8 @@ func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) *Error {
 func (d *Decoder) columns(m *pglogrepl.RelationMessage) []mapping.Column {
 	columns := make([]mapping.Column, len(m.Columns))
 	for i, c := range m.Columns {
-		columns[i] = mapping.Column{Name: d.text(c.Name), OID: c.DataType}
-		if base, ok := d.types[c.DataType]; ok {
-			columns[i].OID = base
-		}
-		columns[i].Enum = d.enums[columns[i].OID]
+		oid := cmp.Or(d.types[c.DataType], c.DataType) // of a domain that of its base type
+		columns[i] = mapping.Column{Name: d.text(c.Name), OID: oid, Enum: d.enums[oid]}
 	}
 	return columns
 }

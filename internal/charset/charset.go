@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"strconv"
@@ -169,13 +170,9 @@ func (s *Set) add(fields []string) error {
 	if len(fields) < 2 {
 		return fmt.Errorf("has %d fields", len(fields))
 	}
-	code := make([]byte, 0, 4)
-	for i := 0; i+2 <= len(fields[0]); i += 2 {
-		b, err := strconv.ParseUint(fields[0][i:i+2], 16, 8)
-		if err != nil {
-			return err
-		}
-		code = append(code, byte(b))
+	code, err := hex.DecodeString(fields[0])
+	if err != nil {
+		return err
 	}
 	var c char
 	for _, field := range fields[1:] {

@@ -169,21 +169,18 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	}
 	given := map[string]bool{}
 	for _, p := range pairs {
-		field, tags, ok := fieldByKey(to, p.key)
 		at := join(path, p.key)
-		if !ok {
-			b.at[at] = p.at
-			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
-			continue
-		}
-		if given[p.key] {
-			b.at[at] = p.at
-			b.complain(at, "the key stands here twice", "keep one of them")
-			continue
-		}
-		given[p.key] = true
 		b.at[at] = p.at
-		b.bind(field, p.value, at, tags)
+		field, tags, ok := fieldByKey(to, p.key)
+		switch {
+		case !ok:
+			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
+		case given[p.key]:
+			b.complain(at, "the key stands here twice", "keep one of them")
+		default:
+			given[p.key] = true
+			b.bind(field, p.value, at, tags)
+		}
 	}
 	b.requireFields(to, path, given)
 }
@@ -231,10 +228,13 @@ func (b *binder) requireFields(to reflect.Value, path string, given map[string]b
 }
 
 func isEmpty(v reflect.Value) bool {
-	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
+	case reflect.Struct:
+		return v.Type() == typeSecret && v.IsZero()
 	}
-	return v.Kind() != reflect.Struct && v.IsZero() || v.Type() == typeSecret && v.IsZero()
+	return v.IsZero()
 }
 
 func (b *binder) bindMap(to reflect.Value, n ast.Node, path string) {

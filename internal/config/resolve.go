@@ -310,21 +310,19 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 	m := &outbox.ValueMap{Exact: map[string]string{}}
 	for _, text := range slices.Sorted(maps.Keys(s.Map)) {
 		r.topicName("topic.map."+text, s.Map[text])
-		beginning, star := strings.CutSuffix(text, "*")
-		if !star {
+		switch beginning, star := strings.CutSuffix(text, "*"); {
+		case !star:
 			m.Exact[text] = s.Map[text]
-			continue
-		}
-		if beginning == "" {
+		case beginning == "":
 			r.complain("topic.map.*", "stands for every value", "write otherwise: "+s.Map[text])
-			continue
-		}
-		for _, other := range m.Beginnings {
-			if strings.HasPrefix(beginning, other.With) {
-				r.complain("topic.map."+text, fmt.Sprintf("begins with %q, which has a topic of its own", other.With), "leave one of the two out, or list whole values: nothing says which of them counts")
+		default:
+			for _, other := range m.Beginnings {
+				if strings.HasPrefix(beginning, other.With) {
+					r.complain("topic.map."+text, fmt.Sprintf("begins with %q, which has a topic of its own", other.With), "leave one of the two out, or list whole values: nothing says which of them counts")
+				}
 			}
+			m.Beginnings = append(m.Beginnings, outbox.Beginning{With: beginning, Text: s.Map[text]})
 		}
-		m.Beginnings = append(m.Beginnings, outbox.Beginning{With: beginning, Text: s.Map[text]})
 	}
 	switch s.Otherwise {
 	case otherwiseLeave:
