@@ -88,17 +88,12 @@ type pair struct {
 // pairs are the keys and values of a mapping, merge keys (<<) applied: what
 // stands in the mapping itself goes before what is merged into it.
 func (b *binder) pairs(n ast.Node) ([]pair, bool) {
-	var values []*ast.MappingValueNode
-	switch node := n.(type) {
-	case *ast.MappingNode:
-		values = node.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{node}
-	default:
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
 		return nil, false
 	}
 	var own, merged []pair
-	for _, v := range values {
+	for _, v := range m.Values {
 		if v.Key.IsMergeKey() {
 			merged = append(merged, b.mergedPairs(v.Value)...)
 			continue
@@ -165,7 +160,7 @@ func scalarText(n ast.Node) (string, bool) {
 
 func kind(n ast.Node) string {
 	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
+	case *ast.MappingNode:
 		return "keys and values"
 	case *ast.SequenceNode:
 		return "a list"
@@ -190,8 +185,6 @@ func where(n ast.Node) position {
 			return where(node.Values[0].Key)
 		}
 		t = node.GetToken()
-	case *ast.MappingValueNode:
-		return where(node.Key)
 	default:
 		t = n.GetToken()
 	}

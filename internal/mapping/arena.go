@@ -52,20 +52,7 @@ type Arena struct {
 // row gives room for a row. One with a long value stands by itself: a slab keeps
 // all its rows, and what they point to, for as long as any of them is needed.
 func (a *Arena) row(long bool) *outbox.Row {
-	a.trim()
-	if long {
-		return new(outbox.Row)
-	}
-	if a.rowsUsed == len(a.rows) {
-		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
-	}
-	r := &a.rows[a.rowsUsed]
-	a.rowsUsed++
-	return r
-}
-
-// trim lets go of scratch memory that an unusual row made large.
-func (a *Arena) trim() {
+	// Scratch memory that an unusual row made large is let go of.
 	if cap(a.joined) > maxScratch {
 		a.joined = nil
 	}
@@ -78,6 +65,15 @@ func (a *Arena) trim() {
 	if cap(a.headerList) > headersPerSlab {
 		a.headerList = nil
 	}
+	if long {
+		return new(outbox.Row)
+	}
+	if a.rowsUsed == len(a.rows) {
+		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
+	}
+	r := &a.rows[a.rowsUsed]
+	a.rowsUsed++
+	return r
 }
 
 // bytes returns n bytes, not nil. They are zero.
