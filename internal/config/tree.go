@@ -8,7 +8,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 )
 
 // This file is all that knows the YAML library's tree.
@@ -176,20 +175,12 @@ func kind(n ast.Node) string {
 
 // where is the position of a node's first character.
 func where(n ast.Node) position {
-	var t *token.Token
-	switch node := n.(type) {
-	case nil:
-		return position{1, 1}
-	case *ast.MappingNode:
-		if !node.IsFlowStyle && len(node.Values) > 0 {
-			return where(node.Values[0].Key)
-		}
-		t = node.GetToken()
-	default:
-		t = n.GetToken()
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return where(m.Values[0].Key)
 	}
-	if t == nil || t.Position == nil {
+	if n == nil || n.GetToken() == nil || n.GetToken().Position == nil {
 		return position{1, 1}
 	}
-	return position{t.Position.Line, t.Position.Column}
+	at := n.GetToken().Position
+	return position{at.Line, at.Column}
 }

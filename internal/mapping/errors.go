@@ -58,9 +58,6 @@ func (e *RowError) Error() string { return fmt.Sprintf("column %q %s", e.Column,
 // fault is what is wrong with a value, to follow a column's name; empty: nothing.
 type fault string
 
-// shown bounds how much of a name an error's text repeats.
-const shown = 60
-
 func illegalTopic(topic string) fault {
 	switch {
 	case topic == "":
@@ -83,8 +80,9 @@ func unknownCluster(name []byte) fault {
 }
 
 func quoted(name string) string {
-	if len(name) > shown {
-		return strconv.QuoteToASCII(name[:shown]) + "…"
+	const most = 60 // bytes of a name that an error's text repeats
+	if len(name) > most {
+		return strconv.QuoteToASCII(name[:most]) + "…"
 	}
 	return strconv.QuoteToASCII(name)
 }
