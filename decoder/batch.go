@@ -20,7 +20,7 @@ type Batch struct {
 
 	events []event
 	rows   []*outbox.Row
-	notes  []note
+	notes  []Event // the rare ones
 	bytes  int
 }
 
@@ -98,15 +98,6 @@ type event struct {
 	from, to int // of rows, or from: of notes
 }
 
-// note is what rare events hold.
-type note struct {
-	table *outbox.Table
-	err   error
-	name  string
-	oid   uint32
-	count int
-}
-
 // All goes through the events in order.
 func (b *Batch) All() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
@@ -125,8 +116,7 @@ func (b *Batch) at(e *event) Event {
 	case Rows:
 		return Event{Kind: Rows, Rows: b.rows[e.from:e.to:e.to]}
 	}
-	n := &b.notes[e.from]
-	return Event{Kind: e.kind, Table: n.table, Err: n.err, Name: n.name, Relation: n.oid, Count: n.count}
+	return b.notes[e.from]
 }
 
 // Empty says that there are no events.
@@ -143,7 +133,7 @@ func (b *Batch) Bytes() int {
 
 const (
 	eventBytes = 48
-	noteBytes  = 56
+	noteBytes  = 120
 )
 
 // Reset empties the batch and keeps its memory. Rows stay valid.
@@ -152,14 +142,6 @@ func (b *Batch) Reset() {
 	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
 	b.bytes = 0
 	b.Ignored, b.Left = Ignored{}, b.Left[:0]
-}
-
-func (b *Batch) begin(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Begin, xid: tx.XID, commit: tx.Commit, time: tx.Time})
-}
-
-func (b *Batch) commit(tx outbox.Transaction) {
-	b.events = append(b.events, event{kind: Commit, xid: tx.XID, commit: tx.Commit, end: tx.End, time: tx.Time})
 }
 
 // row lengthens the run of rows that the batch ends with, or begins one.
@@ -175,21 +157,15 @@ func (b *Batch) row(r *outbox.Row) {
 
 func (b *Batch) passed(t *outbox.Table) {
 	if n := len(b.events); n > 0 && b.events[n-1].kind == Passed {
-		if last := &b.notes[b.events[n-1].from]; last.table == t {
-			last.count++
+		if last := &b.notes[b.events[n-1].from]; last.Table == t {
+			last.Count++
 			return
 		}
 	}
-	b.note(Passed, note{table: t, count: 1})
+	b.note(Event{Kind: Passed, Table: t, Count: 1})
 }
 
-func (b *Batch) tableBroken(t *outbox.Table, err error) {
-	b.note(TableBroken, note{table: t, err: err})
-}
-func (b *Batch) tableMapped(t *outbox.Table) { b.note(TableMapped, note{table: t}) }
-func (b *Batch) unmapped(r identity)         { b.note(Unmapped, note{name: r.name.String(), oid: r.id}) }
-
-func (b *Batch) note(kind Kind, n note) {
-	b.events = append(b.events, event{kind: kind, from: len(b.notes)})
-	b.notes = append(b.notes, n)
+func (b *Batch) note(e Event) {
+	b.events = append(b.events, event{kind: e.Kind, from: len(b.notes)})
+	b.notes = append(b.notes, e)
 }

@@ -108,10 +108,10 @@ func BenchmarkTuple(b *testing.B) {
 		d.inside = true
 		for b.Loop() {
 			c := cursor{data: insert, at: 1}
-			r, p := d.changed(&c)
+			r, err := d.changed(&c)
 			c.byte()
-			if p.what != "" || d.tuple(&c, r).what != "" {
-				b.Fatal(p)
+			if err != nil || d.tuple(&c, r) != nil {
+				b.Fatal(err)
 			}
 		}
 	})

@@ -16,15 +16,15 @@ const (
 	tooLong   = "has more bytes than its type has"
 )
 
-// end is the problem of a message that is not exactly used up.
-func (c *cursor) end() problem {
+// end is what is wrong with a message that is not exactly used up.
+func (c *cursor) end() *Error {
 	switch {
 	case c.short:
-		return problem{what: truncated}
+		return &Error{What: truncated}
 	case c.at < len(c.data):
-		return problem{what: tooLong}
+		return &Error{What: tooLong}
 	}
-	return problem{}
+	return nil
 }
 
 // left is how many bytes are not read yet.
@@ -74,4 +74,9 @@ func (c *cursor) uint32() uint32 {
 	n := binary.BigEndian.Uint32(c.data[c.at:])
 	c.at += 4
 	return n
+}
+
+func (c *cursor) uint64() uint64 {
+	high := c.uint32()
+	return uint64(high)<<32 | uint64(c.uint32())
 }

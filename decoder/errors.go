@@ -26,17 +26,3 @@ func (e *Error) Error() string {
 	}
 	return text + " " + e.What
 }
-
-// problem is what is wrong with the message being read; without what: nothing.
-type problem struct {
-	what      string
-	needsText bool
-}
-
-func (d *Decoder) fail(message byte, p problem) error {
-	d.err = &Error{Message: message, What: p.what, NeedsText: p.needsText}
-	if d.inside {
-		d.err.Transaction = d.tx
-	}
-	return d.err
-}

@@ -1,6 +1,7 @@
 package decoder
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -55,7 +56,7 @@ func (m *model) take(message pglogrepl.Message) {
 func (m *model) say(line string) { m.out = append(m.out, line) }
 
 func qualified(r *pglogrepl.RelationMessage) string {
-	return schemaName(r.Namespace) + "." + r.RelationName
+	return cmp.Or(r.Namespace, "pg_catalog") + "." + r.RelationName
 }
 
 func (m *model) columnsOf(r *pglogrepl.RelationMessage) []mapping.Column {

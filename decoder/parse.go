@@ -9,44 +9,30 @@ import (
 // parse has pglogrepl read a message. It is the one place that bears with what
 // pglogrepl does not check: it panics on messages that end too early, and ignores
 // bytes that are left over.
-func parse(frame []byte) (m pglogrepl.Message, p problem) {
+func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	defer func() {
 		if recover() != nil { // an index out of range
-			m, p = nil, problem{what: truncated}
+			m, problem = nil, &Error{What: truncated}
 		}
 	}()
-	if frame[0] == msgTruncate && !relationsFit(frame) {
-		return nil, problem{what: truncated}
+	// pglogrepl reserves memory for as many relations as a Truncate says.
+	const head = 1 + 4 + 1
+	if frame[0] == msgTruncate && int64(binary.BigEndian.Uint32(frame[1:])) > int64(len(frame)-head)/4 {
+		return nil, &Error{What: truncated}
 	}
 	m, err := pglogrepl.Parse(frame)
-	return m, held(m, err, frame)
-}
-
-// held is the problem of a message that was read, or could not be.
-func held(m pglogrepl.Message, err error, frame []byte) problem {
 	switch {
 	case err != nil: // too short, or a text without its end
-		return problem{what: truncated}
+		return nil, &Error{What: truncated}
 	case lengthOf(m) < len(frame):
-		return problem{what: tooLong}
+		return nil, &Error{What: tooLong}
 	}
-	return problem{}
-}
-
-// relationsFit says whether a Truncate has as many relations as it says, for
-// which pglogrepl reserves memory before it reads them.
-func relationsFit(frame []byte) bool {
-	const head = 1 + 4 + 1
-	return int64(binary.BigEndian.Uint32(frame[1:])) <= int64(len(frame)-head)/4
+	return m, nil
 }
 
 // lengthOf is how many bytes a message has, with that of its type.
 func lengthOf(message pglogrepl.Message) int {
 	switch m := message.(type) {
-	case *pglogrepl.BeginMessage:
-		return 1 + 8 + 8 + 4
-	case *pglogrepl.CommitMessage:
-		return 1 + 1 + 8 + 8 + 8
 	case *pglogrepl.OriginMessage:
 		return 1 + 8 + len(m.Name) + 1
 	case *pglogrepl.TypeMessage:

@@ -1,6 +1,7 @@
 package decoder
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/jackc/pglogrepl"
@@ -12,41 +13,34 @@ import (
 // relation takes a table's description, which comes before its first change on
 // a connection and again after DDL, but also again unchanged. The mapping is
 // compiled each time, by the columns' names.
-func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) problem {
-	r := &relation{id: m.RelationID, name: name{schema: schemaName(d.text(m.Namespace)), table: d.text(m.RelationName)}, columns: len(m.Columns)}
+func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) *Error {
+	// pg_catalog is sent as an empty name.
+	r := &relation{id: m.RelationID, name: name{schema: cmp.Or(d.text(m.Namespace), "pg_catalog"), table: d.text(m.RelationName)}, columns: len(m.Columns)}
 	if len(d.relations) >= maxRelations {
-		return problem{what: fmt.Sprintf("describes more than %d relations", maxRelations)}
+		return &Error{What: fmt.Sprintf("describes more than %d relations", maxRelations)}
 	}
 	table := d.tableOf(r.name)
 	d.replace(r, b)
 	if table == nil {
-		return problem{}
+		return nil
 	}
-	r.state = d.stateOf(table)
+	if r.state = d.states[table]; r.state == nil {
+		r.state = &tableState{table: table, broken: make(map[uint32]error)}
+		d.states[table] = r.state
+	}
 	var err error
 	if r.plan, err = mapping.Compile(d.set, table, d.columns(m)); err != nil {
 		r.state.broken[r.id] = err
 	}
 	r.state.tell(err, b)
-	return problem{}
-}
-
-// schemaName: pg_catalog is sent as an empty name.
-func schemaName(sent string) string {
-	if sent == "" {
-		return "pg_catalog"
-	}
-	return sent
+	return nil
 }
 
 func (d *Decoder) columns(m *pglogrepl.RelationMessage) []mapping.Column {
 	columns := make([]mapping.Column, len(m.Columns))
 	for i, c := range m.Columns {
-		columns[i] = mapping.Column{Name: d.text(c.Name), OID: c.DataType}
-		if base, ok := d.types[c.DataType]; ok {
-			columns[i].OID = base
-		}
-		columns[i].Enum = d.enums[columns[i].OID]
+		oid := cmp.Or(d.types[c.DataType], c.DataType) // of a domain that of its base type
+		columns[i] = mapping.Column{Name: d.text(c.Name), OID: oid, Enum: d.enums[oid]}
 	}
 	return columns
 }
@@ -60,21 +54,7 @@ func (d *Decoder) text(sent string) string {
 	return string(name)
 }
 
-func (d *Decoder) tableOf(n name) *outbox.Table {
-	if t := d.tables[n]; t != nil {
-		return t
-	}
-	return d.leaves[n.String()]
-}
-
-func (d *Decoder) stateOf(t *outbox.Table) *tableState {
-	s := d.states[t]
-	if s == nil {
-		s = &tableState{table: t, broken: make(map[uint32]error)}
-		d.states[t] = s
-	}
-	return s
-}
+func (d *Decoder) tableOf(n name) *outbox.Table { return cmp.Or(d.tables[n], d.leaves[n.String()]) }
 
 // replace puts r in the place of what had its id, and of what had its name: a
 // table dropped and created again, or renamed, has a new id or a new name.
@@ -110,7 +90,7 @@ func (s *tableState) tell(err error, b *Batch) {
 	if len(s.broken) == 0 {
 		if s.told != toldMapped {
 			s.told = toldMapped
-			b.tableMapped(s.table)
+			b.note(Event{Kind: TableMapped, Table: s.table})
 		}
 		return
 	}
@@ -118,23 +98,23 @@ func (s *tableState) tell(err error, b *Batch) {
 		return
 	}
 	s.told, s.reason = toldBroken, err.Error()
-	b.tableBroken(s.table, err)
+	b.note(Event{Kind: TableBroken, Table: s.table, Err: err})
 }
 
 // typeName takes the name of a type that is not built in; of a domain, the
 // name of its base type, which says how its values are read.
-func (d *Decoder) typeName(m *pglogrepl.TypeMessage) problem {
+func (d *Decoder) typeName(m *pglogrepl.TypeMessage) *Error {
 	base := uint32(0)
-	if schemaName(m.Namespace) == "pg_catalog" {
+	if cmp.Or(m.Namespace, "pg_catalog") == "pg_catalog" {
 		base = mapping.BuiltinOID(m.Name)
 	}
 	if base == 0 {
 		delete(d.types, m.DataType)
-		return problem{}
+		return nil
 	}
 	if len(d.types) >= maxTypes {
-		return problem{what: fmt.Sprintf("names more than %d types", maxTypes)}
+		return &Error{What: fmt.Sprintf("names more than %d types", maxTypes)}
 	}
 	d.types[m.DataType] = base
-	return problem{}
+	return nil
 }

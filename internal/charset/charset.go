@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"strconv"
@@ -52,7 +53,21 @@ func Of(encoding string) (*Set, error) {
 	case "SQL_ASCII":
 		return &Set{name: encoding}, nil
 	}
-	return load(encoding)
+	mu.Lock()
+	defer mu.Unlock()
+	if s := loaded[encoding]; s != nil {
+		return s, nil
+	}
+	packed, err := tables.ReadFile("tables/" + encoding + ".gz")
+	if err != nil {
+		return nil, fmt.Errorf("the database has the encoding %s, whose text cannot be turned into UTF-8 here: "+
+			"use a database of UTF8, or of one of the encodings in docs/configuration.md", encoding)
+	}
+	s, err := parse(encoding, packed)
+	if err == nil {
+		loaded[encoding] = s
+	}
+	return s, err
 }
 
 // Name is the server's name for the encoding.
@@ -131,24 +146,6 @@ var (
 	loaded = map[string]*Set{}
 )
 
-func load(encoding string) (*Set, error) {
-	mu.Lock()
-	defer mu.Unlock()
-	if s := loaded[encoding]; s != nil {
-		return s, nil
-	}
-	packed, err := tables.ReadFile("tables/" + encoding + ".gz")
-	if err != nil {
-		return nil, fmt.Errorf("the database has the encoding %s, whose text cannot be turned into UTF-8 here: "+
-			"use a database of UTF8, or of one of the encodings in docs/configuration.md", encoding)
-	}
-	s, err := parse(encoding, packed)
-	if err == nil {
-		loaded[encoding] = s
-	}
-	return s, err
-}
-
 // parse reads a table: a line for each character beyond ASCII, of its bytes and
 // its runes in hexadecimal, and < where it does not come back.
 func parse(encoding string, packed []byte) (*Set, error) {
@@ -173,13 +170,9 @@ func (s *Set) add(fields []string) error {
 	if len(fields) < 2 {
 		return fmt.Errorf("has %d fields", len(fields))
 	}
-	code := make([]byte, 0, 4)
-	for i := 0; i+2 <= len(fields[0]); i += 2 {
-		b, err := strconv.ParseUint(fields[0][i:i+2], 16, 8)
-		if err != nil {
-			return err
-		}
-		code = append(code, byte(b))
+	code, err := hex.DecodeString(fields[0])
+	if err != nil {
+		return err
 	}
 	var c char
 	for _, field := range fields[1:] {

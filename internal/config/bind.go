@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -18,7 +20,7 @@ import (
 type binder struct {
 	file     string
 	around   surroundings
-	anchors  map[string]ast.Node
+	anchors  anchors
 	at       map[string]position // of each path that was given
 	problems Problems
 	values   int // bound so far
@@ -86,13 +88,10 @@ func (b *binder) find(path string) position {
 
 // hasProblem says whether something at or under the path was complained about.
 func (b *binder) hasProblem(path string) bool {
-	for i := range b.problems {
-		rest, ok := strings.CutPrefix(b.problems[i].Path, path)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.problems, func(p Problem) bool {
+		rest, ok := strings.CutPrefix(p.Path, path)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 // maxValues bounds what a file's aliases can multiply it to.
@@ -111,11 +110,20 @@ func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.St
 		b.at[path] = where(n)
 	}
 	if isNull(n) {
-		b.bindNull(to, path, tags)
+		if !b.nullClears {
+			b.complain(path, "has no value", "write "+expected(to.Type(), tags)+", or leave the key out")
+			return
+		}
+		to.SetZero()
+		setDefault(to, tags)
 		return
 	}
 	if to.Kind() == reflect.Pointer {
-		b.bindPointer(to, n, path, tags)
+		if to.IsNil() {
+			to.Set(reflect.New(to.Type().Elem()))
+			setDefault(to.Elem(), "")
+		}
+		b.bind(to.Elem(), n, path, tags)
 		return
 	}
 	switch to.Type() {
@@ -138,23 +146,6 @@ func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.St
 	}
 }
 
-func (b *binder) bindNull(to reflect.Value, path string, tags reflect.StructTag) {
-	if !b.nullClears {
-		b.complain(path, "has no value", "write "+expected(to.Type(), tags)+", or leave the key out")
-		return
-	}
-	to.SetZero()
-	setDefault(to, tags)
-}
-
-func (b *binder) bindPointer(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
-	if to.IsNil() {
-		to.Set(reflect.New(to.Type().Elem()))
-		setDefault(to.Elem(), "")
-	}
-	b.bind(to.Elem(), n, path, tags)
-}
-
 func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	pairs, ok := b.pairs(n)
 	if !ok {
@@ -163,7 +154,8 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	}
 	switch to.Type() {
 	case typeTable:
-		defer b.inMapping()()
+		b.nullClears = true
+		defer func() { b.nullClears = false }()
 		if t, ok := reflect.TypeAssert[*Table](to.Addr()); ok {
 			b.startFromProfile(t, pairs, path)
 		}
@@ -177,21 +169,18 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	}
 	given := map[string]bool{}
 	for _, p := range pairs {
-		field, tags, ok := fieldByKey(to, p.key)
 		at := join(path, p.key)
-		if !ok {
-			b.at[at] = p.at
-			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
-			continue
-		}
-		if given[p.key] {
-			b.at[at] = p.at
-			b.complain(at, "the key stands here twice", "keep one of them")
-			continue
-		}
-		given[p.key] = true
 		b.at[at] = p.at
-		b.bind(field, p.value, at, tags)
+		field, tags, ok := fieldByKey(to, p.key)
+		switch {
+		case !ok:
+			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
+		case given[p.key]:
+			b.complain(at, "the key stands here twice", "keep one of them")
+		default:
+			given[p.key] = true
+			b.bind(field, p.value, at, tags)
+		}
 	}
 	b.requireFields(to, path, given)
 }
@@ -222,15 +211,8 @@ func (b *binder) oneSource(to reflect.Value, pairs []pair) {
 	}
 }
 
-// inMapping lets null take values away until the returned function is called.
-func (b *binder) inMapping() func() {
-	b.nullClears = true
-	return func() { b.nullClears = false }
-}
-
 func (b *binder) requireFields(to reflect.Value, path string, given map[string]bool) {
-	for f := range to.Type().Fields() {
-		key := f.Tag.Get("yaml")
+	for key, f := range keyed(to.Type()) {
 		if f.Tag.Get("required") != "true" {
 			continue
 		}
@@ -246,10 +228,13 @@ func (b *binder) requireFields(to reflect.Value, path string, given map[string]b
 }
 
 func isEmpty(v reflect.Value) bool {
-	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
+	case reflect.Struct:
+		return v.Type() == typeSecret && v.IsZero()
 	}
-	return v.Kind() != reflect.Struct && v.IsZero() || v.Type() == typeSecret && v.IsZero()
+	return v.IsZero()
 }
 
 func (b *binder) bindMap(to reflect.Value, n ast.Node, path string) {
@@ -284,28 +269,26 @@ func (b *binder) bindList(to reflect.Value, n ast.Node, path string, tags reflec
 		if len(items) > 1 || n != item {
 			at = fmt.Sprintf("%s[%d]", path, i)
 		}
-		b.at[at] = where(b.plain(item))
-		b.bindItem(list.Index(i), item, at, tags)
+		item = b.plain(item)
+		b.at[at] = where(item)
+		element := list.Index(i)
+		if isNull(item) {
+			if element.Type() == typeValue {
+				element.Set(reflect.ValueOf(Value{Null: true}))
+			} else {
+				b.complain(at, "has no value", "write "+expected(element.Type(), "")+", or remove the item")
+			}
+			continue
+		}
+		if element.Kind() == reflect.Struct {
+			setDefault(element, "")
+		}
+		b.bind(element, item, at, tags)
 	}
 	to.Set(list)
 }
 
 func isText(t reflect.Type) bool { return t.Kind() == reflect.String || t == typeValue }
-
-func (b *binder) bindItem(to reflect.Value, item ast.Node, at string, tags reflect.StructTag) {
-	if isNull(b.plain(item)) {
-		if to.Type() == typeValue {
-			to.Set(reflect.ValueOf(Value{Null: true}))
-			return
-		}
-		b.complain(at, "has no value", "write "+expected(to.Type(), "")+", or remove the item")
-		return
-	}
-	if to.Kind() == reflect.Struct {
-		setDefault(to, "")
-	}
-	b.bind(to, item, at, tags)
-}
 
 // ---- scalars ----
 
@@ -336,15 +319,21 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 	if to.Type() == typeSecret {
 		b.noteSecret(parts, path)
 	}
+	// What is shown is the text as it stands in the file: of a reference the reference,
+	// never what it refers to. Secrets are never shown, since any text is one.
+	shown := strconv.Quote(raw)
 	if text != raw && to.Kind() == reflect.String {
-		b.written[strconv.Quote(text)] = strconv.Quote(raw)
+		b.written[strconv.Quote(text)] = shown
 	}
-	if !b.setScalar(to, text) {
-		b.complain(path, shown(raw)+" is not "+article(to.Type()), "write "+expected(to.Type(), tags))
+	if to.Type() == typePath && text != "" {
+		text = b.around.absolute(text)
+	}
+	if !parseScalar(to, text) {
+		b.complain(path, shown+" is not "+article(to.Type()), "write "+expected(to.Type(), tags))
 		return
 	}
 	if found, hint := limits(to, tags); found != "" {
-		b.complain(path, shown(raw)+" "+found, hint)
+		b.complain(path, shown+" "+found, hint)
 	}
 }
 
@@ -361,11 +350,8 @@ func (b *binder) noteSecret(parts []part, path string) {
 	}
 }
 
-// shown is the text as it stands in the file: of a reference the reference,
-// never what it refers to. Secrets are never shown, since any text is one.
-func shown(raw string) string { return strconv.Quote(raw) }
-
-func (b *binder) setScalar(to reflect.Value, text string) bool {
+// parseScalar reads a number, duration, size, boolean or text.
+func parseScalar(to reflect.Value, text string) bool {
 	switch to.Type() {
 	case typeSecret:
 		to.Set(reflect.ValueOf(Secret{text}))
@@ -373,19 +359,6 @@ func (b *binder) setScalar(to reflect.Value, text string) bool {
 	case typeValue:
 		to.Set(reflect.ValueOf(Value{Text: text}))
 		return true
-	case typePath:
-		if text != "" {
-			text = b.around.absolute(text)
-		}
-		to.SetString(text)
-		return true
-	}
-	return parseScalar(to, text)
-}
-
-// parseScalar reads a number, duration, size, boolean or string.
-func parseScalar(to reflect.Value, text string) bool {
-	switch to.Type() {
 	case typeDuration:
 		d, err := time.ParseDuration(text)
 		to.SetInt(int64(d))
@@ -414,10 +387,8 @@ func parseScalar(to reflect.Value, text string) bool {
 func limits(v reflect.Value, tags reflect.StructTag) (found, hint string) {
 	if enum := tags.Get("enum"); enum != "" {
 		words := strings.Split(enum, ",")
-		for _, w := range words {
-			if v.String() == w {
-				return "", ""
-			}
+		if slices.Contains(words, v.String()) {
+			return "", ""
 		}
 		return "is not known", meant(v.String(), words)
 	}
@@ -449,42 +420,42 @@ func setDefault(v reflect.Value, tags reflect.StructTag) {
 	if v.Kind() != reflect.Struct {
 		return
 	}
-	for f := range v.Type().Fields() {
-		if f.IsExported() && f.Tag.Get("yaml") != "-" {
-			setDefault(v.FieldByIndex(f.Index), f.Tag)
-		}
+	for _, f := range keyed(v.Type()) {
+		setDefault(v.FieldByIndex(f.Index), f.Tag)
 	}
 }
 
 // ---- fields ----
 
-// fieldByKey finds a struct's field by its yaml key, looking into inlined structs.
-func fieldByKey(v reflect.Value, key string) (reflect.Value, reflect.StructTag, bool) {
-	for f := range v.Type().Fields() {
-		switch tag := f.Tag.Get("yaml"); tag {
-		case "", "-":
-		case ",inline":
-			if inner, tags, ok := fieldByKey(v.FieldByIndex(f.Index), key); ok {
-				return inner, tags, true
+// keyed are a struct's fields by their yaml keys, in its order, those of inlined
+// structs in their place.
+func keyed(t reflect.Type) iter.Seq2[string, reflect.StructField] {
+	return func(yield func(string, reflect.StructField) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			switch key := f.Tag.Get("yaml"); key {
+			case "", "-", ",inline":
+			default:
+				if !yield(key, f) {
+					return
+				}
 			}
-		case key:
+		}
+	}
+}
+
+func fieldByKey(v reflect.Value, key string) (reflect.Value, reflect.StructTag, bool) {
+	for k, f := range keyed(v.Type()) {
+		if k == key {
 			return v.FieldByIndex(f.Index), f.Tag, true
 		}
 	}
 	return reflect.Value{}, "", false
 }
 
-// keysOf are the yaml keys of a struct, in its order.
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for f := range t.Fields() {
-		switch tag := f.Tag.Get("yaml"); tag {
-		case "", "-":
-		case ",inline":
-			keys = append(keys, keysOf(f.Type)...)
-		default:
-			keys = append(keys, tag)
-		}
+	for key := range keyed(t) {
+		keys = append(keys, key)
 	}
 	return keys
 }
@@ -522,9 +493,9 @@ func expected(t reflect.Type, tags reflect.StructTag) string {
 	}
 	switch t {
 	case typeDuration:
-		return "a number and a unit, for example " + example(tags, "30s")
+		return "a number and a unit, for example " + cmp.Or(tags.Get("default"), "30s")
 	case typeBytes:
-		return "a number and a unit, for example " + example(tags, "64MiB")
+		return "a number and a unit, for example " + cmp.Or(tags.Get("default"), "64MiB")
 	case typeSecret, typePath, typeTemplate, typeCredential, typeValue:
 		return "a text"
 	}
@@ -532,18 +503,11 @@ func expected(t reflect.Type, tags reflect.StructTag) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int:
-		return "digits, for example " + example(tags, "10")
+		return "digits, for example " + cmp.Or(tags.Get("default"), "10")
 	case reflect.Slice:
 		return "a list"
 	case reflect.Struct, reflect.Map:
 		return "keys and values"
 	}
 	return "a text"
-}
-
-func example(tags reflect.StructTag, otherwise string) string {
-	if d := tags.Get("default"); d != "" {
-		return d
-	}
-	return otherwise
 }

@@ -1,10 +1,14 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
@@ -29,10 +34,9 @@ func check(b *binder, cfg *Config) {
 	checkHTTP(b, &cfg.HTTP)
 	seen := duplicates{b: b, first: map[string]string{}, splits: map[string]string{}}
 	for i, s := range cfg.Streams {
-		if s == nil {
-			continue
+		if s != nil {
+			checkStream(b, cfg, s, fmt.Sprintf("streams[%d]", i), &seen)
 		}
-		checkStream(b, cfg, s, fmt.Sprintf("streams[%d]", i), &seen)
 	}
 }
 
@@ -58,14 +62,12 @@ func (d *duplicates) add(what, at, found, hint string) {
 func checkKafka(b *binder, k *Kafka) {
 	names := clusterNames(k)
 	for _, name := range names {
-		c := k.Clusters[name]
-		at := join("kafka.clusters", name)
-		if c == nil {
-			continue
+		if c := k.Clusters[name]; c != nil {
+			c.Name = name
+			at := join("kafka.clusters", name)
+			checkName(b, at, name)
+			checkCluster(b, c, at)
 		}
-		c.Name = name
-		checkName(b, at, name)
-		checkCluster(b, c, at)
 	}
 	switch {
 	case len(names) == 0:
@@ -78,14 +80,7 @@ func checkKafka(b *binder, k *Kafka) {
 	}
 }
 
-func clusterNames(k *Kafka) []string {
-	var names []string
-	for name := range k.Clusters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func clusterNames(k *Kafka) []string { return slices.Sorted(maps.Keys(k.Clusters)) }
 
 func checkClusterName(b *binder, at, name string, known []string) {
 	if !slices.Contains(known, name) {
@@ -107,7 +102,12 @@ func checkCluster(b *binder, c *Cluster, at string) {
 		}
 	}
 	if c.TLS != nil {
-		checkTLS(b, c.TLS, at+".tls")
+		checkFile(b, at+".tls.ca_file", c.TLS.CAFile)
+		checkFile(b, at+".tls.cert_file", c.TLS.CertFile)
+		checkFile(b, at+".tls.key_file", c.TLS.KeyFile)
+		if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+			b.complain(at+".tls", "one of cert_file and key_file alone", "write both for mutual TLS, or neither")
+		}
 	}
 	if c.SASL != nil {
 		checkSASL(b, c.SASL, at+".sasl")
@@ -124,33 +124,32 @@ func isAddress(text string, hostOptional bool) bool {
 	return err == nil && n >= 0 && n <= 65535 && (n > 0 || hostOptional)
 }
 
-func checkTLS(b *binder, t *TLS, at string) {
-	files := []struct {
-		key  string
-		path Path
-	}{{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}}
-	for _, f := range files {
-		checkFile(b, at+"."+f.key, f.path)
-	}
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		b.complain(at, "one of cert_file and key_file alone", "write both for mutual TLS, or neither")
-	}
-}
-
-// saslKeys says which keys each mechanism needs and which it may have.
+// saslKeys says which keys each mechanism needs and which it may have. What is given
+// decides how a token of OAUTHBEARER is got.
 var saslKeys = map[string]struct{ need, may []string }{
 	SASLPlain:       {need: []string{"username", "password"}},
 	SASLScramSHA256: {need: []string{"username", "password"}},
 	SASLScramSHA512: {need: []string{"username", "password"}},
 	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes", "extensions"}},
-	// The other ways of the same mechanism, see ways.
-	"with token":            {need: []string{"token"}, may: []string{"extensions"}},
-	"with client_assertion": {need: []string{"token_url", "client_id", "client_assertion"}, may: []string{"scopes", "extensions"}},
-	SASLAWSMSKIAM:           {need: []string{"region"}},
+	saslWithToken:   {need: []string{"token"}, may: []string{"extensions"}},
+	saslWithJWT:     {need: []string{"token_url", "client_id", "client_assertion"}, may: []string{"scopes", "extensions"}},
+	SASLAWSMSKIAM:   {need: []string{"region"}},
 }
 
+const (
+	saslWithToken = SASLOAuthBearer + " with token"
+	saslWithJWT   = SASLOAuthBearer + " with client_assertion"
+)
+
 func checkSASL(b *binder, s *SASL, at string) {
-	rule, ok := saslKeys[s.way()]
+	way := s.Mechanism
+	switch {
+	case way == SASLOAuthBearer && s.Token.Given():
+		way = saslWithToken
+	case way == SASLOAuthBearer && s.ClientAssertion.Given():
+		way = saslWithJWT
+	}
+	rule, ok := saslKeys[way]
 	if !ok {
 		return // complained about as a word
 	}
@@ -159,45 +158,21 @@ func checkSASL(b *binder, s *SASL, at string) {
 		"client_id": s.ClientID != "", "client_secret": s.ClientSecret.Given(),
 		"token": s.Token.Given(), "client_assertion": s.ClientAssertion.Given(), "scopes": len(s.Scopes) > 0, "extensions": len(s.Extensions) > 0, "region": s.Region != "",
 	}
-	for _, key := range keysOf(typeSASL) {
+	for _, key := range keysOf(reflect.TypeFor[SASL]()) {
 		path := at + "." + key
 		needed := slices.Contains(rule.need, key)
 		switch {
 		case key == "mechanism" || b.hasProblem(path):
 		case needed && !given[key]:
-			b.complain(path, "is missing", s.named()+" needs "+strings.Join(rule.need, ", "))
+			b.complain(path, "is missing", way+" needs "+strings.Join(rule.need, ", "))
 		case given[key] && !needed && !slices.Contains(rule.may, key):
-			b.complain(path, "is not used by "+s.named(), "remove it, or choose the mechanism that needs it")
+			b.complain(path, "is not used by "+way, "remove it, or choose the mechanism that needs it")
 		}
 	}
-	checkTokenURL(b, s, at+".token_url")
-}
-
-// way is the key of saslKeys: what is given decides how a token is got.
-func (s *SASL) way() string {
-	switch {
-	case s.Mechanism == SASLOAuthBearer && s.Token.Given():
-		return "with token"
-	case s.Mechanism == SASLOAuthBearer && s.ClientAssertion.Given():
-		return "with client_assertion"
-	}
-	return s.Mechanism
-}
-
-// named is the mechanism in messages.
-func (s *SASL) named() string {
-	if way := s.way(); way != s.Mechanism {
-		return s.Mechanism + " " + way
-	}
-	return s.Mechanism
-}
-
-func checkTokenURL(b *binder, s *SASL, at string) {
 	u, err := url.Parse(s.TokenURL)
-	if s.TokenURL == "" || err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
-		return
+	if s.TokenURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+		b.complain(at+".token_url", fmt.Sprintf("%q is not an address", s.TokenURL), "write it like https://login.example.com/oauth2/token")
 	}
-	b.complain(at, fmt.Sprintf("%q is not an address", s.TokenURL), "write it like https://login.example.com/oauth2/token")
 }
 
 // checkFile complains about a file that cannot be found.
@@ -239,13 +214,24 @@ func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates)
 
 // checkArchives: rows that were published and moved would be published again.
 func checkArchives(b *binder, s *Stream, at string) {
-	for i, t := range s.Tables {
-		if t == nil || t.Outbox == nil || t.Outbox.Mapping.Archive.Name == "" {
-			continue
+	streamed := map[string]bool{}
+	for _, t := range s.resolved(at) {
+		streamed[t.String()] = true
+	}
+	for path, t := range s.resolved(at) {
+		if name := t.Mapping.Archive.String(); t.Mapping.Archive.Name != "" && streamed[name] {
+			b.complain(path+".archive", "the table "+name+" is streamed, too", "name a table that is no outbox: rows that are moved there were published")
 		}
-		name := t.Outbox.Mapping.Archive.String()
-		if slices.ContainsFunc(s.Tables, func(other *Table) bool { return other != nil && other.Outbox != nil && other.Outbox.String() == name }) {
-			b.complain(fmt.Sprintf("%s.tables[%d].archive", at, i), "the table "+name+" is streamed, too", "name a table that is no outbox: rows that are moved there were published")
+	}
+}
+
+// resolved are the tables whose mapping could be resolved, by their paths.
+func (s *Stream) resolved(at string) iter.Seq2[string, *outbox.Table] {
+	return func(yield func(string, *outbox.Table) bool) {
+		for i, t := range s.Tables {
+			if t != nil && t.Outbox != nil && !yield(fmt.Sprintf("%s.tables[%d]", at, i), t.Outbox) {
+				return
+			}
 		}
 	}
 }
@@ -260,9 +246,7 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 			return
 		}
 	}
-	if s.Publication == "" {
-		s.Publication = s.Slot
-	}
+	s.Publication = cmp.Or(s.Publication, s.Slot)
 	if !slotPattern.MatchString(s.Slot) {
 		if s.Slot != "" {
 			b.complain(at+".slot", fmt.Sprintf("%q is not a slot name", s.Slot), "write 1 to 63 of a-z, 0-9 and _, for example outbox_cdc_orders")
@@ -281,7 +265,7 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 func checkPostgres(b *binder, p *Postgres, at string) string {
 	server := ""
 	if c := parseDSN(b, p.DSN, at+".dsn"); c != nil {
-		checkPassword(b, p, c, p.Password, at, "")
+		checkPassword(b, p, p.DSN, c, p.Password, at, "")
 		p.Host, p.Port, p.Database, p.User = c.Host, c.Port, c.Database, c.User
 		server = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	}
@@ -295,15 +279,13 @@ func checkPostgres(b *binder, p *Postgres, at string) string {
 	if c == nil {
 		return server
 	}
-	checkPassword(b, p, c, p.ReplicationPassword, at, "replication_")
+	checkPassword(b, p, p.ReplicationDSN, c, p.ReplicationPassword, at, "replication_")
 	if p.Database != "" && c.Database != p.Database {
 		b.complain(at+".replication_dsn", fmt.Sprintf("is for the database %q, dsn for %q", c.Database, p.Database), "name the same database in both")
 	}
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }
 
-// parseDSN complains without the parser's own words, which could repeat a part
-// of the password (one with a / in it ends up as the port, for example).
 // dsnParameters are what connection strings have besides the server's settings,
 // and the settings that they usually have. What is neither is sent to the server,
 // which refuses every connection for a name that it does not know.
@@ -330,6 +312,8 @@ func mistyped(name string) string {
 	return ""
 }
 
+// parseDSN complains without the parser's own words, which could repeat a part
+// of the password (one with a / in it ends up as the port, for example).
 func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	if dsn.Empty() || b.hasProblem(at) {
 		return nil
@@ -365,19 +349,17 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 // checkStateless keeps tables without stored state apart: they can only wait,
 // and a stream that waits must not make others wait with it.
 func checkStateless(b *binder, s *Stream, at string) {
-	var stateless, stateful *Table
-	path := ""
-	for i, t := range s.Tables {
-		switch {
-		case t == nil || t.Outbox == nil:
-		case t.Outbox.Stateful():
+	var stateful *outbox.Table
+	stateless := "" // path of one
+	for path, t := range s.resolved(at) {
+		if t.Stateful() {
 			stateful = t
-		default:
-			stateless, path = t, fmt.Sprintf("%s.tables[%d]", at, i)
+		} else {
+			stateless = path
 		}
 	}
-	if stateless != nil && stateful != nil {
-		b.complain(path, fmt.Sprintf("published: none cannot be combined with %s, which keeps a status", stateful.Outbox),
+	if stateless != "" && stateful != nil {
+		b.complain(stateless, fmt.Sprintf("published: none cannot be combined with %s, which keeps a status", stateful),
 			"give tables without stored state a stream and a slot of their own")
 	}
 }

@@ -24,14 +24,13 @@ func checkHTTP(b *binder, h *HTTP) {
 
 // checkExposed is about an address that others reach.
 func checkExposed(b *binder, h *HTTP) {
-	const open = "is open to everybody who reaches http.listen (%s)"
-	switch {
-	case h.Page && h.Auth == nil:
-		b.complain("http.page", fmt.Sprintf("true "+open, h.Listen), "write auth: {users: [{role: operator, username: …, password: …}]}, or listen: 127.0.0.1:9187")
-	case h.ShowPayloads && h.Auth == nil:
-		b.complain("http.show_payloads", fmt.Sprintf("true "+open, h.Listen), "write auth, or listen: 127.0.0.1:9187")
-	}
 	if h.Auth == nil {
+		open := fmt.Sprintf("true is open to everybody who reaches http.listen (%s)", h.Listen)
+		if h.Page {
+			b.complain("http.page", open, "write auth: {users: [{role: operator, username: …, password: …}]}, or listen: 127.0.0.1:9187")
+		} else if h.ShowPayloads {
+			b.complain("http.show_payloads", open, "write auth, or listen: 127.0.0.1:9187")
+		}
 		return
 	}
 	if h.TLS == nil && !h.AllowPlaintext {
@@ -70,22 +69,20 @@ func checkAuth(b *binder, a *HTTPAuth) {
 	}
 	names := map[string]bool{a.Username: true}
 	for i, u := range a.Users {
-		if u != nil {
-			checkUser(b, u, fmt.Sprintf("http.auth.users[%d]", i), names)
+		if u == nil {
+			continue
 		}
+		at := fmt.Sprintf("http.auth.users[%d]", i)
+		named := u.Username != "" && u.Password.Given()
+		switch {
+		case b.hasProblem(at):
+		case u.Username != "" && names[u.Username]:
+			b.complain(at+".username", fmt.Sprintf("%q is there twice", u.Username), "give each user a name of its own")
+		case (u.Username != "") != u.Password.Given() || named == u.Token.Given():
+			b.complain(at, "has not exactly one of a token, and a username with its password", "write {role: metrics, token: …} or {role: viewer, username: …, password: …}")
+		case u.Role == RoleOperator && !named:
+			b.complain(at, "an operator without a name", "write username and password: the log says who changed rows")
+		}
+		names[u.Username] = true
 	}
-}
-
-func checkUser(b *binder, u *HTTPUser, at string, names map[string]bool) {
-	named := u.Username != "" && u.Password.Given()
-	switch {
-	case b.hasProblem(at):
-	case u.Username != "" && names[u.Username]:
-		b.complain(at+".username", fmt.Sprintf("%q is there twice", u.Username), "give each user a name of its own")
-	case (u.Username != "") != u.Password.Given() || named == u.Token.Given():
-		b.complain(at, "has not exactly one of a token, and a username with its password", "write {role: metrics, token: …} or {role: viewer, username: …, password: …}")
-	case u.Role == RoleOperator && !named:
-		b.complain(at, "an operator without a name", "write username and password: the log says who changed rows")
-	}
-	names[u.Username] = true
 }

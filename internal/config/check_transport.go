@@ -17,8 +17,8 @@ import (
 
 // checkPassword complains about a password that could be sent unencrypted.
 // prefix is that of the keys: none, or replication_.
-func checkPassword(b *binder, p *Postgres, c *pgconn.Config, given *Credential, at, prefix string) {
-	if given.Given() && inDSN(p, prefix) {
+func checkPassword(b *binder, p *Postgres, dsn Secret, c *pgconn.Config, given *Credential, at, prefix string) {
+	if given.Given() && inDSN(dsn) {
 		b.complain(at+"."+prefix+"password", "cannot be combined with a password in "+prefix+"dsn", "keep one of them")
 	}
 	safety, host := transport.Postgres(c)
@@ -30,16 +30,13 @@ func checkPassword(b *binder, p *Postgres, c *pgconn.Config, given *Credential, 
 }
 
 // inDSN says whether the connection string itself has a password.
-func inDSN(p *Postgres, prefix string) bool {
-	dsn := p.DSN.Reveal()
-	if prefix != "" {
-		dsn = p.ReplicationDSN.Reveal()
-	}
-	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+func inDSN(dsn Secret) bool {
+	text := dsn.Reveal()
+	if u, err := url.Parse(text); err == nil && u.User != nil {
 		_, has := u.User.Password()
 		return has
 	}
-	return strings.Contains(dsn, "password=") || strings.Contains(dsn, "password =")
+	return strings.Contains(text, "password=") || strings.Contains(text, "password =")
 }
 
 func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
@@ -78,9 +75,6 @@ func (b *binder) exposedSecrets(cfg *Config) []string {
 	slices.Sort(files)
 	var found []string
 	for _, name := range slices.Compact(files) {
-		if name == "" {
-			continue
-		}
 		if words := secret.Exposed(name); words != "" {
 			found = append(found, words)
 		}
@@ -97,7 +91,7 @@ func (b *binder) hasInline(cfg *Config) bool {
 	}
 	for i, s := range cfg.Streams {
 		at := fmt.Sprintf("streams[%d].postgres.", i)
-		if b.literal[at+"dsn"] && inDSN(&s.Postgres, "") || b.literal[at+"replication_dsn"] && inDSN(&s.Postgres, "replication_") {
+		if b.literal[at+"dsn"] && inDSN(s.Postgres.DSN) || b.literal[at+"replication_dsn"] && inDSN(s.Postgres.ReplicationDSN) {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -13,22 +14,25 @@ func (r *resolver) coexistence(m *outbox.Mapping) {
 	s := r.spec
 	m.HeadStart = s.HeadStart
 	m.RetentionUnsent = s.RetentionUnsent
-	m.DropPartitions = s.RetentionBy == retentionByPartitions
+	m.DropPartitions = s.RetentionBy == "partitions"
 	m.RetentionLock = r.shedLock("retention_lock", s.RetentionLock)
 	m.ShedLock = r.shedLock("shedlock", s.ShedLock)
-	m.Writer = r.writer()
+	if w := s.Writer; w != nil {
+		if w.Column == "" || w.Until == "" {
+			r.complain("writer", "has not both of column and until", "write writer: {column: send_immediately, until: schedule_after}")
+		}
+		m.Writer = outbox.WriterMapping{Column: r.column("writer.column", w.Column), Until: r.column("writer.until", w.Until)}
+	}
 	m.HeadersTable = r.headersTable(m.ID)
-	if s.Claim != claimNone {
+	if s.Claim != "none" {
 		m.Claim = outbox.Claim(s.Claim)
 	}
-	if s.MetricsCompat != metricsCompatNone {
+	if s.MetricsCompat != "none" {
 		m.MetricsCompat = s.MetricsCompat
 	}
 	for i, word := range s.FailOn {
-		for _, earlier := range s.FailOn[:i] {
-			if word == earlier {
-				r.complain("fail_on", fmt.Sprintf("%q stands here twice", word), "list it once")
-			}
+		if slices.Contains(s.FailOn[:i], word) {
+			r.complain("fail_on", fmt.Sprintf("%q stands here twice", word), "list it once")
 		}
 		m.FailOn = append(m.FailOn, outbox.TopicError(word))
 	}
@@ -36,14 +40,6 @@ func (r *resolver) coexistence(m *outbox.Mapping) {
 		r.complain("retention_lock", "locks nothing: there is no retention", "write retention: 168h, for example, or remove it")
 	}
 }
-
-// Words that mean something here. None is what an override can write.
-const (
-	retentionByPartitions = "partitions"
-
-	claimNone         = "none"
-	metricsCompatNone = "none"
-)
 
 func (r *resolver) shedLock(key string, s *ShedLockSpec) outbox.ShedLock {
 	if s == nil {
@@ -57,17 +53,6 @@ func (r *resolver) shedLock(key string, s *ShedLockSpec) outbox.ShedLock {
 		r.complain(key+".table", fmt.Sprintf("%q is not a table with its schema", s.Table), "write schema.name, for example public.shedlock")
 	}
 	return outbox.ShedLock{Schema: schema, Table: table, Name: s.Name}
-}
-
-func (r *resolver) writer() outbox.WriterMapping {
-	w := r.spec.Writer
-	if w == nil {
-		return outbox.WriterMapping{}
-	}
-	if w.Column == "" || w.Until == "" {
-		r.complain("writer", "has not both of column and until", "write writer: {column: send_immediately, until: schedule_after}")
-	}
-	return outbox.WriterMapping{Column: r.column("writer.column", w.Column), Until: r.column("writer.until", w.Until)}
 }
 
 func (r *resolver) headersTable(id []string) outbox.HeadersTable {
@@ -106,25 +91,5 @@ func (r *resolver) trace(key string, t *TraceSpec) *outbox.TraceMapping {
 		SpanID:      r.column(key+".span_id", t.SpanID),
 		Sampled:     r.column(key+".sampled", t.Sampled),
 		Format:      outbox.TraceFormat(t.Format),
-	}
-}
-
-// processing checks the state in which another relay has a row.
-func (r *resolver) processing(s *StatusSpec) {
-	switch {
-	case s.Processing != "" && s.Column == "":
-		r.complain("status.processing", "is a value, but there is no column to hold it", "write column: status")
-	case s.Processing == "" && s.RecoverAfter > 0:
-		r.complain("status.recover_after", fmt.Sprintf("%s, but no value says that another relay has a row", s.RecoverAfter), "write processing: PROCESSING, or remove it")
-	}
-}
-
-// resend checks that a row which is asked for again can be told from others.
-func (r *resolver) resend(s *StatusSpec) {
-	if s.Resend != "" && outbox.Published(r.spec.Published).Removes() {
-		r.complain("status.resend", fmt.Sprintf("cannot be combined with published: %s, which keeps nothing to send again", r.spec.Published), "remove it")
-	}
-	if len(r.spec.FailOn) > 0 && s.Failed == "" && s.FailedAt == "" {
-		r.complain("fail_on", "lists errors, but nothing says how a failed row is written", "write status: {failed: FAILED} (a value) or {failed_at: COLUMN} (a timestamp)")
 	}
 }

@@ -6,6 +6,8 @@
 package config
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -71,9 +73,8 @@ type Cluster struct {
 	Fencing string `yaml:"fencing" default:"auto" enum:"auto,required,off"`
 }
 
-// The values of Cluster.Fencing.
+// The values of Cluster.Fencing that are not the default.
 const (
-	FencingAuto     = "auto"
 	FencingRequired = "required"
 	FencingOff      = "off"
 )
@@ -356,12 +357,12 @@ type HTTPUser struct {
 
 // Everybody are the users, those written in short included.
 func (a *HTTPAuth) Everybody() []*HTTPUser {
-	all := a.Users
+	all := slices.Clip(a.Users)
 	if a.Token.Given() {
-		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleViewer, Token: a.Token})
+		all = append(all, &HTTPUser{Role: RoleViewer, Token: a.Token})
 	}
 	if a.Username != "" {
-		all = append(all[:len(all):len(all)], &HTTPUser{Role: RoleOperator, Username: a.Username, Password: a.Password})
+		all = append(all, &HTTPUser{Role: RoleOperator, Username: a.Username, Password: a.Password})
 	}
 	return all
 }
@@ -421,9 +422,4 @@ func (p *Postgres) ReplicationLogin() *Credential {
 }
 
 // ReplicationSecret is the DSN of the role that streams.
-func (p *Postgres) ReplicationSecret() Secret {
-	if p.ReplicationDSN.Empty() {
-		return p.DSN
-	}
-	return p.ReplicationDSN
-}
+func (p *Postgres) ReplicationSecret() Secret { return cmp.Or(p.ReplicationDSN, p.DSN) }

@@ -1,17 +1,15 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The values of Stream.Delivery.
-const (
-	AtLeastOnce = "at_least_once"
-	ExactlyOnce = "exactly_once"
-)
+// ExactlyOnce is a value of Stream.Delivery.
+const ExactlyOnce = "exactly_once"
 
 // ExactlyOnce says that rows are published in Kafka transactions.
 func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }
@@ -19,29 +17,22 @@ func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }
 // JournalOn is the stream's journal on a Kafka cluster. No row may name a topic with two
 // underscores, unless topic.allow lets it.
 func (s *Stream) JournalOn(c *Cluster) string {
-	if s.Journal.Topic != "" {
-		return s.Journal.Topic
-	}
-	return "__" + c.TransactionalIDPrefix + "-" + s.Name + "-journal"
+	return cmp.Or(s.Journal.Topic, "__"+c.TransactionalIDPrefix+"-"+s.Name+"-journal")
 }
 
 // TransactionRows is the most rows of one transaction.
 func (s *Stream) TransactionRows() int {
-	if s.Transaction.MaxRows > 0 {
-		return s.Transaction.MaxRows
-	}
-	return max(1, s.Memory.Rows/3)
+	return cmp.Or(s.Transaction.MaxRows, max(1, s.Memory.Rows/3))
 }
 
 // Uses says whether rows of the stream can go to the Kafka cluster.
 func (s *Stream) Uses(cluster string) bool {
-	return slices.ContainsFunc(s.Tables, func(t *Table) bool {
-		if t == nil || t.Outbox == nil {
-			return false
+	for _, t := range s.resolved("") {
+		if t.Mapping.Cluster.Default == cluster || t.Mapping.Cluster.Column != "" {
+			return true
 		}
-		m := &t.Outbox.Mapping.Cluster
-		return m.Default == cluster || m.Column != ""
-	})
+	}
+	return false
 }
 
 // checkDelivery complains about what cannot be published exactly once.
@@ -52,10 +43,8 @@ func checkDelivery(b *binder, cfg *Config, s *Stream, at string, seen *duplicate
 	if s.Transaction.MaxRows > s.Memory.Rows && !b.hasProblem(at+".memory") {
 		b.complain(at+".transaction.max_rows", fmt.Sprintf("%d, which is more than memory.rows (%d)", s.Transaction.MaxRows, s.Memory.Rows), "write at most a third of memory.rows, or leave it out")
 	}
-	for i, t := range s.Tables {
-		if t != nil && t.Outbox != nil {
-			checkExactlyOnce(b, &t.Outbox.Mapping, fmt.Sprintf("%s.tables[%d]", at, i))
-		}
+	for path, t := range s.resolved(at) {
+		checkExactlyOnce(b, &t.Mapping, path)
 	}
 	for _, name := range clusterNames(&cfg.Kafka) {
 		if c := cfg.Kafka.Clusters[name]; c != nil && s.Uses(name) {
@@ -68,22 +57,20 @@ func checkDelivery(b *binder, cfg *Config, s *Stream, at string, seen *duplicate
 // checkExactlyOnce: no other relay may publish rows of the table, which would be unknown to
 // the journal.
 func checkExactlyOnce(b *binder, m *outbox.Mapping, at string) {
-	const why = "cannot be combined with delivery: exactly_once: "
-	const relay = "what another relay publishes can come twice"
+	const relayGone = "the other relay is gone"
 	for _, c := range []struct {
-		key   string
-		given bool
-		why   string
-		hint  string
+		key    string
+		given  bool
+		remove string // when
 	}{
-		{"claim", m.Claim != outbox.ClaimNone, relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
-		{"head_start", m.HeadStart > 0, relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
-		{"shedlock", m.ShedLock.Name != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
-		{"writer", m.Writer.Column != "", relay, "remove it when writers send nothing by themselves, or write delivery: at_least_once"},
-		{"status.processing", m.Status.Processing != "", relay, "remove it when the other relay is gone, or write delivery: at_least_once"},
+		{"claim", m.Claim != outbox.ClaimNone, relayGone},
+		{"head_start", m.HeadStart > 0, relayGone},
+		{"shedlock", m.ShedLock.Name != "", relayGone},
+		{"writer", m.Writer.Column != "", "writers send nothing by themselves"},
+		{"status.processing", m.Status.Processing != "", relayGone},
 	} {
 		if path := join(at, c.key); c.given && !b.hasProblem(path) {
-			b.complain(path, why+c.why, c.hint)
+			b.complain(path, "cannot be combined with delivery: exactly_once: what another relay publishes can come twice", "remove it when "+c.remove+", or write delivery: at_least_once")
 		}
 	}
 }
@@ -110,13 +97,12 @@ func checkJournal(b *binder, s *Stream, c *Cluster, at string, seen *duplicates)
 		b.complain(path, fmt.Sprintf("%q is not a topic", topic), "write 1 to 249 letters, digits, dots, - or _")
 		return
 	}
-	for i, t := range s.Tables {
-		if t != nil && t.Outbox != nil && slices.Contains(t.Outbox.Mapping.Topic.Known(), topic) {
-			b.complain(fmt.Sprintf("%s.tables[%d].topic", at, i), fmt.Sprintf("%q is the stream's journal", topic), "publish to another topic, or write journal: {topic: …}")
+	for table, t := range s.resolved(at) {
+		if slices.Contains(t.Mapping.Topic.Known(), topic) {
+			b.complain(table+".topic", fmt.Sprintf("%q is the stream's journal", topic), "publish to another topic, or write journal: {topic: …}")
 		}
 	}
-	brokers := slices.Compact(slices.Sorted(slices.Values(c.Brokers)))
-	for _, broker := range brokers {
+	for _, broker := range slices.Compact(slices.Sorted(slices.Values(c.Brokers))) {
 		if b.hasProblem(path) {
 			return
 		}

@@ -36,28 +36,24 @@ func splitReferences(text string) ([]part, error) {
 	var parts []part
 	literal := ""
 	for text != "" {
-		i := strings.IndexByte(text, '$')
-		switch {
-		case i < 0:
-			literal, text = literal+text, ""
-			continue
-		case strings.HasPrefix(text[i:], "$${"):
-			literal, text = literal+text[:i]+"${", text[i+3:]
-			continue
-		case !strings.HasPrefix(text[i:], "${"):
-			literal, text = literal+text[:i+1], text[i+1:]
+		before, after, found := strings.Cut(text, "${")
+		if !found {
+			literal += text
+			break
+		}
+		if before, escaped := strings.CutSuffix(before, "$"); escaped {
+			literal, text = literal+before+"${", after
 			continue
 		}
-		end := strings.IndexByte(text[i:], '}')
-		if end < 0 {
+		inner, rest, closed := strings.Cut(after, "}")
+		if !closed {
 			return nil, errors.New("a ${ without its }: close it, or write $${ for the text ${")
 		}
-		if literal += text[:i]; literal != "" {
+		if literal += before; literal != "" {
 			parts = append(parts, part{partText, literal})
 		}
-		literal = ""
-		parts = append(parts, reference(text[i+2:i+end]))
-		text = text[i+end+1:]
+		parts = append(parts, reference(inner))
+		literal, text = "", rest
 	}
 	if literal != "" || len(parts) == 0 {
 		parts = append(parts, part{partText, literal})
@@ -89,9 +85,25 @@ const maxReferencedFile = 1 << 20
 func (s surroundings) resolve(p part) (string, error) {
 	switch p.kind {
 	case partEnv:
-		return s.variable(p.text)
+		if !variableName.MatchString(p.text) {
+			return "", fmt.Errorf("${env:%s} names no variable: write letters, digits and _, for example ${env:KAFKA_PASSWORD}", p.text)
+		}
+		value, ok := s.env(p.text)
+		if !ok {
+			return "", fmt.Errorf("the environment variable %s is not set: set it, or write the value here", p.text)
+		}
+		return value, nil
 	case partFile:
-		return s.file(p.text)
+		if p.text == "" {
+			return "", errors.New("${file:} names no file: write a path, for example ${file:/run/secrets/kafka}")
+		}
+		path := s.absolute(p.text)
+		data, err := secret.ReadFile(path, maxReferencedFile)
+		if err != nil {
+			return "", fmt.Errorf("the file %s of ${file:…} cannot be read: %s", path, reason(err))
+		}
+		// Most editors and secret stores add a newline.
+		return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 	case partColumn:
 		if variableName.MatchString(p.text) {
 			return "", fmt.Errorf("${%s} is no reference here: write ${env:%s} for the environment variable, or $${%s} for this very text", p.text, p.text, p.text)
@@ -99,32 +111,6 @@ func (s surroundings) resolve(p part) (string, error) {
 		return "", fmt.Errorf("${%s} is no reference: write ${env:NAME}, ${file:PATH}, or $${ for the text ${", p.text)
 	}
 	return p.text, nil
-}
-
-func (s surroundings) variable(name string) (string, error) {
-	if !variableName.MatchString(name) {
-		return "", fmt.Errorf("${env:%s} names no variable: write letters, digits and _, for example ${env:KAFKA_PASSWORD}", name)
-	}
-	value, ok := s.env(name)
-	if !ok {
-		return "", fmt.Errorf("the environment variable %s is not set: set it, or write the value here", name)
-	}
-	return value, nil
-}
-
-// file returns a file's text without its trailing newline, which most editors
-// and secret stores add.
-func (s surroundings) file(path string) (string, error) {
-	if path == "" {
-		return "", errors.New("${file:} names no file: write a path, for example ${file:/run/secrets/kafka}")
-	}
-	path = s.absolute(path)
-	data, err := secret.ReadFile(path, maxReferencedFile)
-	if err != nil {
-		return "", fmt.Errorf("the file %s of ${file:…} cannot be read: %s", path, reason(err))
-	}
-	text := strings.TrimSuffix(string(data), "\n")
-	return strings.TrimSuffix(text, "\r"), nil
 }
 
 func (s surroundings) absolute(path string) string {

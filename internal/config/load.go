@@ -46,10 +46,7 @@ func defaultFile(env func(string) (string, bool), exists func(string) bool) stri
 	if file, _ := env(FileVariable); file != "" {
 		return file
 	}
-	if i := slices.IndexFunc(DefaultFiles, exists); i >= 0 {
-		return DefaultFiles[i]
-	}
-	return DefaultFiles[0]
+	return DefaultFiles[max(0, slices.IndexFunc(DefaultFiles, exists))] // the first, where none exists
 }
 
 // exists is also true for what cannot be looked at: reading it then says why.
@@ -65,14 +62,11 @@ func Parse(data []byte, file, folder string) (*Config, error) {
 }
 
 func parse(data []byte, file string, around surroundings) (*Config, error) {
-	root, problem := parseTree(data, file)
+	cfg := &Config{File: file}
+	b, problem := bindFile(cfg, data, file, around)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
-	b := newBinder(file, around)
-	b.anchors = collectAnchors(root)
-	cfg := &Config{File: file}
-	bindRoot(b, cfg, root)
 	check(b, cfg)
 	if len(b.problems) > 0 {
 		return nil, b.problems.inOrder()
@@ -81,11 +75,17 @@ func parse(data []byte, file string, around surroundings) (*Config, error) {
 	return cfg, nil
 }
 
-func newBinder(file string, around surroundings) *binder {
-	return &binder{file: file, around: around, at: map[string]position{}, written: map[string]string{}, literal: map[string]bool{}}
-}
-
-func bindRoot[T any](b *binder, to *T, root ast.Node) {
-	setDefault(reflect.ValueOf(to).Elem(), "")
-	b.bind(reflect.ValueOf(to).Elem(), root, "", "")
+// bindFile copies a file's text into the struct that to points at. Its problem is that of
+// a text without a tree; those of values are in the binder.
+func bindFile(to any, data []byte, file string, around surroundings) (*binder, *Problem) {
+	root, problem := parseTree(data, file)
+	if problem != nil {
+		return nil, problem
+	}
+	b := &binder{file: file, around: around, anchors: anchors{}, at: map[string]position{}, written: map[string]string{}, literal: map[string]bool{}}
+	ast.Walk(b.anchors, root)
+	value := reflect.ValueOf(to).Elem()
+	setDefault(value, "")
+	b.bind(value, root, "", "")
+	return b, nil
 }

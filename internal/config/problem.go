@@ -1,8 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -18,17 +19,16 @@ type Problem struct {
 
 // Error prints file:line:column: path: found: fix.
 func (p Problem) Error() string {
-	var s strings.Builder
-	s.WriteString(p.File)
+	text := p.File
 	if p.Line > 0 {
-		fmt.Fprintf(&s, ":%d:%d", p.Line, p.Column)
+		text += fmt.Sprintf(":%d:%d", p.Line, p.Column)
 	}
 	for _, part := range []string{p.Path, p.Found, p.Hint} {
 		if part != "" {
-			s.WriteString(": " + part)
+			text += ": " + part
 		}
 	}
-	return s.String()
+	return text
 }
 
 // Problems are the faults of a configuration file, in the file's order.
@@ -44,28 +44,10 @@ func (p Problems) Error() string {
 }
 
 func (p Problems) inOrder() Problems {
-	sort.SliceStable(p, func(i, j int) bool {
-		if p[i].Line != p[j].Line {
-			return p[i].Line < p[j].Line
-		}
-		return p[i].Column < p[j].Column
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return p
-}
-
-// nearest is the candidate that was probably meant, or empty.
-func nearest(text string, candidates []string) string {
-	best, bestDistance := "", max(2, len(text)/3)+1
-	for _, c := range candidates {
-		d := editDistance(strings.ToLower(text), strings.ToLower(c))
-		if d < bestDistance {
-			best, bestDistance = c, d
-		}
-	}
-	if bestDistance >= len(text) {
-		return ""
-	}
-	return best
 }
 
 // editDistance counts insertions, deletions, replacements and swaps of
@@ -99,8 +81,14 @@ func editDistance(a, b string) int {
 
 // meant says what to write instead of an unknown word.
 func meant(text string, known []string) string {
-	if n := nearest(text, known); n != "" {
-		return "did you mean " + n + "?"
+	nearest, least := "", max(2, len(text)/3)+1
+	for _, word := range known {
+		if d := editDistance(strings.ToLower(text), strings.ToLower(word)); d < least {
+			nearest, least = word, d
+		}
 	}
-	return "write one of " + strings.Join(known, ", ")
+	if nearest == "" || least >= len(text) {
+		return "write one of " + strings.Join(known, ", ")
+	}
+	return "did you mean " + nearest + "?"
 }

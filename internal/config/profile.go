@@ -43,13 +43,11 @@ func LoadProfile(name string) (*Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unknown profile %q: %s", name, meant(name, ProfileNames()))
 	}
-	root, problem := parseTree(data, file)
+	p := &Profile{Name: name, Source: string(data)}
+	b, problem := bindFile(p, data, file, surroundings{env: func(string) (string, bool) { return "", false }})
 	if problem != nil {
 		return nil, problem
 	}
-	b := newBinder(file, surroundings{env: func(string) (string, bool) { return "", false }})
-	p := &Profile{Name: name, Source: string(data)}
-	bindRoot(b, p, root)
 	if len(b.problems) > 0 {
 		return nil, b.problems.inOrder()
 	}

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
-
-var typeSASL = reflect.TypeFor[SASL]()
 
 // mostRowBytes is what max_row_bytes may be: PostgreSQL can print twice as many
 // bytes of a bytea column, and a little more.
@@ -125,7 +122,15 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 	}
 	r.object(&m.Payload)
 	r.coexistence(&m)
-	m.EventID = r.eventID(m.ID)
+	if e := s.EventID; e != nil {
+		if e.Header == "" {
+			r.complain("event_id.header", "is missing", "write event_id: {header: id}")
+		}
+		m.EventID = outbox.EventID{Name: e.Header, Columns: r.columns("event_id.columns", e.Columns)}
+		if len(e.Columns) == 0 {
+			m.EventID.Columns = slices.Clone(m.ID)
+		}
+	}
 	if len(m.ID) == 0 {
 		r.complain("id", "is missing", "write the primary key's columns, for example id: [id]")
 	}
@@ -305,21 +310,19 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 	m := &outbox.ValueMap{Exact: map[string]string{}}
 	for _, text := range slices.Sorted(maps.Keys(s.Map)) {
 		r.topicName("topic.map."+text, s.Map[text])
-		beginning, star := strings.CutSuffix(text, "*")
-		if !star {
+		switch beginning, star := strings.CutSuffix(text, "*"); {
+		case !star:
 			m.Exact[text] = s.Map[text]
-			continue
-		}
-		if beginning == "" {
+		case beginning == "":
 			r.complain("topic.map.*", "stands for every value", "write otherwise: "+s.Map[text])
-			continue
-		}
-		for _, other := range m.Beginnings {
-			if strings.HasPrefix(beginning, other.With) {
-				r.complain("topic.map."+text, fmt.Sprintf("begins with %q, which has a topic of its own", other.With), "leave one of the two out, or list whole values: nothing says which of them counts")
+		default:
+			for _, other := range m.Beginnings {
+				if strings.HasPrefix(beginning, other.With) {
+					r.complain("topic.map."+text, fmt.Sprintf("begins with %q, which has a topic of its own", other.With), "leave one of the two out, or list whole values: nothing says which of them counts")
+				}
 			}
+			m.Beginnings = append(m.Beginnings, outbox.Beginning{With: beginning, Text: s.Map[text]})
 		}
-		m.Beginnings = append(m.Beginnings, outbox.Beginning{With: beginning, Text: s.Map[text]})
 	}
 	switch s.Otherwise {
 	case otherwiseLeave:
@@ -391,20 +394,15 @@ func (r *resolver) key() *outbox.Expr {
 		r.complain("key", "has more than one of column, first and template", forms)
 	case k.Encoding != "text" && (!k.Template.Empty() || k.Encoding != "uuid" && (k.Path != "" || len(k.First) > 0)):
 		r.complain("key.encoding", fmt.Sprintf("%s, which is of a whole column", k.Encoding), "name that column alone, or remove encoding")
+	case !k.Template.Empty() && len(k.Template.Columns) == 0:
+		r.complain("key.template", "has no ${column} in it", "name columns, as in ${tenant_id}:${order_id}, or leave key out for records without one")
+		return nil
 	case !k.Template.Empty():
-		return r.keyTemplate(&k.Template.Template)
+		return &outbox.Expr{Column: k.Template.Columns[0].Column, Parts: &k.Template.Template}
 	}
 	e := r.expr("key", k.Column, k.Path, k.First, "")
 	e.Encoding = outbox.Encoding(k.Encoding)
 	return &e
-}
-
-func (r *resolver) keyTemplate(t *outbox.Template) *outbox.Expr {
-	if len(t.Columns) == 0 {
-		r.complain("key.template", "has no ${column} in it", "name columns, as in ${tenant_id}:${order_id}, or leave key out for records without one")
-		return nil
-	}
-	return &outbox.Expr{Column: t.Columns[0].Column, Parts: t}
 }
 
 func (r *resolver) headers() []outbox.HeaderMapping {
@@ -482,21 +480,6 @@ func (r *resolver) headerForm(key string, h HeaderSpec) {
 	}
 }
 
-func (r *resolver) eventID(id []string) outbox.EventID {
-	e := r.spec.EventID
-	if e == nil {
-		return outbox.EventID{}
-	}
-	if e.Header == "" {
-		r.complain("event_id.header", "is missing", "write event_id: {header: id}")
-	}
-	columns := r.columns("event_id.columns", e.Columns)
-	if len(columns) == 0 {
-		columns = slices.Clone(id)
-	}
-	return outbox.EventID{Name: e.Header, Columns: columns}
-}
-
 func (r *resolver) cluster(cfg *Config) outbox.ClusterMapping {
 	known := clusterNames(&cfg.Kafka)
 	m := outbox.ClusterMapping{Default: cfg.Kafka.Default, Known: known}
@@ -537,10 +520,24 @@ func (r *resolver) state(m *outbox.Mapping) {
 	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
 		r.statusForm(s)
 	}
-	r.processing(s)
-	r.resend(s)
+	switch { // another relay has a row
+	case s.Processing != "" && s.Column == "":
+		r.complain("status.processing", "is a value, but there is no column to hold it", "write column: status")
+	case s.Processing == "" && s.RecoverAfter > 0:
+		r.complain("status.recover_after", fmt.Sprintf("%s, but no value says that another relay has a row", s.RecoverAfter), "write processing: PROCESSING, or remove it")
+	}
+	if s.Resend != "" && m.Published.Removes() {
+		r.complain("status.resend", fmt.Sprintf("cannot be combined with published: %s, which keeps nothing to send again", m.Published), "remove it")
+	}
+	if len(r.spec.FailOn) > 0 && s.Failed == "" && s.FailedAt == "" {
+		r.complain("fail_on", "lists errors, but nothing says how a failed row is written", "write status: {failed: FAILED} (a value) or {failed_at: COLUMN} (a timestamp)")
+	}
 	r.budget(s, m)
-	r.order(m)
+	if len(m.Order) == 0 && m.CreatedAt == "" {
+		r.complain("order", "is missing", "write the columns that follow the order of commits, for example order: [id]")
+	} else if len(m.Order) == 0 {
+		m.Order = []string{m.CreatedAt}
+	}
 	r.times(m)
 }
 
@@ -588,7 +585,14 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 			r.complain("status.expires_at.column", "is missing", "write expires_at: {column: expires_at, after: 24h}")
 		}
 	}
-	r.writtenOnce(&out)
+	// A statement cannot write a column in two ways.
+	seen := map[string]bool{out.Column: true, out.SentAt: true, out.FailedAt: true, out.Attempts: true, out.LastError: true, out.Version: true, out.Resend: true}
+	for _, c := range []struct{ key, name string }{{"status.touched_at", out.TouchedAt}, {"status.expires_at", out.ExpiresAt}} {
+		if c.name != "" && seen[c.name] {
+			r.complain(c.key, fmt.Sprintf("the column %q is written as something else, too", c.name), "name a column of its own, or leave it out")
+		}
+		seen[c.name] = true
+	}
 	out.Pending, out.PendingNull = values(s.Pending)
 	if s.Attempts != "" {
 		out.MaxAttempts = defaultMaxAttempts
@@ -601,17 +605,6 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 		r.complain("status.max_attempts_column", "is given, but attempts are not counted, or max_attempts, which counts where it is NULL, is 0", "write attempts: COLUMN and max_attempts: 10, or remove it")
 	}
 	return out
-}
-
-// writtenOnce: a statement cannot write a column in two ways.
-func (r *resolver) writtenOnce(s *outbox.StatusMapping) {
-	seen := map[string]bool{s.Column: true, s.SentAt: true, s.FailedAt: true, s.Attempts: true, s.LastError: true, s.Version: true, s.Resend: true}
-	for _, c := range []struct{ key, name string }{{"status.touched_at", s.TouchedAt}, {"status.expires_at", s.ExpiresAt}} {
-		if c.name != "" && seen[c.name] {
-			r.complain(c.key, fmt.Sprintf("the column %q is written as something else, too", c.name), "name a column of its own, or leave it out")
-		}
-		seen[c.name] = true
-	}
 }
 
 // statusForm checks a state that is written: values of a column, or timestamps.
@@ -654,17 +647,6 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
 		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value), failed_at: COLUMN (a timestamp) or attempts: COLUMN (a count that decides), or max_attempts: 0 to try for ever")
 	}
-}
-
-func (r *resolver) order(m *outbox.Mapping) {
-	if len(m.Order) > 0 {
-		return
-	}
-	if m.CreatedAt == "" {
-		r.complain("order", "is missing", "write the columns that follow the order of commits, for example order: [id]")
-		return
-	}
-	m.Order = []string{m.CreatedAt}
 }
 
 func (r *resolver) times(m *outbox.Mapping) {

@@ -8,7 +8,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 )
 
 // This file is all that knows the YAML library's tree.
@@ -42,7 +41,8 @@ func syntaxProblem(err error, file string) *Problem {
 	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Hint: "check the indentation, the quotes and the brackets around here"}
 	var syntax yaml.Error
 	if errors.As(err, &syntax) {
-		p.Found += ": " + firstLine(syntax.GetMessage())
+		message, _, _ := strings.Cut(syntax.GetMessage(), "\n")
+		p.Found += ": " + message
 		if at := syntax.GetToken(); at != nil && at.Position != nil {
 			p.Line, p.Column = at.Position.Line, at.Position.Column
 		}
@@ -50,22 +50,11 @@ func syntaxProblem(err error, file string) *Problem {
 	return p
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-// collectAnchors finds what aliases refer to.
-func collectAnchors(root ast.Node) map[string]ast.Node {
-	found := anchorFinder{}
-	ast.Walk(found, root)
-	return found
-}
-
-type anchorFinder map[string]ast.Node
+// anchors are what aliases refer to.
+type anchors map[string]ast.Node
 
 // Visit is called by ast.Walk for each node.
-func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
+func (f anchors) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok {
 		f[a.Name.String()] = a.Value
 	}
@@ -98,17 +87,12 @@ type pair struct {
 // pairs are the keys and values of a mapping, merge keys (<<) applied: what
 // stands in the mapping itself goes before what is merged into it.
 func (b *binder) pairs(n ast.Node) ([]pair, bool) {
-	var values []*ast.MappingValueNode
-	switch node := n.(type) {
-	case *ast.MappingNode:
-		values = node.Values
-	case *ast.MappingValueNode:
-		values = []*ast.MappingValueNode{node}
-	default:
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
 		return nil, false
 	}
 	var own, merged []pair
-	for _, v := range values {
+	for _, v := range m.Values {
 		if v.Key.IsMergeKey() {
 			merged = append(merged, b.mergedPairs(v.Value)...)
 			continue
@@ -119,7 +103,17 @@ func (b *binder) pairs(n ast.Node) ([]pair, bool) {
 		}
 		own = append(own, pair{key: key, at: where(v.Key), value: v.Value})
 	}
-	return withMerged(own, merged), true
+	seen := map[string]bool{}
+	for _, p := range own {
+		seen[p.key] = true
+	}
+	for _, p := range merged {
+		if !seen[p.key] {
+			seen[p.key] = true
+			own = append(own, p)
+		}
+	}
+	return own, true
 }
 
 // mergedPairs are those of a merge key's value: an alias, or a list of them.
@@ -144,20 +138,6 @@ func (b *binder) mergedPairs(n ast.Node) []pair {
 	return all
 }
 
-func withMerged(own, merged []pair) []pair {
-	seen := map[string]bool{}
-	for _, p := range own {
-		seen[p.key] = true
-	}
-	for _, p := range merged {
-		if !seen[p.key] {
-			seen[p.key] = true
-			own = append(own, p)
-		}
-	}
-	return own
-}
-
 func isNull(n ast.Node) bool {
 	_, null := n.(*ast.NullNode)
 	return n == nil || null
@@ -179,7 +159,7 @@ func scalarText(n ast.Node) (string, bool) {
 
 func kind(n ast.Node) string {
 	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
+	case *ast.MappingNode:
 		return "keys and values"
 	case *ast.SequenceNode:
 		return "a list"
@@ -195,22 +175,12 @@ func kind(n ast.Node) string {
 
 // where is the position of a node's first character.
 func where(n ast.Node) position {
-	var t *token.Token
-	switch node := n.(type) {
-	case nil:
-		return position{1, 1}
-	case *ast.MappingNode:
-		if !node.IsFlowStyle && len(node.Values) > 0 {
-			return where(node.Values[0].Key)
-		}
-		t = node.GetToken()
-	case *ast.MappingValueNode:
-		return where(node.Key)
-	default:
-		t = n.GetToken()
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return where(m.Values[0].Key)
 	}
-	if t == nil || t.Position == nil {
+	if n == nil || n.GetToken() == nil || n.GetToken().Position == nil {
 		return position{1, 1}
 	}
-	return position{t.Position.Line, t.Position.Column}
+	at := n.GetToken().Position
+	return position{at.Line, at.Column}
 }

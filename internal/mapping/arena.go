@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -51,20 +52,7 @@ type Arena struct {
 // row gives room for a row. One with a long value stands by itself: a slab keeps
 // all its rows, and what they point to, for as long as any of them is needed.
 func (a *Arena) row(long bool) *outbox.Row {
-	a.trim()
-	if long {
-		return new(outbox.Row)
-	}
-	if a.rowsUsed == len(a.rows) {
-		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
-	}
-	r := &a.rows[a.rowsUsed]
-	a.rowsUsed++
-	return r
-}
-
-// trim lets go of scratch memory that an unusual row made large.
-func (a *Arena) trim() {
+	// Scratch memory that an unusual row made large is let go of.
 	if cap(a.joined) > maxScratch {
 		a.joined = nil
 	}
@@ -77,6 +65,15 @@ func (a *Arena) trim() {
 	if cap(a.headerList) > headersPerSlab {
 		a.headerList = nil
 	}
+	if long {
+		return new(outbox.Row)
+	}
+	if a.rowsUsed == len(a.rows) {
+		a.rows, a.rowsUsed = make([]outbox.Row, rowsPerSlab), 0
+	}
+	r := &a.rows[a.rowsUsed]
+	a.rowsUsed++
+	return r
 }
 
 // bytes returns n bytes, not nil. They are zero.
@@ -146,13 +143,6 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 	return topic, true
 }
 
-func (a *Arena) copyOrNil(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return a.copy(b)
-}
-
 // asString is b without a copy. The caller makes sure that nobody writes to b
 // while the string lives: arena bytes are written once, before this; other
 // bytes only for a string that ends with the call it is passed to.
@@ -162,20 +152,6 @@ func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b
 // [a-zA-Z0-9._-], but not "." or "..".
 // https://kafka.apache.org/41/javadoc/ (org.apache.kafka.common.internals.Topic)
 func LegalTopic(name string) bool {
-	if name == "" || len(name) > 249 || name == "." || name == ".." {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if !topicByte[c] {
-			return false
-		}
-	}
-	return true
+	const legal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return name != "" && len(name) <= 249 && name != "." && name != ".." && strings.Trim(name, legal) == ""
 }
-
-var topicByte = func() (legal [256]bool) {
-	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") {
-		legal[c] = true
-	}
-	return legal
-}()

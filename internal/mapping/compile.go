@@ -32,23 +32,6 @@ func Compile(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
 // (numeric, types of extensions, enums not known to be enums).
 func (p *Plan) Binary() error { return p.binary }
 
-// readsBinary looks for columns that can only be read as text.
-func (c *compiler) readsBinary(wanted []int) error {
-	e := &Error{Table: c.table}
-	for _, i := range wanted {
-		if !kindOf(c.cols[i]).readsBinary() {
-			e.Faults = append(e.Faults, ColumnFault{
-				Column: c.cols[i].Name, Type: typeName(c.cols[i]),
-				Problem: "cannot be read in binary form", Hint: "let the server send text",
-			})
-		}
-	}
-	if len(e.Faults) == 0 {
-		return nil
-	}
-	return e
-}
-
 // Verify is Compile for a check of the whole table: it also looks at the
 // columns that are only written or swept by (attempts, last error, version,
 // the times of sending and failing, order).
@@ -130,17 +113,42 @@ type compiler struct {
 	table  *outbox.Table
 	cols   []Column
 	set    *charset.Set
-	at     map[string]int // position among the wanted columns
+	at     map[string]int // of each column that is read, its place among them
 	faults []ColumnFault
 }
 
+// plan compiles twice: the first time tells which columns are read, the second time they
+// have their places.
 func (c *compiler) plan() *Plan {
-	m := &c.table.Mapping
-	wanted := c.want(readColumns(m))
-	p := &Plan{table: c.table, wanted: wanted, binary: c.readsBinary(wanted)}
-	for at, i := range wanted {
-		p.read = append(p.read, field{at: at, name: c.cols[i].Name, kind: kindOf(c.cols[i])})
+	c.at = map[string]int{}
+	c.compile(new(Plan))
+	c.faults = nil
+	p := &Plan{table: c.table}
+	var textOnly []ColumnFault
+	for i, col := range c.cols {
+		if _, read := c.at[col.Name]; !read {
+			continue
+		}
+		f := field{at: len(p.wanted), name: col.Name, kind: kindOf(col)}
+		p.wanted = append(p.wanted, i)
+		p.read = append(p.read, f)
+		c.at[f.name] = f.at
+		if !f.kind.readsBinary() {
+			textOnly = append(textOnly, ColumnFault{
+				Column: col.Name, Type: typeName(col),
+				Problem: "cannot be read in binary form", Hint: "let the server send text",
+			})
+		}
 	}
+	if len(textOnly) > 0 {
+		p.binary = &Error{Table: c.table, Faults: textOnly}
+	}
+	c.compile(p)
+	return p
+}
+
+func (c *compiler) compile(p *Plan) {
+	m := &c.table.Mapping
 	if len(m.ID) == 0 {
 		c.fault("has no id columns", "name the columns of the primary key")
 	}
@@ -148,7 +156,14 @@ func (c *compiler) plan() *Plan {
 	p.cluster = c.cluster(&m.Cluster)
 	p.topic = c.topic(&m.Topic)
 	c.key(p, m.Key)
-	c.payload(p, &m.Payload)
+	if m.Payload.Column == "" {
+		c.fault("has no payload", "name the payload's column")
+	}
+	if len(m.Payload.Object) > 0 {
+		p.object = c.members(m.Payload.Object)
+	} else if m.Payload.Column != "" {
+		p.payload = c.value(&m.Payload.Expr, rolePayload)
+	}
 	c.headers(p, m)
 	p.partition = c.optional(m.Partition, rolePartition)
 	p.timestamp = c.optional(m.Timestamp, roleTime)
@@ -156,60 +171,12 @@ func (c *compiler) plan() *Plan {
 	p.availableAt = c.fields(m.AvailableAfter, roleTime)
 	p.rows = c.rows(m)
 	p.pending = c.pending(m)
-	p.writer = c.writer(&m.Writer)
-	return p
-}
-
-// readColumns names every column that Row reads; repeats and empty names are
-// fine.
-func readColumns(m *outbox.Mapping) []string {
-	names := slices.Clone(m.ID)
-	for i := range m.Topic.Columns {
-		names = append(names, m.Topic.Columns[i].Names()...)
-	}
-	for _, c := range m.Rows {
-		names = append(names, c.Column)
-	}
-	names = append(names, m.Payload.Names()...)
-	names = append(names, m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
-	names = append(names, m.AvailableAfter...)
-	if m.Key != nil {
-		names = append(names, m.Key.Names()...)
-	}
-	for _, h := range m.Headers {
-		e := h.Expr()
-		names = append(names, e.Names()...)
-		if t := h.Trace; t != nil {
-			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+	if w := &m.Writer; w.Column != "" || w.Until != "" {
+		if w.Column == "" || w.Until == "" {
+			c.fault("has rows of the writer, but only one of column and until", "name both columns")
 		}
+		p.writer = &writerPlan{column: c.field(w.Column, roleFlag), until: c.field(w.Until, roleTime)}
 	}
-	if m.EventID.Name != "" {
-		names = append(names, m.EventID.Columns...)
-	}
-	names = append(names, m.Writer.Column, m.Writer.Until, m.Status.Resend)
-	names = append(names, m.Status.SentBy...)
-	if m.Status.CountDecides() {
-		names = append(names, m.Status.Attempts, m.Status.MaxAttemptsColumn)
-	}
-	if m.Status.Column != "" {
-		return append(names, m.Status.Column)
-	}
-	return append(names, m.Status.SentAt, m.Status.FailedAt)
-}
-
-// want finds the columns that exist and places them.
-func (c *compiler) want(names []string) []int {
-	var wanted []int
-	for i := range c.cols {
-		if slices.Contains(names, c.cols[i].Name) {
-			wanted = append(wanted, i)
-		}
-	}
-	c.at = make(map[string]int, len(wanted))
-	for at, i := range wanted {
-		c.at[c.cols[i].Name] = at
-	}
-	return wanted
 }
 
 func (c *compiler) fault(problem, hint string) {
@@ -226,7 +193,9 @@ func (c *compiler) field(name string, r role) field {
 		c.missing(name, r)
 		return field{}
 	}
-	f := field{at: c.at[name], name: name, kind: kindOf(c.cols[i]), exact: r.found}
+	at := c.at[name]
+	c.at[name] = at // if only to say that it is read
+	f := field{at: at, name: name, kind: kindOf(c.cols[i]), exact: r.found}
 	if f.kind.hasText() {
 		f.set = c.set
 	}
@@ -378,19 +347,6 @@ func (c *compiler) key(p *Plan, m *outbox.Expr) {
 	p.key = &v
 }
 
-func (c *compiler) payload(p *Plan, m *outbox.PayloadMapping) {
-	if m.Column == "" {
-		c.fault("has no payload", "name the payload's column")
-	}
-	if len(m.Object) > 0 {
-		p.object = c.members(m.Object)
-		return
-	}
-	if m.Column != "" {
-		p.payload = c.value(&m.Expr, rolePayload)
-	}
-}
-
 func (c *compiler) headers(p *Plan, m *outbox.Mapping) {
 	if m.EventID.Name != "" {
 		if len(m.EventID.Columns) == 0 {
@@ -425,7 +381,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 		return headerPlan{source: headerJSON, column: c.value(&e, r), form: m.Form}
 	case m.Column != "" && m.JSON == "" && m.Value == "" && m.Name != "":
 		e := m.Expr()
-		r, encode := roleHeader, encoder(nil)
+		r, encode := roleHeader, reader(nil)
 		switch m.Encoding {
 		case outbox.EncodingInt64:
 			r, encode = roleInt64, (*field).int64
@@ -445,9 +401,7 @@ func (c *compiler) header(m *outbox.HeaderMapping) headerPlan {
 
 func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
 	t := m.Trace
-	switch t.Format {
-	case outbox.TraceW3C, outbox.TraceB3:
-	default:
+	if t.Format != outbox.TraceW3C && t.Format != outbox.TraceB3 {
 		c.fault(fmt.Sprintf("has the trace format %q", t.Format), "use w3c or b3")
 	}
 	if t.TraceID == "" || t.SpanID == "" {
@@ -458,16 +412,6 @@ func (c *compiler) trace(m *outbox.HeaderMapping) headerPlan {
 		high:   c.optional(t.TraceIDHigh, roleTrace), id: c.field(t.TraceID, roleTrace), span: c.field(t.SpanID, roleTrace),
 		sampled: c.optional(t.Sampled, roleFlag),
 	}}
-}
-
-func (c *compiler) writer(m *outbox.WriterMapping) *writerPlan {
-	if m.Column == "" && m.Until == "" {
-		return nil
-	}
-	if m.Column == "" || m.Until == "" {
-		c.fault("has rows of the writer, but only one of column and until", "name both columns")
-	}
-	return &writerPlan{column: c.field(m.Column, roleFlag), until: c.field(m.Until, roleTime)}
 }
 
 func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
@@ -519,14 +463,24 @@ func printed(values []string, k kind) []string {
 
 // missing says which columns there are, and which may be meant.
 func (c *compiler) missing(name string, r role) {
-	for _, f := range c.faults {
-		if f.Column == name && f.Type == "" {
-			return // said once is enough
-		}
+	if slices.ContainsFunc(c.faults, func(f ColumnFault) bool { return f.Column == name && f.Type == "" }) {
+		return // said once is enough
 	}
-	hint := "map an existing column; " + c.existing()
-	if meant := c.nearest(name); meant != "" {
-		hint = fmt.Sprintf("did you mean %q? %s", meant, c.existing())
+	hint := "map an existing column; "
+	if meant := Nearest(name, c.cols); meant != "" {
+		hint = fmt.Sprintf("did you mean %q? ", meant)
+	}
+	names := make([]string, 0, len(c.cols))
+	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
+		names = append(names, col.Name)
+	}
+	switch {
+	case len(names) == 0:
+		hint += "there are no columns"
+	case len(c.cols) > maxListed:
+		hint += "there are " + strings.Join(names, ", ") + ", …"
+	default:
+		hint += "there are " + strings.Join(names, ", ")
 	}
 	c.faults = append(c.faults, ColumnFault{
 		Column: name, Problem: "does not exist, but is mapped as " + r.name, Hint: hint,
@@ -539,22 +493,6 @@ const (
 	// maxName bounds the names that are compared; PostgreSQL's own end at 63.
 	maxName = 255
 )
-
-func (c *compiler) existing() string {
-	names := make([]string, 0, len(c.cols))
-	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
-		names = append(names, col.Name)
-	}
-	if len(c.cols) > maxListed {
-		names = append(names, "…")
-	}
-	if len(names) == 0 {
-		return "there are no columns"
-	}
-	return "there are " + strings.Join(names, ", ")
-}
-
-func (c *compiler) nearest(name string) string { return Nearest(name, c.cols) }
 
 // Nearest is the column with the fewest changes from name, if they are few;
 // otherwise it is empty.

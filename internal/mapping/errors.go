@@ -25,15 +25,11 @@ type ColumnFault struct {
 
 // Error gives every fault in one line.
 func (e *Error) Error() string {
-	var text strings.Builder
-	text.WriteString("table " + e.Table.String() + ": ")
+	faults := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
-		if i > 0 {
-			text.WriteString("; ")
-		}
-		text.WriteString(f.String())
+		faults[i] = f.String()
 	}
-	return text.String()
+	return "table " + e.Table.String() + ": " + strings.Join(faults, "; ")
 }
 
 // String is the fault with its fix.
@@ -62,9 +58,6 @@ func (e *RowError) Error() string { return fmt.Sprintf("column %q %s", e.Column,
 // fault is what is wrong with a value, to follow a column's name; empty: nothing.
 type fault string
 
-// shown bounds how much of a name an error's text repeats.
-const shown = 60
-
 func illegalTopic(topic string) fault {
 	switch {
 	case topic == "":
@@ -73,10 +66,6 @@ func illegalTopic(topic string) fault {
 		return fault("gives a topic name of " + strconv.Itoa(len(topic)) + " bytes, more than Kafka's 249: correct the row, or have topic.map give another name")
 	}
 	return fault("gives the topic " + quoted(topic) + ", which is no legal Kafka topic name (a to z, A to Z, 0 to 9, dot, _ and -): correct the row, or have topic.map give another name")
-}
-
-func forbiddenTopic(topic string, t *outbox.Table) fault {
-	return fault("gives the topic " + quoted(topic) + ", which topic.allow of table " + t.String() + " does not allow: add it there, or correct the row")
 }
 
 func unmapped(name []byte) fault {
@@ -90,19 +79,10 @@ func unknownCluster(name []byte) fault {
 	return fault("names the Kafka cluster " + quoted(string(name)) + ", which is not configured, and there is no default: add it to kafka.clusters, or correct the row")
 }
 
-func tooLong(longest, size int64, most int) fault {
-	return fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most))
-}
-
-// noID stands for a value of an id column that was too long to be read. No index
-// can hold such a value, and no row is found by what stands for it.
-func noID(length uint32) []byte {
-	return fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", length)
-}
-
 func quoted(name string) string {
-	if len(name) > shown {
-		return strconv.QuoteToASCII(name[:shown]) + "…"
+	const most = 60 // bytes of a name that an error's text repeats
+	if len(name) > most {
+		return strconv.QuoteToASCII(name[:most]) + "…"
 	}
 	return strconv.QuoteToASCII(name)
 }

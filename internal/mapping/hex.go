@@ -5,22 +5,6 @@ import (
 	"encoding/hex"
 )
 
-// nibbles holds the value of each hex digit, and notHex for other bytes.
-var nibbles = func() (table [256]uint8) {
-	for i := range table {
-		table[i] = notHex
-	}
-	for i, c := range []byte("0123456789abcdef") {
-		table[c] = uint8(i)
-	}
-	for i, c := range []byte("ABCDEF") {
-		table[c] = uint8(10 + i)
-	}
-	return table
-}()
-
-const notHex = 0xFF
-
 // decodeHex fills out with the bytes that twice as many digits stand for.
 // Payloads of bytea come this way, and it is the largest part of a row's work,
 // so it takes eight digits at a time within one word.
@@ -33,14 +17,8 @@ func decodeHex(out, digits []byte) bool {
 		valid &= hexDigits(first) & hexDigits(second)
 		binary.LittleEndian.PutUint64(out[done:done+8:done+8], hexValue(first)|hexValue(second)<<32)
 	}
-	var bad uint8
-	for i := done; i < len(out); i++ {
-		hi, lo := nibbles[digits[2*i]], nibbles[digits[2*i+1]]
-		bad |= hi | lo
-		out[i] = hi<<4 | lo
-	}
-	// A digit's value is below 16, every other byte's is notHex.
-	return valid == highBits && bad < 0x10
+	_, err := hex.Decode(out[done:], digits[2*done:])
+	return valid == highBits && err == nil
 }
 
 // A constant below has one byte in each of a word's eight.

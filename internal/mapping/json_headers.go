@@ -24,37 +24,39 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 	if form != nil && form.Properties {
 		return appendProperties(list, text, form, a)
 	}
-	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a}, most: len(list) + MaxHeaders}
+	s := headerScanner{jsonScanner: jsonScanner{text: text, arena: a, depth: deepest}, list: list, most: len(list) + MaxHeaders}
 	what := "a JSON object of strings"
 	if form != nil {
 		s.form = *form
 		what = "JSON with headers"
 	}
 	if s.form.Name != "" {
-		list = s.list(list)
+		s.each('[', s.item)
 	} else {
-		list = s.object(list)
+		s.each('{', func() bool {
+			name, ok := s.str("no header name")
+			return ok && s.take(':', "no colon after a header name") && s.header(name)
+		})
 	}
 	if s.many {
-		return list, tooManyHeaders()
+		return s.list, tooManyHeaders
 	}
 	if s.problem == "" && !s.end() {
 		s.fail("something follows the object")
 	}
 	if s.problem != "" {
-		return list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
+		return s.list, fault("is not " + what + ": " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
-	return list, ""
+	return s.list, ""
 }
 
-func tooManyHeaders() fault {
-	return fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
-}
+var tooManyHeaders = fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 
 // headerScanner reads headers.
 type headerScanner struct {
 	jsonScanner
 	form outbox.JSONHeaders
+	list []outbox.Header
 	most int  // headers that there may be
 	many bool // there are more
 }
@@ -67,6 +69,10 @@ type jsonScanner struct {
 	problem string
 	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
 	strict, ascii bool
+	depth         int // containers may yet be opened
+	found         place
+	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
+	unique, done bool
 }
 
 func (s *jsonScanner) fail(problem string) {
@@ -102,100 +108,73 @@ func (s *jsonScanner) take(c byte, problem string) bool {
 	return true
 }
 
-func (s *headerScanner) object(list []outbox.Header) []outbox.Header {
-	if !s.take('{', "no object") {
-		return list
+// each reads an object or an array, which open begins. item reads one of its items, and
+// returns false where there is a problem.
+func (s *jsonScanner) each(open byte, item func() bool) bool {
+	none, endless := "no object", "no comma or end of the object"
+	if open == '[' {
+		none, endless = "no array", "no comma or end of the array"
 	}
-	if s.next() == '}' {
+	if !s.take(open, none) {
+		return false
+	}
+	last := open + 2 // } and ] come two behind { and [ in ASCII
+	if s.next() == last {
 		s.at++
-		return list
+		return true
 	}
-	for {
-		name, ok := s.str("no header name")
-		if !ok || !s.take(':', "no colon after a header name") {
-			return list
-		}
-		if list, ok = s.header(list, name); !ok {
-			return list
-		}
-		if s.next() == '}' {
+	for item() {
+		if s.next() == last {
 			s.at++
-			return list
+			return true
 		}
-		if !s.take(',', "no comma or end of the object") {
-			return list
+		if !s.take(',', endless) {
+			return false
 		}
 	}
+	return false
 }
 
 // header reads a value; that of a name which is left out in any form.
-func (s *headerScanner) header(list []outbox.Header, name []byte) ([]outbox.Header, bool) {
-	if s.excepted(name) {
-		return list, s.skip()
+func (s *headerScanner) header(name []byte) bool {
+	if s.form.Excepts(asString(name)) {
+		return s.any(nil, false)
 	}
-	if s.many = len(list) == s.most; s.many {
-		return list, false
+	if s.many = len(s.list) == s.most; s.many {
+		return false
 	}
 	value, ok := s.value()
-	if !ok {
-		return list, false
+	if ok {
+		s.list = append(s.list, outbox.Header{Name: asString(name), Value: value})
 	}
-	return append(list, outbox.Header{Name: asString(name), Value: value}), true
-}
-
-func (s *headerScanner) excepted(name []byte) bool { return s.form.Excepts(asString(name)) }
-
-// skip steps over any value.
-func (s *headerScanner) skip() bool {
-	p := pointerScan{jsonScanner: s.jsonScanner, depth: deepest}
-	ok := p.any(nil, false)
-	s.jsonScanner = p.jsonScanner
 	return ok
-}
-
-// list reads objects with a name and a value each.
-func (s *headerScanner) list(list []outbox.Header) []outbox.Header {
-	if !s.take('[', "no array") {
-		return list
-	}
-	if s.next() == ']' {
-		s.at++
-		return list
-	}
-	for {
-		var ok bool
-		if list, ok = s.item(list); !ok {
-			return list
-		}
-		if s.next() == ']' {
-			s.at++
-			return list
-		}
-		if !s.take(',', "no comma or end of the array") {
-			return list
-		}
-	}
 }
 
 // item is one header of a list. The value may stand before the name, so both are read
 // once it is known where they are; of a key that is there twice the last counts.
-func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
+func (s *headerScanner) item() bool {
 	begin, nameAt, valueAt := s.at, -1, -1
-	ok := s.members(func(key []byte) {
+	ok := s.each('{', func() bool {
+		key, ok := s.str("no name")
+		if !ok || !s.take(':', "no colon after a name") {
+			return false
+		}
+		s.next()
 		switch string(key) {
 		case s.form.Name:
 			nameAt = s.at
 		case s.form.Value:
 			valueAt = s.at
 		}
+		return s.any(nil, false)
 	})
 	if !ok {
-		return list, false
+		return false
 	}
 	end := s.at
 	if s.at = begin; nameAt < 0 {
 		s.fail("a header without a name")
-		return list, false
+		return false
 	}
 	s.at = nameAt
 	name, ok := s.str("no header name")
@@ -203,46 +182,17 @@ func (s *headerScanner) item(list []outbox.Header) ([]outbox.Header, bool) {
 	case !ok:
 	case valueAt >= 0:
 		s.at = valueAt
-		list, ok = s.header(list, name)
-	case !s.excepted(name):
-		if s.many = len(list) == s.most; s.many {
-			return list, false
+		ok = s.header(name)
+	case !s.form.Excepts(asString(name)):
+		if s.many = len(s.list) == s.most; s.many {
+			return false
 		}
-		list = append(list, outbox.Header{Name: asString(name)})
+		s.list = append(s.list, outbox.Header{Name: asString(name)})
 	}
 	if ok {
 		s.at = end
 	}
-	return list, ok
-}
-
-// members steps over an object, and tells its keys where their values begin.
-func (s *headerScanner) members(tell func(key []byte)) bool {
-	if !s.take('{', "no object") {
-		return false
-	}
-	if s.next() == '}' {
-		s.at++
-		return true
-	}
-	for {
-		key, ok := s.str("no name")
-		if !ok || !s.take(':', "no colon after a name") {
-			return false
-		}
-		s.next()
-		tell(key)
-		if !s.skip() {
-			return false
-		}
-		if s.next() == '}' {
-			s.at++
-			return true
-		}
-		if !s.take(',', "no comma or end of the object") {
-			return false
-		}
-	}
+	return ok
 }
 
 // value is the arena's, or nil for null.
@@ -250,10 +200,10 @@ func (s *headerScanner) value() ([]byte, bool) {
 	c := s.next()
 	start := s.at
 	switch {
-	case s.form.Base64 && c == '"':
+	case c == '"':
 		text, ok := s.str("")
-		if !ok {
-			return nil, false
+		if !ok || !s.form.Base64 {
+			return text, ok
 		}
 		value, fault := s.arena.base64(text)
 		if fault != "" {
@@ -261,8 +211,6 @@ func (s *headerScanner) value() ([]byte, bool) {
 			s.fail("a value that is not base64")
 		}
 		return value, fault == ""
-	case c == '"':
-		return s.str("")
 	case c == 'n':
 		return nil, s.word("null")
 	case s.form.Base64:
@@ -273,9 +221,10 @@ func (s *headerScanner) value() ([]byte, bool) {
 	case c == 'f':
 		return s.arena.copy([]byte("false")), s.word("false")
 	case c == '-' || '0' <= c && c <= '9':
-		return s.number()
+		raw, ok := s.number()
+		return s.arena.copy(raw), ok
 	case s.form.Nested && (c == '{' || c == '['):
-		ok := s.skip()
+		ok := s.any(nil, false)
 		return s.arena.copy(s.text[start:s.at]), ok
 	case c == '{':
 		s.fail("an object as a header's value")
@@ -298,11 +247,6 @@ func (s *jsonScanner) word(word string) bool {
 
 // number is -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (s *jsonScanner) number() ([]byte, bool) {
-	raw, ok := s.rawNumber()
-	return s.arena.copyOrNil(raw), ok
-}
-
-func (s *jsonScanner) rawNumber() ([]byte, bool) {
 	start := s.at
 	s.one("-")
 	if !s.one("0") && !s.digits() {

@@ -12,7 +12,7 @@ package mapping
 import (
 	"bytes"
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
@@ -68,7 +68,7 @@ type Plan struct {
 	cluster      clusterPlan
 	topic        topicPlan
 	key          *value
-	keyEncode    encoder // nil: its text
+	keyEncode    reader // nil: its text
 	payload      value
 	object       []memberPlan // in place of payload; none: there is no object
 	// headers are the event id's, then the mapping's, in its order.
@@ -112,8 +112,8 @@ type topicPlan struct {
 	allow *topicList // nil: the names are the mapping's own
 }
 
-// encoder makes bytes of a column's value, other than its text; nil for NULL. They are the arena's.
-type encoder func(*field, Value, *Arena) ([]byte, fault)
+// reader makes bytes of a column's value; nil for NULL.
+type reader func(*field, Value, *Arena) ([]byte, fault)
 
 // headerPlan is one source of headers: the event id, a constant, a column, a
 // JSON object or a trace context.
@@ -123,7 +123,7 @@ type headerPlan struct {
 	constant []byte
 	column   value
 	omitNull bool
-	encode   encoder             // nil: the column's content
+	encode   reader              // nil: the column's content
 	form     *outbox.JSONHeaders // of headerJSON; nil: an object of strings
 	trace    *tracePlan          // of headerTrace
 }
@@ -177,7 +177,8 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	r.row.Partition = -1
 	most := p.table.Mapping.MaxRowBytes
 	long := most > 0 && (missing || size > most) && r.long(most)
-	r.id()
+	// The string shares the arena's bytes, which nobody writes to again.
+	r.row.ID = asString(a.copy(r.joined(p.id, 0, false)))
 	r.pending()
 	r.cluster()
 	r.topic()
@@ -223,19 +224,13 @@ func (r *reading) long(most int) bool {
 	}
 	switch {
 	case size > int64(most):
-		r.fail(&r.plan.read[at], tooLong(longest, size, most))
+		r.fail(&r.plan.read[at], fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most)))
 	case missing >= 0: // what is known is the length as it is stored
 		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)+": raise it, or shorten the row"))
 	default:
 		return false
 	}
 	return true
-}
-
-func (r *reading) id() {
-	text := r.joined(r.plan.id, 0, false)
-	// The string shares the arena's bytes, which nobody writes to again.
-	r.row.ID = asString(r.arena.copy(text))
 }
 
 // joined puts the text of columns, none of which may be NULL, into the arena's
@@ -251,7 +246,8 @@ func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 		text, fault := f.text(r.values[f.at], r.arena)
 		switch {
 		case r.values[f.at].long():
-			text = noID(r.values[f.at].Length)
+			// No index can hold such a value, and no row is found by what stands for it.
+			text = fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)
 			text = f.escaped(r.values[f.at], r.arena)
@@ -304,12 +300,7 @@ func (r *reading) inPendingState(p *pendingPlan) bool {
 	if status == nil {
 		return p.null
 	}
-	for _, v := range p.values {
-		if string(status) == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.values, asString(status))
 }
 
 func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
@@ -317,23 +308,21 @@ func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
 	if fault != "" {
 		r.fail(p.attempts, fault)
 	}
-	return null || fault != "" || n < r.budget(p)
-}
-
-// budget is how many attempts the row has. Below 1 none would ever be made.
-func (r *reading) budget(p *pendingPlan) int64 {
-	if p.mostOf == nil {
-		return p.most
+	if null || fault != "" {
+		return true
 	}
-	n, null, fault := p.mostOf.integer(r.values[p.mostOf.at])
-	switch {
-	case fault != "":
-		r.fail(p.mostOf, fault)
-		return math.MaxInt64
-	case null:
-		return p.most
+	most := p.most
+	if p.mostOf != nil {
+		own, null, fault := p.mostOf.integer(r.values[p.mostOf.at])
+		if fault != "" {
+			r.fail(p.mostOf, fault)
+			return true
+		}
+		if !null {
+			most = max(own, 1) // below 1 no attempt would ever be made
+		}
 	}
-	return max(n, 1)
+	return n < most
 }
 
 func (r *reading) allNull(columns []field) bool {
@@ -357,16 +346,14 @@ func (r *reading) cluster() {
 		return
 	}
 	name, fault := c.column.word(r.values[c.column.at], r.arena)
-	if fault != "" {
+	known, ok := c.known[string(name)]
+	switch {
+	case fault != "":
 		r.row.Cluster = ""
 		r.fail(c.column, fault)
-		return
-	}
-	if known, ok := c.known[string(name)]; ok {
+	case ok:
 		r.row.Cluster = known
-		return
-	}
-	if c.fallback == "" {
+	case c.fallback == "":
 		r.fail(c.column, unknownCluster(name))
 	}
 }
@@ -377,7 +364,7 @@ func (r *reading) topic() {
 		r.row.Topic = t.literals[0]
 		return
 	}
-	name, ok := r.topicName(t)
+	name, ok := r.filled(&t.templatePlan)
 	topic, legal := r.arena.topic(name)
 	r.row.Topic = topic
 	switch {
@@ -385,21 +372,15 @@ func (r *reading) topic() {
 	case !legal:
 		r.fail(&t.columns[0].field, illegalTopic(topic))
 	case t.allow != nil && !t.allow.has(topic):
-		r.fail(&t.columns[0].field, forbiddenTopic(topic, r.plan.table))
+		r.fail(&t.columns[0].field, fault("gives the topic "+quoted(topic)+", which topic.allow of table "+r.plan.table.String()+" does not allow: add it there, or correct the row"))
 	}
 }
 
-// topicName fills the template. The result may be the first column's own
-// memory or scratch.
-func (r *reading) topicName(t *topicPlan) (name []byte, ok bool) {
+// filled may be a column's own memory or scratch. It is not ok if a part is not.
+func (r *reading) filled(t *templatePlan) (text []byte, ok bool) {
 	if len(t.columns) == 1 && t.literals[0] == "" && t.literals[1] == "" {
 		return r.part(&t.columns[0], t.null)
 	}
-	return r.filled(&t.templatePlan)
-}
-
-// filled is scratch. It is not ok if a part is not.
-func (r *reading) filled(t *templatePlan) (text []byte, ok bool) {
 	ok = true
 	text = append(r.arena.joined[:0], t.literals[0]...)
 	for i := range t.columns {
@@ -438,23 +419,17 @@ func (r *reading) key() {
 		}
 	case r.plan.keyEncode != nil && v.plain():
 		r.row.Key, fault = r.plan.keyEncode(&v.field, r.values[v.at], r.arena)
-	case r.plan.keyEncode != nil:
-		r.row.Key, fault = r.uuid(v)
+	case r.plan.keyEncode != nil: // the 16 bytes of a uuid in JSON
+		var text []byte
+		if text, fault = r.scalar(v, (*field).word); text != nil && fault == "" {
+			r.row.Key, fault = r.arena.uuid(text)
+		}
 	default:
 		r.row.Key, fault = r.bytes(v, false)
 	}
 	if fault != "" {
 		r.fail(&v.field, fault)
 	}
-}
-
-// uuid is the 16 bytes of a uuid in JSON.
-func (r *reading) uuid(v *value) ([]byte, fault) {
-	text, fault := r.scalar(v, (*field).word)
-	if text == nil || fault != "" {
-		return nil, fault
-	}
-	return r.arena.uuid(text)
 }
 
 func (r *reading) nameless() bool {
@@ -509,7 +484,13 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	case headerTrace:
 		return r.traceHeader(h, list)
 	}
-	value, fault := r.headerValue(h)
+	var value []byte
+	var fault fault
+	if h.encode != nil {
+		value, fault = h.encode(&h.column.field, r.values[h.column.at], r.arena)
+	} else {
+		value, fault = r.bytes(&h.column, true)
+	}
 	if fault != "" {
 		r.fail(&h.column.field, fault)
 	}
@@ -519,24 +500,13 @@ func (r *reading) header(h *headerPlan, list []outbox.Header) []outbox.Header {
 	return append(list, outbox.Header{Name: h.name, Value: value})
 }
 
-func (r *reading) headerValue(h *headerPlan) ([]byte, fault) {
-	if h.encode != nil {
-		return h.encode(&h.column.field, r.values[h.column.at], r.arena)
-	}
-	return r.bytes(&h.column, true)
-}
-
 func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Header {
 	f := &h.column.field
-	text, fault := r.any(&h.column, (*field).document)
-	if fault != "" {
-		r.fail(f, fault)
-		return list
+	text, _, fault := r.first(&h.column, (*field).document)
+	more := list
+	if text != nil && fault == "" {
+		more, fault = appendJSONHeaders(list, text, h.form, r.arena)
 	}
-	if text == nil {
-		return list
-	}
-	more, fault := appendJSONHeaders(list, text, h.form, r.arena)
 	if fault == "" && r.plan.event != nil && Impersonates(r.plan.table, list[0].Value, more[len(list):]) {
 		fault = "has a header of the event id's name with another value: take it out of the row, or give event_id.header another name"
 	}
@@ -552,12 +522,7 @@ func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Head
 // or take it twice.
 func Impersonates(t *outbox.Table, eventID []byte, headers []outbox.Header) bool {
 	name := t.Mapping.EventID.Name
-	for i := range headers {
-		if headers[i].Name == name && name != "" && !bytes.Equal(headers[i].Value, eventID) {
-			return true
-		}
-	}
-	return false
+	return name != "" && slices.ContainsFunc(headers, func(h outbox.Header) bool { return h.Name == name && !bytes.Equal(h.Value, eventID) })
 }
 
 func (r *reading) partition() {

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -78,7 +79,8 @@ func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault
 	var text []byte
 	switch m.form {
 	case outbox.MemberBoolean:
-		return r.booleanMember(to, m, v)
+		is, _, fault := m.boolean(v)
+		return strconv.AppendBool(to, is), false, fault
 	case outbox.MemberBase64:
 		if text, fault = m.content(v, r.arena); fault != "" {
 			return to, false, fault
@@ -89,42 +91,26 @@ func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault
 	default:
 		text, fault = m.document(v, r.arena)
 	}
+	if m.form == outbox.MemberJSON && m.kind != kindJSON && m.kind != kindJSONB && fault == "" {
+		// What is no JSON would make none of the whole payload.
+		s := jsonScanner{text: text, arena: r.arena, depth: deepest}
+		_, fault = s.locate(nil)
+	}
 	switch {
 	case fault != "":
 		return to, false, fault
-	case m.form == outbox.MemberJSON:
-		return r.jsonMember(to, m, text)
 	case m.form == outbox.MemberNumber && !isNumber(text):
 		return to, false, "is not a number that JSON can say: correct the row, or map it as a string"
-	case m.form == outbox.MemberNumber:
+	case m.form == outbox.MemberNumber, m.form == outbox.MemberJSON:
 		return append(to, text...), false, ""
 	}
 	return appendString(to, text), false, ""
 }
 
-func (r *reading) booleanMember(to []byte, m *memberPlan, v Value) (out []byte, null bool, fault fault) {
-	is, _, fault := m.boolean(v)
-	if is {
-		return append(to, "true"...), false, fault
-	}
-	return append(to, "false"...), false, fault
-}
-
-// jsonMember appends a document as it is written. What is no JSON would make none of the
-// whole payload.
-func (r *reading) jsonMember(to []byte, m *memberPlan, text []byte) (out []byte, null bool, fault fault) {
-	if m.kind != kindJSON && m.kind != kindJSONB {
-		if _, fault := locate(text, nil, false, false, deepest, r.arena); fault != "" {
-			return to, false, fault
-		}
-	}
-	return append(to, text...), false, ""
-}
-
 func isNumber(text []byte) bool {
 	s := jsonScanner{text: text}
-	_, ok := s.rawNumber()
-	return ok && s.problem == "" && s.at == len(text)
+	_, ok := s.number()
+	return ok && s.at == len(text)
 }
 
 // appendString appends a text as a string of JSON, as most encoders do: only what has to

@@ -22,30 +22,10 @@ const (
 	deepest  = 10_000
 )
 
-// pointerScan reads a whole JSON text by RFC 8259, and finds a place in it. Of a key
-// that an object has twice the last counts, as in PostgreSQL. encoding/json would allocate.
-type pointerScan struct {
-	jsonScanner
-	depth int // containers may yet be opened
-	found place
-	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
-	unique, done bool
-}
-
-// locate finds the place that the pointer leads to. strict: nothing is read that
-// PostgreSQL does not turn into text: characters that are no text of the database.
-func locate(text []byte, pointer []string, strict, ascii bool, depth int, a *Arena) (place, fault) {
-	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a, strict: strict, ascii: ascii}, depth: depth}
-	return s.locate(pointer)
-}
-
-// locateJSONB is locate in what PostgreSQL printed of a jsonb.
-func locateJSONB(text []byte, pointer []string, a *Arena) (place, fault) {
-	s := pointerScan{jsonScanner: jsonScanner{text: text, arena: a}, depth: deepest, unique: true}
-	return s.locate(pointer)
-}
-
-func (s *pointerScan) locate(pointer []string) (place, fault) {
+// locate reads a whole JSON text by RFC 8259, and finds the place in it that the pointer
+// leads to. Of a key that an object has twice the last counts, as in PostgreSQL.
+// encoding/json would allocate.
+func (s *jsonScanner) locate(pointer []string) (place, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
 	}
@@ -56,7 +36,7 @@ func (s *pointerScan) locate(pointer []string) (place, fault) {
 }
 
 // any reads a value; on: it is the one that the rest of the pointer starts from.
-func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
+func (s *jsonScanner) any(pointer []string, on bool) (ok bool) {
 	kind := s.next()
 	from := s.at
 	switch kind {
@@ -79,7 +59,7 @@ func (s *pointerScan) any(pointer []string, on bool) (ok bool) {
 	return ok
 }
 
-func (s *pointerScan) scalar(kind byte) bool {
+func (s *jsonScanner) scalar(kind byte) bool {
 	switch kind {
 	case 'n':
 		return s.word("null")
@@ -88,14 +68,14 @@ func (s *pointerScan) scalar(kind byte) bool {
 	case 'f':
 		return s.word("false")
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		_, ok := s.rawNumber()
+		_, ok := s.number()
 		return ok
 	}
 	s.fail("no value")
 	return false
 }
 
-func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
+func (s *jsonScanner) container(kind byte, pointer []string, on bool) bool {
 	s.at++
 	last := kind + 2 // } and ] come two behind { and [ in ASCII
 	if s.next() == last {
@@ -104,8 +84,11 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 	}
 	on = on && len(pointer) > 0
 	for n := 0; ; n++ {
-		here := on && kind == '[' && isIndex(pointer[0], n)
-		if kind == '{' {
+		var here bool
+		if kind == '[' {
+			var digits [20]byte
+			here = on && string(strconv.AppendInt(digits[:0], int64(n), 10)) == pointer[0]
+		} else {
 			name, escapes, ok := s.raw("no name")
 			if !ok || !s.take(':', "no colon after a name") {
 				return false
@@ -132,13 +115,8 @@ func (s *pointerScan) container(kind byte, pointer []string, on bool) bool {
 	}
 }
 
-func isIndex(token string, n int) bool {
-	var digits [20]byte
-	return string(strconv.AppendInt(digits[:0], int64(n), 10)) == token
-}
-
 // same compares a name with a pointer's part.
-func (s *pointerScan) same(name []byte, escapes bool, part string) bool {
+func (s *jsonScanner) same(name []byte, escapes bool, part string) bool {
 	if !escapes {
 		return string(name) == part
 	}

@@ -228,7 +228,8 @@ func FuzzLocate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, one, two string) {
 		var a Arena
-		p, fault := locate(text, []string{one, two}, true, false, maxDepth, &a)
+		s := jsonScanner{text: text, arena: &a, strict: true, depth: maxDepth}
+		p, fault := s.locate([]string{one, two})
 		if fault != "" && p.kind != 0 || p.from > p.to || p.to > len(text) {
 			t.Fatalf("%q: %+v, %s", text, p, fault)
 		}
@@ -261,7 +262,8 @@ func TestPointersAgreeWithEncodingJSON(t *testing.T) {
 			text = append(text, ' ') // one byte is there
 		}
 		var a Arena
-		p, fault := locate(text, []string{"a", "1"}, false, false, deepest, &a)
+		s := jsonScanner{text: text, arena: &a, depth: deepest}
+		p, fault := s.locate([]string{"a", "1"})
 		got := textAt(text, p, &a)
 		if json.Valid(text) != (fault == "") {
 			t.Fatalf("%q: %s", text, fault)

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -23,7 +24,7 @@ func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeader
 		case form.Excepts(asString(out[:split])):
 			continue
 		case len(list) == most:
-			return list, tooManyHeaders()
+			return list, tooManyHeaders
 		}
 		list = append(list, outbox.Header{Name: asString(a.copy(out[:split])), Value: a.copy(out[split:])})
 	}
@@ -128,17 +129,12 @@ func (s *propertyScanner) goOn() {
 func (s *propertyScanner) escape() (rune, bool) {
 	r, size := utf8.DecodeRune(s.text[s.at:])
 	s.at += size
-	switch r {
-	case 't':
-		return '\t', true
-	case 'n':
-		return '\n', true
-	case 'r':
-		return '\r', true
-	case 'f':
-		return '\f', true
-	case 'u':
+	if r == 'u' {
 		return s.unicode()
+	}
+	const from, to = "tnrf", "\t\n\r\f"
+	if i := strings.IndexRune(from, r); i >= 0 {
+		return rune(to[i]), true
 	}
 	return r, true
 }

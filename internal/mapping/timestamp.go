@@ -1,9 +1,11 @@
 package mapping
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"strconv"
+	"time"
 )
 
 // Times are microseconds since 1970-01-01 00:00 UTC. PostgreSQL counts from
@@ -45,29 +47,23 @@ func parseTimestamp(text []byte) (micros int64, ok bool) {
 	}
 	s := scanner{rest: text, ok: true}
 	year := s.year()
-	s.literal('-')
-	month := s.number(2, 1, 12)
-	s.literal('-')
-	day := s.number(2, 1, 31)
-	s.literal(' ')
-	second := s.clock()
+	month := s.two('-', 1, 12)
+	day := s.two('-', 1, 31)
+	second := s.two(' ', 0, 23)*3600 + s.two(':', 0, 59)*60 + s.two(':', 0, 59)
 	fraction := s.fraction()
 	offset := s.offset()
-	if s.beforeChrist() {
-		year = 1 - year
+	if string(s.rest) == " BC" {
+		year, s.rest = 1-year, nil
 	}
-	if !s.ok || len(s.rest) > 0 || year < firstYear || day > daysIn(year, month) {
+	date := time.Date(int(year), time.Month(month), int(day), 0, 0, 0, 0, time.UTC)
+	if !s.ok || len(s.rest) > 0 || year < firstYear || date.Day() != int(day) {
 		return 0, false
 	}
-	days := daysSince1970(year, month, day)
-	if days >= lastMicros/microsPerDay {
+	second += date.Unix()
+	if second >= lastMicros/microsPerSecond || second-offset >= lastMicros/microsPerSecond {
 		return infinity, true
 	}
-	micros = days*microsPerDay + (second-offset)*microsPerSecond + fraction
-	if micros >= lastMicros {
-		return infinity, true
-	}
-	return micros, true
+	return (second-offset)*microsPerSecond + fraction, true
 }
 
 // clockMemory remembers the latest second that was read: rows come in the order
@@ -79,7 +75,13 @@ type clockMemory struct {
 
 // parse is parseTimestamp, faster for the second of the latest call.
 func (m *clockMemory) parse(text []byte) (micros int64, ok bool) {
-	fraction, plain := m.fraction(text)
+	// plain: the second is followed by a fraction and the offset of UTC, or less.
+	fraction, plain := int64(0), false
+	if len(text) >= len(m.second) {
+		s := scanner{rest: text[len(m.second):], ok: true}
+		fraction = s.fraction()
+		plain = s.ok && (len(s.rest) == 0 || string(s.rest) == "+00")
+	}
 	if plain && text[0] != 0 && string(text[:len(m.second)]) == string(m.second[:]) {
 		return m.micros + fraction, true
 	}
@@ -91,29 +93,20 @@ func (m *clockMemory) parse(text []byte) (micros int64, ok bool) {
 	return micros, ok
 }
 
-// fraction reads what follows the second, plain if that is only a fraction and
-// the offset of UTC or none.
-func (m *clockMemory) fraction(text []byte) (micros int64, plain bool) {
-	if len(text) < len(m.second) {
-		return 0, false
-	}
-	s := scanner{rest: text[len(m.second):], ok: true}
-	micros = s.fraction()
-	return micros, s.ok && (len(s.rest) == 0 || string(s.rest) == "+00")
-}
-
 // scanner reads the parts of a timestamp; ok ends at the first fault.
 type scanner struct {
 	rest []byte
 	ok   bool
 }
 
-func (s *scanner) literal(c byte) {
-	if len(s.rest) == 0 || s.rest[0] != c {
+// two reads two digits behind a byte.
+func (s *scanner) two(before byte, low, high int64) int64 {
+	if len(s.rest) == 0 || s.rest[0] != before {
 		s.ok = false
-		return
+		return low
 	}
 	s.rest = s.rest[1:]
+	return s.number(2, low, high)
 }
 
 // number reads exactly that many digits.
@@ -151,15 +144,6 @@ func (s *scanner) year() int64 {
 	return s.number(digits, 1, 999_999)
 }
 
-// clock reads 03:04:05 as seconds.
-func (s *scanner) clock() int64 {
-	hour := s.number(2, 0, 23)
-	s.literal(':')
-	minute := s.number(2, 0, 59)
-	s.literal(':')
-	return hour*3600 + minute*60 + s.number(2, 0, 59)
-}
-
 // fraction reads an optional .6 to .678901 as microseconds.
 func (s *scanner) fraction() int64 {
 	if len(s.rest) == 0 || s.rest[0] != '.' {
@@ -194,72 +178,9 @@ func (s *scanner) offset() int64 {
 	s.rest = s.rest[1:]
 	seconds := s.number(2, 0, 15) * 3600
 	for unit := int64(60); unit >= 1 && len(s.rest) > 0 && s.rest[0] == ':'; unit /= 60 {
-		s.rest = s.rest[1:]
-		seconds += s.number(2, 0, 59) * unit
+		seconds += s.two(':', 0, 59) * unit
 	}
 	return sign * seconds
-}
-
-func (s *scanner) beforeChrist() bool {
-	if string(s.rest) != " BC" {
-		return false
-	}
-	s.rest = nil
-	return true
-}
-
-func isLeap(year int64) bool { return year%4 == 0 && (year%100 != 0 || year%400 == 0) }
-
-func daysIn(year, month int64) int64 {
-	switch month {
-	case 4, 6, 9, 11:
-		return 30
-	case 2:
-		if isLeap(year) {
-			return 29
-		}
-		return 28
-	}
-	return 31
-}
-
-// daysSince1970 counts days of the proleptic Gregorian calendar; years are
-// astronomical (0 is 1 BC). After Howard Hinnant, days_from_civil,
-// https://howardhinnant.github.io/date_algorithms.html
-func daysSince1970(year, month, day int64) int64 {
-	if month <= 2 {
-		year--
-	}
-	era := floorDiv(year, 400)
-	yearOfEra := year - era*400
-	dayOfYear := (153*((month+9)%12)+2)/5 + day - 1
-	dayOfEra := yearOfEra*365 + yearOfEra/4 - yearOfEra/100 + dayOfYear
-	return era*146_097 + dayOfEra - 719_468
-}
-
-// civil is the reverse of daysSince1970.
-func civil(days int64) (year, month, day int64) {
-	days += 719_468
-	era := floorDiv(days, 146_097)
-	dayOfEra := days - era*146_097
-	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36_524 - dayOfEra/146_096) / 365
-	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
-	shifted := (5*dayOfYear + 2) / 153
-	day = dayOfYear - (153*shifted+2)/5 + 1
-	month = (shifted+2)%12 + 1
-	year = yearOfEra + era*400
-	if month <= 2 {
-		year++
-	}
-	return year, month, day
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }
 
 // appendTimestamp prints microseconds since 2000 as PostgreSQL does with
@@ -271,48 +192,36 @@ func appendTimestamp(out []byte, since2000 int64, offset bool) []byte {
 	case minusInfinity:
 		return append(out, "-infinity"...)
 	}
-	days := floorDiv(since2000, microsPerDay)
-	year, month, day := civil(days + microsTo2000/microsPerDay)
-	shown := year
-	if year <= 0 {
-		shown = 1 - year
+	t := time.Unix(since2000/microsPerSecond+microsTo2000/microsPerSecond, since2000%microsPerSecond*1000).UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	era := ""
+	if year <= 0 { // 0 is 1 BC
+		year, era = 1-year, " BC"
 	}
-	out = appendPadded(out, shown, 4)
-	out = appendPadded(append(out, '-'), month, 2)
+	out = appendPadded(out, year, 4)
+	out = appendPadded(append(out, '-'), int(month), 2)
 	out = appendPadded(append(out, '-'), day, 2)
-	out = appendClock(append(out, ' '), since2000-days*microsPerDay)
+	out = appendPadded(append(out, ' '), hour, 2)
+	out = appendPadded(append(out, ':'), minute, 2)
+	out = appendPadded(append(out, ':'), second, 2)
+	if fraction := t.Nanosecond() / 1000; fraction > 0 {
+		out = appendPadded(append(out, '.'), fraction, digitsOfFraction)
+		out = bytes.TrimRight(out, "0")
+	}
 	if offset {
 		out = append(out, "+00"...)
 	}
-	if year <= 0 {
-		out = append(out, " BC"...)
-	}
-	return out
+	return append(out, era...)
 }
 
-// appendClock prints a time of the day in microseconds.
-func appendClock(out []byte, micros int64) []byte {
-	seconds, fraction := micros/microsPerSecond, micros%microsPerSecond
-	out = appendPadded(out, seconds/3600, 2)
-	out = appendPadded(append(out, ':'), seconds/60%60, 2)
-	out = appendPadded(append(out, ':'), seconds%60, 2)
-	if fraction == 0 {
-		return out
-	}
-	out = appendPadded(append(out, '.'), fraction, digitsOfFraction)
-	for out[len(out)-1] == '0' {
-		out = out[:len(out)-1]
-	}
-	return out
-}
-
-func appendPadded(out []byte, n int64, width int) []byte {
-	for limit := int64(10); width > 1; width-- {
+func appendPadded(out []byte, n int, width int) []byte {
+	for limit := 10; width > 1; width-- {
 		if n < limit {
 			out = append(out, "00000"[:width-1]...)
 			break
 		}
 		limit *= 10
 	}
-	return strconv.AppendInt(out, n, 10)
+	return strconv.AppendInt(out, int64(n), 10)
 }

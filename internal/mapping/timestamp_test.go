@@ -2,7 +2,6 @@ package mapping
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -99,8 +98,7 @@ func TestTimestampsArePrintedAsPostgreSQLDoes(t *testing.T) {
 // Both forms are infinity from the same microsecond on.
 func TestTimesBeyondTheLast(t *testing.T) {
 	t.Parallel()
-	year, month, day := civil(lastMicros/microsPerDay - 1)
-	date := fmt.Sprintf("%d-%02d-%02d ", year, month, day)
+	date := time.UnixMicro(lastMicros - 1).UTC().Format("2006-01-02 ")
 	for clock, want := range map[string]int64{"23:59:59.999999": lastMicros - 1, "23:59:00-00:01": infinity, "23:59:00-01:00": infinity} {
 		if got, ok := parseTimestamp([]byte(date + clock)); !ok || got != want {
 			t.Errorf("%s%s: %d, want %d", date, clock, got, want)

@@ -86,12 +86,7 @@ func (k kind) readsBinary() bool { return k != kindOther && k != kindOID }
 
 // hasText says that the kind's text may have characters beyond ASCII.
 func (k kind) hasText() bool {
-	switch k {
-	case kindOther, kindEnum, kindText, kindPadded, kindJSON, kindJSONB:
-		return true
-	default:
-		return false
-	}
+	return binaryLen[k] == 0 && k != kindOID && k != kindBytea
 }
 
 // binaryLen is the length of a kind's binary form, 0 where it varies.
@@ -120,36 +115,39 @@ func (f *field) length(v Value) int64 {
 	return n
 }
 
-// checkBinary says what is wrong with a binary value.
-func (f *field) checkBinary(data []byte) fault {
+// check says whether a value is NULL, and what is wrong with its form.
+func (f *field) check(v Value) (null bool, _ fault) {
+	data := v.Data
 	switch {
+	case v.Format == Null:
+		return true, ""
+	case v.Format == Text:
+		return false, ""
+	case v.Format != Binary:
+		return false, faultOfFormat(v.Format)
 	case !f.kind.readsBinary():
-		return "is in binary form, which is not understood for its type"
+		return false, "is in binary form, which is not understood for its type"
 	case binaryLen[f.kind] != 0 && binaryLen[f.kind] != len(data):
-		return fault("has " + strconv.Itoa(len(data)) + " bytes in binary form, not " + strconv.Itoa(binaryLen[f.kind]))
+		return false, fault("has " + strconv.Itoa(len(data)) + " bytes in binary form, not " + strconv.Itoa(binaryLen[f.kind]))
 	case f.kind == kindJSONB && (len(data) == 0 || data[0] != 1):
-		return "is jsonb of a version other than 1"
+		return false, "is jsonb of a version other than 1"
 	case f.kind == kindBool && data[0] > 1:
-		return "is not a boolean"
+		return false, "is not a boolean"
 	}
-	return ""
+	return false, ""
 }
 
 // text is the value as PostgreSQL prints it, nil for NULL. It may be the
 // value's own memory or the arena's scratch.
 func (f *field) text(v Value, a *Arena) ([]byte, fault) {
-	switch v.Format {
-	case Text:
-		return f.utf8(notNil(v.Data), a)
-	case Null:
-		return nil, ""
-	case Binary:
-		if fault := f.checkBinary(v.Data); fault != "" {
-			return nil, fault
-		}
+	null, fault := f.check(v)
+	switch {
+	case null || fault != "":
+		return nil, fault
+	case v.Format == Binary:
 		return f.utf8(f.print(v.Data, a), a)
 	}
-	return nil, faultOfFormat(v.Format)
+	return f.utf8(notNil(v.Data), a)
 }
 
 // utf8 turns text of the database into UTF-8.
@@ -222,18 +220,21 @@ func (f *field) word(v Value, a *Arena) ([]byte, fault) {
 // content is what goes into a record: a bytea's bytes, else what PostgreSQL
 // prints; nil for NULL. It is the arena's.
 func (f *field) content(v Value, a *Arena) ([]byte, fault) {
+	if f.kind == kindBytea && v.Format == Binary {
+		return a.copy(v.Data), ""
+	}
 	if f.kind != kindBytea || v.Format != Text {
-		if f.kind == kindBytea && v.Format == Binary {
-			return a.copy(v.Data), ""
-		}
 		text, fault := f.text(v, a)
-		return a.copyOrNil(text), fault
+		if text == nil {
+			return nil, fault
+		}
+		return a.copy(text), fault
 	}
-	if len(v.Data) < 2 || v.Data[0] != '\\' || v.Data[1] != 'x' {
+	digits, ok := bytes.CutPrefix(v.Data, []byte(`\x`))
+	switch {
+	case !ok:
 		return nil, `is not bytea in hex form (\x…): the session needs bytea_output = hex`
-	}
-	digits := v.Data[2:]
-	if len(digits)%2 != 0 {
+	case len(digits)%2 != 0:
 		return nil, "is bytea with an odd number of hex digits"
 	}
 	out := a.bytes(len(digits) / 2)
@@ -246,7 +247,7 @@ func (f *field) content(v Value, a *Arena) ([]byte, fault) {
 // uuid is the 16 bytes of a uuid, nil for NULL. It is the arena's.
 func (f *field) uuid(v Value, a *Arena) ([]byte, fault) {
 	if f.kind == kindUUID && v.Format == Binary {
-		if fault := f.checkBinary(v.Data); fault != "" {
+		if _, fault := f.check(v); fault != "" {
 			return nil, fault
 		}
 		return a.copy(v.Data), ""
@@ -293,61 +294,46 @@ func (f *field) rfc3339(v Value, a *Arena) ([]byte, fault) {
 
 // integer is the value of an integer column.
 func (f *field) integer(v Value) (n int64, null bool, fault fault) {
-	switch v.Format {
-	case Null:
-		return 0, true, ""
-	case Binary:
-		if fault := f.checkBinary(v.Data); fault != "" {
-			return 0, false, fault
-		}
-		return binaryInt(v.Data), false, ""
-	case Text:
-		n, err := strconv.ParseInt(asString(v.Data), 10, 64)
-		if err != nil {
-			return 0, false, "is not an integer"
-		}
-		return n, false, ""
+	if null, fault = f.check(v); null || fault != "" {
+		return 0, null, fault
 	}
-	return 0, false, faultOfFormat(v.Format)
+	if v.Format == Binary {
+		return binaryInt(v.Data), false, ""
+	}
+	n, err := strconv.ParseInt(asString(v.Data), 10, 64)
+	if err != nil {
+		return 0, false, "is not an integer"
+	}
+	return n, false, ""
 }
 
 // boolean is the value of a boolean column; NULL is false.
 func (f *field) boolean(v Value) (value, null bool, fault fault) {
-	switch v.Format {
-	case Null:
-		return false, true, ""
-	case Binary:
-		if fault := f.checkBinary(v.Data); fault != "" {
-			return false, false, fault
-		}
-		return v.Data[0] == 1, false, ""
-	case Text:
-		if len(v.Data) != 1 || v.Data[0] != 't' && v.Data[0] != 'f' {
-			return false, false, "is not a boolean"
-		}
-		return v.Data[0] == 't', false, ""
+	if null, fault = f.check(v); null || fault != "" {
+		return false, null, fault
 	}
-	return false, false, faultOfFormat(v.Format)
+	if v.Format == Binary {
+		return v.Data[0] == 1, false, ""
+	}
+	if len(v.Data) != 1 || v.Data[0] != 't' && v.Data[0] != 'f' {
+		return false, false, "is not a boolean"
+	}
+	return v.Data[0] == 't', false, ""
 }
 
 // instant is the value of a timestamp column, in microseconds since 1970.
 func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault) {
-	switch v.Format {
-	case Null:
-		return 0, true, ""
-	case Binary:
-		if fault := f.checkBinary(v.Data); fault != "" {
-			return 0, false, fault
-		}
-		return fromBinary(v.Data), false, ""
-	case Text:
-		at, ok := a.clock.parse(v.Data)
-		if !ok {
-			return 0, false, "is not a timestamp in ISO form: the session needs DateStyle = ISO"
-		}
-		return at, false, ""
+	if null, fault = f.check(v); null || fault != "" {
+		return 0, null, fault
 	}
-	return 0, false, faultOfFormat(v.Format)
+	if v.Format == Binary {
+		return fromBinary(v.Data), false, ""
+	}
+	micros, ok := a.clock.parse(v.Data)
+	if !ok {
+		return 0, false, "is not a timestamp in ISO form: the session needs DateStyle = ISO"
+	}
+	return micros, false, ""
 }
 
 // binaryInt reads an int2, int4 or int8.

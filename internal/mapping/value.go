@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"bytes"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -25,18 +26,8 @@ func (v *value) plain() bool { return v.pointer == nil && v.or == nil && v.parts
 
 // long says that one of the columns was too long to be read.
 func (v *value) long(values []Value) bool {
-	if values[v.at].long() {
-		return true
-	}
-	for i := range v.or {
-		if values[v.or[i].at].long() {
-			return true
-		}
-	}
-	if v.parts == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.parts.columns, func(part value) bool { return values[part.at].long() })
+	long := func(v value) bool { return values[v.at].long() }
+	return values[v.at].long() || slices.ContainsFunc(v.or, long) || v.parts != nil && slices.ContainsFunc(v.parts.columns, long)
 }
 
 // name is a value as names are read; nil: NULL. It may be the value's own memory or
@@ -47,7 +38,7 @@ func (r *reading) name(v *value) ([]byte, fault) {
 		return text, fault
 	}
 	if mapped := lookUp(v.words, text); mapped != "" {
-		return asBytes(mapped), ""
+		return unsafe.Slice(unsafe.StringData(mapped), len(mapped)), "" // no copy: it is only read
 	}
 	return nil, unmapped(text)
 }
@@ -60,27 +51,26 @@ func (r *reading) word(v *value) ([]byte, fault) {
 	return r.scalar(v, (*field).word)
 }
 
-// bytes are what a value brings into a record; nil: NULL. They are the arena's.
+// bytes are what a value brings into a record; nil: NULL. They are the arena's. whole:
+// objects and arrays, too.
 func (r *reading) bytes(v *value, whole bool) ([]byte, fault) {
 	if v.plain() {
 		return v.content(r.values[v.at], r.arena)
 	}
-	find := r.scalar
-	if whole {
-		find = r.any
-	}
-	text, fault := find(v, (*field).text)
-	if fault != "" || text == nil {
+	text, kind, fault := r.first(v, (*field).text)
+	switch {
+	case fault != "" || text == nil:
 		return nil, fault
-	}
-	if v.base64 {
+	case !whole && (kind == '{' || kind == '['):
+		return nil, notScalar(kind)
+	case v.base64:
 		return r.arena.base64(text)
 	}
 	return r.arena.copy(text), ""
 }
 
-// scalar is any, but for objects and arrays.
-func (r *reading) scalar(v *value, plain textOf) ([]byte, fault) {
+// scalar is first, but for objects and arrays.
+func (r *reading) scalar(v *value, plain reader) ([]byte, fault) {
 	text, kind, fault := r.first(v, plain)
 	if kind == '{' || kind == '[' {
 		return nil, notScalar(kind)
@@ -88,17 +78,9 @@ func (r *reading) scalar(v *value, plain textOf) ([]byte, fault) {
 	return text, fault
 }
 
-func (r *reading) any(v *value, plain textOf) ([]byte, fault) {
-	text, _, fault := r.first(v, plain)
-	return text, fault
-}
-
-// textOf reads a column that is the value itself.
-type textOf func(*field, Value, *Arena) ([]byte, fault)
-
 // first is the first of the places where there is something. kind is the first byte
-// of what stands there, of JSON.
-func (r *reading) first(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+// of what stands there, of JSON. plain reads a column that is the value itself.
+func (r *reading) first(v *value, plain reader) (text []byte, kind byte, fault fault) {
 	text, kind, fault = r.at(v, plain)
 	for i := 0; i < len(v.or) && text == nil && fault == ""; i++ {
 		text, kind, fault = r.at(&v.or[i], plain)
@@ -106,7 +88,7 @@ func (r *reading) first(v *value, plain textOf) (text []byte, kind byte, fault f
 	return text, kind, fault
 }
 
-func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault fault) {
+func (r *reading) at(v *value, plain reader) (text []byte, kind byte, fault fault) {
 	if v.pointer == nil {
 		text, fault = plain(&v.field, r.values[v.at], r.arena)
 		return text, 0, fault
@@ -115,22 +97,18 @@ func (r *reading) at(v *value, plain textOf) (text []byte, kind byte, fault faul
 	if document == nil || fault != "" {
 		return nil, 0, fault
 	}
-	p, fault := v.place(document, r.arena)
+	s := jsonScanner{text: document, arena: r.arena, depth: deepest}
+	switch {
+	case v.kind == kindJSONB:
+		s.unique = true
+	case v.exact: // PostgreSQL has to turn the place into text of the database
+		s.strict, s.ascii, s.depth = true, v.set != nil, maxDepth
+	}
+	p, fault := s.locate(v.pointer)
 	if fault != "" {
 		return nil, 0, fault
 	}
 	return textAt(document, p, r.arena), p.kind, ""
-}
-
-// place is where the pointer leads in the document.
-func (v *value) place(document []byte, a *Arena) (place, fault) {
-	switch {
-	case v.kind == kindJSONB:
-		return locateJSONB(document, v.pointer, a)
-	case v.exact:
-		return locate(document, v.pointer, true, v.set != nil, maxDepth, a)
-	}
-	return locate(document, v.pointer, false, false, deepest, a)
 }
 
 // document is a column's text, of bytea also. It may be the value's own memory or scratch.
@@ -140,10 +118,10 @@ func (f *field) document(v Value, a *Arena) ([]byte, fault) {
 	}
 	data := v.Data
 	if v.Format == Text {
-		if len(data) < 2 || data[0] != '\\' || data[1] != 'x' {
+		digits, ok := bytes.CutPrefix(data, []byte(`\x`))
+		if !ok {
 			return nil, `is not bytea in hex form (\x…): the session needs bytea_output = hex`
 		}
-		digits := data[2:]
 		data = slices.Grow(a.converted[:0], len(digits)/2)[:len(digits)/2]
 		a.converted = data
 		if len(digits)%2 != 0 || !decodeHex(data, digits) {
@@ -195,9 +173,6 @@ func lookUp(m *outbox.ValueMap, text []byte) string {
 	return m.Otherwise
 }
 
-// asBytes is s without a copy, for those who only read it.
-func asBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
-
 // condition is a compiled outbox.RowCondition, or a value that the map has to know.
 type condition struct {
 	value
@@ -228,10 +203,5 @@ func (r *reading) holds(c *condition) bool {
 	case text == nil:
 		return c.null != c.excludes
 	}
-	for _, t := range c.texts {
-		if string(text) == t {
-			return !c.excludes
-		}
-	}
-	return c.excludes
+	return slices.Contains(c.texts, asString(text)) != c.excludes
 }

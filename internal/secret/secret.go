@@ -48,19 +48,15 @@ type Source struct {
 func (s *Source) Read(ctx context.Context) (string, error) {
 	switch {
 	case s.File != "":
-		return fromFile(s.File)
+		data, err := ReadFile(s.File, MaxBytes)
+		if err != nil {
+			return "", fmt.Errorf("could not read the secret in %s: %w", s.File, withoutPath(err))
+		}
+		return trimmed(string(data), s.File)
 	case len(s.Command) > 0:
 		return s.fromCommand(ctx)
 	}
 	return s.Value, nil
-}
-
-func fromFile(path string) (string, error) {
-	data, err := ReadFile(path, MaxBytes)
-	if err != nil {
-		return "", fmt.Errorf("could not read the secret in %s: %w", path, withoutPath(err))
-	}
-	return trimmed(string(data), path)
 }
 
 // trimmed drops one newline at the end, which editors, commands and secret
@@ -136,20 +132,15 @@ func (s *Source) run(ctx context.Context) (string, error) {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("it took longer than %s, or was interrupted", s.Timeout)
 	case err != nil:
-		return "", fmt.Errorf("%w%s", withoutPath(err), firstLine(complaint.kept.String()))
+		line, _, _ := strings.Cut(strings.TrimSpace(complaint.kept.String()), "\n")
+		if line == "" {
+			return "", withoutPath(err)
+		}
+		return "", fmt.Errorf("%w: %.200q", withoutPath(err), line) // in one line that is safe to log
 	case out.over:
 		return "", fmt.Errorf("it printed more than %d bytes", MaxBytes)
 	}
 	return out.kept.String(), nil
-}
-
-// firstLine is what the command complained about, in one line that is safe to log.
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if line == "" {
-		return ""
-	}
-	return fmt.Sprintf(": %.200q", line)
 }
 
 func withoutPath(err error) error {

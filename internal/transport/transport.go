@@ -4,6 +4,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"net"
 	"strings"
 
@@ -42,23 +43,22 @@ func LoopbackAddress(address string) bool {
 // Postgres is the least safe way that the settings allow: with sslmode prefer,
 // which is the default, that is the one without TLS. It names that way's host.
 func Postgres(c *pgconn.Config) (Safety, string) {
-	worst, host := postgres(c.Host, c), c.Host
+	worst, host := postgres(c.Host, c.TLSConfig), c.Host
 	for _, f := range c.Fallbacks {
-		way := pgconn.Config{TLSConfig: f.TLSConfig}
-		if s := postgres(f.Host, &way); s < worst {
+		if s := postgres(f.Host, f.TLSConfig); s < worst {
 			worst, host = s, f.Host
 		}
 	}
 	return worst, host
 }
 
-func postgres(host string, c *pgconn.Config) Safety {
+func postgres(host string, c *tls.Config) Safety {
 	switch {
 	case Loopback(host):
 		return Local
-	case c.TLSConfig == nil:
+	case c == nil:
 		return Open
-	case c.TLSConfig.InsecureSkipVerify: // require, and verify-ca, which takes any host's certificate
+	case c.InsecureSkipVerify: // require, and verify-ca, which takes any host's certificate
 		return Unverified
 	}
 	return Verified
