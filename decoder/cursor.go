@@ -75,8 +75,3 @@ func (c *cursor) uint32() uint32 {
 	c.at += 4
 	return n
 }
-
-func (c *cursor) uint64() uint64 {
-	high := c.uint32()
-	return uint64(high)<<32 | uint64(c.uint32())
-}

@@ -14,6 +14,7 @@ package decoder
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 
@@ -50,6 +51,11 @@ type Decoder struct {
 	states    map[*outbox.Table]*tableState
 	// unmapped are the relations told as Unmapped on this connection.
 	unmapped map[identity]bool
+
+	// first and final are the latest of their kind, which come with every
+	// transaction and so have memory of their own.
+	first pglogrepl.BeginMessage
+	final pglogrepl.CommitMessage
 
 	inside bool // a transaction is open: tx
 	tx     outbox.Transaction
@@ -174,8 +180,8 @@ const (
 // message carries out one message. Each reader below appends no event before
 // it has read the message to its end.
 //
-// pglogrepl reads what is rare. What comes with every transaction is read here, in
-// the frame's memory: pglogrepl copies each value byte by byte and takes 18 times as
+// pglogrepl reads whatever has no values of columns. Those are read here, in the
+// frame's memory: pglogrepl copies each value byte by byte and takes 18 times as
 // long for a row of 256 bytes, 1.8 µs and 29 allocations instead of 0.1 µs and
 // none (BenchmarkTuple).
 func (d *Decoder) message(frame []byte, b *Batch) *Error {
@@ -187,9 +193,9 @@ func (d *Decoder) message(frame []byte, b *Batch) *Error {
 	case msgInsert:
 		return d.insert(&c, b)
 	case msgBegin:
-		return d.begin(&c, b)
+		return d.begin(frame, b)
 	case msgCommit:
-		return d.commit(&c, b)
+		return d.commit(frame, b)
 	case msgUpdate:
 		return d.update(&c, b)
 	case msgDelete:
@@ -233,39 +239,41 @@ func refused(kind byte) *Error {
 	return &Error{What: "is of an unknown type: this version of outbox-cdc speaks pgoutput protocols 1 and 2"}
 }
 
-func (d *Decoder) begin(c *cursor, b *Batch) *Error {
-	const to2000 = 946_684_800_000_000 // microseconds, since 1970
-	commit := outbox.LSN(c.uint64())
-	at := int64(c.uint64()) + to2000 // #nosec G115 -- a timestamptz
-	xid := c.uint32()
-	if err := c.end(); err != nil {
+func (d *Decoder) begin(frame []byte, b *Batch) *Error {
+	m := &d.first
+	if err := read(m, m.Decode(frame[1:]), frame); err != nil {
 		return err
 	}
 	if d.inside {
 		return &Error{What: "begins a transaction inside another"}
 	}
+	// pglogrepl's time passes through nanoseconds, which end in the year 2262.
+	const since2000, at = 946_684_800_000_000, 1 + 8 // microseconds since 1970
 	d.inside = true
-	d.tx = outbox.Transaction{XID: xid, Commit: commit, Time: at}
-	b.events = append(b.events, event{kind: Begin, xid: xid, commit: commit, time: at})
+	d.tx = outbox.Transaction{
+		XID: m.Xid, Commit: outbox.LSN(m.FinalLSN),
+		Time: int64(binary.BigEndian.Uint64(frame[at:])) + since2000, // #nosec G115 -- a timestamptz
+	}
+	b.events = append(b.events, event{kind: Begin, xid: d.tx.XID, commit: d.tx.Commit, time: d.tx.Time})
 	return nil
 }
 
-func (d *Decoder) commit(c *cursor, b *Batch) *Error {
-	flags, commit, end := c.byte(), outbox.LSN(c.uint64()), outbox.LSN(c.uint64())
-	c.take(8) // the time, as Begin has it
-	if err := c.end(); err != nil {
+func (d *Decoder) commit(frame []byte, b *Batch) *Error {
+	m := &d.final
+	if err := read(m, m.Decode(frame[1:]), frame); err != nil {
 		return err
 	}
+	commit := outbox.LSN(m.CommitLSN)
 	switch {
 	case !d.inside:
 		return &Error{What: "commits outside of a transaction"}
-	case flags != 0:
-		return &Error{What: fmt.Sprintf("has the unknown flags %#x", flags)}
+	case m.Flags != 0:
+		return &Error{What: fmt.Sprintf("has the unknown flags %#x", m.Flags)}
 	case commit != d.tx.Commit:
 		return &Error{What: fmt.Sprintf("commits at %s, but the transaction began as committing at %s", commit, d.tx.Commit)}
 	}
 	d.inside = false
-	b.events = append(b.events, event{kind: Commit, xid: d.tx.XID, commit: commit, end: end, time: d.tx.Time})
+	b.events = append(b.events, event{kind: Commit, xid: d.tx.XID, commit: commit, end: outbox.LSN(m.TransactionEndLSN), time: d.tx.Time})
 	return nil
 }
 

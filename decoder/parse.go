@@ -21,18 +21,27 @@ func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 		return nil, &Error{What: truncated}
 	}
 	m, err := pglogrepl.Parse(frame)
+	return m, read(m, err, frame)
+}
+
+// read is what is wrong with a message that pglogrepl read, or could not.
+func read(m pglogrepl.Message, err error, frame []byte) *Error {
 	switch {
 	case err != nil: // too short, or a text without its end
-		return nil, &Error{What: truncated}
+		return &Error{What: truncated}
 	case lengthOf(m) < len(frame):
-		return nil, &Error{What: tooLong}
+		return &Error{What: tooLong}
 	}
-	return m, nil
+	return nil
 }
 
 // lengthOf is how many bytes a message has, with that of its type.
 func lengthOf(message pglogrepl.Message) int {
 	switch m := message.(type) {
+	case *pglogrepl.BeginMessage:
+		return 1 + 8 + 8 + 4
+	case *pglogrepl.CommitMessage:
+		return 1 + 1 + 8 + 8 + 8
 	case *pglogrepl.OriginMessage:
 		return 1 + 8 + len(m.Name) + 1
 	case *pglogrepl.TypeMessage:
