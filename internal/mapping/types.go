@@ -86,7 +86,11 @@ func (k kind) readsBinary() bool { return k != kindOther && k != kindOID }
 
 // hasText says that the kind's text may have characters beyond ASCII.
 func (k kind) hasText() bool {
-	return binaryLen[k] == 0 && k != kindOID && k != kindBytea
+	switch k {
+	case kindOther, kindEnum, kindText, kindPadded, kindJSON, kindJSONB:
+		return true
+	}
+	return false
 }
 
 // binaryLen is the length of a kind's binary form, 0 where it varies.
