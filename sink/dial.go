@@ -13,7 +13,6 @@ import (
 // answers, and says in words what is in the way. It is for those who look at a
 // cluster; the connection ends with ctx, or when the caller closes it.
 func (c Config) Dial(ctx context.Context, address string) (*sarama.Broker, error) {
-	c.defaults()
 	conf, err := c.Sarama()
 	if err != nil {
 		return nil, err
@@ -25,8 +24,7 @@ func (c Config) Dial(ctx context.Context, address string) (*sarama.Broker, error
 	}
 	if _, err := b.ApiVersions(&sarama.ApiVersionsRequest{}); err != nil {
 		_ = b.Close() // it is given up anyway
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 			return nil, fmt.Errorf("broker %s: %s: %w", address, n.hintOther("it took the connection, and does not answer"), err)
 		}
 		return nil, n.explain(address, err)
@@ -36,7 +34,6 @@ func (c Config) Dial(ctx context.Context, address string) (*sarama.Broker, error
 
 // Explain says in words what an error of talking to a broker of Dial's means.
 func (c Config) Explain(address string, err error) error {
-	c.defaults()
 	conf, invalid := c.Sarama()
 	if invalid != nil {
 		return invalid
@@ -47,7 +44,6 @@ func (c Config) Explain(address string, err error) error {
 // Client is Sarama's own, for those who read: each of its connections is made and logged in
 // as a Sink's are, with secrets and certificates as they are then.
 func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
-	c.defaults()
 	conf, err := c.Sarama()
 	if err != nil {
 		return nil, err
@@ -65,11 +61,6 @@ func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.C
 	return client, nil
 }
 
-// dialer is what Sarama takes for its connections.
-type dialer interface {
-	Dial(network, addr string) (net.Conn, error)
-}
-
 // loggingIn dials connections that are logged in already. Sarama's client has one password for
 // all of its connections.
 type loggingIn struct{ *network }
@@ -79,7 +70,9 @@ func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := l.openBy(lent{conn}, addr)
+	own := *l.network
+	own.conf.Net.Proxy.Dialer = lent{conn}
+	b, err := own.open(addr)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err

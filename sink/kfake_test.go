@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 		t: t, outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](),
 		done: make(chan error, 1), fate: map[*outbox.Row]outbox.Outcome{}, changed: make(chan struct{}, 1),
 	}
-	cfg.Cluster = or(cfg.Cluster, "main")
+	cfg.Cluster = cmp.Or(cfg.Cluster, "main")
 	if cfg.Observer == nil {
 		cfg.Observer = &r.tally
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,14 +14,6 @@ import (
 
 // metadataTimeout bounds a metadata answer; brokers answer from memory.
 const metadataTimeout = 3 * time.Second
-
-// reconnectPause is how long a broker is left alone after connecting failed.
-func reconnectPause(err error) time.Duration {
-	if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-		return 2 * time.Second // accounts get locked
-	}
-	return backoffMin
-}
 
 // metadataClient asks for metadata on a connection of its own, where no produce request
 // is in front. sarama's Client is not used: it hides topic ids, holds all
@@ -47,7 +39,9 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 			return nil, ctx.Err()
 		}
 		failures = append(failures, err.Error())
-		cause = worse(cause, err)
+		if cause == nil || errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
+			cause = err // refused credentials say more than a network that may come back
+		}
 	}
 	return nil, &unreachableError{cluster: mc.cluster, text: strings.Join(failures, "; "), cause: cause}
 }
@@ -63,33 +57,18 @@ func (e *unreachableError) Error() string {
 }
 func (e *unreachableError) Unwrap() error { return e.cause }
 
-// worse prefers the error that says more: refused credentials over a network
-// that may come back.
-func worse(a, b error) error {
-	if a == nil || errors.Is(b, sarama.ErrSASLAuthenticationFailed) {
-		return b
-	}
-	return a
-}
-
 // candidates are the broker in use, those last heard of, and the configured.
 func (mc *metadataClient) candidates() []string {
-	seen := map[string]bool{}
-	var out []string
-	add := func(addrs ...string) {
-		for _, a := range addrs {
-			if !seen[a] {
-				seen[a] = true
-				out = append(out, a)
-			}
+	var addrs []string
+	if mc.conn != nil {
+		addrs = append(addrs, mc.conn.Addr())
+	}
+	for _, addr := range slices.Concat(mc.known, mc.bootstrap) {
+		if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
 		}
 	}
-	if mc.conn != nil {
-		add(mc.conn.Addr())
-	}
-	add(mc.known...)
-	add(mc.bootstrap...)
-	return out
+	return addrs
 }
 
 func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string]topicInfo, error) {
@@ -119,12 +98,11 @@ func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string
 // talk asks the connected broker. An empty list would mean all topics of the
 // cluster, so then it is only made sure that the broker answers.
 func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
-	topics := what.topics
-	if len(topics) == 0 && !what.all {
+	if len(what.topics) == 0 && !what.all {
 		_, err := mc.conn.ApiVersions(&sarama.ApiVersionsRequest{})
 		return nil, err
 	}
-	res, err := mc.conn.GetMetadata(sarama.NewMetadataRequest(mc.net.conf.Version, topics))
+	res, err := mc.conn.GetMetadata(sarama.NewMetadataRequest(mc.net.conf.Version, what.topics))
 	if err != nil {
 		return nil, err
 	}
@@ -192,14 +170,4 @@ func (mc *metadataClient) close() {
 		_ = mc.conn.Close()
 		mc.conn = nil
 	}
-}
-
-// endpoint finds the address of a leader that a produce answer names.
-func endpoint(res *sarama.ProduceResponse, id int32) string {
-	for _, e := range res.NodeEndpoints {
-		if e.NodeID == id {
-			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
-		}
-	}
-	return ""
 }

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"time"
 
@@ -200,7 +199,4 @@ func backoff(failures int, most time.Duration) time.Duration {
 }
 
 // encoding says that sarama refused to write the request, so no broker saw it.
-func encoding(err error) bool {
-	var e sarama.PacketEncodingError
-	return errors.As(err, &e)
-}
+func encoding(err error) bool { return is[sarama.PacketEncodingError](err) }

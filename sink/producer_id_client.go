@@ -62,7 +62,7 @@ type producerIDClient struct {
 
 // run obtains an identity and then does jobs until ctx ends or the identity
 // is lost for good.
-func (pc *producerIDClient) run(ctx context.Context) error {
+func (pc *producerIDClient) run(ctx context.Context) {
 	defer pc.closeCoordinator()
 	defer pc.metadata.close()
 	pc.timeout = transactionTimeout
@@ -71,7 +71,8 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 		pc.timeout = tx.Timeout
 	} else {
 		if err := pc.insist(ctx, func() error { return pc.start(ctx) }); err != nil {
-			return pc.end(err)
+			pc.end(err)
+			return
 		}
 		pc.sink.fencing.Store(int32(pc.state()))
 		pc.events.Put(event{started: &started{pc.id, pc.fencing}})
@@ -79,24 +80,23 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-pc.jobs.Ready():
 		}
 		for _, job := range pc.jobs.Take(nil) {
 			if err := pc.do(ctx, job); err != nil {
-				return pc.end(err)
+				pc.end(err)
+				return
 			}
 		}
 	}
 }
 
 // end tells the loss of the identity; the end of ctx is no error.
-func (pc *producerIDClient) end(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
+func (pc *producerIDClient) end(err error) {
+	if !errors.Is(err, context.Canceled) {
+		pc.events.Put(event{fatal: err})
 	}
-	pc.events.Put(event{fatal: err})
-	return nil
 }
 
 // insist repeats a step until it succeeds, ctx ends or the identity is lost.

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -198,14 +199,7 @@ func (t *topic) batched(partition int32) {
 }
 
 // anyInFlight says whether any partition has a batch in flight.
-func (t *topic) anyInFlight() bool {
-	for _, q := range t.queues {
-		if q.busy() {
-			return true
-		}
-	}
-	return false
-}
+func (t *topic) anyInFlight() bool { return slices.ContainsFunc(t.queues, (*partitionQueue).busy) }
 
 // tooLarge learns from a refused batch of several rows where the broker does
 // not tell its limit: between what it accepted and what it refused.
@@ -217,5 +211,5 @@ func (t *topic) tooLarge(b *batch) {
 	if t.accepted < b.bytes {
 		guess = max(guess, t.accepted)
 	}
-	t.maxBytes = min(guess, or(t.maxBytes, guess))
+	t.maxBytes = min(guess, cmp.Or(t.maxBytes, guess))
 }
