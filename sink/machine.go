@@ -35,14 +35,13 @@ type machine struct {
 	dirty   []*partitionQueue // to be looked at by pump
 	waiting map[*partitionQueue]struct{}
 	failing map[*partitionQueue]struct{} // partitions that have an err
-	stalled map[*topic]stall
+	stalled map[*topic]trouble
 
 	// Metadata: at most one request is out.
 	asking     bool
 	askAt      time.Time // next request, or zero
 	askErrs    int       // failures in a row
-	askErr     error
-	askFailed  time.Time // since when
+	askFails   trouble
 	askedAt    time.Time
 	turns      int  // topics that were to be asked about
 	manyAbsent bool // the answer lacks very many topics
@@ -51,15 +50,14 @@ type machine struct {
 	ackedAt    time.Time
 
 	// Producer id: at most one job is out.
-	jobOut     bool
-	idErr      error
-	idErrSince time.Time
-	resolves   []*batch // wanted
-	unfenced   bool     // some partition may want fencing
-	reused     bool     // a partition whose sequence is forgotten has had batches under the identity
-	jobAt      time.Time
-	keepAt     time.Time
-	verdict    usability
+	jobOut   bool
+	idFails  trouble
+	resolves []*batch // wanted
+	unfenced bool     // some partition may want fencing
+	reused   bool     // a partition whose sequence is forgotten has had batches under the identity
+	jobAt    time.Time
+	keepAt   time.Time
+	verdict  usability
 	// The class of the reason that was told for an unusable cluster, and when.
 	told   string
 	toldAt time.Time
@@ -80,6 +78,19 @@ type machineConfig struct {
 	transactions *Transactions
 	// journals are topics that take no row.
 	journals []string
+}
+
+// trouble is the last error of what fails, and since when it does; zero: it does not.
+type trouble struct {
+	since time.Time
+	err   error
+}
+
+func (t *trouble) fail(now time.Time, err error) {
+	if t.err == nil {
+		t.since = now
+	}
+	t.err = err
 }
 
 type usability uint8
@@ -126,11 +137,6 @@ type topicInfo struct {
 	leaders  []string // address by partition, empty: none
 	maxBytes int      // max.message.bytes, or 0: not told
 	internal bool     // Kafka's own
-}
-
-// usable says that rows can go to the topic as far as metadata tells.
-func (i *topicInfo) usable() bool {
-	return (i.code == sarama.ErrNoError || i.code == sarama.ErrReplicaNotAvailable) && !i.internal
 }
 
 // producerIDJob is what the producerIDClient is to do.
@@ -188,7 +194,7 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]stall{}, tx: newTransactor(cfg.transactions)}
+	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]trouble{}, tx: newTransactor(cfg.transactions)}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}

@@ -43,18 +43,16 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 			cause = err // refused credentials say more than a network that may come back
 		}
 	}
-	return nil, &unreachableError{cluster: mc.cluster, text: strings.Join(failures, "; "), cause: cause}
+	return nil, &unreachableError{fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", mc.cluster, strings.Join(failures, "; ")), cause}
 }
 
 // unreachableError says of each broker why it cannot be used.
 type unreachableError struct {
-	cluster, text string
-	cause         error
+	text  string
+	cause error
 }
 
-func (e *unreachableError) Error() string {
-	return fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", e.cluster, e.text)
-}
+func (e *unreachableError) Error() string { return e.text }
 func (e *unreachableError) Unwrap() error { return e.cause }
 
 // candidates are the broker in use, those last heard of, and the configured.

@@ -52,10 +52,9 @@ type partitionQueue struct {
 	// searched for, or 0.
 	limit int
 
-	failures int       // in a row
-	since    time.Time // the first of them, or zero
-	err      error     // the last of them, or nil
-	dirty    bool      // is in machine.dirty
+	failures int // in a row
+	trouble
+	dirty bool // is in machine.dirty
 }
 
 // limits bound a batch.
@@ -176,14 +175,6 @@ func (q *partitionQueue) reject(r *outbox.Row, err error) {
 func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
 	for _, r := range rows {
 		delete(q.rejected, r)
-	}
-}
-
-func (q *partitionQueue) fail(now time.Time, err error) {
-	q.failures++
-	q.err = err
-	if q.since.IsZero() {
-		q.since = now
 	}
 }
 

@@ -63,24 +63,17 @@ func (s *Sink) Run(ctx context.Context) error {
 		conns: map[string]*brokerConn{},
 		net:   newNetwork(life, s.conf, s.cfg, s.conf.Net.ReadTimeout),
 	}
-	d.start()
-	err := d.loop()
-	cancel()
-	d.group.Wait()
-	return err
-}
-
-// start starts the metadata client and the producer id client; broker connections
-// start when they are needed.
-func (d *driver) start() {
-	s := d.sink
 	newMetadataClient := func(timeout time.Duration) *metadataClient {
-		return &metadataClient{net: newNetwork(d.ctx, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &metadataClient{net: newNetwork(life, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
 	client := newMetadataClient(metadataTimeout)
 	d.group.Go(func() { d.metadata(client) })
-	o := &producerIDClient{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
-	d.group.Go(func() { o.run(d.ctx) })
+	o := &producerIDClient{sink: s, net: newNetwork(life, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
+	d.group.Go(func() { o.run(life) })
+	err := d.loop() // connections to brokers start when they are needed
+	cancel()
+	d.group.Wait()
+	return err
 }
 
 // metadata answers requests for metadata, of several the newest.

@@ -97,11 +97,6 @@ func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	return "", ""
 }
 
-// failsOn says whether the error of its topic is the row's own.
-func failsOn(r *outbox.Row, kind outbox.TopicError) bool {
-	return slices.Contains(r.Table.Mapping.FailOn, kind)
-}
-
 // passes says whether a row's own error is one that its table takes for passing:
 // where FailOn is given, all but those, and a record that is too large.
 func passes(r *outbox.Row, err error) bool {
@@ -200,6 +195,11 @@ func (t *topic) batched(partition int32) {
 
 // anyInFlight says whether any partition has a batch in flight.
 func (t *topic) anyInFlight() bool { return slices.ContainsFunc(t.queues, (*partitionQueue).busy) }
+
+// anyWaiting says whether any partition has rows that wait.
+func (t *topic) anyWaiting() bool {
+	return slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
+}
 
 // tooLarge learns from a refused batch of several rows where the broker does
 // not tell its limit: between what it accepted and what it refused.

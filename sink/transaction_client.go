@@ -72,8 +72,7 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 	for _, p := range partitions {
 		topics[p.Topic] = append(topics[p.Topic], p.Number)
 	}
-	res := producerIDResult{refused: out.refused}
-	refused, err := pc.addOnce(topics, &res)
+	refused, err := pc.addOnce(topics, out.refused)
 	if err != nil || !refused {
 		return err
 	}
@@ -87,12 +86,11 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 
 // classOf is what a request led to.
 func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
-	var lost *noAnswer
 	var code sarama.KError
 	switch {
 	case err == nil:
 		return exactlyonce.OK
-	case errors.As(err, &lost):
+	case is[*noAnswer](err):
 		return exactlyonce.Silence
 	case errors.Is(err, ErrFenced):
 		if kind == exactlyonce.Commit {
