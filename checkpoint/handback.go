@@ -76,8 +76,8 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || c.hasWider(p) {
-			continue
+		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || len(c.parks.wider(p)) > 0 {
+			continue // or a wider park goes first
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
 			narrow = append(narrow, p)
@@ -89,11 +89,6 @@ func (c *Core) handbackCandidates() []*park {
 		return []*park{wide}
 	}
 	return narrow[:min(len(narrow), maxKeysASweep)]
-}
-
-// hasWider says that a wider park contains the scope: that one goes first.
-func (c *Core) hasWider(p *park) bool {
-	return len(c.parks.wider(p)) > 0
 }
 
 // causeOver says that what parked the scope no longer holds, and that its rows
@@ -128,17 +123,12 @@ func (c *Core) progressHandback() {
 		h.step = hbReading
 		c.ask(h.parks, h)
 	case h.step == hbRows && h.outstanding == 0:
-		c.handbackRowsDone(h)
+		if h.complete {
+			h.step = hbRemoving
+			return
+		}
+		h.step, h.retry = hbWaiting, c.now.Add(invisibleWait)
 	}
-}
-
-func (c *Core) handbackRowsDone(h *handback) {
-	if h.complete {
-		h.step = hbRemoving
-		return
-	}
-	h.step = hbWaiting
-	h.retry = c.now.Add(invisibleWait)
 }
 
 // handbackPage takes what the hand-back's statement found.
@@ -155,24 +145,7 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 		}
 	}
 	h.step = hbRows
-	for _, r := range page.Rows {
-		if c.mayPublish(r, s) {
-			c.publishSwept(r, s)
-		}
-	}
-}
-
-// openGate: the parks are gone from our table. What was kept goes on, up to B
-// after a look.
-func (c *Core) openGate() {
-	for _, p := range c.hb.parks {
-		c.unpark(p)
-	}
-	if c.gate != nil { // else draining
-		c.gate.keeping = false
-		c.gate.check = c.hb.insert
-	}
-	c.hb = nil
+	c.publishSwept(page.Rows, s)
 }
 
 // abandonHandback leaves what was kept to the sweeper again.

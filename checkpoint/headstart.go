@@ -103,9 +103,6 @@ const (
 	sightingEvery = 100 * time.Millisecond
 )
 
-// begin forgets what was seen on an earlier connection.
-func (s *headStart) begin() { s.seen, s.horizons = nil, nil }
-
 // inserted remembers the server's insert position at a time.
 func (s *headStart) inserted(at outbox.LSN, now time.Time) {
 	if len(s.queues) == 0 {
@@ -200,13 +197,6 @@ func (c *Core) enqueue(h uint32) {
 	q.queue = append(q.queue, h)
 }
 
-// invisibleFor is how long a row that is not visible yet waits for the next
-// look. The application's own relay begins when the commit returns, so a head
-// start begins again.
-func (c *Core) invisibleFor(r *outbox.Row) time.Duration {
-	return max(invisibleWait, r.Table.Mapping.HeadStart)
-}
-
 // requestLooks asks for the rows whose time has come: those of tables that
 // claim are locked, one claim outstanding at a time, the others are looked at.
 func (c *Core) requestLooks() {
@@ -258,7 +248,11 @@ type claim struct{ rows int }
 // each of them gets either a mark or an Unclaim. It may come late, after its
 // connection: then what was locked is given up.
 func (c *Core) Claimed(answers []outbox.Checked) {
-	q := c.answeredClaim(answers)
+	var q *headStartQueue // nil: not the outstanding claim
+	if c.headStart.claimed == answers[0].Row {
+		q = c.headStart.claiming
+		q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
+	}
 	cl := &claim{}
 	for _, a := range answers {
 		ours := a.State == outbox.CheckPending
@@ -278,16 +272,6 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 			}
 		}
 	}
-}
-
-// answeredClaim ends the outstanding claim, if it is the one.
-func (c *Core) answeredClaim(answers []outbox.Checked) *headStartQueue {
-	if c.headStart.claimed != answers[0].Row {
-		return nil
-	}
-	q := c.headStart.claiming
-	q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
-	return q
 }
 
 // ClaimRefused answers Claim: the database refuses the statement for the table.

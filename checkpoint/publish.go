@@ -11,7 +11,8 @@ func (c *Core) settle(h uint32) {
 // leave drops an entry and leaves its row to the sweeper.
 func (c *Core) leave(h uint32, p *park) {
 	e := &c.rows.entries[h]
-	c.discard(e.row, e.tx, p)
+	c.discardXID(e.row.XID)
+	c.settleUnder(e.tx, p)
 	c.drop(h)
 }
 

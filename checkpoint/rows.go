@@ -65,10 +65,6 @@ type rowID struct {
 
 func idOf(r *outbox.Row) rowID { return rowID{r.Table, r.ID, r.CreatedAt} }
 
-func newRowTable() rowTable {
-	return rowTable{entries: make([]entry, 1), byID: map[rowID]uint32{}}
-}
-
 // add takes a row into memory.
 func (t *rowTable) add(r *outbox.Row, tx int64) uint32 {
 	h := t.free
@@ -135,8 +131,14 @@ func (t *rowTable) carry() {
 // remove takes an entry out of memory.
 func (t *rowTable) remove(h uint32) {
 	e := &t.entries[h]
-	if e.state != kept {
-		t.land(e)
+	if e.state != kept { // it is in flight
+		if e.prev == 0 {
+			t.head = e.next
+		} else {
+			t.entries[e.prev].next = e.next
+		}
+		t.entries[e.next].prev = e.prev
+		t.inFlight--
 	}
 	if e.carried {
 		delete(t.byID, idOf(e.row))
@@ -145,17 +147,6 @@ func (t *rowTable) remove(h uint32) {
 	t.bytes -= e.size
 	*e = entry{next: t.free}
 	t.free = h
-}
-
-// land takes an entry from those in flight.
-func (t *rowTable) land(e *entry) {
-	if e.prev == 0 {
-		t.head = e.next
-	} else {
-		t.entries[e.prev].next = e.next
-	}
-	t.entries[e.next].prev = e.prev
-	t.inFlight--
 }
 
 // ids of the rows in flight, by table.

@@ -188,11 +188,7 @@ func (c *Core) Swept(page outbox.Page) {
 		c.handbackPage(s, &page)
 		return
 	}
-	for _, r := range page.Rows {
-		if c.mayPublish(r, s) {
-			c.publishSwept(r, s)
-		}
-	}
+	c.publishSwept(page.Rows, s)
 	c.sweeps.more = page.More
 	if s.parks[0].Scope.Kind == outbox.ScopeStream {
 		c.sweeps.wholeCame = c.generation
@@ -222,21 +218,28 @@ func (c *Core) absorbSwept(s *sweep) {
 		busy[outbox.KeyScope(e.row)] = true
 	}
 	for _, p := range c.parks.list {
-		swept := slices.ContainsFunc(s.parks, func(o *park) bool { return o == p || c.widerThan(o.Scope, p.Scope) })
+		swept := slices.ContainsFunc(s.parks, func(o *park) bool {
+			return o == p || o.Scope.Kind == outbox.ScopeStream || o.Scope.Kind == outbox.ScopeTable && o.Scope.Table == p.Scope.Table
+		})
 		if swept && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
 		}
 	}
 }
 
-// publishSwept publishes a row that the sweeper read.
-func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
-	h := c.rows.add(r, noTx)
-	c.rows.entries[h].page = s
-	if s.hb != nil {
-		s.hb.await(&c.rows.entries[h])
+// publishSwept publishes what the sweeper read, as far as it is still its to publish.
+func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
+	for _, r := range rows {
+		if !c.mayPublish(r, s) {
+			continue
+		}
+		h := c.rows.add(r, noTx)
+		c.rows.entries[h].page = s
+		if s.hb != nil {
+			s.hb.await(&c.rows.entries[h])
+		}
+		c.publish(h)
 	}
-	c.publish(h)
 }
 
 // mayPublish says that the row of a page is still the sweeper's to publish: a park
