@@ -302,14 +302,8 @@ func (a *arena) reset(batches []*batch) {
 		records += len(b.rows)
 		headers += b.headers
 	}
-	if cap(a.records) < records {
-		a.records, a.recordRefs = make([]sarama.Record, 0, records), make([]*sarama.Record, 0, records)
-	}
-	if cap(a.headers) < headers {
-		a.headers, a.headerRefs = make([]sarama.RecordHeader, 0, headers), make([]*sarama.RecordHeader, 0, headers)
-	}
-	a.records, a.recordRefs = a.records[:0], a.recordRefs[:0]
-	a.headers, a.headerRefs = a.headers[:0], a.headerRefs[:0]
+	a.records, a.recordRefs = slices.Grow(a.records[:0], records), slices.Grow(a.recordRefs[:0], records)
+	a.headers, a.headerRefs = slices.Grow(a.headers[:0], headers), slices.Grow(a.headerRefs[:0], headers)
 }
 
 // clear lets go of the rows.

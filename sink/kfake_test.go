@@ -288,7 +288,7 @@ func TestPublishesInOrder(t *testing.T) {
 	records := consume(t, c.ListenAddrs(), "orders", len(all))
 	keysInOrder(t, records, 7)
 	for _, rec := range records {
-		if p := partitionOf(rec.Key, 6); p != int(rec.Partition) {
+		if p := PartitionOf(rec.Key, 6); p != rec.Partition {
 			t.Fatalf("key %s in partition %d, want %d", rec.Key, rec.Partition, p)
 		}
 	}

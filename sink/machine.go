@@ -194,7 +194,15 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]trouble{}, tx: newTransactor(cfg.transactions)}
+	m := &machine{
+		cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, stalled: map[*topic]trouble{},
+		waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{},
+	}
+	if tx := cfg.transactions; tx != nil {
+		journal := newTopic(tx.Journal)
+		journal.queues = []*partitionQueue{{topic: journal, as: nobody, tail: -1}}
+		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}}
+	}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}

@@ -45,15 +45,6 @@ type ended struct {
 	took time.Duration
 }
 
-func newTransactor(cfg *Transactions) *transactor {
-	if cfg == nil {
-		return nil
-	}
-	t := newTopic(cfg.Journal)
-	t.queues = []*partitionQueue{{topic: t, as: nobody, tail: -1}}
-	return &transactor{cfg: cfg, journal: t, back: map[*outbox.Row]error{}}
-}
-
 // ---- the journal
 
 // isJournal says that the topic is the journal of published rows.

@@ -16,8 +16,7 @@ import (
 const metadataTimeout = 3 * time.Second
 
 // metadataClient asks for metadata on a connection of its own, where no produce request
-// is in front. sarama's Client is not used: it hides topic ids, holds all
-// callers up behind one slow dial, and calls every failure "out of brokers".
+// is in front.
 type metadataClient struct {
 	net       *network
 	cluster   string

@@ -106,12 +106,11 @@ func passes(r *outbox.Row, err error) bool {
 
 // queueFor chooses the row's partition like the Java client's producer does.
 func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
-	n := len(t.queues)
 	switch {
 	case r.Partition >= 0:
 		return t.namedQueue(r)
 	case r.Key != nil:
-		return t.queues[partitionOf(r.Key, n)]
+		return t.queues[PartitionOf(r.Key, len(t.queues))]
 	}
 	return t.queues[t.stick(r, random)]
 }
