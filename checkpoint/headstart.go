@@ -66,7 +66,6 @@ func newHeadStart(tables []*outbox.Table) headStart {
 	return s
 }
 
-// of is the table's queue.
 func (s *headStart) of(t *outbox.Table) *headStartQueue {
 	return s.queues[slices.IndexFunc(s.queues, func(q *headStartQueue) bool { return q.table == t })]
 }
@@ -284,7 +283,6 @@ func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	}
 }
 
-// share gives a row a share in a claim.
 func (s *headStart) share(e *entry, cl *claim) {
 	if cl.rows == 0 {
 		s.claimsOpen++

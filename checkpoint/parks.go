@@ -152,7 +152,6 @@ func owned(s outbox.Scope) outbox.Scope {
 	return s
 }
 
-// remove forgets a park.
 func (s *parkSet) remove(p *park) {
 	s.setCause(p, "")
 	s.takeHolds(p)
@@ -175,7 +174,6 @@ func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 	s.changes++
 }
 
-// tryAt sets when the park is tried next.
 func (s *parkSet) tryAt(p *park, next time.Time) {
 	s.wake(p)
 	p.Next = next

@@ -37,10 +37,9 @@ func (c *Core) requestSweep() {
 		c.askLook(parks)
 		return
 	}
-	if len(target) == 0 {
-		return
+	if len(target) > 0 {
+		c.ask(target, nil)
 	}
-	c.ask(target, nil)
 }
 
 // nextTarget is the wide park, or the narrow ones, that were swept longest ago.
@@ -67,10 +66,7 @@ func (c *Core) nextTarget() []*park {
 
 // due says that the park may be swept by itself now.
 func (c *Core) due(p *park) bool {
-	if p.nextSweep.After(c.now) || c.withholds(p) {
-		return false
-	}
-	return !c.tooManyRetrying(p) && !c.sweptByWider(p)
+	return !p.nextSweep.After(c.now) && !c.withholds(p) && !c.tooManyRetrying(p) && !c.sweptByWider(p)
 }
 
 // tooManyRetrying says that so many keys of a table are parked that it is not swept:
@@ -88,15 +84,9 @@ func (c *Core) retriesTooMany(table string) bool {
 // sweptByWider says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
 func (c *Core) sweptByWider(p *park) bool {
-	for _, o := range c.parks.wider(p) {
-		if !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) })
 }
 
-// ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
 	c.sweeps.lookedLast = false

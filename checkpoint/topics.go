@@ -219,7 +219,6 @@ func (c *Core) nextLook() (parks []*park) {
 	return parks
 }
 
-// askLook requests the page of a look.
 func (c *Core) askLook(parks []*park) {
 	c.generation++
 	c.sweeps.lookedLast = true
@@ -284,7 +283,6 @@ func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
 	return topics
 }
 
-// looked takes the page of a look.
 func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 	found := map[outbox.Scope]bool{}
 	for _, r := range page.Rows {

@@ -58,7 +58,6 @@ func (s *Sink) newBrokerConn(addr string, n *network, events *mailbox.Mailbox[ev
 	return &brokerConn{addr: addr, net: n, sink: s, jobs: mailbox.New[*batch](), events: events, room: make(chan struct{}, 1)}
 }
 
-// run sends until ctx ends.
 func (bc *brokerConn) run(ctx context.Context) {
 	defer bc.drop()
 	var todo, spare []*batch
@@ -201,7 +200,6 @@ func (bc *brokerConn) reply(batches []*batch, r reply) {
 	}
 }
 
-// read is what the response says of a batch.
 func read(res *sarama.ProduceResponse, b *batch) reply {
 	block := res.GetBlock(b.queue.topic.name, b.queue.partition)
 	if block == nil {
@@ -295,7 +293,6 @@ type arena struct {
 	headerRefs []*sarama.RecordHeader
 }
 
-// reset makes room for the batches.
 func (a *arena) reset(batches []*batch) {
 	records, headers := 0, 0
 	for _, b := range batches {

@@ -7,7 +7,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// is says that the error is one of a type.
 func is[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok

@@ -41,7 +41,6 @@ type reader struct {
 	version int16 // of fetches
 }
 
-// openReader connects like open.
 func (n *network) openReader(addr string) (*reader, error) {
 	r := &reader{}
 	own := *n

@@ -101,7 +101,6 @@ const (
 	unusable
 )
 
-// place is a partition of a topic.
 type place struct {
 	topic     string
 	partition int32
@@ -124,7 +123,6 @@ type work struct {
 	fatal    error
 }
 
-// metadataRequest is what metadata is asked for.
 type metadataRequest struct {
 	topics []string
 	all    bool // of the cluster, whatever topics says
@@ -139,7 +137,6 @@ type topicInfo struct {
 	internal bool     // Kafka's own
 }
 
-// producerIDJob is what the producerIDClient is to do.
 type producerIDJob struct {
 	// fence these partitions against older producers.
 	fence []fenceTarget
@@ -169,7 +166,6 @@ type search struct {
 	look   bool // some try may have landed
 }
 
-// producerIDResult answers a producerIDJob.
 type producerIDResult struct {
 	id      identity
 	fenced  []place
@@ -209,7 +205,6 @@ func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
 	return m
 }
 
-// take returns what is to be done and forgets it.
 func (m *machine) take() work {
 	w := m.out
 	m.out = work{}

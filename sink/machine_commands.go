@@ -10,7 +10,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// command carries out one instruction.
 func (m *machine) command(c outbox.Command) {
 	switch {
 	case c.Publish != nil:
@@ -69,7 +68,6 @@ func (m *machine) touch(q *partitionQueue) {
 	}
 }
 
-// touchAll has all partitions of a topic looked at.
 func (m *machine) touchAll(t *topic) {
 	for _, q := range t.queues {
 		m.touch(q)

@@ -6,7 +6,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// jobDone takes the result of a producerIDJob.
 func (m *machine) jobDone(o producerIDResult) {
 	m.jobOut, m.idFails = false, trouble{}
 	if m.id != o.id {

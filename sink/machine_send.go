@@ -17,7 +17,6 @@ func (m *machine) pump() {
 	m.dirty = m.dirty[:0]
 }
 
-// drive does the next thing for a partition.
 func (m *machine) drive(q *partitionQueue) {
 	t := q.topic
 	switch t.state {
@@ -185,7 +184,6 @@ func (m *machine) hold(q *partitionQueue) {
 	m.waiting[q] = struct{}{}
 }
 
-// calm forgets a partition's failures.
 func (m *machine) calm(q *partitionQueue) {
 	q.failures, q.trouble = 0, trouble{}
 	delete(m.failing, q)

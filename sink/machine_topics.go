@@ -119,7 +119,6 @@ func (m *machine) want(d time.Duration) {
 	}
 }
 
-// learn takes what metadata says of a topic.
 func (m *machine) learn(t *topic, info topicInfo) {
 	if m.isJournal(t.name) || slices.Contains(m.cfg.journals, t.name) {
 		m.unfit(t, fmt.Errorf("topic %s: %w", t.name, errIsJournal))
@@ -261,7 +260,6 @@ func (m *machine) drained(t *topic) {
 	m.build(t, info)
 }
 
-// forget drops a topic's partitions.
 func (m *machine) forget(t *topic) {
 	for _, q := range t.queues {
 		m.reused = m.reused || q.as == m.id

@@ -47,7 +47,6 @@ type ended struct {
 
 // ---- the journal
 
-// isJournal says that the topic is the journal of published rows.
 func (m *machine) isJournal(topic string) bool { return m.tx != nil && m.tx.journal.name == topic }
 
 // journalHint says what to do about an error of the journal.
@@ -120,7 +119,6 @@ func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 
 // ---- rows
 
-// ref is the queue's partition.
 func (q *partitionQueue) ref() exactlyonce.Partition {
 	return exactlyonce.Partition{Topic: q.topic.name, Number: q.partition}
 }
@@ -189,30 +187,23 @@ func (m *machine) ended() {
 	giving := m.tx.giving
 	m.tx.giving = nil
 	for _, q := range giving {
-		given := q.given
-		q.given = nil
 		m.clearBatch(q)
-		m.takeBack(q, given)
+		var back []*outbox.Row // in their old order
+		for _, r := range q.given {
+			err, is := m.tx.back[r]
+			if is {
+				back = append(back, r)
+			}
+			if err != nil { // it is refused at the front of the queue
+				q.reject(r, err)
+				m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
+			}
+		}
+		q.given = nil
+		q.rows.unshift(back)
 		m.touch(q)
 	}
 	clear(m.tx.back)
-}
-
-// takeBack puts rows back in their old order. Refused ones are refused at the front of the queue.
-func (m *machine) takeBack(q *partitionQueue, given []*outbox.Row) {
-	var back []*outbox.Row
-	for _, r := range given {
-		err, is := m.tx.back[r]
-		if !is {
-			continue
-		}
-		back = append(back, r)
-		if err != nil {
-			q.reject(r, err)
-			m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
-		}
-	}
-	q.rows.unshift(back)
 }
 
 // clearBatch forgets a batch that is not awaited any more.
@@ -349,26 +340,20 @@ func (m *machine) wasAnswered(a answered) {
 		m.idFails = trouble{}
 		m.tx.progress = m.now
 	}
-	for p, code := range a.refused {
-		m.addRefused(p, code)
+	for p, code := range a.refused { // no transaction can have it
+		q := m.queueOf(p)
+		switch {
+		case q == nil:
+		case code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrInvalidTopic:
+			m.unfit(q.topic, withHint(fmt.Errorf("topic %s: %w", p.topic, code)))
+		default:
+			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
+		}
 	}
 	m.tx.once.Answer(a.request, a.answer)
 	m.goOn(nil)
 }
 
-// addRefused has a partition that no transaction can have wait, or blocks its topic.
-func (m *machine) addRefused(p place, code sarama.KError) {
-	q := m.queueOf(p)
-	switch {
-	case q == nil:
-	case code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrInvalidTopic:
-		m.unfit(q.topic, withHint(fmt.Errorf("topic %s: %w", p.topic, code)))
-	default:
-		m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
-	}
-}
-
-// tickTransactions does what is due.
 func (m *machine) tickTransactions() {
 	if m.tx.once == nil {
 		return

@@ -103,11 +103,6 @@ func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, err
 	if err != nil {
 		return nil, err
 	}
-	return mc.digest(res), nil
-}
-
-// digest makes addresses of broker ids.
-func (mc *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 	addrs := make(map[int32]string, len(res.Brokers))
 	mc.known = mc.known[:0]
 	for _, b := range res.Brokers {
@@ -126,7 +121,7 @@ func (mc *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicI
 		}
 		infos[t.Name] = info
 	}
-	return infos
+	return infos, nil
 }
 
 // limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it

@@ -57,7 +57,6 @@ type partitionQueue struct {
 	dirty bool // is in machine.dirty
 }
 
-// limits bound a batch.
 type limits struct {
 	rows, bytes int
 }
@@ -142,9 +141,6 @@ func (q *partitionQueue) acked(b *batch, offset int64) {
 	q.clearInFlight()
 }
 
-// halve makes the next batches smaller, to find the rejected row.
-func (q *partitionQueue) halve(n int) { q.limit = max(1, n/2) }
-
 // clearInFlight forgets the batch in flight, whose rows have an outcome or are back
 // in the queue.
 func (q *partitionQueue) clearInFlight() { q.inFlight, q.state = nil, queueIdle }
@@ -163,7 +159,6 @@ func (q *partitionQueue) recall() bool {
 	return true
 }
 
-// reject remembers that a row is to be refused.
 func (q *partitionQueue) reject(r *outbox.Row, err error) {
 	if q.rejected == nil {
 		q.rejected = map[*outbox.Row]error{}

@@ -198,22 +198,17 @@ func (d *driver) carryOut(w work) {
 			o.Transacted(string(e.Aborted), e.Rows, e.took)
 		}
 	}
-	if w.recovery != nil {
-		d.recover(w.recovery)
+	if found := w.recovery; found != nil {
+		journal := d.m.tx.journal.uuid.String()
+		d.group.Go(func() {
+			err := d.sink.cfg.Transactions.Recover(d.ctx, journal, found)
+			if err != nil {
+				found = nil
+			}
+			d.events.Put(event{fatal: err, recovered: found})
+		})
 	}
 	d.dispatch(w.send)
-}
-
-// recover tells the database what was published.
-func (d *driver) recover(found *exactlyonce.Recovery) {
-	cfg, journal := d.sink.cfg.Transactions, d.m.tx.journal.uuid.String()
-	d.group.Go(func() {
-		err := cfg.Recover(d.ctx, journal, found)
-		if err != nil {
-			found = nil
-		}
-		d.events.Put(event{fatal: err, recovered: found})
-	})
 }
 
 // dispatch hands batches to their leaders' connections, those of one leader together

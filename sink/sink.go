@@ -173,6 +173,7 @@ func (c *Config) defaults() {
 }
 
 func (c *Config) validate() error {
+	tx := c.Transactions
 	switch {
 	case c.Cluster == "":
 		return errors.New("sink: Cluster is empty: name the Kafka cluster")
@@ -182,8 +183,15 @@ func (c *Config) validate() error {
 		return fmt.Errorf("kafka cluster %s: batch and request limits must not be negative", c.Cluster)
 	case c.RequestBytes > int(sarama.MaxRequestSize):
 		return fmt.Errorf("kafka cluster %s: requests of %d bytes: brokers take at most %d", c.Cluster, c.RequestBytes, sarama.MaxRequestSize)
+	case tx == nil:
+	case tx.Journal == "" || tx.Recover == nil || tx.MaxRows < 1 || tx.Timeout <= 0:
+		return fmt.Errorf("kafka cluster %s: every field of Transactions is required", c.Cluster)
+	case c.TransactionalID == "":
+		return fmt.Errorf("kafka cluster %s: transactions need a transactional id", c.Cluster)
+	case c.Until != nil:
+		return fmt.Errorf("kafka cluster %s: the rows of a lock that another relay shares cannot be published exactly once", c.Cluster)
 	}
-	return c.Transactions.validate(c)
+	return nil
 }
 
 func (c *Config) machine() machineConfig {

@@ -15,7 +15,6 @@ import (
 // This file is the producerIDClient where delivery is exactly once: it asks what an
 // exactlyonce.Machine wants to know, each request once, and has no opinion of its own.
 
-// transact asks, and tells the answer.
 func (pc *producerIDClient) transact(ctx context.Context, r *exactlyonce.Request) error {
 	if wait.Sleep(ctx, again(r.Try)) != nil {
 		return context.Canceled
