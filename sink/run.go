@@ -198,8 +198,8 @@ func (d *driver) carryOut(w work) {
 			o.Transacted(string(e.Aborted), e.Rows, e.took)
 		}
 	}
-	if found := w.recovery; found != nil {
-		journal := d.m.tx.journal.uuid.String()
+	if w.recovery != nil {
+		found, journal := w.recovery, d.m.tx.journal.uuid.String()
 		d.group.Go(func() {
 			err := d.sink.cfg.Transactions.Recover(d.ctx, journal, found)
 			if err != nil {
@@ -224,13 +224,12 @@ func (d *driver) dispatch(batches []*batch) {
 				rest = append(rest, b)
 			}
 		}
-		bc := d.conns[leader]
-		if bc == nil {
-			bc = d.sink.newBrokerConn(leader, d.net, d.events)
+		if d.conns[leader] == nil {
+			bc := d.sink.newBrokerConn(leader, d.net, d.events)
 			d.conns[leader] = bc
 			d.group.Go(func() { bc.run(d.ctx) })
 		}
-		bc.jobs.Put(same...)
+		d.conns[leader].jobs.Put(same...)
 		batches = rest
 	}
 }
