@@ -100,18 +100,12 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
-	if s.Kind >= outbox.ScopeKey {
-		c.parkTableOfKeys(c.tables.byName[s.Table])
+	table := outbox.Scope{Kind: outbox.ScopeTable, Table: s.Table}
+	if s.Kind >= outbox.ScopeKey && c.parks.keys[s.Table] > c.cfg.MaxKeys && c.parks.of(table) == nil {
+		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MaxRetryingKeys)
+		c.park(table, outbox.CauseKeys, reason, time.Time{})
 	}
 	return p
-}
-
-// parkTableOfKeys parks a table of which too many keys are parked.
-func (c *Core) parkTableOfKeys(t *outbox.Table) {
-	if c.parks.keys[t.String()] > c.cfg.MaxKeys && c.parks.of(outbox.TableScope(t)) == nil {
-		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MaxRetryingKeys)
-		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
-	}
 }
 
 // unpark forgets a park that our table no longer holds.

@@ -58,7 +58,7 @@ var journalHint = map[sarama.KError]string{
 func (m *machine) learnJournal(info topicInfo) {
 	t, known := m.tx.journal, m.tx.cfg.Tally.Journal
 	if m.tx.once != nil {
-		known = t.uuid.String()
+		known = t.uuid.String() // what the database knew is that, or was nothing
 	}
 	switch {
 	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:

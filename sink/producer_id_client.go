@@ -604,9 +604,11 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {
 		if from < 0 {
-			if from, err = earliest(b.Broker, s.place); err != nil {
-				return 0, false, err
+			start := map[place]int64{}
+			if err := listOffsets(b.Broker, []place{s.place}, sarama.OffsetOldest, start); err != nil {
+				return 0, false, fmt.Errorf("finding the start of topic %s, partition %d: %w", s.topic, s.partition, err)
 			}
+			from = start[s.place]
 		}
 		block, err := b.fetch(s.place, from)
 		switch {
@@ -643,12 +645,4 @@ func (s search) in(block *fetched, from int64) (next, offset int64, found bool) 
 		next = max(next, h.last+1)
 	}
 	return next, 0, false
-}
-
-func earliest(b *sarama.Broker, p place) (int64, error) {
-	into := map[place]int64{}
-	if err := listOffsets(b, []place{p}, sarama.OffsetOldest, into); err != nil {
-		return 0, fmt.Errorf("finding the start of topic %s, partition %d: %w", p.topic, p.partition, err)
-	}
-	return into[p], nil
 }
