@@ -612,13 +612,11 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 		}
 		block, err := b.fetch(s.place, from)
 		switch {
-		case err != nil:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
-		case block.code == sarama.ErrOffsetOutOfRange && !back:
+		case errors.Is(err, sarama.ErrOffsetOutOfRange) && !back:
 			from, back = -1, true // truncated or re-created
 			continue
-		case block.code != sarama.ErrNoError:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.code)
+		case err != nil:
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
 		}
 		if end < 0 {
 			end = block.high

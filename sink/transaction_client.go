@@ -116,12 +116,10 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 	for ctx.Err() == nil {
 		block, err := b.fetch(at, reader.Next())
 		switch {
+		case errors.Is(err, sarama.ErrOffsetOutOfRange):
+			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
 		case err != nil:
 			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
-		case block.code == sarama.ErrOffsetOutOfRange:
-			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
-		case block.code != sarama.ErrNoError:
-			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), block.code)
 		}
 		before := reader.Next()
 		done, err := feedJournal(reader, block.headers)
