@@ -156,7 +156,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 
 // So must the set of topics that took records.
 func TestATopicKeepsNothingOfItsRow(t *testing.T) {
-	s, chunk := newTopicSet(), weak.Pointer[byte]{}
+	s, chunk := topicSet{proven: map[outbox.Scope]bool{}}, weak.Pointer[byte]{}
 	func() {
 		memory := append(make([]byte, 0, 1<<10), "x"...)
 		chunk = weak.Make(&memory[0])

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -66,11 +67,11 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg:       cfg,
 		tables:    newTableSet(cfg.Tables),
-		rows:      newRowTable(),
-		parks:     newParkSet(),
+		rows:      rowTable{entries: make([]entry, 1), byID: map[rowID]uint32{}},
+		parks:     parkSet{byScope: map[outbox.Scope]*park{}, keys: map[string]int{}, blocked: map[string]int{}, unmarked: map[string]int{}},
 		headStart: newHeadStart(cfg.Tables),
 		retries:   retries{refused: map[string]int{}},
-		topics:    newTopicSet(),
+		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
 		down:      map[string]error{},
 		mode:      ModeStandby,
 	}
@@ -90,14 +91,17 @@ func (c *Core) Tick(now time.Time) {
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
 	c.parks.changes++ // they are shown again
-	c.headStart.begin()
+	c.headStart.seen, c.headStart.horizons = nil, nil
 	c.Inserted(conn.Insert)
 	c.headStart.sight(&conn.Snapshot, c.now)
 	c.txs.begin(&conn.Snapshot)
 	c.rows.carry()
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
-	c.parkUnrecovered(conn.Unrecovered)
+	for _, name := range conn.Unrecovered {
+		c.down[name] = errors.New(unrecovered)
+		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
+	}
 	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
 	for _, r := range conn.Failed {
 		c.block(r)
@@ -108,19 +112,15 @@ func (c *Core) Connect(conn Connected) {
 	switch {
 	case c.tables.stateless:
 	case c.cfg.Shadow:
-		c.parkShadow()
+		// A later start that is not in shadow finds the park, sweeps what the application's
+		// own relay left over, and hands back.
+		if p := c.parks.stream(); p == nil || p.Cause != outbox.CauseShadow {
+			c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
+		}
 	case !conn.Streaming:
 		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
 	default:
 		c.gate = &gate{check: conn.Insert}
-	}
-}
-
-// parkShadow leaves the stream to a later start that is not in shadow: it finds
-// the park, sweeps what the application's own relay left over, and hands back.
-func (c *Core) parkShadow() {
-	if p := c.parks.stream(); p == nil || p.Cause != outbox.CauseShadow {
-		c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
 	}
 }
 
@@ -237,8 +237,7 @@ func (c *Core) Retained(bytes uint64) {
 // withdraw takes back what was never sent of a parked scope.
 func (c *Core) withdraw(p *park) {
 	c.awaitAnswers(p)
-	scope := p.Scope
-	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &scope})
+	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(p.Scope)})
 }
 
 // Cluster takes the sink's word on a cluster.
@@ -301,8 +300,7 @@ func (c *Core) Drain() {
 	}
 	c.dropGate()
 	c.dropHeadStart()
-	all := outbox.StreamScope()
-	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: &all})
+	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 }
 
 // Drained says that nothing is in flight any more. A change of parks is not
@@ -343,7 +341,10 @@ func (c *Core) Take() Ready {
 		c.writeParks()
 	}
 	c.parks.rest(c.now)
-	c.noteMode()
+	if m := c.currentMode(); m != c.mode {
+		c.mode = m
+		c.note(Note{Kind: NoteMode, Mode: m})
+	}
 	r := c.ready
 	clear(c.taken)
 	c.ready, c.taken = Ready{Marks: c.taken[:0]}, r.Marks
@@ -397,13 +398,6 @@ func (c *Core) currentMode() Mode {
 		return ModeHold
 	}
 	return ModeStream
-}
-
-func (c *Core) noteMode() {
-	if m := c.currentMode(); m != c.mode {
-		c.mode = m
-		c.note(Note{Kind: NoteMode, Mode: m})
-	}
 }
 
 func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }

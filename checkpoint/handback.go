@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -76,8 +77,8 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || c.hasWider(p) {
-			continue
+		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || len(c.parks.wider(p)) > 0 {
+			continue // or a wider park goes first
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
 			narrow = append(narrow, p)
@@ -89,11 +90,6 @@ func (c *Core) handbackCandidates() []*park {
 		return []*park{wide}
 	}
 	return narrow[:min(len(narrow), maxKeysASweep)]
-}
-
-// hasWider says that a wider park contains the scope: that one goes first.
-func (c *Core) hasWider(p *park) bool {
-	return len(c.parks.wider(p)) > 0
 }
 
 // causeOver says that what parked the scope no longer holds, and that its rows
@@ -128,17 +124,12 @@ func (c *Core) progressHandback() {
 		h.step = hbReading
 		c.ask(h.parks, h)
 	case h.step == hbRows && h.outstanding == 0:
-		c.handbackRowsDone(h)
+		if h.complete {
+			h.step = hbRemoving
+			return
+		}
+		h.step, h.retry = hbWaiting, c.now.Add(invisibleWait)
 	}
-}
-
-func (c *Core) handbackRowsDone(h *handback) {
-	if h.complete {
-		h.step = hbRemoving
-		return
-	}
-	h.step = hbWaiting
-	h.retry = c.now.Add(invisibleWait)
 }
 
 // handbackPage takes what the hand-back's statement found.
@@ -155,24 +146,7 @@ func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
 		}
 	}
 	h.step = hbRows
-	for _, r := range page.Rows {
-		if c.mayPublish(r, s) {
-			c.publishSwept(r, s)
-		}
-	}
-}
-
-// openGate: the parks are gone from our table. What was kept goes on, up to B
-// after a look.
-func (c *Core) openGate() {
-	for _, p := range c.hb.parks {
-		c.unpark(p)
-	}
-	if c.gate != nil { // else draining
-		c.gate.keeping = false
-		c.gate.check = c.hb.insert
-	}
-	c.hb = nil
+	c.publishSwept(page.Rows, s)
 }
 
 // abandonHandback leaves what was kept to the sweeper again.
@@ -208,4 +182,45 @@ func (c *Core) backToSweeping(p *park, h *handback) {
 	if h.step == hbRemoving {
 		p.written = 0 // our table may not have it any more
 	}
+}
+
+// unended are the transactions that a hand-back has to see visible or ended. Each
+// is dropped when a snapshot shows it ended.
+type unended struct {
+	// started were in progress in the snapshot taken after the connection's start.
+	started []uint64
+	// discarded are those of which rows were discarded since, each with the generation
+	// of its last one.
+	discarded map[uint32]uint64
+}
+
+// begin is a connection's start. Ids of before mean nothing after a failover.
+func (u *unended) begin(s *outbox.Snapshot) {
+	u.started = slices.Clone(s.InProgress)
+	u.discarded = map[uint32]uint64{}
+}
+
+// discard notes that a row of the transaction was discarded; 0: unknown.
+func (u *unended) discard(xid uint32, generation uint64) {
+	if xid != 0 {
+		u.discarded[xid] = generation
+	}
+}
+
+func (u *unended) xids() []uint32 { return slices.Collect(maps.Keys(u.discarded)) }
+
+// observe forgets transactions that the snapshot shows ended, and says whether
+// all have that were known when the request was made.
+func (u *unended) observe(s *outbox.Snapshot, generation uint64) bool {
+	u.started = slices.DeleteFunc(u.started, s.Ended)
+	ended := len(u.started) == 0
+	for xid, at := range u.discarded {
+		switch {
+		case s.Ended(s.Widen(xid)):
+			delete(u.discarded, xid)
+		case at < generation:
+			ended = false
+		}
+	}
+	return ended
 }

@@ -66,7 +66,6 @@ func newHeadStart(tables []*outbox.Table) headStart {
 	return s
 }
 
-// of is the table's queue.
 func (s *headStart) of(t *outbox.Table) *headStartQueue {
 	return s.queues[slices.IndexFunc(s.queues, func(q *headStartQueue) bool { return q.table == t })]
 }
@@ -102,9 +101,6 @@ const (
 	maxSightings  = 64
 	sightingEvery = 100 * time.Millisecond
 )
-
-// begin forgets what was seen on an earlier connection.
-func (s *headStart) begin() { s.seen, s.horizons = nil, nil }
 
 // inserted remembers the server's insert position at a time.
 func (s *headStart) inserted(at outbox.LSN, now time.Time) {
@@ -200,13 +196,6 @@ func (c *Core) enqueue(h uint32) {
 	q.queue = append(q.queue, h)
 }
 
-// invisibleFor is how long a row that is not visible yet waits for the next
-// look. The application's own relay begins when the commit returns, so a head
-// start begins again.
-func (c *Core) invisibleFor(r *outbox.Row) time.Duration {
-	return max(invisibleWait, r.Table.Mapping.HeadStart)
-}
-
 // requestLooks asks for the rows whose time has come: those of tables that
 // claim are locked, one claim outstanding at a time, the others are looked at.
 func (c *Core) requestLooks() {
@@ -258,7 +247,11 @@ type claim struct{ rows int }
 // each of them gets either a mark or an Unclaim. It may come late, after its
 // connection: then what was locked is given up.
 func (c *Core) Claimed(answers []outbox.Checked) {
-	q := c.answeredClaim(answers)
+	var q *headStartQueue // nil: not the outstanding claim
+	if c.headStart.claimed == answers[0].Row {
+		q = c.headStart.claiming
+		q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
+	}
 	cl := &claim{}
 	for _, a := range answers {
 		ours := a.State == outbox.CheckPending
@@ -280,16 +273,6 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 	}
 }
 
-// answeredClaim ends the outstanding claim, if it is the one.
-func (c *Core) answeredClaim(answers []outbox.Checked) *headStartQueue {
-	if c.headStart.claimed != answers[0].Row {
-		return nil
-	}
-	q := c.headStart.claiming
-	q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
-	return q
-}
-
 // ClaimRefused answers Claim: the database refuses the statement for the table.
 // Its rows are the sweeper's then.
 func (c *Core) ClaimRefused(t *outbox.Table, err error) {
@@ -300,7 +283,6 @@ func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	}
 }
 
-// share gives a row a share in a claim.
 func (s *headStart) share(e *entry, cl *claim) {
 	if cl.rows == 0 {
 		s.claimsOpen++

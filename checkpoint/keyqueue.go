@@ -90,7 +90,8 @@ func (c *Core) checked(q *keyQueue, a outbox.Checked) {
 	case p != nil:
 		c.leaveRead(h, p)
 	case a.State == outbox.CheckInvisible:
-		q.wait(h, outbox.KeyScope(a.Row), c.now.Add(c.invisibleFor(a.Row)))
+		// The application's own relay begins when the commit returns, so a head start begins again.
+		q.wait(h, outbox.KeyScope(a.Row), c.now.Add(max(invisibleWait, a.Row.Table.Mapping.HeadStart)))
 	case a.State == outbox.CheckTaken, q.waits(a.Row):
 		q.wait(h, outbox.KeyScope(a.Row), c.now.Add(takenWait))
 	default:

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -13,17 +12,9 @@ import (
 // Connect. Each connection has a Core of its own, since what an earlier one had in
 // memory may be in a journal by now. docs/exactly-once.md has the rules.
 
-// unrecovered is why a cluster cannot be used yet.
+// unrecovered is why a cluster cannot be used yet. Its rows are left to the sweeper, which reads
+// them when the journal was read. What the log brings before may be published already.
 const unrecovered = "its journal was not read yet: which rows were published there is not known"
-
-// parkUnrecovered leaves the rows of clusters to the sweeper, which reads them when
-// the journal was read. What the log brings before may be published already.
-func (c *Core) parkUnrecovered(clusters []string) {
-	for _, name := range clusters {
-		c.down[name] = errors.New(unrecovered)
-		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
-	}
-}
 
 // Left takes rows that were published and could not be marked, since somebody had
 // them locked or they were not visible yet. They are parked as rows are whose mark is
@@ -46,13 +37,6 @@ func (c *Core) Left(rows []*outbox.Row) {
 type publishedBefore struct {
 	published func(*outbox.Row) bool
 	to        outbox.LSN
-}
-
-// reach forgets what cannot come behind a commit.
-func (b *publishedBefore) reach(commit outbox.LSN) {
-	if commit > b.to {
-		b.published = nil
-	}
 }
 
 // Settled is a position: every row of a transaction that commits there or before it, and comes through the

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,10 @@ func (c *Core) Outcome(o outbox.Outcome) {
 		}
 	case outbox.Refused:
 		for _, r := range o.Rows {
-			c.rows.entries[r.Handle].uncharged = o.Uncharged
-			c.refused(r.Handle, o.Err)
+			e := &c.rows.entries[r.Handle]
+			e.uncharged = o.Uncharged
+			c.answered(e)
+			c.fail(r.Handle, o.Err)
 		}
 		c.release(o)
 	case outbox.Withdrawn:
@@ -34,8 +37,7 @@ func (c *Core) release(o outbox.Outcome) {
 	case c.tables.stateless:
 		c.stallOf(o.Scope).blocked = true // released when it is tried again
 	default:
-		scope := o.Scope
-		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: new(o.Scope)})
 	}
 }
 
@@ -49,11 +51,6 @@ func (c *Core) delivered(h uint32, unit *outbox.Unit) {
 	e.state = acked
 	e.once = unit != nil
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent, Unit: unit})
-}
-
-func (c *Core) refused(h uint32, err error) {
-	c.answered(&c.rows.entries[h])
-	c.fail(h, err)
 }
 
 // failInTurn charges a row that cannot become a record, but not before the
@@ -258,15 +255,14 @@ func (c *Core) writeBackRefused(a outbox.Marked) {
 }
 
 func (c *Core) parkWriteBack(s outbox.Scope, err error) *park {
-	p := c.parks.of(s)
-	if p != nil && p.Cause == outbox.CauseWriteBack && p.Next.After(c.now) {
-		return p
-	}
 	tries := 1
-	if p != nil && p.Cause == outbox.CauseWriteBack {
+	if p := c.parks.of(s); p != nil && p.Cause == outbox.CauseWriteBack {
+		if p.Next.After(c.now) {
+			return p
+		}
 		tries = p.tries + 1
 	}
-	p = c.park(s, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
+	p := c.park(s, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
 	p.tries = tries
 	return p
 }
@@ -281,13 +277,11 @@ func (c *Core) markAnswered(e *entry) {
 }
 
 func (c *Core) markAgain() {
-	var later []remark
-	for _, m := range c.retries.list {
-		if m.at.After(c.now) {
-			later = append(later, m)
-			continue
+	c.retries.list = slices.DeleteFunc(c.retries.list, func(m remark) bool {
+		due := !m.at.After(c.now)
+		if due {
+			c.ready.Marks = append(c.ready.Marks, m.mark)
 		}
-		c.ready.Marks = append(c.ready.Marks, m.mark)
-	}
-	c.retries.list = later
+		return due
+	})
 }

@@ -84,7 +84,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
-	if p.keepsPaused(cause) {
+	if p.Cause == outbox.CausePaused && cause != outbox.CauseResumed { // no other reason ends a pause
 		cause, reason, next = p.Cause, p.Reason, time.Time{}
 	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // of another row of the same id: forgotten, it would be published twice
 		cause, reason, next = p.Cause, p.Reason, p.Next
@@ -100,18 +100,12 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
-	if s.Kind >= outbox.ScopeKey {
-		c.parkTableOfKeys(c.tables.byName[s.Table])
+	table := outbox.Scope{Kind: outbox.ScopeTable, Table: s.Table}
+	if s.Kind >= outbox.ScopeKey && c.parks.keys[s.Table] > c.cfg.MaxKeys && c.parks.of(table) == nil {
+		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MaxRetryingKeys)
+		c.park(table, outbox.CauseKeys, reason, time.Time{})
 	}
 	return p
-}
-
-// parkTableOfKeys parks a table of which too many keys are parked.
-func (c *Core) parkTableOfKeys(t *outbox.Table) {
-	if c.parks.keys[t.String()] > c.cfg.MaxKeys && c.parks.of(outbox.TableScope(t)) == nil {
-		reason := fmt.Sprintf("more than %d of its keys are parked (while more than %d wait for a retry, nothing else of it is published)", c.cfg.MaxKeys, c.cfg.MaxRetryingKeys)
-		c.park(outbox.TableScope(t), outbox.CauseKeys, reason, time.Time{})
-	}
 }
 
 // unpark forgets a park that our table no longer holds.
@@ -151,13 +145,7 @@ func (c *Core) awaitAnswers(p *park) {
 	}
 }
 
-// discard leaves a row of the log to the sweeper. seq is the hold that the row
-// has on its transaction.
-func (c *Core) discard(r *outbox.Row, seq int64, p *park) {
-	c.discardXID(r.XID)
-	c.settleUnder(seq, p)
-}
-
+// discardXID notes that a row of the transaction is left to the sweeper.
 func (c *Core) discardXID(xid uint32) {
 	if !c.cfg.Shadow { // in shadow no hand-back will ask
 		c.txs.discard(xid, c.generation)
@@ -237,38 +225,39 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}
-	finished := w.hb != nil && w.hb == c.hb
 	for _, p := range w.removals {
-		if p.phase == absorbed { // others go with the gate's opening, or have failed again
+		if p.phase == absorbed { // others go with the hand-back, or have failed again
 			c.unpark(p)
 		}
 	}
-	if finished {
-		c.openGate()
+	if w.hb == nil || w.hb != c.hb {
+		return
 	}
+	for _, p := range w.hb.parks {
+		c.unpark(p)
+	}
+	if c.gate != nil { // else draining; what was kept goes on, up to B after a look
+		c.gate.keeping, c.gate.check = false, w.hb.insert
+	}
+	c.hb = nil
 }
 
 // nowDurable settles what waited for the park.
 func (c *Core) nowDurable(p *park) {
 	p.durable = true
 	c.releaseWaiting(p)
-	if p.releasesInFlight {
-		c.releaseInFlight()
+	if !p.releasesInFlight {
+		return
+	}
+	for e := range c.rows.flying() { // they stay in flight and are marked, but hold the position no longer
+		c.ledger.release(e.tx, 1)
+		e.tx = noTx
 	}
 }
 
 func (c *Core) releaseWaiting(p *park) {
 	for _, h := range c.parks.takeHolds(p) {
 		c.ledger.release(h.seq, h.n)
-	}
-}
-
-// releaseInFlight settles the log's rows in flight under the stream's durable
-// park: they stay in flight and are marked, but hold the position no longer.
-func (c *Core) releaseInFlight() {
-	for e := range c.rows.flying() {
-		c.ledger.release(e.tx, 1)
-		e.tx = noTx
 	}
 }
 
@@ -283,17 +272,6 @@ func (c *Core) absorb(p *park) {
 		c.parks.wake(p)
 		p.phase = absorbed
 	}
-}
-
-// widerThan says that scope a contains key or row scope b for certain.
-func (c *Core) widerThan(a, b outbox.Scope) bool {
-	switch a.Kind {
-	case outbox.ScopeStream:
-		return true
-	case outbox.ScopeTable:
-		return a.Table == b.Table
-	}
-	return false
 }
 
 func (c *Core) backoff(tries int) time.Time {

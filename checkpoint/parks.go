@@ -25,13 +25,6 @@ type parkSet struct {
 	changes uint64
 }
 
-func newParkSet() parkSet {
-	return parkSet{
-		byScope: map[outbox.Scope]*park{},
-		keys:    map[string]int{}, blocked: map[string]int{}, unmarked: map[string]int{},
-	}
-}
-
 // of is the scope's own park, or nil.
 func (s *parkSet) of(scope outbox.Scope) *park { return s.byScope[scope] }
 
@@ -138,7 +131,17 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	if scope.Kind >= outbox.ScopeKey {
 		s.keys[scope.Table]++
 	}
-	s.initKnownTopics(p)
+	switch scope.Kind { // unknown topics are told from those with a park of their own
+	case outbox.ScopeTopic:
+		s.addKnownTopic(p.Scope)
+	case outbox.ScopeTopics:
+		p.knownTopics = map[outbox.Scope]bool{}
+		for _, o := range s.list {
+			if o.Scope.Kind == outbox.ScopeTopic {
+				p.knownTopics[o.Scope] = true
+			}
+		}
+	}
 	return p
 }
 
@@ -149,7 +152,6 @@ func owned(s outbox.Scope) outbox.Scope {
 	return s
 }
 
-// remove forgets a park.
 func (s *parkSet) remove(p *park) {
 	s.setCause(p, "")
 	s.takeHolds(p)
@@ -172,7 +174,6 @@ func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 	s.changes++
 }
 
-// tryAt sets when the park is tried next.
 func (s *parkSet) tryAt(p *park, next time.Time) {
 	s.wake(p)
 	p.Next = next
@@ -206,22 +207,6 @@ func (s *parkSet) takeHolds(p *park) []hold {
 	}
 	p.waiting = nil
 	return holds
-}
-
-// initKnownTopics tells a table's unknown topics from those with a park of their own, of
-// which the new park may be one.
-func (s *parkSet) initKnownTopics(p *park) {
-	switch p.Scope.Kind {
-	case outbox.ScopeTopic:
-		s.addKnownTopic(p.Scope)
-	case outbox.ScopeTopics:
-		p.knownTopics = map[outbox.Scope]bool{}
-		for _, o := range s.list {
-			if o.Scope.Kind == outbox.ScopeTopic {
-				p.knownTopics[o.Scope] = true
-			}
-		}
-	}
 }
 
 // addKnownTopic: a topic with a park of its own is none of the unknown ones.

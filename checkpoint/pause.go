@@ -41,8 +41,3 @@ func (c *Core) KeepsUnsent(t *outbox.Table) bool {
 	}
 	return !c.connected
 }
-
-// keepsPaused says that another reason to park the scope leaves it paused.
-func (p *park) keepsPaused(cause outbox.Cause) bool {
-	return p.Cause == outbox.CausePaused && cause != outbox.CauseResumed
-}

@@ -65,11 +65,6 @@ type rowID struct {
 
 func idOf(r *outbox.Row) rowID { return rowID{r.Table, r.ID, r.CreatedAt} }
 
-func newRowTable() rowTable {
-	return rowTable{entries: make([]entry, 1), byID: map[rowID]uint32{}}
-}
-
-// add takes a row into memory.
 func (t *rowTable) add(r *outbox.Row, tx int64) uint32 {
 	h := t.free
 	if h == 0 {
@@ -112,7 +107,6 @@ func (t *rowTable) fly(h uint32, s state) {
 	e.state = s
 }
 
-// flying are the rows in flight.
 func (t *rowTable) flying() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for h := t.head; h != 0; h = t.entries[h].next {
@@ -132,11 +126,16 @@ func (t *rowTable) carry() {
 	}
 }
 
-// remove takes an entry out of memory.
 func (t *rowTable) remove(h uint32) {
 	e := &t.entries[h]
-	if e.state != kept {
-		t.land(e)
+	if e.state != kept { // it is in flight
+		if e.prev == 0 {
+			t.head = e.next
+		} else {
+			t.entries[e.prev].next = e.next
+		}
+		t.entries[e.next].prev = e.prev
+		t.inFlight--
 	}
 	if e.carried {
 		delete(t.byID, idOf(e.row))
@@ -147,17 +146,6 @@ func (t *rowTable) remove(h uint32) {
 	t.free = h
 }
 
-// land takes an entry from those in flight.
-func (t *rowTable) land(e *entry) {
-	if e.prev == 0 {
-		t.head = e.next
-	} else {
-		t.entries[e.prev].next = e.next
-	}
-	t.entries[e.next].prev = e.prev
-	t.inFlight--
-}
-
 // ids of the rows in flight, by table.
 func (t *rowTable) ids() map[*outbox.Table][]string {
 	ids := map[*outbox.Table][]string{}
@@ -165,4 +153,58 @@ func (t *rowTable) ids() map[*outbox.Table][]string {
 		ids[e.row.Table] = append(ids[e.row.Table], e.row.ID)
 	}
 	return ids
+}
+
+// settle drops an entry whose row is terminal or gone.
+func (c *Core) settle(h uint32) {
+	c.ledger.release(c.rows.entries[h].tx, 1)
+	c.drop(h)
+}
+
+// leave drops an entry and leaves its row to the sweeper.
+func (c *Core) leave(h uint32, p *park) {
+	e := &c.rows.entries[h]
+	c.discardXID(e.row.XID)
+	c.settleUnder(e.tx, p)
+	c.drop(h)
+}
+
+// answered ends the wait for the sink's answer.
+func (c *Core) answered(e *entry) {
+	if e.awaits != nil {
+		e.awaits.awaiting--
+		e.awaits = nil
+	}
+}
+
+// publish hands a row in memory to the sink, or charges it when it cannot
+// become a record. A row that has to be looked at first waits in its queue.
+func (c *Core) publish(h uint32) {
+	e := &c.rows.entries[h]
+	switch {
+	case c.looksFirst(e):
+		c.enqueue(h)
+		return
+	case e.row.Err != nil:
+		c.failInTurn(h)
+		return
+	}
+	c.rows.fly(h, inSink)
+	if n := len(c.ready.Commands); n > 0 && c.ready.Commands[n-1].Publish != nil {
+		c.ready.Commands[n-1].Publish = append(c.ready.Commands[n-1].Publish, e.row)
+	} else {
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Publish: []*outbox.Row{e.row}})
+	}
+}
+
+// drop takes a row out of memory. Its hold stays.
+func (c *Core) drop(h uint32) {
+	c.unclaim(h)
+	e := &c.rows.entries[h]
+	if e.hb != nil {
+		e.hb.outstanding--
+	}
+	c.answered(e)
+	c.markAnswered(e)
+	c.rows.remove(h)
 }

@@ -104,8 +104,7 @@ func (c *Core) retryStalls() {
 // unblock gives the sink the Release that it is owed.
 func (c *Core) unblock(s *stall) {
 	if s.blocked {
-		scope := s.scope
-		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: &scope})
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: new(s.scope)})
 	}
 }
 

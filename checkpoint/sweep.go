@@ -37,10 +37,9 @@ func (c *Core) requestSweep() {
 		c.askLook(parks)
 		return
 	}
-	if len(target) == 0 {
-		return
+	if len(target) > 0 {
+		c.ask(target, nil)
 	}
-	c.ask(target, nil)
 }
 
 // nextTarget is the wide park, or the narrow ones, that were swept longest ago.
@@ -67,10 +66,7 @@ func (c *Core) nextTarget() []*park {
 
 // due says that the park may be swept by itself now.
 func (c *Core) due(p *park) bool {
-	if p.nextSweep.After(c.now) || c.withholds(p) {
-		return false
-	}
-	return !c.tooManyRetrying(p) && !c.sweptByWider(p)
+	return !p.nextSweep.After(c.now) && !c.withholds(p) && !c.tooManyRetrying(p) && !c.sweptByWider(p)
 }
 
 // tooManyRetrying says that so many keys of a table are parked that it is not swept:
@@ -88,15 +84,9 @@ func (c *Core) retriesTooMany(table string) bool {
 // sweptByWider says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
 func (c *Core) sweptByWider(p *park) bool {
-	for _, o := range c.parks.wider(p) {
-		if !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) })
 }
 
-// ask requests a page of the parks' rows.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
 	c.sweeps.lookedLast = false
@@ -188,11 +178,7 @@ func (c *Core) Swept(page outbox.Page) {
 		c.handbackPage(s, &page)
 		return
 	}
-	for _, r := range page.Rows {
-		if c.mayPublish(r, s) {
-			c.publishSwept(r, s)
-		}
-	}
+	c.publishSwept(page.Rows, s)
 	c.sweeps.more = page.More
 	if s.parks[0].Scope.Kind == outbox.ScopeStream {
 		c.sweeps.wholeCame = c.generation
@@ -222,21 +208,28 @@ func (c *Core) absorbSwept(s *sweep) {
 		busy[outbox.KeyScope(e.row)] = true
 	}
 	for _, p := range c.parks.list {
-		swept := slices.ContainsFunc(s.parks, func(o *park) bool { return o == p || c.widerThan(o.Scope, p.Scope) })
+		swept := slices.ContainsFunc(s.parks, func(o *park) bool {
+			return o == p || o.Scope.Kind == outbox.ScopeStream || o.Scope.Kind == outbox.ScopeTable && o.Scope.Table == p.Scope.Table
+		})
 		if swept && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
 		}
 	}
 }
 
-// publishSwept publishes a row that the sweeper read.
-func (c *Core) publishSwept(r *outbox.Row, s *sweep) {
-	h := c.rows.add(r, noTx)
-	c.rows.entries[h].page = s
-	if s.hb != nil {
-		s.hb.await(&c.rows.entries[h])
+// publishSwept publishes what the sweeper read, as far as it is still its to publish.
+func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
+	for _, r := range rows {
+		if !c.mayPublish(r, s) {
+			continue
+		}
+		h := c.rows.add(r, noTx)
+		c.rows.entries[h].page = s
+		if s.hb != nil {
+			s.hb.await(&c.rows.entries[h])
+		}
+		c.publish(h)
 	}
-	c.publish(h)
 }
 
 // mayPublish says that the row of a page is still the sweeper's to publish: a park

@@ -30,10 +30,6 @@ type topicSet struct {
 	askAt  time.Time                  // when they may be asked again
 }
 
-func newTopicSet() topicSet {
-	return topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}}
-}
-
 // tookRecord remembers that the topic of a batch exists.
 func (s *topicSet) tookRecord(r *outbox.Row) {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
@@ -223,7 +219,6 @@ func (c *Core) nextLook() (parks []*park) {
 	return parks
 }
 
-// askLook requests the page of a look.
 func (c *Core) askLook(parks []*park) {
 	c.generation++
 	c.sweeps.lookedLast = true
@@ -281,17 +276,13 @@ func (c *Core) knownTopicsOf(t *outbox.Table) []outbox.Scope {
 
 // sortedTopics is never nil.
 func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
-	topics := make([]outbox.Scope, 0, len(set))
-	for s := range set {
-		topics = append(topics, s)
-	}
+	topics := slices.AppendSeq(make([]outbox.Scope, 0, len(set)), maps.Keys(set))
 	slices.SortFunc(topics, func(a, b outbox.Scope) int {
 		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Topic, b.Topic))
 	})
 	return topics
 }
 
-// looked takes the page of a look.
 func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 	found := map[outbox.Scope]bool{}
 	for _, r := range page.Rows {

@@ -9,7 +9,9 @@ import (
 // Begin opens a transaction of the log.
 func (c *Core) Begin(tx outbox.Transaction) {
 	c.ledger.begin(tx)
-	c.tables.before.reach(tx.Commit)
+	if tx.Commit > c.tables.before.to {
+		c.tables.before.published = nil
+	}
 	if c.leavesToNext() {
 		c.ledger.hold()
 	}

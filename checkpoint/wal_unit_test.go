@@ -126,7 +126,7 @@ func TestDiscardedTransactions(t *testing.T) {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.cfg.Shadow = shadow
 		r := rowOf(table, "1")
-		c.discard(r, noTx, c.keyed(r))
+		c.discardXID(r.XID)
 		if waits := len(c.txs.xids()) == 1; waits == shadow {
 			t.Errorf("shadow %v: waited for %v", shadow, waits)
 		}

@@ -80,7 +80,7 @@ type reply struct {
 	unsent bool
 
 	code   sarama.KError
-	offset int64 // of the first record; an error with one may mean appended, see judgeCode
+	offset int64 // of the first record; an error with one may mean appended, see judge
 	// rejected are indices of records that the broker named (KIP-467).
 	rejected []int
 	message  string
@@ -119,12 +119,6 @@ func (b *batch) judge(r reply, current identity) verdict {
 	switch r.code {
 	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
 		return verdictAck
-	}
-	return b.judgeCode(r, current)
-}
-
-func (b *batch) judgeCode(r reply, current identity) verdict {
-	switch r.code {
 	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrUnknown, sarama.ErrNetworkException:
 		b.maybe = true
 		return verdictRetry

@@ -1,8 +1,12 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,31 +58,25 @@ func (s *Sink) newBrokerConn(addr string, n *network, events *mailbox.Mailbox[ev
 	return &brokerConn{addr: addr, net: n, sink: s, jobs: mailbox.New[*batch](), events: events, room: make(chan struct{}, 1)}
 }
 
-// run sends until ctx ends.
-func (bc *brokerConn) run(ctx context.Context) error {
+func (bc *brokerConn) run(ctx context.Context) {
 	defer bc.drop()
 	var todo, spare []*batch
+	gather := func() {
+		if taken := bc.jobs.Take(spare); taken != nil {
+			todo, spare = append(todo, taken...), taken
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-bc.jobs.Ready():
 		}
-		for {
-			if taken := bc.jobs.Take(spare); taken != nil {
-				todo = append(todo, taken...)
-				spare = taken
-			}
-			if len(todo) == 0 {
-				break
-			}
+		for gather(); len(todo) > 0; gather() {
 			if !bc.wait(ctx) {
-				return nil
+				return
 			}
-			if taken := bc.jobs.Take(spare); taken != nil { // came while waiting
-				todo = append(todo, taken...)
-				spare = taken
-			}
+			gather() // what came while it waited
 			n := fill(todo, bc.sink.cfg.RequestBytes)
 			bc.send(ctx, todo[:n])
 			todo = append(todo[:0], todo[n:]...)
@@ -116,13 +114,17 @@ var errLate = errors.New("not sent: the application's lock, under which rows may
 // send produces batches of different partitions in one request. Each gets
 // exactly one reply.
 func (bc *brokerConn) send(ctx context.Context, batches []*batch) {
-	batches = append([]*batch(nil), batches...) // the caller's slice is reused
+	batches = slices.Clone(batches) // the caller's slice is reused
 	c, err := bc.connect(ctx)
 	if err != nil {
 		bc.reply(batches, reply{err: err, unsent: true})
 		return
 	}
-	if wait.Sleep(ctx, c.throttle()) != nil {
+	var throttle time.Duration
+	if until := c.throttled.Load(); until != nil {
+		throttle = time.Until(*until)
+	}
+	if wait.Sleep(ctx, throttle) != nil {
 		bc.reply(batches, reply{err: ctx.Err(), unsent: true})
 		return
 	}
@@ -170,14 +172,6 @@ func (bc *brokerConn) retryAlone(ctx context.Context, batches []*batch, err erro
 	}
 }
 
-// throttle is how long the broker wants nothing.
-func (c *brokerSession) throttle() time.Duration {
-	if until := c.throttled.Load(); until != nil {
-		return time.Until(*until)
-	}
-	return 0
-}
-
 // answered runs on the Broker's goroutine and must not call it.
 func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.ProduceResponse, err error) {
 	if err != nil {
@@ -185,8 +179,7 @@ func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.P
 		bc.reply(batches, reply{err: bc.net.explain(bc.addr, err)})
 	} else {
 		if res.ThrottleTime > 0 {
-			until := time.Now().Add(res.ThrottleTime)
-			c.throttled.Store(&until)
+			c.throttled.Store(new(time.Now().Add(res.ThrottleTime)))
 		}
 		replies := make([]event, len(batches))
 		for i, b := range batches {
@@ -207,7 +200,6 @@ func (bc *brokerConn) reply(batches []*batch, r reply) {
 	}
 }
 
-// read is what the response says of a batch.
 func read(res *sarama.ProduceResponse, b *batch) reply {
 	block := res.GetBlock(b.queue.topic.name, b.queue.partition)
 	if block == nil {
@@ -224,7 +216,11 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 		}
 	}
 	if block.CurrentLeader != nil {
-		r.leader = endpoint(res, block.CurrentLeader.LeaderID)
+		for _, e := range res.NodeEndpoints {
+			if e.NodeID == block.CurrentLeader.LeaderID {
+				r.leader = net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+			}
+		}
 	}
 	return r
 }
@@ -248,7 +244,11 @@ func (bc *brokerConn) connect(ctx context.Context) (*brokerSession, error) {
 	}
 	b, err := bc.net.open(bc.addr)
 	if err != nil {
-		bc.refused, bc.until = err, time.Now().Add(reconnectPause(err))
+		pause := backoffMin
+		if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
+			pause = 2 * time.Second // accounts get locked
+		}
+		bc.refused, bc.until = err, time.Now().Add(pause)
 		return nil, err
 	}
 	bc.conn, bc.refused = &brokerSession{broker: b, used: now}, nil
@@ -275,7 +275,7 @@ func (bc *brokerConn) request(batches []*batch, a *arena) *sarama.ProduceRequest
 	}
 	a.reset(batches)
 	for _, b := range batches {
-		req.AddBatch(b.queue.topic.name, b.queue.partition, a.encode(b, bc.sink.codec))
+		req.AddBatch(b.queue.topic.name, b.queue.partition, a.encode(b, bc.sink.conf.Producer.Compression))
 	}
 	return req
 }
@@ -293,21 +293,14 @@ type arena struct {
 	headerRefs []*sarama.RecordHeader
 }
 
-// reset makes room for the batches.
 func (a *arena) reset(batches []*batch) {
 	records, headers := 0, 0
 	for _, b := range batches {
 		records += len(b.rows)
 		headers += b.headers
 	}
-	if cap(a.records) < records {
-		a.records, a.recordRefs = make([]sarama.Record, 0, records), make([]*sarama.Record, 0, records)
-	}
-	if cap(a.headers) < headers {
-		a.headers, a.headerRefs = make([]sarama.RecordHeader, 0, headers), make([]*sarama.RecordHeader, 0, headers)
-	}
-	a.records, a.recordRefs = a.records[:0], a.recordRefs[:0]
-	a.headers, a.headerRefs = a.headers[:0], a.headerRefs[:0]
+	a.records, a.recordRefs = slices.Grow(a.records[:0], records), slices.Grow(a.recordRefs[:0], records)
+	a.headers, a.headerRefs = slices.Grow(a.headers[:0], headers), slices.Grow(a.headerRefs[:0], headers)
 }
 
 // clear lets go of the rows.
@@ -320,10 +313,10 @@ func (a *arena) clear() {
 // what it encoded in the RecordBatch.
 func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
 	made := b.made.UnixMilli()
-	first, last := stamp(b.rows[0], made), stamp(b.rows[0], made)
-	start := len(a.records)
+	first := cmp.Or(b.rows[0].Timestamp, made)
+	last, start := first, len(a.records)
 	for i, r := range b.rows {
-		at := stamp(r, made)
+		at := cmp.Or(r.Timestamp, made)
 		last = max(last, at)
 		a.records = append(a.records, sarama.Record{
 			OffsetDelta: int64(i), TimestampDelta: time.Duration(at-first) * time.Millisecond,
@@ -341,13 +334,6 @@ func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBa
 		LastOffsetDelta: int32(len(b.rows) - 1),
 		Records:         a.recordRefs[start:],
 	}
-}
-
-func stamp(r *outbox.Row, made int64) int64 {
-	if r.Timestamp != 0 {
-		return r.Timestamp
-	}
-	return made
 }
 
 func (a *arena) encodeHeaders(r *outbox.Row) []*sarama.RecordHeader {

@@ -7,16 +7,19 @@ import (
 	"github.com/IBM/sarama"
 )
 
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
 // ErrorClass is the error of a try in one of a few words: timeout, leadership,
 // replicas, topic, authorization, record, producer, broker, certificate, or connection where
 // no broker answered.
 func ErrorClass(err error) string {
 	var code sarama.KError
-	var untrusted *tls.CertificateVerificationError
-	var alert tls.AlertError
 	switch {
 	case errors.As(err, &code):
-	case errors.As(err, &untrusted), errors.As(err, &alert):
+	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err):
 		return "certificate"
 	default:
 		return "connection"

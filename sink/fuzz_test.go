@@ -130,7 +130,7 @@ var questions = []func(*sarama.Broker, *headersConn){
 	func(b *sarama.Broker, _ *headersConn) {
 		rows := rowsOf("orders", "k", "v", 2)
 		sent := &batch{queue: &partitionQueue{topic: newTopic("orders")}, rows: rows}
-		res, err := b.Produce((&brokerConn{sink: &Sink{}}).request([]*batch{sent}, &arena{}))
+		res, err := b.Produce((&brokerConn{sink: &Sink{conf: sarama.NewConfig()}}).request([]*batch{sent}, &arena{}))
 		if err == nil {
 			r := read(res, sent)
 			_, _ = sent.judge(r, nobody), r.cause(sent.queue)

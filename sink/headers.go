@@ -29,7 +29,6 @@ type header struct {
 // fetched is the answer to a fetch of one partition.
 type fetched struct {
 	version int16 // of the request
-	code    sarama.KError
 	high    int64 // watermark
 	headers []header
 }
@@ -41,7 +40,6 @@ type reader struct {
 	version int16 // of fetches
 }
 
-// openReader connects like open.
 func (n *network) openReader(addr string) (*reader, error) {
 	r := &reader{}
 	own := *n
@@ -82,10 +80,13 @@ func (r *reader) fetch(p place, from int64) (*fetched, error) {
 		return nil, sarama.KError(res.ErrorCode)
 	}
 	block := res.GetBlock(p.topic, p.partition)
-	if block == nil || answer == nil {
+	switch {
+	case block == nil || answer == nil:
 		return nil, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return nil, block.Err
 	}
-	answer.code, answer.high = block.Err, block.HighWaterMarkOffset
+	answer.high = block.HighWaterMarkOffset
 	return answer, nil
 }
 

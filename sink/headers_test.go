@@ -44,7 +44,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 	ours := header{pid: -1}
 	for from := int64(0); ours.pid < 0; {
 		block, err := b.fetch(place{topic, 0}, from)
-		if err != nil || block.code != sarama.ErrNoError || len(block.headers) == 0 {
+		if err != nil || len(block.headers) == 0 {
 			t.Fatalf("at %d: %+v, %v", from, block, err)
 		}
 		for _, h := range block.headers {

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 		t: t, outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](),
 		done: make(chan error, 1), fate: map[*outbox.Row]outbox.Outcome{}, changed: make(chan struct{}, 1),
 	}
-	cfg.Cluster = or(cfg.Cluster, "main")
+	cfg.Cluster = cmp.Or(cfg.Cluster, "main")
 	if cfg.Observer == nil {
 		cfg.Observer = &r.tally
 	}
@@ -287,7 +288,7 @@ func TestPublishesInOrder(t *testing.T) {
 	records := consume(t, c.ListenAddrs(), "orders", len(all))
 	keysInOrder(t, records, 7)
 	for _, rec := range records {
-		if p := partitionOf(rec.Key, 6); p != int(rec.Partition) {
+		if p := PartitionOf(rec.Key, 6); p != rec.Partition {
 			t.Fatalf("key %s in partition %d, want %d", rec.Key, rec.Partition, p)
 		}
 	}

@@ -35,14 +35,13 @@ type machine struct {
 	dirty   []*partitionQueue // to be looked at by pump
 	waiting map[*partitionQueue]struct{}
 	failing map[*partitionQueue]struct{} // partitions that have an err
-	stalled map[*topic]stall
+	stalled map[*topic]trouble
 
 	// Metadata: at most one request is out.
 	asking     bool
 	askAt      time.Time // next request, or zero
 	askErrs    int       // failures in a row
-	askErr     error
-	askFailed  time.Time // since when
+	askFails   trouble
 	askedAt    time.Time
 	turns      int  // topics that were to be asked about
 	manyAbsent bool // the answer lacks very many topics
@@ -51,15 +50,14 @@ type machine struct {
 	ackedAt    time.Time
 
 	// Producer id: at most one job is out.
-	jobOut     bool
-	idErr      error
-	idErrSince time.Time
-	resolves   []*batch // wanted
-	unfenced   bool     // some partition may want fencing
-	reused     bool     // a partition whose sequence is forgotten has had batches under the identity
-	jobAt      time.Time
-	keepAt     time.Time
-	verdict    usability
+	jobOut   bool
+	idFails  trouble
+	resolves []*batch // wanted
+	unfenced bool     // some partition may want fencing
+	reused   bool     // a partition whose sequence is forgotten has had batches under the identity
+	jobAt    time.Time
+	keepAt   time.Time
+	verdict  usability
 	// The class of the reason that was told for an unusable cluster, and when.
 	told   string
 	toldAt time.Time
@@ -82,6 +80,19 @@ type machineConfig struct {
 	journals []string
 }
 
+// trouble is the last error of what fails, and since when it does; zero: it does not.
+type trouble struct {
+	since time.Time
+	err   error
+}
+
+func (t *trouble) fail(now time.Time, err error) {
+	if t.err == nil {
+		t.since = now
+	}
+	t.err = err
+}
+
 type usability uint8
 
 const (
@@ -90,7 +101,6 @@ const (
 	unusable
 )
 
-// place is a partition of a topic.
 type place struct {
 	topic     string
 	partition int32
@@ -113,7 +123,6 @@ type work struct {
 	fatal    error
 }
 
-// metadataRequest is what metadata is asked for.
 type metadataRequest struct {
 	topics []string
 	all    bool // of the cluster, whatever topics says
@@ -128,12 +137,6 @@ type topicInfo struct {
 	internal bool     // Kafka's own
 }
 
-// usable says that rows can go to the topic as far as metadata tells.
-func (i *topicInfo) usable() bool {
-	return (i.code == sarama.ErrNoError || i.code == sarama.ErrReplicaNotAvailable) && !i.internal
-}
-
-// producerIDJob is what the producerIDClient is to do.
 type producerIDJob struct {
 	// fence these partitions against older producers.
 	fence []fenceTarget
@@ -163,7 +166,6 @@ type search struct {
 	look   bool // some try may have landed
 }
 
-// producerIDResult answers a producerIDJob.
 type producerIDResult struct {
 	id      identity
 	fenced  []place
@@ -188,14 +190,21 @@ type note struct {
 }
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
-	m := &machine{cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{}, stalled: map[*topic]stall{}, tx: newTransactor(cfg.transactions)}
+	m := &machine{
+		cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, stalled: map[*topic]trouble{},
+		waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{},
+	}
+	if tx := cfg.transactions; tx != nil {
+		journal := newTopic(tx.Journal)
+		journal.queues = []*partitionQueue{{topic: journal, as: nobody, tail: -1}}
+		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}}
+	}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)
 	}
 	return m
 }
 
-// take returns what is to be done and forgets it.
 func (m *machine) take() work {
 	w := m.out
 	m.out = work{}

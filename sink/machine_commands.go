@@ -10,7 +10,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// command carries out one instruction.
 func (m *machine) command(c outbox.Command) {
 	switch {
 	case c.Publish != nil:
@@ -69,12 +68,9 @@ func (m *machine) touch(q *partitionQueue) {
 	}
 }
 
-// touchAll has all partitions looked at.
-func (m *machine) touchAll() {
-	for _, name := range m.names() {
-		for _, q := range m.topics[name].queues {
-			m.touch(q)
-		}
+func (m *machine) touchAll(t *topic) {
+	for _, q := range t.queues {
+		m.touch(q)
 	}
 }
 
@@ -172,7 +168,7 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	kind, name := topicErrorOf(t.err)
 	var rest []*outbox.Row
 	for _, r := range rows {
-		if !failsOn(r, kind) {
+		if !slices.Contains(r.Table.Mapping.FailOn, kind) {
 			rest = append(rest, r)
 			continue
 		}
@@ -194,13 +190,7 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 // its rows were refused, or delivered after all: no Release will come. The next row asks
 // again. That it was made again has to be told, if only with the next row.
 func (m *machine) reopen(t *topic) {
-	if !t.untold || errors.Is(t.err, errRecreated) || t.anyInFlight() {
-		return
+	if t.untold && !errors.Is(t.err, errRecreated) && !t.anyInFlight() && !t.anyWaiting() {
+		m.unblock(t)
 	}
-	for _, q := range t.queues {
-		if q.rows.len() > 0 {
-			return
-		}
-	}
-	m.unblock(t)
 }

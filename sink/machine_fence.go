@@ -2,51 +2,48 @@ package sink
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/IBM/sarama"
 )
 
-// jobDone takes the result of a producerIDJob.
 func (m *machine) jobDone(o producerIDResult) {
-	m.jobOut, m.idErr, m.idErrSince = false, nil, time.Time{}
+	m.jobOut, m.idFails = false, trouble{}
 	if m.id != o.id {
 		m.id, m.reused = o.id, false
 	}
 	for _, p := range o.fenced {
-		m.fenced(p, o.tails)
+		if q := m.queueOf(p); q != nil {
+			q.fenced = true
+			if tail, ok := o.tails[p]; ok {
+				q.tail = tail
+			}
+		}
 	}
 	for p, code := range o.refused {
-		if t := m.topics[p.topic]; t != nil {
-			m.fenceRefused(t, code)
+		t := m.topics[p.topic]
+		switch {
+		case t == nil:
+		case code == sarama.ErrTopicAuthorizationFailed:
+			m.unfit(t, fmt.Errorf("topic %s: not authorised: grant WRITE on it to our user: %w", t.name, code))
+		default:
+			m.unfenced, m.jobAt = true, m.now.Add(backoffMax)
+			m.want(backoffMax)
 		}
 	}
 	for _, s := range o.found {
 		m.searched(s)
 	}
-	m.touchAll()
-}
-
-func (m *machine) fenced(p place, tails map[place]int64) {
-	t := m.topics[p.topic]
-	if t == nil || int(p.partition) >= len(t.queues) {
-		return
-	}
-	q := t.queues[p.partition]
-	q.fenced = true
-	if tail, ok := tails[p]; ok {
-		q.tail = tail
+	for _, name := range m.names() {
+		m.touchAll(m.topics[name])
 	}
 }
 
-func (m *machine) fenceRefused(t *topic, code sarama.KError) {
-	switch code {
-	case sarama.ErrTopicAuthorizationFailed:
-		m.unfit(t, fmt.Errorf("topic %s: not authorised: grant WRITE on it to our user: %w", t.name, code))
-	default:
-		m.unfenced, m.jobAt = true, m.now.Add(backoffMax)
-		m.want(backoffMax)
+// queueOf is a partition that metadata told of, or nil: it may be forgotten meanwhile.
+func (m *machine) queueOf(p place) *partitionQueue {
+	if t := m.topics[p.topic]; t != nil && int(p.partition) < len(t.queues) {
+		return t.queues[p.partition]
 	}
+	return nil
 }
 
 // searched takes what the partition log says of a batch.
@@ -123,16 +120,11 @@ func (m *machine) quiet() *place {
 }
 
 // idTrouble notes why the producerIDClient fails; it goes on trying.
-func (m *machine) idTrouble(err error) {
-	m.idErr = err
-	if m.idErrSince.IsZero() {
-		m.idErrSince = m.now
-	}
-}
+func (m *machine) idTrouble(err error) { m.idFails.fail(m.now, err) }
 
 // started tells the first identity.
 func (m *machine) started(id identity, fencing bool) {
 	m.id, m.fencing = id, fencing
-	m.idErr, m.idErrSince = nil, time.Time{}
+	m.idFails = trouble{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
 }

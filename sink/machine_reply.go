@@ -9,7 +9,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// produced takes the reply to a try.
 func (m *machine) produced(b *batch, r reply) {
 	if m.tx != nil {
 		m.producedOnce(b, r)
@@ -78,7 +77,7 @@ func (m *machine) split(b *batch, r reply) {
 	case len(b.rows) == 1:
 		q.reject(b.rows[0], r.cause(q))
 	default:
-		q.halve(len(b.rows))
+		q.limit = max(1, len(b.rows)/2)
 	}
 }
 

@@ -17,7 +17,6 @@ func (m *machine) pump() {
 	m.dirty = m.dirty[:0]
 }
 
-// drive does the next thing for a partition.
 func (m *machine) drive(q *partitionQueue) {
 	t := q.topic
 	switch t.state {
@@ -43,7 +42,10 @@ func (m *machine) drive(q *partitionQueue) {
 		return
 	}
 	if m.tx != nil {
-		m.offer(q)
+		if !q.offered {
+			q.offered = true
+			m.tx.ready = append(m.tx.ready, q)
+		}
 		return
 	}
 	if !q.fenced {
@@ -163,6 +165,7 @@ func (m *machine) launch(q *partitionQueue) {
 
 // wait makes the partition try again after a backoff, with fresh metadata.
 func (m *machine) wait(q *partitionQueue, err error, most time.Duration) {
+	q.failures++
 	q.fail(m.now, err)
 	m.failing[q] = struct{}{}
 	q.state = queueWaiting
@@ -181,9 +184,8 @@ func (m *machine) hold(q *partitionQueue) {
 	m.waiting[q] = struct{}{}
 }
 
-// calm forgets a partition's failures.
 func (m *machine) calm(q *partitionQueue) {
-	q.failures, q.since, q.err = 0, time.Time{}, nil
+	q.failures, q.trouble = 0, trouble{}
 	delete(m.failing, q)
 }
 

@@ -13,7 +13,13 @@ import (
 func (m *machine) tick(now time.Time) {
 	m.now = now
 	for _, q := range m.due() {
-		m.wake(q)
+		delete(m.waiting, q)
+		if q.inFlight != nil {
+			m.launch(q)
+			continue
+		}
+		q.state = queueIdle
+		m.touch(q)
 	}
 	m.pump()
 	m.askIfDue()
@@ -38,17 +44,6 @@ func (m *machine) due() []*partitionQueue {
 		return cmp.Or(cmp.Compare(a.topic.name, b.topic.name), cmp.Compare(a.partition, b.partition))
 	})
 	return due
-}
-
-// wake ends a partition's wait.
-func (m *machine) wake(q *partitionQueue) {
-	delete(m.waiting, q)
-	if q.inFlight == nil {
-		q.state = queueIdle
-		m.touch(q)
-		return
-	}
-	m.launch(q)
 }
 
 func (m *machine) askIfDue() {
@@ -136,8 +131,8 @@ func (m *machine) next() time.Time {
 			sooner(m.keepAt)
 		}
 	}
-	if m.tx != nil {
-		sooner(m.nextTransaction())
+	if m.tx != nil && len(m.tx.giving) > 0 {
+		sooner(m.tx.progress.Add(stuckAfter))
 	}
 	if m.verdict != unusable {
 		if since, err := m.trouble(); err != nil {
@@ -149,26 +144,26 @@ func (m *machine) next() time.Time {
 
 // trouble is the oldest reason why the cluster cannot be used, and since when.
 func (m *machine) trouble() (since time.Time, err error) {
-	older := func(t time.Time, e error) {
-		if e != nil && (err == nil || t.Before(since)) {
-			since, err = t, e
+	older := func(t trouble) {
+		if t.err != nil && (err == nil || t.since.Before(since)) {
+			since, err = t.since, t.err
 		}
 	}
-	if !m.ackedAt.After(m.askFailed) {
-		older(m.askFailed, m.askErr)
+	if !m.ackedAt.After(m.askFails.since) {
+		older(m.askFails)
 	}
-	older(m.idErrSince, m.idErr)
+	older(m.idFails)
 	if m.tx != nil {
-		older(m.tx.trouble.since, m.tx.trouble.err)
+		older(m.tx.trouble)
 	}
 	for t, s := range m.stalled {
 		if t.waiting.len() > 0 {
-			older(s.since, s.err)
+			older(s)
 		}
 	}
 	for q := range m.failing {
 		if q.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
-			older(q.since, q.err)
+			older(q.trouble)
 		}
 	}
 	return since, err
@@ -184,8 +179,12 @@ func (m *machine) judgeCluster() {
 			m.say(usable, nil)
 		}
 	case m.verdict == unusable:
-		m.retell(err)
-	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askErr != nil:
+		// A new reason is told, too: first brokers do not answer, then those that are left say
+		// that they are too few. At intervals, since partitions may have different reasons.
+		if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
+			m.say(unusable, err)
+		}
+	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askFails.err != nil:
 		m.say(unusable, err)
 	}
 }
@@ -196,15 +195,6 @@ func (m *machine) begun() bool {
 		return m.tx.recovered
 	}
 	return m.id != nobody
-}
-
-// retell reports a new reason why the cluster cannot be used: first brokers do not
-// answer, then those that are left say that they are too few. It does so at
-// intervals, since partitions may have different reasons.
-func (m *machine) retell(err error) {
-	if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
-		m.say(unusable, err)
-	}
 }
 
 func (m *machine) say(u usability, err error) {

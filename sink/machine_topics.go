@@ -17,9 +17,7 @@ func (m *machine) blockTopic(t *topic, err error) {
 		return
 	}
 	t.state, t.err, t.untold = topicBlocked, err, true
-	for _, q := range t.queues {
-		m.touch(q)
-	}
+	m.touchAll(t)
 	waiting := t.waiting.takeAll()
 	if len(t.queues) == 0 {
 		m.giveBackTopic(t, waiting)
@@ -35,14 +33,11 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 	m.asking, m.answered = false, m.now
 	if err != nil {
 		m.askErrs++
-		m.askErr = err
-		if m.askFailed.IsZero() {
-			m.askFailed = m.now
-		}
+		m.askFails.fail(m.now, err)
 		m.want(backoff(m.askErrs, backoffMax))
 		return
 	}
-	m.askErr, m.askFailed = nil, time.Time{}
+	m.askFails = trouble{}
 	// All topics have their turn within the refresh time.
 	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), m.turns, 1)))
 	m.manyAbsent = absentOf(infos) > manyAbsentTopics
@@ -65,7 +60,8 @@ func (m *machine) listed(infos map[string]topicInfo, err error) {
 		m.list = false
 		names := map[string]bool{}
 		for name, info := range infos {
-			if info.usable() && len(info.leaders) > 0 {
+			usable := info.code == sarama.ErrNoError || info.code == sarama.ErrReplicaNotAvailable
+			if usable && !info.internal && len(info.leaders) > 0 {
 				names[name] = true
 			}
 		}
@@ -123,7 +119,6 @@ func (m *machine) want(d time.Duration) {
 	}
 }
 
-// learn takes what metadata says of a topic.
 func (m *machine) learn(t *topic, info topicInfo) {
 	if m.isJournal(t.name) || slices.Contains(m.cfg.journals, t.name) {
 		m.unfit(t, fmt.Errorf("topic %s: %w", t.name, errIsJournal))
@@ -185,17 +180,9 @@ func (t *topic) isReplacedBy(info topicInfo) bool {
 // cannot be used yet.
 func (m *machine) stall(t *topic, err error) {
 	t.missing, t.since = t.missing+1, time.Time{}
-	since := m.now
-	if before, ok := m.stalled[t]; ok {
-		since = before.since
-	}
-	m.stalled[t] = stall{since, err}
-}
-
-// stall is a topic's passing trouble.
-type stall struct {
-	since time.Time
-	err   error
+	s := m.stalled[t]
+	s.fail(m.now, err)
+	m.stalled[t] = s
 }
 
 // absent is an answer without the topic; it takes some time of them, since a new topic
@@ -216,15 +203,10 @@ func (m *machine) absent(t *topic) {
 
 // unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
 func (m *machine) unfit(t *topic, err error) {
-	busy := t.waiting.len() > 0 || t.anyInFlight()
-	for _, q := range t.queues {
-		busy = busy || q.rows.len() > 0
-	}
-	gone := errors.Is(err, sarama.ErrUnknownTopicOrPartition)
-	if busy {
+	if t.waiting.len() > 0 || t.anyInFlight() || t.anyWaiting() {
 		m.blockTopic(t, err)
 	}
-	if gone && t.state == topicBlocked {
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) && t.state == topicBlocked {
 		t.gone = true
 		m.settle(t, 0)
 	}
@@ -255,9 +237,7 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 	if len(t.queues) > 0 && (t.isReplacedBy(info) || len(info.leaders) > len(t.queues)) {
 		t.state, t.fresh = topicDraining, &info
 		m.lead(t, info)
-		for _, q := range t.queues {
-			m.touch(q)
-		}
+		m.touchAll(t)
 		return
 	}
 	m.build(t, info)
@@ -280,7 +260,6 @@ func (m *machine) drained(t *topic) {
 	m.build(t, info)
 }
 
-// forget drops a topic's partitions.
 func (m *machine) forget(t *topic) {
 	for _, q := range t.queues {
 		m.reused = m.reused || q.as == m.id
@@ -301,9 +280,7 @@ func (m *machine) build(t *topic, info topicInfo) {
 	for _, r := range t.waiting.takeAll() {
 		m.place(t, r)
 	}
-	for _, q := range t.queues { // some have rows from before it was blocked
-		m.touch(q)
-	}
+	m.touchAll(t) // some have rows from before it was blocked
 }
 
 // lead sets the leaders. A partition that waited for another leader goes on at once.

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +21,7 @@ type transactor struct {
 	once    *exactlyonce.Machine // nil: the journal is not known yet
 	journal *topic
 	// trouble of the journal, if any.
-	trouble stall
+	trouble trouble
 	// recovered: the database knows what earlier leaders published.
 	recovered bool
 	ready     []*partitionQueue // have rows for the next transaction
@@ -46,18 +45,8 @@ type ended struct {
 	took time.Duration
 }
 
-func newTransactor(cfg *Transactions) *transactor {
-	if cfg == nil {
-		return nil
-	}
-	t := newTopic(cfg.Journal)
-	t.queues = []*partitionQueue{{topic: t, as: nobody, tail: -1}}
-	return &transactor{cfg: cfg, journal: t, back: map[*outbox.Row]error{}}
-}
-
 // ---- the journal
 
-// isJournal says that the topic is the journal of published rows.
 func (m *machine) isJournal(topic string) bool { return m.tx != nil && m.tx.journal.name == topic }
 
 // journalHint says what to do about an error of the journal.
@@ -67,7 +56,10 @@ var journalHint = map[sarama.KError]string{
 
 // learnJournal takes what metadata says of the journal. The first time, publishing begins.
 func (m *machine) learnJournal(info topicInfo) {
-	t := m.tx.journal
+	t, known := m.tx.journal, m.tx.cfg.Tally.Journal
+	if m.tx.once != nil {
+		known = t.uuid.String() // what the database knew is that, or was nothing
+	}
 	switch {
 	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:
 		m.journalTrouble(fmt.Errorf("topic %s, the journal of published rows: %w%s", t.name, info.code, journalHint[info.code]))
@@ -75,11 +67,11 @@ func (m *machine) learnJournal(info topicInfo) {
 	case len(info.leaders) != 1:
 		m.journalTrouble(fmt.Errorf("topic %s, the journal of published rows, has %d partitions, must have 1", t.name, len(info.leaders)))
 		return
-	case m.isAnother(info.uuid):
+	case known != "" && known != info.uuid.String():
 		m.out.fatal = fmt.Errorf("%w: topic %s was deleted and created again", exactlyonce.ErrJournal, t.name)
 		return
 	}
-	t.state, t.uuid, t.maxBytes, m.tx.trouble = topicReady, info.uuid, info.maxBytes, stall{}
+	t.state, t.uuid, t.maxBytes, m.tx.trouble = topicReady, info.uuid, info.maxBytes, trouble{}
 	m.lead(t, info)
 	if m.tx.once == nil {
 		m.beginTransactions()
@@ -88,20 +80,8 @@ func (m *machine) learnJournal(info topicInfo) {
 
 // journalTrouble notes why the journal cannot be used.
 func (m *machine) journalTrouble(err error) {
-	if m.tx.trouble.err == nil {
-		m.tx.trouble.since = m.now
-	}
-	m.tx.trouble.err = err
+	m.tx.trouble.fail(m.now, err)
 	m.want(backoffMax)
-}
-
-// isAnother says that the journal is not the one that the database knows, or that there was.
-func (m *machine) isAnother(uuid sarama.Uuid) bool {
-	known := m.tx.cfg.Tally.Journal
-	if m.tx.once != nil {
-		known = m.tx.journal.uuid.String()
-	}
-	return known != "" && known != uuid.String()
 }
 
 // beginTransactions begins to lead: first it is found out what was published before.
@@ -139,27 +119,18 @@ func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 
 // ---- rows
 
-// ref is the queue's partition.
 func (q *partitionQueue) ref() exactlyonce.Partition {
 	return exactlyonce.Partition{Topic: q.topic.name, Number: q.partition}
-}
-
-// offer has the queue's rows taken by the next transaction.
-func (m *machine) offer(q *partitionQueue) {
-	if !q.offered {
-		q.offered = true
-		m.tx.ready = append(m.tx.ready, q)
-	}
 }
 
 // give gives rows of all queues to the next transaction, the short queues' first, so that
 // what these leave goes to the others.
 func (m *machine) give() {
-	if m.tx.once == nil || !m.tx.once.Idle() {
+	if !m.tx.once.Idle() {
 		return
 	}
 	ready := slices.DeleteFunc(m.tx.ready, func(q *partitionQueue) bool {
-		q.offered = q.topic.state == topicReady && q.state == queueIdle && q.rows.len() > 0
+		q.offered = q.state == queueIdle && q.rows.len() > 0
 		return !q.offered
 	})
 	slices.SortStableFunc(ready, func(a, b *partitionQueue) int { return cmp.Compare(a.rows.len(), b.rows.len()) })
@@ -170,9 +141,6 @@ func (m *machine) give() {
 		rows, bytes = rows-n, bytes-size
 	}
 	m.tx.ready = slices.DeleteFunc(ready, func(q *partitionQueue) bool { return !q.offered })
-	if len(m.tx.giving) == 0 {
-		return
-	}
 	m.tx.given, m.tx.progress = m.now, m.now
 	m.goOn(nil)
 }
@@ -219,30 +187,23 @@ func (m *machine) ended() {
 	giving := m.tx.giving
 	m.tx.giving = nil
 	for _, q := range giving {
-		given := q.given
-		q.given = nil
 		m.clearBatch(q)
-		m.takeBack(q, given)
+		var back []*outbox.Row // in their old order
+		for _, r := range q.given {
+			err, is := m.tx.back[r]
+			if is {
+				back = append(back, r)
+			}
+			if err != nil { // it is refused at the front of the queue
+				q.reject(r, err)
+				m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
+			}
+		}
+		q.given = nil
+		q.rows.unshift(back)
 		m.touch(q)
 	}
 	clear(m.tx.back)
-}
-
-// takeBack puts rows back in their old order. Refused ones are refused at the front of the queue.
-func (m *machine) takeBack(q *partitionQueue, given []*outbox.Row) {
-	var back []*outbox.Row
-	for _, r := range given {
-		err, is := m.tx.back[r]
-		if !is {
-			continue
-		}
-		back = append(back, r)
-		if err != nil {
-			q.reject(r, err)
-			m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
-		}
-	}
-	q.rows.unshift(back)
 }
 
 // clearBatch forgets a batch that is not awaited any more.
@@ -267,8 +228,15 @@ func (m *machine) goOn(cause error) {
 	for _, r := range ready.Requests {
 		m.request(r, cause)
 	}
-	for i := range ready.Delivered {
-		m.delivered(&ready.Delivered[i])
+	for _, d := range ready.Delivered {
+		rows := make([]*outbox.Row, len(d.Records))
+		for i, r := range d.Records {
+			rows[i] = r.Row
+		}
+		m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
+			Rows: rows, Class: outbox.Delivered, Sent: m.tx.given,
+			Unit: &outbox.Unit{Cluster: m.cluster, Number: d.Unit.Number, Place: d.Unit.Offset, Rows: len(rows), UpTo: d.Unit.UpTo},
+		})
 	}
 	for _, r := range ready.Refused {
 		m.tx.back[r.Row] = cause
@@ -287,24 +255,16 @@ func (m *machine) goOn(cause error) {
 	}
 }
 
-func (m *machine) delivered(d *exactlyonce.Delivery) {
-	rows := make([]*outbox.Row, len(d.Records))
-	for i, r := range d.Records {
-		rows[i] = r.Row
-	}
-	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
-		Rows: rows, Class: outbox.Delivered, Sent: m.tx.given,
-		Unit: &outbox.Unit{Cluster: m.cluster, Number: d.Unit.Number, Place: d.Unit.Offset, Rows: len(rows), UpTo: d.Unit.UpTo},
-	})
-}
-
 // request asks the partition's leader, or the producerIDClient.
 func (m *machine) request(r *exactlyonce.Request, cause error) {
 	if r.Kind != exactlyonce.Produce {
 		m.out.requests = append(m.out.requests, r)
 		return
 	}
-	q := m.queueAt(r.Batch.At)
+	q := m.tx.journal.queues[0]
+	if at := r.Batch.At; !m.isJournal(at.Topic) {
+		q = m.topics[at.Topic].queues[at.Number] // while it has rows in the transaction it stays
+	}
 	if q.inFlight != nil && q.inFlight.request.Batch == r.Batch { // once more
 		q.inFlight.request = r
 		m.wait(q, cause, backoffMax)
@@ -313,13 +273,6 @@ func (m *machine) request(r *exactlyonce.Request, cause error) {
 	m.clearBatch(q)
 	q.inFlight = m.batchOf(r, q)
 	m.launch(q)
-}
-
-func (m *machine) queueAt(p exactlyonce.Partition) *partitionQueue {
-	if m.isJournal(p.Topic) {
-		return m.tx.journal.queues[0]
-	}
-	return m.topics[p.Topic].queues[p.Number] // while it has rows in the transaction it stays
 }
 
 // batchOf makes a batch of a request's records or units.
@@ -384,30 +337,23 @@ func (b *batch) class(r reply) exactlyonce.Class {
 // wasAnswered takes what the producerIDClient found out.
 func (m *machine) wasAnswered(a answered) {
 	if a.answer.Class == exactlyonce.OK {
-		m.idErr, m.idErrSince = nil, time.Time{}
+		m.idFails = trouble{}
 		m.tx.progress = m.now
 	}
-	for p, code := range a.refused {
-		m.addRefused(p, code)
+	for p, code := range a.refused { // no transaction can have it
+		q := m.queueOf(p)
+		switch {
+		case q == nil:
+		case code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrInvalidTopic:
+			m.unfit(q.topic, withHint(fmt.Errorf("topic %s: %w", p.topic, code)))
+		default:
+			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
+		}
 	}
 	m.tx.once.Answer(a.request, a.answer)
 	m.goOn(nil)
 }
 
-// addRefused has a partition that no transaction can have wait, or blocks its topic.
-func (m *machine) addRefused(p place, code sarama.KError) {
-	t := m.topics[p.topic]
-	if t == nil || int(p.partition) >= len(t.queues) {
-		return
-	}
-	if errors.Is(code, sarama.ErrTopicAuthorizationFailed) || errors.Is(code, sarama.ErrInvalidTopic) {
-		m.unfit(t, withHint(fmt.Errorf("topic %s: %w", t.name, code)))
-		return
-	}
-	m.wait(t.queues[p.partition], fmt.Errorf("topic %s, partition %d: %w", t.name, p.partition, code), backoffMax)
-}
-
-// tickTransactions does what is due.
 func (m *machine) tickTransactions() {
 	if m.tx.once == nil {
 		return
@@ -417,21 +363,10 @@ func (m *machine) tickTransactions() {
 		m.tx.once.GiveUp()
 		m.goOn(nil)
 	}
-	if m.tx.recovered && m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
+	if m.cfg.keepAlive > 0 && !m.keepAt.After(m.now) {
 		m.keepAt = m.now.Add(m.cfg.keepAlive)
 		m.tx.once.KeepAlive()
 		m.goOn(nil)
 	}
 	m.give()
-}
-
-// nextTransaction is when tickTransactions is due, or zero.
-func (m *machine) nextTransaction() time.Time {
-	switch {
-	case len(m.tx.giving) > 0:
-		return m.tx.progress.Add(stuckAfter)
-	case m.tx.recovered && m.cfg.keepAlive > 0:
-		return m.keepAt
-	}
-	return time.Time{}
 }

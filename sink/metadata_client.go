@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,17 +15,8 @@ import (
 // metadataTimeout bounds a metadata answer; brokers answer from memory.
 const metadataTimeout = 3 * time.Second
 
-// reconnectPause is how long a broker is left alone after connecting failed.
-func reconnectPause(err error) time.Duration {
-	if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-		return 2 * time.Second // accounts get locked
-	}
-	return backoffMin
-}
-
 // metadataClient asks for metadata on a connection of its own, where no produce request
-// is in front. sarama's Client is not used: it hides topic ids, holds all
-// callers up behind one slow dial, and calls every failure "out of brokers".
+// is in front.
 type metadataClient struct {
 	net       *network
 	cluster   string
@@ -47,49 +38,34 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 			return nil, ctx.Err()
 		}
 		failures = append(failures, err.Error())
-		cause = worse(cause, err)
+		if cause == nil || errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
+			cause = err // refused credentials say more than a network that may come back
+		}
 	}
-	return nil, &unreachableError{cluster: mc.cluster, text: strings.Join(failures, "; "), cause: cause}
+	return nil, &unreachableError{fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", mc.cluster, strings.Join(failures, "; ")), cause}
 }
 
 // unreachableError says of each broker why it cannot be used.
 type unreachableError struct {
-	cluster, text string
-	cause         error
+	text  string
+	cause error
 }
 
-func (e *unreachableError) Error() string {
-	return fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", e.cluster, e.text)
-}
+func (e *unreachableError) Error() string { return e.text }
 func (e *unreachableError) Unwrap() error { return e.cause }
-
-// worse prefers the error that says more: refused credentials over a network
-// that may come back.
-func worse(a, b error) error {
-	if a == nil || errors.Is(b, sarama.ErrSASLAuthenticationFailed) {
-		return b
-	}
-	return a
-}
 
 // candidates are the broker in use, those last heard of, and the configured.
 func (mc *metadataClient) candidates() []string {
-	seen := map[string]bool{}
-	var out []string
-	add := func(addrs ...string) {
-		for _, a := range addrs {
-			if !seen[a] {
-				seen[a] = true
-				out = append(out, a)
-			}
+	var addrs []string
+	if mc.conn != nil {
+		addrs = append(addrs, mc.conn.Addr())
+	}
+	for _, addr := range slices.Concat(mc.known, mc.bootstrap) {
+		if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
 		}
 	}
-	if mc.conn != nil {
-		add(mc.conn.Addr())
-	}
-	add(mc.known...)
-	add(mc.bootstrap...)
-	return out
+	return addrs
 }
 
 func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string]topicInfo, error) {
@@ -119,20 +95,14 @@ func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string
 // talk asks the connected broker. An empty list would mean all topics of the
 // cluster, so then it is only made sure that the broker answers.
 func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
-	topics := what.topics
-	if len(topics) == 0 && !what.all {
+	if len(what.topics) == 0 && !what.all {
 		_, err := mc.conn.ApiVersions(&sarama.ApiVersionsRequest{})
 		return nil, err
 	}
-	res, err := mc.conn.GetMetadata(sarama.NewMetadataRequest(mc.net.conf.Version, topics))
+	res, err := mc.conn.GetMetadata(sarama.NewMetadataRequest(mc.net.conf.Version, what.topics))
 	if err != nil {
 		return nil, err
 	}
-	return mc.digest(res), nil
-}
-
-// digest makes addresses of broker ids.
-func (mc *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicInfo {
 	addrs := make(map[int32]string, len(res.Brokers))
 	mc.known = mc.known[:0]
 	for _, b := range res.Brokers {
@@ -151,7 +121,7 @@ func (mc *metadataClient) digest(res *sarama.MetadataResponse) map[string]topicI
 		}
 		infos[t.Name] = info
 	}
-	return infos
+	return infos, nil
 }
 
 // limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it
@@ -192,14 +162,4 @@ func (mc *metadataClient) close() {
 		_ = mc.conn.Close()
 		mc.conn = nil
 	}
-}
-
-// endpoint finds the address of a leader that a produce answer names.
-func endpoint(res *sarama.ProduceResponse, id int32) string {
-	for _, e := range res.NodeEndpoints {
-		if e.NodeID == id {
-			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
-		}
-	}
-	return ""
 }

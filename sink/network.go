@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,8 +42,9 @@ func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout 
 	n.conf.Net.ReadTimeout = readTimeout
 	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
 	n.conf.Net.Proxy.Dialer = n
-	if f, ok := conf.Net.SASL.TokenProvider.(tokenFetcher); ok {
-		n.conf.Net.SASL.TokenProvider = bound{ctx, f}
+	if p, ok := conf.Net.SASL.TokenProvider.(tokenProvider); ok {
+		p.ctx = ctx
+		n.conf.Net.SASL.TokenProvider = p
 	}
 	return n
 }
@@ -77,22 +79,15 @@ func (n *network) encrypt(conn net.Conn, addr string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	encrypted := tls.Client(conn, named(conf, addr))
+	if host, _, err := net.SplitHostPort(addr); err == nil && conf.ServerName == "" {
+		conf.ServerName = host // the broker's own name is verified where no other one is configured
+	}
+	encrypted := tls.Client(conn, conf)
 	if err := encrypted.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	return encrypted, nil
-}
-
-// named has the broker's own name verified where no other one is configured.
-func named(conf *tls.Config, addr string) *tls.Config {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil || conf.ServerName != "" {
-		return conf
-	}
-	conf.ServerName = host
-	return conf
 }
 
 // ctxConn is a connection that is closed when its network ends.
@@ -108,22 +103,22 @@ func (c *ctxConn) Close() error {
 
 // open connects and authenticates. A Broker is used for one connection only:
 // after an error it stays dead (doc.go), so it is closed and replaced.
-func (n *network) open(addr string) (*sarama.Broker, error) { return n.openBy(n, addr) }
-
-func (n *network) openBy(dialer dialer, addr string) (*sarama.Broker, error) {
-	conf, err := n.withPassword()
-	if err != nil {
-		return nil, fmt.Errorf("broker %s: could not read the password: %w", addr, err)
+func (n *network) open(addr string) (*sarama.Broker, error) {
+	conf := n.conf
+	if n.password != nil {
+		var err error
+		if conf.Net.SASL.Password, err = n.password.Read(n.ctx); err != nil {
+			return nil, fmt.Errorf("broker %s: could not read the password: %w", addr, err)
+		}
 	}
-	conf.Net.Proxy.Dialer = dialer
 	b := sarama.NewBroker(addr)
-	if err := b.Open(conf); err != nil {
+	if err := b.Open(&conf); err != nil {
 		return nil, fmt.Errorf("broker %s: %w", addr, err)
 	}
 	if ok, err := b.Connected(); !ok {
 		_ = b.Close()
 		n.noteRefusal(err)
-		return nil, n.explain(addr, or(err, sarama.ErrNotConnected))
+		return nil, n.explain(addr, cmp.Or(err, sarama.ErrNotConnected))
 	}
 	return b, nil
 }
@@ -137,8 +132,8 @@ func (n *network) noteRefusal(err error) {
 	if n.password != nil {
 		n.password.Refused()
 	}
-	if b, ok := n.conf.Net.SASL.TokenProvider.(bound); ok {
-		b.fetcher.refused()
+	if p, ok := n.conf.Net.SASL.TokenProvider.(tokenProvider); ok {
+		p.refused()
 	}
 }
 
@@ -161,16 +156,6 @@ func (c *closings) counts(now time.Time) bool {
 	return true
 }
 
-// withPassword is the configuration of one connection, with the password as it is now.
-func (n *network) withPassword() (*sarama.Config, error) {
-	conf := n.conf
-	var err error
-	if n.password != nil {
-		conf.Net.SASL.Password, err = n.password.Read(n.ctx)
-	}
-	return &conf, err
-}
-
 // explain says which broker failed, why, and what to do about it.
 func (n *network) explain(addr string, err error) error {
 	hint := n.hint(err)
@@ -181,11 +166,6 @@ func (n *network) explain(addr string, err error) error {
 }
 
 func (n *network) hint(err error) string {
-	var dns *net.DNSError
-	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var record tls.RecordHeaderError
-	var other *notKafka
 	sasl := n.conf.Net.SASL
 	switch {
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
@@ -194,15 +174,15 @@ func (n *network) hint(err error) string {
 		return fmt.Sprintf("it does not offer SASL mechanism %s: choose one that its listener has enabled", sasl.Mechanism)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
 		return "it wants another SASL handshake: is this a listener with SASL?"
-	case errors.As(err, &dns):
+	case is[*net.DNSError](err):
 		return "its name cannot be resolved: correct brokers, or the brokers' advertised.listeners"
-	case errors.As(err, &unknown):
+	case is[x509.UnknownAuthorityError](err):
 		return "its certificate is signed by an authority that we do not trust: set tls.ca_file"
-	case errors.As(err, &host):
+	case is[x509.HostnameError](err):
 		return "its certificate is for another name: set tls.server_name or correct the address"
-	case errors.As(err, &record):
+	case is[tls.RecordHeaderError](err):
 		return "it does not speak TLS on this port: use its TLS listener or leave tls out"
-	case errors.As(err, &other):
+	case is[*notKafka](err):
 		return n.hintOther("something answers there that speaks another protocol")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return n.hintOther("it closed the connection")
@@ -228,3 +208,83 @@ func (n *network) hintOther(did string) string {
 	}
 	return did + " (we use " + with + "; does its listener want " + other + "?)"
 }
+
+// Dial connects and logs in to one broker as a Sink does, makes sure that it
+// answers, and says in words what is in the way. It is for those who look at a
+// cluster; the connection ends with ctx, or when the caller closes it.
+func (c Config) Dial(ctx context.Context, address string) (*sarama.Broker, error) {
+	conf, err := c.Sarama()
+	if err != nil {
+		return nil, err
+	}
+	n := newNetwork(ctx, conf, c, conf.Net.ReadTimeout)
+	b, err := n.open(address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.ApiVersions(&sarama.ApiVersionsRequest{}); err != nil {
+		_ = b.Close() // it is given up anyway
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+			return nil, fmt.Errorf("broker %s: %s: %w", address, n.hintOther("it took the connection, and does not answer"), err)
+		}
+		return nil, n.explain(address, err)
+	}
+	return b, nil
+}
+
+// Explain says in words what an error of talking to a broker of Dial's means.
+func (c Config) Explain(address string, err error) error {
+	conf, invalid := c.Sarama()
+	if invalid != nil {
+		return invalid
+	}
+	return newNetwork(context.Background(), conf, c, conf.Net.ReadTimeout).explain(address, err)
+}
+
+// Client is Sarama's own, for those who read: each of its connections is made and logged in
+// as a Sink's are, with secrets and certificates as they are then.
+func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
+	conf, err := c.Sarama()
+	if err != nil {
+		return nil, err
+	}
+	n := newNetwork(ctx, conf, c, conf.Net.ReadTimeout)
+	own := n.conf
+	if own.Net.SASL.Enable {
+		own.Net.SASL, own.Net.Proxy.Dialer = sarama.NewConfig().Net.SASL, loggingIn{n}
+	}
+	with(&own)
+	client, err := sarama.NewClient(c.Brokers, &own)
+	if err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
+	}
+	return client, nil
+}
+
+// loggingIn dials connections that are logged in already. Sarama's client has one password for
+// all of its connections.
+type loggingIn struct{ *network }
+
+func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
+	conn, err := l.network.Dial(kind, addr)
+	if err != nil {
+		return nil, err
+	}
+	own := *l.network
+	own.conf.Net.Proxy.Dialer = lent{conn}
+	b, err := own.open(addr)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	_ = b.Close() // it was lent
+	return conn, nil
+}
+
+// lent is a connection that outlives the Broker that logs it in.
+type lent struct{ net.Conn }
+
+// Dial is called by sarama.
+func (l lent) Dial(_, _ string) (net.Conn, error) { return l, nil }
+
+func (lent) Close() error { return nil }

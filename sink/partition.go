@@ -34,11 +34,8 @@ func murmur2(key []byte) uint32 {
 
 // PartitionOf is the partition, of n, of a record with the key: the one that the
 // Java client's default partitioner chooses.
-func PartitionOf(key []byte, n int) int32 { return int32(partitionOf(key, n)) }
-
-// partitionOf is the Java client's toPositive(murmur2(key)) % partitions.
-func partitionOf(key []byte, partitions int) int {
-	return int(murmur2(key)&0x7fffffff) % partitions
+func PartitionOf(key []byte, n int) int32 {
+	return int32(int(murmur2(key)&0x7fffffff) % n) // toPositive(murmur2(key)) % partitions
 }
 
 // stickyBytes is how much goes to one partition before records without a key

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"time"
 
@@ -53,13 +52,11 @@ type partitionQueue struct {
 	// searched for, or 0.
 	limit int
 
-	failures int       // in a row
-	since    time.Time // the first of them, or zero
-	err      error     // the last of them, or nil
-	dirty    bool      // is in machine.dirty
+	failures int // in a row
+	trouble
+	dirty bool // is in machine.dirty
 }
 
-// limits bound a batch.
 type limits struct {
 	rows, bytes int
 }
@@ -144,9 +141,6 @@ func (q *partitionQueue) acked(b *batch, offset int64) {
 	q.clearInFlight()
 }
 
-// halve makes the next batches smaller, to find the rejected row.
-func (q *partitionQueue) halve(n int) { q.limit = max(1, n/2) }
-
 // clearInFlight forgets the batch in flight, whose rows have an outcome or are back
 // in the queue.
 func (q *partitionQueue) clearInFlight() { q.inFlight, q.state = nil, queueIdle }
@@ -165,7 +159,6 @@ func (q *partitionQueue) recall() bool {
 	return true
 }
 
-// reject remembers that a row is to be refused.
 func (q *partitionQueue) reject(r *outbox.Row, err error) {
 	if q.rejected == nil {
 		q.rejected = map[*outbox.Row]error{}
@@ -177,14 +170,6 @@ func (q *partitionQueue) reject(r *outbox.Row, err error) {
 func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
 	for _, r := range rows {
 		delete(q.rejected, r)
-	}
-}
-
-func (q *partitionQueue) fail(now time.Time, err error) {
-	q.failures++
-	q.err = err
-	if q.since.IsZero() {
-		q.since = now
 	}
 }
 
@@ -200,7 +185,4 @@ func backoff(failures int, most time.Duration) time.Duration {
 }
 
 // encoding says that sarama refused to write the request, so no broker saw it.
-func encoding(err error) bool {
-	var e sarama.PacketEncodingError
-	return errors.As(err, &e)
-}
+func encoding(err error) bool { return is[sarama.PacketEncodingError](err) }

@@ -21,7 +21,7 @@ func TestMurmur2IsTheJavaClients(t *testing.T) {
 			t.Errorf("murmur2(%q) = %d, want %d", key, got, want)
 		}
 	}
-	if got := partitionOf([]byte("21"), 6); got != int(-973932308&0x7fffffff)%6 {
+	if got := PartitionOf([]byte("21"), 6); got != int32(-973932308&0x7fffffff)%6 {
 		t.Errorf("partition %d", got)
 	}
 }

@@ -109,7 +109,7 @@ func TestAQueueForgets(t *testing.T) {
 // Batches grow again after a refusal, until they are as large as ever.
 func TestBatchesGrowAgain(t *testing.T) {
 	q := &partitionQueue{topic: newTopic("t"), as: nobody}
-	q.halve(3)
+	q.limit = 1 // a batch of three rows was rejected
 	for i := range 21 {
 		if q.limit != 1<<i {
 			t.Fatalf("%d rows after %d batches", q.limit, i)

@@ -62,7 +62,7 @@ type producerIDClient struct {
 
 // run obtains an identity and then does jobs until ctx ends or the identity
 // is lost for good.
-func (pc *producerIDClient) run(ctx context.Context) error {
+func (pc *producerIDClient) run(ctx context.Context) {
 	defer pc.closeCoordinator()
 	defer pc.metadata.close()
 	pc.timeout = transactionTimeout
@@ -71,32 +71,39 @@ func (pc *producerIDClient) run(ctx context.Context) error {
 		pc.timeout = tx.Timeout
 	} else {
 		if err := pc.insist(ctx, func() error { return pc.start(ctx) }); err != nil {
-			return pc.end(err)
+			pc.end(err)
+			return
 		}
-		pc.sink.fencing.Store(int32(pc.state()))
+		state := FencingOn
+		switch {
+		case pc.sink.cfg.TransactionalID == "":
+			state = FencingOff
+		case !pc.fencing:
+			state = FencingRefused
+		}
+		pc.sink.fencing.Store(int32(state))
 		pc.events.Put(event{started: &started{pc.id, pc.fencing}})
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-pc.jobs.Ready():
 		}
 		for _, job := range pc.jobs.Take(nil) {
 			if err := pc.do(ctx, job); err != nil {
-				return pc.end(err)
+				pc.end(err)
+				return
 			}
 		}
 	}
 }
 
 // end tells the loss of the identity; the end of ctx is no error.
-func (pc *producerIDClient) end(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
+func (pc *producerIDClient) end(err error) {
+	if !errors.Is(err, context.Canceled) {
+		pc.events.Put(event{fatal: err})
 	}
-	pc.events.Put(event{fatal: err})
-	return nil
 }
 
 // insist repeats a step until it succeeds, ctx ends or the identity is lost.
@@ -161,17 +168,6 @@ func (pc *producerIDClient) initFirst(ctx context.Context) error {
 	}
 }
 
-// state is what became of fencing.
-func (pc *producerIDClient) state() Fencing {
-	switch {
-	case pc.fencing:
-		return FencingOn
-	case pc.sink.cfg.TransactionalID == "":
-		return FencingOff
-	}
-	return FencingRefused
-}
-
 // do carries one job out and answers it.
 func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	switch {
@@ -211,7 +207,7 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	if len(targets) == 0 {
 		return nil
 	}
-	seal := func() error { return pc.fence(ctx, targets, unsealed, res) }
+	seal := func() error { return pc.fence(ctx, targets, unsealed, res.refused) }
 	if !pc.fencing {
 		seal = pc.initPlain
 		if unsealed && wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
@@ -231,13 +227,13 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 // raises the epoch in each partition, and the last Init is answered only when
 // all markers are written. The first Init is needed only against batches of
 // our own epoch.
-func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, res *producerIDResult) error {
+func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, refused map[place]sarama.KError) error {
 	if own {
 		if err := pc.init(pc.id); err != nil {
 			return err
 		}
 	}
-	added, err := pc.add(targets, res)
+	added, err := pc.add(targets, refused)
 	if err != nil || !added {
 		return err
 	}
@@ -264,10 +260,9 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool
 // keepAlive refreshes the id by an empty transaction. If it fails the next one
 // will do; the end is insisted on, see transactionTimeout.
 func (pc *producerIDClient) keepAlive(ctx context.Context, p place) error {
-	res := producerIDResult{id: pc.id, refused: map[place]sarama.KError{}}
-	added := false
+	refused, added := map[place]sarama.KError{}, false
 	err := pc.insist(ctx, func() (err error) {
-		added, err = pc.add([]place{p}, &res)
+		added, err = pc.add([]place{p}, refused)
 		return err
 	})
 	if err == nil && added {
@@ -288,9 +283,8 @@ func (pc *producerIDClient) init(held identity) error {
 	if err != nil {
 		return err
 	}
-	id := pc.sink.cfg.TransactionalID
 	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
-		Version: 4, TransactionalID: &id, TransactionTimeout: pc.timeout,
+		Version: 4, TransactionalID: &pc.sink.cfg.TransactionalID, TransactionTimeout: pc.timeout,
 		ProducerID: held.pid, ProducerEpoch: held.epoch,
 	})
 	if err != nil {
@@ -314,10 +308,11 @@ func (pc *producerIDClient) initPlain() error {
 		pc.metadata.close()
 		return pc.net.explain(b.Addr(), err)
 	}
-	if res.Err != sarama.ErrNoError {
-		if res.Err == sarama.ErrClusterAuthorizationFailed {
-			return fmt.Errorf("InitProducerId: grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic, to our user: %w", res.Err)
-		}
+	switch res.Err {
+	case sarama.ErrNoError:
+	case sarama.ErrClusterAuthorizationFailed:
+		return fmt.Errorf("InitProducerId: grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic, to our user: %w", res.Err)
+	default:
 		return fmt.Errorf("InitProducerId: %w", res.Err)
 	}
 	pc.id = identity{res.ProducerID, res.ProducerEpoch}
@@ -325,13 +320,13 @@ func (pc *producerIDClient) initPlain() error {
 }
 
 // add puts the partitions that may be added into a transaction, and says
-// whether there are any. The others stand in res.refused. It asks at once again
+// whether there are any. The others stand in refused. It asks at once again
 // only without a partition that was refused, so at most once for each of them.
-func (pc *producerIDClient) add(targets []place, res *producerIDResult) (bool, error) {
+func (pc *producerIDClient) add(targets []place, refused map[place]sarama.KError) (bool, error) {
 	for left := len(targets) + 1; ; {
 		topics, n := map[string][]int32{}, 0
 		for _, p := range targets {
-			if _, refused := res.refused[p]; !refused {
+			if _, is := refused[p]; !is {
 				topics[p.topic] = append(topics[p.topic], p.partition)
 				n++
 			}
@@ -343,14 +338,14 @@ func (pc *producerIDClient) add(targets []place, res *producerIDResult) (bool, e
 			return false, fmt.Errorf("AddPartitionsToTxn for transactional id %s: %w", pc.sink.cfg.TransactionalID, sarama.ErrOperationNotAttempted)
 		}
 		left = n
-		again, err := pc.addOnce(topics, res)
+		again, err := pc.addOnce(topics, refused)
 		if !again {
 			return err == nil, err
 		}
 	}
 }
 
-func (pc *producerIDClient) addOnce(topics map[string][]int32, res *producerIDResult) (again bool, err error) {
+func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[place]sarama.KError) (again bool, err error) {
 	c, err := pc.coordinator()
 	if err != nil {
 		return false, err
@@ -371,7 +366,7 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, res *producerIDRe
 			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
 				again = true
 				if slices.Contains(topics[topic], p.Partition) {
-					res.refused[place{topic, p.Partition}] = p.Err
+					refused[place{topic, p.Partition}] = p.Err
 				}
 			default:
 				if err := pc.classify("AddPartitionsToTxn", p.Err); err != nil {
@@ -571,13 +566,12 @@ func (pc *producerIDClient) search(ctx context.Context, s search, refused map[pl
 		return out
 	}
 	defer func() { _ = b.Close() }()
-	out.offset, out.found, err = scan(ctx, b, s)
-	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+	out.offset, out.found, out.err = scan(ctx, b, s)
+	if errors.Is(out.err, sarama.ErrTopicAuthorizationFailed) {
 		pc.sink.cfg.Log.Error().Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
 			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
-		return out
+		out.err = nil
 	}
-	out.err = err
 	return out
 }
 
@@ -610,19 +604,19 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {
 		if from < 0 {
-			if from, err = earliest(b.Broker, s.place); err != nil {
-				return 0, false, err
+			start := map[place]int64{}
+			if err := listOffsets(b.Broker, []place{s.place}, sarama.OffsetOldest, start); err != nil {
+				return 0, false, fmt.Errorf("finding the start of topic %s, partition %d: %w", s.topic, s.partition, err)
 			}
+			from = start[s.place]
 		}
 		block, err := b.fetch(s.place, from)
 		switch {
-		case err != nil:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
-		case block.code == sarama.ErrOffsetOutOfRange && !back:
+		case errors.Is(err, sarama.ErrOffsetOutOfRange) && !back:
 			from, back = -1, true // truncated or re-created
 			continue
-		case block.code != sarama.ErrNoError:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, block.code)
+		case err != nil:
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
 		}
 		if end < 0 {
 			end = block.high
@@ -649,12 +643,4 @@ func (s search) in(block *fetched, from int64) (next, offset int64, found bool) 
 		next = max(next, h.last+1)
 	}
 	return next, 0, false
-}
-
-func earliest(b *sarama.Broker, p place) (int64, error) {
-	into := map[place]int64{}
-	if err := listOffsets(b, []place{p}, sarama.OffsetOldest, into); err != nil {
-		return 0, fmt.Errorf("finding the start of topic %s, partition %d: %w", p.topic, p.partition, err)
-	}
-	return into[p], nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
@@ -44,7 +43,7 @@ type started struct {
 type driver struct {
 	sink   *Sink
 	m      *machine
-	group  *errgroup.Group
+	group  sync.WaitGroup
 	ctx    context.Context // the life of one Run
 	events *mailbox.Mailbox[event]
 	asks   *mailbox.Mailbox[*metadataRequest]
@@ -58,39 +57,32 @@ type driver struct {
 // took over. Run a Sink once.
 func (s *Sink) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(ctx)
-	group, life := errgroup.WithContext(life)
 	d := &driver{
-		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), group: group, ctx: life,
+		sink: s, m: newMachine(s.cfg.Cluster, s.cfg.machine(), s.cfg.Topics), ctx: life,
 		events: mailbox.New[event](), asks: mailbox.New[*metadataRequest](), jobs: mailbox.New[*producerIDJob](),
 		conns: map[string]*brokerConn{},
 		net:   newNetwork(life, s.conf, s.cfg, s.conf.Net.ReadTimeout),
 	}
-	d.start()
-	err := d.loop()
-	cancel()
-	return errors.Join(err, group.Wait())
-}
-
-// start starts the metadata client and the producer id client; broker connections
-// start when they are needed.
-func (d *driver) start() {
-	s := d.sink
 	newMetadataClient := func(timeout time.Duration) *metadataClient {
-		return &metadataClient{net: newNetwork(d.ctx, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &metadataClient{net: newNetwork(life, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
 	}
 	client := newMetadataClient(metadataTimeout)
-	d.group.Go(func() error { return d.metadata(client) })
-	o := &producerIDClient{sink: s, net: newNetwork(d.ctx, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
-	d.group.Go(func() error { return o.run(d.ctx) })
+	d.group.Go(func() { d.metadata(client) })
+	o := &producerIDClient{sink: s, net: newNetwork(life, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
+	d.group.Go(func() { o.run(life) })
+	err := d.loop() // connections to brokers start when they are needed
+	cancel()
+	d.group.Wait()
+	return err
 }
 
 // metadata answers requests for metadata, of several the newest.
-func (d *driver) metadata(s *metadataClient) error {
+func (d *driver) metadata(s *metadataClient) {
 	defer s.close()
 	for {
 		select {
 		case <-d.ctx.Done():
-			return nil
+			return
 		case <-d.asks.Ready():
 		}
 		asks := d.asks.Take(nil)
@@ -207,22 +199,16 @@ func (d *driver) carryOut(w work) {
 		}
 	}
 	if w.recovery != nil {
-		d.recover(w.recovery)
+		found, journal := w.recovery, d.m.tx.journal.uuid.String()
+		d.group.Go(func() {
+			err := d.sink.cfg.Transactions.Recover(d.ctx, journal, found)
+			if err != nil {
+				found = nil
+			}
+			d.events.Put(event{fatal: err, recovered: found})
+		})
 	}
 	d.dispatch(w.send)
-}
-
-// recover tells the database what was published.
-func (d *driver) recover(found *exactlyonce.Recovery) {
-	cfg, journal := d.sink.cfg.Transactions, d.m.tx.journal.uuid.String()
-	d.group.Go(func() error {
-		err := cfg.Recover(d.ctx, journal, found)
-		if err != nil {
-			found = nil
-		}
-		d.events.Put(event{fatal: err, recovered: found})
-		return nil
-	})
 }
 
 // dispatch hands batches to their leaders' connections, those of one leader together
@@ -238,18 +224,12 @@ func (d *driver) dispatch(batches []*batch) {
 				rest = append(rest, b)
 			}
 		}
-		d.conn(leader).jobs.Put(same...)
+		if d.conns[leader] == nil {
+			bc := d.sink.newBrokerConn(leader, d.net, d.events)
+			d.conns[leader] = bc
+			d.group.Go(func() { bc.run(d.ctx) })
+		}
+		d.conns[leader].jobs.Put(same...)
 		batches = rest
 	}
-}
-
-// conn returns the connection to a broker, and starts it when it is new.
-func (d *driver) conn(addr string) *brokerConn {
-	if bc := d.conns[addr]; bc != nil {
-		return bc
-	}
-	bc := d.sink.newBrokerConn(addr, d.net, d.events)
-	d.conns[addr] = bc
-	d.group.Go(func() error { return bc.run(d.ctx) })
-	return bc
 }

@@ -131,6 +131,7 @@ func TestARecoveryInParts(t *testing.T) {
 	if w = s.later(0); len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Read || m.begun() {
 		t.Fatalf("%+v, begun %v", w.requests, m.begun())
 	}
+	s.later(time.Second) // it takes its time
 	s.coordinate(w)
 	if !m.begun() || m.keepAt.Sub(m.now) != m.cfg.keepAlive {
 		t.Errorf("begun %v, kept alive at %v", m.begun(), m.keepAt)

@@ -96,7 +96,7 @@ func TestConfigurationErrors(t *testing.T) {
 func TestMSKIAMTokensAreSigned(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	token, err := mskProvider{"eu-central-1"}.Token()
+	token, err := mskToken(t.Context(), "eu-central-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestOAuthTokens(t *testing.T) {
 	proof, renewProof := file("first")
 	expect := func(p *oauthProvider, token string, form string) {
 		t.Helper()
-		got, err := p.Token()
+		got, err := p.token(t.Context())
 		if err != nil || got.Token != token {
 			t.Fatalf("%v, %v; want %s", got, err, token)
 		}

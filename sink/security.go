@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/url"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -92,8 +91,12 @@ func (c Config) Sarama() (*sarama.Config, error) {
 	if err := conf.Producer.Compression.UnmarshalText([]byte(c.Compression)); err != nil {
 		return nil, fmt.Errorf("kafka cluster %s: compression %q: use none, gzip, snappy, lz4 or zstd", c.Cluster, c.Compression)
 	}
-	if err := c.TLS.apply(conf); err != nil {
-		return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
+	if c.TLS != nil {
+		var err error
+		conf.Net.TLS.Enable = true
+		if conf.Net.TLS.Config, err = c.TLS.now(); err != nil {
+			return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
+		}
 	}
 	if err := c.SASL.apply(conf); err != nil {
 		return nil, fmt.Errorf("kafka cluster %s: sasl: %w", c.Cluster, err)
@@ -102,15 +105,6 @@ func (c Config) Sarama() (*sarama.Config, error) {
 		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
 	}
 	return conf, nil
-}
-
-func (t *TLS) apply(conf *sarama.Config) (err error) {
-	if t == nil {
-		return nil
-	}
-	conf.Net.TLS.Enable = true
-	conf.Net.TLS.Config, err = t.now()
-	return err
 }
 
 // now reads the files.
@@ -180,10 +174,12 @@ func (s *SASL) apply(conf *sarama.Config) error {
 		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
 	case MechanismOAuthBearer:
 		net.Mechanism = sarama.SASLTypeOAuth
-		net.TokenProvider = &oauthProvider{OAuth: s.OAuth}
+		p := &oauthProvider{OAuth: s.OAuth}
+		net.TokenProvider = tokenProvider{context.Background(), p.token, p.refused}
 	case MechanismMSKIAM:
 		net.Mechanism = sarama.SASLTypeOAuth
-		net.TokenProvider = mskProvider{s.Region}
+		sign := func(ctx context.Context) (*sarama.AccessToken, error) { return mskToken(ctx, s.Region) }
+		net.TokenProvider = tokenProvider{context.Background(), sign, func() {}} // each connection has its own
 	default:
 		return fmt.Errorf("mechanism %q: use %s", s.Mechanism, strings.Join([]string{MechanismPlain, MechanismScram256, MechanismScram512, MechanismOAuthBearer, MechanismMSKIAM}, ", "))
 	}
@@ -192,34 +188,32 @@ func (s *SASL) apply(conf *sarama.Config) error {
 
 // complete checks that what the mechanism needs is there.
 func (s *SASL) complete() error {
-	missing := map[string]bool{}
-	switch s.Mechanism {
-	case MechanismOAuthBearer:
-		missing["token_url"] = s.OAuth.TokenURL == "" && s.OAuth.TokenNow == nil
-		missing["client_id"] = s.OAuth.ClientID == "" && s.OAuth.TokenNow == nil
-	case MechanismMSKIAM:
-		missing["region"] = s.Region == ""
-	default:
-		missing["username"] = s.Username == ""
-		missing["password"] = s.Password == "" && s.PasswordNow == nil
-	}
-	var names []string
-	for name, is := range missing {
-		if is {
-			names = append(names, name)
+	var missing []string
+	need := func(name string, given bool) {
+		if !given {
+			missing = append(missing, name)
 		}
 	}
-	if len(names) == 0 {
+	switch s.Mechanism {
+	case MechanismOAuthBearer:
+		need("client_id", s.OAuth.ClientID != "" || s.OAuth.TokenNow != nil)
+		need("token_url", s.OAuth.TokenURL != "" || s.OAuth.TokenNow != nil)
+	case MechanismMSKIAM:
+		need("region", s.Region != "")
+	default:
+		need("password", s.Password != "" || s.PasswordNow != nil)
+		need("username", s.Username != "")
+	}
+	if missing == nil {
 		return nil
 	}
-	sort.Strings(names)
-	return fmt.Errorf("mechanism %s needs %s", s.Mechanism, strings.Join(names, " and "))
+	return fmt.Errorf("mechanism %s needs %s", s.Mechanism, strings.Join(missing, " and "))
 }
 
 // scramClient is sarama's view of a SCRAM conversation (RFC 5802).
 type scramClient struct {
+	*scram.ClientConversation
 	hash scram.HashGeneratorFcn
-	conv *scram.ClientConversation
 }
 
 func (c *scramClient) Begin(user, password, authzID string) error {
@@ -227,44 +221,47 @@ func (c *scramClient) Begin(user, password, authzID string) error {
 	if err != nil {
 		return fmt.Errorf("beginning SCRAM as %s: %w", user, err)
 	}
-	c.conv = client.NewConversation()
+	c.ClientConversation = client.NewConversation()
 	return nil
 }
 
-func (c *scramClient) Step(challenge string) (string, error) { return c.conv.Step(challenge) }
-func (c *scramClient) Done() bool                            { return c.conv.Done() }
+// tokenProvider gives sarama tokens.
+type tokenProvider struct {
+	ctx     context.Context // the life of one Run
+	fetch   func(context.Context) (*sarama.AccessToken, error)
+	refused func() // a broker did not take the token
+}
 
-// tokenTimeout bounds a request for a token.
-const tokenTimeout = 10 * time.Second
+// Token is called by sarama.
+func (p tokenProvider) Token() (*sarama.AccessToken, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
+	defer cancel()
+	return p.fetch(ctx)
+}
 
 // oauthProvider fetches tokens and keeps each until it expires or is refused.
 type oauthProvider struct {
 	OAuth
 
-	mu    sync.Mutex
-	token *oauth2.Token
+	mu   sync.Mutex
+	kept *oauth2.Token
 }
 
-// Token is for callers without a context.
-func (p *oauthProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
-
-func (p *oauthProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
-	defer cancel()
+func (p *oauthProvider) token(ctx context.Context) (*sarama.AccessToken, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
 	if p.TokenNow != nil { // somebody else knows how long it is good for
-		p.token = &oauth2.Token{}
-		if p.token.AccessToken, err = p.TokenNow.Read(ctx); err != nil {
+		p.kept = &oauth2.Token{}
+		if p.kept.AccessToken, err = p.TokenNow.Read(ctx); err != nil {
 			return nil, fmt.Errorf("could not read the OAuth token: %w", err)
 		}
-	} else if !p.token.Valid() {
-		if p.token, err = p.fetch(ctx); err != nil {
+	} else if !p.kept.Valid() {
+		if p.kept, err = p.fetch(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return &sarama.AccessToken{Token: p.token.AccessToken, Extensions: p.Extensions}, nil
+	return &sarama.AccessToken{Token: p.kept.AccessToken, Extensions: p.Extensions}, nil
 }
 
 // assertionType says that a JWT proves who we are (RFC 7523, section 2.2).
@@ -272,91 +269,50 @@ const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
 	client := clientcredentials.Config{ClientID: p.ClientID, TokenURL: p.TokenURL, Scopes: p.Scopes}
-	proof, err := p.proof(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case p.AssertionNow != nil:
-		client.AuthStyle = oauth2.AuthStyleInParams
-		client.EndpointParams = url.Values{"client_assertion_type": {assertionType}, "client_assertion": {proof}}
-	default:
-		client.ClientSecret = proof
+	proof, name := p.SecretNow, "client_secret"
+	if p.AssertionNow != nil {
+		proof, name = p.AssertionNow, "client_assertion"
+	}
+	if proof != nil {
+		text, err := proof.Read(ctx)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("could not read %s: %w", name, err)
+		case p.AssertionNow != nil:
+			client.AuthStyle = oauth2.AuthStyleInParams
+			client.EndpointParams = url.Values{"client_assertion_type": {assertionType}, "client_assertion": {text}}
+		default:
+			client.ClientSecret = text
+		}
 	}
 	token, err := client.Token(ctx)
 	if err != nil {
-		p.refusedProof()
+		if proof != nil {
+			proof.Refused()
+		}
 		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
 	}
 	return token, nil
-}
-
-// proof is the assertion or the client's secret as it is now.
-func (p *oauthProvider) proof(ctx context.Context) (text string, err error) {
-	if p.AssertionNow != nil {
-		if text, err = p.AssertionNow.Read(ctx); err != nil {
-			err = fmt.Errorf("could not read client_assertion: %w", err)
-		}
-		return text, err
-	}
-	if p.SecretNow != nil {
-		if text, err = p.SecretNow.Read(ctx); err != nil {
-			err = fmt.Errorf("could not read client_secret: %w", err)
-		}
-	}
-	return text, err
-}
-
-func (p *oauthProvider) refusedProof() {
-	for _, s := range []secret.Reader{p.AssertionNow, p.SecretNow} {
-		if s != nil {
-			s.Refused()
-		}
-	}
 }
 
 // refused forgets a token that a broker did not take.
 func (p *oauthProvider) refused() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.token = nil
+	p.kept = nil
 	if p.TokenNow != nil {
 		p.TokenNow.Refused()
 	}
 }
 
-// mskProvider signs a request to connect with AWS credentials.
-type mskProvider struct{ region string }
-
-// Token is for callers without a context.
-func (p mskProvider) Token() (*sarama.AccessToken, error) { return p.tokenFor(context.Background()) }
-
-func (p mskProvider) tokenFor(ctx context.Context) (*sarama.AccessToken, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
-	defer cancel()
-	token, _, err := signer.GenerateAuthToken(ctx, p.region)
+// mskToken signs a request to connect with AWS credentials.
+func mskToken(ctx context.Context, region string) (*sarama.AccessToken, error) {
+	token, _, err := signer.GenerateAuthToken(ctx, region)
 	if err != nil {
-		return nil, fmt.Errorf("signing an AWS MSK IAM token for region %s: %w", p.region, err)
+		return nil, fmt.Errorf("signing an AWS MSK IAM token for region %s: %w", region, err)
 	}
 	return &sarama.AccessToken{Token: token}, nil
 }
-
-// refused: each connection has its own.
-func (mskProvider) refused() {}
-
-// tokenFetcher is a provider whose requests end with a context.
-type tokenFetcher interface {
-	tokenFor(ctx context.Context) (*sarama.AccessToken, error)
-	// refused says that a broker did not take the token.
-	refused()
-}
-
-// bound is a provider for the life of one Run.
-type bound struct {
-	ctx     context.Context // the life of one Run
-	fetcher tokenFetcher
-}
-
-func (b bound) Token() (*sarama.AccessToken, error) { return b.fetcher.tokenFor(b.ctx) }
 
 // silent is a registry that keeps no metrics: sarama's own cost time per batch
 // and a goroutine that never ends, and ours say more.

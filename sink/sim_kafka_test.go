@@ -121,7 +121,7 @@ func (w *sim) makeTopics() {
 	for _, t := range w.topics {
 		w.named[t.name] = t
 		t.excuses = map[sarama.KError]bool{}
-		t.count, t.max = or(t.count, 1+w.IntN(3)), or(t.max, []int{1 << 20, 400 + w.IntN(2000)}[w.IntN(2)])
+		t.count, t.max = cmp.Or(t.count, 1+w.IntN(3)), cmp.Or(t.max, []int{1 << 20, 400 + w.IntN(2000)}[w.IntN(2)])
 		t.least = t.max
 		if t.there {
 			w.create(t)
@@ -368,7 +368,7 @@ func (w *sim) send(b *batch) {
 		}
 		awaited, before := b.queue.inFlight == b, b.queue.leader
 		w.m.produced(b, r)
-		if awaited && b.queue.leader != or(leader, before) {
+		if awaited && b.queue.leader != cmp.Or(leader, before) {
 			w.fail("%s is led by %q, of which the answer says %q", b.queue, b.queue.leader, leader)
 		}
 	}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -106,7 +107,6 @@ type Observer interface {
 // Sink produces to one cluster. Make it with New, run it once with Run.
 type Sink struct {
 	cfg      Config
-	codec    sarama.CompressionCodec
 	conf     *sarama.Config
 	inbox    *mailbox.Mailbox[outbox.Command]
 	outcomes *mailbox.Mailbox[outbox.Outcome]
@@ -123,8 +123,7 @@ func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.
 		return nil, err
 	}
 	return &Sink{
-		cfg: cfg, codec: conf.Producer.Compression, conf: conf,
-		inbox: mailbox.New[outbox.Command](), outcomes: outcomes, states: states,
+		cfg: cfg, conf: conf, inbox: mailbox.New[outbox.Command](), outcomes: outcomes, states: states,
 	}, nil
 }
 
@@ -147,15 +146,6 @@ func (f Fencing) String() string { return [...]string{"unknown", "on", "refused"
 // Fencing says whether older producers are fenced.
 func (s *Sink) Fencing() Fencing { return Fencing(s.fencing.Load()) }
 
-// or returns the value, or what stands in for zero.
-func or[T comparable](value, instead T) T {
-	var zero T
-	if value == zero {
-		return instead
-	}
-	return value
-}
-
 // boundedTimeout is the most of RequestTimeout where Until bounds requests: what
 // it follows is held some seconds ahead only.
 const boundedTimeout = 3 * time.Second
@@ -166,23 +156,24 @@ func (c *Config) late(now time.Time) bool {
 }
 
 func (c *Config) defaults() {
-	c.ClientID = or(c.ClientID, "outbox-cdc")
-	c.Compression = or(c.Compression, "none")
-	c.BatchRows = or(c.BatchRows, 10_000)
-	c.BatchBytes = or(c.BatchBytes, 1_000_000)
-	c.RequestBytes = or(c.RequestBytes, 4<<20)
-	c.DialTimeout = or(c.DialTimeout, 2*time.Second)
-	c.RequestTimeout = or(c.RequestTimeout, 10*time.Second)
+	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
+	c.Compression = cmp.Or(c.Compression, "none")
+	c.BatchRows = cmp.Or(c.BatchRows, 10_000)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 1_000_000)
+	c.RequestBytes = cmp.Or(c.RequestBytes, 4<<20)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 2*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	if c.Until != nil {
 		c.RequestTimeout = min(c.RequestTimeout, boundedTimeout)
 	}
-	c.MetadataRefresh = or(c.MetadataRefresh, time.Minute)
-	c.TopicGrace = or(c.TopicGrace, 3*time.Second)
-	c.OutageAfter = or(c.OutageAfter, time.Second)
-	c.KeepAlive = or(c.KeepAlive, 12*time.Hour)
+	c.MetadataRefresh = cmp.Or(c.MetadataRefresh, time.Minute)
+	c.TopicGrace = cmp.Or(c.TopicGrace, 3*time.Second)
+	c.OutageAfter = cmp.Or(c.OutageAfter, time.Second)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 12*time.Hour)
 }
 
 func (c *Config) validate() error {
+	tx := c.Transactions
 	switch {
 	case c.Cluster == "":
 		return errors.New("sink: Cluster is empty: name the Kafka cluster")
@@ -192,8 +183,15 @@ func (c *Config) validate() error {
 		return fmt.Errorf("kafka cluster %s: batch and request limits must not be negative", c.Cluster)
 	case c.RequestBytes > int(sarama.MaxRequestSize):
 		return fmt.Errorf("kafka cluster %s: requests of %d bytes: brokers take at most %d", c.Cluster, c.RequestBytes, sarama.MaxRequestSize)
+	case tx == nil:
+	case tx.Journal == "" || tx.Recover == nil || tx.MaxRows < 1 || tx.Timeout <= 0:
+		return fmt.Errorf("kafka cluster %s: every field of Transactions is required", c.Cluster)
+	case c.TransactionalID == "":
+		return fmt.Errorf("kafka cluster %s: transactions need a transactional id", c.Cluster)
+	case c.Until != nil:
+		return fmt.Errorf("kafka cluster %s: the rows of a lock that another relay shares cannot be published exactly once", c.Cluster)
 	}
-	return c.Transactions.validate(c)
+	return nil
 }
 
 func (c *Config) machine() machineConfig {

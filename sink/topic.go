@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -96,11 +97,6 @@ func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	return "", ""
 }
 
-// failsOn says whether the error of its topic is the row's own.
-func failsOn(r *outbox.Row, kind outbox.TopicError) bool {
-	return slices.Contains(r.Table.Mapping.FailOn, kind)
-}
-
 // passes says whether a row's own error is one that its table takes for passing:
 // where FailOn is given, all but those, and a record that is too large.
 func passes(r *outbox.Row, err error) bool {
@@ -110,12 +106,11 @@ func passes(r *outbox.Row, err error) bool {
 
 // queueFor chooses the row's partition like the Java client's producer does.
 func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
-	n := len(t.queues)
 	switch {
 	case r.Partition >= 0:
 		return t.namedQueue(r)
 	case r.Key != nil:
-		return t.queues[partitionOf(r.Key, n)]
+		return t.queues[PartitionOf(r.Key, len(t.queues))]
 	}
 	return t.queues[t.stick(r, random)]
 }
@@ -198,13 +193,11 @@ func (t *topic) batched(partition int32) {
 }
 
 // anyInFlight says whether any partition has a batch in flight.
-func (t *topic) anyInFlight() bool {
-	for _, q := range t.queues {
-		if q.busy() {
-			return true
-		}
-	}
-	return false
+func (t *topic) anyInFlight() bool { return slices.ContainsFunc(t.queues, (*partitionQueue).busy) }
+
+// anyWaiting says whether any partition has rows that wait.
+func (t *topic) anyWaiting() bool {
+	return slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
 }
 
 // tooLarge learns from a refused batch of several rows where the broker does
@@ -217,5 +210,5 @@ func (t *topic) tooLarge(b *batch) {
 	if t.accepted < b.bytes {
 		guess = max(guess, t.accepted)
 	}
-	t.maxBytes = min(guess, or(t.maxBytes, guess))
+	t.maxBytes = min(guess, cmp.Or(t.maxBytes, guess))
 }

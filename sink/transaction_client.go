@@ -15,7 +15,6 @@ import (
 // This file is the producerIDClient where delivery is exactly once: it asks what an
 // exactlyonce.Machine wants to know, each request once, and has no opinion of its own.
 
-// transact asks, and tells the answer.
 func (pc *producerIDClient) transact(ctx context.Context, r *exactlyonce.Request) error {
 	if wait.Sleep(ctx, again(r.Try)) != nil {
 		return context.Canceled
@@ -72,8 +71,7 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 	for _, p := range partitions {
 		topics[p.Topic] = append(topics[p.Topic], p.Number)
 	}
-	res := producerIDResult{refused: out.refused}
-	refused, err := pc.addOnce(topics, &res)
+	refused, err := pc.addOnce(topics, out.refused)
 	if err != nil || !refused {
 		return err
 	}
@@ -87,12 +85,11 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 
 // classOf is what a request led to.
 func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
-	var lost *noAnswer
 	var code sarama.KError
 	switch {
 	case err == nil:
 		return exactlyonce.OK
-	case errors.As(err, &lost):
+	case is[*noAnswer](err):
 		return exactlyonce.Silence
 	case errors.Is(err, ErrFenced):
 		if kind == exactlyonce.Commit {
@@ -119,12 +116,10 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 	for ctx.Err() == nil {
 		block, err := b.fetch(at, reader.Next())
 		switch {
+		case errors.Is(err, sarama.ErrOffsetOutOfRange):
+			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
 		case err != nil:
 			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
-		case block.code == sarama.ErrOffsetOutOfRange:
-			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
-		case block.code != sarama.ErrNoError:
-			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), block.code)
 		}
 		before := reader.Next()
 		done, err := feedJournal(reader, block.headers)

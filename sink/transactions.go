@@ -49,17 +49,3 @@ var (
 	errLongID    = fmt.Errorf("its id is longer than %d bytes: the journal of published rows has no room for it", longestID)
 	errIsJournal = fmt.Errorf("it is a journal of published rows, in which no row can be published: %w", sarama.ErrInvalidTopic)
 )
-
-func (t *Transactions) validate(c *Config) error {
-	switch {
-	case t == nil:
-		return nil
-	case t.Journal == "" || t.Recover == nil || t.MaxRows < 1 || t.Timeout <= 0:
-		return fmt.Errorf("kafka cluster %s: every field of Transactions is required", c.Cluster)
-	case c.TransactionalID == "":
-		return fmt.Errorf("kafka cluster %s: transactions need a transactional id", c.Cluster)
-	case c.Until != nil:
-		return fmt.Errorf("kafka cluster %s: the rows of a lock that another relay shares cannot be published exactly once", c.Cluster)
-	}
-	return nil
-}

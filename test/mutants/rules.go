@@ -54,7 +54,7 @@ var rules = []rule{
 		{"Core.parkKnownTopic", "p := c.parks.of(s)", "if true { c.parks.addKnownTopic(owned(s)); return c.parks.of(outbox.TopicsScope(r.Table)) }; p := c.parks.of(s)"},
 	}},
 	{name: "pausedWaits", says: "Nothing is published of what an operator has paused.", scenario: "TestPausedRowsWaitAndThePositionPassesThem", without: []removal{{"Core.blocksSweep", "p.Cause == outbox.CausePaused, ", ""}}},
-	{name: "pausedStays", says: "Another reason to park it does not end a pause.", scenario: "TestAnotherReasonLeavesItPaused", without: []removal{{"Core.park", "if p.keepsPaused(cause) {", "if false {"}}},
+	{name: "pausedStays", says: "Another reason to park it does not end a pause.", scenario: "TestAnotherReasonLeavesItPaused", without: []removal{{"Core.park", "if p.Cause == outbox.CausePaused && cause != outbox.CauseResumed {", "if false {"}}},
 	{name: "rowsAlone", says: "A row whose mark is refused by itself is parked by itself, not with its table.", without: []removal{{"Core.marked", "case !a.Alone:", "case true:"}}},
 	{
 		name: "sameRow", says: "A row with the id of another one, created at another time, is not taken for it.", scenario: "TestRowWithTheIDOfAnotherIsPublished", without: []removal{{"idOf", "r.CreatedAt", "0"}, {"same", "created == other", "true"}},
@@ -131,7 +131,7 @@ var rules = []rule{
 	{name: "headStart", says: "Rows of such a table are looked at only after their head start.", scenario: "TestHeadStart", without: []removal{{"Core.enqueue", "from.Add(m.HeadStart)", "from"}}},
 	{name: "horizonAges", says: "Of a page, only a row that was there a head start ago needs no head start any more.", scenario: "TestSweptBacklogWaitsOnce", without: []removal{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
 	{name: "headStartAgain", says: "The head start of a row that is not visible yet begins again with the look that says so.", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []removal{
-		{"Core.invisibleFor", "max(invisibleWait, r.Table.Mapping.HeadStart)", "invisibleWait"},
+		{"Core.checked", "max(invisibleWait, a.Row.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
 	{name: "parkTakesQueued", says: "A park takes its rows out of the head-start queue at once.", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", says: "Rows of the head-start queue are in flight.", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
