@@ -137,12 +137,8 @@ func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
 // application_name, as it compares them: any case, and * is everybody.
 // https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES
 func synchronous(setting, application string) bool {
-	for _, name := range strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) }) {
-		if name == "*" || strings.EqualFold(name, application) {
-			return true
-		}
-	}
-	return false
+	names := strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) })
+	return slices.ContainsFunc(names, func(name string) bool { return name == "*" || strings.EqualFold(name, application) })
 }
 
 func (v *Verdict) judgeSlot(s *State, cfg *Config, remembered Identity) {
@@ -283,7 +279,8 @@ func (v *Verdict) judgeRelations(s *State, cfg *Config, remembered Identity) {
 // are swept; of any other nobody can know, so a person has to look.
 func (v *Verdict) passedOver(cfg *Config, reason string) {
 	v.unsound(outbox.CausePublication, "%s", reason)
-	if Stateful(cfg.Tables) || v.Lost != nil {
+	stateless := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
+	if !stateless || v.Lost != nil {
 		return
 	}
 	v.Lost = &postgres.Error{
@@ -292,11 +289,6 @@ func (v *Verdict) passedOver(cfg *Config, reason string) {
 		Hint: "compare the table with the topic and publish what is missing; put the publication right (outbox-cdc init); then have the stream go on: " +
 			"UPDATE outbox_cdc.leader SET publication = '' WHERE slot = '" + cfg.Slot + "';",
 	}
-}
-
-// Stateful says whether every table keeps the state of its rows.
-func Stateful(tables []*outbox.Table) bool {
-	return !slices.ContainsFunc(tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
 func alterPublication(cfg *Config, what string) string {
@@ -316,7 +308,11 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 		if !t.Table.Stateful() {
 			others = "the others are never published, since the table keeps no state: " + alterPublication(cfg, "SET TABLE "+t.Listed()) + "  -- with every other table that it is to keep"
 		}
-		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; %s", cfg.Publication, t.Table, t.RowFilter, t.notRows(), others))
+		instead := ""
+		if filter := t.Filter(); filter != "" {
+			instead = ", not WHERE " + filter
+		}
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; %s", cfg.Publication, t.Table, t.RowFilter, instead, others))
 	}
 }
 
@@ -369,11 +365,5 @@ func lackingColumns(t *TableState) []string {
 	if len(t.Columns) == 0 {
 		return nil
 	}
-	var lacking []string
-	for _, column := range mapped(&t.Table.Mapping) {
-		if !slices.Contains(t.Columns, column) {
-			lacking = append(lacking, column)
-		}
-	}
-	return lacking
+	return slices.DeleteFunc(mapped(&t.Table.Mapping), func(column string) bool { return slices.Contains(t.Columns, column) })
 }

@@ -369,7 +369,7 @@ func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error
 	for _, step := range plan {
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return nil, &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+			return nil, err
 		}
 		if !done {
 			left = append(left, step)
@@ -398,7 +398,7 @@ func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, pro
 		}
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+			return err
 		}
 		there = there || step.SQL == sql.Schema
 		if done {
@@ -424,7 +424,10 @@ func stepDone(ctx context.Context, pg *pgconn.PgConn, step Step) (bool, error) {
 		return false, nil
 	}
 	rows, err := run(ctx, pg, step.Done)
-	return err == nil && len(rows) == 1 && rows[0][0] == "t", err
+	if err != nil {
+		return false, &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+	}
+	return len(rows) == 1 && rows[0][0] == "t", nil
 }
 
 func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, progress Progress) error {

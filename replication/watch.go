@@ -54,14 +54,8 @@ func Damage(before, after string) string {
 	if len(b) < 2 || len(a) < 2 || b[1] != a[1] {
 		return "was altered"
 	}
-	left := map[string]bool{}
-	for _, member := range a[2:] {
-		left[member] = true
-	}
-	for _, member := range b[2:] {
-		if !left[member] {
-			return "lost a table, even if it has it again"
-		}
+	if slices.ContainsFunc(b[2:], func(member string) bool { return !slices.Contains(a[2:], member) }) {
+		return "lost a table, even if it has it again"
 	}
 	return ""
 }
