@@ -3,6 +3,7 @@ package statusupdater
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -150,8 +151,13 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	c, answer := k.lock(asking, request.rows)
-	if c != nil {
-		k.register(c, answer.checked)
+	if c != nil { // the marks of its rows find it before anybody is told that they are claimed
+		k.claims.mu.Lock()
+		for row := range c.counts {
+			k.claims.byRow[row] = c
+		}
+		c.open = len(c.counts)
+		k.claims.mu.Unlock()
 	}
 	request.answer <- answer
 	if c != nil {
@@ -251,29 +257,11 @@ func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	return err
 }
 
-// register makes the locked rows' marks find the claim, before anybody is told
-// that they are claimed.
-func (k *keeper) register(c *claim, checked []outbox.Checked) {
-	k.claims.mu.Lock()
-	defer k.claims.mu.Unlock()
-	for i := range checked {
-		row := checked[i].Row
-		if _, held := c.counts[row]; held {
-			k.claims.byRow[row] = c
-			c.open++
-		}
-	}
-}
-
 // unregister takes the claim's rows away and returns what it was given to write.
 func (k *keeper) unregister(c *claim) []outbox.Mark {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()
-	for row := range c.counts {
-		if k.claims.byRow[row] == c {
-			delete(k.claims.byRow, row)
-		}
-	}
+	maps.DeleteFunc(k.claims.byRow, func(_ *outbox.Row, of *claim) bool { return of == c })
 	inbox := c.inbox
 	c.inbox, c.open = nil, 0
 	return inbox
@@ -370,7 +358,16 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		return
 	}
 	c.conn.Release()
-	k.told(all, time.Since(started))
+	took := time.Since(started)
+	for key, w := range all {
+		left := k.answerWritten(w)
+		k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
+		// What the statement passed over, though the rows were locked and pending, goes
+		// the ordinary way, which looks at the rows.
+		if len(left) > 0 {
+			k.queue.putBack(key, left)
+		}
+	}
 }
 
 // steps marks each group. A table that keeps nothing of a mark has no step for
@@ -379,8 +376,8 @@ func (c *claim) steps(groups map[queueKey][]*item) ([]tablesql.Step, map[queueKe
 	var steps []tablesql.Step
 	all := make(map[queueKey]*written)
 	for key, items := range groups {
-		w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
-		step, err := c.targets[key.table].step(key.kind, w)
+		w := &written{items: items, state: make([]outbox.MarkState, len(items))}
+		step, err := c.targets[key.table].step(key.kind, false, w)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -390,22 +387,6 @@ func (c *claim) steps(groups map[queueKey][]*item) ([]tablesql.Step, map[queueKe
 		}
 	}
 	return steps, all, nil
-}
-
-// told answers marks that are committed. Those that their statement passed over,
-// though the rows were locked and pending, go the ordinary way, which looks at
-// the rows.
-func (k *keeper) told(all map[queueKey]*written, took time.Duration) {
-	for key, w := range all {
-		left, answers := w.answers()
-		k.answer(answers)
-		if k.cfg.OnBatch != nil {
-			k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
-		}
-		if len(left) > 0 {
-			k.queue.putBack(key, left)
-		}
-	}
 }
 
 // lost ends a claim whose transaction failed. Its locks are gone, and its marks

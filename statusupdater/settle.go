@@ -2,7 +2,6 @@ package statusupdater
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -38,14 +37,6 @@ type named struct {
 type naming struct {
 	plan    *mapping.Plan
 	columns []tablesql.RowColumn
-}
-
-func newNaming(relation *tablesql.Relation) (*naming, error) {
-	plan, columns, err := relation.Plan()
-	if err != nil {
-		return nil, err
-	}
-	return &naming{plan, columns}, nil
 }
 
 // of names a row of a result. Nothing of the row is kept.
@@ -106,17 +97,14 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		if snapshot.Xmin < x.horizon && !x.elsewhere(snapshot) {
+		// The horizon may be of another server, whose dump was restored here: on its own, the
+		// transaction that left the row has ended.
+		elsewhere := x.item != nil && x.horizon >= snapshot.Xmax
+		if snapshot.Xmin < x.horizon && !elsewhere {
 			return exactlyonce.Absent
 		}
 	}
 	return exactlyonce.Settled
-}
-
-// elsewhere says that the horizon is of another server, whose dump was restored here: on its own, the
-// transaction that left the row has ended.
-func (x *named) elsewhere(snapshot *outbox.Snapshot) bool {
-	return x.item != nil && x.horizon >= snapshot.Xmax
 }
 
 // markNamed marks rows that are locked. One that the statement does not write, for a trigger
@@ -293,9 +281,8 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 // apart says whether the rows of a unit cannot be marked together, which each of them can try
 // by itself.
 func apart(err error) bool {
-	var ours *postgres.Error
 	switch {
-	case err == nil, errors.Is(err, errNoted), errors.As(err, &ours):
+	case err == nil, errors.Is(err, errNoted), errors.As(err, new(*postgres.Error)):
 		return false
 	case errors.Is(err, errUnknownTable), timedOut(err), errors.Is(err, context.DeadlineExceeded):
 		return true
@@ -381,5 +368,3 @@ func idLiteral(id string) string {
 	}
 	return columns.Literal()
 }
-
-func hexOf(h exactlyonce.Hash) string { return hex.EncodeToString(h[:]) }

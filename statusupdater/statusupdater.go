@@ -134,6 +134,9 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.ClaimRows, 1000)
 	setDefault(&cfg.ClaimIdle, 15*time.Second)
 	setDefault(&cfg.ClaimWarn, 30*time.Second)
+	if cfg.OnBatch == nil {
+		cfg.OnBatch = func(Batch) {}
+	}
 	of := newTarget
 	if cfg.Once != nil {
 		of = newNamedTarget

@@ -2,6 +2,7 @@ package statusupdater
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -195,22 +196,16 @@ func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 	if err != nil {
 		return items, r.rollback(ctx, err)
 	}
-	if r.cfg.OnBatch != nil {
-		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
-	}
+	r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
 	r.toLeft(r.answerWritten(w))
 	return nil, nil
 }
 
 // markUnits does what most units need, but for the commit.
 func (r *round) markUnits(ctx context.Context, w *written) error {
-	args, err := r.target.ids(w.items)
+	mark, err := r.target.step(outbox.MarkSent, r.passOver(), w)
 	if err != nil {
 		return err
-	}
-	mark := tablesql.Step{SQL: r.target.marking.Sent, Args: args, Each: w.sent}
-	if r.passOver() {
-		mark.SQL = r.target.marking.SentFree
 	}
 	n := newNoting(r.cfg.Once.Stream, unitsOf(w.items))
 	steps := append([]tablesql.Step{r.settings().Step(nil)}, append(n.steps(), mark)...)
@@ -310,7 +305,7 @@ func (l *leaving) put(cluster string, unit uint64, entry int, table string, name
 	l.entries.AddInt(int64(entry))
 	l.tables.Add(table)
 	l.ids.Add(idLiteral(name.ID))
-	l.hashes.Add(`\x` + hexOf(name.Hash))
+	l.hashes.Add(`\x` + hex.EncodeToString(name.Hash[:]))
 }
 
 func (l *leaving) steps() []tablesql.Step {
@@ -368,7 +363,6 @@ func (r *round) rollback(ctx context.Context, err error) error {
 
 // unitFault deals with units whose transaction failed.
 func (p *process) unitFault(ctx context.Context, items []*item, err error) {
-	var ours *postgres.Error
 	f := tablesql.FaultOf(err)
 	if p.failing.IsZero() && !errors.Is(err, errNoted) && !errors.Is(err, errAhead) {
 		p.failing = time.Now()
@@ -382,7 +376,7 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 		p.noted(items)
 	case errors.Is(err, errAhead):
 		p.wait(items, err)
-	case errors.As(err, &ours), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
+	case errors.As(err, new(*postgres.Error)), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
 		p.repeat(ctx, items, err)
 	case f != tablesql.Passing && f != tablesql.Locked && !p.reloaded:
 		p.reloaded = true
@@ -410,13 +404,6 @@ func (p *process) splitUnits(items []*item) bool {
 	}
 	p.groups = append(p.groups, items[n:], items[:n:n])
 	return true
-}
-
-// overdue says that the units of the batch are to be left: somebody keeps the table locked, or its trigger
-// fails in a way that usually passes. The head must not wait for that, since the journal does
-// not keep units for ever.
-func (p *process) overdue() bool {
-	return p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
 }
 
 // wait has units tried again later, and no worker wait for them: the head's unit needs one.

@@ -75,7 +75,11 @@ func (p *process) run(ctx context.Context) {
 	for len(p.groups) > 0 && ctx.Err() == nil {
 		items := p.groups[len(p.groups)-1]
 		p.groups = p.groups[:len(p.groups)-1]
-		if p.overdue() {
+		// Somebody may keep the table locked, or its trigger fail in a way that usually
+		// passes. The head must not wait for that, since the journal does not keep units
+		// for ever.
+		overdue := p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
+		if overdue {
 			p.leave(ctx, items)
 			continue
 		}
@@ -170,11 +174,10 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 // session. A restart or the network breaks connections, too, so that counts when it
 // happens twice. A server without disk or memory says so in a trigger as well.
 func suspicious(items []*item, err error) bool {
-	var broken *brokenError
 	switch {
 	case timedOut(err):
 		return true
-	case errors.As(err, &broken):
+	case errors.As(err, new(*brokenError)):
 		return brokeBefore(items)
 	}
 	return tablesql.Raised(err) && !tablesql.Exhausted(err)
@@ -185,29 +188,25 @@ func brokeBefore(items []*item) bool {
 }
 
 // suspect has the items tried apart from others, in parts, so that those among them that
-// are innocent are marked. Many parts, since each level costs a timeout.
+// are innocent are marked. Many parts, since each level costs a timeout. A row that goes on
+// failing alone is refused.
 func (p *process) suspect(items []*item, err error) {
 	key := p.key
 	key.free, key.suspect = false, true
 	for _, it := range items {
 		it.most = (len(items) + suspectParts - 1) / suspectParts
 	}
-	if len(items) == 1 {
-		p.strike(key, items, err)
+	if len(items) > 1 {
+		p.queue.putBack(key, items)
 		return
 	}
-	p.queue.putBack(key, items)
-}
-
-// strike refuses a row that goes on failing alone.
-func (p *process) strike(key queueKey, alone []*item, err error) {
-	it := alone[0]
+	it := items[0]
 	it.strikes++
 	if it.mark.Refused || it.strikes > maxStrikes || it.strikes > 1 && timedOut(err) {
-		p.refuse(alone, err, true)
+		p.refuse(items, err, true)
 		return
 	}
-	p.later(key, alone, p.pause(it.strikes))
+	p.later(key, items, p.pause(it.strikes))
 }
 
 // pause is how long a row waits for its next try alone: whatever passes has time to.
@@ -228,9 +227,9 @@ type brokenError struct{ error }
 func (e *brokenError) Unwrap() error { return e.error }
 
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
-	var broken *brokenError
+	broke := errors.As(err, new(*brokenError))
 	for _, it := range items {
-		it.broke = it.broke || errors.As(err, &broken)
+		it.broke = it.broke || broke
 	}
 	delay := p.backoff.NextBackOff()
 	p.tellRepeat(items, err, delay)
@@ -326,9 +325,8 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 // brokenBy tells what broke a connection, if the error is that it broke: a statement
 // that does not end, or something that may have been the statement.
 func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error {
-	var before *unsent
 	switch {
-	case errors.As(err, &before) || !conn.IsClosed():
+	case errors.As(err, new(*unsent)) || !conn.IsClosed():
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		if ctx.Err() == nil && p.endHung(ctx, conn.PgConn().PID()) {
@@ -381,19 +379,33 @@ func newTarget(relation *tablesql.Relation) (*target, error) {
 // newNamedTarget is newTarget where rows are marked by their names as well.
 func newNamedTarget(relation *tablesql.Relation) (*target, error) {
 	t, err := newTarget(relation)
-	if err == nil {
-		t.naming, err = newNaming(relation)
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	plan, columns, err := relation.Plan()
+	if err != nil {
+		return nil, err
+	}
+	t.naming = &naming{plan, columns}
+	return t, nil
 }
 
-// step marks rows that the connection's transaction has locked; no SQL: the
+// step marks rows; where free, it passes over those that others have locked. No SQL: the
 // table keeps nothing of the mark.
-func (t *target) step(kind outbox.MarkKind, w *written) (tablesql.Step, error) {
+func (t *target) step(kind outbox.MarkKind, free bool, w *written) (step tablesql.Step, err error) {
 	if kind == outbox.MarkAttempt {
-		args, err := t.attemptArgs(w.items)
-		return tablesql.Step{SQL: t.marking.Attempt, Args: args, Each: w.attempt}, err
+		w.count = make([]int, len(w.items))
+		step.SQL, step.Each = t.marking.Attempt, w.attempt
+		if free {
+			step.SQL = t.marking.AttemptFree
+		}
+		step.Args, err = t.attemptArgs(w.items)
+		return step, err
 	}
-	args, err := t.ids(w.items)
-	return tablesql.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
+	step.SQL, step.Each = t.marking.Sent, w.sent
+	if free {
+		step.SQL = t.marking.SentFree
+	}
+	step.Args, err = t.ids(w.items)
+	return step, err
 }
