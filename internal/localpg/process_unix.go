@@ -21,12 +21,12 @@ var stopSignals = map[Mode]syscall.Signal{
 	Smart: syscall.SIGTERM, Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT,
 }
 
-// process is a running postgres. Only wait ends it; done is closed after that.
+// process is a running postgres. Only spawn waits for it; done is closed after that.
 type process struct {
 	cmd     *exec.Cmd
 	pidFile string
 	done    chan struct{}
-	err     error // valid when done is closed
+	err     error // how it ended, valid when done is closed
 }
 
 // spawn starts postgres in a process group of its own, so that Ctrl-C in a
@@ -50,14 +50,14 @@ func (s *Server) spawn() (*process, error) {
 		_ = cmd.Wait()
 		return nil, err
 	}
-	go p.wait()
+	go func() {
+		if p.err = cmd.Wait(); p.err == nil {
+			p.err = errors.New("exit status 0")
+		}
+		_ = os.Remove(p.pidFile) // gone with the folder perhaps
+		close(p.done)
+	}()
 	return p, nil
-}
-
-func (p *process) wait() {
-	p.err = p.cmd.Wait()
-	_ = os.Remove(p.pidFile) // gone with the folder perhaps
-	close(p.done)
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
@@ -69,14 +69,6 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
-}
-
-// ending says how an ended server ended.
-func (p *process) ending() error {
-	if p.err == nil {
-		return errors.New("exit status 0")
-	}
-	return p.err
 }
 
 func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
@@ -139,14 +131,6 @@ func asServerUser(cmd *exec.Cmd) {
 	if c := serverUser(); c != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c}
 	}
-}
-
-// ownedDir makes a folder for a server.
-func ownedDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return handOver(dir)
 }
 
 // handOver gives a folder and everything in it to the server's uid.
