@@ -21,7 +21,7 @@ var stopSignals = map[Mode]syscall.Signal{
 	Smart: syscall.SIGTERM, Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT,
 }
 
-// process is a running postgres. Only spawn waits for it; done is closed after that.
+// process is a running postgres. Only wait ends it; done is closed after that.
 type process struct {
 	cmd     *exec.Cmd
 	pidFile string
@@ -50,14 +50,17 @@ func (s *Server) spawn() (*process, error) {
 		_ = cmd.Wait()
 		return nil, err
 	}
-	go func() {
-		if p.err = cmd.Wait(); p.err == nil {
-			p.err = errors.New("exit status 0")
-		}
-		_ = os.Remove(p.pidFile) // gone with the folder perhaps
-		close(p.done)
-	}()
+	go p.wait()
 	return p, nil
+}
+
+// wait has a name by which tests that look for leaks know it.
+func (p *process) wait() {
+	if p.err = p.cmd.Wait(); p.err == nil {
+		p.err = errors.New("exit status 0")
+	}
+	_ = os.Remove(p.pidFile) // gone with the folder perhaps
+	close(p.done)
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
