@@ -37,10 +37,8 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-func refused(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
-}
+// Refused says of an error that it lasts until somebody fixes it.
+func Refused(err error) bool { return errors.As(err, new(*refusal)) }
 
 // readTable reads what sql.ShedLockColumns found.
 func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error) {
@@ -142,8 +140,8 @@ type row struct {
 const holderMax = 255
 
 // holding is the row in our terms.
-func (r *row) holding(now time.Time) Holding {
-	h := Holding{By: "somebody without a name"}
+func (r *row) holding(lock outbox.ShedLock, now time.Time) Holding {
+	h := Holding{Lock: lock, By: "somebody without a name"}
 	if r.by != nil && *r.by != "" {
 		h.By = printable(*r.by)
 	}
