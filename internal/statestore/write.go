@@ -208,16 +208,8 @@ func arrayLiteral(id string) (string, error) {
 // Load reads the stream's parks, the oldest first. Call it after Lead: nobody
 // else can change them any more.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
-	what := "read the parks of stream " + s.cfg.Stream
-	rows, err := s.db.Query(ctx, sql.ParkLoad, s.cfg.Stream)
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	parks, err := pgx.CollectRows(rows, scanPark)
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	return parks, nil
+	parks, err := collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
+	return parks, failure("read the parks of stream "+s.cfg.Stream, err)
 }
 
 func scanPark(row pgx.CollectableRow) (outbox.Park, error) {
