@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -326,39 +325,27 @@ func namesOf(tables []*outbox.Table) [][2]string {
 
 // mapped lists the columns that a table's mapping reads, sorted.
 func mapped(m *outbox.Mapping) []string {
-	names := map[string]bool{}
-	note := func(columns ...string) {
-		for _, c := range columns {
-			names[c] = true
-		}
-	}
-	note(m.ID...)
+	s := &m.Status
+	names := slices.Concat(m.ID, m.EventID.Columns, m.Order, m.Payload.Names(), m.AvailableAfter, s.SentBy, []string{
+		m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.Writer.Column, m.Writer.Until,
+		s.Resend, s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt,
+	})
 	for i := range m.Topic.Columns {
-		note(m.Topic.Columns[i].Names()...)
+		names = append(names, m.Topic.Columns[i].Names()...)
 	}
 	for _, c := range m.Rows {
-		note(c.Column)
+		names = append(names, c.Column)
 	}
-	note(m.EventID.Columns...)
-	note(m.Order...)
-	note(m.Payload.Names()...)
-	note(m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
-	note(m.AvailableAfter...)
 	if m.Key != nil {
-		note(m.Key.Names()...)
+		names = append(names, m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
 		e := h.Expr()
-		note(e.Names()...)
+		names = append(names, e.Names()...)
 		if t := h.Trace; t != nil {
-			note(t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
 		}
 	}
-	note(m.Writer.Column, m.Writer.Until)
-	s := &m.Status
-	note(s.SentBy...)
-	note(s.Resend)
-	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
-	delete(names, "")
-	return slices.Sorted(maps.Keys(names))
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -385,5 +384,3 @@ func (c *Conn) Close(ctx context.Context) {
 // Kill closes the socket at once. Any goroutine may call it; a blocked Receive
 // returns ErrClosed.
 func (c *Conn) Kill() { _ = c.socket.Conn.Close() }
-
-var _ net.Conn = (*gatherConn)(nil)

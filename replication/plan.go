@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -216,6 +217,8 @@ func (t *TableState) Listed() string {
 	return quoteTable(t.Table)
 }
 
+func quoteTable(t *outbox.Table) string { return sql.Identifier(t.Schema, t.Name) }
+
 // of is what is known of a table; of one that was not looked at, nothing.
 func (s *State) of(t *outbox.Table) *TableState {
 	for i := range s.Tables {
@@ -295,7 +298,7 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 		v.judgeSlot(s, &setup.Config, outbox.Identity{})
 		return nil, v.Err
 	}
-	noted, err := sql.Bind(withoutComments(sql.SlotNoted), setup.Stream, setup.Slot)
+	noted, err := sql.Bind(strings.TrimSuffix(comments.ReplaceAllString(sql.SlotNoted, ""), "\n"), setup.Stream, setup.Slot)
 	if err != nil {
 		return nil, err
 	}
@@ -306,15 +309,8 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 	}, nil
 }
 
-func withoutComments(statement string) string {
-	var lines []string
-	for line := range strings.Lines(statement) {
-		if !strings.HasPrefix(line, "--") {
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
+// comments are whole lines.
+var comments = regexp.MustCompile(`(?m)^--.*\n`)
 
 // DestroyPlan lists what undoes InitPlan: the slot, the publication if it is
 // ours, the stream's rows in schema outbox_cdc, and the schema itself when no

@@ -81,11 +81,15 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	}
 	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, timeout.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
-	if err != nil {
-		return 0, slotNotMade(ctx, pg, cfg.Slot, timeout, err)
+	if postgres.HasCode(err, pgerrcode.QueryCanceled) {
+		by, _ := BlockersOf(ctx, pg) // without them it can be told as well
+		return 0, &Blocked{Slot: cfg.Slot, Waited: timeout, By: by}
 	}
-	if len(rows) != 1 {
-		return 0, makeSlotError(ctx, pg, cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))
+	}
+	if err != nil {
+		return 0, makeSlotError(ctx, pg, cfg.Slot, err)
 	}
 	return outbox.ParseLSN(rows[0][0])
 }
@@ -107,17 +111,6 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 	}
 	in := inspection{}
 	return in.number(rows[0][0]), in.err
-}
-
-func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
-	if !postgres.HasCode(err, pgerrcode.QueryCanceled) {
-		return makeSlotError(ctx, pg, slot, err)
-	}
-	blocked := &Blocked{Slot: slot, Waited: waited}
-	if rows, err := run(ctx, pg, sql.SlotBlockers); err == nil {
-		blocked.By = parseBlockers(rows)
-	}
-	return blocked
 }
 
 func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err error) *postgres.Error {
@@ -145,6 +138,22 @@ func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err erro
 }
 
 var errSlotExists = errors.New("the slot exists")
+
+// checkSlotName applies PostgreSQL's own rule for slot names.
+// https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS
+func checkSlotName(slot string) error {
+	foreign := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
+	}
+	if slot == "" || len(slot) > 63 || strings.ContainsFunc(slot, foreign) {
+		return &postgres.Error{
+			Permanent: true, What: fmt.Sprintf("use slot %q", slot),
+			Err:  errors.New("not a slot name"),
+			Hint: "a slot name has 1 to 63 lower-case letters, digits and underscores",
+		}
+	}
+	return nil
+}
 
 // DropSlot drops the slot if it exists. An active one stays: an Error of
 // ErrSlotActive.

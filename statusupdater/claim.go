@@ -341,10 +341,19 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		k.release(c)
 		return
 	}
-	steps, all, err := c.steps(groups)
-	if err != nil {
-		k.lost(ctx, c, groups, err)
-		return
+	var steps []tablesql.Step
+	all := make(map[queueKey]*written)
+	for key, items := range groups {
+		w := &written{items: items, state: make([]outbox.MarkState, len(items))}
+		step, err := c.targets[key.table].step(key.kind, false, w)
+		if err != nil {
+			k.lost(ctx, c, groups, err)
+			return
+		}
+		all[key] = w
+		if step.SQL != "" {
+			steps = append(steps, step)
+		}
 	}
 	running, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
 	defer cancel()
@@ -368,25 +377,6 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 			k.queue.putBack(key, left)
 		}
 	}
-}
-
-// steps marks each group. A table that keeps nothing of a mark has no step for
-// it.
-func (c *claim) steps(groups map[queueKey][]*item) ([]tablesql.Step, map[queueKey]*written, error) {
-	var steps []tablesql.Step
-	all := make(map[queueKey]*written)
-	for key, items := range groups {
-		w := &written{items: items, state: make([]outbox.MarkState, len(items))}
-		step, err := c.targets[key.table].step(key.kind, false, w)
-		if err != nil {
-			return nil, nil, err
-		}
-		all[key] = w
-		if step.SQL != "" {
-			steps = append(steps, step)
-		}
-	}
-	return steps, all, nil
 }
 
 // lost ends a claim whose transaction failed. Its locks are gone, and its marks

@@ -197,7 +197,9 @@ func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 		return items, r.rollback(ctx, err)
 	}
 	r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
-	r.toLeft(r.answerWritten(w))
+	if left := r.answerWritten(w); len(left) > 0 {
+		r.setAside(r.asLeft(left), left)
+	}
 	return nil, nil
 }
 
@@ -256,16 +258,12 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 	return leave.steps(), nil
 }
 
-// toLeft has rows that were left tried on, as rows that somebody has locked are.
-func (p *process) toLeft(items []*item) {
-	if len(items) == 0 {
-		return
-	}
+// asLeft makes marks of units those of rows that were left, and says where they queue.
+func (p *process) asLeft(items []*item) queueKey {
 	for _, it := range items {
 		it.mark.Unit, it.mark.Left = nil, true
 	}
-	left := process{worker: p.worker, key: queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}}
-	left.setAside(items)
+	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }
 
 // leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction
@@ -373,7 +371,7 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 		p.groups = append(p.groups, items)
 	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && p.splitUnits(items):
 	case errors.Is(err, errNoted):
-		p.noted(items)
+		p.queue.putBack(p.asLeft(items), items)
 	case errors.Is(err, errAhead):
 		p.wait(items, err)
 	case errors.As(err, new(*postgres.Error)), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
@@ -386,14 +384,6 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 	default:
 		p.leave(ctx, items)
 	}
-}
-
-// noted has the rows of a unit that was noted before looked for among those that are left.
-func (p *process) noted(items []*item) {
-	for _, it := range items {
-		it.mark.Unit, it.mark.Left = nil, true
-	}
-	p.queue.putBack(queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}, items)
 }
 
 // splitUnits has the first of several units tried by itself.
@@ -423,7 +413,7 @@ func (p *process) leave(ctx context.Context, items []*item) {
 			p.leave(ctx, items[:n:n])
 		}
 	case err == nil, errors.Is(err, errNoted):
-		p.noted(items)
+		p.queue.putBack(p.asLeft(items), items)
 	case errors.Is(err, errAhead):
 		p.wait(items, err)
 	case ctx.Err() == nil:

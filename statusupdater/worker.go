@@ -104,7 +104,7 @@ func (p *process) again(items []*item) {
 	}
 	p.rounds = 0
 	if p.key.free {
-		p.setAside(items)
+		p.setAside(p.key, items)
 		return
 	}
 	p.refuse(items, errSwallowed, true) // no lock was in the way
@@ -113,7 +113,7 @@ func (p *process) again(items []*item) {
 var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")
 
 // setAside has the marks tried again later.
-func (p *process) setAside(items []*item) {
+func (p *process) setAside(key queueKey, items []*item) {
 	p.stats.locked.Add(int64(len(items)))
 	for _, it := range items {
 		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
@@ -121,7 +121,6 @@ func (p *process) setAside(items []*item) {
 				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
 		}
 	}
-	key := p.key
 	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
 	p.later(key, items, p.cfg.LockedRetry)
 }
@@ -155,7 +154,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
 	case f == tablesql.Locked && (!p.lockable() || p.key.way == ofLeft): // units need the worker
-		p.setAside(items)
+		p.setAside(p.key, items)
 	case passes:
 		p.repeat(ctx, items, err)
 	case !p.reloaded:

@@ -25,9 +25,6 @@ func Used(pg *pgconn.PgConn) {
 	}
 }
 
-// cleanTimeout is for the server's answer; a session that gives none is closed.
-const cleanTimeout = 5 * time.Second
-
 // cleaned makes a connection that goes back to the pool as it was when it was made,
 // while nobody waits for it; false: it is to be closed. Prepared statements stay,
 // since to prepare ours again would cost a round trip per batch. A trigger that drops one of
@@ -39,7 +36,7 @@ func cleaned(role string) func(*pgx.Conn) bool {
 			return true
 		}
 		delete(pg.CustomData(), usedKey)
-		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a session that gives no answer is closed
 		defer cancel()
 		_, err := pg.Exec(ctx, cleanText(role, pg.ParameterStatus("server_version"))).ReadAll()
 		return err == nil

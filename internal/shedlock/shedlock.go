@@ -196,10 +196,7 @@ func (l *Lock) Run(ctx context.Context) error {
 // its next tick. From its beginning on, Until is zero. After an error the lock
 // ends by itself, at most AtMost later.
 func (l *Lock) Release(ctx context.Context) error {
-	l.mu.Lock()
-	held := !l.until.IsZero()
-	l.mu.Unlock()
-	if !held {
+	if l.Until().IsZero() {
 		return nil
 	}
 	l.set(time.Time{}, Holding{})
