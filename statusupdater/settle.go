@@ -259,7 +259,7 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 // what to do.
 func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
 	table := u.tableOf(unit.Table)
-	p := &process{worker: &worker{u}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
+	p := &process{Updater: u, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
 	of := &outbox.Unit{Cluster: cluster, Number: unit.Number, Place: unit.Offset, Rows: len(unit.Names)}
 	err := errUnknownTable
 	if table != nil {
@@ -267,7 +267,15 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 	}
 	if ctx.Err() == nil && apart(err) {
 		u.targets.Forget(table)
-		err = p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.recoverLater(ctx, of, unit) })
+		err = p.with(ctx, nil, func(ctx context.Context, r *round) error {
+			leave := leaving{stream: r.cfg.Once.Stream}
+			for i, name := range unit.Names {
+				leave.put(cluster, unit.Number, i, unit.Table, name)
+			}
+			n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
+			n.inOrder = true
+			return r.noteLeft(ctx, n, &leave)
+		})
 	}
 	if errors.Is(err, errNoted) {
 		return nil
@@ -334,17 +342,6 @@ func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactl
 		}
 	}
 	return writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...)
-}
-
-// recoverLater leaves all rows of a unit.
-func (r *round) recoverLater(ctx context.Context, of *outbox.Unit, unit exactlyonce.Placed) error {
-	leave := leaving{stream: r.cfg.Once.Stream}
-	for i, name := range unit.Names {
-		leave.put(of.Cluster, of.Number, i, unit.Table, name)
-	}
-	n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
-	n.inOrder = true
-	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
 }
 
 // LeftRows are the rows that a tally has left, of those of the tables.

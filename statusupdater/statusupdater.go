@@ -185,8 +185,7 @@ func (u *Updater) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, u.queue.close)
 	defer stop()
 	for range u.cfg.Connections {
-		w := &worker{Updater: u}
-		group.Go(func() error { return w.run(ctx) })
+		group.Go(func() error { return u.work(ctx) })
 	}
 	for range u.cfg.Claims {
 		k := &keeper{u}

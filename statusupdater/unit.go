@@ -322,25 +322,15 @@ func (l *leaving) steps() []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallyLeave, Args: args}}
 }
 
-// leaveAll notes units whose rows cannot be marked together, with all of them left: each is marked by itself then.
-func (r *round) leaveAll(ctx context.Context, items []*item) error {
-	n := newNoting(r.cfg.Once.Stream, unitsOf(items))
-	leave := leaving{stream: r.cfg.Once.Stream}
-	for i := range items {
-		leave.add(items, i)
-	}
-	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
-}
-
-// noteLeft notes units and leaves rows of theirs.
+// noteLeft notes units, whose rows cannot be marked together, and leaves rows of theirs.
 func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
 	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
 	steps = append(steps, leave.horizonStep())
 	if err := n.judge(tablesql.Run(ctx, r.conn, steps...)); err != nil {
-		return err
+		return r.rollback(ctx, err)
 	}
 	if err := writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...); err != nil {
-		return tallyError(err)
+		return r.rollback(ctx, tallyError(err))
 	}
 	return nil
 }
@@ -404,7 +394,13 @@ func (p *process) wait(items []*item, err error) {
 
 // leave notes units with all of their rows left, which are then marked as single rows are.
 func (p *process) leave(ctx context.Context, items []*item) {
-	err := p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.leaveAll(ctx, items) })
+	err := p.with(ctx, nil, func(ctx context.Context, r *round) error {
+		leave := leaving{stream: r.cfg.Once.Stream}
+		for i := range items {
+			leave.add(items, i)
+		}
+		return r.noteLeft(ctx, newNoting(r.cfg.Once.Stream, unitsOf(items)), &leave)
+	})
 	n := sameUnit(items)
 	switch {
 	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && n < len(items): // which of them?

@@ -33,35 +33,33 @@ const (
 	freeLockTimeout = 200 * time.Millisecond
 )
 
-// worker runs one statement at a time.
-type worker struct{ *Updater }
-
-func (w *worker) run(ctx context.Context) error {
+// work is a worker: it runs one statement at a time.
+func (u *Updater) work(ctx context.Context) error {
 	for {
-		b, ok := w.queue.take()
+		b, ok := u.queue.take()
 		if !ok {
 			return ctx.Err()
 		}
 		started := time.Now()
-		p := process{worker: w, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: w.newBackoff()}
+		p := process{Updater: u, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: u.newBackoff()}
 		p.run(ctx)
-		if len(b.items) < w.cfg.BatchRows/2 {
-			_ = wait.Sleep(ctx, w.cfg.Pace-time.Since(started))
+		if len(b.items) < u.cfg.BatchRows/2 {
+			_ = wait.Sleep(ctx, u.cfg.Pace-time.Since(started))
 		}
-		w.queue.done(b)
+		u.queue.done(b)
 	}
 }
 
-func (w *worker) newBackoff() *backoff.ExponentialBackOff {
+func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = w.cfg.BackoffMin, w.cfg.BackoffMax
+	b.InitialInterval, b.MaxInterval = u.cfg.BackoffMin, u.cfg.BackoffMax
 	return b
 }
 
 // process is the work on one batch, until each of its marks is answered or set
 // aside. A batch is split into groups where part of it stands in the way.
 type process struct {
-	*worker
+	*Updater
 	key      queueKey
 	slow     bool      // its statements may take SlowTimeout only
 	groups   [][]*item // the last is next
@@ -94,20 +92,18 @@ func (p *process) run(ctx context.Context) {
 
 // again deals with rows that are pending though a statement passed them over.
 func (p *process) again(items []*item) {
-	if len(items) == 0 {
-		p.rounds = 0
-		return
-	}
-	if p.rounds++; p.rounds < maxRounds && !p.key.free {
+	p.rounds++
+	switch {
+	case len(items) == 0:
+	case p.rounds < maxRounds && !p.key.free:
 		p.groups = append(p.groups, items)
 		return
+	case p.key.free:
+		p.setAside(p.key, items)
+	default: // no lock was in the way
+		p.refuse(items, errSwallowed, true)
 	}
 	p.rounds = 0
-	if p.key.free {
-		p.setAside(p.key, items)
-		return
-	}
-	p.refuse(items, errSwallowed, true) // no lock was in the way
 }
 
 var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")

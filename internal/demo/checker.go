@@ -81,11 +81,6 @@ func (c *checker) take(r *kgo.Record, sent *commits, now time.Time) {
 	if at, ok := sent.when(e.customer, e.no); ok {
 		c.latencies = append(c.latencies, now.Sub(at))
 	}
-	c.place(e)
-}
-
-// place finds an event's place among its customer's.
-func (c *checker) place(e event) {
 	next := c.next[e.customer]
 	_, late := c.missing[e]
 	switch {

@@ -90,20 +90,15 @@ func (w *world) createTopic(ctx context.Context) error {
 	if w.gate == nil {
 		w.later(w.deleteTopic)
 	}
-	return w.awaitTopic(ctx)
-}
-
-// awaitTopic waits until every partition can be asked for its end.
-func (w *world) awaitTopic(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	// Every partition can be asked for its end soon.
+	waiting, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	for {
-		_, err := w.ends(ctx)
-		if err == nil {
+		if _, err = w.ends(waiting); err == nil {
 			return nil
 		}
-		if wait.Sleep(ctx, 50*time.Millisecond) != nil {
-			return fmt.Errorf("waiting for topic %s: %w", w.target.Topic, err)
+		if wait.Sleep(waiting, 50*time.Millisecond) != nil {
+			return fmt.Errorf("waiting for topic %s: %w", rt.Topic, err)
 		}
 	}
 }

@@ -66,8 +66,12 @@ func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate
 	defer conn.Close(context.WithoutCancel(work))
 	began, written := time.Now(), 0
 	for ctx.Err() == nil {
-		n := w.claim(rows, size(r, rate))
-		if n == 0 {
+		n := size(r, rate)
+		if rows > 0 {
+			before := int(w.begun.Add(int64(n))) - n
+			n = min(n, rows-before)
+		}
+		if n <= 0 {
 			return nil
 		}
 		if r.IntN(rollbackEvery) == 0 { // they are written, rolled back, and written again
@@ -98,15 +102,6 @@ func size(r *rand.Rand, rate float64) int {
 		return fastRows
 	}
 	return 1 + r.IntN(max(1, min(8, int(rate/10))))
-}
-
-// claim takes up to n of the rows that are left to write.
-func (w *writer) claim(rows, n int) int {
-	if rows == 0 {
-		return n
-	}
-	before := int(w.begun.Add(int64(n))) - n
-	return max(0, min(n, rows-before))
 }
 
 // insert counts the customer's events on and writes them, in one statement.

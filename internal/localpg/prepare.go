@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
 // defaults are the settings of every server. Nothing here is meant to last, so
@@ -33,38 +36,35 @@ var defaults = map[string]string{
 }
 
 // prepare makes a server's folder, ready to start.
-func prepare(ctx context.Context, inst installation, o Options) (*Server, error) {
+func prepare(ctx context.Context, inst installation, o Options) (s *Server, err error) {
 	root, err := shared.enter()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
-	if err := s.furnish(ctx, root, o); err != nil {
-		_ = s.Close() // the first error is the one to tell
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *Server) furnish(ctx context.Context, root string, o Options) (err error) {
+	s = &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
+	defer func() {
+		if err != nil {
+			_ = s.Close() // the first error is the one to tell
+		}
+	}()
 	if s.dir == "" {
 		if s.dir, err = os.MkdirTemp(root, "pg"); err != nil {
-			return err
+			return s, err
 		}
 		s.tied = s.dir
 	} else if s.tied, err = os.MkdirTemp(root, "kept"); err != nil {
-		return err
+		return s, err
 	}
 	if s.port, err = FreePort(); err != nil {
-		return err
+		return s, err
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
+		return s, err
 	}
 	if err := s.fillData(ctx, root, o); err != nil {
-		return err
+		return s, err
 	}
-	return s.configure(o)
+	return s, s.configure(o)
 }
 
 // fillData puts a data folder in place: found there, copied from another
@@ -95,11 +95,7 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	if err := os.WriteFile(secret, []byte(s.password), 0o600); err != nil {
 		return err
 	}
-	return s.forget()
-}
-
-// forget removes from a copied folder what belongs to the server it came from.
-func (s *Server) forget() error {
+	// What belongs to the server that it came from goes.
 	slots := filepath.Join(s.DataDir(), "pg_replslot")
 	if err := errors.Join(os.RemoveAll(filepath.Join(s.DataDir(), "postmaster.pid")), os.RemoveAll(slots)); err != nil {
 		return err
@@ -213,4 +209,60 @@ func copyData(from, to string) error {
 		return err
 	}
 	return os.CopyFS(to, os.DirFS(from))
+}
+
+// tempDir is the process's own folder with everything in it: templates and
+// servers. It exists while a server does, and goes when the process does.
+type tempDir struct {
+	mu        sync.Mutex
+	servers   int
+	folder    *cleanup.Folder
+	templates map[string]template // by bin folder
+}
+
+var shared tempDir
+
+// enter counts a server in and gives the folder.
+func (d *tempDir) enter() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.servers == 0 {
+		// A short name, since a socket's path has about a hundred bytes at most.
+		folder, err := cleanup.Open("outbox-cdc-")
+		if err != nil {
+			return "", err
+		}
+		d.folder, d.templates = folder, map[string]template{}
+	}
+	d.servers++
+	return d.folder.Dir, nil
+}
+
+// leave counts a server out; the last one removes the folder.
+func (d *tempDir) leave() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.servers--
+	if d.servers > 0 {
+		return nil
+	}
+	return d.folder.Close()
+}
+
+// template gives the data folder that servers of an installation start from,
+// made on first use, in this folder or in the one that keeps it.
+func (d *tempDir) template(ctx context.Context, root string, inst installation, keep string) (template, error) {
+	if keep != "" {
+		return keptTemplate(ctx, keep, inst)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t, ok := d.templates[inst.bin]; ok {
+		return t, nil
+	}
+	t, err := initTemplate(ctx, root, inst)
+	if err == nil {
+		d.templates[inst.bin] = t
+	}
+	return t, err
 }

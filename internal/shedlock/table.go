@@ -58,8 +58,11 @@ func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error)
 		switch name {
 		case "locked_by":
 			t.chars = chars
-		case "lock_until":
-			t.rounding = rounding(decimals)
+		case "lock_until": // half of the last decimal of a second
+			t.rounding = time.Second / 2
+			for range decimals {
+				t.rounding /= 10
+			}
 		}
 		return nil
 	})
@@ -72,15 +75,6 @@ func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error)
 	t.zoned = zoned > 0
 	t.ShedLockStatements = sql.ShedLock(lock.Schema, lock.Table, t.zoned)
 	return t, nil
-}
-
-// rounding is half of the last decimal of a second.
-func rounding(decimals int) time.Duration {
-	unit := time.Second
-	for range decimals {
-		unit /= 10
-	}
-	return unit / 2
 }
 
 func (t *table) String() string { return t.lock.Schema + "." + t.lock.Table }
