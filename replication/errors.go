@@ -61,7 +61,6 @@ func as(class, cause error) error {
 	return &classified{class, cause}
 }
 
-// connectError judges a failed attempt to connect.
 func connectError(what, user string, err error) *postgres.Error {
 	e := &postgres.Error{What: what, Err: err}
 	if postgres.ServerError(err) != nil {
@@ -122,7 +121,6 @@ func startError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// streamError judges an error in the middle of the stream.
 func streamError(slot string, server error) *postgres.Error {
 	e := &postgres.Error{What: "stream from slot " + slot, Err: server}
 	switch {

@@ -244,10 +244,10 @@ func parseHistory(text string) (map[uint32]outbox.LSN, error) {
 			continue
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
+		if err == nil {
+			ended[uint32(n)], err = outbox.ParseLSN(fields[1])
 		}
-		if ended[uint32(n)], err = outbox.ParseLSN(fields[1]); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
 		}
 	}

@@ -68,7 +68,12 @@ func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, remembered)
 	v.judgePublication(s, cfg, remembered)
-	v.judgeRelations(s, cfg, remembered)
+	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
+		// The publication is of relations, the configuration of names.
+		if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
+			v.passedOver(cfg, damage)
+		}
+	}
 	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)
@@ -265,16 +270,6 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	}
 }
 
-// judgeRelations: the publication is of relations, the configuration of names.
-func (v *Verdict) judgeRelations(s *State, cfg *Config, remembered Identity) {
-	if remembered.Publication == "" || remembered.SystemID != s.SystemID {
-		return
-	}
-	if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
-		v.passedOver(cfg, damage)
-	}
-}
-
 // passedOver: rows may not have come through the WAL. Those of a table with state
 // are swept; of any other nobody can know, so a person has to look.
 func (v *Verdict) passedOver(cfg *Config, reason string) {
@@ -296,8 +291,8 @@ func alterPublication(cfg *Config, what string) string {
 }
 
 func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
-	if t.Exists && t.Kind == "r" && !t.Unlogged && t.PartitionOf == "" && !t.Published && s.Publication.Exists ||
-		t.Exists && t.Kind == "p" && t.PartitionOf == "" && !t.Published && t.Leaves == 0 && s.Publication.Exists {
+	addable := t.Kind == "r" && !t.Unlogged || t.Kind == "p" && t.Leaves == 0
+	if t.Exists && addable && t.PartitionOf == "" && !t.Published && s.Publication.Exists {
 		v.Add = append(v.Add, t.Table)
 	}
 	if reason, hint := uncovered(s, t, cfg); reason != "" {

@@ -236,7 +236,7 @@ func (c *Conn) acquire(ctx context.Context) error {
 		if got {
 			return c.Beat(ctx)
 		}
-		rows, err := c.bound(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
+		rows, err := c.query(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
 		if err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func parseHolder(rows [][]string) Holder {
 // and checks that this session still holds the lock. An Error of ErrLockLost
 // means that somebody else may lead: close the connection.
 func (c *Conn) Beat(ctx context.Context) error {
-	rows, err := c.bound(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
+	rows, err := c.query(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
 	if err != nil {
 		return err
 	}
@@ -311,24 +311,19 @@ func (c *Conn) commands() *pgconn.PgConn {
 // PID is the server process of this connection.
 func (c *Conn) PID() uint32 { return c.pid }
 
-// bound runs a statement of package sql with its parameters put in.
-func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
-	text, err := sql.Bind(statement, args...)
-	if err != nil {
-		return nil, &postgres.Error{Permanent: true, What: doing + " for slot " + c.cfg.Slot, Err: err}
-	}
-	return c.query(ctx, doing, text)
-}
-
-// query runs statements on the replication connection, which must not be
-// streaming, and returns the rows of the last one. Any error of the connection
-// closes it.
-func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string, error) {
+// query runs statements, with their parameters put in, on the replication
+// connection, which must not be streaming, and returns the rows of the last one.
+// Any error of the connection closes it.
+func (c *Conn) query(ctx context.Context, doing, statements string, args ...any) ([][]string, error) {
 	what := doing + " for slot " + c.cfg.Slot
+	text, err := sql.Bind(statements, args...)
+	if err != nil {
+		return nil, &postgres.Error{Permanent: true, What: what, Err: err}
+	}
 	if c.commands() == nil {
 		return nil, &postgres.Error{What: what, Err: ErrClosed}
 	}
-	rows, err := run(ctx, c.pg, statements)
+	rows, err := run(ctx, c.pg, text)
 	if err != nil {
 		return nil, c.commandFailed(what, err)
 	}

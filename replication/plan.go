@@ -435,8 +435,8 @@ func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, p
 	}
 	for timeout := firstTimeout; ; timeout = min(2*timeout, lastTimeout) {
 		_, err := MakeSlot(ctx, pg, setup.Config, Make, timeout)
-		var blocked *Blocked
-		if !errors.As(err, &blocked) {
+		blocked, ok := errors.AsType[*Blocked](err)
+		if !ok {
 			return err
 		}
 		if progress.Blocked != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
-	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Blocked says that the making of a slot waited in vain for transactions to
@@ -158,12 +157,8 @@ func checkSlotName(slot string) error {
 // DropSlot drops the slot if it exists. An active one stays: an Error of
 // ErrSlotActive.
 func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
-	quoted, err := sql.Quote(slot)
-	if err != nil {
-		return err
-	}
-	_, err = run(ctx, pg, strings.ReplaceAll(
-		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, "$1", quoted))
+	_, err := bindAndRun(ctx, pg,
+		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, slot)
 	switch {
 	case err == nil, postgres.HasCode(err, pgerrcode.UndefinedObject):
 		return nil

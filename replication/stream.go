@@ -88,7 +88,7 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 		return c.cfg.Publication, nil
 	}
 	const name = "SELECT encode(convert_to($1, getdatabaseencoding()), 'hex')"
-	rows, err := c.bound(ctx, "write the publication's name", name, c.cfg.Publication)
+	rows, err := c.query(ctx, "write the publication's name", name, c.cfg.Publication)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +148,6 @@ func (c *Conn) frame(deadline time.Time) (byte, []byte, error) {
 	}
 }
 
-// fill reads once from the socket.
 func (c *Conn) fill(deadline time.Time) error {
 	if !deadline.Equal(c.deadline) {
 		if err := c.socket.SetReadDeadline(deadline); err != nil {
@@ -400,11 +399,10 @@ func fatal(body []byte) bool {
 // lost closes the connection and says why.
 func (c *Conn) lost(what string, err error) *postgres.Error {
 	c.drop()
-	var own *postgres.Error
-	switch {
-	case errors.As(err, &own):
+	if own, ok := errors.AsType[*postgres.Error](err); ok {
 		return own
-	case errors.Is(err, net.ErrClosed):
+	}
+	if errors.Is(err, net.ErrClosed) {
 		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	return &postgres.Error{What: what, Err: as(ErrClosed, err)}

@@ -133,11 +133,11 @@ func (r Retained) Bytes() uint64 {
 // ReadRetained asks how much WAL the slot holds back.
 func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
 	rows, err := texts(ctx, q, sql.Retained, slot)
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%d answers", len(rows))
+	}
 	if err != nil {
 		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %w", slot, err)
-	}
-	if len(rows) != 1 {
-		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %d answers", slot, len(rows))
 	}
 	return parseRetained(rows[0])
 }

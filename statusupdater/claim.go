@@ -287,7 +287,6 @@ func (k *keeper) keep(ctx context.Context, c *claim) {
 	k.finish(ctx, c)
 }
 
-// finished says that nothing more will come.
 func (k *keeper) finished(c *claim) bool {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()

@@ -37,7 +37,6 @@ type markQueue struct {
 	busy  int       // workers that have a batch of it
 }
 
-// item is one mark on its way.
 type item struct {
 	mark outbox.Mark
 	// Of an attempt: the count that it is charged to. After an
@@ -122,7 +121,6 @@ func (q *queue) putBack(key queueKey, items []*item) {
 	q.wake.Broadcast()
 }
 
-// tellHung says that a statement on the table hung.
 func (q *queue) tellHung(table *outbox.Table) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -69,7 +69,6 @@ func (r *round) settle(ctx context.Context, list []named) error {
 	return r.markNamed(ctx, list, marked)
 }
 
-// inspect sees what has become of the rows.
 func (r *round) inspect(ctx context.Context, list []named) error {
 	var snapshot outbox.Snapshot
 	names := r.target.naming

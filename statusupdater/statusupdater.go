@@ -111,7 +111,6 @@ type Updater struct {
 	}
 }
 
-// target is a table with its statements.
 type target struct {
 	relation *tablesql.Relation
 	marking  tablesql.Marking
@@ -194,7 +193,6 @@ func (u *Updater) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// answer puts answers and counts them.
 func (u *Updater) answer(answers []outbox.Marked) {
 	if len(answers) == 0 {
 		return

@@ -349,7 +349,6 @@ func (r *round) rollback(ctx context.Context, err error) error {
 	return err
 }
 
-// unitFault deals with units whose transaction failed.
 func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 	f := tablesql.FaultOf(err)
 	if p.failing.IsZero() && !errors.Is(err, errNoted) && !errors.Is(err, errAhead) {

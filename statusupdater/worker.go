@@ -108,7 +108,6 @@ func (p *process) again(items []*item) {
 
 var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")
 
-// setAside has the marks tried again later.
 func (p *process) setAside(key queueKey, items []*item) {
 	p.stats.locked.Add(int64(len(items)))
 	for _, it := range items {
@@ -121,13 +120,11 @@ func (p *process) setAside(key queueKey, items []*item) {
 	p.later(key, items, p.cfg.LockedRetry)
 }
 
-// later queues the items after a while.
 func (p *process) later(key queueKey, items []*item, pause time.Duration) {
 	q := p.queue
 	time.AfterFunc(pause, func() { q.putBack(key, items) })
 }
 
-// fault deals with items whose statement failed.
 func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if len(items) == 0 || ctx.Err() != nil {
 		return

@@ -67,19 +67,13 @@ func (d *display) print(text string) {
 	if d.o.JSON {
 		return
 	}
-	d.wipe()
-	fmt.Fprint(d.o.Out, text)
-}
-
-// wipe removes the panel from the terminal. mu is held.
-func (d *display) wipe() {
-	if d.lines > 0 {
+	if d.lines > 0 { // of a panel in the terminal
 		fmt.Fprintf(d.o.Out, "\x1b[%dA\x1b[J", d.lines)
 		d.lines = 0
 	}
+	fmt.Fprint(d.o.Out, text)
 }
 
-// draw shows a frame.
 func (d *display) draw(f frame) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,8 +121,7 @@ func (d *display) panel(f frame) {
 		fmt.Sprintf("  %-10s %10ds  p99 %s", "elapsed", int(f.at.Sub(d.began).Seconds()), curve(d.history, width-30)),
 		"",
 	}
-	d.wipe()
-	fmt.Fprint(d.o.Out, strings.Join(rows, "\n")+"\n")
+	d.print(strings.Join(rows, "\n") + "\n")
 	d.lines = len(rows)
 }
 
@@ -149,7 +142,6 @@ func curve(values []float64, width int) string {
 	return b.String()
 }
 
-// sum shows the result.
 func (d *display) sum(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

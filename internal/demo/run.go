@@ -11,7 +11,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// run is one demo under way.
 type run struct {
 	Options
 	world   *world
@@ -204,7 +203,6 @@ func (r *run) sumUp(seconds float64) (*Summary, error) {
 	return s, nil
 }
 
-// plan says in words what is written.
 func (r *run) plan() string {
 	amount, pace := fmt.Sprintf("for %v", r.Duration), "as fast as it goes"
 	if r.Rows > 0 {

@@ -74,7 +74,6 @@ func newest(all []installation, major int) (best installation, ok bool) {
 	return best, ok
 }
 
-// installed lists what is on the machine.
 func installed(ctx context.Context) []installation {
 	var bins []string
 	for _, place := range places {

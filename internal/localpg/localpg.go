@@ -76,7 +76,6 @@ const (
 	Immediate Mode = "immediate" // no checkpoint: recovery runs at the next start
 )
 
-// superuser is the name of the bootstrap role.
 const superuser = "postgres"
 
 // startTimeout bounds one start where the context has no deadline of its own.

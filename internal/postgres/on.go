@@ -113,13 +113,10 @@ func (r row) Scan(to ...any) error {
 	if r.err != nil {
 		return r.err
 	}
-	defer r.rows.Close()
 	if !r.rows.Next() {
 		return cmp.Or(r.rows.Err(), pgx.ErrNoRows)
 	}
-	if err := r.rows.Scan(to...); err != nil {
-		return err
-	}
+	err := r.rows.Scan(to...)
 	r.rows.Close()
-	return r.rows.Err()
+	return cmp.Or(err, r.rows.Err())
 }

@@ -18,10 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// columns of the library's table.
 var columns = []string{"name", "lock_until", "locked_at", "locked_by"}
 
-// table is a lock table with its statements.
 type table struct {
 	sql.ShedLockStatements
 	lock  outbox.ShedLock
