@@ -34,12 +34,12 @@ func (t *TableState) FilterFit() FilterFit {
 	switch {
 	case normalFilter(t.RowFilter) == normalFilter(t.Filter()):
 		return FilterFits
-	case outbox.SameFilter(t.RowFilter, share) && t.Filter() != "("+share+")":
+	case !outbox.SameFilter(t.RowFilter, share):
+		return FilterDiffers
+	case t.Filter() != "("+share+")":
 		return FilterMissing
-	case outbox.SameFilter(t.RowFilter, share):
-		return FilterFits
 	}
-	return FilterDiffers
+	return FilterFits
 }
 
 // Refilters says that the publication's filter of the table is to be replaced, and can be

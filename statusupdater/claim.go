@@ -150,7 +150,7 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
-	c, answer := k.lock(asking, request.rows)
+	c, checked, err := k.lock(asking, request.rows)
 	if c != nil { // the marks of its rows find it before anybody is told that they are claimed
 		k.claims.mu.Lock()
 		for row := range c.counts {
@@ -159,17 +159,17 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 		c.open = len(c.counts)
 		k.claims.mu.Unlock()
 	}
-	request.answer <- answer
+	request.answer <- claimAnswer{checked, err}
 	if c != nil {
 		k.keep(ctx, c)
 	}
 }
 
 // lock makes a claim of the rows; nil: there is nothing to keep.
-func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAnswer) {
+func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox.Checked, error) {
 	conn, err := k.cfg.Pool.Acquire(ctx)
 	if err != nil {
-		return nil, claimAnswer{err: fmt.Errorf("connecting to claim rows: %w", err)}
+		return nil, nil, fmt.Errorf("connecting to claim rows: %w", err)
 	}
 	c := &claim{
 		conn: conn, targets: make(map[*outbox.Table]*target), counts: make(map[*outbox.Row]int64),
@@ -178,9 +178,9 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAns
 	checked, err := k.tryLock(ctx, c, rows)
 	if err != nil || len(c.counts) == 0 {
 		k.release(c)
-		return nil, claimAnswer{checked: checked, err: err}
+		return nil, checked, err
 	}
-	return c, claimAnswer{checked: checked}
+	return c, checked, nil
 }
 
 // tryLock locks what it can of the rows, and answers for each.
@@ -209,22 +209,17 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 	checked := make([]outbox.Checked, len(rows))
 	for _, l := range looks {
 		for i, at := range places[l.Relation.Table] {
-			checked[at] = c.judge(rows[at], l.Seen[i], &snapshot)
+			row, seen := rows[at], l.Seen[i]
+			checked[at] = outbox.Checked{Row: row, State: tablesql.Judge(row, seen, &snapshot)}
+			switch seen.State {
+			case tablesql.Held:
+				c.counts[row] = seen.Attempts
+			case tablesql.Pending: // and not locked by us: somebody else has it
+				checked[at].State = outbox.CheckTaken
+			}
 		}
 	}
 	return checked, nil
-}
-
-// judge notes a locked row. A pending one that is not locked by us was by
-// somebody else.
-func (c *claim) judge(row *outbox.Row, seen tablesql.Seen, snapshot *outbox.Snapshot) outbox.Checked {
-	switch seen.State {
-	case tablesql.Held:
-		c.counts[row] = seen.Attempts
-	case tablesql.Pending:
-		return outbox.Checked{Row: row, State: outbox.CheckTaken}
-	}
-	return outbox.Checked{Row: row, State: tablesql.Judge(row, seen, snapshot)}
 }
 
 // lockAll finds out which table refuses by asking for each alone.

@@ -17,7 +17,7 @@ type round struct {
 	*process
 	conn   *pgx.Conn
 	target *target
-	limit  time.Duration // for a statement
+	limit  time.Duration // how long the server may take for a statement
 }
 
 func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
@@ -189,9 +189,9 @@ func (w *written) attempt(row [][]byte) error {
 	return nil
 }
 
-// answerWritten answers what was written and returns the rest.
+// answerWritten answers what was written, or was found out, and returns the rest.
 func (u *Updater) answerWritten(w *written) (left []*item) {
-	answers := make([]outbox.Marked, 0, w.rows)
+	answers := make([]outbox.Marked, 0, len(w.items))
 	for i, it := range w.items {
 		if w.state[i] == 0 {
 			left = append(left, it)
@@ -215,25 +215,14 @@ func (r *round) look(ctx context.Context, items []*item, judge func(*item, table
 	if err != nil {
 		return items, err
 	}
-	var answers []outbox.Marked
-	var left []*item
+	w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
 	for i, it := range items {
-		state := outbox.MarkedInvisible
+		w.state[i], w.count[i] = outbox.MarkedInvisible, int(l.Seen[i].Attempts)
 		if l.Seen[i].State != tablesql.Absent || !tablesql.Invisible(it.mark.Row, &snapshot) {
-			state = judge(it, l.Seen[i])
+			w.state[i] = judge(it, l.Seen[i])
 		}
-		if state == 0 {
-			left = append(left, it)
-			continue
-		}
-		a := answerTo(it, state)
-		if state == outbox.MarkedRetry || state == outbox.MarkedFailed {
-			a.Attempts = int(l.Seen[i].Attempts)
-		}
-		answers = append(answers, a)
 	}
-	r.answer(answers)
-	return left, nil
+	return r.answerWritten(w), nil
 }
 
 // judgeSent says what a row is that the statement did not find; 0: it is

@@ -262,7 +262,7 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 	of := &outbox.Unit{Cluster: cluster, Number: unit.Number, Place: unit.Offset, Rows: len(unit.Names)}
 	err := errUnknownTable
 	if table != nil {
-		err = u.recover(ctx, p, of, unit.Names)
+		err = p.recover(ctx, of, unit.Names)
 	}
 	if ctx.Err() == nil && apart(err) {
 		u.targets.Forget(table)
@@ -309,7 +309,7 @@ func (u *Updater) tableOf(name string) *outbox.Table {
 	return nil
 }
 
-func (u *Updater) recover(ctx context.Context, p *process, of *outbox.Unit, names []exactlyonce.Name) error {
+func (p *process) recover(ctx context.Context, of *outbox.Unit, names []exactlyonce.Name) error {
 	conn, t, err := p.connect(ctx, false)
 	if err != nil {
 		return err

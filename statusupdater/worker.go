@@ -259,17 +259,6 @@ func (p *process) lockable() bool {
 	return !known || t.relation.Lockable
 }
 
-// limit is how long the server may take for a statement. The try that a row alone may be
-// refused for has all the time, since it may be the server that is slow.
-func (p *process) limit(items []*item) time.Duration {
-	full := p.cfg.StatementTimeout * 5 / 6
-	decides := len(items) == 1 && items[0].strikes > 0
-	if p.slow && !decides {
-		return min(p.cfg.SlowTimeout, full)
-	}
-	return full
-}
-
 // round writes the items once, answers what can be answered, and returns the
 // rest. With an error, nothing of the rest is known to be written.
 func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
@@ -278,7 +267,13 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		return items, err
 	}
 	defer conn.Release()
-	r := round{process: p, conn: conn.Conn(), target: t, limit: p.limit(items)}
+	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
+	// The try that a row alone may be refused for has all the time, since it may be the
+	// server that is slow.
+	decides := len(items) == 1 && items[0].strikes > 0
+	if p.slow && !decides {
+		r.limit = min(p.cfg.SlowTimeout, r.limit)
+	}
 	limited, cancel := context.WithTimeout(ctx, r.limit+p.cfg.StatementTimeout/6)
 	defer cancel()
 	left, err := r.run(limited, items)

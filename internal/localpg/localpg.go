@@ -163,8 +163,7 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// SetHBA replaces pg_hba.conf; it is in force when a Signal(syscall.SIGHUP) was
-// handled or after the next start.
+// SetHBA replaces pg_hba.conf; it is in force after pg_reload_conf() or the next start.
 // https://www.postgresql.org/docs/current/auth-pg-hba-conf.html
 func (s *Server) SetHBA(rules string) error {
 	// The file exists and belongs to the server's uid already.

@@ -92,17 +92,6 @@ func (p *process) end() {
 	}
 }
 
-// Signal sends a signal to the server's main process: SIGHUP to reload,
-// SIGSTOP and SIGCONT to freeze and thaw.
-func (s *Server) Signal(sig os.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running == nil {
-		return os.ErrProcessDone
-	}
-	return s.running.signal(sig)
-}
-
 // serverUser is the uid that servers run under when we are root, since
 // postgres refuses to be root. It must have a name.
 var serverUser = sync.OnceValue(func() *syscall.Credential {
