@@ -217,8 +217,6 @@ func (t *TableState) Listed() string {
 	return quoteTable(t.Table)
 }
 
-func quoteTable(t *outbox.Table) string { return sql.Identifier(t.Schema, t.Name) }
-
 // of is what is known of a table; of one that was not looked at, nothing.
 func (s *State) of(t *outbox.Table) *TableState {
 	for i := range s.Tables {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -137,22 +136,6 @@ func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err erro
 }
 
 var errSlotExists = errors.New("the slot exists")
-
-// checkSlotName applies PostgreSQL's own rule for slot names.
-// https://www.postgresql.org/docs/current/warm-standby.html#STREAMING-REPLICATION-SLOTS
-func checkSlotName(slot string) error {
-	foreign := func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
-	}
-	if slot == "" || len(slot) > 63 || strings.ContainsFunc(slot, foreign) {
-		return &postgres.Error{
-			Permanent: true, What: fmt.Sprintf("use slot %q", slot),
-			Err:  errors.New("not a slot name"),
-			Hint: "a slot name has 1 to 63 lower-case letters, digits and underscores",
-		}
-	}
-	return nil
-}
 
 // DropSlot drops the slot if it exists. An active one stays: an Error of
 // ErrSlotActive.
