@@ -61,17 +61,22 @@ func as(class, cause error) error {
 	return &classified{class, cause}
 }
 
-// connectError judges a failed attempt to connect.
 func connectError(what, user string, err error) *postgres.Error {
 	e := &postgres.Error{What: what, Err: err}
-	if postgres.ServerError(err) == nil {
-		e.Permanent, e.Hint = unreachable(err)
-		e.Permanent = e.Permanent || errors.Is(err, postgres.ErrShared)
+	if postgres.ServerError(err) != nil {
+		e.Permanent, e.Hint = refusal(err, user)
+		if shuttingDown(err) {
+			e.Err = as(ErrShutdown, err)
+		}
 		return e
 	}
-	e.Permanent, e.Hint = refusal(err, user)
-	if shuttingDown(err) {
-		e.Err = as(ErrShutdown, err)
+	switch {
+	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)):
+		e.Permanent, e.Hint = true, "correct sslrootcert or the server's certificate"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		e.Permanent, e.Hint = true, "switch ssl on at the server, or set sslmode=disable"
+	case errors.Is(err, postgres.ErrShared):
+		e.Permanent = true
 	}
 	return e
 }
@@ -95,29 +100,14 @@ func refusal(err error, user string) (permanent bool, hint string) {
 	return false, ""
 }
 
-func unreachable(err error) (permanent bool, hint string) {
-	var verify *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
-	switch {
-	case errors.As(err, &verify), errors.As(err, &unknown), errors.As(err, &host):
-		return true, "correct sslrootcert or the server's certificate"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
-		return true, "switch ssl on at the server, or set sslmode=disable"
-	}
-	return false, ""
-}
-
 func shuttingDown(err error) bool {
 	return postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow, pgerrcode.IdleSessionTimeout)
 }
 
-// startError judges the refusal of START_REPLICATION.
+// startError judges the refusal of START_REPLICATION, after which the session goes on.
 func startError(slot string, server error) *postgres.Error {
 	e := &postgres.Error{What: "start streaming from slot " + slot, Err: server}
 	switch {
-	case shuttingDown(server):
-		e.Err = as(ErrShutdown, server)
 	case postgres.HasCode(server, pgerrcode.ObjectInUse):
 		e.Err = as(ErrSlotActive, server)
 		e.Hint = "end the other consumer of the slot, or give this stream a slot of its own"
@@ -131,7 +121,6 @@ func startError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// streamError judges an error in the middle of the stream.
 func streamError(slot string, server error) *postgres.Error {
 	e := &postgres.Error{What: "stream from slot " + slot, Err: server}
 	switch {

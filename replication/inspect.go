@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,8 +105,9 @@ const madeByUs = "made by outbox-cdc init"
 // transaction id that it uses up: State.Snapshot lists every transaction in
 // progress that has begun before.
 func (c *Conn) Inspect(ctx context.Context) (State, error) {
+	what := "inspect slot " + c.cfg.Slot
 	if c.commands() == nil {
-		return State{}, &postgres.Error{What: "inspect slot " + c.cfg.Slot, Err: ErrClosed}
+		return State{}, &postgres.Error{What: what, Err: ErrClosed}
 	}
 	_, err := run(ctx, c.pg, sql.CompleteXID)
 	var s State
@@ -121,19 +121,11 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	if err == nil { // else the connection is given up. A slot that is made waits for locks of its own
 		_, err = run(ctx, c.pg, "SET lock_timeout = 0")
 	}
-	if err == nil {
-		c.NoteInsert(s.Insert)
-		return s, nil
+	if err != nil {
+		return State{}, c.commandFailed(what, err)
 	}
-	switch {
-	case shuttingDown(err):
-		c.drop()
-		err = as(ErrClosed, as(ErrShutdown, err))
-	case c.pg.IsClosed():
-		c.drop()
-		err = as(ErrClosed, err)
-	}
-	return State{}, &postgres.Error{What: "inspect slot " + c.cfg.Slot, Err: err}
+	c.NoteInsert(s.Insert)
+	return s, nil
 }
 
 // Inspect looks at server, slot and publication over any connection; only a
@@ -143,7 +135,8 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
 	in.platform()
-	if in.walsender() {
+	backend := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
+	if len(backend) == 1 && backend[0][0] == "walsender" { // it knows replication commands
 		in.identify()
 	}
 	in.slot(cfg.Slot)
@@ -165,18 +158,15 @@ func (in *inspection) rows(columns int, statement string, args ...any) [][]strin
 	if in.err != nil {
 		return nil
 	}
-	text, err := sql.Bind(statement, args...)
-	if err == nil {
-		var rows [][]string
-		if rows, err = run(in.ctx, in.pg, text); err == nil && (len(rows) == 0 || len(rows[0]) >= columns) {
-			return rows
-		}
-	}
-	if err == nil {
+	rows, err := bindAndRun(in.ctx, in.pg, statement, args...)
+	if err == nil && len(rows) > 0 && len(rows[0]) < columns {
 		err = fmt.Errorf("%w: fewer columns than asked for", ErrProtocol)
 	}
-	in.err = err
-	return nil
+	if err != nil {
+		in.err = err
+		return nil
+	}
+	return rows
 }
 
 func (in *inspection) lsn(text string) outbox.LSN {
@@ -224,18 +214,9 @@ func (in *inspection) platform() {
 	in.state.Platform = platform.Of(signs)
 }
 
-// walsender says whether the connection knows replication commands.
-func (in *inspection) walsender() bool {
-	rows := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
-	return len(rows) == 1 && rows[0][0] == "walsender"
-}
-
 // identify runs IDENTIFY_SYSTEM and reads the timeline's history.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (in *inspection) identify() {
-	if in.err != nil {
-		return
-	}
 	system, err := pglogrepl.IdentifySystem(in.ctx, in.pg)
 	if err != nil {
 		in.err = err
@@ -243,13 +224,10 @@ func (in *inspection) identify() {
 	}
 	in.state.SystemID = system.SystemID
 	in.state.Timeline = uint32(system.Timeline) // #nosec G115 -- a TimeLineID
-	if system.Timeline > 1 {
-		in.history(system.Timeline)
+	if system.Timeline <= 1 {
+		return
 	}
-}
-
-func (in *inspection) history(timeline int32) {
-	file, err := pglogrepl.TimelineHistory(in.ctx, in.pg, timeline)
+	file, err := pglogrepl.TimelineHistory(in.ctx, in.pg, system.Timeline)
 	if err != nil {
 		in.err = err
 		return
@@ -266,10 +244,10 @@ func parseHistory(text string) (map[uint32]outbox.LSN, error) {
 			continue
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
+		if err == nil {
+			ended[uint32(n)], err = outbox.ParseLSN(fields[1])
 		}
-		if ended[uint32(n)], err = outbox.ParseLSN(fields[1]); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("timeline history line %q: %w", line, err)
 		}
 	}
@@ -284,26 +262,18 @@ func (in *inspection) slot(name string) {
 	if len(values) == 0 {
 		return
 	}
+	invalidation := values["invalidation_reason"] // 17 and later
+	if invalidation == "" && values["conflicting"] == "true" && values["wal_status"] != "lost" {
+		invalidation = "conflict" // 16; before, wal_status alone tells
+	}
 	in.state.Slot = Slot{
 		Exists: true, Plugin: values["plugin"], Type: values["slot_type"], Database: values["database"],
 		Temporary: values["temporary"] == "true", TwoPhase: values["two_phase"] == "true",
 		Failover: values["failover"] == "true", Synced: values["synced"] == "true",
 		Active: values["active"] == "true", ActivePID: values["active_pid"],
-		WALStatus: values["wal_status"], Invalidation: invalidation(values),
+		WALStatus: values["wal_status"], Invalidation: invalidation,
 		Confirmed: in.lsn(values["confirmed_flush_lsn"]), Restart: in.lsn(values["restart_lsn"]),
 	}
-}
-
-// invalidation reads what versions 17 (invalidation_reason) and 16
-// (conflicting) tell; before, wal_status alone tells.
-func invalidation(values map[string]string) string {
-	if reason := values["invalidation_reason"]; reason != "" {
-		return reason
-	}
-	if values["conflicting"] == "true" && values["wal_status"] != "lost" {
-		return "conflict"
-	}
-	return ""
 }
 
 func (in *inspection) publication(name string) {
@@ -338,16 +308,11 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		t.RowFilter = r[7]
 		t.OID = uint32(in.number(r[8])) // #nosec G115 -- an OID
 		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
-			t.Types = in.types(r[9])
+			if err := json.Unmarshal([]byte(r[9]), &t.Types); err != nil && in.err == nil {
+				in.err = fmt.Errorf("the types of a table's columns: %w", err)
+			}
 		}
 	}
-}
-
-func (in *inspection) types(text string) (types map[string]uint32) {
-	if err := json.Unmarshal([]byte(text), &types); err != nil && in.err == nil {
-		in.err = fmt.Errorf("the types of a table's columns: %w", err)
-	}
-	return types
 }
 
 func namesOf(tables []*outbox.Table) [][2]string {
@@ -360,39 +325,27 @@ func namesOf(tables []*outbox.Table) [][2]string {
 
 // mapped lists the columns that a table's mapping reads, sorted.
 func mapped(m *outbox.Mapping) []string {
-	names := map[string]bool{}
-	note := func(columns ...string) {
-		for _, c := range columns {
-			names[c] = true
-		}
-	}
-	note(m.ID...)
+	s := &m.Status
+	names := slices.Concat(m.ID, m.EventID.Columns, m.Order, m.Payload.Names(), m.AvailableAfter, s.SentBy, []string{
+		m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.Writer.Column, m.Writer.Until,
+		s.Resend, s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt,
+	})
 	for i := range m.Topic.Columns {
-		note(m.Topic.Columns[i].Names()...)
+		names = append(names, m.Topic.Columns[i].Names()...)
 	}
 	for _, c := range m.Rows {
-		note(c.Column)
+		names = append(names, c.Column)
 	}
-	note(m.EventID.Columns...)
-	note(m.Order...)
-	note(m.Payload.Names()...)
-	note(m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt)
-	note(m.AvailableAfter...)
 	if m.Key != nil {
-		note(m.Key.Names()...)
+		names = append(names, m.Key.Names()...)
 	}
 	for _, h := range m.Headers {
 		e := h.Expr()
-		note(e.Names()...)
+		names = append(names, e.Names()...)
 		if t := h.Trace; t != nil {
-			note(t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
+			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
 		}
 	}
-	note(m.Writer.Column, m.Writer.Until)
-	s := &m.Status
-	note(s.SentBy...)
-	note(s.Resend)
-	note(s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt)
-	delete(names, "")
-	return slices.Sorted(maps.Keys(names))
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }

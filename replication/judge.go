@@ -68,7 +68,12 @@ func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, remembered)
 	v.judgePublication(s, cfg, remembered)
-	v.judgeRelations(s, cfg, remembered)
+	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
+		// The publication is of relations, the configuration of names.
+		if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
+			v.passedOver(cfg, damage)
+		}
+	}
 	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)
@@ -137,12 +142,8 @@ func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
 // application_name, as it compares them: any case, and * is everybody.
 // https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES
 func synchronous(setting, application string) bool {
-	for _, name := range strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) }) {
-		if name == "*" || strings.EqualFold(name, application) {
-			return true
-		}
-	}
-	return false
+	names := strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) })
+	return slices.ContainsFunc(names, func(name string) bool { return name == "*" || strings.EqualFold(name, application) })
 }
 
 func (v *Verdict) judgeSlot(s *State, cfg *Config, remembered Identity) {
@@ -269,21 +270,12 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	}
 }
 
-// judgeRelations: the publication is of relations, the configuration of names.
-func (v *Verdict) judgeRelations(s *State, cfg *Config, remembered Identity) {
-	if remembered.Publication == "" || remembered.SystemID != s.SystemID {
-		return
-	}
-	if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
-		v.passedOver(cfg, damage)
-	}
-}
-
 // passedOver: rows may not have come through the WAL. Those of a table with state
 // are swept; of any other nobody can know, so a person has to look.
 func (v *Verdict) passedOver(cfg *Config, reason string) {
 	v.unsound(outbox.CausePublication, "%s", reason)
-	if Stateful(cfg.Tables) || v.Lost != nil {
+	stateless := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
+	if !stateless || v.Lost != nil {
 		return
 	}
 	v.Lost = &postgres.Error{
@@ -294,18 +286,13 @@ func (v *Verdict) passedOver(cfg *Config, reason string) {
 	}
 }
 
-// Stateful says whether every table keeps the state of its rows.
-func Stateful(tables []*outbox.Table) bool {
-	return !slices.ContainsFunc(tables, func(t *outbox.Table) bool { return !t.Stateful() })
-}
-
 func alterPublication(cfg *Config, what string) string {
 	return "ALTER PUBLICATION " + sql.Identifier(cfg.Publication) + " " + what + ";"
 }
 
 func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
-	if t.Exists && t.Kind == "r" && !t.Unlogged && t.PartitionOf == "" && !t.Published && s.Publication.Exists ||
-		t.Exists && t.Kind == "p" && t.PartitionOf == "" && !t.Published && t.Leaves == 0 && s.Publication.Exists {
+	addable := t.Kind == "r" && !t.Unlogged || t.Kind == "p" && t.Leaves == 0
+	if t.Exists && addable && t.PartitionOf == "" && !t.Published && s.Publication.Exists {
 		v.Add = append(v.Add, t.Table)
 	}
 	if reason, hint := uncovered(s, t, cfg); reason != "" {
@@ -316,7 +303,11 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 		if !t.Table.Stateful() {
 			others = "the others are never published, since the table keeps no state: " + alterPublication(cfg, "SET TABLE "+t.Listed()) + "  -- with every other table that it is to keep"
 		}
-		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; %s", cfg.Publication, t.Table, t.RowFilter, t.notRows(), others))
+		instead := ""
+		if filter := t.Filter(); filter != "" {
+			instead = ", not WHERE " + filter
+		}
+		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s passes only rows of %s WHERE %s%s; %s", cfg.Publication, t.Table, t.RowFilter, instead, others))
 	}
 }
 
@@ -369,11 +360,5 @@ func lackingColumns(t *TableState) []string {
 	if len(t.Columns) == 0 {
 		return nil
 	}
-	var lacking []string
-	for _, column := range mapped(&t.Table.Mapping) {
-		if !slices.Contains(t.Columns, column) {
-			lacking = append(lacking, column)
-		}
-	}
-	return lacking
+	return slices.DeleteFunc(mapped(&t.Table.Mapping), func(column string) bool { return slices.Contains(t.Columns, column) })
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -100,23 +99,16 @@ func (h Holder) Intruder() string {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.SenderTimeout, 10*time.Second)
-	setDefault(&c.ConnectTimeout, 10*time.Second)
-	setDefault(&c.StandbyPoll, 400*time.Millisecond)
-	setDefault(&c.MaxFrame, 8<<20)
-	setDefault(&c.ReadBuffer, 512<<10)
-	setDefault(&c.Name, "outbox-cdc/"+c.Slot)
+	c.SenderTimeout = cmp.Or(c.SenderTimeout, 10*time.Second)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 10*time.Second)
+	c.StandbyPoll = cmp.Or(c.StandbyPoll, 400*time.Millisecond)
+	c.MaxFrame = cmp.Or(c.MaxFrame, 8<<20)
+	c.ReadBuffer = cmp.Or(c.ReadBuffer, 512<<10)
+	c.Name = cmp.Or(c.Name, "outbox-cdc/"+c.Slot)
 	if c.Dial == nil {
 		c.Dial = defaultDial
 	}
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Conn is a stream's replication connection while this process leads.
@@ -140,7 +132,7 @@ type Conn struct {
 	waited, longest time.Duration
 	deadline        time.Time // as set on the socket
 	stopped         bool      // Stop was called
-	woken           wakeup
+	woken           atomic.Bool
 	insert          atomic.Uint64 // the end of the WAL as last known
 }
 
@@ -177,7 +169,10 @@ func LockKey(slot string) int64 {
 func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	what := "connect for streaming from slot " + cfg.Slot
 	d := &dialer{dial: cfg.Dial}
-	access := cfg.access(d.dialGathering)
+	access := postgres.Access{ // a session that keeps a lock
+		DSN: cfg.DSN, Password: cfg.Password, Application: cfg.Name, Dial: d.dialGathering,
+		Replication: !cfg.Ordinary, OwnSession: cfg.Ordinary,
+	}
 	to, err := access.Target()
 	if err != nil {
 		return nil, &postgres.Error{Permanent: true, What: what, Hint: "correct the stream's dsn", Err: err}
@@ -193,7 +188,8 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 		c.Kill()
 		return nil, err
 	}
-	if c.set, err = setOf(pg); err != nil {
+	// Where a pooler does not pass on what the server said, the server turns text into UTF-8.
+	if c.set, err = charset.Of(cmp.Or(pg.ParameterStatus("server_encoding"), "UTF8")); err != nil {
 		c.Kill()
 		return nil, &postgres.Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
 	}
@@ -202,9 +198,16 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 
 // prepare sets the session up, and asks which process of the server serves it: a
 // pooler makes a process id up.
+//
+// idle_session_timeout ends the session of a leader that was stopped while it
+// was not streaming, as wal_sender_timeout does while it was. The keepalives
+// are the server's, for a cut off leader.
 func (c *Conn) prepare(ctx context.Context) error {
 	const what = "prepare the session"
-	rows, err := c.query(ctx, what, sessionSettings(c.cfg.SenderTimeout)+"; SELECT pg_backend_pid()::text")
+	ms := c.cfg.SenderTimeout.Milliseconds()
+	rows, err := c.query(ctx, what, fmt.Sprintf(`SET wal_sender_timeout = %d;
+SET idle_session_timeout = %d;
+SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SELECT pg_backend_pid()::text`, ms, ms))
 	if err != nil {
 		return err
 	}
@@ -219,74 +222,39 @@ func (c *Conn) prepare(ctx context.Context) error {
 	return nil
 }
 
-// setOf is what the database stores text in. Where a pooler does not pass on what
-// the server said, the server turns text into UTF-8.
-func setOf(pg *pgconn.PgConn) (*charset.Set, error) {
-	encoding := pg.ParameterStatus("server_encoding")
-	if encoding == "" {
-		encoding = "UTF8"
-	}
-	return charset.Of(encoding)
-}
-
 // Charset is what the text in the WAL is in. nil: UTF-8.
 func (c *Conn) Charset() *charset.Set { return c.set }
-
-// access is how a leader connects: to a session that keeps a lock.
-func (c *Config) access(dial pgconn.DialFunc) postgres.Access {
-	return postgres.Access{
-		DSN: c.DSN, Password: c.Password, Application: c.Name, Replication: !c.Ordinary, OwnSession: c.Ordinary, Dial: dial,
-	}
-}
-
-// sessionSettings are a leader's, in addition to those of every session.
-//
-// idle_session_timeout ends the session of a leader that was stopped while it
-// was not streaming, as wal_sender_timeout does while it was. The keepalives
-// are the server's, for a cut off leader.
-func sessionSettings(senderTimeout time.Duration) string {
-	ms := senderTimeout.Milliseconds()
-	return fmt.Sprintf(`SET wal_sender_timeout = %d;
-SET idle_session_timeout = %d;
-SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3`, ms, ms)
-}
 
 // acquire asks for the lock until it has it.
 func (c *Conn) acquire(ctx context.Context) error {
 	var last Holder
 	for told := false; ; {
-		got, err := c.tryLock(ctx)
+		got, err := c.tryLock(ctx, "ask for leadership", LockKey(c.cfg.Slot))
 		if err != nil {
 			return err
 		}
 		if got {
 			return c.Beat(ctx)
 		}
-		holder, err := c.holder(ctx)
+		rows, err := c.query(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
 		if err != nil {
 			return err
 		}
+		holder := parseHolder(rows)
 		if c.cfg.Standby != nil && (!told || holder != last) {
 			c.cfg.Standby(holder)
 			told, last = true, holder
 		}
-		if err := wait.Sleep(ctx, jittered(c.cfg.StandbyPoll)); err != nil {
+		pause := float64(c.cfg.StandbyPoll) * (0.75 + rand.Float64()/2) // #nosec G404 -- spreads standbys, no secret
+		if err := wait.Sleep(ctx, time.Duration(pause)); err != nil {
 			return &postgres.Error{What: "wait as standby for slot " + c.cfg.Slot, Err: err}
 		}
 	}
 }
 
-func (c *Conn) tryLock(ctx context.Context) (bool, error) {
-	rows, err := c.query(ctx, "ask for leadership", fmt.Sprintf("SELECT pg_try_advisory_lock(%d)::text", LockKey(c.cfg.Slot)))
-	if err != nil {
-		return false, err
-	}
-	return len(rows) == 1 && rows[0][0] == "true", nil
-}
-
-func (c *Conn) holder(ctx context.Context) (Holder, error) {
-	rows, err := c.bound(ctx, "look for the leader", sql.LockHolder, LockKey(c.cfg.Slot))
-	return parseHolder(rows), err
+func (c *Conn) tryLock(ctx context.Context, doing string, key int64) (bool, error) {
+	rows, err := c.query(ctx, doing, fmt.Sprintf("SELECT pg_try_advisory_lock(%d)::text", key))
+	return len(rows) == 1 && rows[0][0] == "true", err
 }
 
 // parseHolder reads the answer to sql.LockHolder.
@@ -302,7 +270,7 @@ func parseHolder(rows [][]string) Holder {
 // and checks that this session still holds the lock. An Error of ErrLockLost
 // means that somebody else may lead: close the connection.
 func (c *Conn) Beat(ctx context.Context) error {
-	rows, err := c.bound(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
+	rows, err := c.query(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
 	if err != nil {
 		return err
 	}
@@ -320,21 +288,16 @@ func (c *Conn) Beat(ctx context.Context) error {
 // the very server that the session is on, and not on one that was promoted meanwhile, or
 // has begun again. Call it before streaming; the lock ends with the connection.
 func (c *Conn) Guard(ctx context.Context) (int64, error) {
-	const what = "take the lock that guards looks"
 	for {
 		key := rand.Int64() // #nosec G404 -- distinct, no secret
-		rows, err := c.query(ctx, what, fmt.Sprintf("SELECT pg_try_advisory_lock(%d)::text", key))
+		got, err := c.tryLock(ctx, "take the lock that guards looks", key)
 		if err != nil {
 			return 0, err
 		}
-		if len(rows) == 1 && rows[0][0] == "true" && key != 0 {
+		if got && key != 0 {
 			return key, nil
 		}
 	}
-}
-
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.75 + rand.Float64()/2)) // #nosec G404 -- spreads standbys, no secret
 }
 
 // commands is the connection while it takes commands.
@@ -348,36 +311,36 @@ func (c *Conn) commands() *pgconn.PgConn {
 // PID is the server process of this connection.
 func (c *Conn) PID() uint32 { return c.pid }
 
-// bound runs a statement of package sql with its parameters put in.
-func (c *Conn) bound(ctx context.Context, doing, statement string, args ...any) ([][]string, error) {
-	text, err := sql.Bind(statement, args...)
-	if err != nil {
-		return nil, &postgres.Error{Permanent: true, What: doing + " for slot " + c.cfg.Slot, Err: err}
-	}
-	return c.query(ctx, doing, text)
-}
-
-// query runs statements on the replication connection, which must not be
-// streaming, and returns the rows of the last one. Any error of the connection
-// closes it.
-func (c *Conn) query(ctx context.Context, doing, statements string) ([][]string, error) {
+// query runs statements, with their parameters put in, on the replication
+// connection, which must not be streaming, and returns the rows of the last one.
+// Any error of the connection closes it.
+func (c *Conn) query(ctx context.Context, doing, statements string, args ...any) ([][]string, error) {
 	what := doing + " for slot " + c.cfg.Slot
+	text, err := sql.Bind(statements, args...)
+	if err != nil {
+		return nil, &postgres.Error{Permanent: true, What: what, Err: err}
+	}
 	if c.commands() == nil {
 		return nil, &postgres.Error{What: what, Err: ErrClosed}
 	}
-	rows, err := run(ctx, c.pg, statements)
-	if err == nil {
-		return rows, nil
+	rows, err := run(ctx, c.pg, text)
+	if err != nil {
+		return nil, c.commandFailed(what, err)
 	}
-	switch {
-	case shuttingDown(err):
-		err = as(ErrClosed, as(ErrShutdown, err))
+	return rows, nil
+}
+
+// commandFailed tells what a command's error says; the connection may be gone with it.
+func (c *Conn) commandFailed(what string, err error) *postgres.Error {
+	down := shuttingDown(err)
+	if down {
+		err = as(ErrShutdown, err)
+	}
+	if down || c.pg.IsClosed() {
 		c.drop()
-	case c.pg.IsClosed():
 		err = as(ErrClosed, err)
-		c.drop()
 	}
-	return nil, &postgres.Error{What: what, Err: err}
+	return &postgres.Error{What: what, Err: err}
 }
 
 // run executes statements by the simple protocol, the only one that a
@@ -416,5 +379,3 @@ func (c *Conn) Close(ctx context.Context) {
 // Kill closes the socket at once. Any goroutine may call it; a blocked Receive
 // returns ErrClosed.
 func (c *Conn) Kill() { _ = c.socket.Conn.Close() }
-
-var _ net.Conn = (*gatherConn)(nil)

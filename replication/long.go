@@ -42,9 +42,8 @@ func (l *longMessage) read(b []byte) (int, error) {
 	switch {
 	case l.copying > 0:
 		n := min(l.copying, len(b))
-		l.kept = append(l.kept, b[:n]...)
 		l.copying -= n
-		return n, nil
+		return l.keep(b[:n]), nil
 	case l.passing > 0:
 		n := min(l.passing, len(b))
 		l.passing -= n
@@ -98,7 +97,8 @@ func (l *longMessage) column(b []byte) (int, error) {
 		return 0, fmt.Errorf("%w: a value of %d bytes in the last %d bytes of a message", ErrProtocol, length, l.left)
 	}
 	l.columns--
-	if l.fits(int(length)) {
+	fits := int64(len(l.kept))+length <= int64(l.max) || length <= smallValue && len(l.kept) <= 2*l.max
+	if fits {
 		l.copying = int(length)
 		return l.keep(b[:head]), nil
 	}
@@ -106,10 +106,6 @@ func (l *longMessage) column(b []byte) (int, error) {
 	l.keep(b[:head])
 	l.kept[len(l.kept)-head] = map[byte]byte{'t': LongText, 'b': LongBinary}[b[0]]
 	return head, nil
-}
-
-func (l *longMessage) fits(length int) bool {
-	return len(l.kept)+length <= l.max || length <= smallValue && len(l.kept) <= 2*l.max
 }
 
 func (l *longMessage) keep(b []byte) int {

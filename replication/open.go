@@ -38,8 +38,8 @@ func HoldsLocks(ctx context.Context, pg *pgconn.PgConn, slot string) (bool, erro
 	return len(rows) == 1 && rows[0][0] == "1", err
 }
 
-func bindAndRun(ctx context.Context, pg *pgconn.PgConn, statement string, key int64) ([][]string, error) {
-	text, err := sql.Bind(statement, key)
+func bindAndRun(ctx context.Context, pg *pgconn.PgConn, statement string, args ...any) ([][]string, error) {
+	text, err := sql.Bind(statement, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +54,7 @@ func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, erro
 
 // RetainedBy is ReadRetained over any connection.
 func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, error) {
-	text, err := sql.Bind(sql.Retained, slot)
-	if err != nil {
-		return Retained{}, err
-	}
-	rows, err := run(ctx, pg, text)
+	rows, err := bindAndRun(ctx, pg, sql.Retained, slot)
 	if err == nil && len(rows) != 1 {
 		err = fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))
 	}
@@ -81,11 +77,7 @@ func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 // LockersOf lists the transactions that keep others from reading a table, or the
 // one whose wait for its lock does.
 func LockersOf(ctx context.Context, pg *pgconn.PgConn, schema, table string) ([]Blocker, error) {
-	text, err := sql.Bind(sql.TableLockers, schema, table)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := run(ctx, pg, text)
+	rows, err := bindAndRun(ctx, pg, sql.TableLockers, schema, table)
 	if err != nil {
 		return nil, fmt.Errorf("look who has table %s.%s locked: %w", schema, table, err)
 	}

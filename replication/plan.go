@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -295,7 +296,7 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 		v.judgeSlot(s, &setup.Config, outbox.Identity{})
 		return nil, v.Err
 	}
-	noted, err := sql.Bind(withoutComments(sql.SlotNoted), setup.Stream, setup.Slot)
+	noted, err := sql.Bind(strings.TrimSuffix(comments.ReplaceAllString(sql.SlotNoted, ""), "\n"), setup.Stream, setup.Slot)
 	if err != nil {
 		return nil, err
 	}
@@ -306,15 +307,8 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 	}, nil
 }
 
-func withoutComments(statement string) string {
-	var lines []string
-	for line := range strings.Lines(statement) {
-		if !strings.HasPrefix(line, "--") {
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
+// comments are whole lines.
+var comments = regexp.MustCompile(`(?m)^--.*\n`)
 
 // DestroyPlan lists what undoes InitPlan: the slot, the publication if it is
 // ours, the stream's rows in schema outbox_cdc, and the schema itself when no
@@ -369,7 +363,7 @@ func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error
 	for _, step := range plan {
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return nil, &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+			return nil, err
 		}
 		if !done {
 			left = append(left, step)
@@ -398,7 +392,7 @@ func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, pro
 		}
 		done, err := stepDone(ctx, pg, step)
 		if err != nil {
-			return &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+			return err
 		}
 		there = there || step.SQL == sql.Schema
 		if done {
@@ -424,7 +418,10 @@ func stepDone(ctx context.Context, pg *pgconn.PgConn, step Step) (bool, error) {
 		return false, nil
 	}
 	rows, err := run(ctx, pg, step.Done)
-	return err == nil && len(rows) == 1 && rows[0][0] == "t", err
+	if err != nil {
+		return false, &postgres.Error{What: "look whether to make " + step.Title, Err: err}
+	}
+	return len(rows) == 1 && rows[0][0] == "t", nil
 }
 
 func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, progress Progress) error {
@@ -436,8 +433,8 @@ func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, p
 	}
 	for timeout := firstTimeout; ; timeout = min(2*timeout, lastTimeout) {
 		_, err := MakeSlot(ctx, pg, setup.Config, Make, timeout)
-		var blocked *Blocked
-		if !errors.As(err, &blocked) {
+		blocked, ok := errors.AsType[*Blocked](err)
+		if !ok {
 			return err
 		}
 		if progress.Blocked != nil {

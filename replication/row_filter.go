@@ -34,12 +34,12 @@ func (t *TableState) FilterFit() FilterFit {
 	switch {
 	case normalFilter(t.RowFilter) == normalFilter(t.Filter()):
 		return FilterFits
-	case outbox.SameFilter(t.RowFilter, share) && t.Filter() != "("+share+")":
+	case !outbox.SameFilter(t.RowFilter, share):
+		return FilterDiffers
+	case t.Filter() != "("+share+")":
 		return FilterMissing
-	case outbox.SameFilter(t.RowFilter, share):
-		return FilterFits
 	}
-	return FilterDiffers
+	return FilterFits
 }
 
 // Refilters says that the publication's filter of the table is to be replaced, and can be
@@ -48,14 +48,6 @@ func (t *TableState) Refilters(s *State) bool {
 	p := &s.Publication
 	member := strings.Contains(p.Mark+" ", fmt.Sprintf("=%d ", t.OID)) // not by its schema
 	return p.Ours && t.Published && member && t.Table.Stateful() && t.FilterFit() != FilterFits
-}
-
-// notRows says in a warning that a filter is not the mapping's.
-func (t *TableState) notRows() string {
-	if t.Filter() == "" {
-		return ""
-	}
-	return ", not WHERE " + t.Filter()
 }
 
 // Filter is the condition under which the publication is to pass the table's rows, as the
@@ -103,8 +95,9 @@ func (t *TableState) knownTerm(e *outbox.Expr) string {
 	if t.Types[e.Column] != pgtype.TextOID {
 		column = "(" + column + ")::text"
 	}
+	textual := slices.Contains([]uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID}, t.Types[e.Column])
 	for _, b := range e.Map.Beginnings {
-		ok = ok && ascii(b.With) && isTextual(t.Types[e.Column])
+		ok = ok && ascii(b.With) && textual
 		ways = append(ways, "starts_with("+column+", "+sql.Literal(b.With)+"::text)")
 	}
 	if !ok || len(ways) == 0 {
@@ -143,10 +136,6 @@ func (t *TableState) equalities(column string, values []string) (ways []string, 
 
 func ascii(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c == 0 || c > '~' })
-}
-
-func isTextual(oid uint32) bool {
-	return oid == pgtype.TextOID || oid == pgtype.VarcharOID || oid == pgtype.BPCharOID
 }
 
 // literals write a value for each type of a column, as the server prints it; empty: no such

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -13,7 +12,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
-	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Blocked says that the making of a slot waited in vain for transactions to
@@ -81,11 +79,15 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	}
 	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, timeout.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
-	if err != nil {
-		return 0, slotNotMade(ctx, pg, cfg.Slot, timeout, err)
+	if postgres.HasCode(err, pgerrcode.QueryCanceled) {
+		by, _ := BlockersOf(ctx, pg) // without them it can be told as well
+		return 0, &Blocked{Slot: cfg.Slot, Waited: timeout, By: by}
 	}
-	if len(rows) != 1 {
-		return 0, makeSlotError(ctx, pg, cfg.Slot, fmt.Errorf("%w: %d rows", ErrProtocol, len(rows)))
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))
+	}
+	if err != nil {
+		return 0, makeSlotError(ctx, pg, cfg.Slot, err)
 	}
 	return outbox.ParseLSN(rows[0][0])
 }
@@ -107,17 +109,6 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 	}
 	in := inspection{}
 	return in.number(rows[0][0]), in.err
-}
-
-func slotNotMade(ctx context.Context, pg *pgconn.PgConn, slot string, waited time.Duration, err error) error {
-	if !postgres.HasCode(err, pgerrcode.QueryCanceled) {
-		return makeSlotError(ctx, pg, slot, err)
-	}
-	blocked := &Blocked{Slot: slot, Waited: waited}
-	if rows, err := run(ctx, pg, sql.SlotBlockers); err == nil {
-		blocked.By = parseBlockers(rows)
-	}
-	return blocked
 }
 
 func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err error) *postgres.Error {
@@ -149,12 +140,8 @@ var errSlotExists = errors.New("the slot exists")
 // DropSlot drops the slot if it exists. An active one stays: an Error of
 // ErrSlotActive.
 func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
-	quoted, err := sql.Quote(slot)
-	if err != nil {
-		return err
-	}
-	_, err = run(ctx, pg, strings.ReplaceAll(
-		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, "$1", quoted))
+	_, err := bindAndRun(ctx, pg,
+		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, slot)
 	switch {
 	case err == nil, postgres.HasCode(err, pgerrcode.UndefinedObject):
 		return nil

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -56,9 +55,15 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	if cfg.Publication, err = c.asStored(ctx); err != nil {
 		return err
 	}
-	if err := c.takeOver(ctx); err != nil {
+	// From here on the socket is read by frames: pgconn reads in small steps and watches
+	// a context per message. It goes on writing. It has nothing in its buffer now, as it
+	// might have after pglogrepl.StartReplication: the first messages of the stream.
+	if err := c.pg.SyncConn(ctx); err != nil {
 		return c.lost(what, err)
 	}
+	c.frames = newFrames(c.pg.Conn(), c.cfg.ReadBuffer, c.cfg.MaxFrame)
+	c.frames.buf, c.spare = c.spare, nil
+	c.socket.letGo()
 	deadline := time.Now().Add(c.cfg.ConnectTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -83,7 +88,7 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 		return c.cfg.Publication, nil
 	}
 	const name = "SELECT encode(convert_to($1, getdatabaseencoding()), 'hex')"
-	rows, err := c.bound(ctx, "write the publication's name", name, c.cfg.Publication)
+	rows, err := c.query(ctx, "write the publication's name", name, c.cfg.Publication)
 	if err != nil {
 		return "", err
 	}
@@ -96,20 +101,6 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 	}
 	_, err = c.query(ctx, "read text as it is stored", "SET client_encoding = 'SQL_ASCII'")
 	return string(stored), err
-}
-
-// takeOver has the socket read by frames from here on. pgconn reads in small steps
-// and watches a context per message; it goes on writing. It has nothing in its
-// buffer now, as it might have after pglogrepl.StartReplication: the first
-// messages of the stream.
-func (c *Conn) takeOver(ctx context.Context) error {
-	if err := c.pg.SyncConn(ctx); err != nil {
-		return err
-	}
-	c.frames = newFrames(c.pg.Conn(), c.cfg.ReadBuffer, c.cfg.MaxFrame)
-	c.frames.buf, c.spare = c.spare, nil
-	c.socket.letGo()
-	return nil
 }
 
 // startCommand is START_REPLICATION. Protocol version 1: whole transactions at
@@ -157,7 +148,6 @@ func (c *Conn) frame(deadline time.Time) (byte, []byte, error) {
 	}
 }
 
-// fill reads once from the socket.
 func (c *Conn) fill(deadline time.Time) error {
 	if !deadline.Equal(c.deadline) {
 		if err := c.socket.SetReadDeadline(deadline); err != nil {
@@ -166,7 +156,7 @@ func (c *Conn) fill(deadline time.Time) error {
 		c.deadline = deadline
 	}
 	// After the deadline is set, so that a Wake in between is not lost.
-	if c.woken.take() {
+	if c.woken.Load() && c.woken.Swap(false) {
 		c.deadline = time.Time{}
 		return os.ErrDeadlineExceeded
 	}
@@ -180,16 +170,11 @@ func (c *Conn) fill(deadline time.Time) error {
 	return nil
 }
 
-// wakeup lets another goroutine end a Receive.
-type wakeup struct{ flag atomic.Bool }
-
-func (w *wakeup) take() bool { return w.flag.Load() && w.flag.Swap(false) }
-
 // Wake makes the Receive that is waiting, or else the next one that would
 // wait, return Idle at once. Any goroutine may call it while the connection
 // streams.
 func (c *Conn) Wake() {
-	c.woken.flag.Store(true)
+	c.woken.Store(true)
 	_ = c.socket.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, which wakes as well
 }
 
@@ -414,11 +399,10 @@ func fatal(body []byte) bool {
 // lost closes the connection and says why.
 func (c *Conn) lost(what string, err error) *postgres.Error {
 	c.drop()
-	var own *postgres.Error
-	switch {
-	case errors.As(err, &own):
+	if own, ok := errors.AsType[*postgres.Error](err); ok {
 		return own
-	case errors.Is(err, net.ErrClosed):
+	}
+	if errors.Is(err, net.ErrClosed) {
 		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	return &postgres.Error{What: what, Err: as(ErrClosed, err)}

@@ -32,11 +32,7 @@ func TrustSchema(ctx context.Context, q postgres.DB) error {
 // TrustSchemaAsAdministrator is TrustSchema for the role that makes and removes things.
 // there: the schema has to be there.
 func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bool) error {
-	text, err := sql.Bind(sql.SchemaTrust, true, there)
-	if err != nil {
-		return err
-	}
-	return trusted(run(ctx, pg, text))
+	return trusted(bindAndRun(ctx, pg, sql.SchemaTrust, true, there))
 }
 
 func trusted(reasons [][]string, err error) error {
@@ -63,15 +59,8 @@ func trusted(reasons [][]string, err error) error {
 // Excess says in words which rights the role of a session has beyond what it
 // needs to read and mark rows, or nothing.
 func Excess(ctx context.Context, q postgres.DB, tables []*outbox.Table) (string, error) {
-	names := make([][2]string, len(tables))
-	for i, t := range tables {
-		names[i] = [2]string{t.Schema, t.Name}
-	}
-	list, err := json.Marshal(names)
-	if err != nil {
-		return "", err
-	}
-	found, err := texts(ctx, q, sql.RoleRights, string(list))
+	names, _ := json.Marshal(namesOf(tables)) // texts
+	found, err := texts(ctx, q, sql.RoleRights, string(names))
 	if err != nil || len(found) != 1 {
 		return "", err
 	}

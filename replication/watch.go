@@ -54,24 +54,15 @@ func Damage(before, after string) string {
 	if len(b) < 2 || len(a) < 2 || b[1] != a[1] {
 		return "was altered"
 	}
-	left := map[string]bool{}
-	for _, member := range a[2:] {
-		left[member] = true
-	}
-	for _, member := range b[2:] {
-		if !left[member] {
-			return "lost a table, even if it has it again"
-		}
+	if slices.ContainsFunc(b[2:], func(member string) bool { return !slices.Contains(a[2:], member) }) {
+		return "lost a table, even if it has it again"
 	}
 	return ""
 }
 
 // WatchTables reads which relation each table is, by OID.
 func WatchTables(ctx context.Context, q postgres.DB, tables []*outbox.Table) (map[string]uint32, error) {
-	names, err := json.Marshal(namesOf(tables))
-	if err != nil {
-		return nil, err
-	}
+	names, _ := json.Marshal(namesOf(tables)) // texts
 	rows, err := texts(ctx, q, sql.WatchTables, string(names))
 	if err == nil && len(rows) != len(tables) {
 		err = fmt.Errorf("%d answers for %d tables", len(rows), len(tables))
@@ -142,11 +133,11 @@ func (r Retained) Bytes() uint64 {
 // ReadRetained asks how much WAL the slot holds back.
 func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
 	rows, err := texts(ctx, q, sql.Retained, slot)
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%d answers", len(rows))
+	}
 	if err != nil {
 		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %w", slot, err)
-	}
-	if len(rows) != 1 {
-		return Retained{}, fmt.Errorf("ask how much WAL slot %s holds back: %d answers", slot, len(rows))
 	}
 	return parseRetained(rows[0])
 }

@@ -3,6 +3,7 @@ package statusupdater
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -149,21 +150,26 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
-	c, answer := k.lock(asking, request.rows)
-	if c != nil {
-		k.register(c, answer.checked)
+	c, checked, err := k.lock(asking, request.rows)
+	if c != nil { // the marks of its rows find it before anybody is told that they are claimed
+		k.claims.mu.Lock()
+		for row := range c.counts {
+			k.claims.byRow[row] = c
+		}
+		c.open = len(c.counts)
+		k.claims.mu.Unlock()
 	}
-	request.answer <- answer
+	request.answer <- claimAnswer{checked, err}
 	if c != nil {
 		k.keep(ctx, c)
 	}
 }
 
 // lock makes a claim of the rows; nil: there is nothing to keep.
-func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAnswer) {
+func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox.Checked, error) {
 	conn, err := k.cfg.Pool.Acquire(ctx)
 	if err != nil {
-		return nil, claimAnswer{err: fmt.Errorf("connecting to claim rows: %w", err)}
+		return nil, nil, fmt.Errorf("connecting to claim rows: %w", err)
 	}
 	c := &claim{
 		conn: conn, targets: make(map[*outbox.Table]*target), counts: make(map[*outbox.Row]int64),
@@ -172,9 +178,9 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, claimAns
 	checked, err := k.tryLock(ctx, c, rows)
 	if err != nil || len(c.counts) == 0 {
 		k.release(c)
-		return nil, claimAnswer{checked: checked, err: err}
+		return nil, checked, err
 	}
-	return c, claimAnswer{checked: checked}
+	return c, checked, nil
 }
 
 // tryLock locks what it can of the rows, and answers for each.
@@ -203,22 +209,17 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 	checked := make([]outbox.Checked, len(rows))
 	for _, l := range looks {
 		for i, at := range places[l.Relation.Table] {
-			checked[at] = c.judge(rows[at], l.Seen[i], &snapshot)
+			row, seen := rows[at], l.Seen[i]
+			checked[at] = outbox.Checked{Row: row, State: tablesql.Judge(row, seen, &snapshot)}
+			switch seen.State {
+			case tablesql.Held:
+				c.counts[row] = seen.Attempts
+			case tablesql.Pending: // and not locked by us: somebody else has it
+				checked[at].State = outbox.CheckTaken
+			}
 		}
 	}
 	return checked, nil
-}
-
-// judge notes a locked row. A pending one that is not locked by us was by
-// somebody else.
-func (c *claim) judge(row *outbox.Row, seen tablesql.Seen, snapshot *outbox.Snapshot) outbox.Checked {
-	switch seen.State {
-	case tablesql.Held:
-		c.counts[row] = seen.Attempts
-	case tablesql.Pending:
-		return outbox.Checked{Row: row, State: outbox.CheckTaken}
-	}
-	return outbox.Checked{Row: row, State: tablesql.Judge(row, seen, snapshot)}
 }
 
 // lockAll finds out which table refuses by asking for each alone.
@@ -251,29 +252,11 @@ func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	return err
 }
 
-// register makes the locked rows' marks find the claim, before anybody is told
-// that they are claimed.
-func (k *keeper) register(c *claim, checked []outbox.Checked) {
-	k.claims.mu.Lock()
-	defer k.claims.mu.Unlock()
-	for i := range checked {
-		row := checked[i].Row
-		if _, held := c.counts[row]; held {
-			k.claims.byRow[row] = c
-			c.open++
-		}
-	}
-}
-
 // unregister takes the claim's rows away and returns what it was given to write.
 func (k *keeper) unregister(c *claim) []outbox.Mark {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()
-	for row := range c.counts {
-		if k.claims.byRow[row] == c {
-			delete(k.claims.byRow, row)
-		}
-	}
+	maps.DeleteFunc(k.claims.byRow, func(_ *outbox.Row, of *claim) bool { return of == c })
 	inbox := c.inbox
 	c.inbox, c.open = nil, 0
 	return inbox
@@ -299,7 +282,6 @@ func (k *keeper) keep(ctx context.Context, c *claim) {
 	k.finish(ctx, c)
 }
 
-// finished says that nothing more will come.
 func (k *keeper) finished(c *claim) bool {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()
@@ -353,10 +335,19 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		k.release(c)
 		return
 	}
-	steps, all, err := c.steps(groups)
-	if err != nil {
-		k.lost(ctx, c, groups, err)
-		return
+	var steps []tablesql.Step
+	all := make(map[queueKey]*written)
+	for key, items := range groups {
+		w := &written{items: items, state: make([]outbox.MarkState, len(items))}
+		step, err := c.targets[key.table].step(key.kind, false, w)
+		if err != nil {
+			k.lost(ctx, c, groups, err)
+			return
+		}
+		all[key] = w
+		if step.SQL != "" {
+			steps = append(steps, step)
+		}
 	}
 	running, cancel := context.WithTimeout(ctx, k.cfg.StatementTimeout)
 	defer cancel()
@@ -370,38 +361,12 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		return
 	}
 	c.conn.Release()
-	k.told(all, time.Since(started))
-}
-
-// steps marks each group. A table that keeps nothing of a mark has no step for
-// it.
-func (c *claim) steps(groups map[queueKey][]*item) ([]tablesql.Step, map[queueKey]*written, error) {
-	var steps []tablesql.Step
-	all := make(map[queueKey]*written)
-	for key, items := range groups {
-		w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
-		step, err := c.targets[key.table].step(key.kind, w)
-		if err != nil {
-			return nil, nil, err
-		}
-		all[key] = w
-		if step.SQL != "" {
-			steps = append(steps, step)
-		}
-	}
-	return steps, all, nil
-}
-
-// told answers marks that are committed. Those that their statement passed over,
-// though the rows were locked and pending, go the ordinary way, which looks at
-// the rows.
-func (k *keeper) told(all map[queueKey]*written, took time.Duration) {
+	took := time.Since(started)
 	for key, w := range all {
-		left, answers := w.answers()
-		k.answer(answers)
-		if k.cfg.OnBatch != nil {
-			k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
-		}
+		left := k.answerWritten(w)
+		k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
+		// What the statement passed over, though the rows were locked and pending, goes
+		// the ordinary way, which looks at the rows.
 		if len(left) > 0 {
 			k.queue.putBack(key, left)
 		}

@@ -1,6 +1,7 @@
 package statusupdater
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,6 @@ type markQueue struct {
 	busy  int       // workers that have a batch of it
 }
 
-// item is one mark on its way.
 type item struct {
 	mark outbox.Mark
 	// Of an attempt: the count that it is charged to. After an
@@ -121,7 +121,6 @@ func (q *queue) putBack(key queueKey, items []*item) {
 	q.wake.Broadcast()
 }
 
-// tellHung says that a statement on the table hung.
 func (q *queue) tellHung(table *outbox.Table) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +240,10 @@ func (q *queue) cut(mq *markQueue, now time.Time) batch {
 	}
 	mq.since = now
 	q.count(mq, b, 1)
-	q.requeue(mq)
+	q.ready = slices.DeleteFunc(q.ready, func(other *markQueue) bool { return other == mq })
+	if len(mq.items) > 0 {
+		q.ready = append(q.ready, mq)
+	}
 	return b
 }
 
@@ -267,18 +269,6 @@ func (q *queue) count(mq *markQueue, b batch, by int) {
 	q.busy[b.key.table] += by
 	if b.key.suspect {
 		q.suspects += by
-	}
-}
-
-func (q *queue) requeue(mq *markQueue) {
-	for i := range q.ready {
-		if q.ready[i] == mq {
-			q.ready = append(q.ready[:i], q.ready[i+1:]...)
-			break
-		}
-	}
-	if len(mq.items) > 0 {
-		q.ready = append(q.ready, mq)
 	}
 }
 

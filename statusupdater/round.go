@@ -17,67 +17,44 @@ type round struct {
 	*process
 	conn   *pgx.Conn
 	target *target
-	limit  time.Duration // for a statement
+	limit  time.Duration // how long the server may take for a statement
 }
 
 func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
 	switch {
 	case r.key.kind == outbox.MarkAttempt:
-		return r.attempts(ctx, items)
+		// In two steps: the count is read, then raised only if it is still the one that was
+		// read. So a repeated statement whose first outcome is unknown cannot charge a row
+		// twice, and the count tells whether the first try did.
+		left, err := r.look(ctx, items, r.judgeAttempt)
+		if err != nil || len(left) == 0 {
+			return left, err
+		}
+		return r.mark(ctx, left)
 	case r.key.way == ofUnit:
 		return r.units(ctx, items)
 	case r.key.way == ofLeft:
 		return r.left(ctx, items)
 	}
-	left, err := r.sent(ctx, items)
+	left, err := r.mark(ctx, items)
 	if err != nil || len(left) == 0 {
 		return left, err
 	}
 	return r.look(ctx, left, r.judgeSent)
 }
 
-// sent marks the items and returns those that the statement did not find.
-func (r *round) sent(ctx context.Context, items []*item) ([]*item, error) {
-	args, err := r.target.ids(items)
+// mark marks the items and returns those that the statement did not find.
+func (r *round) mark(ctx context.Context, items []*item) ([]*item, error) {
+	w := &written{items: items, state: make([]outbox.MarkState, len(items))}
+	step, err := r.target.step(r.key.kind, r.passOver(), w)
 	if err != nil {
 		return items, err
 	}
-	sql := r.target.marking.Sent
-	if r.passOver() {
-		sql = r.target.marking.SentFree
-	}
-	w := written{items: items, state: make([]outbox.MarkState, len(items))}
-	err = r.exec(ctx, tablesql.Step{SQL: sql, Args: args, Each: w.sent}, &w)
-	if err != nil {
+	if err := r.exec(ctx, step, w); err != nil {
+		markUnsure(items, err)
 		return items, err
 	}
-	return r.answerWritten(&w), nil
-}
-
-// attempts charges the items in two steps: the count is read, then raised only
-// if it is still the one that was read. So a repeated statement whose first
-// outcome is unknown cannot charge a row twice, and the count tells whether the
-// first try did.
-func (r *round) attempts(ctx context.Context, items []*item) ([]*item, error) {
-	left, err := r.look(ctx, items, r.judgeAttempt)
-	if err != nil || len(left) == 0 {
-		return left, err
-	}
-	args, err := r.target.attemptArgs(left)
-	if err != nil {
-		return left, err
-	}
-	sql := r.target.marking.Attempt
-	if r.passOver() {
-		sql = r.target.marking.AttemptFree
-	}
-	w := written{items: left, state: make([]outbox.MarkState, len(left)), count: make([]int, len(left))}
-	err = r.exec(ctx, tablesql.Step{SQL: sql, Args: args, Each: w.attempt}, &w)
-	if err != nil {
-		markUnsure(left, err)
-		return left, err
-	}
-	return r.answerWritten(&w), nil
+	return r.answerWritten(w), nil
 }
 
 // unsent is an error from before a statement was sent.
@@ -86,8 +63,7 @@ type unsent struct{ error }
 func (e *unsent) Unwrap() error { return e.error }
 
 func markUnsure(items []*item, err error) {
-	var before *unsent
-	if errors.As(err, &before) || !tablesql.Unknown(err) {
+	if errors.As(err, new(*unsent)) || !tablesql.Unknown(err) {
 		return
 	}
 	for _, it := range items {
@@ -144,9 +120,7 @@ func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error 
 	if err := r.write(ctx, steps); err != nil {
 		return err
 	}
-	if r.cfg.OnBatch != nil {
-		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
-	}
+	r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
 	return nil
 }
 
@@ -179,7 +153,7 @@ func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) err
 type written struct {
 	items []*item
 	state []outbox.MarkState // 0: not written
-	count []int
+	count []int              // of attempts only
 	rows  int
 }
 
@@ -215,16 +189,9 @@ func (w *written) attempt(row [][]byte) error {
 	return nil
 }
 
-// answerWritten answers what was written and returns the rest.
-func (r *round) answerWritten(w *written) []*item {
-	left, answers := w.answers()
-	r.answer(answers)
-	return left
-}
-
-// answers are those to what was written; the rest is left.
-func (w *written) answers() (left []*item, answers []outbox.Marked) {
-	answers = make([]outbox.Marked, 0, w.rows)
+// answerWritten answers what was written, or was found out, and returns the rest.
+func (u *Updater) answerWritten(w *written) (left []*item) {
+	answers := make([]outbox.Marked, 0, len(w.items))
 	for i, it := range w.items {
 		if w.state[i] == 0 {
 			left = append(left, it)
@@ -236,7 +203,8 @@ func (w *written) answers() (left []*item, answers []outbox.Marked) {
 		}
 		answers = append(answers, a)
 	}
-	return left, answers
+	u.answer(answers)
+	return left
 }
 
 // look reads the items' states, answers those that judge has an answer for,
@@ -247,25 +215,14 @@ func (r *round) look(ctx context.Context, items []*item, judge func(*item, table
 	if err != nil {
 		return items, err
 	}
-	var answers []outbox.Marked
-	var left []*item
+	w := &written{items: items, state: make([]outbox.MarkState, len(items)), count: make([]int, len(items))}
 	for i, it := range items {
-		state := outbox.MarkedInvisible
+		w.state[i], w.count[i] = outbox.MarkedInvisible, int(l.Seen[i].Attempts)
 		if l.Seen[i].State != tablesql.Absent || !tablesql.Invisible(it.mark.Row, &snapshot) {
-			state = judge(it, l.Seen[i])
+			w.state[i] = judge(it, l.Seen[i])
 		}
-		if state == 0 {
-			left = append(left, it)
-			continue
-		}
-		a := answerTo(it, state)
-		if state == outbox.MarkedRetry || state == outbox.MarkedFailed {
-			a.Attempts = int(l.Seen[i].Attempts)
-		}
-		answers = append(answers, a)
 	}
-	r.answer(answers)
-	return left, nil
+	return r.answerWritten(w), nil
 }
 
 // judgeSent says what a row is that the statement did not find; 0: it is

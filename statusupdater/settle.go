@@ -2,7 +2,6 @@ package statusupdater
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -40,14 +39,6 @@ type naming struct {
 	columns []tablesql.RowColumn
 }
 
-func newNaming(relation *tablesql.Relation) (*naming, error) {
-	plan, columns, err := relation.Plan()
-	if err != nil {
-		return nil, err
-	}
-	return &naming{plan, columns}, nil
-}
-
 // of names a row of a result. Nothing of the row is kept.
 func (n *naming) of(row [][]byte) (exactlyonce.Name, error) {
 	values := make([]mapping.Value, len(n.columns))
@@ -78,7 +69,6 @@ func (r *round) settle(ctx context.Context, list []named) error {
 	return r.markNamed(ctx, list, marked)
 }
 
-// inspect sees what has become of the rows.
 func (r *round) inspect(ctx context.Context, list []named) error {
 	var snapshot outbox.Snapshot
 	names := r.target.naming
@@ -106,17 +96,14 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		if snapshot.Xmin < x.horizon && !x.elsewhere(snapshot) {
+		// The horizon may be of another server, whose dump was restored here: on its own, the
+		// transaction that left the row has ended.
+		elsewhere := x.item != nil && x.horizon >= snapshot.Xmax
+		if snapshot.Xmin < x.horizon && !elsewhere {
 			return exactlyonce.Absent
 		}
 	}
 	return exactlyonce.Settled
-}
-
-// elsewhere says that the horizon is of another server, whose dump was restored here: on its own, the
-// transaction that left the row has ended.
-func (x *named) elsewhere(snapshot *outbox.Snapshot) bool {
-	return x.item != nil && x.horizon >= snapshot.Xmax
 }
 
 // markNamed marks rows that are locked. One that the statement does not write, for a trigger
@@ -271,15 +258,23 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 // what to do.
 func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
 	table := u.tableOf(unit.Table)
-	p := &process{worker: &worker{u}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
+	p := &process{Updater: u, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
 	of := &outbox.Unit{Cluster: cluster, Number: unit.Number, Place: unit.Offset, Rows: len(unit.Names)}
 	err := errUnknownTable
 	if table != nil {
-		err = u.recover(ctx, p, of, unit.Names)
+		err = p.recover(ctx, of, unit.Names)
 	}
 	if ctx.Err() == nil && apart(err) {
 		u.targets.Forget(table)
-		err = p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.recoverLater(ctx, of, unit) })
+		err = p.with(ctx, nil, func(ctx context.Context, r *round) error {
+			leave := leaving{stream: r.cfg.Once.Stream}
+			for i, name := range unit.Names {
+				leave.put(cluster, unit.Number, i, unit.Table, name)
+			}
+			n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
+			n.inOrder = true
+			return r.noteLeft(ctx, n, &leave)
+		})
 	}
 	if errors.Is(err, errNoted) {
 		return nil
@@ -293,9 +288,8 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 // apart says whether the rows of a unit cannot be marked together, which each of them can try
 // by itself.
 func apart(err error) bool {
-	var ours *postgres.Error
 	switch {
-	case err == nil, errors.Is(err, errNoted), errors.As(err, &ours):
+	case err == nil, errors.Is(err, errNoted), errors.As(err, new(*postgres.Error)):
 		return false
 	case errors.Is(err, errUnknownTable), timedOut(err), errors.Is(err, context.DeadlineExceeded):
 		return true
@@ -315,7 +309,7 @@ func (u *Updater) tableOf(name string) *outbox.Table {
 	return nil
 }
 
-func (u *Updater) recover(ctx context.Context, p *process, of *outbox.Unit, names []exactlyonce.Name) error {
+func (p *process) recover(ctx context.Context, of *outbox.Unit, names []exactlyonce.Name) error {
 	conn, t, err := p.connect(ctx, false)
 	if err != nil {
 		return err
@@ -349,17 +343,6 @@ func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactl
 	return writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...)
 }
 
-// recoverLater leaves all rows of a unit.
-func (r *round) recoverLater(ctx context.Context, of *outbox.Unit, unit exactlyonce.Placed) error {
-	leave := leaving{stream: r.cfg.Once.Stream}
-	for i, name := range unit.Names {
-		leave.put(of.Cluster, of.Number, i, unit.Table, name)
-	}
-	n := newNoting(r.cfg.Once.Stream, []*outbox.Unit{of})
-	n.inOrder = true
-	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
-}
-
 // LeftRows are the rows that a tally has left, of those of the tables.
 func LeftRows(tables []*outbox.Table, left []exactlyonce.Left) (rows []*outbox.Row) {
 	byName := make(map[string]*outbox.Table, len(tables))
@@ -381,5 +364,3 @@ func idLiteral(id string) string {
 	}
 	return columns.Literal()
 }
-
-func hexOf(h exactlyonce.Hash) string { return hex.EncodeToString(h[:]) }

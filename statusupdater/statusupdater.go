@@ -111,7 +111,6 @@ type Updater struct {
 	}
 }
 
-// target is a table with its statements.
 type target struct {
 	relation *tablesql.Relation
 	marking  tablesql.Marking
@@ -134,6 +133,9 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.ClaimRows, 1000)
 	setDefault(&cfg.ClaimIdle, 15*time.Second)
 	setDefault(&cfg.ClaimWarn, 30*time.Second)
+	if cfg.OnBatch == nil {
+		cfg.OnBatch = func(Batch) {}
+	}
 	of := newTarget
 	if cfg.Once != nil {
 		of = newNamedTarget
@@ -182,8 +184,7 @@ func (u *Updater) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, u.queue.close)
 	defer stop()
 	for range u.cfg.Connections {
-		w := &worker{Updater: u}
-		group.Go(func() error { return w.run(ctx) })
+		group.Go(func() error { return u.work(ctx) })
 	}
 	for range u.cfg.Claims {
 		k := &keeper{u}
@@ -192,7 +193,6 @@ func (u *Updater) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// answer puts answers and counts them.
 func (u *Updater) answer(answers []outbox.Marked) {
 	if len(answers) == 0 {
 		return

@@ -49,8 +49,7 @@ func idle(t *testing.T, cfg Config) *Updater {
 func (u *Updater) processOf(b batch) *process {
 	key := b.key
 	key.free = true // locked rows are passed over already
-	w := &worker{u}
-	return &process{worker: w, key: key, slow: b.slow, backoff: w.newBackoff()}
+	return &process{Updater: u, key: key, slow: b.slow, backoff: u.newBackoff()}
 }
 
 // A row is refused for failures that usually pass only when it was tried alone often enough.

@@ -2,6 +2,7 @@ package statusupdater
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -195,22 +196,18 @@ func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 	if err != nil {
 		return items, r.rollback(ctx, err)
 	}
-	if r.cfg.OnBatch != nil {
-		r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
+	r.cfg.OnBatch(Batch{Table: r.key.table, Kind: r.key.kind, Rows: w.rows, Took: time.Since(started)})
+	if left := r.answerWritten(w); len(left) > 0 {
+		r.setAside(r.asLeft(left), left)
 	}
-	r.toLeft(r.answerWritten(w))
 	return nil, nil
 }
 
 // markUnits does what most units need, but for the commit.
 func (r *round) markUnits(ctx context.Context, w *written) error {
-	args, err := r.target.ids(w.items)
+	mark, err := r.target.step(outbox.MarkSent, r.passOver(), w)
 	if err != nil {
 		return err
-	}
-	mark := tablesql.Step{SQL: r.target.marking.Sent, Args: args, Each: w.sent}
-	if r.passOver() {
-		mark.SQL = r.target.marking.SentFree
 	}
 	n := newNoting(r.cfg.Once.Stream, unitsOf(w.items))
 	steps := append([]tablesql.Step{r.settings().Step(nil)}, append(n.steps(), mark)...)
@@ -261,16 +258,12 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 	return leave.steps(), nil
 }
 
-// toLeft has rows that were left tried on, as rows that somebody has locked are.
-func (p *process) toLeft(items []*item) {
-	if len(items) == 0 {
-		return
-	}
+// asLeft makes marks of units those of rows that were left, and says where they queue.
+func (p *process) asLeft(items []*item) queueKey {
 	for _, it := range items {
 		it.mark.Unit, it.mark.Left = nil, true
 	}
-	left := process{worker: p.worker, key: queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}}
-	left.setAside(items)
+	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }
 
 // leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction
@@ -310,7 +303,7 @@ func (l *leaving) put(cluster string, unit uint64, entry int, table string, name
 	l.entries.AddInt(int64(entry))
 	l.tables.Add(table)
 	l.ids.Add(idLiteral(name.ID))
-	l.hashes.Add(`\x` + hexOf(name.Hash))
+	l.hashes.Add(`\x` + hex.EncodeToString(name.Hash[:]))
 }
 
 func (l *leaving) steps() []tablesql.Step {
@@ -329,25 +322,15 @@ func (l *leaving) steps() []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallyLeave, Args: args}}
 }
 
-// leaveAll notes units whose rows cannot be marked together, with all of them left: each is marked by itself then.
-func (r *round) leaveAll(ctx context.Context, items []*item) error {
-	n := newNoting(r.cfg.Once.Stream, unitsOf(items))
-	leave := leaving{stream: r.cfg.Once.Stream}
-	for i := range items {
-		leave.add(items, i)
-	}
-	return r.rollback(ctx, r.noteLeft(ctx, n, &leave))
-}
-
-// noteLeft notes units and leaves rows of theirs.
+// noteLeft notes units, whose rows cannot be marked together, and leaves rows of theirs.
 func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
 	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
 	steps = append(steps, leave.horizonStep())
 	if err := n.judge(tablesql.Run(ctx, r.conn, steps...)); err != nil {
-		return err
+		return r.rollback(ctx, err)
 	}
 	if err := writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...); err != nil {
-		return tallyError(err)
+		return r.rollback(ctx, tallyError(err))
 	}
 	return nil
 }
@@ -366,9 +349,7 @@ func (r *round) rollback(ctx context.Context, err error) error {
 	return err
 }
 
-// unitFault deals with units whose transaction failed.
 func (p *process) unitFault(ctx context.Context, items []*item, err error) {
-	var ours *postgres.Error
 	f := tablesql.FaultOf(err)
 	if p.failing.IsZero() && !errors.Is(err, errNoted) && !errors.Is(err, errAhead) {
 		p.failing = time.Now()
@@ -379,10 +360,10 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 		p.groups = append(p.groups, items)
 	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && p.splitUnits(items):
 	case errors.Is(err, errNoted):
-		p.noted(items)
+		p.queue.putBack(p.asLeft(items), items)
 	case errors.Is(err, errAhead):
 		p.wait(items, err)
-	case errors.As(err, &ours), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
+	case errors.As(err, new(*postgres.Error)), f == tablesql.Passing && !suspicious(items, err), f == tablesql.Locked && p.lockable():
 		p.repeat(ctx, items, err)
 	case f != tablesql.Passing && f != tablesql.Locked && !p.reloaded:
 		p.reloaded = true
@@ -392,14 +373,6 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 	default:
 		p.leave(ctx, items)
 	}
-}
-
-// noted has the rows of a unit that was noted before looked for among those that are left.
-func (p *process) noted(items []*item) {
-	for _, it := range items {
-		it.mark.Unit, it.mark.Left = nil, true
-	}
-	p.queue.putBack(queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}, items)
 }
 
 // splitUnits has the first of several units tried by itself.
@@ -412,13 +385,6 @@ func (p *process) splitUnits(items []*item) bool {
 	return true
 }
 
-// overdue says that the units of the batch are to be left: somebody keeps the table locked, or its trigger
-// fails in a way that usually passes. The head must not wait for that, since the journal does
-// not keep units for ever.
-func (p *process) overdue() bool {
-	return p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
-}
-
 // wait has units tried again later, and no worker wait for them: the head's unit needs one.
 func (p *process) wait(items []*item, err error) {
 	p.tellRepeat(items, err, p.cfg.LockedRetry)
@@ -427,7 +393,13 @@ func (p *process) wait(items []*item, err error) {
 
 // leave notes units with all of their rows left, which are then marked as single rows are.
 func (p *process) leave(ctx context.Context, items []*item) {
-	err := p.with(ctx, nil, func(ctx context.Context, r *round) error { return r.leaveAll(ctx, items) })
+	err := p.with(ctx, nil, func(ctx context.Context, r *round) error {
+		leave := leaving{stream: r.cfg.Once.Stream}
+		for i := range items {
+			leave.add(items, i)
+		}
+		return r.noteLeft(ctx, newNoting(r.cfg.Once.Stream, unitsOf(items)), &leave)
+	})
 	n := sameUnit(items)
 	switch {
 	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && n < len(items): // which of them?
@@ -436,7 +408,7 @@ func (p *process) leave(ctx context.Context, items []*item) {
 			p.leave(ctx, items[:n:n])
 		}
 	case err == nil, errors.Is(err, errNoted):
-		p.noted(items)
+		p.queue.putBack(p.asLeft(items), items)
 	case errors.Is(err, errAhead):
 		p.wait(items, err)
 	case ctx.Err() == nil:

@@ -33,35 +33,33 @@ const (
 	freeLockTimeout = 200 * time.Millisecond
 )
 
-// worker runs one statement at a time.
-type worker struct{ *Updater }
-
-func (w *worker) run(ctx context.Context) error {
+// work is a worker: it runs one statement at a time.
+func (u *Updater) work(ctx context.Context) error {
 	for {
-		b, ok := w.queue.take()
+		b, ok := u.queue.take()
 		if !ok {
 			return ctx.Err()
 		}
 		started := time.Now()
-		p := process{worker: w, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: w.newBackoff()}
+		p := process{Updater: u, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: u.newBackoff()}
 		p.run(ctx)
-		if len(b.items) < w.cfg.BatchRows/2 {
-			_ = wait.Sleep(ctx, w.cfg.Pace-time.Since(started))
+		if len(b.items) < u.cfg.BatchRows/2 {
+			_ = wait.Sleep(ctx, u.cfg.Pace-time.Since(started))
 		}
-		w.queue.done(b)
+		u.queue.done(b)
 	}
 }
 
-func (w *worker) newBackoff() *backoff.ExponentialBackOff {
+func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = w.cfg.BackoffMin, w.cfg.BackoffMax
+	b.InitialInterval, b.MaxInterval = u.cfg.BackoffMin, u.cfg.BackoffMax
 	return b
 }
 
 // process is the work on one batch, until each of its marks is answered or set
 // aside. A batch is split into groups where part of it stands in the way.
 type process struct {
-	*worker
+	*Updater
 	key      queueKey
 	slow     bool      // its statements may take SlowTimeout only
 	groups   [][]*item // the last is next
@@ -75,7 +73,11 @@ func (p *process) run(ctx context.Context) {
 	for len(p.groups) > 0 && ctx.Err() == nil {
 		items := p.groups[len(p.groups)-1]
 		p.groups = p.groups[:len(p.groups)-1]
-		if p.overdue() {
+		// Somebody may keep the table locked, or its trigger fail in a way that usually
+		// passes. The head must not wait for that, since the journal does not keep units
+		// for ever.
+		overdue := p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
+		if overdue {
 			p.leave(ctx, items)
 			continue
 		}
@@ -90,26 +92,23 @@ func (p *process) run(ctx context.Context) {
 
 // again deals with rows that are pending though a statement passed them over.
 func (p *process) again(items []*item) {
-	if len(items) == 0 {
-		p.rounds = 0
-		return
-	}
-	if p.rounds++; p.rounds < maxRounds && !p.key.free {
+	p.rounds++
+	switch {
+	case len(items) == 0:
+	case p.rounds < maxRounds && !p.key.free:
 		p.groups = append(p.groups, items)
 		return
+	case p.key.free:
+		p.setAside(p.key, items)
+	default: // no lock was in the way
+		p.refuse(items, errSwallowed, true)
 	}
 	p.rounds = 0
-	if p.key.free {
-		p.setAside(items)
-		return
-	}
-	p.refuse(items, errSwallowed, true) // no lock was in the way
 }
 
 var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")
 
-// setAside has the marks tried again later.
-func (p *process) setAside(items []*item) {
+func (p *process) setAside(key queueKey, items []*item) {
 	p.stats.locked.Add(int64(len(items)))
 	for _, it := range items {
 		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
@@ -117,18 +116,15 @@ func (p *process) setAside(items []*item) {
 				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
 		}
 	}
-	key := p.key
 	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
 	p.later(key, items, p.cfg.LockedRetry)
 }
 
-// later queues the items after a while.
 func (p *process) later(key queueKey, items []*item, pause time.Duration) {
 	q := p.queue
 	time.AfterFunc(pause, func() { q.putBack(key, items) })
 }
 
-// fault deals with items whose statement failed.
 func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if len(items) == 0 || ctx.Err() != nil {
 		return
@@ -151,7 +147,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
 	case f == tablesql.Locked && (!p.lockable() || p.key.way == ofLeft): // units need the worker
-		p.setAside(items)
+		p.setAside(p.key, items)
 	case passes:
 		p.repeat(ctx, items, err)
 	case !p.reloaded:
@@ -170,11 +166,10 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 // session. A restart or the network breaks connections, too, so that counts when it
 // happens twice. A server without disk or memory says so in a trigger as well.
 func suspicious(items []*item, err error) bool {
-	var broken *brokenError
 	switch {
 	case timedOut(err):
 		return true
-	case errors.As(err, &broken):
+	case errors.As(err, new(*brokenError)):
 		return brokeBefore(items)
 	}
 	return tablesql.Raised(err) && !tablesql.Exhausted(err)
@@ -185,29 +180,25 @@ func brokeBefore(items []*item) bool {
 }
 
 // suspect has the items tried apart from others, in parts, so that those among them that
-// are innocent are marked. Many parts, since each level costs a timeout.
+// are innocent are marked. Many parts, since each level costs a timeout. A row that goes on
+// failing alone is refused.
 func (p *process) suspect(items []*item, err error) {
 	key := p.key
 	key.free, key.suspect = false, true
 	for _, it := range items {
 		it.most = (len(items) + suspectParts - 1) / suspectParts
 	}
-	if len(items) == 1 {
-		p.strike(key, items, err)
+	if len(items) > 1 {
+		p.queue.putBack(key, items)
 		return
 	}
-	p.queue.putBack(key, items)
-}
-
-// strike refuses a row that goes on failing alone.
-func (p *process) strike(key queueKey, alone []*item, err error) {
-	it := alone[0]
+	it := items[0]
 	it.strikes++
 	if it.mark.Refused || it.strikes > maxStrikes || it.strikes > 1 && timedOut(err) {
-		p.refuse(alone, err, true)
+		p.refuse(items, err, true)
 		return
 	}
-	p.later(key, alone, p.pause(it.strikes))
+	p.later(key, items, p.pause(it.strikes))
 }
 
 // pause is how long a row waits for its next try alone: whatever passes has time to.
@@ -228,9 +219,9 @@ type brokenError struct{ error }
 func (e *brokenError) Unwrap() error { return e.error }
 
 func (p *process) repeat(ctx context.Context, items []*item, err error) {
-	var broken *brokenError
+	broke := errors.As(err, new(*brokenError))
 	for _, it := range items {
-		it.broke = it.broke || errors.As(err, &broken)
+		it.broke = it.broke || broke
 	}
 	delay := p.backoff.NextBackOff()
 	p.tellRepeat(items, err, delay)
@@ -268,17 +259,6 @@ func (p *process) lockable() bool {
 	return !known || t.relation.Lockable
 }
 
-// limit is how long the server may take for a statement. The try that a row alone may be
-// refused for has all the time, since it may be the server that is slow.
-func (p *process) limit(items []*item) time.Duration {
-	full := p.cfg.StatementTimeout * 5 / 6
-	decides := len(items) == 1 && items[0].strikes > 0
-	if p.slow && !decides {
-		return min(p.cfg.SlowTimeout, full)
-	}
-	return full
-}
-
 // round writes the items once, answers what can be answered, and returns the
 // rest. With an error, nothing of the rest is known to be written.
 func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
@@ -287,7 +267,13 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		return items, err
 	}
 	defer conn.Release()
-	r := round{process: p, conn: conn.Conn(), target: t, limit: p.limit(items)}
+	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
+	// The try that a row alone may be refused for has all the time, since it may be the
+	// server that is slow.
+	decides := len(items) == 1 && items[0].strikes > 0
+	if p.slow && !decides {
+		r.limit = min(p.cfg.SlowTimeout, r.limit)
+	}
 	limited, cancel := context.WithTimeout(ctx, r.limit+p.cfg.StatementTimeout/6)
 	defer cancel()
 	left, err := r.run(limited, items)
@@ -326,9 +312,8 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 // brokenBy tells what broke a connection, if the error is that it broke: a statement
 // that does not end, or something that may have been the statement.
 func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error {
-	var before *unsent
 	switch {
-	case errors.As(err, &before) || !conn.IsClosed():
+	case errors.As(err, new(*unsent)) || !conn.IsClosed():
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		if ctx.Err() == nil && p.endHung(ctx, conn.PgConn().PID()) {
@@ -381,19 +366,33 @@ func newTarget(relation *tablesql.Relation) (*target, error) {
 // newNamedTarget is newTarget where rows are marked by their names as well.
 func newNamedTarget(relation *tablesql.Relation) (*target, error) {
 	t, err := newTarget(relation)
-	if err == nil {
-		t.naming, err = newNaming(relation)
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	plan, columns, err := relation.Plan()
+	if err != nil {
+		return nil, err
+	}
+	t.naming = &naming{plan, columns}
+	return t, nil
 }
 
-// step marks rows that the connection's transaction has locked; no SQL: the
+// step marks rows; where free, it passes over those that others have locked. No SQL: the
 // table keeps nothing of the mark.
-func (t *target) step(kind outbox.MarkKind, w *written) (tablesql.Step, error) {
+func (t *target) step(kind outbox.MarkKind, free bool, w *written) (step tablesql.Step, err error) {
 	if kind == outbox.MarkAttempt {
-		args, err := t.attemptArgs(w.items)
-		return tablesql.Step{SQL: t.marking.Attempt, Args: args, Each: w.attempt}, err
+		w.count = make([]int, len(w.items))
+		step.SQL, step.Each = t.marking.Attempt, w.attempt
+		if free {
+			step.SQL = t.marking.AttemptFree
+		}
+		step.Args, err = t.attemptArgs(w.items)
+		return step, err
 	}
-	args, err := t.ids(w.items)
-	return tablesql.Step{SQL: t.marking.Sent, Args: args, Each: w.sent}, err
+	step.SQL, step.Each = t.marking.Sent, w.sent
+	if free {
+		step.SQL = t.marking.SentFree
+	}
+	step.Args, err = t.ids(w.items)
+	return step, err
 }

@@ -81,47 +81,33 @@ func (c *checker) take(r *kgo.Record, sent *commits, now time.Time) {
 	if at, ok := sent.when(e.customer, e.no); ok {
 		c.latencies = append(c.latencies, now.Sub(at))
 	}
-	c.place(e)
-}
-
-// place finds an event's place among its customer's.
-func (c *checker) place(e event) {
 	next := c.next[e.customer]
+	_, late := c.missing[e]
 	switch {
 	case e.no >= next:
 		for no := next; no < e.no; no++ {
 			c.missing[event{e.customer, no}] = struct{}{}
 		}
 		c.next[e.customer] = e.no + 1
+	case late:
+		delete(c.missing, e)
+		c.outOfOrder++
 	default:
-		if _, late := c.missing[e]; late {
-			delete(c.missing, e)
-			c.outOfOrder++
-		} else {
-			c.duplicates++
-		}
+		c.duplicates++
 	}
 }
 
 // parse reads what the writer wrote: the key customer-7 and a payload that
 // begins with {"no":12, .
 func parse(key, value []byte) (e event, ok bool) {
-	customer, ok := bytes.CutPrefix(key, []byte("customer-"))
-	if !ok {
-		return e, false
-	}
-	rest, ok := bytes.CutPrefix(value, []byte(`{"no":`))
-	if !ok {
-		return e, false
-	}
-	no, _, ok := bytes.Cut(rest, []byte(","))
-	if !ok {
-		return e, false
-	}
+	customer, ok1 := bytes.CutPrefix(key, []byte("customer-"))
+	rest, ok2 := bytes.CutPrefix(value, []byte(`{"no":`))
+	no, _, ok3 := bytes.Cut(rest, []byte(","))
 	var err1, err2 error
 	e.customer, err1 = strconv.Atoi(string(customer))
 	e.no, err2 = strconv.Atoi(string(no))
-	return e, err1 == nil && err2 == nil && e.customer >= 1 && e.customer <= customers && e.no >= 1
+	ok = ok1 && ok2 && ok3 && err1 == nil && err2 == nil
+	return e, ok && e.customer >= 1 && e.customer <= customers && e.no >= 1
 }
 
 // finish waits until everything that lies in the topic was read.
@@ -151,13 +137,6 @@ func (c *checker) reached(ends []int64) bool {
 	return true
 }
 
-// consumed is how many records were read.
-func (c *checker) consumed() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.records
-}
-
 // distinct is how many events were read, each counted once.
 func (c *checker) distinct() int {
 	c.mu.Lock()
@@ -165,34 +144,29 @@ func (c *checker) distinct() int {
 	return c.records - c.duplicates - c.foreign
 }
 
-// lately gives the latencies since it was asked last.
-func (c *checker) lately() (p50, p99 time.Duration) {
+// show fills in how many records were read, and the latencies since it was asked last.
+func (c *checker) show(f *frame) {
 	c.mu.Lock()
+	f.published = c.records
 	recent := slices.Clone(c.latencies[c.recent:])
 	c.recent = len(c.latencies)
 	c.mu.Unlock()
-	return quantiles(recent)
-}
-
-// verdict is what the checker found.
-type verdict struct {
-	records, lost, duplicates, outOfOrder int
-	p50, p99                              time.Duration
+	f.p50, f.p99 = quantiles(recent)
 }
 
 // judge compares with how many events each customer has committed. A record
 // that nobody committed counts as a duplicate: it is one too many.
-func (c *checker) judge(committed map[int]int) verdict {
+func (c *checker) judge(committed map[int]int, s *Summary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := verdict{records: c.records, lost: len(c.missing), duplicates: c.duplicates + c.foreign, outOfOrder: c.outOfOrder}
+	s.Published, s.Lost, s.Duplicates, s.OutOfOrder = c.records, len(c.missing), c.duplicates+c.foreign, c.outOfOrder
 	for customer, count := range committed {
 		seen := c.next[customer] - 1
-		v.lost += max(0, count-seen)
-		v.duplicates += max(0, seen-count)
+		s.Lost += max(0, count-seen)
+		s.Duplicates += max(0, seen-count)
 	}
-	v.p50, v.p99 = quantiles(slices.Clone(c.latencies))
-	return v
+	p50, p99 := quantiles(slices.Clone(c.latencies))
+	s.Latency = Latency{P50: millis(p50), P99: millis(p99)}
 }
 
 // quantiles sorts its argument.

@@ -24,19 +24,22 @@ func TestCheckerJudges(t *testing.T) {
 	for name, c := range map[string]struct {
 		read      []int
 		committed int
-		want      verdict
+		want      Summary
 	}{
-		"all in order":         {[]int{1, 2, 3}, 3, verdict{records: 3}},
-		"the last is lost":     {[]int{1, 2}, 3, verdict{records: 2, lost: 1}},
-		"one is lost":          {[]int{1, 3}, 3, verdict{records: 2, lost: 1}},
-		"everything is lost":   {nil, 3, verdict{lost: 3}},
-		"two change places":    {[]int{1, 3, 2}, 3, verdict{records: 3, outOfOrder: 1}},
-		"one comes twice":      {[]int{1, 2, 2, 3}, 3, verdict{records: 4, duplicates: 1}},
-		"the beginning again":  {[]int{1, 2, 3, 1, 2}, 3, verdict{records: 5, duplicates: 2}},
-		"late, and then twice": {[]int{2, 1, 1}, 2, verdict{records: 3, outOfOrder: 1, duplicates: 1}},
-		"not committed":        {[]int{1, 2}, 1, verdict{records: 2, duplicates: 1}},
+		"all in order":         {[]int{1, 2, 3}, 3, Summary{Published: 3}},
+		"the last is lost":     {[]int{1, 2}, 3, Summary{Published: 2, Lost: 1}},
+		"one is lost":          {[]int{1, 3}, 3, Summary{Published: 2, Lost: 1}},
+		"everything is lost":   {nil, 3, Summary{Lost: 3}},
+		"two change places":    {[]int{1, 3, 2}, 3, Summary{Published: 3, OutOfOrder: 1}},
+		"one comes twice":      {[]int{1, 2, 2, 3}, 3, Summary{Published: 4, Duplicates: 1}},
+		"the beginning again":  {[]int{1, 2, 3, 1, 2}, 3, Summary{Published: 5, Duplicates: 2}},
+		"late, and then twice": {[]int{2, 1, 1}, 2, Summary{Published: 3, OutOfOrder: 1, Duplicates: 1}},
+		"not committed":        {[]int{1, 2}, 1, Summary{Published: 2, Duplicates: 1}},
 	} {
-		if got := read(c.read...).judge(map[int]int{7: c.committed}); got != c.want {
+		var got Summary
+		checker := read(c.read...)
+		checker.judge(map[int]int{7: c.committed}, &got)
+		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -53,7 +56,9 @@ func TestForeignRecordsCount(t *testing.T) {
 	} {
 		c.take(r, &commits{}, time.Now())
 	}
-	if got := c.judge(nil); got.duplicates != 4 || got.records != 4 {
+	var got Summary
+	c.judge(nil, &got)
+	if got.Duplicates != 4 || got.Published != 4 {
 		t.Errorf("got %+v, want four records too many", got)
 	}
 	if c.distinct() != 0 {

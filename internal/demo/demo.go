@@ -103,9 +103,15 @@ func Run(ctx, kill context.Context, o Options) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	display := newDisplay(o)
-	defer display.close()
-	display.say("starting " + o.what())
+	display := &display{o: o}
+	pg, kafka := "a private PostgreSQL", "an in-process Kafka"
+	if o.Postgres != "" {
+		pg = "on your PostgreSQL"
+	}
+	if len(o.Brokers) > 0 {
+		kafka = "your Kafka"
+	}
+	display.say(fmt.Sprintf("starting %s and %s", pg, kafka))
 	world, err := build(ctx, o)
 	if ctx.Err() != nil {
 		err = ctx.Err() // whatever it broke off
@@ -116,7 +122,7 @@ func Run(ctx, kill context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	r := &run{Options: o, world: world, display: display, writer: newWriter(world), checker: newChecker(world.partitions)}
+	r := &run{Options: o, world: world, display: display, writer: &writer{world: world}, checker: newChecker(world.partitions)}
 	summary, err := r.play(ctx, kill)
 	if err != nil {
 		return err
@@ -146,18 +152,6 @@ func (o *Options) check() error {
 		o.Rate = 1000
 	}
 	return nil
-}
-
-// what the demo starts, in words.
-func (o *Options) what() string {
-	pg, kafka := "a private PostgreSQL", "an in-process Kafka"
-	if o.Postgres != "" {
-		pg = "on your PostgreSQL"
-	}
-	if len(o.Brokers) > 0 {
-		kafka = "your Kafka"
-	}
-	return fmt.Sprintf("%s and %s", pg, kafka)
 }
 
 // half is when the outage and the loss of the slot come.

@@ -34,16 +34,6 @@ type display struct {
 	resting bool // nothing more is drawn
 }
 
-func newDisplay(o Options) *display { return &display{o: o} }
-
-// every is how often a frame is wanted.
-func (d *display) every() time.Duration {
-	if d.o.Live && !d.o.JSON {
-		return 500 * time.Millisecond
-	}
-	return time.Second
-}
-
 // start sets the clock that lines show.
 func (d *display) start(at time.Time) {
 	d.mu.Lock()
@@ -69,9 +59,7 @@ func (d *display) rest(line string) {
 
 // event prints what happened, and when.
 func (d *display) event(what string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.print(fmt.Sprintf("%4ds  *** %s\n", int(time.Since(d.began).Seconds()), what))
+	d.say(fmt.Sprintf("%4ds  *** %s", int(time.Since(d.began).Seconds()), what))
 }
 
 // print writes in place of the panel, which is drawn again below. mu is held.
@@ -79,54 +67,32 @@ func (d *display) print(text string) {
 	if d.o.JSON {
 		return
 	}
-	d.wipe()
-	fmt.Fprint(d.o.Out, text)
-}
-
-// wipe removes the panel from the terminal. mu is held.
-func (d *display) wipe() {
-	if d.lines > 0 {
+	if d.lines > 0 { // of a panel in the terminal
 		fmt.Fprintf(d.o.Out, "\x1b[%dA\x1b[J", d.lines)
 		d.lines = 0
 	}
+	fmt.Fprint(d.o.Out, text)
 }
 
-func (d *display) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lines = 0 // the last panel stays
-}
-
-// draw shows a frame.
 func (d *display) draw(f frame) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.o.JSON || d.resting || d.began.IsZero() {
 		return
 	}
-	d.remember(f)
-	if d.o.Live {
-		d.panel(f)
-	} else {
-		d.print(line(f.at.Sub(d.began), f) + "\n")
-	}
-	d.last = f
-}
-
-// remember keeps a value a second for the curve.
-func (d *display) remember(f frame) {
 	d.worst = max(d.worst, f.p99)
 	if f.at.Sub(d.settled) >= time.Second {
 		d.history = append(d.history, millis(d.worst))
 		d.worst, d.settled = 0, f.at
 	}
-}
-
-// line is a frame for pipes and logs.
-func line(at time.Duration, f frame) string {
-	return fmt.Sprintf("%4ds  inserted %9s  published %9s  SENT %9s  pending %7s  p50 %8s  p99 %8s  WAL %8s",
-		int(math.Round(at.Seconds())), thousands(f.inserted), thousands(f.published), thousands(f.sent), thousands(f.pending),
-		brief(f.p50), brief(f.p99), size64(f.retained))
+	if d.o.Live {
+		d.panel(f)
+	} else {
+		d.print(fmt.Sprintf("%4ds  inserted %9s  published %9s  SENT %9s  pending %7s  p50 %8s  p99 %8s  WAL %8s\n",
+			int(math.Round(f.at.Sub(d.began).Seconds())), thousands(f.inserted), thousands(f.published), thousands(f.sent), thousands(f.pending),
+			brief(f.p50), brief(f.p99), size64(f.retained)))
+	}
+	d.last = f
 }
 
 // panel is a frame for terminals.
@@ -155,8 +121,7 @@ func (d *display) panel(f frame) {
 		fmt.Sprintf("  %-10s %10ds  p99 %s", "elapsed", int(f.at.Sub(d.began).Seconds()), curve(d.history, width-30)),
 		"",
 	}
-	d.wipe()
-	fmt.Fprint(d.o.Out, strings.Join(rows, "\n")+"\n")
+	d.print(strings.Join(rows, "\n") + "\n")
 	d.lines = len(rows)
 }
 
@@ -177,13 +142,11 @@ func curve(values []float64, width int) string {
 	return b.String()
 }
 
-// sum shows the result.
 func (d *display) sum(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.o.JSON {
-		enc := json.NewEncoder(d.o.Out)
-		_ = enc.Encode(s) // where nobody reads, nobody is told
+		_ = json.NewEncoder(d.o.Out).Encode(s) // where nobody reads, nobody is told
 		return
 	}
 	d.lines = 0

@@ -10,12 +10,11 @@ import (
 func TestLinesForPipes(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := newDisplay(Options{Out: &out})
+	d := &display{o: Options{Out: &out}}
 	began := time.Unix(100, 0)
 	d.say("starting")
 	d.start(began)
 	d.draw(frame{at: began.Add(3 * time.Second), inserted: 3000, published: 2999, sent: 2990, pending: 10, p50: 1200 * time.Microsecond, p99: 45 * time.Millisecond, retained: 3 << 19})
-	d.close()
 	want := "starting\n   3s  inserted     3,000  published     2,999  SENT     2,990  pending      10  p50    1.2ms  p99     45ms  WAL   1.5MiB\n"
 	if out.String() != want {
 		t.Errorf("got\n%q, want\n%q", out.String(), want)
@@ -25,13 +24,12 @@ func TestLinesForPipes(t *testing.T) {
 func TestPanelIsDrawnOver(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := newDisplay(Options{Out: &out, Live: true, Width: 80})
+	d := &display{o: Options{Out: &out, Live: true, Width: 80}}
 	began := time.Unix(100, 0)
 	d.start(began)
 	for i := range 3 {
 		d.draw(frame{at: began.Add(time.Duration(i+1) * time.Second), rows: 100, inserted: 40 * (i + 1), published: 40 * i, retained: -1})
 	}
-	d.close()
 	if n := strings.Count(out.String(), "\x1b[7A\x1b[J"); n != 2 {
 		t.Errorf("drawn over %d times, want 2:\n%q", n, out.String())
 	}

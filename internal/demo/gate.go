@@ -9,7 +9,7 @@ import (
 // gate is the in-process broker's listener. Shut, it is as if the broker were
 // gone: connections break and new ones are refused.
 type gate struct {
-	addr string
+	addr net.Addr
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -23,7 +23,7 @@ func newGate(network, address string) (*gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{addr: l.Addr().String(), real: l, conns: map[net.Conn]struct{}{}}
+	g := &gate{addr: l.Addr(), real: l, conns: map[net.Conn]struct{}{}}
 	g.changed = sync.NewCond(&g.mu)
 	return g, nil
 }
@@ -49,7 +49,7 @@ func (g *gate) open() error {
 	if g.closed || g.real != nil {
 		return nil
 	}
-	l, err := net.Listen("tcp", g.addr)
+	l, err := net.Listen("tcp", g.addr.String())
 	if err != nil {
 		return fmt.Errorf("bringing the in-process Kafka back: %w", err)
 	}
@@ -60,52 +60,28 @@ func (g *gate) open() error {
 
 // Accept waits through the time when the gate is shut.
 func (g *gate) Accept() (net.Conn, error) {
-	for {
-		l, err := g.listener()
-		if err != nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for !g.closed {
+		from := g.real
+		if from == nil {
+			g.changed.Wait()
+			continue
+		}
+		g.mu.Unlock()
+		conn, err := from.Accept()
+		g.mu.Lock()
+		switch {
+		case g.real == from && err != nil:
 			return nil, err
-		}
-		conn, err := l.Accept()
-		if err != nil {
-			if g.current(l) {
-				return nil, err
-			}
-			continue // shut meanwhile
-		}
-		if kept := g.keep(conn, l); kept != nil {
-			return kept, nil
+		case g.real == from:
+			g.conns[conn] = struct{}{}
+			return &gateConn{conn, g}, nil
+		case err == nil: // it was shut meanwhile
+			_ = conn.Close()
 		}
 	}
-}
-
-func (g *gate) listener() (net.Listener, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.real == nil && !g.closed {
-		g.changed.Wait()
-	}
-	if g.closed {
-		return nil, net.ErrClosed
-	}
-	return g.real, nil
-}
-
-func (g *gate) current(l net.Listener) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.real == l
-}
-
-// keep notes a connection, unless the gate was shut while it came.
-func (g *gate) keep(conn net.Conn, from net.Listener) net.Conn {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.real != from {
-		_ = conn.Close()
-		return nil
-	}
-	g.conns[conn] = struct{}{}
-	return &gateConn{conn, g}
+	return nil, net.ErrClosed
 }
 
 // Close ends the listener for good.
@@ -119,13 +95,7 @@ func (g *gate) Close() error {
 }
 
 // Addr is where the broker listens when the gate is open.
-func (g *gate) Addr() net.Addr {
-	a, err := net.ResolveTCPAddr("tcp", g.addr)
-	if err != nil {
-		return &net.TCPAddr{}
-	}
-	return a
-}
+func (g *gate) Addr() net.Addr { return g.addr }
 
 // gateConn forgets itself when it is closed.
 type gateConn struct {

@@ -18,14 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// kafka is the cluster of a demo.
-type kafka struct {
-	gate  *gate // of the in-process cluster; nil: a real one
-	admin *kgo.Client
-}
-
 func (w *world) startKafka(ctx context.Context, o Options) error {
-	w.target.Brokers, w.kafkaVersion = o.Brokers, ""
+	w.target.Brokers = o.Brokers
 	if len(o.Brokers) == 0 {
 		if err := w.startFake(); err != nil {
 			return fmt.Errorf("starting the in-process Kafka: %w", err)
@@ -37,8 +31,15 @@ func (w *world) startKafka(ctx context.Context, o Options) error {
 	}
 	w.admin = admin
 	w.later(func(context.Context) error { admin.Close(); return nil })
-	if err := w.askVersion(ctx); err != nil {
-		return err
+	// What is the broker, and is it there at all?
+	asking, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(asking, admin)
+	if err != nil {
+		return fmt.Errorf("no broker answers at %s (does it listen there without TLS and login?): %w", strings.Join(w.target.Brokers, ", "), err)
+	}
+	if w.kafkaVersion == "" {
+		w.kafkaVersion = "Kafka " + kversion.FromApiVersionsResponse(resp).VersionGuess()
 	}
 	return w.createTopic(ctx)
 }
@@ -71,20 +72,6 @@ func (w *world) kafkaClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	}, opts...)...)
 }
 
-// askVersion finds out what the broker is, and whether it is there at all.
-func (w *world) askVersion(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, w.admin)
-	if err != nil {
-		return fmt.Errorf("no broker answers at %s (does it listen there without TLS and login?): %w", strings.Join(w.target.Brokers, ", "), err)
-	}
-	if w.kafkaVersion == "" {
-		w.kafkaVersion = "Kafka " + kversion.FromApiVersionsResponse(resp).VersionGuess()
-	}
-	return nil
-}
-
 func (w *world) createTopic(ctx context.Context) error {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	rt := kmsg.NewCreateTopicsRequestTopic()
@@ -94,31 +81,24 @@ func (w *world) createTopic(ctx context.Context) error {
 	}
 	req.Topics, req.TimeoutMillis = append(req.Topics, rt), 15_000
 	resp, err := req.RequestWith(ctx, w.admin)
+	if err == nil && len(resp.Topics) > 0 {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
 	if err != nil {
 		return fmt.Errorf("creating topic %s: %w", rt.Topic, err)
-	}
-	for _, t := range resp.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return fmt.Errorf("creating topic %s: %w", rt.Topic, err)
-		}
 	}
 	if w.gate == nil {
 		w.later(w.deleteTopic)
 	}
-	return w.awaitTopic(ctx)
-}
-
-// awaitTopic waits until every partition can be asked for its end.
-func (w *world) awaitTopic(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	// Every partition can be asked for its end soon.
+	waiting, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	for {
-		_, err := w.ends(ctx)
-		if err == nil {
+		if _, err = w.ends(waiting); err == nil {
 			return nil
 		}
-		if wait.Sleep(ctx, 50*time.Millisecond) != nil {
-			return fmt.Errorf("waiting for topic %s: %w", w.target.Topic, err)
+		if wait.Sleep(waiting, 50*time.Millisecond) != nil {
+			return fmt.Errorf("waiting for topic %s: %w", rt.Topic, err)
 		}
 	}
 }
@@ -129,13 +109,11 @@ func (w *world) deleteTopic(ctx context.Context) error {
 	rt.Topic = kmsg.StringPtr(w.target.Topic)
 	req.TopicNames, req.Topics, req.TimeoutMillis = []string{w.target.Topic}, append(req.Topics, rt), 15_000
 	resp, err := req.RequestWith(ctx, w.admin)
+	if err == nil && len(resp.Topics) > 0 {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
 	if err != nil {
 		return fmt.Errorf("deleting topic %s: %w", w.target.Topic, err)
-	}
-	for _, t := range resp.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return fmt.Errorf("deleting topic %s: %w", w.target.Topic, err)
-		}
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// run is one demo under way.
 type run struct {
 	Options
 	world   *world
@@ -51,7 +50,13 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 		if err != nil {
 			return err
 		}
-		r.stay(ctx, all)
+		if r.Serve {
+			r.display.rest("every row is through; the page stays up until Ctrl-C")
+			select {
+			case <-ctx.Done():
+			case <-all.Done():
+			}
+		}
 		stopStream()
 		<-streamed
 		return r.checker.finish(all, r.world)
@@ -91,18 +96,6 @@ func (r *run) direct(ctx, all context.Context) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// stay keeps the demo up after the last row is through, where that is wanted.
-func (r *run) stay(ctx, all context.Context) {
-	if !r.Serve {
-		return
-	}
-	r.display.rest("every row is through; the page stays up until Ctrl-C")
-	select {
-	case <-ctx.Done():
-	case <-all.Done():
-	}
-}
-
 // trouble waits for half time, then takes away what is to be taken away. It
 // goes on after the last insert, so that what was taken comes back.
 func (r *run) trouble(writing, all context.Context, began time.Time) error {
@@ -110,10 +103,8 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 		return nil
 	}
 	for !r.half(r.writer.inserted(), time.Since(began)) {
-		if wait.Sleep(writing, 10*time.Millisecond) != nil {
-			if !r.half(r.writer.inserted(), time.Since(began)) {
-				return nil // ended before
-			}
+		if wait.Sleep(writing, 10*time.Millisecond) != nil && !r.half(r.writer.inserted(), time.Since(began)) {
+			return nil // ended before
 		}
 	}
 	if r.LoseSlot {
@@ -161,9 +152,13 @@ func (r *run) await(ctx context.Context) error {
 	}
 }
 
-// observe draws what is seen, as often as the display wants it.
+// observe draws what is seen.
 func (r *run) observe(ctx context.Context) error {
-	ticker := time.NewTicker(r.display.every())
+	every := time.Second
+	if r.Live && !r.JSON {
+		every = 500 * time.Millisecond
+	}
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var f frame
 	var asked time.Time
@@ -174,8 +169,8 @@ func (r *run) observe(ctx context.Context) error {
 		case f.at = <-ticker.C:
 		}
 		// In this order, so that no later stage is ahead of an earlier one.
-		f.published, f.rows = r.checker.consumed(), r.Rows
-		f.inserted = r.writer.inserted()
+		r.checker.show(&f)
+		f.inserted, f.rows = r.writer.inserted(), r.Rows
 		if f.at.Sub(asked) >= askEvery {
 			if err := r.world.look(ctx, &f); err != nil {
 				if ctx.Err() != nil {
@@ -185,7 +180,6 @@ func (r *run) observe(ctx context.Context) error {
 			}
 			asked = f.at
 		}
-		f.p50, f.p99 = r.checker.lately()
 		r.display.draw(f)
 	}
 }
@@ -197,25 +191,18 @@ const askEvery = 400 * time.Millisecond
 func (r *run) sumUp(seconds float64) (*Summary, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	truth, err := r.world.truth(ctx)
+	s := &Summary{Seconds: round(seconds, 3), Postgres: r.world.postgresVersion, Kafka: r.world.kafkaVersion}
+	committed, err := r.world.count(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("counting what was committed: %w", err)
 	}
-	verdict := r.checker.judge(truth.committed)
-	s := &Summary{
-		Inserted: truth.rows, Sent: truth.sent, Failed: truth.failed,
-		Published: verdict.records, Lost: verdict.lost, Duplicates: verdict.duplicates, OutOfOrder: verdict.outOfOrder,
-		Seconds:  round(seconds, 3),
-		Latency:  Latency{P50: millis(verdict.p50), P99: millis(verdict.p99)},
-		Postgres: r.world.postgresVersion, Kafka: r.world.kafkaVersion,
-	}
+	r.checker.judge(committed, s)
 	if seconds > 0 {
-		s.RowsPerSecond = round(float64(verdict.records)/seconds, 1)
+		s.RowsPerSecond = round(float64(s.Published)/seconds, 1)
 	}
 	return s, nil
 }
 
-// plan says in words what is written.
 func (r *run) plan() string {
 	amount, pace := fmt.Sprintf("for %v", r.Duration), "as fast as it goes"
 	if r.Rows > 0 {

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -27,13 +29,11 @@ type world struct {
 	commits         *commits
 	insert          string // the writer's statement
 
-	pool *pgxpool.Pool
-	kafka
-	undo []func(context.Context) error // run last to first
+	pool  *pgxpool.Pool
+	gate  *gate // of the in-process Kafka; nil: a real one
+	admin *kgo.Client
+	undo  []func(context.Context) error // run last to first
 }
-
-// tidyTime bounds the removal of what the demo made.
-const tidyTime = 30 * time.Second
 
 // build makes the world. What was made when an error comes is to be closed too.
 func build(ctx context.Context, o Options) (*world, error) {
@@ -54,13 +54,12 @@ func build(ctx context.Context, o Options) (*world, error) {
 
 // close undoes everything, in a time of its own.
 func (w *world) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var err error
-	for i := len(w.undo) - 1; i >= 0; i-- {
-		err = errors.Join(err, w.undo[i](ctx))
+	for _, undo := range slices.Backward(w.undo) {
+		err = errors.Join(err, undo(ctx))
 	}
-	w.undo = nil
 	return err
 }
 
@@ -116,7 +115,12 @@ func (w *world) prepare(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	w.later(w.dropStream)
+	w.later(func(ctx context.Context) error {
+		if err := w.loseSlot(ctx); err != nil {
+			return err
+		}
+		return w.exec(ctx, "DROP PUBLICATION IF EXISTS "+sql.Identifier(t.Publication))
+	})
 	if err := o.Init(ctx, t); err != nil {
 		return fmt.Errorf("preparing the database: %w", err)
 	}
@@ -140,17 +144,10 @@ func (w *world) noteSchema(ctx context.Context) error {
 	return nil
 }
 
-// dropStream removes slot and publication.
-func (w *world) dropStream(ctx context.Context) error {
-	if err := w.loseSlot(ctx); err != nil {
-		return err
-	}
-	return w.exec(ctx, "DROP PUBLICATION IF EXISTS "+sql.Identifier(w.target.Publication))
-}
-
 func (w *world) exec(ctx context.Context, statement string) error {
 	if _, err := w.pool.Exec(ctx, statement); err != nil {
-		return fmt.Errorf("%s: %w", firstLine(statement), err)
+		line, _, _ := strings.Cut(strings.TrimSpace(statement), "\n")
+		return fmt.Errorf("%s: %w", line, err)
 	}
 	return nil
 }
@@ -211,32 +208,22 @@ func (w *world) look(ctx context.Context, f *frame) (err error) {
 		                   FROM pg_replication_slots WHERE slot_name = $1), -1)`, w.target.Slot).Scan(&f.retained)
 }
 
-// truth is what the database says at the end.
-type truth struct {
-	rows, sent, failed int
-	committed          map[int]int // events by customer
-}
-
-func (w *world) truth(ctx context.Context) (t truth, err error) {
+// count fills in what the database says at the end, and gives the events of each customer.
+func (w *world) count(ctx context.Context, s *Summary) (committed map[int]int, err error) {
 	err = w.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'SENT'), count(*) FILTER (WHERE status = 'FAILED') FROM `+w.table()).
-		Scan(&t.rows, &t.sent, &t.failed)
+		Scan(&s.Inserted, &s.Sent, &s.Failed)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	rows, err := w.pool.Query(ctx, `SELECT id, events FROM `+sql.Identifier(w.target.Schema, "customer"))
 	if err != nil {
-		return t, err
+		return nil, err
 	}
-	t.committed = map[int]int{}
+	committed = map[int]int{}
 	var id, count int
 	_, err = pgx.ForEachRow(rows, []any{&id, &count}, func() error {
-		t.committed[id] = count
+		committed[id] = count
 		return nil
 	})
-	return t, err
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
+	return committed, err
 }

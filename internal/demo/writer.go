@@ -32,12 +32,9 @@ const (
 // the checker judges by.
 type writer struct {
 	world *world
-	sent  *commits
 	rows  atomic.Int64 // committed
 	begun atomic.Int64 // committed or under way, against Rows
 }
-
-func newWriter(w *world) *writer { return &writer{world: w, sent: w.commits} }
 
 // inserted is how many rows were committed.
 func (w *writer) inserted() int { return int(w.rows.Load()) }
@@ -69,11 +66,21 @@ func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate
 	defer conn.Close(context.WithoutCancel(work))
 	began, written := time.Now(), 0
 	for ctx.Err() == nil {
-		n := w.claim(rows, size(r, rate))
-		if n == 0 {
+		n := size(r, rate)
+		if rows > 0 {
+			before := int(w.begun.Add(int64(n))) - n
+			n = min(n, rows-before)
+		}
+		if n <= 0 {
 			return nil
 		}
-		if err := w.transaction(work, conn, r, n); err != nil {
+		if r.IntN(rollbackEvery) == 0 { // they are written, rolled back, and written again
+			err = w.transaction(work, conn, r, n, false)
+		}
+		if err == nil {
+			err = w.transaction(work, conn, r, n, true)
+		}
+		if err != nil {
 			return fmt.Errorf("the application's insert: %w", err)
 		}
 		written += n
@@ -97,15 +104,6 @@ func size(r *rand.Rand, rate float64) int {
 	return 1 + r.IntN(max(1, min(8, int(rate/10))))
 }
 
-// claim takes up to n of the rows that are left to write.
-func (w *writer) claim(rows, n int) int {
-	if rows == 0 {
-		return n
-	}
-	before := int(w.begun.Add(int64(n))) - n
-	return max(0, min(n, rows-before))
-}
-
 // insert counts the customer's events on and writes them, in one statement.
 const insert = `
 WITH customer AS (
@@ -123,22 +121,12 @@ SELECT events FROM customer`
 // note brings a row to the size of a common event.
 const note = "please leave it at the neighbour's if nobody answers the door, thank you"
 
-// transaction writes n rows for one to three customers and commits, or now and
-// then writes them, rolls back and does it again.
-func (w *writer) transaction(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n int) error {
-	if r.IntN(rollbackEvery) == 0 {
-		if err := w.attempt(ctx, conn, r, n, false); err != nil {
-			return err
-		}
-	}
-	return w.attempt(ctx, conn, r, n, true)
-}
-
 // events are the numbers of a transaction's events of one customer: the last,
 // and how many.
 type events struct{ customer, last, count int }
 
-func (w *writer) attempt(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n int, commit bool) error {
+// transaction writes n rows for one to three customers, and commits or rolls back.
+func (w *writer) transaction(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n int, commit bool) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -147,15 +135,16 @@ func (w *writer) attempt(ctx context.Context, conn *pgx.Conn, r *rand.Rand, n in
 	parts := split(r, n)
 	batch := &pgx.Batch{}
 	for i := range parts {
-		batch.Queue(w.world.insert, parts[i].customer, parts[i].count, w.world.target.Topic, note)
+		batch.Queue(w.world.insert, parts[i].customer, parts[i].count, w.world.target.Topic, note).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&parts[i].last) })
 	}
-	if err := readBack(tx.SendBatch(ctx, batch), parts); err != nil {
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	if !commit {
 		return tx.Rollback(ctx)
 	}
-	w.sent.note(parts, time.Now())
+	w.world.commits.note(parts, time.Now())
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
@@ -177,17 +166,6 @@ func split(r *rand.Rand, n int) []events {
 	return parts
 }
 
-// readBack fills in the numbers that the customers' counters gave.
-func readBack(results pgx.BatchResults, parts []events) error {
-	for i := range parts {
-		if err := results.QueryRow().Scan(&parts[i].last); err != nil {
-			_ = results.Close() // fails with the same error
-			return err
-		}
-	}
-	return results.Close()
-}
-
 // commits remember when each event's COMMIT was sent, by customer and number.
 type commits struct {
 	mu sync.Mutex
@@ -200,10 +178,8 @@ func (c *commits) note(parts []events, at time.Time) {
 	defer c.mu.Unlock()
 	for _, p := range parts {
 		first := p.last - p.count // index of the first
-		c.at[p.customer] = slices.Grow(c.at[p.customer][:min(first, len(c.at[p.customer]))], p.count)
-		for range p.count {
-			c.at[p.customer] = append(c.at[p.customer], at)
-		}
+		before := c.at[p.customer][:min(first, len(c.at[p.customer]))]
+		c.at[p.customer] = append(before, slices.Repeat([]time.Time{at}, p.count)...)
 	}
 }
 

@@ -1,6 +1,7 @@
 package localpg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,13 +55,11 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 	if inst, ok := newest(installed(ctx), major); ok {
 		return inst, nil
 	}
-	if major == 0 {
-		major = 18
-	}
-	inst, err := fetch(ctx, fetched[major])
+	wanted := fetched[cmp.Or(major, 18)]
+	inst, err := fetch(ctx, wanted)
 	if err != nil {
 		return installation{}, fmt.Errorf("none is installed (looked in %s and next to pg_config) and fetching %s failed: %w",
-			strings.Join(places, ", "), fetched[major], err)
+			strings.Join(places, ", "), wanted, err)
 	}
 	return inst, nil
 }
@@ -75,7 +74,6 @@ func newest(all []installation, major int) (best installation, ok bool) {
 	return best, ok
 }
 
-// installed lists what is on the machine.
 func installed(ctx context.Context) []installation {
 	var bins []string
 	for _, place := range places {

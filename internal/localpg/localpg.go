@@ -76,7 +76,6 @@ const (
 	Immediate Mode = "immediate" // no checkpoint: recovery runs at the next start
 )
 
-// superuser is the name of the bootstrap role.
 const superuser = "postgres"
 
 // startTimeout bounds one start where the context has no deadline of its own.
@@ -98,7 +97,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return s, nil
 		}
 		if errors.Is(err, errPortTaken) {
-			if err = s.move(o); err == nil {
+			if s.port, err = FreePort(); err == nil {
+				err = s.configure(o)
+			}
+			if err == nil {
 				continue
 			}
 		}
@@ -108,14 +110,6 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 // errPortTaken: somebody was faster than our first start.
 var errPortTaken = errors.New("the port was taken meanwhile")
-
-// move goes to another port.
-func (s *Server) move(o Options) (err error) {
-	if s.port, err = FreePort(); err != nil {
-		return err
-	}
-	return s.configure(o)
-}
 
 // DSN is a connection string for a database as superuser, over TCP.
 func (s *Server) DSN(database string) string {
@@ -148,9 +142,6 @@ func (s *Server) PID() int {
 	return s.running.pid()
 }
 
-// SocketDir is the folder of the Unix socket, where every local role is trusted.
-func (s *Server) SocketDir() string { return s.dir }
-
 // Version is what the server says of itself, such as 15.18.
 func (s *Server) Version() string { return s.install.version }
 
@@ -172,8 +163,7 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// SetHBA replaces pg_hba.conf; it is in force when a Signal(syscall.SIGHUP) was
-// handled or after the next start.
+// SetHBA replaces pg_hba.conf; it is in force after pg_reload_conf() or the next start.
 // https://www.postgresql.org/docs/current/auth-pg-hba-conf.html
 func (s *Server) SetHBA(rules string) error {
 	// The file exists and belongs to the server's uid already.
@@ -185,7 +175,9 @@ func (s *Server) SetHBA(rules string) error {
 const HBA = "local all,replication all trust\n" +
 	"host all,replication all 127.0.0.1/32 scram-sha-256\n"
 
-// Resume starts a stopped or killed server on the same port and data.
+// Resume starts a stopped or killed server on the same port and data, and again
+// where what stood in the way passes: a killed server's children that still hold
+// its shared memory, or somebody on its port.
 func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,13 +189,6 @@ func (s *Server) Resume(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return s.startRetrying(ctx)
-}
-
-// startRetrying starts the server again where what stood in the way passes: a
-// killed server's children that still hold its shared memory, or somebody on
-// its port.
-func (s *Server) startRetrying(ctx context.Context) error {
 	for {
 		before := len(s.Log())
 		err := s.startOnce(ctx)
@@ -219,7 +204,8 @@ func (s *Server) startRetrying(ctx context.Context) error {
 		passing := strings.Contains(said, "shared memory block") ||
 			strings.Contains(said, "could not bind") || strings.Contains(said, "lock file")
 		if !passing || wait.Sleep(ctx, 50*time.Millisecond) != nil {
-			return fmt.Errorf("localpg: starting PostgreSQL %s in %s: %w; it logged:\n%s", s.Version(), s.dir, err, tail(said))
+			end := said[max(0, len(said)-2000):]
+			return fmt.Errorf("localpg: starting PostgreSQL %s in %s: %w; it logged:\n%s", s.Version(), s.dir, err, end)
 		}
 	}
 }
@@ -232,7 +218,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	for !s.ready(p.pid()) {
 		select {
 		case <-p.done:
-			return fmt.Errorf("the server ended: %w", p.ending())
+			return fmt.Errorf("the server ended: %w", p.err)
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			p.kill()
@@ -319,9 +305,3 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "log") }
-
-// tail is the end of a log, short enough for an error.
-func tail(s string) string {
-	const most = 2000
-	return s[max(0, len(s)-most):]
-}

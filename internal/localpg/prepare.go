@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
 // defaults are the settings of every server. Nothing here is meant to last, so
@@ -33,38 +36,35 @@ var defaults = map[string]string{
 }
 
 // prepare makes a server's folder, ready to start.
-func prepare(ctx context.Context, inst installation, o Options) (*Server, error) {
+func prepare(ctx context.Context, inst installation, o Options) (s *Server, err error) {
 	root, err := shared.enter()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
-	if err := s.furnish(ctx, root, o); err != nil {
-		_ = s.Close() // the first error is the one to tell
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *Server) furnish(ctx context.Context, root string, o Options) (err error) {
+	s = &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
+	defer func() {
+		if err != nil {
+			_ = s.Close() // the first error is the one to tell
+		}
+	}()
 	if s.dir == "" {
 		if s.dir, err = os.MkdirTemp(root, "pg"); err != nil {
-			return err
+			return s, err
 		}
 		s.tied = s.dir
 	} else if s.tied, err = os.MkdirTemp(root, "kept"); err != nil {
-		return err
+		return s, err
 	}
 	if s.port, err = FreePort(); err != nil {
-		return err
+		return s, err
 	}
-	if err := ownedDir(s.dir); err != nil {
-		return err
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return s, err
 	}
 	if err := s.fillData(ctx, root, o); err != nil {
-		return err
+		return s, err
 	}
-	return s.configure(o)
+	return s, s.configure(o)
 }
 
 // fillData puts a data folder in place: found there, copied from another
@@ -80,12 +80,12 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 		return err
 	case o.CopyOf != nil:
 		s.password = o.CopyOf.password
-		err = copyTree(o.CopyOf.DataDir(), s.DataDir())
+		err = copyData(o.CopyOf.DataDir(), s.DataDir())
 	default:
 		var t template
 		if t, err = shared.template(ctx, root, s.install, o.TemplateDir); err == nil {
 			if s.password, err = t.password(); err == nil {
-				err = copyTree(t.data(), s.DataDir())
+				err = copyData(t.data(), s.DataDir())
 			}
 		}
 	}
@@ -95,44 +95,26 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	if err := os.WriteFile(secret, []byte(s.password), 0o600); err != nil {
 		return err
 	}
-	return s.forget()
-}
-
-// forget removes from a copied folder what belongs to the server it came from.
-func (s *Server) forget() error {
-	if err := os.RemoveAll(filepath.Join(s.DataDir(), "postmaster.pid")); err != nil {
-		return err
-	}
+	// What belongs to the server that it came from goes.
 	slots := filepath.Join(s.DataDir(), "pg_replslot")
-	entries, err := os.ReadDir(slots)
-	if err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.DataDir(), "postmaster.pid")), os.RemoveAll(slots)); err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(slots, e.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.Mkdir(slots, 0o700)
 }
 
 // configure writes the settings behind postgresql.conf, where ALTER SYSTEM
 // still wins over them.
 func (s *Server) configure(o Options) error {
-	merged := map[string]string{"unix_socket_directories": s.dir, "port": strconv.Itoa(s.port)}
-	for k, v := range defaults {
-		merged[k] = v
+	merged := maps.Clone(defaults)
+	merged["unix_socket_directories"], merged["port"] = s.dir, strconv.Itoa(s.port)
+	maps.Copy(merged, o.Settings)
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(merged)) {
+		fmt.Fprintf(&lines, "%s = '%s'\n", name, strings.ReplaceAll(merged[name], "'", "''"))
 	}
-	for k, v := range o.Settings {
-		merged[k] = v
-	}
-	var lines []string
-	for k, v := range merged {
-		lines = append(lines, fmt.Sprintf("%s = '%s'\n", k, strings.ReplaceAll(v, "'", "''")))
-	}
-	sort.Strings(lines)
 	conf := filepath.Join(s.DataDir(), "postgresql.conf")
-	if err := os.WriteFile(conf, []byte(strings.Join(lines, "")), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(lines.String()), 0o600); err != nil {
 		return err
 	}
 	if err := s.SetHBA(HBA); err != nil {
@@ -183,25 +165,21 @@ func keptTemplate(ctx context.Context, keep string, inst installation) (template
 }
 
 // initTemplate runs initdb in a new folder below parent.
-func initTemplate(ctx context.Context, parent string, inst installation) (template, error) {
-	dir, err := os.MkdirTemp(parent, "initdb-")
-	if err != nil {
-		return template{}, err
+func initTemplate(ctx context.Context, parent string, inst installation) (t template, err error) {
+	if t.dir, err = os.MkdirTemp(parent, "initdb-"); err != nil {
+		return t, err
 	}
-	t := template{dir: dir}
-	if err := t.fill(ctx, inst); err != nil {
-		return template{}, errors.Join(err, os.RemoveAll(dir))
-	}
-	return t, nil
-}
-
-func (t template) fill(ctx context.Context, inst installation) error {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(t.dir))
+		}
+	}()
 	pwfile := filepath.Join(t.dir, "password")
 	if err := os.WriteFile(pwfile, []byte(rand.Text()), 0o600); err != nil {
-		return err
+		return t, err
 	}
 	if err := handOver(t.dir); err != nil {
-		return err
+		return t, err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(inst.bin, "initdb"),
 		"-D", t.data(), "-U", superuser, "--pwfile="+pwfile, "-A", "scram-sha-256",
@@ -209,9 +187,9 @@ func (t template) fill(ctx context.Context, inst installation) error {
 	cmd.Dir, cmd.Env = t.dir, serverEnv()
 	asServerUser(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb of %s: %w: %s", inst.bin, err, bytes.TrimSpace(out))
+		return t, fmt.Errorf("initdb of %s: %w: %s", inst.bin, err, bytes.TrimSpace(out))
 	}
-	return nil
+	return t, nil
 }
 
 // serverEnv is our environment without what would bend a server or its tools.
@@ -225,46 +203,66 @@ func serverEnv() []string {
 	return append(env, "LC_ALL=C")
 }
 
-// copyTree copies folders, files and symbolic links.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		switch {
-		case e.IsDir():
-			return os.MkdirAll(target, 0o700)
-		case e.Type()&fs.ModeSymlink != 0:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
-		case e.Type().IsRegular():
-			return copyFile(path, target)
-		}
-		return nil // sockets
-	})
+// copyData copies a data folder. PostgreSQL wants it to be its owner's only.
+func copyData(from, to string) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	return os.CopyFS(to, os.DirFS(from))
 }
 
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
+// tempDir is the process's own folder with everything in it: templates and
+// servers. It exists while a server does, and goes when the process does.
+type tempDir struct {
+	mu        sync.Mutex
+	servers   int
+	folder    *cleanup.Folder
+	templates map[string]template // by bin folder
+}
+
+var shared tempDir
+
+// enter counts a server in and gives the folder.
+func (d *tempDir) enter() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.servers == 0 {
+		// A short name, since a socket's path has about a hundred bytes at most.
+		folder, err := cleanup.Open("outbox-cdc-")
+		if err != nil {
+			return "", err
+		}
+		d.folder, d.templates = folder, map[string]template{}
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
+	d.servers++
+	return d.folder.Dir, nil
+}
+
+// leave counts a server out; the last one removes the folder.
+func (d *tempDir) leave() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.servers--
+	if d.servers > 0 {
+		return nil
 	}
-	if _, err := out.ReadFrom(in); err != nil {
-		_ = out.Close()
-		return err
+	return d.folder.Close()
+}
+
+// template gives the data folder that servers of an installation start from,
+// made on first use, in this folder or in the one that keeps it.
+func (d *tempDir) template(ctx context.Context, root string, inst installation, keep string) (template, error) {
+	if keep != "" {
+		return keptTemplate(ctx, keep, inst)
 	}
-	return out.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t, ok := d.templates[inst.bin]; ok {
+		return t, nil
+	}
+	t, err := initTemplate(ctx, root, inst)
+	if err == nil {
+		d.templates[inst.bin] = t
+	}
+	return t, err
 }

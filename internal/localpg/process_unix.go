@@ -26,7 +26,7 @@ type process struct {
 	cmd     *exec.Cmd
 	pidFile string
 	done    chan struct{}
-	err     error // valid when done is closed
+	err     error // how it ended, valid when done is closed
 }
 
 // spawn starts postgres in a process group of its own, so that Ctrl-C in a
@@ -54,8 +54,11 @@ func (s *Server) spawn() (*process, error) {
 	return p, nil
 }
 
+// wait has a name by which tests that look for leaks know it.
 func (p *process) wait() {
-	p.err = p.cmd.Wait()
+	if p.err = p.cmd.Wait(); p.err == nil {
+		p.err = errors.New("exit status 0")
+	}
 	_ = os.Remove(p.pidFile) // gone with the folder perhaps
 	close(p.done)
 }
@@ -69,14 +72,6 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
-}
-
-// ending says how an ended server ended.
-func (p *process) ending() error {
-	if p.err == nil {
-		return errors.New("exit status 0")
-	}
-	return p.err
 }
 
 func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
@@ -95,17 +90,6 @@ func (p *process) end() {
 	case <-time.After(10 * time.Second):
 		p.kill()
 	}
-}
-
-// Signal sends a signal to the server's main process: SIGHUP to reload,
-// SIGSTOP and SIGCONT to freeze and thaw.
-func (s *Server) Signal(sig os.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running == nil {
-		return os.ErrProcessDone
-	}
-	return s.running.signal(sig)
 }
 
 // serverUser is the uid that servers run under when we are root, since
@@ -139,14 +123,6 @@ func asServerUser(cmd *exec.Cmd) {
 	if c := serverUser(); c != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c}
 	}
-}
-
-// ownedDir makes a folder for a server.
-func ownedDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return handOver(dir)
 }
 
 // handOver gives a folder and everything in it to the server's uid.

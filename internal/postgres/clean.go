@@ -25,33 +25,27 @@ func Used(pg *pgconn.PgConn) {
 	}
 }
 
-// cleanTimeout is for the server's answer; a session that gives none is closed.
-const cleanTimeout = 5 * time.Second
-
 // cleaned makes a connection that goes back to the pool as it was when it was made,
 // while nobody waits for it; false: it is to be closed. Prepared statements stay,
 // since to prepare ours again would cost a round trip per batch. A trigger that drops one of
 // them costs us the connection; one that replaces it could write the same rows itself.
 func cleaned(role string) func(*pgx.Conn) bool {
+	if role == "" {
+		role = "RESET ROLE;\n" // the connection string's
+	}
 	return func(conn *pgx.Conn) bool {
 		pg := conn.PgConn()
 		if pg.CustomData()[usedKey] != true {
 			return true
 		}
 		delete(pg.CustomData(), usedKey)
-		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		// As sessionText, for a session that was used. The user comes first: it decides
+		// which role may be set.
+		text := "SET SESSION AUTHORIZATION DEFAULT;\n" + role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
+			sessionText(pg.ParameterStatus("server_version")) + "SELECT pg_advisory_unlock_all();\n"
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a session that gives no answer is closed
 		defer cancel()
-		_, err := pg.Exec(ctx, cleanText(role, pg.ParameterStatus("server_version"))).ReadAll()
+		_, err := pg.Exec(ctx, text).ReadAll()
 		return err == nil
 	}
-}
-
-// cleanText is sessionText for a session that was used. The user comes first: it decides
-// which role may be set.
-func cleanText(role, version string) string {
-	if role == "" {
-		role = "RESET ROLE;\n" // the connection string's
-	}
-	return "SET SESSION AUTHORIZATION DEFAULT;\n" + role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
-		sessionText(version) + "SELECT pg_advisory_unlock_all();\n"
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -50,7 +51,7 @@ func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	if err == nil {
 		tag, err = results.Exec()
 	}
-	return tag, first(err, results.Close()) // the commit may fail yet
+	return tag, cmp.Or(err, results.Close()) // the commit may fail yet
 }
 
 // Query is pgx's. The rows must be closed, or read to their end.
@@ -62,7 +63,7 @@ func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 			return &rows{Rows: found, results: results}, nil
 		}
 	}
-	return nil, first(err, results.Close())
+	return nil, cmp.Or(err, results.Close())
 }
 
 // QueryRow is pgx's.
@@ -93,7 +94,7 @@ func (r *rows) Close() {
 	}
 	r.closed = true
 	r.Rows.Close()
-	r.err = first(r.Rows.Err(), r.results.Close())
+	r.err = cmp.Or(r.Rows.Err(), r.results.Close())
 }
 
 func (r *rows) Err() error {
@@ -112,22 +113,10 @@ func (r row) Scan(to ...any) error {
 	if r.err != nil {
 		return r.err
 	}
-	defer r.rows.Close()
 	if !r.rows.Next() {
-		return first(r.rows.Err(), pgx.ErrNoRows)
+		return cmp.Or(r.rows.Err(), pgx.ErrNoRows)
 	}
-	if err := r.rows.Scan(to...); err != nil {
-		return err
-	}
+	err := r.rows.Scan(to...)
 	r.rows.Close()
-	return r.rows.Err()
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(err, r.rows.Err())
 }

@@ -43,11 +43,7 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	}
 	s.Suspicion = r.suspicion()
 	if s.Held = r.remaining == nil || *r.remaining > 0; s.Held {
-		s.Holding = r.holding(time.Now())
-		s.Holding.Lock = lock
+		s.Holding = r.holding(lock, time.Now())
 	}
 	return s, nil
 }
-
-// Refused says of an error that it lasts until somebody fixes it.
-func Refused(err error) bool { return refused(err) }

@@ -107,22 +107,18 @@ func (l *Lock) Acquire(ctx context.Context) error {
 	for {
 		held, err := l.Try(ctx)
 		switch {
-		case held || refused(err):
+		case held || Refused(err):
 			return err
 		case err != nil && ctx.Err() == nil:
 			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Msg("taking the application's lock failed and will be repeated")
 		case err == nil:
 			l.observe(ctx)
 		}
-		if wait.Sleep(ctx, pollPause()) != nil {
+		pause := 500*time.Millisecond + mathrand.N(500*time.Millisecond) // spreads several waiters
+		if wait.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("waiting for lock %s: %w", l.Name(), ctx.Err())
 		}
 	}
-}
-
-// pollPause spreads several waiters.
-func pollPause() time.Duration {
-	return 500*time.Millisecond + mathrand.N(500*time.Millisecond)
 }
 
 // Try tries once to take the lock. False without error: somebody else has it.
@@ -200,10 +196,7 @@ func (l *Lock) Run(ctx context.Context) error {
 // its next tick. From its beginning on, Until is zero. After an error the lock
 // ends by itself, at most AtMost later.
 func (l *Lock) Release(ctx context.Context) error {
-	l.mu.Lock()
-	held := !l.until.IsZero()
-	l.mu.Unlock()
-	if !held {
+	if l.Until().IsZero() {
 		return nil
 	}
 	l.set(time.Time{}, Holding{})
@@ -273,8 +266,7 @@ func (l *Lock) observe(ctx context.Context) {
 	if err := postgres.On(l.cfg.Pool).QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
 		return // free by now, or told by Acquire the next time
 	}
-	h := r.holding(time.Now())
-	h.Lock = l.cfg.Lock
+	h := r.holding(l.cfg.Lock, time.Now())
 	l.mu.Lock()
 	news := h.By != l.holding.By
 	l.holding = h

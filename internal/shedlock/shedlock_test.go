@@ -344,7 +344,7 @@ func TestStrangeRows(t *testing.T) {
 		if err := l.cfg.Pool.QueryRow(t.Context(), tb.Holder, relay.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
 			t.Fatal(values, err)
 		}
-		if got := r.holding(time.Now()).By + ": " + r.suspicion(); !strings.HasPrefix(got, want) {
+		if got := r.holding(outbox.ShedLock{}, time.Now()).By + ": " + r.suspicion(); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", values, got)
 		}
 	}
@@ -378,7 +378,7 @@ func FuzzRow(f *testing.F) {
 		if taken {
 			r.age = &age
 		}
-		h := r.holding(now)
+		h := r.holding(outbox.ShedLock{}, now)
 		if h.By == "" || len([]rune(h.By)) > holderMax || strings.ContainsAny(h.By, "\x00\n\x1b") {
 			t.Fatalf("%q", h.By)
 		}

@@ -18,10 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// columns of the library's table.
 var columns = []string{"name", "lock_until", "locked_at", "locked_by"}
 
-// table is a lock table with its statements.
 type table struct {
 	sql.ShedLockStatements
 	lock  outbox.ShedLock
@@ -37,10 +35,8 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-func refused(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
-}
+// Refused says of an error that it lasts until somebody fixes it.
+func Refused(err error) bool { return errors.As(err, new(*refusal)) }
 
 // readTable reads what sql.ShedLockColumns found.
 func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error) {
@@ -60,8 +56,11 @@ func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error)
 		switch name {
 		case "locked_by":
 			t.chars = chars
-		case "lock_until":
-			t.rounding = rounding(decimals)
+		case "lock_until": // half of the last decimal of a second
+			t.rounding = time.Second / 2
+			for range decimals {
+				t.rounding /= 10
+			}
 		}
 		return nil
 	})
@@ -74,15 +73,6 @@ func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error)
 	t.zoned = zoned > 0
 	t.ShedLockStatements = sql.ShedLock(lock.Schema, lock.Table, t.zoned)
 	return t, nil
-}
-
-// rounding is half of the last decimal of a second.
-func rounding(decimals int) time.Duration {
-	unit := time.Second
-	for range decimals {
-		unit /= 10
-	}
-	return unit / 2
 }
 
 func (t *table) String() string { return t.lock.Schema + "." + t.lock.Table }
@@ -142,8 +132,8 @@ type row struct {
 const holderMax = 255
 
 // holding is the row in our terms.
-func (r *row) holding(now time.Time) Holding {
-	h := Holding{By: "somebody without a name"}
+func (r *row) holding(lock outbox.ShedLock, now time.Time) Holding {
+	h := Holding{Lock: lock, By: "somebody without a name"}
 	if r.by != nil && *r.by != "" {
 		h.By = printable(*r.by)
 	}

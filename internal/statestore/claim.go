@@ -79,30 +79,20 @@ func (s *Store) Claim(ctx context.Context, c Claim) ([]Rival, error) {
 }
 
 func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error) {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
+	text, _ := json.Marshal(c) // texts and numbers
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
 	db := s.db
 	if epoch != noEpoch {
 		db = db.After(sql.LeaderSerial)
 	}
-	rows, err := db.Query(ctx, sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Rival])
+	return collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
 }
 
 // RivalsOver is Rivals over a connection of the role that runs init; without the schema,
 // or with an earlier one, nobody is known.
 func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) ([]Rival, error) {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
+	text, _ := json.Marshal(c) // texts and numbers
 	statement, err := sql.Bind(sql.LeaderClaim, stream, int64(noEpoch), string(text), c.state)
 	if err != nil {
 		return nil, err

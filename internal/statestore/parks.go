@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -138,18 +139,10 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 		l.PreviousSince = *since
 	}
 	l.Known.Timeline = uint32(timeline) // #nosec G115 -- written from one
-	return l, parseLSNs([]string{point, stopped}, &l.Known.SlotPoint, &l.Known.Stopped)
-}
-
-func parseLSNs(texts []string, to ...*outbox.LSN) error {
-	for i, text := range texts {
-		l, err := outbox.ParseLSN(text)
-		if err != nil {
-			return err
-		}
-		*to[i] = l
+	if l.Known.SlotPoint, err = outbox.ParseLSN(point); err == nil {
+		l.Known.Stopped, err = outbox.ParseLSN(stopped)
 	}
-	return nil
+	return l, err
 }
 
 // Holds says whether what a stream must not forget is still kept, and by us: an
@@ -182,15 +175,9 @@ func (s *Store) Identify(ctx context.Context, id Identity) error {
 	if tag.RowsAffected() == 0 {
 		return &postgres.Error{What: what, Err: ErrFenced}
 	}
-	relations, err := json.Marshal(id.Relations)
-	if err != nil {
-		return &postgres.Error{Permanent: true, What: what, Err: err}
-	}
+	relations, _ := json.Marshal(id.Relations) // texts and numbers
 	_, err = s.db.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
-	if err = s.tolerate(err); err != nil {
-		return failure(what, err)
-	}
-	return nil
+	return failure(what, s.tolerate(err))
 }
 
 // tolerate passes over a column that only a later init made.
@@ -221,8 +208,25 @@ func (s *Store) durably(ctx context.Context, statement func(ctx context.Context,
 	return statement(second, &local)
 }
 
-// failure judges an error of the database.
-func failure(what string, err error) *postgres.Error {
+// collect runs a query and reads its rows.
+func collect[T any](ctx context.Context, db postgres.DB, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
+// failure is judge, and nil without an error.
+func failure(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return judge(what, err)
+}
+
+// judge judges an error of the database.
+func judge(what string, err error) *postgres.Error {
 	e := &postgres.Error{What: what, Err: err}
 	switch postgres.Code(err) {
 	case pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidColumnReference, pgerrcode.DatatypeMismatch, pgerrcode.UndefinedFunction:

@@ -12,12 +12,7 @@ import (
 
 // Paused is what operators have paused: the parks that the leader has to keep.
 func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
-	what := "read what is paused of stream " + s.cfg.Stream
-	rows, err := s.db.Query(ctx, sql.LeaderPaused, s.cfg.Stream)
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	paused, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Park, error) {
+	paused, err := collect(ctx, s.db, func(row pgx.CollectableRow) (outbox.Park, error) {
 		var table, by string
 		var since time.Time
 		err := row.Scan(&table, &by, &since)
@@ -26,23 +21,18 @@ func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
 			p.Scope = outbox.Scope{Kind: outbox.ScopeTable, Table: table}
 		}
 		return p, err
-	})
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	return paused, nil
+	}, sql.LeaderPaused, s.cfg.Stream)
+	return paused, failure("read what is paused of stream "+s.cfg.Stream, err)
 }
 
 // Pause pauses the stream, or the table where one is named. A leader, if there is one,
 // notices within seconds.
 func (s *Store) Pause(ctx context.Context, table, by string) error {
-	if err := s.readCharset(ctx); err != nil {
-		return failure("pause stream "+s.cfg.Stream, err)
+	err := s.readCharset(ctx)
+	if err == nil {
+		_, err = s.db.Exec(ctx, sql.LeaderPause, s.cfg.Stream, table, s.printable(by))
 	}
-	if _, err := s.db.Exec(ctx, sql.LeaderPause, s.cfg.Stream, table, s.printable(by)); err != nil {
-		return failure("pause stream "+s.cfg.Stream, err)
-	}
-	return nil
+	return failure("pause stream "+s.cfg.Stream, err)
 }
 
 // Resume ends the pause of the table, or, where none is named, every pause of the stream.
@@ -51,8 +41,6 @@ func (s *Store) Resume(ctx context.Context, table string) error {
 	if table != "" {
 		one = &table
 	}
-	if _, err := s.db.Exec(ctx, sql.LeaderResume, s.cfg.Stream, one); err != nil {
-		return failure("resume stream "+s.cfg.Stream, err)
-	}
-	return nil
+	_, err := s.db.Exec(ctx, sql.LeaderResume, s.cfg.Stream, one)
+	return failure("resume stream "+s.cfg.Stream, err)
 }

@@ -32,15 +32,12 @@ var ErrShared = errors.New("the journal is in use")
 // from a leader that was deposed, but it opens nothing: its Error is of ErrFenced.
 func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim, recovered bool) (exactlyonce.Tally, error) {
 	what := "open " + s.tallyOf(cluster)
-	tables, err := json.Marshal(c.Tables)
-	if err != nil {
-		return exactlyonce.Tally{}, &postgres.Error{Permanent: true, What: what, Err: err}
-	}
+	tables, _ := json.Marshal(c.Tables) // texts and numbers
 	var current int64
 	var stream, other string
 	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // a stream whose commit waits for a standby has its row locked
 	defer cancel()
-	err = s.db.After(sql.LeaderSerial).QueryRow(waited, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
+	err := s.db.After(sql.LeaderSerial).QueryRow(waited, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
 	switch {
 	case err != nil:
 		return exactlyonce.Tally{}, tallyFailure(what, err)
@@ -90,7 +87,7 @@ func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Ta
 	for i, number := range units {
 		t.Marked[uint64(number)] = places[i] // #nosec G115 -- written from one
 	}
-	if err = parseLSNs([]string{lsn}, &t.LSN); err == nil {
+	if t.LSN, err = outbox.ParseLSN(lsn); err == nil {
 		t.Left, err = s.left(ctx, cluster)
 	}
 	if err != nil {
@@ -100,11 +97,7 @@ func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Ta
 }
 
 func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, error) {
-	rows, err := s.db.Query(ctx, sql.TallyLeft, s.cfg.Stream, cluster)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l exactlyonce.Left, err error) {
+	return collect(ctx, s.db, func(row pgx.CollectableRow) (l exactlyonce.Left, err error) {
 		var unit int64
 		var id []string
 		var hash []byte
@@ -116,7 +109,7 @@ func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, e
 		}
 		l.Unit, l.Name = uint64(unit), exactlyonce.Name{ID: outbox.JoinID(id...), Hash: exactlyonce.Hash(hash)} // #nosec G115 -- written from one
 		return l, nil
-	})
+	}, sql.TallyLeft, s.cfg.Stream, cluster)
 }
 
 // AdvanceTally moves the head over units that are noted without a gap. Any process may.
@@ -158,19 +151,15 @@ type Position struct {
 // least settled, which is noted. An Error of ErrFenced: the tallies are not on that server, or not there.
 func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
 	what := "read positions in the tallies of stream " + s.cfg.Stream
-	rows, err := s.db.Query(ctx, sql.TallyPositions, s.cfg.Stream, clusters, of.Slot, insert.String(), settled.String(), of.Guard)
-	var found []Position
-	if err == nil {
-		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Position, err error) {
-			var unit int64
-			var lsn string
-			if err = row.Scan(&p.Cluster, &unit, &lsn); err == nil {
-				err = parseLSNs([]string{lsn}, &p.LSN)
-			}
-			p.Head = uint64(unit) // #nosec G115 -- written from one
-			return p, err
-		})
-	}
+	found, err := collect(ctx, s.db, func(row pgx.CollectableRow) (p Position, err error) {
+		var unit int64
+		var lsn string
+		if err = row.Scan(&p.Cluster, &unit, &lsn); err == nil {
+			p.LSN, err = outbox.ParseLSN(lsn)
+		}
+		p.Head = uint64(unit) // #nosec G115 -- written from one
+		return p, err
+	}, sql.TallyPositions, s.cfg.Stream, clusters, of.Slot, insert.String(), settled.String(), of.Guard)
 	if err == nil && len(found) < len(clusters) {
 		return nil, &postgres.Error{What: what, Err: ErrFenced}
 	}
@@ -213,23 +202,33 @@ type Orphan struct{ Stream, Cluster, Table string }
 // configuration, and of streams that had the tables before and do not lead with them any more. What they published and did
 // not mark would be published again.
 func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orphan, error) {
-	what := "look for tallies that stream " + s.cfg.Stream + " does not recover"
-	tables, err := json.Marshal(c.Tables)
-	if err != nil {
-		return nil, &postgres.Error{Permanent: true, What: what, Err: err}
-	}
-	rows, err := s.db.Query(ctx, sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
-	var found []Orphan
-	if err == nil {
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Orphan])
-	}
-	switch {
-	case postgres.HasCode(err, pgerrcode.UndefinedTable):
+	tables, _ := json.Marshal(c.Tables) // texts and numbers
+	found, err := collect(ctx, s.db, pgx.RowToStructByPos[Orphan], sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
+	if postgres.HasCode(err, pgerrcode.UndefinedTable) {
 		return nil, nil
-	case err != nil:
-		return nil, tallyFailure(what, err)
 	}
-	return found, nil
+	return found, tallyFailure("look for tallies that stream "+s.cfg.Stream+" does not recover", err)
+}
+
+// TallyState is how a tally is, for people.
+type TallyState struct {
+	Cluster string
+	// Open: rows that were published may not be marked.
+	Open bool
+	// Head: every unit up to this one is noted.
+	Head int64
+	// Left are rows that were published and are to be marked later, counted up to a bound.
+	Left int64
+}
+
+// TallyStates are those of the stream's tallies, by cluster, at most so many of the rows left
+// counted. A stream that never delivered exactly once has none.
+func (s *Store) TallyStates(ctx context.Context, most int64) ([]TallyState, error) {
+	found, err := collect(ctx, s.db, pgx.RowToStructByPos[TallyState], sql.TallyState, s.cfg.Stream, most)
+	if postgres.HasCode(err, pgerrcode.UndefinedTable) {
+		return nil, nil
+	}
+	return found, tallyFailure("look at the tallies of stream "+s.cfg.Stream, err)
 }
 
 // tallyFailure is failure for statements on the tables that only exactly-once delivery needs.
@@ -237,7 +236,7 @@ func tallyFailure(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := failure(what, err)
+	e := judge(what, err)
 	switch {
 	case postgres.HasCode(err, pgerrcode.UndefinedColumn):
 		e.Permanent, e.Hint = true, "run outbox-cdc init, which adds the columns that came with a later version"

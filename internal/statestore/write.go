@@ -76,7 +76,7 @@ func maybeCommitted(err error) bool {
 
 // encode makes the parameters $4 and up of sql.ParkWrite.
 func (s *Store) encode(change outbox.ParkChange) ([]any, error) {
-	put := newColumns(len(change.Put))
+	put := &columns{at: make(map[[32]byte]int, len(change.Put))}
 	for i := range change.Put {
 		if err := put.add(&change.Put[i], s.printable); err != nil {
 			return nil, err
@@ -105,8 +105,6 @@ type columns struct {
 	next                            []*time.Time
 }
 
-func newColumns(n int) *columns { return &columns{at: make(map[[32]byte]int, n)} }
-
 func (c *columns) add(p *outbox.Park, printable func(string) string) error {
 	for _, text := range []string{p.Scope.Cluster, p.Scope.Table, p.Scope.Topic} {
 		if err := storable(text); err != nil {
@@ -126,13 +124,20 @@ func (c *columns) add(p *outbox.Park, printable func(string) string) error {
 	if !again {
 		i = len(c.scope)
 		c.at[digest] = i
-		c.grow()
+		c.scope, c.key = append(c.scope, nil), append(c.key, nil)
+		for _, column := range []*[]string{&c.kind, &c.cluster, &c.table, &c.topic, &c.id, &c.cause, &c.reason, &c.rowID} {
+			*column = append(*column, "")
+		}
+		c.since, c.next = append(c.since, time.Time{}), append(c.next, nil)
 	}
 	s := &p.Scope
 	c.scope[i], c.key[i], c.kind[i] = digest[:], []byte(s.Key), kindText(s)
 	c.cluster[i], c.table[i], c.topic[i], c.id[i] = s.Cluster, s.Table, s.Topic, id
 	c.cause[i], c.reason[i], c.rowID[i] = printable(string(p.Cause)), printable(p.Reason), rowID
-	c.since[i], c.next[i] = p.Since, optional(p.Next)
+	c.since[i], c.next[i] = p.Since, nil
+	if !p.Next.IsZero() {
+		c.next[i] = &p.Next
+	}
 	return nil
 }
 
@@ -145,14 +150,6 @@ func kindText(s *outbox.Scope) string {
 	return s.Kind.String()
 }
 
-func (c *columns) grow() {
-	c.scope, c.key = append(c.scope, nil), append(c.key, nil)
-	for _, column := range []*[]string{&c.kind, &c.cluster, &c.table, &c.topic, &c.id, &c.cause, &c.reason, &c.rowID} {
-		*column = append(*column, "")
-	}
-	c.since, c.next = append(c.since, time.Time{}), append(c.next, nil)
-}
-
 // Digest is the SHA-256 of a scope: of its kind's name, cluster, table, topic,
 // key and id, each behind its length as eight bytes. It is column scope of
 // outbox_cdc.park, since a key may be longer than an index entry can be.
@@ -163,13 +160,6 @@ func Digest(s outbox.Scope) [32]byte {
 		buf = append(buf, part...)
 	}
 	return sha256.Sum256(buf)
-}
-
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // storable refuses what a text column cannot hold; such a scope cannot have
@@ -208,16 +198,8 @@ func arrayLiteral(id string) (string, error) {
 // Load reads the stream's parks, the oldest first. Call it after Lead: nobody
 // else can change them any more.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
-	what := "read the parks of stream " + s.cfg.Stream
-	rows, err := s.db.Query(ctx, sql.ParkLoad, s.cfg.Stream)
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	parks, err := pgx.CollectRows(rows, scanPark)
-	if err != nil {
-		return nil, failure(what, err)
-	}
-	return parks, nil
+	parks, err := collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
+	return parks, failure("read the parks of stream "+s.cfg.Stream, err)
 }
 
 func scanPark(row pgx.CollectableRow) (outbox.Park, error) {

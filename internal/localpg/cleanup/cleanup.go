@@ -29,26 +29,21 @@ func Open(prefix string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{Dir: dir}
-	if err := f.post(); err != nil {
+	f := &Folder{Dir: dir, guard: exec.Command("/bin/sh", "-c", watch, "sh", dir)}
+	Detach(f.guard)
+	err = os.Chmod(dir, 0o711) //nolint:gosec // a server under another uid passes through
+	if err == nil {
+		f.lifeline, err = f.guard.StdinPipe()
+	}
+	if err == nil {
+		if err = f.guard.Start(); err != nil {
+			err = fmt.Errorf("starting the watcher over %s: %w", dir, err)
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return f, nil
-}
-
-func (f *Folder) post() (err error) {
-	if err := os.Chmod(f.Dir, 0o711); err != nil { //nolint:gosec // a server under another uid passes through
-		return err
-	}
-	f.guard = exec.Command("/bin/sh", "-c", watch, "sh", f.Dir)
-	Detach(f.guard)
-	if f.lifeline, err = f.guard.StdinPipe(); err != nil {
-		return err
-	}
-	if err := f.guard.Start(); err != nil {
-		return fmt.Errorf("starting the watcher over %s: %w", f.Dir, err)
-	}
-	return nil
 }
 
 // Close removes the folder and sends the watcher away. What runs in the folder
