@@ -234,7 +234,7 @@ func (w *sim) checkPatience() {
 				works = w.now // where others work, it is no outage that metadata cannot be asked for
 			}
 			if long := w.m.cfg.outageAfter + 3*time.Second + 40*w.plan.latency; last.usable && !w.jobOut && !w.plan.once && t.there && t.says != sarama.ErrUnknownTopicOrPartition &&
-				w.now.Sub(later(later(r.since, last.at), later(works, w.shutAt))) > long && !w.m.topicBlocked(l.topic) {
+				w.now.Sub(later(later(later(r.since, last.at), w.jobEnd), later(works, w.shutAt))) > long && !w.m.topicBlocked(l.topic) {
 				w.fail("row %s waits since %v, and nobody is told of it: %s", r.row.ID, r.since.Sub(w.begin), w.describe())
 			}
 		}

@@ -36,6 +36,7 @@ type simKafka struct {
 	pids      int64
 	jobs      int
 	jobOut    bool
+	jobEnd    time.Time // of the last one
 	kept      time.Time // when the id was last kept alive
 }
 
@@ -611,7 +612,7 @@ func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) 
 		for _, s := range j.resolve {
 			res.found = append(res.found, w.search(s, res.refused))
 		}
-		res.id, w.jobOut = w.id, false
+		res.id, w.jobOut, w.jobEnd = w.id, false, w.now
 		w.tell("job %s is done: %+v", j, res.fenced)
 		for _, p := range res.fenced {
 			if t := w.m.topics[p.topic]; t != nil && int(p.partition) < len(t.queues) {

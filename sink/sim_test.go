@@ -349,6 +349,13 @@ func (w *sim) collect(out work) {
 	for _, n := range out.notes {
 		w.tell("note: %s %s %v", n.topic, n.text, n.err)
 		w.notes[n.text+n.topic]++
+		if strings.HasSuffix(n.text, " partitions now") { // its rows are placed again, and a row that was named is sent again
+			for _, r := range w.of {
+				if r.pub != nil && r.pub.Topic == n.topic {
+					r.named = nil
+				}
+			}
+		}
 	}
 	for _, o := range out.outcomes {
 		w.outcome(&o)
