@@ -89,6 +89,18 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	run.stop(t)
 }
 
+// Parks of a time when the tables kept a state mean nothing where they keep none.
+func TestStatusOfTablesWithoutState(t *testing.T) {
+	db, _, c := ends(t, `http: {listen: "off"}`)
+	command(t, 0, "init", "-c", c, "--native-table")
+	db.Exec(t, `INSERT INTO outbox_cdc.park (stream, scope, kind, cause, reason, since) VALUES ('orders', '\x00', 'stream', 'slot', 'the slot was lost', now())`)
+	out, _ := command(t, 0, "status", "-c", c, "--database")
+	mustHave(t, out, "the slot was lost")
+	rewrite(t, c, "{table: public.outbox, profile: native}", "{table: public.outbox, id: id, topic: {column: topic}, key: {column: key}, payload: {column: payload}, published: none}")
+	out, _ = command(t, 0, "status", "-c", c, "--database")
+	mustHave(t, out, "parked         nothing")
+}
+
 func TestStatusOfWhatCannotBeReached(t *testing.T) {
 	c := file(t, "postgres://u:hunter2@127.0.0.1:1/db", "", `http: {listen: "off"}`)
 	rewrite(t, c, `, replication_dsn: ""`, "")

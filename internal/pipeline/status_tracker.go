@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -183,14 +184,8 @@ func (b *statusTracker) fencing(cluster string, f sink.Fencing) {
 func (b *statusTracker) retained(name string, budget uint64, r replication.Retained, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	seconds := waiting.Seconds()
-	slot := &status.Slot{
-		Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
-		Retained: r.Bytes(), Budget: budget, Lag: r.Lag(), LagSeconds: &seconds,
-	}
-	if r.Safe >= 0 {
-		slot.Safe = &r.Safe
-	}
+	slot := survey.SlotOf(name, r, budget)
+	slot.LagSeconds = new(waiting.Seconds())
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {

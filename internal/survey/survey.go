@@ -149,7 +149,8 @@ func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
 	return s
 }
 
-// parks reads the stream's parks, as far as a superuser may read what is there.
+// parks reads the stream's parks, as far as a superuser may read what is there. Of tables that keep no state
+// nothing can be parked: what is there is of a time when they did.
 func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	switch err := replication.TrustSchema(ctx, postgres.On(cfg.Pool)); {
 	case errors.Is(err, replication.ErrNoSchema):
@@ -159,7 +160,7 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	}
 	store := statestore.New(statestore.Config{DB: cfg.Pool, Stream: cfg.Name})
 	held, err := store.Load(ctx)
-	if err != nil {
+	if err != nil || slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() }) {
 		return nil, err
 	}
 	paused, err := store.Paused(ctx)

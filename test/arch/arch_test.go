@@ -64,7 +64,7 @@ var arrows = map[string][]string{
 	"internal/suggest": {"internal/tablesql", "sql"},
 
 	// One stream's flow, and the program.
-	"internal/pipeline": {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/tracing", "internal/loglimit"},
+	"internal/pipeline": {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/survey", "internal/tracing", "internal/loglimit"},
 	"cmd/outbox-cdc":    {"*"},
 
 	// The demo's surroundings.
