@@ -71,7 +71,7 @@ func (m *machine) askable() []string {
 	}
 	if m.turns = len(topics); m.turns > maxAsked {
 		waits := func(t *topic) int {
-			if t.state == topicUnknown && t.waiting.len() > 0 {
+			if t.state == topicUnknown && t.anyWaiting() {
 				return 0
 			}
 			return 1
@@ -157,7 +157,7 @@ func (m *machine) trouble() (since time.Time, err error) {
 		older(m.tx.trouble)
 	}
 	for t, s := range m.stalled {
-		if t.waiting.len() > 0 {
+		if t.anyWaiting() {
 			older(s)
 		}
 	}

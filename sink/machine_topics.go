@@ -89,9 +89,10 @@ func (m *machine) followUp() {
 	troubled := false
 	for _, t := range m.topics {
 		switch {
-		case t.state == topicUnknown && t.missing == 0 && t.waiting.len() > 0:
+		case t.state != topicUnknown || !t.anyWaiting() && !t.anyInFlight():
+		case t.missing == 0:
 			m.want(0)
-		case t.state == topicUnknown && t.waiting.len() > 0:
+		default:
 			troubled = true
 		}
 		for _, q := range t.queues {
@@ -203,7 +204,7 @@ func (m *machine) absent(t *topic) {
 
 // unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
 func (m *machine) unfit(t *topic, err error) {
-	if t.waiting.len() > 0 || t.anyInFlight() || t.anyWaiting() {
+	if t.anyInFlight() || t.anyWaiting() {
 		m.blockTopic(t, err)
 	}
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) && t.state == topicBlocked {

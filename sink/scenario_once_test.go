@@ -113,6 +113,21 @@ func TestALeadershipSealsWhatIsKnown(t *testing.T) {
 	}
 }
 
+// A topic that is released while its rows are in a transaction is asked about until it can be
+// used: an aborted transaction gives them back.
+func TestATopicIsReleasedDuringATransaction(t *testing.T) {
+	s := newOnceStage(t, 1)
+	s.batches(s.coordinate(s.put(newRow("t", "k", "v"))))
+	s.infos["t"] = topicInfo{code: sarama.ErrTopicAuthorizationFailed}
+	s.metadata()
+	s.release()
+	s.infos["t"] = topicInfo{code: sarama.ErrLeaderNotAvailable}
+	s.metadata()
+	if after := s.m.askAt.Sub(s.m.now); after > backoffMax {
+		t.Errorf("the topic is asked about after %v", after)
+	}
+}
+
 // What was published before comes in parts.
 func TestARecoveryInParts(t *testing.T) {
 	s := newOnceStage(t, 1)

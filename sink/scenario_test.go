@@ -95,7 +95,7 @@ func TestATopicThatWasBeingMadeHasItsGrace(t *testing.T) {
 }
 
 // What is wrong with a topic counts from when rows wait for it, whatever was before it was blocked.
-func TestTroubleOfATopicBeginsAnew(t *testing.T) {
+func TestTroubleOfATopicBeginsAgain(t *testing.T) {
 	s := newStage(t, false)
 	s.publish(-1)
 	b := s.sent(s.hear(0, 1, 1))
@@ -799,7 +799,19 @@ func TestRowsBehindABlock(t *testing.T) {
 	s.hear(sarama.ErrTopicAuthorizationFailed, 0, 0)
 	scope := outbox.TopicScope("main", "t")
 	s.m.command(outbox.Command{Release: &scope})
+	asksAgain := func() {
+		t.Helper()
+		s.hear(sarama.ErrLeaderNotAvailable, 1, 0)
+		if after := s.m.askAt.Sub(s.m.now); after > backoffMax {
+			t.Errorf("the topic is asked about after %v", after)
+		}
+		if _, err := s.m.trouble(); err == nil {
+			t.Error("there is no trouble")
+		}
+	}
+	asksAgain() // for the batch
 	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
+	asksAgain() // for the row behind it
 	s.sent(s.hear(0, 1, 1))
 }
 

@@ -195,9 +195,9 @@ func (t *topic) batched(partition int32) {
 // anyInFlight says whether any partition has a batch in flight.
 func (t *topic) anyInFlight() bool { return slices.ContainsFunc(t.queues, (*partitionQueue).busy) }
 
-// anyWaiting says whether any partition has rows that wait.
+// anyWaiting says whether rows wait, to be placed or in any partition.
 func (t *topic) anyWaiting() bool {
-	return slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
+	return t.waiting.len() > 0 || slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
 }
 
 // tooLarge learns from a refused batch of several rows where the broker does
