@@ -157,7 +157,7 @@ func (m *machine) trouble() (since time.Time, err error) {
 		older(m.tx.trouble)
 	}
 	for t, s := range m.stalled {
-		if t.anyWaiting() {
+		if (t.state == topicUnknown || t.state == topicDraining) && t.anyWaiting() {
 			older(s)
 		}
 	}

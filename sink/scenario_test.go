@@ -813,6 +813,11 @@ func TestRowsBehindABlock(t *testing.T) {
 	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
 	asksAgain() // for the row behind it
 	s.sent(s.hear(0, 1, 1))
+	s.publish(-1)
+	s.hear(sarama.ErrLeaderNotAvailable, 1, 0)
+	if _, err := s.m.trouble(); err != nil {
+		t.Errorf("of a topic that takes rows: %v", err)
+	}
 }
 
 // Rows move with what is known of them.
