@@ -94,7 +94,7 @@ func emptyWorld(t *testing.T, app outboxOf, kafka *harness.Cluster, topic string
 func (w *world) config(mode string) string {
 	w.t.Helper()
 	return harness.ConfigFile(w.t, w.dir, fields{
-		"kafka": fields{"default": "main", "clusters": fields{"main": fields{"brokers": w.kafka.Addrs}}},
+		"kafka": fields{"default": "main", "clusters": fields{"main": fields{"brokers": w.kafka.Addrs, "transactional_id_prefix": "t-" + w.db.Name}}},
 		"streams": []fields{{
 			"name": "app", "mode": mode, "postgres": fields{"dsn": w.db.DSN},
 			"slot": "slot_" + w.db.Name, "publication": "outbox_cdc_app", "watch_interval": "500ms", "tables": []fields{w.table},
