@@ -288,6 +288,9 @@ func (w *sim) outcome(o *outbox.Outcome) {
 		case outbox.Refused:
 			w.refused(r, o)
 		case outbox.Withdrawn:
+			if errors.Is(o.Err, sarama.ErrUnknownTopicOrPartition) { // who says so for seconds is believed, of what is open, too
+				r.doubt = true
+			}
 			w.gaveBack(r, o)
 		}
 		r.pub, r.sent = nil, time.Time{}
