@@ -103,11 +103,14 @@ func createSlot(cfg Config, version int) string {
 }
 
 func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
-	rows, err := run(ctx, pg, "SELECT current_setting('server_version_num')")
-	if err != nil {
-		return 0, err
+	in := inspection{ctx: ctx, pg: pg}
+	rows := in.rows(1, "SELECT current_setting('server_version_num')")
+	switch {
+	case in.err != nil:
+		return 0, in.err
+	case len(rows) == 0:
+		return 0, fmt.Errorf("%w: no version of the server", ErrProtocol)
 	}
-	in := inspection{}
 	return in.number(rows[0][0]), in.err
 }
 

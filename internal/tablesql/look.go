@@ -104,7 +104,7 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 			return nil
 		}})
 	}
-	steps = append(steps, Step{SQL: "SELECT pg_current_snapshot()::text", Each: readSnapshot(&snapshot)})
+	steps = append(steps, Step{SQL: "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text", Each: readSnapshot(&snapshot)})
 	for i, l := range looks {
 		steps = append(steps, Step{SQL: l.Relation.look, Args: steps[2+i].Args, Each: l.read})
 	}
