@@ -317,10 +317,6 @@ func printParks(line func(string, string, ...any), p *status.Parks) {
 	}
 	line("parked", "%d", p.Total)
 	for _, g := range p.Top {
-		what := g.Example
-		if g.Count > 1 {
-			what = fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
-		}
-		line("", "%s (%s): %s, since %s", what, g.Cause, operator.OneLine(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
+		line("", "%s (%s): %s, since %s", g.Scopes(), g.Cause, operator.OneLine(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
 	}
 }

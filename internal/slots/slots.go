@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -102,9 +101,6 @@ type Stream struct {
 	Led string
 	// Intruder says that it is no leader, and what ends its session.
 	Intruder string
-	// Holder and Since are of its last leader, as the database remembers.
-	Holder string
-	Since  time.Time
 }
 
 // List reads every slot of the server, not judged yet.
@@ -144,7 +140,7 @@ func scan(row pgx.CollectableRow) (Slot, error) {
 func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, error) {
 	list, err := postgres.Collect(ctx, q, func(row pgx.CollectableRow) (Stream, error) {
 		s := Stream{Database: database}
-		return s, row.Scan(&s.Name, &s.Slot, &s.Holder, &s.Since)
+		return s, row.Scan(&s.Name, &s.Slot)
 	}, sql.SlotsLeaders)
 	switch {
 	case err == nil:
