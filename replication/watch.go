@@ -174,18 +174,15 @@ func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 
 // texts reads rows of text columns; NULL reads as "".
 func texts(ctx context.Context, q postgres.DB, statement string, args ...any) ([][]string, error) {
-	rows, err := q.Query(ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+	read := func(row pgx.CollectableRow) ([]string, error) {
 		raw := row.RawValues()
 		out := make([]string, len(raw))
 		for i, v := range raw {
 			out[i] = string(v)
 		}
 		return out, nil
-	})
+	}
+	return postgres.Collect(ctx, q, read, statement, args...)
 }
 
 // Blocker is a transaction that others wait for.

@@ -3,7 +3,6 @@
 SELECT jsonb_build_object(
     'user', r.rolname, 'superuser', r.rolsuper, 'replication', r.rolreplication, 'bypassrls', r.rolbypassrls,
     'createrole', r.rolcreaterole, 'createdb', r.rolcreatedb, 'connection_limit', r.rolconnlimit,
-    'sessions', (SELECT count(*) FROM pg_stat_activity a WHERE a.usename = r.rolname),
     'reads_all', pg_has_role(r.oid, 'pg_read_all_data', 'USAGE'),
     'writes_all', pg_has_role(r.oid, 'pg_write_all_data', 'USAGE'),
     'schema', (SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'outbox_cdc'),

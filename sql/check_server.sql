@@ -4,9 +4,7 @@ SELECT jsonb_build_object(
     'settings', (SELECT jsonb_object_agg(name, jsonb_build_object('value', setting, 'unit', coalesce(unit, '')))
         FROM pg_settings
         WHERE name IN ('max_replication_slots', 'max_wal_senders', 'max_slot_wal_keep_size', 'wal_sender_timeout', 'idle_replication_slot_timeout',
-            'synchronous_standby_names', 'synchronous_commit', 'sync_replication_slots', 'synchronized_standby_slots', 'hot_standby_feedback',
-            'track_commit_timestamp', 'max_connections', 'superuser_reserved_connections', 'reserved_connections')),
-    'release', current_setting('server_version'),
+            'synchronous_commit', 'synchronized_standby_slots', 'track_commit_timestamp', 'max_connections', 'superuser_reserved_connections', 'reserved_connections')),
     'encoding', getdatabaseencoding(),
     'superuser', (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
     'slots', (SELECT count(*) FROM pg_replication_slots),
@@ -19,6 +17,5 @@ SELECT jsonb_build_object(
     'connections', (SELECT sum(numbackends) FROM pg_stat_database),
     'holder', (SELECT trim(concat_ws(' ', 'process', s.active_pid, nullif(a.application_name, ''), a.usename, host(a.client_addr)))
         FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-        WHERE s.slot_name = $1 AND s.active),
-    'clock', extract(epoch FROM clock_timestamp())
+        WHERE s.slot_name = $1 AND s.active)
 )::text

@@ -2,11 +2,10 @@
 -- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
 -- column of the status, or nothing, $4 schema and $5 name of the archive, or nothing. WithPublished puts published before it.
 SELECT jsonb_build_object(
-    'kind', c.relkind, 'persistence', c.relpersistence,
     'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
     'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
     'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),
-    'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text, 'enabled', t.tgenabled,
+    'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text,
             'path', EXISTS (SELECT FROM pg_proc f, unnest(f.proconfig) s WHERE f.oid = t.tgfoid AND starts_with(s, 'search_path='))) ORDER BY t.tgname), '[]')
         FROM pg_trigger t
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
@@ -19,8 +18,7 @@ SELECT jsonb_build_object(
     'hot_updates', coalesce((SELECT sum(s.n_tup_hot_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
     'dead', coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
     -- Indexes that a change of the status has to touch.
-    'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL,
-            'definition', pg_get_indexdef(i.indexrelid)) ORDER BY x.relname), '[]')
+    'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL) ORDER BY x.relname), '[]')
         FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
         WHERE i.indrelid = c.oid AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS
             (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
@@ -41,8 +39,8 @@ SELECT jsonb_build_object(
     'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND has_column_privilege(c.oid, a.attnum, 'UPDATE')),
     'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
-            'not_null', a.attnotnull, 'default', coalesce(pg_get_expr(d.adbin, d.adrelid), '')) ORDER BY a.attnum), '[]')
-        FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+            'not_null', a.attnotnull) ORDER BY a.attnum), '[]')
+        FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
     -- What the status may be: the labels of its enum, the constraints on it alone.
     'status_labels', (SELECT coalesce(jsonb_agg(e.enumlabel ORDER BY e.enumsortorder), '[]')

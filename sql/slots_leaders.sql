@@ -1,2 +1,2 @@
 -- The streams that this database knows, and their slots.
-SELECT stream, slot, holder, since FROM outbox_cdc.leader ORDER BY stream
+SELECT stream, slot FROM outbox_cdc.leader ORDER BY stream

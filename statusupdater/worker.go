@@ -347,12 +347,9 @@ func (p *process) endHung(ctx context.Context, pid uint32) bool {
 // discard closes a connection whose error may be its own: a server that became
 // a standby, a pooler that lost a prepared statement, a half-open socket.
 func discard(conn *pgxpool.Conn, err error) {
-	if tablesql.FaultOf(err) != tablesql.Passing {
-		return
+	if tablesql.FaultOf(err) == tablesql.Passing {
+		postgres.HangUp(conn.Conn())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Conn().Close(ctx) // it is given up anyway
 }
 
 func newTarget(relation *tablesql.Relation) (*target, error) {

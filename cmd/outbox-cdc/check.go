@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -219,8 +220,9 @@ func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding
 	if err != nil {
 		return false, err
 	}
-	defer hangUp(pg)
-	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, Tally: s.ExactlyOnce()}
+	defer postgres.HangUp(pg)
+	setup := setupOf(s, "")
+	setup.StreamRole, setup.WriteRole = "", "" // it makes no role
 	plan, err := fixPlan(ctx, pg, s, setup, wanted)
 	if err != nil || len(plan) == 0 {
 		return false, err
@@ -233,8 +235,7 @@ func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding
 }
 
 // fixPlan is what init would make, as far as it was found missing: schema,
-// publication, slot, and indexes of native tables. It makes no role and touches
-// no other table.
+// publication, slot, and indexes of native tables. It touches no other table.
 func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, wanted []preflight.Finding) ([]replication.Step, error) {
 	is := func(what string) bool {
 		return slices.ContainsFunc(wanted, func(f preflight.Finding) bool { return f.Fix == what })

@@ -85,7 +85,7 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 	if err != nil {
 		return destroyed{}, err
 	}
-	defer hangUp(pg)
+	defer postgres.HangUp(pg)
 	d := destroyed{Stream: s.Name, Removed: []string{}, By: whoActs(pg.ParameterStatus("session_authorization"))}
 	setup := setupOf(s, "")
 	state, err := replication.Inspect(ctx, pg, setup.Config)
@@ -130,7 +130,7 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer hangUp(conn)
+	defer postgres.HangUp(conn)
 	if err := notLed(ctx, postgres.On(conn), s); err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -129,7 +130,7 @@ func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*ou
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp(conn)
+	defer postgres.HangUp(conn)
 	for _, t := range tables {
 		d, err := operator.Open(ctx, conn, t)
 		if err == nil {
@@ -185,7 +186,7 @@ func printRows(out io.Writer, list []operator.Row, pending bool) error {
 		if pending {
 			at, why = r.Due, r.Parked
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(cut(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(cut(why, 200), "-")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(operator.OneLine(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(operator.OneLine(why, 200), "-")))
 	}
 	return w.Flush()
 }

@@ -99,7 +99,7 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 	if err != nil {
 		return err
 	}
-	defer hangUp(pg)
+	defer postgres.HangUp(pg)
 	setup := setupOf(s, pg.ParameterStatus("session_authorization"))
 	state, err := replication.Inspect(ctx, pg, setup.Config)
 	if err != nil {
@@ -150,7 +150,7 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 		return nil, err
 	}
 	if err := replication.TrustSchemaAsAdministrator(ctx, pg, false); err != nil {
-		hangUp(pg)
+		postgres.HangUp(pg)
 		return nil, &failure{exitPermanent, err}
 	}
 	return pg, nil

@@ -67,7 +67,7 @@ func resetJournals(ctx context.Context, s *config.Stream, p *preflight.Stream, i
 	if err != nil {
 		return actor{}, err
 	}
-	defer hangUp(conn)
+	defer postgres.HangUp(conn)
 	by := whoActs(conn.PgConn().ParameterStatus("session_authorization"))
 	if err := replication.TrustSchema(ctx, postgres.On(conn)); err != nil {
 		return by, err

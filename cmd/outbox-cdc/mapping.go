@@ -69,7 +69,7 @@ func (o *suggestOptions) run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(conn)
+	defer postgres.HangUp(conn)
 	f, err := suggest.Read(ctx, conn, schema, name, o.sample)
 	if errors.Is(err, suggest.ErrNoTable) {
 		return usage("there is no table %s.%s in %s (upper and lower case matter)", schema, name, to)

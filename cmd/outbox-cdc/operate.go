@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/user"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -86,13 +85,6 @@ func connectWithin[C any](ctx context.Context, access postgres.Access, to postgr
 		err = &postgres.Error{Permanent: hint != "", What: "connect to " + to.String(), Hint: hint, Err: postgres.WithoutSettings(err)}
 	}
 	return conn, err
-}
-
-// hangUp closes a connection of pgx or pgconn.
-func hangUp(conn interface{ Close(context.Context) error }) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
 
 // unfit makes a usage error of a command that does not fit the table.
@@ -184,14 +176,4 @@ func oneArgument(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// cut shortens a text for a table.
-func cut(text string, width int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	runes := []rune(text)
-	if len(runes) <= width {
-		return text
-	}
-	return string(runes[:width-1]) + "…"
 }

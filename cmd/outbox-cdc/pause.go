@@ -136,7 +136,7 @@ func pauseStream(ctx context.Context, s *config.Stream, table string, change fun
 	if err != nil {
 		return now, err
 	}
-	defer hangUp(conn)
+	defer postgres.HangUp(conn)
 	now.By = whoActs(conn.PgConn().ParameterStatus("session_authorization"))
 	if err := replication.TrustSchema(ctx, postgres.On(conn)); err != nil {
 		return now, err

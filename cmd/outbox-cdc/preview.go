@@ -158,13 +158,13 @@ func printPreview(out io.Writer, t *previewedTable) error {
 		r := &t.Records[i]
 		headers := make([]string, len(r.Headers))
 		for i, h := range r.Headers {
-			headers[i] = cut(h.Name, 30) + "=" + h.Value.Short(30)
+			headers[i] = operator.OneLine(h.Name, 30) + "=" + h.Value.Short(30)
 		}
 		value := r.Value.Short(80)
 		if r.Error != "" {
 			value = "NO RECORD: " + r.Error
 		}
-		row(w, cut(strings.Join(r.ID, ","), 40), cmp.Or(cut(r.Topic, 60), "-"), r.Key.Short(40), cmp.Or(cut(strings.Join(headers, " "), 120), "-"), value)
+		row(w, operator.OneLine(strings.Join(r.ID, ","), 40), cmp.Or(operator.OneLine(r.Topic, 60), "-"), r.Key.Short(40), cmp.Or(operator.OneLine(strings.Join(headers, " "), 120), "-"), value)
 	}
 	return w.Flush()
 }

@@ -129,7 +129,7 @@ func (v *slotServer) look(ctx context.Context, access func(postgres.Access) post
 			return err
 		}
 		more, err := v.ask(ctx, conn, s)
-		hangUp(conn)
+		postgres.HangUp(conn)
 		if err != nil {
 			return err
 		}
@@ -329,7 +329,7 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 	if err != nil {
 		return actor{}, err
 	}
-	defer hangUp(pg)
+	defer postgres.HangUp(pg)
 	err = replication.DropSlot(ctx, pg, slot.Name)
 	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege) {
 		err = &failure{exitPermanent, postgres.WithHint(err, "it takes a role with REPLICATION: that of replication_dsn, or put one into "+adminVariable)}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/survey"
 )
@@ -316,10 +317,6 @@ func printParks(line func(string, string, ...any), p *status.Parks) {
 	}
 	line("parked", "%d", p.Total)
 	for _, g := range p.Top {
-		what := g.Example
-		if g.Count > 1 {
-			what = fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
-		}
-		line("", "%s (%s): %s, since %s", what, g.Cause, cut(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
+		line("", "%s (%s): %s, since %s", g.Scopes(), g.Cause, operator.OneLine(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
 	}
 }

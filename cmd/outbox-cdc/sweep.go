@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/pipeline"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/survey"
@@ -164,6 +165,6 @@ func (w *sweepRun) print(s *swept) {
 		fmt.Fprintf(w.io.out, "  left in %s: %s\n", s.Left[i].Name, tableText(&s.Left[i]))
 	}
 	for _, g := range s.Parks.Top {
-		fmt.Fprintf(w.io.out, "  parked: %d %s (%s): %s\n", g.Count, g.Kind, g.Cause, cut(g.Reason, 200))
+		fmt.Fprintf(w.io.out, "  parked: %d %s (%s): %s\n", g.Count, g.Kind, g.Cause, operator.OneLine(g.Reason, 200))
 	}
 }

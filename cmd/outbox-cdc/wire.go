@@ -139,7 +139,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		Log:            log,
 	}
 	for _, t := range s.OutboxTables() { // the topics that are known before any row is
-		if m := &t.Mapping; m.Cluster.Default == c.Name || m.Cluster.Column != "" {
+		if m := &t.Mapping; m.Cluster.Leads(c.Name) {
 			out.Topics = append(out.Topics, m.Topic.Known()...)
 		}
 	}

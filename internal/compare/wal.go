@@ -152,8 +152,4 @@ func (l *walReader) piece(size, text []byte, n *int) error {
 	return l.decoder.Decode(piece, &l.batch)
 }
 
-func (l *walReader) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = l.conn.Close(ctx) // the slot goes with the session
-}
+func (l *walReader) close() { postgres.HangUp(l.conn) } // the slot goes with the session

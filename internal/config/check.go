@@ -302,14 +302,10 @@ var dsnParameters = []string{
 
 // mistyped is the parameter that was meant, if a letter or two are wrong.
 func mistyped(name string) string {
-	typos := func(known string) int { return editDistance(strings.ToLower(name), known) }
-	if len(name) < 5 || slices.ContainsFunc(dsnParameters, func(known string) bool { return typos(known) == 0 }) {
+	if len(name) < 5 || slices.Contains(dsnParameters, strings.ToLower(name)) {
 		return ""
 	}
-	if i := slices.IndexFunc(dsnParameters, func(known string) bool { return typos(known) <= 2 }); i >= 0 {
-		return dsnParameters[i]
-	}
-	return ""
+	return outbox.Nearest(name, dsnParameters, 2)
 }
 
 // parseDSN complains without the parser's own words, which could repeat a part

@@ -74,7 +74,7 @@ func (c *Credential) MarshalYAML() (any, error) {
 	return c.value.String(), nil
 }
 
-// MarshalJSON is MarshalYAML for JSON.
+// MarshalJSON gives the placeholder, or nothing where there is no text.
 func (c *Credential) MarshalJSON() ([]byte, error) { return []byte(`"` + c.value.String() + `"`), nil }
 
 // String gives the placeholder, or nothing where there is no text.

@@ -28,7 +28,7 @@ func (s *Stream) TransactionRows() int {
 // Uses says whether rows of the stream can go to the Kafka cluster.
 func (s *Stream) Uses(cluster string) bool {
 	for _, t := range s.resolved("") {
-		if t.Mapping.Cluster.Default == cluster || t.Mapping.Cluster.Column != "" {
+		if t.Mapping.Cluster.Leads(cluster) {
 			return true
 		}
 	}

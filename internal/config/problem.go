@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Problem is one fault of a configuration file: where it is, what was found
@@ -50,44 +52,10 @@ func (p Problems) inOrder() Problems {
 	return p
 }
 
-// editDistance counts insertions, deletions, replacements and swaps of
-// neighbours (Damerau's optimal string alignment).
-func editDistance(a, b string) int {
-	if len(a) > 100 || len(b) > 100 {
-		return 100
-	}
-	var before []int
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
-}
-
 // meant says what to write instead of an unknown word.
 func meant(text string, known []string) string {
-	nearest, least := "", max(2, len(text)/3)+1
-	for _, word := range known {
-		if d := editDistance(strings.ToLower(text), strings.ToLower(word)); d < least {
-			nearest, least = word, d
-		}
-	}
-	if nearest == "" || least >= len(text) {
+	nearest := outbox.Nearest(text, known, min(max(2, len(text)/3), len(text)-1))
+	if nearest == "" {
 		return "write one of " + strings.Join(known, ", ")
 	}
 	return "did you mean " + nearest + "?"

@@ -23,7 +23,7 @@ func checkTable(b *binder, cfg *Config, t *Table, at string) {
 	if b.hasProblem(at + ".profile") {
 		return // everything else would look missing
 	}
-	r := resolver{b: b, at: at, spec: &t.MappingSpec, fromProfile: t.Profile != ""}
+	r := resolver{b: b, at: at, spec: &t.MappingSpec}
 	schema, name, ok := SplitTable(t.Table)
 	if !ok && t.Table != "" {
 		b.complain(at+".table", fmt.Sprintf("%q is not a table with its schema", t.Table), `write schema.name, for example public.outbox ("my.schema"."table" where a name has a dot)`)
@@ -86,10 +86,9 @@ func cutIdentifier(text string) (name, rest string, ok bool) {
 
 // resolver turns one table's mapping language into an outbox.Mapping.
 type resolver struct {
-	b           *binder
-	at          string // the table's path
-	spec        *MappingSpec
-	fromProfile bool
+	b    *binder
+	at   string // the table's path
+	spec *MappingSpec
 }
 
 func (r *resolver) complain(key, found, hint string) {

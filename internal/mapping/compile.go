@@ -466,19 +466,19 @@ func (c *compiler) missing(name string, r role) {
 	if slices.ContainsFunc(c.faults, func(f ColumnFault) bool { return f.Column == name && f.Type == "" }) {
 		return // said once is enough
 	}
-	hint := "map an existing column; "
-	if meant := Nearest(name, c.cols); meant != "" {
-		hint = fmt.Sprintf("did you mean %q? ", meant)
+	names := make([]string, len(c.cols))
+	for i := range c.cols {
+		names[i] = c.cols[i].Name
 	}
-	names := make([]string, 0, len(c.cols))
-	for _, col := range c.cols[:min(len(c.cols), maxListed)] {
-		names = append(names, col.Name)
+	hint := "map an existing column; "
+	if meant := outbox.Nearest(name, names, len(name)/2); meant != "" {
+		hint = fmt.Sprintf("did you mean %q? ", meant)
 	}
 	switch {
 	case len(names) == 0:
 		hint += "there are no columns"
-	case len(c.cols) > maxListed:
-		hint += "there are " + strings.Join(names, ", ") + ", …"
+	case len(names) > maxListed:
+		hint += "there are " + strings.Join(names[:maxListed], ", ") + ", …"
 	default:
 		hint += "there are " + strings.Join(names, ", ")
 	}
@@ -487,48 +487,8 @@ func (c *compiler) missing(name string, r role) {
 	})
 }
 
-const (
-	// maxListed bounds the columns that an error lists.
-	maxListed = 40
-	// maxName bounds the names that are compared; PostgreSQL's own end at 63.
-	maxName = 255
-)
-
-// Nearest is the column with the fewest changes from name, if they are few;
-// otherwise it is empty.
-func Nearest(name string, cols []Column) string {
-	best, fewest := "", min(len(name), maxName)/2+1
-	for _, col := range cols {
-		if max(len(name), len(col.Name)) > maxName {
-			continue
-		}
-		if d := distance(strings.ToLower(name), strings.ToLower(col.Name)); d < fewest {
-			best, fewest = col.Name, d
-		}
-	}
-	return best
-}
-
-// distance is the number of bytes to insert, delete or replace (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}
+// maxListed bounds the columns that an error lists.
+const maxListed = 40
 
 func typeName(c Column) string {
 	switch name := typeNames[c.OID]; {

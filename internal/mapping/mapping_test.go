@@ -414,17 +414,6 @@ func TestColumnsThatErrorsList(t *testing.T) {
 			t.Errorf("%d columns: %v", n, err)
 		}
 	}
-	long := strings.Repeat("a", maxName)
-	for name, want := range map[string]string{"payloda": "payload", "b": "", long[1:]: long, long + "a": ""} {
-		if got := Nearest(name, []Column{{Name: "payload"}, {Name: "payloaD"}, {Name: long}, {Name: long + "aa"}}); got != want {
-			t.Errorf("%q is meant by %q", got, name)
-		}
-	}
-	for words, want := range map[[2]string]int{{"", "abc"}: 3, {"abc", ""}: 3, {"kitten", "sitting"}: 3, {"abc", "xabc"}: 1} {
-		if got := distance(words[0], words[1]); got != want {
-			t.Errorf("%q: %d", words, got)
-		}
-	}
 }
 
 func TestCompileNamesEveryFaultOnce(t *testing.T) {

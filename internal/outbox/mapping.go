@@ -302,6 +302,9 @@ type ClusterMapping struct {
 	Known   []string
 }
 
+// Leads says whether rows may go to the cluster.
+func (c *ClusterMapping) Leads(cluster string) bool { return c.Column != "" || c.Default == cluster }
+
 // Encoding is how a column's value becomes bytes.
 type Encoding string
 

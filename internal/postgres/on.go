@@ -66,6 +66,15 @@ func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 	return nil, cmp.Or(err, results.Close())
 }
 
+// Collect reads the rows of a query.
+func Collect[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	found, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, scan)
+}
+
 // QueryRow is pgx's.
 func (db DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	found, err := db.Query(ctx, sql, args...)

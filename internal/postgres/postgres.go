@@ -263,6 +263,13 @@ func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.
 	return results[min(len(local), len(results)):], err
 }
 
+// HangUp closes a connection of pgx or pgconn that is given up.
+func HangUp(conn interface{ Close(context.Context) error }) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
 // Major is the number that a server's version (server_version) begins with.
 func Major(version string) int {
 	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]

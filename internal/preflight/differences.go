@@ -10,7 +10,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -312,11 +311,14 @@ func (d *differing) overrides(column string) Overrides {
 // mapped yet, and with a name like it.
 func (d *differing) meant(column, kind string) string {
 	all := places(&d.t.Table.Mapping)
-	fitting := slices.DeleteFunc(slices.Clone(d.t.Inspection.Columns), func(c mapping.Column) bool {
+	var fitting []string
+	for _, c := range d.t.Inspection.Columns {
 		mapped := slices.ContainsFunc(all, func(p place) bool { return slices.Contains(p.columns, c.Name) })
-		return mapped || c.Name == column || !fits(d.t.column(c.Name), kind)
-	})
-	return mapping.Nearest(column, fitting)
+		if !mapped && c.Name != column && fits(d.t.column(c.Name), kind) {
+			fitting = append(fitting, c.Name)
+		}
+	}
+	return outbox.Nearest(column, fitting, len(column)/2)
 }
 
 func fits(c *Column, kind string) bool {

@@ -90,7 +90,7 @@ func (g *gathering) database(ctx context.Context) {
 	g.tableSession(ctx, pool)
 	streaming := g.streamingSession(ctx)
 	if streaming != nil {
-		defer closeNow(streaming)
+		defer postgres.HangUp(streaming)
 	}
 	var all sync.WaitGroup
 	if f.Table.Err == nil {
@@ -111,12 +111,6 @@ func openPool(s *Stream) (*pgxpool.Pool, error) {
 		return nil, errors.New("postgres.dsn is not a connection string")
 	}
 	return pool, nil
-}
-
-func closeNow(pg *pgconn.PgConn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = pg.Close(ctx) // it is given up anyway
 }
 
 // tableSession connects as the role that reads and marks.
@@ -182,7 +176,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 		return pg
 	}
 	if pg != nil {
-		closeNow(pg)
+		postgres.HangUp(pg)
 	}
 	s.Err = postgres.WithoutSettings(err)
 	if told, ok := errors.AsType[*postgres.Error](err); ok {

@@ -273,11 +273,7 @@ func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 
 // leadsTo says whether some of the table's rows may go to the topic.
 func leadsTo(t *TableFacts, cluster, topic string) bool {
-	m := &t.Table.Mapping
-	if known := m.Topic.Known(); known != nil {
-		return slices.Contains(known, topic) && (m.Cluster.Column != "" || m.Cluster.Default == cluster)
-	}
-	return slices.Contains(t.Topics[cluster], topic)
+	return slices.Contains(topicsOn(cluster, &t.Table.Mapping, t.Topics), topic)
 }
 
 func judgeCompaction(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {

@@ -17,6 +17,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -38,28 +39,33 @@ func (g *gathering) kafka(ctx context.Context) {
 	g.facts.Kafka = found
 }
 
-// topics are those that are known to get rows: those that the mappings name and
-// what a sample of rows names. unknown: some table's rows name theirs, and
+// topics are those that are known to get rows. unknown: some table's rows name theirs, and
 // there is none to tell.
 func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
 	for i := range f.Stream.Tables {
 		m := &f.Stream.Tables[i].Mapping
-		if m.Cluster.Column == "" && m.Cluster.Default != cluster {
-			continue
-		}
-		if known := m.Topic.Known(); known != nil {
-			topics = append(topics, known...)
-			continue
-		}
-		var sampled []string
+		var sampled map[string][]string
 		if i < len(f.Tables) {
-			sampled = f.Tables[i].Topics[cluster]
+			sampled = f.Tables[i].Topics
 		}
-		topics = append(topics, sampled...)
-		unknown = unknown || len(sampled) == 0
+		known := topicsOn(cluster, m, sampled)
+		topics = append(topics, known...)
+		unknown = unknown || m.Cluster.Leads(cluster) && len(known) == 0
 	}
 	slices.Sort(topics)
 	return slices.Compact(topics), unknown
+}
+
+// topicsOn are the topics of a cluster that rows of a table are known to go to: those that the
+// mapping names, or where rows name theirs, those of the sample.
+func topicsOn(cluster string, m *outbox.Mapping, sampled map[string][]string) []string {
+	switch known := m.Topic.Known(); {
+	case !m.Cluster.Leads(cluster):
+		return nil
+	case known != nil:
+		return known
+	}
+	return sampled[cluster]
 }
 
 // clusterProbe asks one cluster. It never uses the stream's transactional id

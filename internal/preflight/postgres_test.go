@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -234,7 +235,7 @@ func TestTightServer(t *testing.T) {
 		held, err = replication.Open(t.Context(), w.stream.Replication)
 		return err
 	})
-	defer closeNow(held)
+	defer postgres.HangUp(held)
 	r = w.check()
 	expect(t, find(t, r, "wal-senders", ""), Fail, "1 of 1", "max_wal_senders = 6")
 	expect(t, find(t, r, "connection", "postgres"), OK)
@@ -264,7 +265,7 @@ func TestSlotReadBySomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeNow(other)
+	defer postgres.HangUp(other)
 	startReading(t, w, other)
 	r := w.check()
 	expect(t, find(t, r, "slot", cfg.Slot), Fail, "debezium", "does not hold this stream's leadership", fmt.Sprintf("pg_terminate_backend(%d)", other.PID()))

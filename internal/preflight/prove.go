@@ -28,12 +28,8 @@ func Prove(ctx context.Context, s *Stream, o Options) string {
 func unproven(f *Facts) string {
 	var constant []string // the topics that the mappings name
 	for i := range f.Stream.Tables {
-		m := &f.Stream.Tables[i].Mapping
 		for cluster := range f.Stream.Kafka {
-			if m.Cluster.Column == "" && m.Cluster.Default != cluster {
-				continue
-			}
-			for _, topic := range m.Topic.Known() {
+			for _, topic := range topicsOn(cluster, &f.Stream.Tables[i].Mapping, nil) {
 				constant = append(constant, "topic "+topic+" on "+cluster)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -102,21 +101,15 @@ type Stream struct {
 	Led string
 	// Intruder says that it is no leader, and what ends its session.
 	Intruder string
-	// Holder and Since are of its last leader, as the database remembers.
-	Holder string
-	Since  time.Time
 }
 
 // List reads every slot of the server, not judged yet.
 func List(ctx context.Context, q postgres.DB) ([]Slot, error) {
-	rows, err := q.Query(ctx, sql.SlotsList)
-	if err == nil {
-		var list []Slot
-		if list, err = pgx.CollectRows(rows, scan); err == nil {
-			return list, nil
-		}
+	list, err := postgres.Collect(ctx, q, scan, sql.SlotsList)
+	if err != nil {
+		return nil, fmt.Errorf("read the replication slots: %w", err)
 	}
-	return nil, fmt.Errorf("read the replication slots: %w", err)
+	return list, nil
 }
 
 func scan(row pgx.CollectableRow) (Slot, error) {
@@ -145,18 +138,14 @@ func scan(row pgx.CollectableRow) (Slot, error) {
 // Remembered reads the streams that a database knows. None where schema
 // outbox_cdc is not there, or not for this role.
 func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, error) {
-	rows, err := q.Query(ctx, sql.SlotsLeaders)
-	if err == nil {
-		var list []Stream
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Stream, error) {
-			s := Stream{Database: database}
-			return s, row.Scan(&s.Name, &s.Slot, &s.Holder, &s.Since)
-		})
-		if err == nil {
-			return list, nil
-		}
-	}
-	if postgres.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName, pgerrcode.InsufficientPrivilege) {
+	list, err := postgres.Collect(ctx, q, func(row pgx.CollectableRow) (Stream, error) {
+		s := Stream{Database: database}
+		return s, row.Scan(&s.Name, &s.Slot)
+	}, sql.SlotsLeaders)
+	switch {
+	case err == nil:
+		return list, nil
+	case postgres.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName, pgerrcode.InsufficientPrivilege):
 		return nil, nil
 	}
 	return nil, fmt.Errorf("read the streams that database %s knows: %w", database, err)

@@ -86,7 +86,7 @@ func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error
 	if epoch != noEpoch {
 		db = db.After(sql.LeaderSerial)
 	}
-	return collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
+	return postgres.Collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
 }
 
 // RivalsOver is Rivals over a connection of the role that runs init; without the schema,

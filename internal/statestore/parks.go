@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -206,15 +205,6 @@ func (s *Store) durably(ctx context.Context, statement func(ctx context.Context,
 	second, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
 	return statement(second, &local)
-}
-
-// collect runs a query and reads its rows.
-func collect[T any](ctx context.Context, db postgres.DB, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
-	rows, err := db.Query(ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scan)
 }
 
 // failure is judge, and nil without an error.

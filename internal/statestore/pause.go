@@ -7,12 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
 // Paused is what operators have paused: the parks that the leader has to keep.
 func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
-	paused, err := collect(ctx, s.db, func(row pgx.CollectableRow) (outbox.Park, error) {
+	paused, err := postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (outbox.Park, error) {
 		var table, by string
 		var since time.Time
 		err := row.Scan(&table, &by, &since)

@@ -97,7 +97,7 @@ func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Ta
 }
 
 func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, error) {
-	return collect(ctx, s.db, func(row pgx.CollectableRow) (l exactlyonce.Left, err error) {
+	return postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (l exactlyonce.Left, err error) {
 		var unit int64
 		var id []string
 		var hash []byte
@@ -151,7 +151,7 @@ type Position struct {
 // least settled, which is noted. An Error of ErrFenced: the tallies are not on that server, or not there.
 func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
 	what := "read positions in the tallies of stream " + s.cfg.Stream
-	found, err := collect(ctx, s.db, func(row pgx.CollectableRow) (p Position, err error) {
+	found, err := postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (p Position, err error) {
 		var unit int64
 		var lsn string
 		if err = row.Scan(&p.Cluster, &unit, &lsn); err == nil {
@@ -203,7 +203,7 @@ type Orphan struct{ Stream, Cluster, Table string }
 // not mark would be published again.
 func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orphan, error) {
 	tables, _ := json.Marshal(c.Tables) // texts and numbers
-	found, err := collect(ctx, s.db, pgx.RowToStructByPos[Orphan], sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
+	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[Orphan], sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
 	if postgres.HasCode(err, pgerrcode.UndefinedTable) {
 		return nil, nil
 	}
@@ -224,7 +224,7 @@ type TallyState struct {
 // TallyStates are those of the stream's tallies, by cluster, at most so many of the rows left
 // counted. A stream that never delivered exactly once has none.
 func (s *Store) TallyStates(ctx context.Context, most int64) ([]TallyState, error) {
-	found, err := collect(ctx, s.db, pgx.RowToStructByPos[TallyState], sql.TallyState, s.cfg.Stream, most)
+	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[TallyState], sql.TallyState, s.cfg.Stream, most)
 	if postgres.HasCode(err, pgerrcode.UndefinedTable) {
 		return nil, nil
 	}

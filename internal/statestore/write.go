@@ -198,7 +198,7 @@ func arrayLiteral(id string) (string, error) {
 // Load reads the stream's parks, the oldest first. Call it after Lead: nobody
 // else can change them any more.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
-	parks, err := collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
+	parks, err := postgres.Collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
 	return parks, failure("read the parks of stream "+s.cfg.Stream, err)
 }
 

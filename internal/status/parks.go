@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +37,14 @@ type ParkGroup struct {
 	Since time.Time `json:"since"`
 	// Example is one of them, in words.
 	Example string `json:"example"`
+}
+
+// Scopes is what is parked, in words.
+func (g *ParkGroup) Scopes() string {
+	if g.Count > 1 {
+		return fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
+	}
+	return g.Example
 }
 
 const (

@@ -23,6 +23,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -120,9 +121,7 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	defer conn.Release()
 	err = f(ctx, conn.Conn())
 	if err != nil && tablesql.FaultOf(err) == tablesql.Passing {
-		closing, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = conn.Conn().Close(closing) // it is given up anyway
+		postgres.HangUp(conn.Conn())
 	}
 	if refused, ok := errors.AsType[*TableError](err); ok {
 		refused.Err = tablesql.WithHint(refused.Err, refused.Table, conn.Conn().Config().User)

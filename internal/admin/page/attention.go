@@ -60,15 +60,11 @@ func needsOf(s *status.Stream) []attention {
 		}
 	}
 	for _, g := range s.Parks.Top {
-		what := g.Example
-		if g.Count > 1 {
-			what = fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
-		}
 		level := "warn"
 		if g.Kind == "key" || g.Kind == "row" {
 			level = "note"
 		}
-		a := add(level, "Parked: "+what+": "+g.Reason, hintOf(g.Cause))
+		a := add(level, "Parked: "+g.Scopes()+": "+g.Reason, hintOf(g.Cause))
 		a.Link, a.LinkText = streamPath(s.Name)+"#parks", "What is parked"
 	}
 	for _, t := range s.Tables {

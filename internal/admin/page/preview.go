@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -59,8 +60,6 @@ func (p *Page) previewFilter(r *http.Request, t *outbox.Table) (tablesql.Filter,
 	return filter, nil
 }
 
-var stateNames = map[tablesql.RowState]string{tablesql.RowsPending: "PENDING", tablesql.RowsFailed: "FAILED", tablesql.RowsAny: "ANY"}
-
 func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	q := r.URL.Query()
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))
@@ -72,7 +71,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	if err != nil {
 		return list, err
 	}
-	list.State = stateNames[filter.State]
+	list.State = strings.ToUpper(filter.State.String())
 	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {

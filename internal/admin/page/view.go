@@ -111,7 +111,7 @@ func (p *Page) show(w http.ResponseWriter, code int, name string, v view) {
 }
 
 // message is a page that says one thing.
-type message struct{ Text, Hint, Link, LinkText string }
+type message struct{ Text, Link, LinkText string }
 
 func (p *Page) say(w http.ResponseWriter, code int, title string, m message) {
 	if m.Link == "" {

@@ -1,0 +1,49 @@
+package outbox
+
+import "strings"
+
+// maxCompared bounds the words that are compared; PostgreSQL's own names end at 63.
+const maxCompared = 255
+
+// Nearest is the known word that may be meant by another, in whatever case: the one with the
+// fewest typos, of at most so many. Empty: there is none.
+func Nearest(word string, known []string, most int) (nearest string) {
+	if len(word) > maxCompared {
+		return ""
+	}
+	for _, k := range known {
+		if len(k) > maxCompared {
+			continue
+		}
+		if n := typos(strings.ToLower(word), strings.ToLower(k)); n <= most {
+			nearest, most = k, n-1
+		}
+	}
+	return nearest
+}
+
+// typos counts the bytes to insert, delete, replace or swap with their neighbours (Damerau's
+// optimal string alignment).
+func typos(a, b string) int {
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
