@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -51,6 +53,16 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	}
 	if got != want || want == "" {
 		t.Errorf("taken from the catalogues:\n%s\n\nlisted by the server:\n%s", got, want)
+	}
+	// With thousands of tables, a reader asks for its own only.
+	conn := db.Conn(t)
+	rows, err := conn.Query(t.Context(), "EXPLAIN "+sql.WithPublished(version, `SELECT attnames, rowfilter FROM published WHERE relid = 's.plain'::regclass`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if text := strings.Join(plan, "\n"); err != nil || !strings.Contains(text, "pg_class_oid_index") || strings.Contains(text, "CTE published") {
+		t.Errorf("all that is published is asked for (%v):\n%s", err, text)
 	}
 }
 

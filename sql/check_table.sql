@@ -30,10 +30,7 @@ SELECT jsonb_build_object(
         FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid AND i.indisprimary),
     'has_key', EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary AND c.relreplident = 'd' OR i.indisreplident)),
     -- Publications that make the server refuse an UPDATE without identity.
-    'update_publications', (SELECT coalesce(jsonb_agg(DISTINCT p.pubname), '[]')
-        FROM published p WHERE p.pubupdate AND p.relid = c.oid),
-    'row_filters', (SELECT coalesce(jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname), '[]')
-        FROM published p WHERE p.relid = c.oid AND p.rowfilter IS NOT NULL),
+    'update_publications', coalesce(u.updating, '[]'), 'row_filters', coalesce(u.filters, '[]'),
     'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
         WHERE has_table_privilege(c.oid, p.privilege)),
     'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a
@@ -54,4 +51,9 @@ SELECT jsonb_build_object(
         WHERE o.nspname = $4 AND r.relname = $5 AND a.attname = $3 AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
 )::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+    SELECT jsonb_agg(p.pubname ORDER BY p.pubname) FILTER (WHERE p.pubupdate) AS updating,
+        jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname) FILTER (WHERE p.rowfilter IS NOT NULL) AS filters
+    FROM published p WHERE p.relid = c.oid
+) u
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')

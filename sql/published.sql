@@ -2,8 +2,14 @@
 -- of versions 15 to 18 lists them: that view opens each table, so it waits for
 -- anybody who has one locked. A reader asks for relid and pubname in a lateral
 -- subquery, so that only its tables' row filters are printed, which opens them,
--- unless they are locked.
-WITH published AS NOT MATERIALIZED (
+-- unless they are locked. No volatile function may be in published, such as those
+-- behind pg_locks and pg_partition_ancestors: the server would make the whole list for
+-- each reader.
+WITH locked AS MATERIALIZED (
+    SELECT l.relation FROM pg_locks l
+    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+), published AS NOT MATERIALIZED (
     SELECT p.pubname, p.pubupdate, c.oid AS relid,
         to_jsonb(ARRAY(SELECT a.attname::text FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -11,8 +17,7 @@ WITH published AS NOT MATERIALIZED (
                     ELSE a.attgenerated = '' OR a.attgenerated = 's' AND to_jsonb(p)->>'pubgencols' = 's' END -- from 18 on
             ORDER BY a.attnum)) AS attnames,
         CASE WHEN r.prqual IS NULL THEN NULL
-            WHEN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'relation' AND l.relation = r.prrelid AND l.mode = 'AccessExclusiveLock'
-                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) THEN '(not known: the table is locked)'
+            WHEN EXISTS (SELECT FROM locked l WHERE l.relation = r.prrelid) THEN '(not known: the table is locked)'
             ELSE pg_get_expr(r.prqual, r.prrelid) END AS rowfilter
     FROM pg_publication p CROSS JOIN pg_class c
     LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
@@ -20,7 +25,15 @@ WITH published AS NOT MATERIALIZED (
     CROSS JOIN LATERAL (
         -- Whether the table itself, and whether a partitioned one above it, is in the publication.
         SELECT coalesce(bool_or(m.relid = c.oid), false) AS itself, coalesce(bool_or(m.relid <> c.oid), false) AS above
-        FROM (SELECT c.oid AS relid UNION SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid)) m
+        FROM (
+            WITH RECURSIVE up AS (
+                SELECT c.oid AS relid
+                UNION ALL
+                SELECT i.inhparent FROM up JOIN pg_class k ON k.oid = up.relid AND k.relispartition
+                    JOIN pg_inherits i ON i.inhrelid = k.oid AND NOT i.inhdetachpending
+            )
+            SELECT relid FROM up
+        ) m
         JOIN pg_class mc ON mc.oid = m.relid
         WHERE EXISTS (SELECT FROM pg_publication_rel x WHERE x.prpubid = p.oid AND x.prrelid = mc.oid)
             OR mc.oid >= 16384 AND mc.relkind IN ('r', 'p') AND mc.relpersistence = 'p' AND (p.puballtables

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
@@ -139,27 +138,6 @@ func against(ctx context.Context, cfg *config.Config, o againstOptions, io strea
 		return &failure{exitUsage, errReported}
 	}
 	return nil
-}
-
-// tellDifferences logs at the start everything in which tables differ from their
-// mappings, not only what stands first in the way. It decides nothing: what
-// cannot be streamed is parked by the stream itself, which also tells when the
-// database cannot be reached.
-func tellDifferences(ctx context.Context, cfg *config.Config, log zerolog.Logger) {
-	for _, s := range preflightStreams(cfg, cfg.Streams) {
-		log := log.With().Str("stream", s.Name).Logger()
-		found, err := preflight.Compare(ctx, &s, preflight.Options{})
-		if err != nil {
-			log.Debug().Err(err).Msg("the tables could not be compared with their mappings")
-			continue
-		}
-		for _, d := range found {
-			if d.Fatal {
-				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
-					Msg("the table does not fit its mapping")
-			}
-		}
-	}
 }
 
 func printDifferences(out io.Writer, s *config.Stream, all []preflight.Difference) {

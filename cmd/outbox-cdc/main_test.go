@@ -85,6 +85,18 @@ func (c *child) printed(text string) error {
 	return nil
 }
 
+// await waits until the text is printed.
+func (c *child) await(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.After(patience); c.printed(text) != nil; {
+		select {
+		case <-c.wrote:
+		case <-deadline:
+			t.Fatal(c.printed(text))
+		}
+	}
+}
+
 var children sync.Map // script's folder and name → *child
 
 func find(ts *testscript.TestScript, name string) *child {

@@ -112,11 +112,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		return nil
 	})
 	group.Go(func() error { return limit.Report(groupCtx, log) })
-	group.Go(func() error {
-		streams.proveAll(groupCtx, cfg, log)
-		tellDifferences(groupCtx, cfg, log)
-		return nil
-	})
+	streams.proveAll(groupCtx, cfg, log)
 	group.Go(func() error {
 		defer stopServing()
 		return streams.run(ctx)

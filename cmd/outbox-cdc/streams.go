@@ -135,13 +135,20 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 	if s.Shadow {
 		s.Kafka, s.Once = nil, nil
 	}
-	said := ""
+	said, told := "", map[[2]string]bool{}
 	for pause := proveFirst; ; pause = min(2*pause, proveLast) {
-		reason := preflight.Prove(ctx, &s, preflight.Options{})
+		reason, differences := preflight.Prove(ctx, &s, preflight.Options{})
 		if ctx.Err() != nil {
 			return
 		}
 		p.lacks(reason)
+		for _, d := range differences {
+			if about := [2]string{d.Table, d.Problem}; d.Fatal && !told[about] {
+				told[about] = true
+				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
+					Msg("the table does not fit its mapping")
+			}
+		}
 		if reason == "" {
 			log.Debug().Msg("ready to do its work")
 			return

@@ -32,6 +32,20 @@ type Difference struct {
 	words bool // of the status
 }
 
+// differences are those of all tables that could be looked at. The error is about the first that could not.
+func (f *Facts) differences() (found []Difference, err error) {
+	for i := range f.Tables {
+		t := &f.Tables[i]
+		switch why := cmp.Or(t.Missing["table"], t.Missing["catalogue"]); {
+		case why == "":
+			found = append(found, Differences(t)...)
+		case err == nil:
+			err = fmt.Errorf("look at table %s: %s", t.Table, why)
+		}
+	}
+	return found, err
+}
+
 // Differences lists everything in which a table differs from its mapping. It
 // is pure.
 func Differences(t *TableFacts) []Difference {

@@ -532,15 +532,5 @@ func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
 	var all sync.WaitGroup
 	g.onTables(ctx, pool, &all)
 	all.Wait()
-	var found []Difference
-	for i := range g.facts.Tables {
-		t := &g.facts.Tables[i]
-		for _, name := range []string{"table", "catalogue"} {
-			if why := t.Missing[name]; why != "" {
-				return found, fmt.Errorf("look at table %s: %s", t.Table, why)
-			}
-		}
-		found = append(found, Differences(t)...)
-	}
-	return found, nil
+	return g.facts.differences()
 }

@@ -19,9 +19,13 @@ var proving = []string{
 }
 
 // Prove looks whether a stream could do its work as it is configured: why not, or
-// nothing. Topics that only rows name are the rows' business.
-func Prove(ctx context.Context, s *Stream, o Options) string {
-	return unproven(Gather(ctx, s, o.withDefaults()))
+// nothing. Topics that only rows name are the rows' business. Differences are everything in
+// which tables that could be looked at differ from their mappings, not only what keeps the
+// stream from its work first.
+func Prove(ctx context.Context, s *Stream, o Options) (lacking string, differences []Difference) {
+	f := Gather(ctx, s, o.withDefaults())
+	differences, _ = f.differences() // lacking says which table could not be looked at
+	return unproven(f), differences
 }
 
 // unproven is the judgment of Prove. It is pure.

@@ -123,30 +123,35 @@ WITH RECURSIVE attribute AS (
     SELECT a.relation, i.inhparent AS parent FROM attribute a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relation
   UNION
     SELECT v.relation, i.inhparent FROM above v JOIN pg_catalog.pg_inherits i ON i.inhrelid = v.parent
+), kind AS MATERIALIZED ( -- once for each type, not for each column
+    SELECT t.oid, t.typtype,
+        (SELECT quote_ident(s.nspname)
+            FROM pg_catalog.pg_opclass k
+            JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname IN ('btree', 'hash')
+            JOIN pg_catalog.pg_amop p ON p.amopfamily = k.opcfamily AND p.amoplefttype = t.oid AND p.amoprighttype = t.oid
+            JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr AND o.oprname = '='
+            JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace AND s.nspname <> 'pg_catalog'
+            WHERE k.opcintype = t.oid AND k.opcdefault LIMIT 1) AS operators,
+        t.typtype = 'b' AND t.typcategory <> 'A' AND EXISTS (
+            SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+            WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
+                SELECT FROM pg_catalog.pg_cast x
+                WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i'))) AS ordered
+    FROM pg_catalog.pg_type t WHERE t.typtype <> 'd' AND t.oid IN (SELECT type FROM base)
 )
 SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
     a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, a.attnotnull,
     a.attgenerated <> '', coalesce(l.collisdeterministic, true),
     has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE'),
-    (SELECT quote_ident(s.nspname)
-        FROM pg_catalog.pg_opclass k
-        JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname IN ('btree', 'hash')
-        JOIN pg_catalog.pg_amop p ON p.amopfamily = k.opcfamily AND p.amoplefttype = t.oid AND p.amoprighttype = t.oid
-        JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr AND o.oprname = '='
-        JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace AND s.nspname <> 'pg_catalog'
-        WHERE k.opcintype = t.oid AND k.opcdefault LIMIT 1),
+    t.operators,
     getdatabaseencoding(),
-    t.typtype IN ('e', 'r', 'm') AND t.oid = a.type OR t.typtype = 'b' AND t.typcategory <> 'A' AND EXISTS (
-        SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
-        WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = t.oid OR EXISTS (
-            SELECT FROM pg_catalog.pg_cast x
-            WHERE x.castsource = t.oid AND x.casttarget = o.opcintype AND x.castmethod = 'b' AND x.castcontext = 'i'))),
+    t.typtype IN ('e', 'r', 'm') AND t.oid = a.type OR t.ordered,
     row_security_active(a.relation), current_user, a.filled, a.shape,
     (SELECT string_agg(v.parent::text, ' ') FROM above v WHERE v.relation = a.relation)
 FROM attribute a
 JOIN base b USING (n, attnum)
-JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+JOIN kind t ON t.oid = b.type
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
 ORDER BY a.n, a.attnum`
 
