@@ -52,7 +52,7 @@ SELECT jsonb_build_object(
 )::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
-    SELECT jsonb_agg(p.pubname ORDER BY p.pubname) FILTER (WHERE p.pubupdate) AS updating,
+    SELECT jsonb_agg(DISTINCT p.pubname) FILTER (WHERE p.pubupdate) AS updating, -- version 14 may list a partition twice
         jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname) FILTER (WHERE p.rowfilter IS NOT NULL) AS filters
     FROM published p WHERE p.relid = c.oid
 ) u

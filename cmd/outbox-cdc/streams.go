@@ -137,17 +137,14 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 	}
 	said, told := "", map[[2]string]bool{}
 	for pause := proveFirst; ; pause = min(2*pause, proveLast) {
-		reason, differences := preflight.Prove(ctx, &s, preflight.Options{})
+		reason, differences, err := preflight.Prove(ctx, &s, preflight.Options{})
 		if ctx.Err() != nil {
 			return
 		}
 		p.lacks(reason)
-		for _, d := range differences {
-			if about := [2]string{d.Table, d.Problem}; d.Fatal && !told[about] {
-				told[about] = true
-				log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
-					Msg("the table does not fit its mapping")
-			}
+		told = tellDifferences(differences, told, log)
+		if err != nil {
+			log.Debug().Err(err).Msg("the tables could not be compared with their mappings")
 		}
 		if reason == "" {
 			log.Debug().Msg("ready to do its work")
@@ -163,6 +160,22 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 		case <-time.After(pause):
 		}
 	}
+}
+
+// tellDifferences logs everything that keeps rows of a table from being published and was not
+// told at the look before, and returns what is told now. It decides nothing: what cannot be
+// streamed is parked by the stream itself.
+func tellDifferences(found []preflight.Difference, before map[[2]string]bool, log zerolog.Logger) map[[2]string]bool {
+	told := map[[2]string]bool{} // by table and problem
+	for _, d := range found {
+		about := [2]string{d.Table, d.Problem}
+		if d.Fatal && !before[about] {
+			log.Error().Str("table", d.Table).Str("problem", d.Problem).Strs("override", d.Override.Lines()).Str("hint", d.Hint).
+				Msg("the table does not fit its mapping")
+		}
+		told[about] = true
+	}
+	return told
 }
 
 // proveAll looks at every stream on its own.

@@ -84,6 +84,8 @@ func TestTablesAsTheyAre(t *testing.T) {
 		"trigger":           {"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER audit BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION f()", "triggers", Warn, []string{"audit (public.f)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION public.f() SET search_path`}},
 		"other trigger":     {"CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER audit BEFORE UPDATE OF topic ON outbox FOR EACH ROW EXECUTE FUNCTION f()", "triggers", OK, nil},
 		"update published":  {"ALTER TABLE outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Fail, []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
+		"published twice, as version 14 lists it": {`CREATE TABLE above (LIKE outbox) PARTITION BY RANGE (id); DROP PUBLICATION outbox_cdc_orders; ALTER TABLE outbox ALTER id DROP IDENTITY IF EXISTS, REPLICA IDENTITY NOTHING;
+			ALTER TABLE above ATTACH PARTITION outbox FOR VALUES FROM (0) TO (1000); CREATE PUBLICATION dbz FOR TABLE above, outbox`, "replica-identity", Fail, []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"identity full":     {"ALTER TABLE outbox REPLICA IDENTITY FULL; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Warn, []string{"REPLICA IDENTITY DEFAULT"}},
 		"old rows":          {"INSERT INTO outbox (topic, created_at) SELECT 'orders', now() - interval '3 days' FROM generate_series(1, 5)", "backlog", Warn, []string{"5 rows wait, the oldest for 3 days"}},
 		"not published":     {"ALTER PUBLICATION outbox_cdc_orders DROP TABLE outbox", "publication-tables", Fail, []string{`ALTER PUBLICATION "outbox_cdc_orders" ADD TABLE "public"."outbox";`}},
@@ -113,7 +115,7 @@ func TestTablesAsTheyAre(t *testing.T) {
 			r := w.check()
 			expect(t, worst(t, r.Findings, c.check), c.level, c.want...)
 			for _, f := range r.Findings {
-				if f.Unseen {
+				if f.Unseen || strings.Count(f.Found, "dbz") > 1 {
 					t.Errorf("%+v", f)
 				}
 			}

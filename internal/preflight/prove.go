@@ -19,13 +19,13 @@ var proving = []string{
 }
 
 // Prove looks whether a stream could do its work as it is configured: why not, or
-// nothing. Topics that only rows name are the rows' business. Differences are everything in
-// which tables that could be looked at differ from their mappings, not only what keeps the
-// stream from its work first.
-func Prove(ctx context.Context, s *Stream, o Options) (lacking string, differences []Difference) {
+// nothing. Topics that only rows name are the rows' business. Differences are those of all
+// tables from their mappings, not only what keeps the stream from its work first; err says
+// which table could not be compared.
+func Prove(ctx context.Context, s *Stream, o Options) (lacking string, differences []Difference, err error) {
 	f := Gather(ctx, s, o.withDefaults())
-	differences, _ = f.differences() // lacking says which table could not be looked at
-	return unproven(f), differences
+	differences, err = f.differences()
+	return unproven(f), differences, err
 }
 
 // unproven is the judgment of Prove. It is pure.
