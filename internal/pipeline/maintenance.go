@@ -295,10 +295,16 @@ type pausedLook struct {
 	parks  []outbox.Park
 }
 
-// lookAtPauses makes one look after the other.
+// pausesTimeout bounds a look at what is paused.
+const pausesTimeout = 5 * time.Second
+
+// lookAtPauses makes one look after the other. A connection that begins waits for the regular
+// look, which may have asked over a connection that became silent.
 func (d *driver) lookAtPauses(ctx context.Context) (pausedLook, error) {
 	d.looking.Lock()
 	defer d.looking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
+	defer cancel()
 	d.looks++
 	parks, err := d.stream.store.Paused(ctx)
 	return pausedLook{d.looks, parks}, err

@@ -1,12 +1,18 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/sql"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
 // A look that was made earlier and is told later ends no pause, and begins none.
@@ -20,6 +26,41 @@ func TestAnOlderLookAtPausesCountsForNothing(t *testing.T) {
 	}{{pausedLook{2, pause}, 1}, {pausedLook{1, nil}, 1}, {pausedLook{3, nil}, 0}, {pausedLook{2, pause}, 0}} {
 		if n := len(d.newer(told.look)); n != told.want {
 			t.Errorf("%d: %d pauses, want %d", i, n, told.want)
+		}
+	}
+}
+
+// A look over a connection that is silent keeps no other one waiting, such as that of a new
+// connection to the slot.
+func TestALookAtPausesHasItsTime(t *testing.T) {
+	t.Parallel()
+	db, proxy := harness.Postgres(t).Proxied(t)
+	db.Exec(t, sql.Schema)
+	pool, err := pgxpool.New(t.Context(), db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	d := &driver{stream: &Stream{store: &store{Store: statestore.New(statestore.Config{DB: pool, Stream: "s"})}}}
+	if _, err := d.lookAtPauses(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Silence(harness.Requests, harness.Replies)
+	looked := make(chan error, 2)
+	for range cap(looked) {
+		go func() {
+			_, err := d.lookAtPauses(t.Context())
+			looked <- err
+		}()
+	}
+	for range cap(looked) {
+		select {
+		case err := <-looked:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it waits for ever")
 		}
 	}
 }
