@@ -13,14 +13,18 @@ import (
 // as well is not, and the text is the same as long as the same transaction has it.
 func TestWhoHasATableLocked(t *testing.T) {
 	db := harness.Postgres(t)
-	db.Exec(t, `CREATE TABLE whole (part int) PARTITION BY LIST (part); CREATE TABLE leaf PARTITION OF whole FOR VALUES IN (1)`)
+	db.Exec(t, `CREATE TABLE whole (part int) PARTITION BY LIST (part); CREATE TABLE leaf PARTITION OF whole FOR VALUES IN (1); CREATE TABLE other ()`)
 	asks := db.Conn(t).PgConn()
 	look := func() (text string) {
 		t.Helper()
-		by, err := LockersOf(t.Context(), asks, "public", "whole")
+		all, err := LockersOf(t.Context(), asks, [2]string{"public", "other"}, [2]string{"public", "whole"})
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(all[0]) > 0 {
+			t.Fatal(all[0])
+		}
+		by := all[1]
 		for i := range by {
 			by[i] = by[i].Lasting()
 		}

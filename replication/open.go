@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -74,12 +75,24 @@ func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	return parseBlockers(rows), nil
 }
 
-// LockersOf lists the transactions that keep others from reading a table, or the
-// one whose wait for its lock does.
-func LockersOf(ctx context.Context, pg *pgconn.PgConn, schema, table string) ([]Blocker, error) {
-	rows, err := bindAndRun(ctx, pg, sql.TableLockers, schema, table)
+// LockersOf lists, for each table, the transactions that keep others from reading
+// it, or the one whose wait for its lock does.
+func LockersOf(ctx context.Context, pg *pgconn.PgConn, tables ...[2]string) ([][]Blocker, error) {
+	rows, err := bindAndRun(ctx, pg, sql.TableLockers, tables)
 	if err != nil {
-		return nil, fmt.Errorf("look who has table %s.%s locked: %w", schema, table, err)
+		return nil, fmt.Errorf("look who has tables locked: %w", err)
 	}
-	return parseBlockers(rows), nil
+	of := make([][][]string, len(tables))
+	for _, row := range rows {
+		place, err := strconv.Atoi(row[7])
+		if err != nil || place < 1 || place > len(tables) {
+			return nil, fmt.Errorf("%w: place %q of %d tables", ErrProtocol, row[7], len(tables))
+		}
+		of[place-1] = append(of[place-1], row)
+	}
+	lockers := make([][]Blocker, len(tables))
+	for i := range lockers {
+		lockers[i] = parseBlockers(of[i])
+	}
+	return lockers, nil
 }

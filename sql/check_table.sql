@@ -1,15 +1,16 @@
--- What a check wants to know of one table in addition to its columns' fitness, as one
--- JSON document; no row: there is no such table. $1 schema, $2 name, $3 the
--- column of the status, or nothing, $4 schema and $5 name of the archive, or nothing. WithPublished puts published before it.
-SELECT jsonb_build_object(
-    'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
+-- What a check wants to know of tables in addition to their columns' fitness, as one
+-- JSON array of those that exist. $1 are the tables, a JSON array of [schema, name,
+-- column of the status or nothing, schema and name of the archive or nothing], of which
+-- the place is returned. WithPublished puts published before it.
+SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'place', w.place, 'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
     'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
     'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),
     'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text,
             'path', EXISTS (SELECT FROM pg_proc f, unnest(f.proconfig) s WHERE f.oid = t.tgfoid AND starts_with(s, 'search_path='))) ORDER BY t.tgname), '[]')
         FROM pg_trigger t
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
-          AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = $3 AND a.attnum = ANY (t.tgattr::int2[])))),
+          AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = w.t->>2 AND a.attnum = ANY (t.tgattr::int2[])))),
     'options', coalesce(to_jsonb(c.reloptions), '[]'),
     'rows', c.reltuples::bigint,
     'bytes', CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(l.relid)), 0) FROM pg_partition_tree(c.oid) l WHERE l.isleaf)
@@ -19,7 +20,7 @@ SELECT jsonb_build_object(
     'dead', coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
     -- Indexes that a change of the status has to touch.
     'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL) ORDER BY x.relname), '[]')
-        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.t->>2
         WHERE i.indrelid = c.oid AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS
             (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
                 AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid = a.attnum))),
@@ -41,19 +42,20 @@ SELECT jsonb_build_object(
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
     -- What the status may be: the labels of its enum, the constraints on it alone.
     'status_labels', (SELECT coalesce(jsonb_agg(e.enumlabel ORDER BY e.enumsortorder), '[]')
-        FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid WHERE a.attrelid = c.oid AND a.attname = $3),
+        FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid WHERE a.attrelid = c.oid AND a.attname = w.t->>2),
     'status_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
-        FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $3
+        FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.t->>2
         WHERE k.conrelid = c.oid AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum]),
     -- The same of the archive.
     'archive_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
         FROM pg_namespace o JOIN pg_class r ON r.relnamespace = o.oid JOIN pg_attribute a ON a.attrelid = r.oid JOIN pg_constraint k ON k.conrelid = r.oid
-        WHERE o.nspname = $4 AND r.relname = $5 AND a.attname = $3 AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
-)::text
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE o.nspname = w.t->>3 AND r.relname = w.t->>4 AND a.attname = w.t->>2 AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
+)), '[]')::text
+FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
+JOIN pg_namespace n ON n.nspname = w.t->>0
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p')
 CROSS JOIN LATERAL (
     SELECT jsonb_agg(DISTINCT p.pubname) FILTER (WHERE p.pubupdate) AS updating, -- version 14 may list a partition twice
         jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname) FILTER (WHERE p.rowfilter IS NOT NULL) AS filters
     FROM published p WHERE p.relid = c.oid
 ) u
-WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')

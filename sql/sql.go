@@ -225,7 +225,7 @@ func Identifier(parts ...string) string {
 }
 
 // Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
-// int64 and bool as they are, pairs of strings as a JSON array of arrays. It is
+// int64 and bool as they are, lists of strings as a JSON array of arrays. It is
 // for statements of this package and for connections that know no parameters; it
 // does not read SQL, so a statement must have no $ elsewhere. A string with a
 // NUL, which PostgreSQL cannot hold, and an unknown parameter are errors.
@@ -259,7 +259,7 @@ func literal(arg any) (string, error) {
 		return "(" + strconv.FormatInt(v, 10) + ")", nil
 	case bool:
 		return strconv.FormatBool(v), nil
-	case [][2]string:
+	case [][2]string, [][]string:
 		list, err := json.Marshal(v)
 		if err != nil {
 			return "", err

@@ -1,25 +1,30 @@
--- Who keeps others from reading a table: every transaction with an ACCESS EXCLUSIVE
--- lock on it or on a partition of it, also a prepared one; where there is none, the
--- one that has waited for such a lock the longest, behind which all others wait.
--- $1 schema, $2 name. Columns as in slot_blockers.sql. The partitions are read from
--- the catalogue: pg_partition_tree opens them, so it waits for who has one locked.
-WITH RECURSIVE tree AS (
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2
-  UNION ALL
-    SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
-), lockers AS (
-    SELECT l.pid, l.virtualtransaction, rank() OVER (ORDER BY l.granted DESC, l.waitstart) AS place
-    FROM tree JOIN pg_locks l ON l.relation = tree.oid
-    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-)
-SELECT DISTINCT coalesce(l.pid, 0)::text, current_database(), coalesce(a.usename, p.owner, ''), coalesce(a.application_name, ''),
-    CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, '') END,
-    coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::bigint, 0)::text, coalesce(p.gid, '')
-FROM lockers l
-LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
-    AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
-LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
-WHERE l.place = 1
-LIMIT 20
+-- Who keeps others from reading tables: every transaction with an ACCESS EXCLUSIVE
+-- lock on a table or on a partition of it, also a prepared one; where there is none,
+-- the one that has waited for such a lock the longest, behind which all others wait.
+-- $1 are the tables, a JSON array of [schema, name]. Columns as in slot_blockers.sql,
+-- and the table's place. The partitions are read from the catalogue:
+-- pg_partition_tree opens them, so it waits for who has one locked.
+SELECT b.*, w.place::text
+FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
+CROSS JOIN LATERAL (
+    WITH RECURSIVE tree AS (
+        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = w.t->>0 AND c.relname = w.t->>1
+      UNION ALL
+        SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
+    ), lockers AS (
+        SELECT l.pid, l.virtualtransaction, rank() OVER (ORDER BY l.granted DESC, l.waitstart) AS place
+        FROM tree JOIN pg_locks l ON l.relation = tree.oid
+        WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    )
+    SELECT DISTINCT coalesce(l.pid, 0)::text, current_database(), coalesce(a.usename, p.owner, ''), coalesce(a.application_name, ''),
+        CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, '') END,
+        coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::bigint, 0)::text, coalesce(p.gid, '')
+    FROM lockers l
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction
+        AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
+    LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.place = 1
+    LIMIT 20
+) b

@@ -146,7 +146,12 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := preflight.Inspect(t.Context(), db.Conn(t), table, time.Minute)
+	conn := db.Conn(t)
+	described, err := tablesql.Describe(t.Context(), conn, []*outbox.Table{table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := preflight.Inspect(t.Context(), conn, table, described[0], time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -255,7 +255,10 @@ func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		by, err = replication.LockersOf(ctx, conn.Conn().PgConn(), t.Schema, t.Name)
+		found, err := replication.LockersOf(ctx, conn.Conn().PgConn(), [2]string{t.Schema, t.Name})
+		if err == nil {
+			by = found[0]
+		}
 		return err
 	})
 	return by, err

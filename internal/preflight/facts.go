@@ -137,6 +137,8 @@ type TableFacts struct {
 	Refused    string
 	// Lockers keep everybody from reading the table, so it was not looked at.
 	Lockers   []replication.Blocker
+	asked     bool                // for Lockers
+	described *tablesql.Described // nil: not with the other tables
 	Catalogue *Catalogue
 	Backlog   *tablesql.Backlog
 	// Topics that rows of the table are for, by cluster, from a sample.
@@ -152,6 +154,7 @@ type TableFacts struct {
 
 // Catalogue is what check_table.sql tells.
 type Catalogue struct {
+	Place         int       `json:"place"` // among the tables that were asked for, from 1
 	Owner         string    `json:"owner"`
 	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
 	RowSecurity   bool      `json:"row_security"`

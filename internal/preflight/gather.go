@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
@@ -28,7 +29,11 @@ import (
 
 // Gather asks everything about one stream.
 func Gather(ctx context.Context, s *Stream, o Options) *Facts {
-	g := gathering{o: o, facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	return gather(ctx, s, o, false)
+}
+
+func gather(ctx context.Context, s *Stream, o Options, brief bool) *Facts {
+	g := gathering{o: o, brief: brief, facts: &Facts{Stream: s, Missing: map[string]string{}}}
 	g.database(ctx) // first, since rows tell topics
 	g.kafka(ctx)
 	return g.facts
@@ -38,6 +43,7 @@ func Gather(ctx context.Context, s *Stream, o Options) *Facts {
 // own; mu guards what they share.
 type gathering struct {
 	o     Options
+	brief bool // only what Prove and Compare judge
 	mu    sync.Mutex
 	facts *Facts
 }
@@ -94,7 +100,7 @@ func (g *gathering) database(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	if f.Table.Err == nil {
-		g.onTables(ctx, pool, &all)
+		all.Go(func() { g.onTables(ctx, pool) })
 		all.Go(func() { g.pooler(ctx, pool) })
 		all.Go(func() { g.rivals(ctx, pool) })
 	}
@@ -218,12 +224,15 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	cfg := &g.facts.Stream.Replication
 	claim := statestore.NewClaim(cfg.Slot, replication.LockKey(cfg.Slot), cfg.Tables)
 	store := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name})
-	if paused, err := store.Paused(ctx); err == nil {
-		g.facts.Paused = paused
-	}
 	rivals, err := store.Rivals(ctx, claim)
 	if err == nil { // else the checks schema and role say what is wrong
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
+	}
+	if g.brief {
+		return
+	}
+	if paused, err := store.Paused(ctx); err == nil {
+		g.facts.Paused = paused
 	}
 	// What exactly-once delivery left open, where there ever was any.
 	g.probe(ctx, "tallies", func(ctx context.Context) error {
@@ -249,6 +258,9 @@ func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	f.State = seen(ctx, g, pg, "state", func(ctx context.Context, pg *pgconn.PgConn) (replication.State, error) {
 		return replication.Inspect(ctx, pg, cfg)
 	})
+	if g.brief {
+		return
+	}
 	f.Leader = seen(ctx, g, pg, "leader", func(ctx context.Context, pg *pgconn.PgConn) (replication.Holder, error) {
 		return replication.LeaderOf(ctx, pg, cfg.Slot)
 	})
@@ -330,12 +342,10 @@ func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, arg
 		return err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return errNoRow
+		return errors.New("the server gave no row")
 	}
 	return json.Unmarshal(results[0].Rows[0][0], into)
 }
-
-var errNoRow = errors.New("the server gave no row")
 
 func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) (s Server, err error) {
 	if err := ask(ctx, pg, &s, sql.CheckServer, g.facts.Stream.Replication.Slot); err != nil {
@@ -370,14 +380,88 @@ const (
 	sampleOfTable = 1000    // and at least of each table
 )
 
-func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool, all *sync.WaitGroup) {
+func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool) {
 	f := g.facts
 	f.Tables = make([]TableFacts, len(f.Stream.Tables))
 	for i, t := range f.Stream.Tables {
-		facts := &f.Tables[i]
-		facts.Table, facts.Missing = t, map[string]string{}
-		all.Go(func() { g.table(ctx, pool, facts) })
+		f.Tables[i].Table, f.Tables[i].Missing = t, map[string]string{}
 	}
+	if len(f.Tables) > 1 {
+		g.together(ctx, pool)
+	}
+	var all sync.WaitGroup
+	for i := range f.Tables {
+		all.Go(func() { g.table(ctx, pool, &f.Tables[i]) })
+	}
+	all.Wait()
+}
+
+// together asks of all tables at once what the server plans for longer than it
+// runs. What gets no answer is asked again for each table, so that one table's
+// trouble is its own.
+func (g *gathering) together(ctx context.Context, pool *pgxpool.Pool) {
+	tables := make([]*TableFacts, len(g.facts.Tables))
+	for i := range tables {
+		tables[i] = &g.facts.Tables[i]
+	}
+	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
+	defer cancel()
+	_ = pool.AcquireFunc(bounded, func(c *pgxpool.Conn) error {
+		err := lockers(bounded, c.Conn(), tables)
+		if err != nil {
+			return err
+		}
+		tables = slices.DeleteFunc(tables, func(t *TableFacts) bool { return len(t.Lockers) > 0 })
+		if err = describeAll(bounded, c.Conn(), tables); err != nil {
+			return err
+		}
+		return catalogues(bounded, c.Conn(), tables)
+	})
+}
+
+// lockers looks who has tables locked, and takes no lock on them.
+func lockers(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
+	names := make([][2]string, len(tables))
+	for i, t := range tables {
+		names[i] = [2]string{t.Table.Schema, t.Table.Name}
+	}
+	found, err := replication.LockersOf(ctx, conn.PgConn(), names...)
+	for i := range found {
+		tables[i].Lockers, tables[i].asked = found[i], true
+	}
+	return err
+}
+
+// describeAll reads the columns of tables.
+func describeAll(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
+	of := make([]*outbox.Table, len(tables))
+	for i, t := range tables {
+		of[i] = t.Table.Table
+	}
+	found, err := tablesql.Describe(ctx, conn, of)
+	for i := range found {
+		tables[i].described = &found[i]
+	}
+	return err
+}
+
+// catalogues reads what check_table.sql tells of tables. Inspection tells that there
+// is no such table.
+func catalogues(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
+	of := make([][]string, len(tables))
+	for i, t := range tables {
+		m := &t.Table.Mapping
+		of[i] = []string{t.Table.Schema, t.Table.Name, m.Status.Column, m.Archive.Schema, m.Archive.Name}
+	}
+	statement := sql.WithPublished(postgres.Major(conn.PgConn().ParameterStatus("server_version")), sql.CheckTable)
+	var found []Catalogue
+	err := ask(ctx, conn.PgConn(), &found, statement, of)
+	for i := range found {
+		if place := found[i].Place; place >= 1 && place <= len(tables) {
+			tables[place-1].Catalogue = &found[i]
+		}
+	}
+	return err
 }
 
 func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts) {
@@ -389,17 +473,21 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 			t.Missing[name] = g.why(bounded, err)
 		}
 	}
-	// Looking who has the table locked takes no lock on it.
-	look("locks", func(ctx context.Context, conn *pgx.Conn) (err error) {
-		t.Lockers, err = replication.LockersOf(ctx, conn.PgConn(), t.Table.Schema, t.Table.Name)
-		return err
-	})
+	alone := []*TableFacts{t}
+	if !t.asked {
+		look("locks", func(ctx context.Context, conn *pgx.Conn) error { return lockers(ctx, conn, alone) })
+	}
 	if len(t.Lockers) > 0 {
 		t.Missing["table"], t.Missing["catalogue"] = lockedFor, lockedFor
 		return
 	}
 	look("table", func(ctx context.Context, conn *pgx.Conn) (err error) {
-		t.Inspection, err = Inspect(ctx, conn, t.Table.Table, g.o.Timeout)
+		if t.described == nil {
+			err = tablesql.Refusal(t.Table.Table, describeAll(ctx, conn, alone))
+		}
+		if err == nil {
+			t.Inspection, err = Inspect(ctx, conn, t.Table.Table, *t.described, g.o.Timeout)
+		}
 		var refused *tablesql.TableError
 		var unusable *tablesql.MappingError
 		switch {
@@ -410,7 +498,9 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		}
 		return err
 	})
-	look("catalogue", t.catalogue)
+	if t.Catalogue == nil {
+		look("catalogue", func(ctx context.Context, conn *pgx.Conn) error { return catalogues(ctx, conn, alone) })
+	}
 	t.locks(ctx, pool, g.o)
 	if t.Inspection == nil || slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
 		return f.Fatal && (f.About == AboutColumn || f.About == AboutPrivilege)
@@ -418,8 +508,11 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		return // its rows cannot be read
 	}
 	look("rows", func(ctx context.Context, conn *pgx.Conn) error {
-		return t.sample(ctx, conn, max(sampleRows/len(g.facts.Tables), sampleOfTable))
+		return t.sample(ctx, conn, max(sampleRows/len(g.facts.Tables), sampleOfTable), g.brief)
 	})
+	if g.brief {
+		return
+	}
 	look("chosen", t.chosen)
 	look("backlog", t.backlog)
 }
@@ -449,29 +542,19 @@ func foreignWord(err error) bool {
 	return postgres.HasCode(err, pgerrcode.InvalidTextRepresentation)
 }
 
-func (t *TableFacts) catalogue(ctx context.Context, conn *pgx.Conn) error {
-	statement := sql.WithPublished(postgres.Major(conn.PgConn().ParameterStatus("server_version")), sql.CheckTable)
-	c, m := &Catalogue{}, &t.Table.Mapping
-	err := ask(ctx, conn.PgConn(), c, statement, t.Table.Schema, t.Table.Name, m.Status.Column, m.Archive.Schema, m.Archive.Name)
-	switch {
-	case errors.Is(err, errNoRow):
-		return nil // Inspection tells
-	case err == nil:
-		t.Catalogue = c
-	}
-	return err
-}
-
-// sample reads what some rows are for.
-func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int) error {
+// sample reads what some rows are for, or briefly only their states.
+func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int, brief bool) error {
 	m, r := &t.Table.Mapping, t.Inspection.Relation
-	t.Topics = map[string][]string{}
-	steps := []tablesql.Step{r.Destinations(most, func(cluster, topic string) {
-		if !slices.Contains(m.Cluster.Known, cluster) {
-			cluster = m.Cluster.Default
-		}
-		t.Topics[cluster] = append(t.Topics[cluster], topic)
-	})}
+	var steps []tablesql.Step
+	if !brief {
+		t.Topics = map[string][]string{}
+		steps = append(steps, r.Destinations(most, func(cluster, topic string) {
+			if !slices.Contains(m.Cluster.Known, cluster) {
+				cluster = m.Cluster.Default
+			}
+			t.Topics[cluster] = append(t.Topics[cluster], topic)
+		}))
+	}
 	if r.Column(m.Status.Column) != nil {
 		steps = append(steps, r.States(most, func(state string) { t.States = append(t.States, state) }))
 	}
@@ -519,7 +602,7 @@ func reading(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error 
 // differ from their mappings. Its error says that it could not look.
 func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
 	o = o.withDefaults()
-	g := gathering{o: o, facts: &Facts{Stream: s, Missing: map[string]string{}}}
+	g := gathering{o: o, brief: true, facts: &Facts{Stream: s, Missing: map[string]string{}}}
 	pool, err := openPool(s)
 	if err != nil {
 		return nil, err
@@ -529,8 +612,6 @@ func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
 	if t := &g.facts.Table; t.Err != nil {
 		return nil, fmt.Errorf("connect as role %s: %w (%s)", t.User, t.Err, t.Hint)
 	}
-	var all sync.WaitGroup
-	g.onTables(ctx, pool, &all)
-	all.Wait()
+	g.onTables(ctx, pool)
 	return g.facts.differences()
 }

@@ -57,15 +57,14 @@ const (
 	AboutDue                        // no index finds due rows past those that wait
 )
 
-// Inspect compares a table with its mapping. Columns that do not fit are
+// Inspect compares a table, as Describe told of it, with its mapping. Columns that do not fit are
 // Findings like all others, so that everything is told at once. A *TableError
 // says that the table does not exist.
-func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, timeout time.Duration) (*Inspection, error) {
-	relation, err := tablesql.Describe(ctx, conn, t)
-	if err != nil {
-		return nil, tablesql.Refusal(t, err)
+func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, described tablesql.Described, timeout time.Duration) (*Inspection, error) {
+	if described.Err != nil {
+		return nil, tablesql.Refusal(t, described.Err)
 	}
-	r := &Inspection{Table: t, Relation: relation, Columns: relation.MappingColumns()}
+	r := &Inspection{Table: t, Relation: described.Relation, Columns: described.Relation.MappingColumns()}
 	i := inspector{Inspection: r, conn: conn, timeout: timeout}
 	if err := i.inspect(ctx); err != nil {
 		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)

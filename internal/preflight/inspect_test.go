@@ -25,7 +25,11 @@ func inspected(t *testing.T, dsn string, table *outbox.Table) (*Inspection, stri
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	r, err := Inspect(t.Context(), conn, table, time.Minute)
+	described, err := tablesql.Describe(t.Context(), conn, []*outbox.Table{table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Inspect(t.Context(), conn, table, described[0], time.Minute)
 	if err != nil {
 		return nil, "", err
 	}

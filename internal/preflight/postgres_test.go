@@ -132,7 +132,7 @@ func TestTheConstraintsOfAnArchive(t *testing.T) {
 	facts := TableFacts{Table: Table{Table: native()}}
 	for archive, want := range map[string]string{"the archive": "[FAILED PENDING]", "": "[]"} {
 		facts.Table.Mapping.Archive = outbox.ArchiveTable{Schema: "old", Name: archive}
-		if err := facts.catalogue(t.Context(), conn); err != nil {
+		if err := catalogues(t.Context(), conn, []*TableFacts{&facts}); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(allowedWords(&Catalogue{StatusRules: facts.Catalogue.ArchiveRules})); got != want {

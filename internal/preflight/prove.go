@@ -23,7 +23,7 @@ var proving = []string{
 // tables from their mappings, not only what keeps the stream from its work first; err says
 // which table could not be compared.
 func Prove(ctx context.Context, s *Stream, o Options) (lacking string, differences []Difference, err error) {
-	f := Gather(ctx, s, o.withDefaults())
+	f := gather(ctx, s, o.withDefaults(), true)
 	differences, err = f.differences()
 	return unproven(f), differences, err
 }

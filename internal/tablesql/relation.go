@@ -158,48 +158,40 @@ ORDER BY a.n, a.attnum`
 // Load reads the catalogue. Its error is a *MappingError where the table, or a
 // column that its state is kept in, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	return only(loadAll(ctx, conn, []*outbox.Table{t}))
-}
-
-// loaded is what Load gives for one of many tables.
-type loaded struct {
-	relation *Relation
-	err      error
-}
-
-func only(all []loaded, err error) (*Relation, error) {
+	all, err := loadAll(ctx, conn, []*outbox.Table{t})
 	if err != nil {
 		return nil, err
 	}
-	return all[0].relation, all[0].err
+	return all[0].Relation, all[0].Err
+}
+
+// Described is what Describe tells of one table.
+type Described struct {
+	Relation *Relation
+	Err      error
 }
 
 // loadAll is Load for many tables by one statement, parallel to them.
-func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
-	all, err := describe(ctx, conn, tables)
+func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
+	all, err := Describe(ctx, conn, tables)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if all[i].err == nil {
-			all[i].err = all[i].relation.Complete()
+		if all[i].Err == nil {
+			all[i].Err = all[i].Relation.Complete()
 		}
-		if all[i].err == nil {
-			all[i].err = all[i].relation.types()
+		if all[i].Err == nil {
+			all[i].Err = all[i].Relation.types()
 		}
 	}
 	return all, nil
 }
 
-// Describe is Load for a table whose mapping may not fit: the columns that the
-// mapping names need not exist. Statements must not be made of the Relation
-// before Complete.
-func Describe(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
-	return only(describe(ctx, conn, []*outbox.Table{t}))
-}
-
-// describe reads the tables, and in the same round trip their archives.
-func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+// Describe is Load for tables whose mappings may not fit: the columns that a
+// mapping names need not exist. Statements must not be made of a Relation before
+// Complete. The tables, and their archives, are read by one statement.
+func Describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
 	all := slices.Clone(tables)
 	for _, t := range tables {
 		if a := t.Mapping.Archive; a.Name != "" {
@@ -215,23 +207,23 @@ func describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]lo
 		if t.Mapping.Archive.Name == "" {
 			continue
 		}
-		if found[i].relation.Archive = archives[0].relation; found[i].err == nil {
-			found[i].err = archives[0].err
+		if found[i].Relation.Archive = archives[0].Relation; found[i].Err == nil {
+			found[i].Err = archives[0].Err
 		}
 		archives = archives[1:]
 	}
 	return found[:len(tables)], nil
 }
 
-func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]loaded, error) {
+func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
 	var schemas, names Array
-	all := make([]loaded, len(tables))
+	all := make([]Described, len(tables))
 	for i, t := range tables {
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
 		r := &Relation{Table: t}
 		// So it is until a column of it is read.
-		all[i] = loaded{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
+		all[i] = Described{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
 	}
 	var args Params
 	args.BindArray(&schemas, "name")
@@ -241,14 +233,14 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 		if err != nil {
 			return err
 		}
-		r, hiddenFrom := all[i].relation, string(row[21])
+		r, hiddenFrom := all[i].Relation, string(row[21])
 		switch kind := string(row[2]); {
 		case kind != "r" && kind != "p":
-			all[i].err = r.unfit("is no table (a view, perhaps)", "name the table behind it in the configuration")
+			all[i].Err = r.unfit("is no table (a view, perhaps)", "name the table behind it in the configuration")
 		case string(row[20]) == "t":
-			all[i].err = r.unfit("has row security, which hides rows from role "+hiddenFrom, "ALTER ROLE "+sql.Identifier(hiddenFrom)+" BYPASSRLS")
+			all[i].Err = r.unfit("has row security, which hides rows from role "+hiddenFrom, "ALTER ROLE "+sql.Identifier(hiddenFrom)+" BYPASSRLS")
 		default:
-			all[i].err = nil
+			all[i].Err = nil
 		}
 		return r.add(row[1:])
 	}})

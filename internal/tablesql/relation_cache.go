@@ -49,8 +49,8 @@ func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Ta
 	defer k.mu.Unlock()
 	for i, l := range all {
 		var of T
-		if err = l.err; err == nil {
-			of, err = k.make(l.relation)
+		if err = l.Err; err == nil {
+			of, err = k.make(l.Relation)
 		}
 		switch {
 		case err == nil:
