@@ -145,6 +145,13 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 	return in.state, in.err
 }
 
+// InspectServer is what Inspect tells of the server alone.
+func InspectServer(ctx context.Context, pg *pgconn.PgConn) (State, error) {
+	in := inspection{ctx: ctx, pg: pg}
+	in.server()
+	return in.state, in.err
+}
+
 // inspection fills a State question by question; after an error it asks no more.
 type inspection struct {
 	ctx   context.Context

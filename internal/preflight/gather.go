@@ -256,6 +256,9 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	f, cfg := g.facts, g.facts.Stream.Replication
 	f.State = seen(ctx, g, pg, "state", func(ctx context.Context, pg *pgconn.PgConn) (replication.State, error) {
+		if g.brief {
+			return replication.InspectServer(ctx, pg)
+		}
 		return replication.Inspect(ctx, pg, cfg)
 	})
 	if g.brief {
