@@ -760,21 +760,22 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
 	pool := b.Pool(t)
-	mark, err := WatchPublication(t.Context(), postgres.On(pool), "pub")
+	watched, err := Watch(t.Context(), postgres.On(pool), b.cfg)
+	mark := watched.Publication
 	if err != nil || mark == "" {
 		t.Fatalf("%q, %v", mark, err)
 	}
 	c := b.lead(t)
 	s, _ := b.judge(t, c, Identity{})
 	if s.Publication.Mark != mark {
-		t.Errorf("Inspect says %q, WatchPublication %q", s.Publication.Mark, mark)
+		t.Errorf("Inspect says %q, Watch %q", s.Publication.Mark, mark)
 	}
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.Exec(t, `DROP PUBLICATION pub`)
-	if after, err := WatchPublication(t.Context(), postgres.On(pool), "pub"); err != nil || Damage(mark, after) != "was dropped" {
-		t.Errorf("%q, %v", after, err)
+	if after, err := Watch(t.Context(), postgres.On(pool), b.cfg); err != nil || Damage(mark, after.Publication) != "was dropped" {
+		t.Errorf("%+v, %v", after, err)
 	}
 	b.insert(t, 3)
 	if s.Version >= 180000 {

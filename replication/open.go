@@ -55,7 +55,7 @@ func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, erro
 
 // RetainedBy is ReadRetained over any connection.
 func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, error) {
-	rows, err := bindAndRun(ctx, pg, sql.Retained, slot)
+	rows, err := bindAndRun(ctx, pg, sql.Watch, slot, "", [][2]string{})
 	if err == nil && len(rows) != 1 {
 		err = fmt.Errorf("%w: %d rows", ErrProtocol, len(rows))
 	}

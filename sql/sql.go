@@ -70,16 +70,14 @@ var (
 	LeaderRaise string
 	//go:embed leader_identify.sql
 	LeaderIdentify string
-	//go:embed leader_epoch.sql
-	LeaderEpoch string
 	//go:embed leader_claim.sql
 	LeaderClaim string
 	//go:embed leader_serial.sql
 	LeaderSerial string
 	//go:embed leader_relations.sql
 	LeaderRelations string
-	//go:embed leader_paused.sql
-	LeaderPaused string
+	//go:embed leader_watch.sql
+	LeaderWatch string
 	//go:embed leader_pause.sql
 	LeaderPause string
 	//go:embed leader_resume.sql
@@ -108,10 +106,8 @@ var (
 	InspectPublication string
 	//go:embed inspect_tables.sql
 	InspectTables string
-	//go:embed watch_tables.sql
-	WatchTables string
-	//go:embed retained.sql
-	Retained string
+	//go:embed watch.sql
+	Watch string
 	//go:embed pressure.sql
 	Pressure string
 	//go:embed slot_blockers.sql

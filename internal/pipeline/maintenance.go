@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,15 +59,18 @@ func (d *driver) retried(ctx context.Context, err error, after time.Duration, wh
 	d.cfg.Log.Warn().Err(err).Dur("retry_in", after).Msg(what)
 }
 
-// checkSlot asks how much WAL the slot retains and, whether or not that could be told, what
-// is paused, watches publication and tables, and makes sure that this process still leads.
+// checkSlot asks what is paused and then how much WAL the slot retains, watches publication and
+// tables, and makes sure that this process still leads.
 func (d *driver) checkSlot(ctx context.Context) error {
-	err := cmp.Or(d.askRetained(ctx), d.askPaused(ctx))
+	before := d.wal.judged.Load()
+	var watched replication.Watched
+	held, err := d.askPaused(ctx, replication.Watching(d.cfg.Replication, &watched))
 	if err == nil {
-		err = d.watch(ctx)
-	}
-	if err == nil {
-		err = d.stream.store.Holds(ctx)
+		d.tellRetained(watched.Retained)
+		if before != nil {
+			d.watch(ctx, before, &watched)
+		}
+		err = held
 	}
 	if unkept(err) {
 		d.end(err)
@@ -161,11 +163,7 @@ func (d *driver) closeOnShutdown(err error) {
 	}
 }
 
-func (d *driver) askRetained(ctx context.Context) error {
-	r, err := replication.ReadRetained(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Slot)
-	if err != nil {
-		return err
-	}
+func (d *driver) tellRetained(r replication.Retained) {
 	conn := d.wal.streaming.Load()
 	if conn != nil {
 		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
@@ -187,25 +185,15 @@ func (d *driver) askRetained(ctx context.Context) error {
 		d.cfg.Metrics.Lag(r.Lag(), waiting)
 		d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
 	}})
-	return nil
 }
 
 // watch ends the connection when rows may have been passed over, or when the
 // publication has more tables and lacked some of ours, so that the next one
 // judges slot, publication and tables again.
-func (d *driver) watch(ctx context.Context) error {
-	before := d.wal.judged.Load()
-	publication, err := replication.WatchPublication(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Publication)
-	if err != nil {
-		return err
-	}
-	relations, err := replication.WatchTables(ctx, postgres.On(d.cfg.Pool), d.cfg.Replication.Tables)
-	if err != nil || before == nil {
-		return err
-	}
-	swapped := replication.Replaced(before.Relations, relations)
+func (d *driver) watch(ctx context.Context, before *outbox.Identity, watched *replication.Watched) {
+	swapped := replication.Replaced(before.Relations, watched.Relations)
 	damage := swapped
-	if changed := replication.Damage(before.Publication, publication); damage == "" && changed != "" {
+	if changed := replication.Damage(before.Publication, watched.Publication); damage == "" && changed != "" {
 		damage = "publication " + d.cfg.Replication.Publication + " " + changed
 	}
 	switch {
@@ -220,16 +208,15 @@ func (d *driver) watch(ctx context.Context) error {
 		if swapped != "" {
 			d.settle(ctx)
 		}
-	case d.lacking.Load() && (publication != before.Publication || !maps.Equal(relations, before.Relations)):
+	case d.lacking.Load() && (watched.Publication != before.Publication || !maps.Equal(watched.Relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case d.usable(ctx):
 		d.cfg.Log.Info().Msg("a table that could not be read can be again: the connection restarts")
 	default:
-		return nil
+		return
 	}
 	d.wal.judged.Store(nil)
 	d.answers.Put(answer{0, func() { d.wal.kill() }})
-	return nil
 }
 
 // usable says that a table which could not be read when the connection began, because it was
@@ -301,16 +288,20 @@ type pausedLook struct {
 // pausesTimeout bounds a look at what is paused.
 const pausesTimeout = 5 * time.Second
 
-// lookAtPauses makes one look after the other. A connection that begins waits for the regular
-// look, which may have asked over a connection that became silent.
-func (d *driver) lookAtPauses(ctx context.Context) (pausedLook, error) {
+// lookAtPauses makes one look after the other, with further questions, and says whether this
+// process still leads. The look's number is 0 where nothing was told. A connection that begins waits for the regular look, which may have
+// asked over a connection that became silent.
+func (d *driver) lookAtPauses(ctx context.Context, further ...postgres.Question) (look pausedLook, held, err error) {
 	d.looking.Lock()
 	defer d.looking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
 	defer cancel()
 	d.looks++
-	parks, err := d.stream.store.Paused(ctx)
-	return pausedLook{d.looks, parks}, err
+	w, err := d.stream.store.Watch(ctx, further...)
+	if w.Told {
+		look = pausedLook{d.looks, w.Paused}
+	}
+	return look, w.Held, err
 }
 
 // newer is what is paused by the last look that was told.
@@ -321,23 +312,25 @@ func (d *driver) newer(look pausedLook) []outbox.Park {
 	return d.paused.parks
 }
 
-// askPaused tells the Core what is paused now. A single sweep ends where anything is.
-func (d *driver) askPaused(ctx context.Context) error {
-	look, err := d.lookAtPauses(ctx)
-	if err == nil {
+// askPaused tells the Core what is paused now. A single sweep ends where anything is. It
+// returns what lookAtPauses does.
+func (d *driver) askPaused(ctx context.Context, further ...postgres.Question) (held, err error) {
+	look, held, err := d.lookAtPauses(ctx, further...)
+	if look.number > 0 {
 		d.answers.Put(answer{0, func() {
 			paused := d.newer(look)
 			d.core.Pause(paused)
 			d.oneShot.fail(d.pausedError(paused))
 		}})
 	}
-	return err
+	return held, err
 }
 
 // watchPauses does so for a single sweep, which has no slot to look at.
 func (d *driver) watchPauses(ctx context.Context) error {
 	for wait.Sleep(ctx, retainedEvery) == nil {
-		d.retried(ctx, d.askPaused(ctx), retainedEvery, "could not ask what is paused")
+		_, err := d.askPaused(ctx)
+		d.retried(ctx, err, retainedEvery, "could not ask what is paused")
 	}
 	return nil
 }

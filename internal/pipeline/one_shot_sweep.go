@@ -115,7 +115,7 @@ func (d *driver) holdLead(ctx context.Context) error {
 	if connected.Failed, err = d.sweeper.Failed(ctx); err != nil {
 		return err
 	}
-	paused, err := d.lookAtPauses(ctx)
+	paused, _, err := d.lookAtPauses(ctx)
 	if err == nil {
 		err = d.pausedError(paused.parks)
 	}

@@ -42,14 +42,14 @@ func TestALookAtPausesHasItsTime(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	d := &driver{stream: &Stream{store: &store{Store: statestore.New(statestore.Config{DB: pool, Stream: "s"})}}}
-	if _, err := d.lookAtPauses(t.Context()); err != nil {
+	if _, _, err := d.lookAtPauses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Silence(harness.Requests, harness.Replies)
 	looked := make(chan error, 2)
 	for range cap(looked) {
 		go func() {
-			_, err := d.lookAtPauses(t.Context())
+			_, _, err := d.lookAtPauses(t.Context())
 			looked <- err
 		}()
 	}

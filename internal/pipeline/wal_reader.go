@@ -272,7 +272,7 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 // to read the rest may have taken long.
 func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
-		paused, err := w.d.lookAtPauses(ctx)
+		paused, _, err := w.d.lookAtPauses(ctx)
 		if err != nil {
 			return err
 		}
@@ -403,13 +403,12 @@ func (w *walReader) read(ctx context.Context) error {
 // 18.4; earlier ones end the stream): no later row may be taken from this
 // connection, or it would overtake them.
 func (w *walReader) lookAtPublication(ctx context.Context) error {
-	name := w.d.cfg.Replication.Publication
-	mark, err := replication.WatchPublication(ctx, postgres.On(w.d.cfg.Pool), name)
+	watched, err := replication.Watch(ctx, postgres.On(w.d.cfg.Pool), w.d.cfg.Replication)
 	if err != nil {
 		return err
 	}
-	if damage := replication.Damage(w.remembered.Publication, mark); damage != "" {
-		return fmt.Errorf("publication %s %s: %w", name, damage, replication.ErrPublicationGone)
+	if damage := replication.Damage(w.remembered.Publication, watched.Publication); damage != "" {
+		return fmt.Errorf("publication %s %s: %w", w.d.cfg.Replication.Publication, damage, replication.ErrPublicationGone)
 	}
 	return nil
 }

@@ -29,13 +29,15 @@ func (db DB) After(sql string) DB { return DB{db.on, sql} }
 
 var localSelect = "SELECT " + strings.Join(Calls(), ", ")
 
-func (db DB) send(ctx context.Context, sql string, args []any) (pgx.BatchResults, error) {
+func (db DB) send(ctx context.Context, questions ...Question) (pgx.BatchResults, error) {
 	batch := &pgx.Batch{}
 	batch.Queue(localSelect)
 	if db.first != "" {
 		batch.Queue(db.first)
 	}
-	batch.Queue(sql, args...)
+	for _, q := range questions {
+		batch.Queue(q.SQL, q.Args...)
+	}
 	results := db.on.SendBatch(ctx, batch)
 	_, err := results.Exec()
 	if err == nil && db.first != "" {
@@ -46,7 +48,7 @@ func (db DB) send(ctx context.Context, sql string, args []any) (pgx.BatchResults
 
 // Exec is pgx's.
 func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	results, err := db.send(ctx, sql, args)
+	results, err := db.send(ctx, Question{SQL: sql, Args: args})
 	var tag pgconn.CommandTag
 	if err == nil {
 		tag, err = results.Exec()
@@ -56,7 +58,7 @@ func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 
 // Query is pgx's. The rows must be closed, or read to their end.
 func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	results, err := db.send(ctx, sql, args)
+	results, err := db.send(ctx, Question{SQL: sql, Args: args})
 	if err == nil {
 		var found pgx.Rows
 		if found, err = results.Query(); err == nil {
@@ -64,6 +66,29 @@ func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 		}
 	}
 	return nil, cmp.Or(err, results.Close())
+}
+
+// Question is one of several that are asked together.
+type Question struct {
+	SQL  string
+	Args []any
+	// Read reads the rows to their end, or says what failed where there are none.
+	Read func(pgx.Rows, error) error
+}
+
+// Ask asks in one transaction and one round trip. After a question that fails none is answered.
+func (db DB) Ask(ctx context.Context, questions ...Question) error {
+	results, err := db.send(ctx, questions...)
+	for _, q := range questions {
+		var found pgx.Rows
+		if err == nil {
+			found, err = results.Query()
+		}
+		if err = q.Read(found, err); err != nil {
+			break
+		}
+	}
+	return cmp.Or(err, results.Close())
 }
 
 // Collect reads the rows of a query.

@@ -7,6 +7,7 @@
 package statestore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -144,20 +145,22 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	return l, err
 }
 
-// Holds says whether what a stream must not forget is still kept, and by us: an
-// Error of ErrNoSchema or ErrFenced tells that it is not.
+// Holds is what Watch tells of the lead.
 func (s *Store) Holds(ctx context.Context) error {
+	w, err := s.Watch(ctx)
+	return cmp.Or(err, w.Held)
+}
+
+// held compares the epoch of the last leadership, 0 for none, with ours.
+func (s *Store) held(epoch int64) error {
 	what := "look whether this process still leads stream " + s.cfg.Stream
-	var epoch int64
-	switch err := s.db.QueryRow(ctx, sql.LeaderEpoch, s.cfg.Stream).Scan(&epoch); {
-	case err != nil:
-		return failure(what, err)
-	case epoch == 0:
+	switch epoch {
+	case 0:
 		return &postgres.Error{What: what, Err: fmt.Errorf("%w: the stream's row in outbox_cdc.leader is gone", ErrNoSchema)}
-	case epoch != s.epoch.Load():
-		return &postgres.Error{What: what, Err: ErrFenced}
+	case s.epoch.Load():
+		return nil
 	}
-	return nil
+	return &postgres.Error{What: what, Err: ErrFenced}
 }
 
 // Identify writes down the slot that the stream goes on from: when it was

@@ -11,19 +11,52 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Paused is what operators have paused: the parks that the leader has to keep.
-func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
-	paused, err := postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (outbox.Park, error) {
-		var table, by string
-		var since time.Time
-		err := row.Scan(&table, &by, &since)
-		p := outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CausePaused, Reason: "paused by " + by, Since: since}
-		if table != "" {
-			p.Scope = outbox.Scope{Kind: outbox.ScopeTable, Table: table}
+// Watched is what Watch tells.
+type Watched struct {
+	Told bool // Paused and Held
+	// Paused is what operators have paused: the parks that the leader has to keep.
+	Paused []outbox.Park
+	// Held says whether what a stream must not forget is still kept, and by us: nil, or an
+	// Error of ErrNoSchema or ErrFenced.
+	Held error
+}
+
+// Watch looks who leads and what is paused, and asks further questions after that.
+func (s *Store) Watch(ctx context.Context, further ...postgres.Question) (w Watched, err error) {
+	ask := postgres.Question{SQL: sql.LeaderWatch, Args: []any{s.cfg.Stream}, Read: func(found pgx.Rows, err error) error {
+		var epoch int64
+		var key *string
+		var by string
+		var since *time.Time
+		if err == nil {
+			_, err = pgx.ForEachRow(found, []any{&epoch, &key, &by, &since}, func() error {
+				if key == nil {
+					return nil
+				}
+				p := outbox.Park{Scope: outbox.StreamScope(), Cause: outbox.CausePaused, Reason: "paused by " + by}
+				if *key != "" {
+					p.Scope = outbox.Scope{Kind: outbox.ScopeTable, Table: *key}
+				}
+				if since != nil {
+					p.Since = *since
+				}
+				w.Paused = append(w.Paused, p)
+				return nil
+			})
 		}
-		return p, err
-	}, sql.LeaderPaused, s.cfg.Stream)
-	return paused, failure("read what is paused of stream "+s.cfg.Stream, err)
+		if w.Told = err == nil; w.Told {
+			w.Held = s.held(epoch)
+		}
+		return failure("look who leads stream "+s.cfg.Stream+" and what is paused", err)
+	}}
+	err = s.db.Ask(ctx, append([]postgres.Question{ask}, further...)...)
+	return w, err
+}
+
+// Paused is what Watch tells of pauses.
+func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
+	w, err := s.Watch(ctx)
+	return w.Paused, err
 }
 
 // Pause pauses the stream, or the table where one is named. A leader, if there is one,
