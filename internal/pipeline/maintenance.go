@@ -288,9 +288,10 @@ type pausedLook struct {
 // pausesTimeout bounds a look at what is paused.
 const pausesTimeout = 5 * time.Second
 
-// lookAtPauses makes one look after the other, with further questions, and says whether this
-// process still leads. The look's number is 0 where nothing was told. A connection that begins waits for the regular look, which may have
-// asked over a connection that became silent.
+// lookAtPauses makes one look after the other, asks further questions with it, and says
+// whether this process still leads. The look's number is 0 where it got no answer. A
+// connection that begins waits for the regular look, which may have asked over a connection
+// that became silent.
 func (d *driver) lookAtPauses(ctx context.Context, further ...postgres.Question) (look pausedLook, held, err error) {
 	d.looking.Lock()
 	defer d.looking.Unlock()
