@@ -43,11 +43,11 @@ type item struct {
 	// unknown outcome it stays what it was, to tell by it whether the attempt
 	// was written.
 	expected int64
-	unsure   bool
 	aside    int  // how often it was set aside
-	broke    bool // its statement broke the connection, or the connection broke by itself
 	strikes  int  // how often its statement failed in a way that may be its own doing, with it alone
 	most     int  // of how many rows a batch with it may be; 0: any number
+	unsure   bool // a statement with it may have been committed or not
+	broke    bool // its statement broke the connection, or the connection broke by itself
 }
 
 // batch is what a worker takes at once.

@@ -34,7 +34,7 @@ func (m *Mailbox[T]) Put(items ...T) {
 func (m *Mailbox[T]) Ready() <-chan struct{} { return m.signal }
 
 // Take returns everything put so far, in order, and reuses spare for what
-// comes next. It returns nil when there is nothing.
+// comes next. It returns nil when there is nothing, and spare stays the taker's.
 func (m *Mailbox[T]) Take(spare []T) []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -89,8 +89,11 @@ const (
 // Mark asks for one row's state to be written back.
 type Mark struct {
 	Row    *Row
-	Kind   MarkKind
 	Reason string // of MarkAttempt: the error's text
+	// Unit of MarkSent, where delivery is exactly once: the unit's rows are marked in
+	// the transaction that notes it, and those that cannot be are left there.
+	Unit *Unit
+	Kind MarkKind
 	// Uncharged says of MarkAttempt that nothing is to be written: the answer is
 	// MarkedRetry while the row is PENDING.
 	Uncharged bool
@@ -100,9 +103,6 @@ type Mark struct {
 	// Left says that the row was left when its unit was noted: it is marked in the
 	// transaction that removes it from those that are left, or not if it is none of them.
 	Left bool
-	// Unit of MarkSent, where delivery is exactly once: the unit's rows are marked in
-	// the transaction that notes it, and those that cannot be are left there.
-	Unit *Unit
 }
 
 // MarkState is what the database says after a mark.
@@ -121,10 +121,10 @@ const (
 // Marked is the answer to a Mark. Each mark gets exactly one.
 type Marked struct {
 	Row      *Row
-	Kind     MarkKind
-	State    MarkState
 	Attempts int   // of MarkedRetry and MarkedFailed: the stored count
 	Err      error // of MarkedRefused
+	Kind     MarkKind
+	State    MarkState
 	// Alone says of MarkedRefused that the row was refused by itself: rows next to
 	// it may well be marked. Otherwise the table refuses them all.
 	Alone bool

@@ -47,6 +47,12 @@ type Row struct {
 	Headers []Header
 	// Partition is the record's explicit partition, or -1 for the partitioner.
 	Partition int32
+	// Pending says that the row was read in its initial state. A row inserted
+	// in another state is none of our business.
+	Pending bool
+	// Aged says of a row read by the sweeper that it was last written before the
+	// Horizon of its SweepPart.
+	Aged bool
 	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
 	Timestamp int64
 	// CreatedAt is the row's own creation time in microseconds since 1970, or 0
@@ -59,21 +65,15 @@ type Row struct {
 	// SideHeaders is how many of the Headers, the last ones, come from the
 	// mapping's HeadersTable.
 	SideHeaders int
-	// Pending says that the row was read in its initial state. A row inserted
-	// in another state is none of our business.
-	Pending bool
-	// Aged says of a row read by the sweeper that it was last written before the
-	// Horizon of its SweepPart.
-	Aged bool
 	// Err says why the row cannot become a record (topic NULL, headers not an
 	// object, …). Such a row is never published; it fails as a row of its own.
 	Err error
-	// XID, Commit and CommitTime are the transaction's id, the position of its commit
-	// record and the time in it, in microseconds since 1970; all 0 for a row read by
-	// the sweeper.
-	XID        uint32
+	// Commit, CommitTime and XID are the position of the transaction's commit record, the
+	// time in it, in microseconds since 1970, and its id; all 0 for a row read by the
+	// sweeper.
 	Commit     LSN
 	CommitTime int64
+	XID        uint32
 
 	// ---- below: owned by package checkpoint ----
 

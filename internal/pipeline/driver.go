@@ -157,9 +157,11 @@ func (d *driver) advance(now time.Time) {
 
 func (d *driver) takeOutcomes() {
 	d.tick()
-	d.outcomesTaken = d.outcomes.Take(d.outcomesTaken)
-	for _, o := range d.outcomesTaken {
-		d.outcome(o)
+	if taken := d.outcomes.Take(d.outcomesTaken); taken != nil {
+		for _, o := range taken {
+			d.outcome(o)
+		}
+		d.outcomesTaken = taken
 	}
 }
 
@@ -172,14 +174,18 @@ func (d *driver) takeStates() {
 
 func (d *driver) takeMarks() {
 	d.tick()
-	d.marksTaken = d.marked.Take(d.marksTaken)
+	taken := d.marked.Take(d.marksTaken)
+	if taken == nil {
+		return
+	}
 	if d.once != nil {
 		d.once.moved.Store(true)
 	}
-	d.cfg.Metrics.Marked(d.marksTaken)
-	d.stream.tracker.marked(d.marksTaken)
-	d.cfg.Traces.Marked(d.marksTaken, time.Now())
-	d.core.Marked(d.marksTaken)
+	d.cfg.Metrics.Marked(taken)
+	d.stream.tracker.marked(taken)
+	d.cfg.Traces.Marked(taken, time.Now())
+	d.core.Marked(taken)
+	d.marksTaken = taken
 }
 
 func (d *driver) takeAnswers() {
