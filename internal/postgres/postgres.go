@@ -149,6 +149,12 @@ func (a Access) parse() (*pgxpool.Config, error) {
 			return closes(pg, err)
 		}
 	}
+	// pgx makes a connection's caches for as many statements as they may hold, 512 each. One
+	// is used, for few: those that are run all the time are prepared by tablesql.
+	cc.StatementCacheCapacity = min(cc.StatementCacheCapacity, 64)
+	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
+		cc.DescriptionCacheCapacity = 0
+	}
 	// A trigger may have the session LISTEN: what comes is dropped, not kept.
 	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	role := ownRole

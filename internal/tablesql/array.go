@@ -28,40 +28,45 @@ const (
 )
 
 // Literal is the array in text form.
-func (a *Array) Literal() string { return string(a.text()) }
+func (a *Array) Literal() string { return string(textArray(len(a.elements), a.at)) }
+
+func (a *Array) at(i int) string { return a.elements[i] }
 
 var arrayEscapes = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
-// text is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
-func (a *Array) text() []byte {
+// textArray is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+func textArray(n int, element func(i int) string) []byte {
 	text := []byte{'{'}
-	for i, element := range a.elements {
+	for i := range n {
 		if i > 0 {
 			text = append(text, ',')
 		}
 		text = append(text, '"')
-		text = append(text, arrayEscapes.Replace(element)...)
+		text = append(text, arrayEscapes.Replace(element(i))...)
 		text = append(text, '"')
 	}
 	return append(text, '}')
 }
 
-// binary is what array_recv reads (src/backend/utils/adt/arrayfuncs.c); false:
+// binaryArray is what array_recv reads (src/backend/utils/adt/arrayfuncs.c); false:
 // an element is not in the type's own text form.
-func (a *Array) binary(form binaryForm) ([]byte, bool) {
-	n := len(a.elements)
+func binaryArray(form binaryForm, n int, element func(i int) string) ([]byte, bool) {
 	if n == 0 || n > math.MaxInt32 {
 		return nil, false
 	}
-	value := newArray(form.oid, n, max(form.size, len(a.elements[0])))
-	for _, element := range a.elements {
-		size := len(value)
+	size := form.size
+	if size == 0 {
+		size = len(element(0)) // a guess
+	}
+	value := newArray(form.oid, n, size)
+	for i := range n {
+		start := len(value)
 		value = append(value, 0, 0, 0, 0)
 		var ok bool
-		if value, ok = form.append(value, element); !ok {
+		if value, ok = form.append(value, element(i)); !ok {
 			return nil, false
 		}
-		binary.BigEndian.PutUint32(value[size:], uint32(len(value)-size-4))
+		binary.BigEndian.PutUint32(value[start:], uint32(len(value)-start-4))
 	}
 	return value, true
 }

@@ -372,7 +372,8 @@ type Change struct {
 
 // Of is the statement for rows with the ids. It gives those that were changed.
 func (c *Change) Of(ids []string, changed func(id string)) (Step, error) {
-	args, err := c.relation.idArrays(len(ids), func(i int) string { return ids[i] })
+	var args Params
+	err := c.relation.bindIDs(&args, len(ids), func(i int) string { return ids[i] })
 	return Step{SQL: c.sql, Args: args, Each: ordinals(ids, changed)}, err
 }
 

@@ -24,18 +24,22 @@ func (p *Params) Bind(value []byte, sqlType string) string {
 	return p.bind(value, textFormat, sqlType)
 }
 
-// BindArray adds an array of a type's values and returns its placeholder with a
-// cast. It is sent in binary form where the elements' type has one here and all of
+// BindArray adds an array of a type's values and returns its placeholder with a cast.
+func (p *Params) BindArray(a *Array, elementType string) string {
+	return p.bindArray(len(a.elements), a.at, elementType)
+}
+
+// bindArray sends the array in binary form where the elements' type has one here and all of
 // them are written as the server writes them, else in text form, of which the server
 // says what is wrong. Reading a thousand uuids as text costs the server a sixth of
 // what marking their rows does.
-func (p *Params) BindArray(a *Array, elementType string) string {
+func (p *Params) bindArray(n int, element func(i int) string, elementType string) string {
 	if form, ok := binaryForms[elementType]; ok {
-		if value, ok := a.binary(form); ok {
+		if value, ok := binaryArray(form, n, element); ok {
 			return p.bind(value, binaryFormat, elementType+"[]")
 		}
 	}
-	return p.bind(a.text(), textFormat, elementType+"[]")
+	return p.bind(textArray(n, element), textFormat, elementType+"[]")
 }
 
 func (p *Params) bind(value []byte, format int16, sqlType string) string {
@@ -43,32 +47,30 @@ func (p *Params) bind(value []byte, format int16, sqlType string) string {
 	return fmt.Sprintf("$%d::%s", len(p.values), sqlType)
 }
 
-// idArrays binds row ids, one array for each id column. An id with another
+// bindIDs binds row ids, one array for each id column. An id with another
 // number of parts than there are columns is an error: it was made by another
 // mapping.
-func (r *Relation) idArrays(n int, id func(i int) string) (Params, error) {
-	columns := r.Table.Mapping.ID
-	arrays := make([]Array, len(columns))
-	for c := range arrays {
-		arrays[c].elements = make([]string, 0, n)
-	}
+func (r *Relation) bindIDs(p *Params, n int, id func(i int) string) error {
+	columns := r.ids()
 	for i := range n {
-		rest := id(i)
-		for c := range arrays {
-			part, after, more := strings.Cut(rest, "\x00")
-			if more != (c < len(arrays)-1) {
-				return Params{}, r.unfit(fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
-					"restart with the mapping that it was read by, or let it be swept")
-			}
-			arrays[c].Add(part)
-			rest = after
+		if strings.Count(id(i), "\x00") != len(columns)-1 {
+			return r.unfit(fmt.Sprintf("got a row id %q, which does not have %d columns", outbox.SplitID(id(i)), len(columns)),
+				"restart with the mapping that it was read by, or let it be swept")
 		}
 	}
-	var p Params
-	for i, c := range r.ids() {
-		p.BindArray(&arrays[i], c.Type)
+	for at, c := range columns {
+		p.bindArray(n, func(i int) string { return idPart(id(i), at) }, c.Type)
 	}
-	return p, nil
+	return nil
+}
+
+// idPart is one part of a row id.
+func idPart(id string, at int) string {
+	for range at {
+		_, id, _ = strings.Cut(id, "\x00")
+	}
+	part, _, _ := strings.Cut(id, "\x00")
+	return part
 }
 
 // ids are the id columns.
@@ -89,22 +91,26 @@ func (r *Relation) idColumns(prefix string) string {
 	return strings.Join(names, ", ")
 }
 
-// list is a FROM item u: the bound ids, further bound arrays, and their
-// ordinal n. The ids are $1 and on, then come the further ones.
-func (r *Relation) list(further ...string) string {
-	var arguments []string
-	add := func(sqlType string) {
-		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", len(arguments)+1, sqlType))
+// list is a FROM item u: the bound ids, further bound arrays, each given by its name and
+// its elements' type, and their ordinal n. The ids are $1 and on, then come the further ones.
+func (r *Relation) list(further ...string) string { return unnested(append(r.idTypes(), further...)) }
+
+// idTypes names the id columns, each followed by its type.
+func (r *Relation) idTypes() []string {
+	var columns []string
+	for i, c := range r.ids() {
+		columns = append(columns, "c"+strconv.Itoa(i), c.Type)
 	}
-	names := r.idColumns("")
-	for _, c := range r.ids() {
-		add(c.Type)
+	return columns
+}
+
+func unnested(arrays []string) string {
+	var names, arguments []string
+	for i := 0; i < len(arrays); i += 2 {
+		names = append(names, arrays[i])
+		arguments = append(arguments, fmt.Sprintf("$%d::%s[]", len(names), arrays[i+1]))
 	}
-	for i := 0; i < len(further); i += 2 {
-		add(further[i+1])
-		names += ", " + further[i]
-	}
-	return "unnest(" + strings.Join(arguments, ", ") + ") WITH ORDINALITY AS u(" + names + ", n)"
+	return "unnest(" + strings.Join(arguments, ", ") + ") WITH ORDINALITY AS u(" + strings.Join(names, ", ") + ", n)"
 }
 
 // sameID joins t and u.
@@ -125,22 +131,23 @@ func (r *Relation) created() *Column {
 	return nil
 }
 
-// RowArrays binds what sameRow takes of rows: their ids, and when they were created
-// where a column says.
-func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (Params, error) {
-	p, err := r.idArrays(n, func(i int) string { return row(i).ID })
-	if c := r.created(); c != nil && err == nil {
+// RowArrays binds what sameRow takes of rows: when they were created where a column
+// says, and their ids. The smaller array comes first, since pgx's buffer grows by it only.
+func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err error) {
+	if c := r.created(); c != nil {
 		p.bind(createdArray(c.OID, n, row), binaryFormat, c.Type+"[]")
 	}
+	err = r.bindIDs(&p, n, func(i int) string { return row(i).ID })
 	return p, err
 }
 
-// rowList is list of what RowArrays binds.
+// rowList is a list of what RowArrays binds.
 func (r *Relation) rowList(further ...string) string {
+	arrays := append(r.idTypes(), further...)
 	if c := r.created(); c != nil {
-		further = append([]string{"created", c.Type}, further...)
+		arrays = append([]string{"created", c.Type}, arrays...)
 	}
-	return r.list(further...)
+	return unnested(arrays)
 }
 
 // sameRow joins t and u, a rowList: the row with the id that was created when ours
@@ -157,7 +164,7 @@ func (r *Relation) sameRow() string {
 // bindList binds ids to a FROM item u of them and their ordinal n, and gives the
 // condition that joins it with the table t.
 func (r *Relation) bindList(ids []string) (p Params, from, on string, err error) {
-	p, err = r.idArrays(len(ids), func(i int) string { return ids[i] })
+	err = r.bindIDs(&p, len(ids), func(i int) string { return ids[i] })
 	return p, r.list(), r.sameID(), err
 }
 

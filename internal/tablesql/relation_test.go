@@ -114,7 +114,7 @@ func TestReasons(t *testing.T) {
 func TestIDsOfAnotherMappingAreRefusedNotRepeated(t *testing.T) {
 	r := &Relation{Table: fixture.Im2be().Table}
 	for _, id := range []string{"one", "one\x00two\x00three", ""} {
-		_, err := r.idArrays(1, func(int) string { return id })
+		err := r.bindIDs(new(Params), 1, func(int) string { return id })
 		var unusable *MappingError
 		if !errors.As(err, &unusable) {
 			t.Errorf("%q: %v", id, err)

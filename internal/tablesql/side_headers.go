@@ -31,8 +31,8 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	b := &SideHeaders{
 		of: row, headers: make([][]outbox.Header, n), sizes: make([]int, n), faults: map[int]string{}, table: r.Table, set: r.Charset,
 	}
-	args, err := r.idArrays(n, func(i int) string { return row(i).ID })
-	if err != nil {
+	var args Params
+	if err := r.bindIDs(&args, n, func(i int) string { return row(i).ID }); err != nil {
 		return nil, Step{}, err
 	}
 	h := &r.Table.Mapping.HeadersTable

@@ -54,12 +54,12 @@ func TestMarksOfRowsAskedForAgain(t *testing.T) {
 		for _, success := range []bool{true, false} {
 			db.Exec(t, `TRUNCATE deferred_message CASCADE`)
 			fill()
-			step := Step{SQL: marking.Sent, Args: Texts(ids, created)}
+			step := Step{SQL: marking.Sent, Args: Texts(created, ids)}
 			if free {
 				step.SQL = marking.SentFree
 			}
 			if !success {
-				step = Step{SQL: marking.Attempt, Args: Texts(ids, created, []byte(`{a,b,c,d,e,f,g,h,i}`)), Each: func(row [][]byte) error {
+				step = Step{SQL: marking.Attempt, Args: Texts(created, ids, []byte(`{a,b,c,d,e,f,g,h,i}`)), Each: func(row [][]byte) error {
 					if string(row[2]) != string(Failed) {
 						t.Errorf("row %s is told as %s", row[0], row[2])
 					}
