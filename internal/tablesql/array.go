@@ -54,9 +54,11 @@ func binaryArray(form binaryForm, n int, element func(i int) string) ([]byte, bo
 	if n == 0 || n > math.MaxInt32 {
 		return nil, false
 	}
-	size := form.size
-	if size == 0 {
-		size = len(element(0)) // a guess
+	size := n * form.size
+	if form.size == 0 {
+		for i := range n {
+			size += len(element(i))
+		}
 	}
 	value := newArray(form.oid, n, size)
 	for i := range n {
@@ -71,10 +73,10 @@ func binaryArray(form binaryForm, n int, element func(i int) string) ([]byte, bo
 	return value, true
 }
 
-// newArray begins the binary form of an array.
+// newArray begins the binary form of an array of n elements, which have so many bytes together.
 func newArray(oid uint32, n, size int) []byte {
 	const header = 5 * 4
-	value := make([]byte, 0, header+n*(4+size))
+	value := make([]byte, 0, header+n*4+size)
 	value = binary.BigEndian.AppendUint32(value, 1) // dimensions
 	value = binary.BigEndian.AppendUint32(value, 0) // no NULL
 	value = binary.BigEndian.AppendUint32(value, oid)
@@ -88,7 +90,7 @@ const microsTo2000 = 10_957 * 86_400 * 1_000_000
 // createdArray is times of creation as outbox.Row has them; one that is not known
 // is -infinity.
 func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
-	value := newArray(oid, n, 8)
+	value := newArray(oid, n, n*8)
 	for i := range n {
 		at := int64(math.MinInt64)
 		if created := row(i).CreatedAt; created != 0 {

@@ -82,28 +82,32 @@ func (r *Relation) ids() []*Column {
 	return columns
 }
 
+// idColumn is the name of an id column in the list u.
+func idColumn(i int) string { return "c" + strconv.Itoa(i) }
+
 // idColumns names the id columns of the list u: c0, c1, …, each behind the prefix.
 func (r *Relation) idColumns(prefix string) string {
 	names := make([]string, len(r.Table.Mapping.ID))
 	for i := range names {
-		names[i] = prefix + "c" + strconv.Itoa(i)
+		names[i] = prefix + idColumn(i)
 	}
 	return strings.Join(names, ", ")
 }
 
-// list is a FROM item u: the bound ids, further bound arrays, each given by its name and
-// its elements' type, and their ordinal n. The ids are $1 and on, then come the further ones.
+// list is unnested of the ids, which are $1 and on, and of further arrays behind them.
 func (r *Relation) list(further ...string) string { return unnested(append(r.idTypes(), further...)) }
 
 // idTypes names the id columns, each followed by its type.
 func (r *Relation) idTypes() []string {
 	var columns []string
 	for i, c := range r.ids() {
-		columns = append(columns, "c"+strconv.Itoa(i), c.Type)
+		columns = append(columns, idColumn(i), c.Type)
 	}
 	return columns
 }
 
+// unnested is a FROM item u of the arrays that are bound first, each given by its name and its
+// elements' type, and their ordinal n.
 func unnested(arrays []string) string {
 	var names, arguments []string
 	for i := 0; i < len(arrays); i += 2 {
@@ -117,7 +121,7 @@ func unnested(arrays []string) string {
 func (r *Relation) sameID() string {
 	terms := make([]string, len(r.Table.Mapping.ID))
 	for i, c := range r.ids() {
-		terms[i] = Ref(c.Name) + c.equals() + "u.c" + strconv.Itoa(i)
+		terms[i] = Ref(c.Name) + c.equals() + "u." + idColumn(i)
 	}
 	return strings.Join(terms, " AND ")
 }
@@ -132,7 +136,8 @@ func (r *Relation) created() *Column {
 }
 
 // RowArrays binds what sameRow takes of rows: when they were created where a column
-// says, and their ids. The smaller array comes first, since pgx's buffer grows by it only.
+// says, and their ids. The smaller array comes first: pgx's buffer is reallocated for the
+// second one, and what it had for the first is garbage.
 func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err error) {
 	if c := r.created(); c != nil {
 		p.bind(createdArray(c.OID, n, row), binaryFormat, c.Type+"[]")
