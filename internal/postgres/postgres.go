@@ -149,11 +149,12 @@ func (a Access) parse() (*pgxpool.Config, error) {
 			return closes(pg, err)
 		}
 	}
-	// pgx makes a connection's caches for as many statements as they may hold, 512 each. One
-	// is used, for few: those that are run all the time are prepared by tablesql.
-	cc.StatementCacheCapacity = min(cc.StatementCacheCapacity, 64)
-	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
-		cc.DescriptionCacheCapacity = 0
+	// pgx makes the caches of a connection at their full size. Few statements go through
+	// them, since tablesql prepares what is run all the time. So the size is not the connection
+	// string's to say: with none each statement fails, and a large one takes the memory at once.
+	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 64, 0
+	if cc.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
+		cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 64
 	}
 	// A trigger may have the session LISTEN: what comes is dropped, not kept.
 	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}

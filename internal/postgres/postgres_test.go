@@ -250,30 +250,34 @@ func TestOnlyTheConnectionStringGivesARole(t *testing.T) {
 	}
 }
 
-// pgx's caches are as large as they are used, in each mode that a connection string may name.
+// The connection string chooses how statements are sent, and not how large pgx's caches are.
 func TestEveryQueryExecModeWorks(t *testing.T) {
 	db := harness.Postgres(t)
 	for _, mode := range []string{"", "cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
-		dsn := db.DSN
-		if mode != "" {
-			dsn += "&default_query_exec_mode=" + mode
-		}
-		conn, err := postgres.Access{DSN: dsn}.Connect(t.Context())
-		if err != nil {
-			t.Fatal(mode, err)
-		}
-		config := conn.Config()
-		if config.StatementCacheCapacity > 64 || mode != "cache_describe" && config.DescriptionCacheCapacity != 0 {
-			t.Errorf("mode %q: room for %d statements and %d descriptions", mode, config.StatementCacheCapacity, config.DescriptionCacheCapacity)
-		}
-		for range 2 {
-			var sum int
-			if err := conn.QueryRow(t.Context(), "SELECT $1::int + 1", 1).Scan(&sum); err != nil || sum != 2 {
-				t.Errorf("mode %q: %d, %v", mode, sum, err)
+		for _, capacity := range []string{"", "-1", "0", "2000000000"} {
+			dsn := db.DSN
+			if mode != "" {
+				dsn += "&default_query_exec_mode=" + mode
 			}
-		}
-		if err := conn.Close(t.Context()); err != nil {
-			t.Error(mode, err)
+			if capacity != "" {
+				dsn += "&statement_cache_capacity=" + capacity + "&description_cache_capacity=" + capacity
+			}
+			conn, err := postgres.Access{DSN: dsn}.Connect(t.Context())
+			if err != nil {
+				t.Fatal(mode, capacity, err)
+			}
+			if c := conn.Config(); c.StatementCacheCapacity+c.DescriptionCacheCapacity != 64 {
+				t.Errorf("mode %q, capacity %q: room for %d statements and %d descriptions", mode, capacity, c.StatementCacheCapacity, c.DescriptionCacheCapacity)
+			}
+			for range 2 {
+				var sum int
+				if err := conn.QueryRow(t.Context(), "SELECT $1::int + 1", 1).Scan(&sum); err != nil || sum != 2 {
+					t.Errorf("mode %q, capacity %q: %d, %v", mode, capacity, sum, err)
+				}
+			}
+			if err := conn.Close(t.Context()); err != nil {
+				t.Error(mode, capacity, err)
+			}
 		}
 	}
 }
