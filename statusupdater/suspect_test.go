@@ -49,7 +49,7 @@ func idle(t *testing.T, cfg Config) *Updater {
 func (u *Updater) processOf(b batch) *process {
 	key := b.key
 	key.free = true // locked rows are passed over already
-	return &process{Updater: u, key: key, slow: b.slow, backoff: u.newBackoff()}
+	return &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: key, slow: b.slow, backoff: u.newBackoff()}
 }
 
 // A row is refused for failures that usually pass only when it was tried alone often enough.

@@ -35,13 +35,15 @@ const (
 
 // work is a worker: it runs one statement at a time.
 func (u *Updater) work(ctx context.Context) error {
+	s := session{pool: u.cfg.Pool, keep: keepSession}
+	defer s.take(nil)
 	for {
 		b, ok := u.queue.take()
 		if !ok {
 			return ctx.Err()
 		}
 		started := time.Now()
-		p := process{Updater: u, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: u.newBackoff()}
+		p := process{Updater: u, session: &s, key: b.key, slow: b.slow, groups: [][]*item{b.items}, backoff: u.newBackoff()}
 		p.run(ctx)
 		if len(b.items) < u.cfg.BatchRows/2 {
 			_ = wait.Sleep(ctx, u.cfg.Pace-time.Since(started))
@@ -60,6 +62,7 @@ func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 // aside. A batch is split into groups where part of it stands in the way.
 type process struct {
 	*Updater
+	session  *session
 	key      queueKey
 	slow     bool      // its statements may take SlowTimeout only
 	groups   [][]*item // the last is next
@@ -266,7 +269,8 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	if err != nil {
 		return items, err
 	}
-	defer conn.Release()
+	worked := false
+	defer func() { p.session.release(conn, worked && p.key.way == ordinary) }()
 	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
 	// The try that a row alone may be refused for has all the time, since it may be the
 	// server that is slow.
@@ -283,6 +287,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		err = tablesql.WithHint(err, p.key.table, conn.Conn().Config().User)
 		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
 	}
+	worked = true
 	return left, nil
 }
 
@@ -292,7 +297,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *target, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
 	defer cancel()
-	conn, err := p.cfg.Pool.Acquire(ctx)
+	conn, err := p.session.acquire(ctx, p.key.table)
 	if err == nil && proven {
 		if err = conn.Ping(ctx); err != nil {
 			conn.Release()

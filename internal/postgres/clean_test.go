@@ -56,4 +56,35 @@ func TestASessionIsCleanedAfterUse(t *testing.T) {
 		}
 		pool.Reset()
 	}
+	if _, err := postgres.OnOthers(pool).Exec(t.Context(), `SELECT set_config('work_mem', '64kB', false), pg_advisory_lock(4713)`); err != nil {
+		t.Fatal(err)
+	}
+	if after := state(); after != before {
+		t.Errorf("after a statement about others' tables the session has\n%s\ninstead of\n%s", after, before)
+	}
+}
+
+// A session of ours has its settings, so that single statements do not set them again.
+func TestOwnSessionsAreSetUpOnce(t *testing.T) {
+	pool, err := postgres.Access{DSN: harness.Postgres(t).DSN}.Pool(func(c *pgxpool.Config) { c.MaxConns = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	db := postgres.On(pool).After("SELECT 'first'")
+	if _, err := db.Exec(t.Context(), "SELECT 1/$1::int", 0); err == nil {
+		t.Error("an error was lost")
+	}
+	var path, ran string
+	if err := db.QueryRow(t.Context(), `SELECT current_setting('search_path'), coalesce((SELECT string_agg(statement, '; ')
+		FROM pg_prepared_statements WHERE statement ~ 'set_config|first' AND statement !~ 'pg_prepared'), '')`).Scan(&path, &ran); err != nil {
+		t.Fatal(err)
+	}
+	if path != "pg_catalog, pg_temp" || ran != "SELECT 'first'" {
+		t.Errorf("search_path = %s; before the statement ran: %s", path, ran)
+	}
+	pool.Close() // waits until each connection was given back
+	if _, err := db.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("no error from a closed pool")
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Batcher is a pool or a connection of pgx.
@@ -17,33 +18,72 @@ type Batcher interface {
 // DB runs single statements, each in a transaction of its own that is set up
 // for it, in one round trip.
 type DB struct {
-	on    Batcher
-	first string // run before each statement, in its transaction; empty: nothing
+	on     Batcher
+	first  string // run before each statement, in its transaction; empty: nothing
+	others bool   // statements may run others' code
 }
 
 // On is how statements are run that are not package tablesql's.
 func On(b Batcher) DB { return DB{on: b} }
 
+// OnOthers is On for statements about others' tables, whose triggers may leave something in
+// the session.
+func OnOthers(pool *pgxpool.Pool) DB { return DB{on: pool, others: true} }
+
 // After has sql run before each statement, in its transaction.
-func (db DB) After(sql string) DB { return DB{db.on, sql} }
+func (db DB) After(sql string) DB {
+	db.first = sql
+	return db
+}
 
 var localSelect = "SELECT " + strings.Join(Calls(), ", ")
 
 func (db DB) send(ctx context.Context, questions ...Question) (pgx.BatchResults, error) {
-	batch := &pgx.Batch{}
-	batch.Queue(localSelect)
+	batch, first := &pgx.Batch{}, []string{localSelect}
+	send := db.on.SendBatch
+	if pool, ok := db.on.(*pgxpool.Pool); ok {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return pgx.FailedBatchResults(batch, err), err
+		}
+		if pg := conn.Conn().PgConn(); Pinned(pg) {
+			first = nil // it is cleaned after each use
+			if db.others {
+				Used(pg)
+			}
+		}
+		send = func(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+			return &lent{conn.SendBatch(ctx, batch), conn}
+		}
+	}
 	if db.first != "" {
-		batch.Queue(db.first)
+		first = append(first, db.first)
+	}
+	for _, sql := range first {
+		batch.Queue(sql)
 	}
 	for _, q := range questions {
 		batch.Queue(q.SQL, q.Args...)
 	}
-	results := db.on.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	if err == nil && db.first != "" {
-		_, err = results.Exec()
+	results := send(ctx, batch)
+	for range first {
+		if _, err := results.Exec(); err != nil {
+			return results, err
+		}
 	}
-	return results, err
+	return results, nil
+}
+
+// lent gives its connection back when it is closed.
+type lent struct {
+	pgx.BatchResults
+	conn *pgxpool.Conn
+}
+
+func (l *lent) Close() error {
+	err := l.BatchResults.Close()
+	l.conn.Release()
+	return err
 }
 
 // Exec is pgx's.

@@ -34,8 +34,16 @@ func Gather(ctx context.Context, s *Stream, o Options) *Facts {
 
 func gather(ctx context.Context, s *Stream, o Options, brief bool) *Facts {
 	g := gathering{o: o, brief: brief, facts: &Facts{Stream: s, Missing: map[string]string{}}}
-	g.database(ctx) // first, since rows tell topics
-	g.kafka(ctx)
+	if !brief {
+		g.database(ctx) // first, since rows tell topics
+		g.kafka(ctx, g.clusters())
+		return g.facts
+	}
+	clusters := g.clusters()
+	var all sync.WaitGroup
+	all.Go(func() { g.database(ctx) })
+	all.Go(func() { g.kafka(ctx, clusters) })
+	all.Wait()
 	return g.facts
 }
 

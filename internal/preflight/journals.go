@@ -25,7 +25,7 @@ type Journal struct {
 // Journals looks at the journals of a stream that delivers exactly once, and at nothing else.
 func Journals(ctx context.Context, s *Stream, o Options) []Journal {
 	g := gathering{o: o.withDefaults(), facts: &Facts{Stream: s, Missing: map[string]string{}}}
-	g.kafka(ctx)
+	g.kafka(ctx, g.clusters())
 	var all []Journal
 	for i := range g.facts.Kafka {
 		c := &g.facts.Kafka[i]

@@ -21,19 +21,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// kafka asks every cluster that the stream's rows may go to.
-func (g *gathering) kafka(ctx context.Context) {
-	names := slices.Sorted(maps.Keys(g.facts.Stream.Kafka))
-	found := make([]ClusterFacts, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
+// clusters are those that the stream's rows may go to, with the topics that are known so far.
+func (g *gathering) clusters() []clusterProbe {
+	var clusters []clusterProbe
+	for _, name := range slices.Sorted(maps.Keys(g.facts.Stream.Kafka)) {
 		c := clusterProbe{cfg: g.facts.Stream.Kafka[name], o: g.o}
 		c.facts.Name = name
 		c.topics, c.facts.Unknown = g.facts.topics(name)
 		if once := g.facts.Stream.Once; once != nil {
 			c.journal = once.Journals[name].Name
 		}
-		all.Go(func() { found[i] = c.ask(ctx) })
+		clusters = append(clusters, c)
+	}
+	return clusters
+}
+
+// kafka asks every cluster.
+func (g *gathering) kafka(ctx context.Context, clusters []clusterProbe) {
+	found := make([]ClusterFacts, len(clusters))
+	var all sync.WaitGroup
+	for i := range clusters {
+		all.Go(func() { found[i] = clusters[i].ask(ctx) })
 	}
 	all.Wait()
 	g.facts.Kafka = found

@@ -29,7 +29,7 @@ func clusterWorld(topic string, cfg sink.Config) *Facts {
 func lookAt(t *testing.T, f *Facts) []Finding {
 	t.Helper()
 	g := gathering{o: Options{}.withDefaults(), facts: f}
-	g.kafka(t.Context())
+	g.kafka(t.Context(), g.clusters())
 	return Judge(f)
 }
 

@@ -34,7 +34,7 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	}
 	s := Sight{Zoned: t.zoned, Holding: Holding{Lock: lock}}
 	var r row
-	err = postgres.On(pool).QueryRow(ctx, t.Holder, lock.Name).Scan(&r.by, &r.remaining, &r.age)
+	err = postgres.OnOthers(pool).QueryRow(ctx, t.Holder, lock.Name).Scan(&r.by, &r.remaining, &r.age)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return s, nil // never taken yet

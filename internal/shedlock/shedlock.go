@@ -263,7 +263,7 @@ func (l *Lock) observe(ctx context.Context) {
 		return // told by Acquire the next time
 	}
 	var r row
-	if err := postgres.On(l.cfg.Pool).QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
+	if err := postgres.OnOthers(l.cfg.Pool).QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
 		return // free by now, or told by Acquire the next time
 	}
 	h := r.holding(l.cfg.Lock, time.Now())
@@ -290,7 +290,7 @@ func (l *Lock) observe(ctx context.Context) {
 // exec runs one of the table's statements in a transaction of its own and
 // returns how many rows it affected.
 func (l *Lock) exec(ctx context.Context, t *table, statement string, args ...any) (int64, error) {
-	tag, err := postgres.On(l.cfg.Pool).Exec(ctx, statement, args...)
+	tag, err := postgres.OnOthers(l.cfg.Pool).Exec(ctx, statement, args...)
 	if err != nil {
 		l.mu.Lock()
 		l.table = nil // it may have changed: look again

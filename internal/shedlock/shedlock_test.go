@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -137,6 +138,21 @@ func TestALockIsTakenExtendedAndGivenBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The lock's table is the application's, and its trigger runs in a session of ours.
+func TestWhatTheTablesTriggerLeavesIsCleaned(t *testing.T) {
+	db := database(t, ddlNow)
+	db.Exec(t, `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_lock(4713); RETURN NEW; END $$;
+		CREATE TRIGGER audit BEFORE INSERT OR UPDATE ON shedlock FOR EACH ROW EXECUTE FUNCTION audit()`)
+	pool, err := postgres.Access{DSN: db.DSN}.Pool(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l, _ := newLock(t, pool, 0)
+	try(t, l, true)
+	db.Exec(t, `SET lock_timeout = '20s'; SELECT pg_advisory_lock(4713), pg_advisory_unlock(4713)`)
 }
 
 func TestAcquireWaitsAndTellsForWhom(t *testing.T) {

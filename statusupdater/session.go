@@ -1,0 +1,88 @@
+package statusupdater
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+const (
+	// keepSession is how long a worker keeps a connection for one table. What a trigger leaves in
+	// the session, a lock above all, stays there as long.
+	keepSession = 100 * time.Millisecond
+	// keepNone is how long it keeps none after a kept one failed, which may be due to a role or a
+	// setting that a trigger leaves each time.
+	keepNone = time.Minute
+)
+
+// session is a worker's connection. The pool cleans one that comes back, which takes
+// the server as long as to mark a row. So the worker keeps it for the next batches
+// of the same table, and under a trickle of marks it is cleaned ten times a second.
+type session struct {
+	pool *pgxpool.Pool
+	keep time.Duration
+
+	mu    sync.Mutex
+	idle  *pgxpool.Conn // kept; nil: none is, or it is in use
+	again bool          // the one in use was kept before
+	table *outbox.Table
+	until time.Time
+	none  time.Time // until when none is kept
+}
+
+// acquire gives the connection that was kept for the table, or another.
+func (s *session) acquire(ctx context.Context, table *outbox.Table) (*pgxpool.Conn, error) {
+	if conn := s.take(table); conn != nil {
+		return conn, nil
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err == nil && s.keep > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.table, s.until, s.again = table, time.Now().Add(s.keep), false
+		time.AfterFunc(s.keep, s.expire)
+	}
+	return conn, err
+}
+
+// take gives the connection that was kept for the table. One that was kept for another goes back
+// to the pool.
+func (s *session) take(table *outbox.Table) *pgxpool.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn := s.idle
+	s.idle, s.again = nil, true
+	if conn != nil && s.table != table {
+		conn.Release()
+		return nil
+	}
+	return conn
+}
+
+// release takes a connection back. One that works is kept for as long as it may be.
+func (s *session) release(conn *pgxpool.Conn, works bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	switch {
+	case works && now.Before(s.until) && now.After(s.none):
+		s.idle = conn
+		return
+	case !works && s.again:
+		s.none = now.Add(keepNone)
+	}
+	conn.Release()
+}
+
+func (s *session) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle != nil && !time.Now().Before(s.until) {
+		s.idle.Release()
+		s.idle = nil
+	}
+}
