@@ -1,6 +1,7 @@
 package security
 
 import (
+	"maps"
 	"testing"
 	"time"
 )
@@ -67,11 +68,11 @@ func TestMarksThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// leavings is a trigger that notes what it finds in its session, and leaves something there.
+// leavings are a trigger that leaves something in its session, and one of another table that notes what it finds there.
 const leavings = `
 	CREATE TABLE found (what text);
 	GRANT INSERT ON found TO PUBLIC;
-	CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	CREATE FUNCTION find() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		INSERT INTO public.found SELECT name FROM pg_settings WHERE (name, setting) IN (
 			('work_mem', '64'), ('synchronous_commit', 'off'), ('enable_indexscan', 'off'), ('statement_timeout', '1'), ('default_transaction_deferrable', 'on'));
 		INSERT INTO public.found SELECT 'lock' FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
@@ -79,7 +80,7 @@ const leavings = `
 		INSERT INTO public.found SELECT 'table' FROM pg_class WHERE relname = 'theirs' AND relnamespace = pg_my_temp_schema(); -- others' sessions are cleaned a moment later
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER a_leave BEFORE UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION leave();
+	CREATE TRIGGER find BEFORE UPDATE ON other FOR EACH STATEMENT EXECUTE FUNCTION find();
 	CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM set_config('work_mem', '64kB', false), set_config('synchronous_commit', 'off', false), set_config('enable_indexscan', 'off', false),
 			set_config('statement_timeout', '1', false), set_config('default_transaction_deferrable', 'on', false), pg_advisory_lock(4713);
@@ -87,17 +88,23 @@ const leavings = `
 		CREATE TEMP TABLE IF NOT EXISTS theirs (n int);
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER b_change AFTER UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION change()`
+	CREATE TRIGGER change AFTER UPDATE ON outbox FOR EACH STATEMENT EXECUTE FUNCTION change()`
 
 // What a trigger leaves in the session of ours that it runs in is gone before the session's
-// next statement.
+// next statement on another table.
 func TestATriggerLeavesNothingInASession(t *testing.T) {
 	w := newWorld(t)
+	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other`)
 	w.db.Exec(t, leavings)
+	other := maps.Clone(w.table)
+	other["table"] = "public.other"
+	w.stream["tables"] = []any{w.table, other}
 	p := w.run()
 	for n := 1; n <= 20; n++ { // statements one after another
 		w.insertRows("good", 1)
 		w.allSent("good", n)
+		w.db.Exec(t, `INSERT INTO other (topic, key, payload) VALUES ($1, 'good', '')`, w.topic)
+		w.awaitCount(`SELECT count(*) FROM other WHERE status = 'SENT'`, n)
 	}
 	w.db.Exec(t, `NOTIFY theirs`)
 	w.awaitCount(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (0, 4713)`, 0)
