@@ -24,7 +24,7 @@ const (
 // of the same table, and under a trickle of marks it is cleaned ten times a second.
 type session struct {
 	pool *pgxpool.Pool
-	keep time.Duration
+	keep time.Duration // 0: it goes back after each batch
 
 	mu    sync.Mutex
 	idle  *pgxpool.Conn // kept; nil: none is, or it is in use

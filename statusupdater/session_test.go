@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -129,5 +130,24 @@ func TestWhatATriggerLeavesRefusesNoRow(t *testing.T) {
 				t.Errorf("the trigger had statements fail %d times", n)
 			}
 		})
+	}
+}
+
+// The tally of exactly-once delivery is never written with a role that a trigger left.
+func TestATriggersRoleDoesNotMeetTheTally(t *testing.T) {
+	db, l := harness.Postgres(t), fixture.Plain()
+	prepareOnce(t, db, l)
+	db.Exec(t, `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'SET ROLE pg_monitor'; RETURN NEW; END $$;
+		CREATE TRIGGER audit AFTER UPDATE ON plain FOR EACH ROW EXECUTE FUNCTION audit()`)
+	o := &once{guard: new(tablesql.Guard)}
+	o.hold(t, db)
+	o.bench = runOn(t, db, l.Table, Config{
+		Pool: ownPool(t, db), Tables: []*outbox.Table{l.Table}, Once: &Once{Stream: "orders", Guard: o.guard}, Pace: time.Nanosecond, Connections: 1,
+	})
+	rows := o.rows("a", "b")
+	o.mark(marks(outbox.MarkSent, "", rows[0])...)
+	o.expect("a unit", o.mark(unitMarks(1, rows[1])...), "sent")
+	if n := o.updater.Stats().Repeated; n > 0 {
+		t.Errorf("the trigger had statements fail %d times", n)
 	}
 }

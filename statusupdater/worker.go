@@ -35,7 +35,10 @@ const (
 
 // work is a worker: it runs one statement at a time.
 func (u *Updater) work(ctx context.Context) error {
-	s := session{pool: u.cfg.Pool, keep: keepSession}
+	s := session{pool: u.cfg.Pool}
+	if u.cfg.Once == nil { // else the tally is written there too, which others' settings must not meet
+		s.keep = keepSession
+	}
 	defer s.take(nil)
 	for {
 		b, ok := u.queue.take()
@@ -270,7 +273,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		return items, err
 	}
 	worked := false
-	defer func() { p.session.release(conn, worked && p.key.way == ordinary) }()
+	defer func() { p.session.release(conn, worked) }()
 	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
 	// The try that a row alone may be refused for has all the time, since it may be the
 	// server that is slow.

@@ -39,34 +39,35 @@ func (db DB) After(sql string) DB {
 var localSelect = "SELECT " + strings.Join(Calls(), ", ")
 
 func (db DB) send(ctx context.Context, questions ...Question) (pgx.BatchResults, error) {
-	batch, first := &pgx.Batch{}, []string{localSelect}
+	batch, before := &pgx.Batch{}, []string{localSelect}
 	send := db.on.SendBatch
 	if pool, ok := db.on.(*pgxpool.Pool); ok {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return pgx.FailedBatchResults(batch, err), err
 		}
-		if pg := conn.Conn().PgConn(); Pinned(pg) {
-			first = nil // it is cleaned after each use
-			if db.others {
-				Used(pg)
-			}
+		pg := conn.Conn().PgConn()
+		if Pinned(pg) {
+			before = nil // a pool's sessions of our own are set up and clean
+		}
+		if db.others {
+			Used(pg)
 		}
 		send = func(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
 			return &lent{conn.SendBatch(ctx, batch), conn}
 		}
 	}
 	if db.first != "" {
-		first = append(first, db.first)
+		before = append(before, db.first)
 	}
-	for _, sql := range first {
+	for _, sql := range before {
 		batch.Queue(sql)
 	}
 	for _, q := range questions {
 		batch.Queue(q.SQL, q.Args...)
 	}
 	results := send(ctx, batch)
-	for range first {
+	for range before {
 		if _, err := results.Exec(); err != nil {
 			return results, err
 		}

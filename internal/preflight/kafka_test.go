@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,38 @@ func TestBrokersThatRefuse(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		})
+	}
+}
+
+// Before readiness, Kafka is asked while the database is: this one does not answer before.
+func TestADatabaseThatIsSlowHoldsUpNoCluster(t *testing.T) {
+	database, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, k := make(chan struct{}), harness.Kfake(t)
+	k.Fake.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(asked)
+		return nil, nil, false
+	})
+	go func() {
+		defer database.Close()
+		conn, err := database.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		select {
+		case <-asked:
+		case <-time.After(5 * time.Second): // half of a probe's time
+			t.Error("Kafka was not asked while the database did not answer")
+		}
+	}()
+	f := clusterWorld("orders", sink.Config{Brokers: k.Addrs})
+	f.Stream.DSN = "postgres://x@" + database.Addr().String() + "/x?sslmode=disable"
+	f = gather(t.Context(), f.Stream, Options{}.withDefaults(), true)
+	if f.Table.Err == nil || len(f.Kafka) != 1 || f.Kafka[0].Err != "" {
+		t.Errorf("table session: %v; Kafka: %+v", f.Table.Err, f.Kafka)
 	}
 }
 

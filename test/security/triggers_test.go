@@ -1,7 +1,6 @@
 package security
 
 import (
-	"maps"
 	"testing"
 	"time"
 )
@@ -70,6 +69,7 @@ func TestMarksThatDoNotEnd(t *testing.T) {
 
 // leavings are a trigger that leaves something in its session, and one of another table that notes what it finds there.
 const leavings = `
+	CREATE TABLE other (LIKE outbox INCLUDING ALL);
 	CREATE TABLE found (what text);
 	GRANT INSERT ON found TO PUBLIC;
 	CREATE FUNCTION find() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -94,11 +94,9 @@ const leavings = `
 // next statement on another table.
 func TestATriggerLeavesNothingInASession(t *testing.T) {
 	w := newWorld(t)
-	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other`)
 	w.db.Exec(t, leavings)
-	other := maps.Clone(w.table)
-	other["table"] = "public.other"
-	w.stream["tables"] = []any{w.table, other}
+	w.db.Exec(t, `ALTER PUBLICATION outbox ADD TABLE other`)
+	w.stream["tables"] = []any{w.table, fields{"table": "public.other", "profile": "native", "grace": "200ms"}}
 	p := w.run()
 	for n := 1; n <= 20; n++ { // statements one after another
 		w.insertRows("good", 1)
