@@ -70,6 +70,11 @@ func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, &c.ConnConfig.Config)
 }
 
+// pingAfter is how long a connection may be idle and be used without a ping, which takes a round
+// trip. pgx pings after a second; what a stream asks regularly comes every few seconds, and is
+// asked again when it fails.
+const pingAfter = 10 * time.Second
+
 // pingTimeout is for the answer of a connection that was idle. Without it the pool waits as
 // long as the caller that asked for a connection, or for a minute when nobody does any more, and a stop
 // waits for the pool.
@@ -86,6 +91,7 @@ func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 		adjust(c)
 	}
 	c.BeforeConnect = a.renew
+	c.ShouldPing = func(_ context.Context, of pgxpool.ShouldPingParams) bool { return of.IdleDuration > pingAfter }
 	c.PingTimeout = cmp.Or(c.PingTimeout, pingTimeout)
 	return pgxpool.NewWithConfig(context.Background(), c)
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -279,5 +281,31 @@ func TestEveryQueryExecModeWorks(t *testing.T) {
 				t.Error(mode, capacity, err)
 			}
 		}
+	}
+}
+
+// A connection that was used a moment ago is used again without a ping.
+func TestOnlyALongIdleConnectionIsPinged(t *testing.T) {
+	db := harness.Postgres(t)
+	pool, err := postgres.Access{DSN: db.DSN}.Pool(func(c *pgxpool.Config) { c.MaxConns = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "SELECT 'last'", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // pgx alone would ping now
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	last := harness.One[string](t, db, "SELECT query FROM pg_stat_activity WHERE pid = $1", int32(conn.Conn().PgConn().PID()))
+	if last != "SELECT 'last'" {
+		t.Errorf("the session's last statement is %q", last)
+	}
+	if long := (pgxpool.ShouldPingParams{IdleDuration: time.Minute}); !pool.Config().ShouldPing(t.Context(), long) {
+		t.Error("a connection that was idle for a minute is used without a ping")
 	}
 }

@@ -108,9 +108,11 @@ func (g *gathering) database(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	if f.Table.Err == nil {
-		all.Go(func() { g.onTables(ctx, pool) })
-		all.Go(func() { g.pooler(ctx, pool) })
-		all.Go(func() { g.rivals(ctx, pool) })
+		all.Go(func() { // one after another: to open a session more takes longer than they do
+			g.onTables(ctx, pool)
+			g.pooler(ctx, pool)
+			g.rivals(ctx, pool)
+		})
 	}
 	all.Go(func() { g.onServer(ctx, pool, streaming) })
 	all.Wait()
@@ -359,10 +361,10 @@ func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, arg
 }
 
 func (g *gathering) server(ctx context.Context, pg *pgconn.PgConn) (s Server, err error) {
-	if err := ask(ctx, pg, &s, sql.CheckServer, g.facts.Stream.Replication.Slot); err != nil {
+	if err := ask(ctx, pg, &s.Signs, sql.Platform); err != nil || g.brief {
 		return s, err
 	}
-	if err := ask(ctx, pg, &s.Signs, sql.Platform); err != nil {
+	if err := ask(ctx, pg, &s, sql.CheckServer, g.facts.Stream.Replication.Slot); err != nil {
 		return s, err
 	}
 	sent := g.o.Now()

@@ -4,6 +4,7 @@ import (
 	_ "embed" // the layouts
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
 )
@@ -34,12 +35,14 @@ type layout struct {
 //go:embed known.yaml
 var knownYAML []byte
 
-var layouts = func() (all []layout) {
+// layouts are parsed when they are first asked for: that takes milliseconds, and only suggestions
+// need them.
+var layouts = sync.OnceValue(func() (all []layout) {
 	if err := yaml.UnmarshalWithOptions(knownYAML, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
 		panic("suggest: known.yaml: " + err.Error())
 	}
 	return all
-}()
+})
 
 func (l *layout) fits(f *Facts) bool {
 	has := func(name string) bool {

@@ -25,8 +25,8 @@ func TestLibrariesAreDocumented(t *testing.T) {
 			rows[cells[1]] = cells[2:5]
 		}
 	}
-	for i := range layouts {
-		l := &layouts[i]
+	for i := range layouts() {
+		l := &layouts()[i]
 		row, ok := rows[l.Name]
 		switch {
 		case !ok:
@@ -40,7 +40,7 @@ func TestLibrariesAreDocumented(t *testing.T) {
 		}
 	}
 	for name := range rows {
-		if name != "library" && name != "---" && !slices.ContainsFunc(layouts, func(l layout) bool { return l.Name == name }) {
+		if name != "library" && name != "---" && !slices.ContainsFunc(layouts(), func(l layout) bool { return l.Name == name }) {
 			t.Errorf("%s is not known", name)
 		}
 	}

@@ -62,8 +62,8 @@ func Propose(f *Facts, o Options) *Proposal {
 		return p.Proposal
 	}
 	var known *layout // the first that the table has
-	if i := slices.IndexFunc(layouts, func(l layout) bool { return l.fits(f) }); i >= 0 {
-		known = &layouts[i]
+	if i := slices.IndexFunc(layouts(), func(l layout) bool { return l.fits(f) }); i >= 0 {
+		known = &layouts()[i]
 		p.Known = known.Name
 		if known.Refuse != "" {
 			p.Refused = known.Refuse
