@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// blockedCore is a Core to which the log has brought two rows of one key, for two
+// blockedCore is a Core to which the WAL has brought two rows of one key, for two
 // clusters, each of which has refused its row (on_failed: block).
 func blockedCore() (c *Core, first, second *outbox.Row) {
 	c = New(blockedConfig())

@@ -19,7 +19,7 @@ type Config struct {
 	Tables []*outbox.Table
 
 	// MaxRows and MaxBytes bound the rows in memory: queued, sent, acked and
-	// unmarked, and kept. At the bound the log is not read.
+	// unmarked, and kept. At the bound the WAL is not read.
 	MaxRows  int
 	MaxBytes int
 	// PageRows is the most rows of one sweep page.
@@ -64,7 +64,7 @@ type Connected struct {
 	// Streaming, before START_REPLICATION: rows up to it are checked first.
 	Insert outbox.LSN
 	// Uncovered are tables whose rows do not, or not rightly, come through the
-	// log on this connection: they are parked and swept.
+	// WAL on this connection: they are parked and swept.
 	Uncovered []Uncovered
 	// Snapshot taken after this connection's start.
 	Snapshot outbox.Snapshot
@@ -76,7 +76,7 @@ type Connected struct {
 	// Unrecovered are clusters of such a stream whose journals could not be read: what
 	// was published there is not known. They are unusable until Cluster says otherwise.
 	Unrecovered []string
-	// Published, of such a stream of tables without state, says of a row of the log that it
+	// Published, of such a stream of tables without state, says of a row of the WAL that it
 	// was published before this connection. It says so of none that commits behind PublishedTo.
 	Published   func(*outbox.Row) bool
 	PublishedTo outbox.LSN

@@ -124,7 +124,7 @@ func (c *Core) Connect(conn Connected) {
 	}
 }
 
-// parkUncovered leaves tables to the sweeper until the next connection: the log
+// parkUncovered leaves tables to the sweeper until the next connection: the WAL
 // does not carry their rows, or it is not known which of their keys are blocked.
 func (c *Core) parkUncovered(tables []Uncovered) {
 	clear(c.tables.lacking)
@@ -183,7 +183,7 @@ func (c *Core) nextOf(read outbox.Park) time.Time {
 	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
 }
 
-// Disconnect ends the connection: the log's ledger, checks, kept rows, rounds
+// Disconnect ends the connection: the WAL's ledger, checks, kept rows, rounds
 // and hand-backs of it are void. Outstanding requests are void too: their answers
 // must not be delivered any more, and Parks must not be tried any more; a try
 // that is under way cannot take effect once the epoch was raised, after which
@@ -351,7 +351,7 @@ func (c *Core) Take() Ready {
 	return r
 }
 
-// Reading says whether the log may be read further.
+// Reading says whether the WAL may be read further.
 func (c *Core) Reading() bool {
 	if !c.connected || !c.streaming || c.tables.passedOver || c.draining && !c.unfinished || c.ledger.len()+c.parks.holds > ledgerFactor*c.cfg.MaxRows {
 		return false

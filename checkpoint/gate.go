@@ -6,8 +6,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// gate keeps the log's rows of some scopes in memory, in order: while a
-// hand-back is under way, and until the log has reached check, up to which each
+// gate keeps the WAL's rows of some scopes in memory, in order: while a
+// hand-back is under way, and until the WAL has reached check, up to which each
 // row is looked at before it is published. There is one gate at a time.
 type gate struct {
 	// park is the wide park whose rows are kept, or keys are the narrow scopes. Neither: all

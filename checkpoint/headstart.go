@@ -118,7 +118,7 @@ func (s *headStart) inserted(at outbox.LSN, now time.Time) {
 	}
 }
 
-// committedBy is when a row of the log, received now, was known to have been
+// committedBy is when a row of the WAL, received now, was known to have been
 // committed. Rows come in the order of their commits. commit is where the commit's record
 // begins: while no other WAL is written, that position is seen before the commit, too.
 func (s *headStart) committedBy(commit outbox.LSN, now time.Time) time.Time {

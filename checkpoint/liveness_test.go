@@ -60,7 +60,7 @@ func TestACleanStopReadsNoFurtherThanTheOpenTransaction(t *testing.T) {
 	}
 	c.Commit(20)
 	if c.Reading() {
-		t.Error("the log is read beyond it")
+		t.Error("the WAL is read beyond it")
 	}
 }
 

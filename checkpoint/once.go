@@ -13,7 +13,7 @@ import (
 // memory may be in a journal by now. docs/exactly-once.md has the rules.
 
 // unrecovered is why a cluster cannot be used yet. Its rows are left to the sweeper, which reads
-// them when the journal was read. What the log brings before may be published already.
+// them when the journal was read. What the WAL brings before may be published already.
 const unrecovered = "its journal was not read yet: which rows were published there is not known"
 
 // Left takes rows that were published and could not be marked, since somebody had
@@ -33,14 +33,14 @@ func (c *Core) Left(rows []*outbox.Row) {
 	}
 }
 
-// publishedBefore is Connected.Published, until the log has passed PublishedTo.
+// publishedBefore is Connected.Published, until the WAL has passed PublishedTo.
 type publishedBefore struct {
 	published func(*outbox.Row) bool
 	to        outbox.LSN
 }
 
 // Settled is a position: every row of a transaction that commits there or before it, and comes through the
-// log, was received and is settled.
+// WAL, was received and is settled.
 func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
 
 // Received is the position before which everything was received.

@@ -30,7 +30,7 @@ func (c *Core) Outcome(o outbox.Outcome) {
 }
 
 // release unblocks what the sink blocked. It comes after the scope was parked
-// (nothing of the log is published any more) and before the sweeper's rows.
+// (nothing of the WAL is published any more) and before the sweeper's rows.
 func (c *Core) release(o outbox.Outcome) {
 	switch {
 	case !o.Blocked:
@@ -117,7 +117,7 @@ func (c *Core) giveBack(h uint32) {
 	r := e.row
 	p := c.parks.discarding(r)
 	switch {
-	case c.draining: // never sent: the log brings it again
+	case c.draining: // never sent: the WAL brings it again
 		c.drop(h)
 		return
 	case p == nil:

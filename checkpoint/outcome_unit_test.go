@@ -339,7 +339,7 @@ func TestMissedRowsAreParked(t *testing.T) {
 	}
 }
 
-// What is being due says of a row of the log: whether it has to be left to the watch.
+// What is being due says of a row of the WAL: whether it has to be left to the watch.
 func TestScheduledRows(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)

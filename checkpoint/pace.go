@@ -8,7 +8,7 @@ type pace struct {
 	page  int
 }
 
-// Pace lets no row into memory before until, from the log or from a sweep's
+// Pace lets no row into memory before until, from the WAL or from a sweep's
 // page, and at most page rows with one page. Zero values: no bound.
 //
 // What is discarded is read on, since it costs nobody anything and reading holds

@@ -22,13 +22,13 @@ func TestPace(t *testing.T) {
 
 	c := paced(Connected{Streaming: true})
 	if c.Take(); c.Reading() {
-		t.Error("the log is read")
+		t.Error("the WAL is read")
 	}
 	if !c.NextTick().Equal(start.Add(time.Second)) {
 		t.Errorf("the next tick is at %v", c.NextTick())
 	}
 	if c.Tick(start.Add(time.Second)); !c.Reading() {
-		t.Error("the log is not read once the time has come")
+		t.Error("the WAL is not read once the time has come")
 	}
 
 	c = paced(Connected{Streaming: true})

@@ -12,13 +12,13 @@ import (
 type phase uint8
 
 const (
-	// sweeping: the log's rows of the scope are discarded; the sweeper is their
+	// sweeping: the WAL's rows of the scope are discarded; the sweeper is their
 	// only publisher.
 	sweeping phase = iota
-	// keeping: a hand-back is under way; the log's rows are kept.
+	// keeping: a hand-back is under way; the WAL's rows are kept.
 	keeping
 	// absorbed: the park is being removed because a wider durable one covers it;
-	// the log's rows are discarded under that one.
+	// the WAL's rows are discarded under that one.
 	absorbed
 )
 

@@ -94,7 +94,7 @@ func same(created, other int64) bool {
 	return created == other || created == 0 || other == 0
 }
 
-// discarding is the park under which the log's row is discarded, or nil. A
+// discarding is the park under which the WAL's row is discarded, or nil. A
 // durable one is preferred: under it the row is settled at once.
 func (s *parkSet) discarding(r *outbox.Row) *park {
 	var found *park

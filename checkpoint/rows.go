@@ -35,7 +35,7 @@ type entry struct {
 	unmarked   bool      // its mark was refused with the table's last
 	once       bool      // delivered exactly once: its unit is noted with its first mark's answer
 	arrival    uint64    // the order of coming into memory
-	page       *sweep    // that brought the row, or nil: the log did
+	page       *sweep    // that brought the row, or nil: the WAL did
 	due        time.Time // of queued: when it may be looked at
 	claim      *claim    // that holds the row's lock, or nil
 }
@@ -51,7 +51,7 @@ type rowTable struct {
 	count, bytes int
 	inFlight     int
 	arrivals     uint64
-	// byID are the rows in flight from an earlier connection, which the log may bring again.
+	// byID are the rows in flight from an earlier connection, which the WAL may bring again.
 	byID map[rowID]uint32
 }
 
@@ -118,7 +118,7 @@ func (t *rowTable) flying() iter.Seq[*entry] {
 }
 
 // carry keeps the rows in flight for a new connection, whose ledger does not hold
-// them until the log brings them again.
+// them until the WAL brings them again.
 func (t *rowTable) carry() {
 	for e := range t.flying() {
 		e.tx, e.carried = noTx, true

@@ -364,7 +364,7 @@ func TestShadowPassesNothingOver(t *testing.T) {
 	})
 }
 
-// The log does not show until when a row is the writer's. It is asked for soon, so
+// The WAL does not show until when a row is the writer's. It is asked for soon, so
 // that the row is published when it is due and not at the watch's next round.
 func TestWritersRowIsOnTime(t *testing.T) {
 	play(t, func(s *scene) {

@@ -602,7 +602,7 @@ func TestParksAreWrittenWhereTheLockIs(t *testing.T) {
 }
 
 // r1 is on its way when the connection breaks. The application deletes it and gives
-// its id to r2, which the log brings on the next connection: taken for r1, which is
+// its id to r2, which the WAL brings on the next connection: taken for r1, which is
 // in flight already, it would be confirmed and never published.
 func TestRowWithTheIDOfAnotherIsPublished(t *testing.T) {
 	play(t, func(s *scene) {
@@ -722,7 +722,7 @@ func TestTransactionLargerThanMemory(t *testing.T) {
 		s.commit(tx, true)
 		s.rest(evSend)
 		if s.a.core.Reading() {
-			t.Error("the log is read though memory is full")
+			t.Error("the WAL is read though memory is full")
 		}
 		s.rest()
 	})

@@ -55,7 +55,7 @@ func (w *world) checkMissed(p outbox.Park) {
 	w.fail("missed", nil, "%v is parked for a row that the stream missed, and there is none", p.Scope)
 }
 
-// before says whether r comes before o in the log.
+// before says whether r comes before o in the WAL.
 func (r *dbRow) before(o *dbRow) bool {
 	if r.tx == o.tx {
 		return r.n < o.n
@@ -128,7 +128,7 @@ func (w *world) checkProc(p *proc) outbox.LSN {
 		w.fail("I6", nil, "%v: the confirmed position goes back from %v to %v", p, c.confirm, at)
 	}
 	if at > w.insert {
-		w.fail("I6", nil, "%v: confirms %v, the log ends at %v", p, at, w.insert)
+		w.fail("I6", nil, "%v: confirms %v, the WAL ends at %v", p, at, w.insert)
 	}
 	c.confirm = max(c.confirm, at)
 	return at
@@ -254,7 +254,7 @@ func (w *world) unsettled() {
 		w.fail("claims", nil, "%d claims stay open", len(w.claims))
 		return
 	}
-	w.fail("I11", nil, "the confirmed position stays at %v, the log's end is %v", w.slot.confirmed, w.insert)
+	w.fail("I11", nil, "the confirmed position stays at %v, the WAL's end is %v", w.slot.confirmed, w.insert)
 }
 
 // checkEnd checks what must hold when all is settled.

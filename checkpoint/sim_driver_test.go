@@ -91,7 +91,7 @@ type conn struct {
 	insert    outbox.LSN
 	connected bool // Connect was called
 	streaming bool
-	next      int // index into the log
+	next      int // index into the WAL
 	sent      outbox.LSN
 	cur       *walRec
 	begun     bool
@@ -516,9 +516,9 @@ func (p *proc) sessionsEnded() {
 	}
 }
 
-// ---- the log
+// ---- the WAL
 
-// receive takes the next piece of the log.
+// receive takes the next piece of the WAL.
 func (p *proc) receive() {
 	w, c := p.w, p.conn
 	if c.cur == nil {
@@ -551,7 +551,7 @@ func (t *txn) begun() outbox.Transaction {
 const maxChunk = 3
 
 // receiveRows feeds some rows. A table whose definition, at this place of the
-// log, does not fit its mapping is told once and passed over.
+// WAL, does not fit its mapping is told once and passed over.
 func (p *proc) receiveRows(t *txn) {
 	w, c := p.w, p.conn
 	var rows []*outbox.Row

@@ -98,7 +98,7 @@ func (w *world) listPrepared(t *txn) {
 }
 
 // prepare is PREPARE TRANSACTION: its session goes, it stays. Were the slot made
-// with two_phase, the log would bring it here.
+// with two_phase, the WAL would bring it here.
 func (w *world) prepare(t *txn) {
 	w.note("database: xid %d is prepared", t.xid)
 	t.prepared = true

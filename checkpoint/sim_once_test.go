@@ -51,7 +51,7 @@ type onceRules struct {
 
 	// Of tables without state.
 	position  bool // rows up to the tally's position are not published again
-	allRead   bool // the log is not read before every journal was
+	allRead   bool // the WAL is not read before every journal was
 	inOrder   bool // the head passes a unit when the rows of all units before it are settled, too
 	ownServer bool // a position is noted where the leader's lock is held
 	ownSystem bool // … and counts on the database cluster that it is of

@@ -501,7 +501,7 @@ func (w *world) listConn(p *proc) {
 }
 
 // makeSlot makes the slot a step further. Then the connection becomes one that
-// streams: parks are read and the log's end is looked at once more.
+// streams: parks are read and the WAL's end is looked at once more.
 func (p *proc) makeSlot() {
 	w, c := p.w, p.conn
 	if w.slot.making == nil {
@@ -539,7 +539,7 @@ func (w *world) listQueries(p *proc) {
 				return
 			}
 			q.answer.Insert = w.inserted(q.insert, q.read)
-			w.write(8) // so that the log gets behind it
+			w.write(8) // so that the WAL gets behind it
 			if len(q.answer.Rows) == 0 {
 				p.foundNone = p.core.now
 			}
@@ -909,7 +909,7 @@ func (w *world) heal() {
 	w.goOn()
 }
 
-// goOn commits a last row of each kind, so that the log shows that tables are
+// goOn commits a last row of each kind, so that the WAL shows that tables are
 // whole again, and that what comes late comes before something.
 func (w *world) goOn() {
 	for _, table := range w.plan.tables {

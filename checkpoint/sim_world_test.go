@@ -15,13 +15,13 @@ import (
 // the write-ahead log, the slot and our own schema. It behaves as PostgreSQL
 // does where the rules of docs/internals/design.md care:
 //
-//   - A commit is in the log, and is streamed, before it is visible to others
+//   - A commit is in the WAL, and is streamed, before it is visible to others
 //     while it waits for a standby; a server crash makes it visible.
 //   - pg_current_snapshot's xmax is the last completed xid plus one, so a running
 //     transaction with a higher id is in progress without being listed.
 //   - The slot's confirmed position on disk is older than the one confirmed, and
 //     is what a crash leaves.
-//   - A failover goes back to an earlier position of the log. What was behind it
+//   - A failover goes back to an earlier position of the WAL. What was behind it
 //     never happened; positions and xids behind it are used again.
 
 // chooser makes every choice of a run.
@@ -117,7 +117,7 @@ type dbRow struct {
 	missed         bool      // the stream does not carry it
 	told           bool      // … and the table's park said so when it was committed
 	locked         bool      // by somebody's open transaction
-	late           bool      // the log does not show when it is available
+	late           bool      // the WAL does not show when it is available
 	taken          bool      // the relay has it, in a state of its own
 	dead           bool      // it had, and died
 	other          bool      // the relay has published it
@@ -145,7 +145,7 @@ func (r *dbRow) sameOrder(o *dbRow) bool {
 }
 
 // scheduled says whether the row becomes available after its commit, or nobody
-// can tell from the log that it does not.
+// can tell from the WAL that it does not.
 func (r *dbRow) scheduled() bool {
 	return !r.available.IsZero() && (r.late || r.tx.state == txnOpen || r.available.After(r.tx.committedAt))
 }
@@ -178,7 +178,7 @@ func (t *txn) running() bool {
 	return t.state == txnOpen || t.state == txnCommitted && !t.visible
 }
 
-// walRec is a record of the log that decoding sees: a commit, or a change of a
+// walRec is a record of the WAL that decoding sees: a commit, or a change of a
 // table's definition.
 type walRec struct {
 	at     outbox.LSN
@@ -317,14 +317,14 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// write appends n bytes to the log and gives the position before them.
+// write appends n bytes to the WAL and gives the position before them.
 func (w *world) write(n int) outbox.LSN {
 	at := w.insert
 	w.insert += outbox.LSN(n)
 	return at
 }
 
-// logged writes a change to the log so that a failover can undo it.
+// logged writes a change to the WAL so that a failover can undo it.
 func (w *world) logged(f func()) {
 	w.undone = append(w.undone, undo{w.write(16), f})
 }
@@ -543,7 +543,7 @@ func (w *world) endSessions() {
 
 // failover goes back to position p: what is behind it never happened.
 func (w *world) failover(p outbox.LSN, withSlot bool) {
-	w.note("database: fails over to a standby that has the log up to %v, with the slot: %v", p, withSlot)
+	w.note("database: fails over to a standby that has the WAL up to %v, with the slot: %v", p, withSlot)
 	w.endSessions()
 	w.failovers++
 	for i := len(w.undone) - 1; i >= 0 && w.undone[i].at >= p; i-- {

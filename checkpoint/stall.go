@@ -31,7 +31,7 @@ func (c *Core) stall(scope outbox.Scope, h uint32, err error) {
 	r, tx, arrival := c.rows.entries[h].row, c.rows.entries[h].tx, c.rows.entries[h].arrival
 	c.drop(h)
 	if tx == noTx {
-		return // of an earlier connection: the log brings it again
+		return // of an earlier connection: the WAL brings it again
 	}
 	h = c.rows.add(r, tx)
 	c.rows.entries[h].arrival = arrival
@@ -56,7 +56,7 @@ func (c *Core) behind(s *stall, h uint32) {
 	s.rows = slices.Insert(s.rows, at, h)
 }
 
-// stalled puts a new row of the log behind those that wait, those of its key
+// stalled puts a new row of the WAL behind those that wait, those of its key
 // before all others.
 func (c *Core) stalled(h uint32) bool {
 	if len(c.stalls) == 0 {
@@ -118,9 +118,9 @@ func (c *Core) inSinkOf(s outbox.Scope) bool {
 	return false
 }
 
-// dropStalls forgets what waits: the connection is over, the log brings it again.
+// dropStalls forgets what waits: the connection is over, the WAL brings it again.
 // A stall of which the sink still has rows stays. They are to come back, and what
-// the log brings behind them must not pass them through a sink released too soon.
+// the WAL brings behind them must not pass them through a sink released too soon.
 func (c *Core) dropStalls() {
 	c.stalls = slices.DeleteFunc(c.stalls, func(s *stall) bool {
 		for _, h := range s.rows {

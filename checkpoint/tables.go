@@ -6,7 +6,7 @@ import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 type tableSet struct {
 	byName    map[string]*outbox.Table
 	stateless bool            // the tables keep no state: nothing can be parked
-	broken    map[string]bool // the log's rows cannot be read as the mapping says
+	broken    map[string]bool // the WAL's rows cannot be read as the mapping says
 	// Of tables without state: what was published before the connection; and that rows were not read, which
 	// nothing finds again, so no more is read.
 	before     publishedBefore
@@ -23,5 +23,5 @@ func newTableSet(tables []*outbox.Table) tableSet {
 	return s
 }
 
-// carried says that the table's rows of the log can be published.
+// carried says that the table's rows of the WAL can be published.
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }

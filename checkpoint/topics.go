@@ -66,7 +66,7 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 	c.awaitAnswers(p)
 }
 
-// isKnownTopic says that rows of the topic may have come from the log since the unknown
+// isKnownTopic says that rows of the topic may have come from the WAL since the unknown
 // topics were parked: only a park of its own keeps their order.
 func (c *Core) isKnownTopic(topic outbox.Scope) bool {
 	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.knownTopics[topic] })
@@ -89,7 +89,7 @@ func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 	before := c.parks.of(s)
 	p := c.park(s, outbox.CauseTopic, reason, time.Time{})
 	if before == nil {
-		maps.Copy(p.knownTopics, c.topics.proven) // their rows go on coming from the log
+		maps.Copy(p.knownTopics, c.topics.proven) // their rows go on coming from the WAL
 	}
 	c.awaitAnswers(p)
 	return p

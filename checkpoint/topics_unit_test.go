@@ -375,7 +375,7 @@ func TestNoRecordOfAnUnknownTopic(t *testing.T) {
 	}
 }
 
-// A row of the log that names a listed topic has it parked alone, once the sink has given back what it had.
+// A row of the WAL that names a listed topic has it parked alone, once the sink has given back what it had.
 func TestAListedTopicIsParkedAlone(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

@@ -266,7 +266,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// The log is read while there is room, or its rows need none.
+// The WAL is read while there is room, or its rows need none.
 func TestWhatIsRead(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)

@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Begin opens a transaction of the log.
+// Begin opens a transaction of the WAL.
 func (c *Core) Begin(tx outbox.Transaction) {
 	c.ledger.begin(tx)
 	if tx.Commit > c.tables.before.to {
@@ -23,7 +23,7 @@ func (c *Core) leavesToNext() bool {
 	return c.tables.passedOver || c.draining && c.tables.stateless && !c.unfinished
 }
 
-// Rows feeds rows of the open transaction in the order of the log. They carry
+// Rows feeds rows of the open transaction in the order of the WAL. They carry
 // its XID and Commit.
 func (c *Core) Rows(rows []*outbox.Row) {
 	if c.leavesToNext() {
@@ -105,9 +105,9 @@ func (c *Core) Keepalive(walEnd outbox.LSN) {
 	c.ledger.keepalive(walEnd)
 }
 
-// TableBroken says that from here on the log's rows of the table cannot be
+// TableBroken says that from here on the WAL's rows of the table cannot be
 // read as its mapping says; no row of it will be fed until TableMapped. Since
-// its rows are then passed over unread, the log is not confirmed past this
+// its rows are then passed over unread, the WAL is not confirmed past this
 // point until the table's park is durable.
 func (c *Core) TableBroken(t *outbox.Table, err error) {
 	c.tables.broken[t.String()] = true

@@ -180,7 +180,7 @@ func peek(t *testing.T, conn *pgconn.PgConn, options string) (frames [][]byte) {
 	return frames
 }
 
-// likeSelect compares rows of the log with the same rows as a sweep reads
+// likeSelect compares rows of the WAL with the same rows as a sweep reads
 // them: all of a row must be the same.
 func likeSelect(t *testing.T, conn *pgconn.PgConn, table *outbox.Table, b *Batch) {
 	t.Helper()

@@ -38,7 +38,7 @@ var (
 	// (42704 while streaming). On versions 14 to 17 every later start ends in
 	// the same way until the slot is re-created.
 	ErrPublicationGone = errors.New("the publication did not exist at this point of the WAL")
-	// ErrUnreadable: the server cannot read its log any further (files missing,
+	// ErrUnreadable: the server cannot read its WAL any further (files missing,
 	// corrupted data, an error of the output plugin).
 	ErrUnreadable = errors.New("the WAL cannot be read")
 	// ErrProtocol: the other side does not speak the protocol.

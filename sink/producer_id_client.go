@@ -25,7 +25,7 @@ const (
 	// without leader holds it up; the others are fenced by our first batch on
 	// them anyway.
 	sealTimeout = 15 * time.Second
-	// fetchBytes is how much is read from the log at once.
+	// fetchBytes is how much is read from a partition's log at once.
 	fetchBytes = 4 << 20
 )
 
@@ -597,7 +597,7 @@ func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, err
 	return pc.net.openReader(info.leaders[s.partition])
 }
 
-// scan reads the log from where the batch must be, if it is there, up to the
+// scan reads the partition's log from where the batch must be, if it is there, up to the
 // high watermark as of the first answer. It goes back to the log's start once: who
 // asks for the search waits before the next one.
 func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, err error) {

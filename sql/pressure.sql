@@ -1,4 +1,4 @@
--- What others have to bear, as one JSON document: where the log ends, standbys
+-- What others have to bear, as one JSON document: where the WAL ends, standbys
 -- with what they still have to replay, how many more do not show that to this role,
 -- and the sessions that have waited a while for a lock which one of ours holds.
 --

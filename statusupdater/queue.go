@@ -59,7 +59,7 @@ type batch struct {
 
 // queue hands marks to workers. Every mark is with one worker at a time, so
 // workers do not wait for one another's row locks, and a batch is a run of the
-// log, so they seldom touch the same page.
+// WAL, so they seldom touch the same page.
 //
 // A statement lasts as long as a trigger of the table's makes it last, so no table
 // gets all workers: one is left to the others, and one to tables that are not slow.

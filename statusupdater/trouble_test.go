@@ -271,7 +271,7 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 }
 
 // A writer whose commit waits for a standby that never comes: its rows are in
-// the log, but not visible. Our own commits wait too unless they need not.
+// the WAL, but not visible. Our own commits wait too unless they need not.
 func TestCommitsThatWaitForAStandby(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Im2be().DDL)

@@ -232,7 +232,7 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	if f := s.Flow; f != nil {
 		line("flow", "%.1f rows/s in the last minute; %d in flight; since the start %d published, %d refused, %d FAILED", f.PerSecond, f.InFlight, f.Published, f.Refused, f.GivenUp)
 		if f.Left > 0 {
-			line("left to others", "%d rows of the log since the start; outbox-cdc check (row-filter) says whether the publication can hold them back", f.Left)
+			line("left to others", "%d rows of the WAL since the start; outbox-cdc check (row-filter) says whether the publication can hold them back", f.Left)
 		}
 	}
 	printParks(line, &s.Parks)

@@ -2,7 +2,7 @@
 // encoding.
 //
 // The server can do that, too, and mostly does. But it ends a whole statement,
-// or the stream of the log, at the first character without an equivalent, as
+// or the stream of the WAL, at the first character without an equivalent, as
 // WIN1252 has five and a database of SQL_ASCII any number. So the columns of rows
 // are read in the bytes that the database stores and turned into UTF-8 here, row
 // by row. The tables are PostgreSQL's own: golang.org/x/text follows other

@@ -254,7 +254,7 @@ type Memory struct {
 	Bytes Bytes `yaml:"bytes" default:"8MiB" min:"1MiB"`
 }
 
-// Limits bound how fast rows are taken from the log and from the table, so that a
+// Limits bound how fast rows are taken from the WAL and from the table, so that a
 // catch-up of millions of rows leaves the application its share of the database.
 type Limits struct {
 	// RowsPerSecond is how many rows are taken at most; 0: no limit.

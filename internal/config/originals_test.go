@@ -46,7 +46,7 @@ var originals = []struct{ name, table string }{
 }
 
 // Each profile fits its original table without a finding, and its rows become
-// the same records by the log and by a sweep: those in testdata/originals/NAME.want.
+// the same records by the WAL and by a sweep: those in testdata/originals/NAME.want.
 func TestProfilesOnOriginalTables(t *testing.T) {
 	for _, o := range originals {
 		t.Run(o.name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestProfilesOnOriginalTables(t *testing.T) {
 			db.Exec(t, inserts)
 			logged, swept := fromLog(t, db, table, slotOf(o.name)), swept(t, db, table)
 			if table.Stateful() && !slices.EqualFunc(due(logged), swept, sameRow) {
-				t.Errorf("from the log:\n%s\nswept:\n%s", show(due(logged)), show(swept))
+				t.Errorf("from the WAL:\n%s\nswept:\n%s", show(due(logged)), show(swept))
 			}
 			previewed(t, db, table, logged)
 			golden(t, "testdata/originals/"+o.name+".want", show(logged)+fate(t, db, table, logged))
@@ -72,7 +72,7 @@ func TestProfilesOnOriginalTables(t *testing.T) {
 func previewed(t *testing.T, db *harness.DB, table *outbox.Table, logged []*outbox.Row) {
 	t.Helper()
 	if table.Mapping.HeadersTable.Name != "" {
-		return // the log has no headers of another table
+		return // the WAL has no headers of another table
 	}
 	d, err := operator.Open(t.Context(), db.Conn(t), table)
 	if err != nil {
@@ -84,7 +84,7 @@ func previewed(t *testing.T, db *harness.DB, table *outbox.Table, logged []*outb
 	}
 	for _, r := range rows {
 		if !slices.ContainsFunc(logged, func(l *outbox.Row) bool { return sameRow(l, r) }) {
-			t.Errorf("a preview shows another record than the log brings:\n%s", show([]*outbox.Row{r}))
+			t.Errorf("a preview shows another record than the WAL brings:\n%s", show([]*outbox.Row{r}))
 		}
 	}
 }

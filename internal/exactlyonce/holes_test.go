@@ -286,7 +286,7 @@ func TestB3RowsInMemoryAreVoidUnderAnotherEpoch(t *testing.T) {
 func TestB4InvisibleRowIsRemembered(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
-	s.insert("a", 0, false) // waits for a standby: the log has it
+	s.insert("a", 0, false) // waits for a standby: the WAL has it
 	s.until("published", func() bool { return s.count("c1") == 1 })
 	s.kill(p)
 	s.running()
@@ -341,7 +341,7 @@ func TestB7SavepointsChangeNoName(t *testing.T) {
 	b := *a
 	b.XID, b.Commit = 727, 5 // xmin of a row behind a savepoint, seen by a page
 	if NameOf(a) != NameOf(&b) {
-		t.Error("the log and the table name one row differently")
+		t.Error("the WAL and the table name one row differently")
 	}
 }
 

@@ -135,7 +135,7 @@ var rules = []rule{
 	// Tables without state.
 	{"nameStandsForOneRow", "published.go", "\t\t\tp.taken[i] = true\n", "", []string{"TestEachNameStandsForOneRow"}, "no two simulated rows have one name"},
 	{"settledIsPublished", "published.go", "	case r.Commit <= p.Settled:", "	case false:", []string{"TestEachNameStandsForOneRow", "TestB2OldSlotAfterACrash"}, ""},
-	{"headWaitsForRows", "published.go", "p.ends[last].upTo >= upTo {", "true {", []string{"TestUnitsArePassedInOrder"}, "rows are published in the order of the log there, so it never waits"},
+	{"headWaitsForRows", "published.go", "p.ends[last].upTo >= upTo {", "true {", []string{"TestUnitsArePassedInOrder"}, "rows are published in the order of the WAL there, so it never waits"},
 	{"unitsSayUpTo", "machine_tx.go", ", u.UpTo = append(u.Names, r.Name), max(u.UpTo, r.Commit)", " = append(u.Names, r.Name)", []string{"TestUnitsSayUpToWhichCommit"}, ""},
 	{"endOfTheLog", "published.go", "min(p.ends[i].upTo, max(insert, 1)-1)", "p.ends[i].upTo", []string{"TestUnitsArePassedInOrder"}, "the head is moved on a little later"},
 

@@ -253,7 +253,7 @@ func (p *proc) work() []action {
 	return out
 }
 
-// mayRead: a row that is not visible holds the log, where it has to be looked at.
+// mayRead: a row that is not visible holds the WAL, where it has to be looked at.
 func (p *proc) mayRead() bool {
 	if p.w.stateless || p.cursor >= p.start.insert {
 		return true
@@ -271,7 +271,7 @@ func (d *database) byContent(content string) *dbRow {
 	return nil
 }
 
-// read takes the next row of the log.
+// read takes the next row of the WAL.
 func (p *proc) read() {
 	p.cursor++
 	row := p.db.wal[p.cursor-1]

@@ -13,7 +13,7 @@ package failpoint
 
 // The places, and in brackets what is lost by an error there.
 const (
-	AfterDecode     = "after-decode"      // rows of the log reached the driver (the replication connection)
+	AfterDecode     = "after-decode"      // rows of the WAL reached the driver (the replication connection)
 	BeforeProduce   = "before-produce"    // a produce request is made, nothing was sent (the broker's connection)
 	AfterProduce    = "after-produce"     // a produce request was handed to its connection, nothing answered (that connection)
 	AfterAck        = "after-ack"         // Kafka acknowledged, nothing marked yet (the replication connection)

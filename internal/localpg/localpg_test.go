@@ -97,7 +97,7 @@ func TestDataOutlivesRestartsAndKills(t *testing.T) {
 			t.Fatalf("after %s: %v", name, err)
 		}
 		if now := query(t, s, "select pg_current_wal_lsn()::text"); now == marker {
-			t.Errorf("after %s the log stands still at %s", name, now)
+			t.Errorf("after %s the WAL stands still at %s", name, now)
 		}
 	}
 	if err := s.Resume(t.Context()); err == nil {

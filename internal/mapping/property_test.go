@@ -80,7 +80,7 @@ var typesOf = map[string][]uint32{
 	"created_at": {oidTimestamp, oidTimestamptz}, "due": {oidTimestamp, oidTimestamptz},
 }
 
-// The log is read in one form and the sweep in the other: the same row must
+// The WAL is read in one form and the sweep in the other: the same row must
 // make the same record, and the same error.
 func TestTextAndBinaryGiveTheSameRow(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func newIM2BE() *relay {
 
 func newAdvertMarket() *relay {
 	r := newRelay()
-	r.looks = newCounted("outbox_poll_count_total", "Times that rows were read: from the log, or from the table.")
+	r.looks = newCounted("outbox_poll_count_total", "Times that rows were read: from the WAL, or from the table.")
 	r.published = newCounted("outbox_published_total", "Rows that were published and marked DELIVERED.")
 	r.failed = newCounted("outbox_records_failed_total", "Rows that became FAILED.")
 	r.stuck = newCounted("outbox_stuck_recovered_total", "Rows that a dead poller had left in PROCESSING and that were taken up again.")

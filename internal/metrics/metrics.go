@@ -85,7 +85,7 @@ func (m maker) gauge(name, help string) prometheus.Gauge {
 	return m.gauges(name, help).WithLabelValues()
 }
 
-// rowMetrics are about rows on their way from the log or the table to their marks.
+// rowMetrics are about rows on their way from the WAL or the table to their marks.
 type rowMetrics struct {
 	decoded, published, marked, swept, marks, failed, missed, recovered, shadowRows, left *prometheus.CounterVec
 	markRetries, markLocked                                                               prometheus.Counter
@@ -97,12 +97,12 @@ func (m maker) row() rowMetrics {
 		decoded:   m.counters("rows_decoded_total", "Rows read from the write-ahead log in their pending state.", "table"),
 		published: m.counters("rows_published_total", "Rows that Kafka acknowledged.", "table"),
 		marked:    m.counters("rows_marked_total", "Rows whose success was written back and committed.", "table"),
-		swept:     m.counters("rows_swept_total", "Rows read from the table instead of the log, by the cause of the park.", "table", "cause"),
+		swept:     m.counters("rows_swept_total", "Rows read from the table instead of the WAL, by the cause of the park.", "table", "cause"),
 		marks: m.counters("marks_total", "Answers of the database to marks. sent: written; retry: one attempt charged; failed: FAILED now; settled: "+
 			"terminal already or gone; invisible: not visible yet, asked again; refused: by the database.", "table", "outcome"),
 		failed: m.counters("rows_failed_total", "Failures of rows. Class row: refused by itself, one attempt charged; budget: its attempts are used up, it is FAILED; "+
 			"topic: given back because of its topic, nothing charged; write_back: the database refused the mark.", "table", "class"),
-		missed:      m.counters("rows_missed_total", "Pending rows found in the table that the log did not carry, by cause.", "cause"),
+		missed:      m.counters("rows_missed_total", "Pending rows found in the table that the WAL did not carry, by cause.", "cause"),
 		recovered:   m.counters("rows_recovered_total", "Rows that another relay took and left, and that were made pending again.", "table"),
 		markWaiting: m.gauge("mark_waiting_rows", "Rows whose mark was asked for and not answered."),
 		markRetries: m.counter("mark_retries_total", "Marking statements that failed and were repeated."),
@@ -128,7 +128,7 @@ type slotMetrics struct {
 func (m maker) slot() slotMetrics {
 	return slotMetrics{
 		lagBytes:    m.gauge("replication_lag_bytes", "WAL between the server's end and the confirmed position."),
-		lagSeconds:  m.gauge("replication_lag_seconds", "How long ago everything in the log was last confirmed. 0: nothing is waiting."),
+		lagSeconds:  m.gauge("replication_lag_seconds", "How long ago everything in the WAL was last confirmed. 0: nothing is waiting."),
 		retained:    m.gauge("retained_wal_bytes", "WAL that the slot holds back on the server's disk."),
 		budget:      m.gauge("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
 		safeWAL:     m.gauge("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),

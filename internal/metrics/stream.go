@@ -132,7 +132,7 @@ func (s *Stream) each(rows []*outbox.Row, add func(*tableCounters, int)) {
 	}
 }
 
-// Decoded counts pending rows from the log.
+// Decoded counts pending rows from the WAL.
 func (s *Stream) Decoded(rows []*outbox.Row) {
 	s.each(rows, func(c *tableCounters, n int) {
 		c.decoded.Add(float64(n))
@@ -140,7 +140,7 @@ func (s *Stream) Decoded(rows []*outbox.Row) {
 	})
 }
 
-// Left counts rows from the log that are left to others.
+// Left counts rows from the WAL that are left to others.
 func (s *Stream) Left(t *outbox.Table, n int) {
 	if c := s.tables[t]; c != nil {
 		c.left.Add(float64(n))

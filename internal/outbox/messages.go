@@ -14,7 +14,7 @@ const (
 	// Refused: the record failed alone, for a reason of its own. The sink has
 	// blocked the row's key (NULL key: nothing) and gives back its later rows.
 	Refused
-	// Withdrawn: given back; nothing of it is or will be in the log. Scope says
+	// Withdrawn: given back; nothing of it is or will be in the WAL. Scope says
 	// why: the scope that is blocked, or that was asked to be withdrawn.
 	Withdrawn
 )
@@ -230,7 +230,7 @@ const (
 	ParksUnknown
 )
 
-// Transaction is what the log says of one commit.
+// Transaction is what the WAL says of one commit.
 type Transaction struct {
 	XID    uint32
 	Commit LSN // position of the commit record

@@ -87,7 +87,7 @@ func TestNamesAreBoundedBehindARowThatWaits(t *testing.T) {
 }
 
 // What was published before a connection is told with it, once, and nothing of it can be noted before the
-// log was read to the last of its rows.
+// WAL was read to the last of its rows.
 func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	t.Parallel()
 	row := func(commit outbox.LSN) *outbox.Row { return &outbox.Row{ID: "1", Commit: commit} }
@@ -126,7 +126,7 @@ func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	none.delivered(nil)
 }
 
-// A clean stop notes the last position and closes the tally, but not while the journal names rows that the log was not
+// A clean stop notes the last position and closes the tally, but not while the journal names rows that the WAL was not
 // read to: another mode would publish them again.
 func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	s.tell(&checkpoint.Connected{Streaming: true, Insert: 100}, settledOn{0, statestore.Server{Slot: "7001", Guard: 4711}})
 	d.core.Keepalive(10)
 	if err := d.noteLast(t.Context(), "main"); !errors.Is(err, statestore.ErrUnsettled) {
-		t.Errorf("with a row that the log was not read to: %v", err)
+		t.Errorf("with a row that the WAL was not read to: %v", err)
 	}
 	stopped("1 10 0/9 false")
 	d.core.Keepalive(40)

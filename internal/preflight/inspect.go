@@ -86,7 +86,7 @@ func (i *inspector) inspect(ctx context.Context) error {
 	}
 	switch {
 	case i.Relation.Unlogged:
-		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the log", "ALTER TABLE "+i.Relation.Name()+" SET LOGGED")
+		i.fatal(AboutKind, "the table is unlogged, so its rows are not in the WAL", "ALTER TABLE "+i.Relation.Name()+" SET LOGGED")
 	case i.Relation.Temporary:
 		i.fatal(AboutKind, "the table is temporary", "use a permanent table")
 	}
@@ -169,7 +169,7 @@ func (i *inspector) headers(ctx context.Context) error {
 func (i *inspector) columns() {
 	for _, name := range i.selected() {
 		if i.Relation.Column(name).Generated {
-			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the log", name), "map the columns that it is made of")
+			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the WAL", name), "map the columns that it is made of")
 		}
 	}
 	for _, name := range i.existing(i.Table.Mapping.ID) {

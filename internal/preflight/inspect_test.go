@@ -76,7 +76,7 @@ func TestInspectionSaysWhatIsWrongAndWhatFixesIt(t *testing.T) {
 		from, to string
 		want     string
 	}{
-		"unlogged":  {"CREATE TABLE", "CREATE UNLOGGED TABLE", "true the table is unlogged, so its rows are not in the log: ALTER TABLE \"public\".\"plain\" SET LOGGED"},
+		"unlogged":  {"CREATE TABLE", "CREATE UNLOGGED TABLE", "true the table is unlogged, so its rows are not in the WAL: ALTER TABLE \"public\".\"plain\" SET LOGGED"},
 		"no unique": {"PRIMARY KEY", "", "true no unique index makes sure that the id columns \"id\" identify one row"},
 		"generated": {"body text", "b text, body text GENERATED ALWAYS AS (b || 'x') STORED", "true column \"body\" is generated"},
 		"nullable":  {"id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "id bigint UNIQUE", "true id column \"id\" may be NULL"},

@@ -14,7 +14,7 @@ var roleChecks = []check{
 		name: "schema", needs: []string{"role"}, judge: judgeSchema,
 		looks:  "our own schema `outbox_cdc` (who leads, what is parked), and the role's privileges on it",
 		levels: "FAIL: it is missing, or not writable",
-		why:    "a leader that cannot write there does not start: what is left to the sweeper must be durable before the log is confirmed past it",
+		why:    "a leader that cannot write there does not start: what is left to the sweeper must be durable before the WAL is confirmed past it",
 	},
 	{
 		name: "streaming-role", judge: judgeStreamingRole,

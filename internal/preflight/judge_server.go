@@ -46,7 +46,7 @@ var serverChecks = []check{
 		name: "wal-level", needs: []string{"state"}, judge: judgeWALLevel,
 		looks:  "`wal_level`",
 		levels: "FAIL: it is not `logical`",
-		why:    "only then does the log hold what is needed to read rows from it; until then everything is swept",
+		why:    "only then does the WAL hold what is needed to read rows from it; until then everything is swept",
 	},
 	{
 		name: "replication-slots", needs: []string{"server", "state"}, judge: judgeSlots,

@@ -46,7 +46,7 @@ var slotChecks = []check{
 		name: "publication", needs: []string{"state"}, judge: judgePublication,
 		looks:  "the publication: it exists and publishes inserts and nothing else",
 		levels: "FAIL: it is missing, or publishes no inserts. WARN: it publishes more, or every table of the database",
-		why:    "without it the log gives nothing; with updates in it our own marks come back, and are decoded for nothing",
+		why:    "without it the WAL gives nothing; with updates in it our own marks come back, and are decoded for nothing",
 	},
 	{
 		name: "publication-tables", needs: []string{"state"}, judge: judgeCovered,
@@ -241,9 +241,9 @@ func judgeRowFilter(j *judgment) {
 		case t.FilterFit() == replication.FilterDiffers:
 			j.filterDiffers(t)
 		case t.FilterFit() == replication.FilterMissing:
-			j.ok(name, "rows of others come through the log and are dropped here; outbox-cdc init has the publication hold them back, WHERE %s", t.Filter())
+			j.ok(name, "rows of others come through the WAL and are dropped here; outbox-cdc init has the publication hold them back, WHERE %s", t.Filter())
 		case t.Filter() == "" && (len(t.Table.Mapping.Rows) > 0 || t.Table.Mapping.Leaves() != nil):
-			j.ok(name, "no row filter: rows of others come through the log and are dropped here; %s", unfilterable(j.State))
+			j.ok(name, "no row filter: rows of others come through the WAL and are dropped here; %s", unfilterable(j.State))
 		case t.Filter() == "":
 			j.ok(name, "no row filter")
 		case t.Table.Share.Of > 0:

@@ -18,7 +18,7 @@ var tableChecks = []check{
 		name: "table", judge: eachTable(judgeTable),
 		looks:  "each table is there, and permanent",
 		levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
-		why:    "only permanent tables are in the log",
+		why:    "only permanent tables are in the WAL",
 	},
 	{
 		name: "columns", judge: eachInspected(judgeColumns),
@@ -78,7 +78,7 @@ var tableChecks = []check{
 		name: "replica-identity", judge: eachCatalogued(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
-		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the log",
+		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the WAL",
 	},
 	{
 		name: "status-values", judge: eachInspected(judgeStates),

@@ -30,7 +30,7 @@ const anyDeferred = `INSERT INTO deferred_message
 		(ARRAY[true, false, false, NULL])[1 + floor(random() * 4)]
 	FROM generate_series(1, %d) n`
 
-// The log's rows, the sweep, the watch and the relay that is replaced must mean
+// The WAL's rows, the sweep, the watch and the relay that is replaced must mean
 // the same rows.
 func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 	b := newBench(t, fixture.Deferred())
@@ -44,7 +44,7 @@ func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 		t.Errorf("swept %v\nwant %v", got, want)
 	}
 	if got := b.ready(t); !slices.Equal(got, want) {
-		t.Errorf("from the log %v\nwant %v", got, want)
+		t.Errorf("from the WAL %v\nwant %v", got, want)
 	}
 	never := harness.One[int64](t, b.db, `SELECT count(*) FROM deferred_message WHERE sent_immediately IS NULL AND sent_scheduled IS NULL AND failed IS NULL
 		AND (send_immediately IS NULL OR send_immediately AND schedule_after IS NULL) AND resend IS NOT TRUE`)
@@ -94,7 +94,7 @@ func ids(rows []*outbox.Row) (out []string) {
 	return out
 }
 
-// ready maps every row of the table as the log would bring it.
+// ready maps every row of the table as the WAL would bring it.
 func (b *bench) ready(t *testing.T) (out []string) {
 	t.Helper()
 	r, err := tablesql.Load(t.Context(), b.db.Conn(t), b.table)
@@ -180,7 +180,7 @@ func TestHeadersOfASideTable(t *testing.T) {
 		if got := headers(r); got != want[i] {
 			t.Errorf("row %s: %s, want %s", r.ID, got, want[i])
 		}
-		r.Headers, r.SideHeaders = r.Headers[:1], 0 // as it comes from the log
+		r.Headers, r.SideHeaders = r.Headers[:1], 0 // as it comes from the WAL
 	}
 	for range 2 { // a row may be looked at twice
 		if _, err := b.sweeper.Check(t.Context(), page.Rows); err != nil {

@@ -293,7 +293,7 @@ func (s *sweep) maxBytes() int {
 	return s.cfg.PageBytes
 }
 
-// writeWAL writes WAL, so that the log gets behind a position just read.
+// writeWAL writes WAL, so that the WAL gets behind a position just read.
 func (s *Sweeper) writeWAL(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.send(ctx, conn, tablesql.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)

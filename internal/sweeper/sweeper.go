@@ -1,7 +1,7 @@
 // Package sweeper reads the user's own tables: pages of pending rows in table
 // order, rows that the stream may have missed, the state of rows that may be
 // settled already; and it deletes what its retention has run out for. The rows
-// it returns are equal to what the log would have given.
+// it returns are equal to what the WAL would have given.
 //
 // It publishes nothing, marks nothing, parks nothing and keeps no position: each
 // call reads from a fresh snapshot and selects by state. All that it keeps is the

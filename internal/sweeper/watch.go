@@ -33,7 +33,7 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 			found.NextDue = at
 		}
 	}
-	// The insert position is read last: before the rows it could lie before one that the log is
+	// The insert position is read last: before the rows it could lie before one that the WAL is
 	// about to bring.
 	position := tablesql.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: func(row [][]byte) (err error) {
 		found.Insert, err = outbox.ParseLSN(string(row[0]))

@@ -265,7 +265,7 @@ func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckSt
 }
 
 // Invisible says that a row which a look in the snapshot found absent may yet
-// appear: its transaction, known from the log, had not ended for the snapshot.
+// appear: its transaction, known from the WAL, had not ended for the snapshot.
 // Commits that wait for a standby are decoded before they are visible.
 func Invisible(row *outbox.Row, s *outbox.Snapshot) bool {
 	return row.XID != 0 && !s.Ended(s.Widen(row.XID))

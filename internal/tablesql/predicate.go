@@ -197,7 +197,7 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 }
 
 // scheduled is the condition that a row was not due yet when it was written, so
-// that the log's reader left it alone; empty: all are due at once.
+// that the WAL reader left it alone; empty: all are due at once.
 func (r *Relation) scheduled() string {
 	m := &r.Table.Mapping
 	var ways []string

@@ -232,7 +232,7 @@ func (c *Column) printed() string {
 }
 
 // formatted has format print a value, which calls the output function of its type, as the
-// log does, and no cast. NULL stays NULL.
+// WAL does, and no cast. NULL stays NULL.
 func formatted(value, collate string) string {
 	// IS NOT NULL is false of a composite value that has a NULL in it.
 	return "CASE WHEN " + value + " IS DISTINCT FROM NULL THEN format('%s', " + value + ") " + collate + "END"

@@ -92,7 +92,7 @@ func idColumn(r *outbox.Row, column string) string {
 	return parts[i]
 }
 
-// Decoded makes the span of rows that were read from the log together. They part
+// Decoded makes the span of rows that were read from the WAL together. They part
 // ways afterwards: each is in the batch of its partition then.
 func (s *Stream) Decoded(rows int, began, now time.Time) {
 	if s == nil {

@@ -1,5 +1,5 @@
 // Package bytes holds the records of one row against one another, whichever way
-// it came: by the log in text and in binary form, by a sweep, by a look after a
+// it came: by the WAL in text and in binary form, by a sweep, by a look after a
 // restart; and against what the server prints.
 package bytes
 
@@ -217,9 +217,9 @@ func (r *trial) run() {
 	}
 	r.insert()
 	r.settled(r.conn)
-	r.judge("by the log", 1)
+	r.judge("by the WAL", 1)
 	if said := p.Said("reading the WAL as text", `"binary"`); len(said) > 0 {
-		r.t.Errorf("the log is not read in binary form: %s", said[0])
+		r.t.Errorf("the WAL is not read in binary form: %s", said[0])
 	}
 
 	r.again() // the stream missed them: they are swept key by key

@@ -36,7 +36,7 @@ func TestCheckReadsTextOfEveryEncoding(t *testing.T) {
 }
 
 // Keys of a megabyte, and records whose size is just within and just beyond what a
-// broker takes, end alike by the log and by a sweep.
+// broker takes, end alike by the WAL and by a sweep.
 func TestEdgesOfSizes(t *testing.T) {
 	w := newWorld(t, encodings[0])
 	conn := w.conn()
@@ -69,7 +69,7 @@ func TestEdgesOfSizes(t *testing.T) {
 	insert()
 	w.sweep(conn)
 	if swept := ends(last); swept != byLog || strings.Count(byLog, "SENT") < 10 || strings.Count(byLog, "FAILED") < 5 {
-		t.Errorf("by the log: %s\nswept:      %s", byLog, swept)
+		t.Errorf("by the WAL: %s\nswept:      %s", byLog, swept)
 	}
 	sizes := map[int]int{}
 	for _, r := range w.kafka.Records(t, w.topic) {
@@ -77,7 +77,7 @@ func TestEdgesOfSizes(t *testing.T) {
 	}
 	for size, n := range sizes {
 		if n%2 != 0 {
-			t.Errorf("%d records of %d bytes: not as often by the log as by a sweep", n, size)
+			t.Errorf("%d records of %d bytes: not as often by the WAL as by a sweep", n, size)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestASlowStartKeepsItsLead(t *testing.T) {
 }
 
 // Headers of a side table are published as UTF-8 whatever the database's encoding,
-// by the log and by a sweep; one that cannot be fails its own row.
+// by the WAL and by a sweep; one that cannot be fails its own row.
 func TestSideHeadersInEveryEncoding(t *testing.T) {
 	for _, e := range encodings {
 		t.Run(e.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ type column struct {
 	values  []string
 	// ddl makes the type.
 	ddl string
-	// text: its form is the same in both of the log's formats, or is understood
+	// text: its form is the same in both of the WAL's formats, or is understood
 	// in both, so that the binary log is kept.
 	binary bool
 	// everywhere: its text depends on the encoding.

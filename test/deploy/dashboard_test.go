@@ -44,7 +44,7 @@ var rows = []struct {
 	}},
 	{"Events", []panel{
 		{"Rows in and out", "ops", "", "timeseries", []query{
-			{`sum by (stream) (rate(outbox_cdc_rows_decoded_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} read from the log"},
+			{`sum by (stream) (rate(outbox_cdc_rows_decoded_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} read from the WAL"},
 			{`sum by (stream) (rate(outbox_cdc_rows_swept_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} read from the table"},
 			{`sum by (stream) (rate(outbox_cdc_rows_published_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} published"},
 			{`sum by (stream) (rate(outbox_cdc_rows_marked_total{stream=~"$stream"}[$__rate_interval]))`, "{{stream}} marked"},

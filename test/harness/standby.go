@@ -25,7 +25,7 @@ type Pair struct {
 	// Either leads to whichever of the two can be written to: both hosts are in
 	// its connection string, with target_session_attrs=read-write.
 	Either *DB
-	// Link is what the standby receives the log through.
+	// Link is what the standby receives the WAL through.
 	Link *Proxy
 }
 

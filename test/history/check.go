@@ -30,7 +30,7 @@ type Rules struct {
 	// Missed: the publication was away on a server that then passes rows over, so
 	// that the stream may have missed some: I6 excepts them, and is not judged.
 	Missed bool
-	// WALBudget is how many bytes of the log the slot may hold back, and Memory how
+	// WALBudget is how many bytes of the WAL the slot may hold back, and Memory how
 	// many bytes a process may have; 0: not judged.
 	WALBudget, Memory uint64
 	// Stateless: the table says nothing of a row's fate; only the topic does.

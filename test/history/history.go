@@ -95,12 +95,12 @@ type Sample struct {
 	PID int
 	// Confirmed is the slot's confirmed position; 0: there is no slot.
 	Confirmed uint64
-	// Retained is how many bytes of the log the slot holds back.
+	// Retained is how many bytes of the WAL the slot holds back.
 	Retained uint64
 	// Pending are rows that were PENDING and under no park, in one snapshot that is
 	// younger than Confirmed. They may be some of those only.
 	Pending []string
-	// End is the end of the log, read when that snapshot had been taken: what the
+	// End is the end of the WAL, read when that snapshot had been taken: what the
 	// snapshot shows was committed before it.
 	End uint64
 	// Memory is the most resident memory of a process, in bytes; 0: not known.

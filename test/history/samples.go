@@ -26,7 +26,7 @@ func (c *checker) checkSamples() {
 }
 
 // checkPassed is I6 for one row that is PENDING, and was in an earlier sample at
-// whose end its commit was in the log for certain. A row that is PENDING after the
+// whose end its commit was in the WAL for certain. A row that is PENDING after the
 // confirmed position was read was so when it was read, and a park that is gone since
 // would have left the row to nobody.
 func (c *checker) checkPassed(ref string, behind uint64, i int, told map[string]bool) {
@@ -38,7 +38,7 @@ func (c *checker) checkPassed(ref string, behind uint64, i int, told map[string]
 	}
 	told[ref] = true
 	c.violated("I6", "a row is PENDING, no park covers it, and the slot is confirmed past its commit", ref,
-		fmt.Sprintf("sample %d: confirmed %s, and the log ended at %s when the row was there already", i, position(s.Confirmed), position(behind)))
+		fmt.Sprintf("sample %d: confirmed %s, and the WAL ended at %s when the row was there already", i, position(s.Confirmed), position(behind)))
 }
 
 // checkSlot compares two samples of one replication connection: the position does
@@ -54,7 +54,7 @@ func (c *checker) checkSlot(before, s *Sample, i int) {
 		}})
 	}
 	if limit := c.rules.WALBudget; limit > 0 && s.Retained > limit && before.Retained <= limit {
-		c.found = append(c.found, Violation{"I8", "the slot came to hold back more of the log than its budget", []string{
+		c.found = append(c.found, Violation{"I8", "the slot came to hold back more of the WAL than its budget", []string{
 			fmt.Sprintf("sample %d: %d bytes after %d, %d are allowed", i, s.Retained, before.Retained, limit),
 		}})
 	}
@@ -69,5 +69,5 @@ func (c *checker) sampled(invariant, what string, i int, once string, told map[s
 	c.found = append(c.found, Violation{invariant, what, []string{fmt.Sprintf("sample %d", i)}})
 }
 
-// position prints a position of the log as PostgreSQL does.
+// position prints a position of the WAL as PostgreSQL does.
 func position(at uint64) string { return fmt.Sprintf("%X/%X", at>>32, uint32(at)) }

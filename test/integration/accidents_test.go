@@ -522,7 +522,7 @@ func TestATableIsAwayForAWhile(t *testing.T) {
 	w.settled(60 * time.Second)
 	p.stop()
 	values := strings.Fields(w.values())
-	slices.Sort(values) // a row that the log passed over may be overtaken
+	slices.Sort(values) // a row that the WAL passed over may be overtaken
 	if got := strings.Join(values, " "); got != "1 2 3 4 5 6" {
 		t.Errorf("published: %s", got)
 	}

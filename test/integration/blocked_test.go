@@ -116,7 +116,7 @@ func (w *world) atOnce(p *process, commit func()) {
 		sent, err := harness.TryOne[bool](w.t.Context(), w.db, `SELECT coalesce(bool_or(sent_lsn >= $1::pg_lsn), false)
 			FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid WHERE slot_name = $2`, end, w.stream["slot"])
 		if err == nil && !sent {
-			err = fmt.Errorf("the log has not been sent as far as %s", end)
+			err = fmt.Errorf("the WAL has not been sent as far as %s", end)
 		}
 		return err
 	})

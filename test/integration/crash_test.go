@@ -84,7 +84,7 @@ func TestKillsOnTheHotPath(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// Each place of a row's way has errors, under load: of the log's connection, of
+// Each place of a row's way has errors, under load: of the WAL's connection, of
 // the broker's, of the write-back's, before and after what they carry has arrived.
 // One process meets them all and goes on by itself. What became of each request
 // and each COMMIT is found out, so nothing is published twice.

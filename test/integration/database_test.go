@@ -158,7 +158,7 @@ func TestTheReplicationConnectionIsTerminated(t *testing.T) {
 }
 
 // The publication is dropped and made again under load: rows in between never
-// come through the log, and are swept.
+// come through the WAL, and are swept.
 func TestThePublicationIsMadeAgain(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})

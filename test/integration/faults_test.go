@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// A commit that waits for a synchronous standby is in the log, and so in the
+// A commit that waits for a synchronous standby is in the WAL, and so in the
 // stream, before anybody can see its rows. They are published, cannot be marked
 // yet, hold the confirmed position, and hold nobody up; a restart in between
 // loses nothing.
@@ -263,7 +263,7 @@ func TestRowsAreDeletedInFlight(t *testing.T) {
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
-	// Nothing holds the slot: it gets where the log is now.
+	// Nothing holds the slot: it gets where the WAL is now.
 	target := harness.One[string](t, w.db, `SELECT pg_current_wal_lsn()::text`)
 	w.db.Exec(t, `SELECT pg_logical_emit_message(true, 'filler', 'x')`)
 	harness.Eventually(t, 20*time.Second, func() error {
@@ -306,7 +306,7 @@ func TestAHalfOpenDatabaseConnection(t *testing.T) {
 }
 
 // A broker answers each request two seconds late, under load, for longer than
-// wal_sender_timeout. The log is read no faster than the broker takes rows, and
+// wal_sender_timeout. The WAL is read no faster than the broker takes rows, and
 // feedback goes on all the same: no replication connection is lost, nothing is
 // published twice.
 func TestASlowBroker(t *testing.T) {

@@ -41,8 +41,8 @@ func schedule(in string) string {
 	return `UPDATE deferred_message SET schedule_after = clock_timestamp() + interval '` + in + `' WHERE id = currval('deferred_message_sequence')`
 }
 
-// Under load of applications that leave their messages to the log, and among the
-// messages of their hot keys: one goes out by the log with the headers of its side
+// Under load of applications that leave their messages to the WAL, and among the
+// messages of their hot keys: one goes out by the WAL with the headers of its side
 // table; those that their writers were to send go out when their time has passed,
 // though that was set by an UPDATE and they are far younger than the grace; those
 // that cannot be records fail at once; those that are asked for again go out again.

@@ -17,7 +17,7 @@ func catchUp() load {
 
 // What has waited is published no faster than limits.rows_per_second lets it, in
 // order, and the connection is kept meanwhile. The first half comes through the
-// log, the second, after the loss of the slot, through the sweeper.
+// WAL, the second, after the loss of the slot, through the sweeper.
 func TestRowsPerSecond(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{partitions: 3})

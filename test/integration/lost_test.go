@@ -47,7 +47,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// pressure writes some MiB into the log, in a segment of its own, and has the
+// pressure writes some MiB into the WAL, in a segment of its own, and has the
 // server look which of it slots still need.
 func (w *world) pressure(mib int) {
 	w.t.Helper()

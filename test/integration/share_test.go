@@ -64,7 +64,7 @@ func TestTwoStreamsShareATable(t *testing.T) {
 	w.judge(history.Rules{})
 
 	// A publication that passes every row: the table is swept, and the other
-	// part's rows, which the log brings, are not taken.
+	// part's rows, which the WAL brings, are not taken.
 	w.db.Exec(t, `ALTER PUBLICATION outbox_2 SET TABLE outbox`)
 	w.writeRows(steady(), 100)
 	p = w.run()

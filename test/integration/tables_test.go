@@ -59,8 +59,8 @@ func TestTheIm2beTable(t *testing.T) {
 	}
 }
 
-// The log is asked for binary values, but those of some types are only understood
-// as text (a numeric id, an enum for a status): the program reads the log as text
+// The WAL is asked for binary values, but those of some types are only understood
+// as text (a numeric id, an enum for a status): the program reads the WAL as text
 // then, and nothing is lost, charged or parked.
 func TestColumnsThatComeAsText(t *testing.T) {
 	t.Parallel() // it mostly waits

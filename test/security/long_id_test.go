@@ -8,7 +8,7 @@ import (
 )
 
 // A table has no unique index on its id, and a writer inserts rows with ids of megabytes, which no
-// statement can write to. They come by the log and by a sweep; others are published, the rows stay
+// statement can write to. They come by the WAL and by a sweep; others are published, the rows stay
 // and are told of, and an operator's command reads none of them.
 func TestLongIDs(t *testing.T) {
 	if !long {

@@ -43,7 +43,7 @@ func (w *world) tries(most int) {
 }
 
 // A writer inserts rows of 50 MB and more, some of which PostgreSQL stores in a
-// few, and rows with very many headers. They come by the log, and after the slot was lost by a
+// few, and rows with very many headers. They come by the WAL, and after the slot was lost by a
 // sweep; each time the others' rows are published, the process's memory does not
 // follow, and the rows become FAILED.
 func TestLongRows(t *testing.T) {
@@ -128,7 +128,7 @@ func TestLatencyNextToALongRow(t *testing.T) {
 }
 
 // A writer inserts JSON of a hundred kilobytes whose numbers print as more than
-// PostgreSQL can hold at once. The log cannot be read past it, nor a page.
+// PostgreSQL can hold at once. The WAL cannot be read past it, nor a page.
 func TestRowThatCannotBePrinted(t *testing.T) {
 	if !long {
 		t.Skip("takes gigabytes of the server: only in the long form, OUTBOX_TEST_LONG=1")

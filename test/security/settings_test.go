@@ -73,7 +73,7 @@ func TestSettingsOfRolesAndDatabase(t *testing.T) {
 }
 
 // The same where the marker's sessions are a pooler's, which keep the role's
-// settings. The log is read from PostgreSQL itself.
+// settings. The WAL is read from PostgreSQL itself.
 func TestBehindPgBouncer(t *testing.T) {
 	for mode, parameter := range map[string]string{"transaction": "&default_query_exec_mode=exec", "session": ""} {
 		t.Run(mode, func(t *testing.T) {

@@ -230,7 +230,7 @@ func TestTopicsThatAreNotAllowed(t *testing.T) {
 }
 
 // A writer names very many topics that are not allowed, each with a key of its own:
-// another's rows are published as ever, and go on coming from the log.
+// another's rows are published as ever, and go on coming from the WAL.
 func TestForbiddenTopicsWithoutEnd(t *testing.T) {
 	w := newWorld(t)
 	maps.Copy(w.table, fields{"topic": fields{"column": "topic", "allow": []any{w.topic}}})
