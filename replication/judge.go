@@ -201,7 +201,7 @@ func unusable(s *State, remembered Identity) string {
 	case slot.Confirmed == 0:
 		return "was never completed"
 	case slot.Confirmed > s.Insert:
-		return fmt.Sprintf("stands at %v, beyond the end of the WAL at %v: it is older than the data around it", slot.Confirmed, s.Insert)
+		return fmt.Sprintf("is at %v, beyond the end of the WAL at %v: it is older than the data around it", slot.Confirmed, s.Insert)
 	case remembered.SystemID != "" && s.SystemID != "" && remembered.SystemID != s.SystemID:
 		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, remembered.SystemID)
 	}
@@ -221,7 +221,7 @@ func foreignTimeline(s *State, remembered Identity) string {
 	case !ancestor:
 		return fmt.Sprintf("is on timeline %d, which does not descend from timeline %d", s.Timeline, remembered.Timeline)
 	case s.Slot.Confirmed > end:
-		return fmt.Sprintf("stands at %v, but timeline %d, on which it got there, was left at %v", s.Slot.Confirmed, remembered.Timeline, end)
+		return fmt.Sprintf("is at %v, but timeline %d, on which it got there, was left at %v", s.Slot.Confirmed, remembered.Timeline, end)
 	}
 	return ""
 }

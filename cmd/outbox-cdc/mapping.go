@@ -29,7 +29,7 @@ func mappingCommand(io streams) *cobra.Command {
 		Short: "Propose a mapping from a table's columns and a few of its rows",
 		Long: `Reads a table's columns, constraints and defaults and a few of its rows, and prints the mapping that
 they suggest, to be pasted below tables: in the configuration, with the reason of each line. What
-only you can know stands there as a QUESTION: which topic, where no column names one. Tables of known
+only you can know is a QUESTION there: which topic, where no column names one. Tables of known
 libraries are recognized, and those whose rows only the library itself can read are refused.
 
 With --brokers it prints a whole configuration. Its DSN has no password: PostgreSQL's own variable

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-var update = flag.Bool("update", false, "write the tables anew, as the server has them")
+var update = flag.Bool("update", false, "rewrite the tables, as the server has them")
 
 // encodings are those that a database can have, but for UTF8, SQL_ASCII, and
 // MULE_INTERNAL, which is a mixture of most others.

@@ -142,7 +142,7 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 }
 
 func (r *run) readWAL(ctx context.Context) error {
-	var rows, lacking []*outbox.Row // lacking headers, which stand in a table of their own
+	var rows, lacking []*outbox.Row // lacking headers, which are in a table of their own
 	err := r.wal.read(ctx, func(row *outbox.Row) {
 		if !row.Pending {
 			return // written in another state: nobody's to send

@@ -28,7 +28,7 @@ type binder struct {
 	// elsewhere it is a fault.
 	nullClears bool
 	// written maps what a reference was replaced by to the text with the
-	// reference, as both stand quoted in messages: a variable may hold a secret
+	// reference, as both are quoted in messages: a variable may hold a secret
 	// in a place where none was expected.
 	written map[string]string
 	// secretFiles are files that hold secrets; literal says of paths that their
@@ -176,7 +176,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		case !ok:
 			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
 		case given[p.key]:
-			b.complain(at, "the key stands here twice", "keep one of them")
+			b.complain(at, "the key is given twice", "keep one of them")
 		default:
 			given[p.key] = true
 			b.bind(field, p.value, at, tags)

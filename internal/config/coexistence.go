@@ -32,7 +32,7 @@ func (r *resolver) coexistence(m *outbox.Mapping) {
 	}
 	for i, word := range s.FailOn {
 		if slices.Contains(s.FailOn[:i], word) {
-			r.complain("fail_on", fmt.Sprintf("%q stands here twice", word), "list it once")
+			r.complain("fail_on", fmt.Sprintf("%q is listed twice", word), "list it once")
 		}
 		m.FailOn = append(m.FailOn, outbox.TopicError(word))
 	}

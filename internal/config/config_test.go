@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-var update = flag.Bool("update", false, "write the wanted errors anew")
+var update = flag.Bool("update", false, "rewrite the wanted errors")
 
 // Each file of testdata/bad has faults on purpose; next to it stands what a user
 // is told about them.

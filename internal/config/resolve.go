@@ -51,7 +51,7 @@ func maxRowBytes(cfg *Config, t *Table) int {
 	return int(min(4*most, mostRowBytes))
 }
 
-// SplitTable takes schema.name apart; either may stand in double quotes, and
+// SplitTable takes schema.name apart; either may be in double quotes, and
 // must where it has a dot or a quote in it.
 func SplitTable(text string) (schema, name string, ok bool) {
 	schema, rest, ok := cutIdentifier(text)
@@ -160,7 +160,7 @@ func (r *resolver) object(m *outbox.PayloadMapping) {
 		case member.Name == "":
 			r.complain(key, "has no name", hint)
 		case seen[member.Name]:
-			r.complain(key+".name", fmt.Sprintf("%q stands here twice", member.Name), "give each member a name of its own")
+			r.complain(key+".name", fmt.Sprintf("%q is the name of two members", member.Name), "give each member a name of its own")
 		case member.Value != nil && (member.As != "string" || member.OmitNull):
 			r.complain(key, "has as or omit_null with a constant value", "remove it")
 		}
@@ -230,7 +230,7 @@ func (r *resolver) columns(key string, names []string) []string {
 			r.complain(key, fmt.Sprintf("%q is not a column name", name), "write 1 to 63 characters")
 		}
 		if slices.Contains(names[:i], name) {
-			r.complain(key, fmt.Sprintf("the column %q stands here twice", name), "list it once")
+			r.complain(key, fmt.Sprintf("the column %q is listed twice", name), "list it once")
 		}
 	}
 	return slices.Clone(names)
@@ -313,7 +313,7 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 		case !star:
 			m.Exact[text] = s.Map[text]
 		case beginning == "":
-			r.complain("topic.map.*", "stands for every value", "write otherwise: "+s.Map[text])
+			r.complain("topic.map.*", "means every value", "write otherwise: "+s.Map[text])
 		default:
 			for _, other := range m.Beginnings {
 				if strings.HasPrefix(beginning, other.With) {
@@ -436,7 +436,7 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 	return headers
 }
 
-// headerJSON is how the headers stand in json.
+// headerJSON is how the headers are laid out in json.
 func (r *resolver) headerJSON(key string, h *HeaderSpec) *outbox.JSONHeaders {
 	if h.Values == "text" && h.Nested == "refuse" && h.List == nil && h.Except == nil && h.Properties == "" {
 		return nil

@@ -150,7 +150,7 @@ func (s *headerScanner) header(name []byte) bool {
 	return ok
 }
 
-// item is one header of a list. The value may stand before the name, so both are read
+// item is one header of a list. The value may come before the name, so both are read
 // once it is known where they are; of a key that is there twice the last counts.
 func (s *headerScanner) item() bool {
 	begin, nameAt, valueAt := s.at, -1, -1

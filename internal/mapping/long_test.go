@@ -47,15 +47,15 @@ func TestLongRow(t *testing.T) {
 		err    string
 		key    string
 	}{
-		"as long as it may be":         {[]Value{id, topic, key, text(90), null}, "", "abcd"},
-		"in binary form":               {[]Value{id8, topic, key, binary(90), null}, "", "abcd"},
-		"too long":                     {[]Value{id, topic, key, text(91), null}, `column "payload" has 91 bytes, which makes the row 101 bytes long: more than max_row_bytes, which is 100`, "abcd"},
-		"too long in binary form":      {[]Value{id8, topic, key, binary(91), null}, `column "payload" has 91 bytes`, "abcd"},
-		"left out":                     {[]Value{id, topic, key, {Format: LongText, Length: 202}, null}, `column "payload" has 100 bytes`, "abcd"},
-		"left out of the binary log":   {[]Value{id, topic, key, {Format: LongBinary, Length: 200}, null}, `column "payload" has 200 bytes`, "abcd"},
-		"left out beside shorter ones": {[]Value{id, topic, key, null, {Format: LongText, Length: 10}}, `column "headers" is longer than max_row_bytes, which is 100`, "abcd"},
-		"a key that was left out":      {[]Value{id, topic, {Format: LongText, Length: 200}, text(1), null}, `column "key" has 200 bytes`, ""},
-		"a topic that was left out":    {[]Value{id, {Format: LongText, Length: 200}, key, text(1), null}, `column "topic" has 200 bytes`, ""},
+		"as long as it may be":          {[]Value{id, topic, key, text(90), null}, "", "abcd"},
+		"in binary form":                {[]Value{id8, topic, key, binary(90), null}, "", "abcd"},
+		"too long":                      {[]Value{id, topic, key, text(91), null}, `column "payload" has 91 bytes, which makes the row 101 bytes long: more than max_row_bytes, which is 100`, "abcd"},
+		"too long in binary form":       {[]Value{id8, topic, key, binary(91), null}, `column "payload" has 91 bytes`, "abcd"},
+		"left out":                      {[]Value{id, topic, key, {Format: LongText, Length: 202}, null}, `column "payload" has 100 bytes`, "abcd"},
+		"left out of the binary log":    {[]Value{id, topic, key, {Format: LongBinary, Length: 200}, null}, `column "payload" has 200 bytes`, "abcd"},
+		"left out next to shorter ones": {[]Value{id, topic, key, null, {Format: LongText, Length: 10}}, `column "headers" is longer than max_row_bytes, which is 100`, "abcd"},
+		"a key that was left out":       {[]Value{id, topic, {Format: LongText, Length: 200}, text(1), null}, `column "key" has 200 bytes`, ""},
+		"a topic that was left out":     {[]Value{id, {Format: LongText, Length: 200}, key, text(1), null}, `column "topic" has 200 bytes`, ""},
 	} {
 		row := plan.Row(c.values, new(Arena))
 		switch {

@@ -28,7 +28,7 @@ func (t *Table) ShareColumn() string {
 // Filter is the SQL condition that a row is of the table's share, with a prefix
 // before the column, such as the table's name and a dot; empty: every row is.
 //
-// It may stand in the WHERE clause of a publication, which allows only immutable
+// It may be in the WHERE clause of a publication, which allows only immutable
 // functions of the server's own and neither casts to text nor types or collations
 // of users. hash_array takes any type that can be hashed, and NULL.
 // https://www.postgresql.org/docs/current/logical-replication-row-filter.html

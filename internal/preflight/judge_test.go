@@ -251,7 +251,7 @@ func TestJudgments(t *testing.T) {
 			shared(f, 1, 2, 1, 2)
 			f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 3) = 0)"})
 		}, []string{"in another way by publication old"}},
-		"whole beside a part": {"share", Warn, func(f *Facts) {
+		"whole next to a part": {"share", Warn, func(f *Facts) {
 			f.Tables[0].Catalogue.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
 		}, []string{"every row", "publication old"}},
 

@@ -27,7 +27,7 @@ import (
 
 const folder = "../../../deploy/helm/outbox-cdc"
 
-var update = flag.Bool("update", false, "write testdata/*.golden.yaml anew")
+var update = flag.Bool("update", false, "rewrite testdata/*.golden.yaml")
 
 // values reads testdata/NAME.values.yaml.
 func values(t *testing.T, name string) map[string]any {
@@ -106,7 +106,7 @@ func TestTemplates(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s differs (go test ./chart -update writes it anew):\n%s", golden, got.String())
+				t.Errorf("%s differs (go test ./chart -update rewrites it):\n%s", golden, got.String())
 			}
 		})
 	}

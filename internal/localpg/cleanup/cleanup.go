@@ -1,6 +1,6 @@
 // Package cleanup keeps folders and processes from outliving their owner. A
 // Folder is watched by a small process at the other end of a pipe: when the
-// owner dies, however, the watcher ends the processes whose pid files stand in
+// owner dies, however, the watcher ends the processes whose pid files are in
 // the folder and removes it. Used for private servers of the demo and the
 // tests; it never touches anything outside its folders. Unix only.
 package cleanup
